@@ -31,6 +31,7 @@ from tests.support.fakes.commands import refused, running
 from tests.support.made_up import made_up_device, made_up_evidence, run_fixture
 from tests.support.made_up.lie_proofs import PROOFS
 from tests.support.made_up.made_up_evidence import Part, Parts
+from tests.support.made_up.seals import reseal
 
 PUBLISHED = Path(__file__).parents[3] / "results" / "published"
 BF16, TF32, FP32 = ("amp-bf16", 8, 0), ("tf32", 8, 0), ("fp32", 8, 0)
@@ -495,6 +496,8 @@ def test_sittings_that_do_not_belong_together(tmp_path: Path, field: str, value:
     path = made_up_evidence.write(tmp_path / "run", second_sitting)
     assert set(failing(path)) == set()
     edit(path / "sittings.csv", lambda row: row.update({field: value}), lambda row: row["sitting"] == "s2")
+    assert "committed" in failing(path)
+    reseal(path)
     found = failing(path)
     assert set(found) - {"machine", "peak_row"} == {"one_machine"}, "the others hold it against its environment"
     assert f"s1 and s2 differ in {field}" in found["one_machine"].found["run"]

@@ -20,6 +20,7 @@ from tests.support.made_up import lie_matrix, lie_rows, lies, made_up_evidence
 from tests.support.made_up.lie_matrix import PAGE, answers, read_uncaught, uncaught
 from tests.support.made_up.lie_proofs import PROOFS
 from tests.support.made_up.lie_rows import Rows
+from tests.support.made_up.seals import reseal_rows
 
 FILES = ("manifest", "sittings", "ceilings", "runs", "samples", "telemetry", "flop_counts", "operations", "storages")
 FILES += ("profiles", "self_test", "self_checks")
@@ -118,6 +119,7 @@ def test_no_value_of_a_row_ends_in_a_traceback(
             changed = [[*rows[0][:column], text, *rows[0][column + 1 :]], *rows[1:]]
             with (path / file).open("w", encoding="utf-8", newline="") as out:
                 csv.writer(out, lineterminator="\n").writerows([head, *changed])
+            reseal_rows(path / file)  # so that the value is looked at
             with contextlib.suppress(SystemExit):
                 assert command.main([str(path), "--check"]) in (0, 1)
             assert "Traceback" not in capsys.readouterr().err
@@ -129,6 +131,7 @@ def test_executed_that_is_null_is_a_gates_failure(gpu: Rows, tmp_path: Path) -> 
     start = text.index('"{""convolution/bfloat16""')
     end = text.index('}"', start) + 2
     (path / "runs.csv").write_text(text[:start] + "null" + text[end:], encoding="utf-8")
+    reseal_rows(path / "runs.csv")
     found = {v.gate: v for v in judge(evidence_of(path)) if v.verdict == FAIL}
     assert "executed" in found["committed"].found["run"]
     assert "got 'null'" in found["committed"].found["run"]

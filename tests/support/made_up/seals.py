@@ -22,9 +22,9 @@ def reseal(path: Path) -> None:
             tops[file] = (path / file).read_bytes().split(b"\n")[0] + b"\n"
     for file in ("sittings.csv", "ceilings.csv"):
         if (path / file).exists():
-            _reseal_rows(path / file)
+            reseal_rows(path / file)
     _recommit(path, tops, keep_counted=True)
-    _reseal_rows(path / "runs.csv")
+    reseal_rows(path / "runs.csv")
 
 
 def older(path: Path, version: int = 3) -> Path:
@@ -63,7 +63,8 @@ def _recommit(path: Path, tops: dict[str, bytes], keep_counted: bool) -> None:
     (path / "runs.csv").write_text(text.getvalue())
 
 
-def _reseal_rows(path: Path) -> None:
+def reseal_rows(path: Path) -> None:
+    """Every row of one file sealed again, whatever stands in it."""
     top, *lines = path.read_bytes().split(b"\n")[:-1]
     before, whole = b"", top + b"\n"
     for line in lines:
