@@ -244,7 +244,9 @@ def document(counted: Counted) -> dict[str, Any]:
             "at_least_flop": {phase: _at_least(counted, phase) for phase in counted.exact},
             "unknown_calls": {phase: counted.unknown_calls.get(phase, 0) for phase in counted.exact},
             "unknown_time_ratio": None,  # nothing is timed
-            "other_flop": counted.other_flop,
+            "other_flop": {
+                phase: None if counted.unknown_calls.get(phase) else flop for phase, flop in counted.other_flop.items()
+            },
             "not_understood": sorted(counted.not_understood),
         },
         "backward": None if counted.backward is None else backward_ratio.document(counted.backward),

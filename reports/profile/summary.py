@@ -97,7 +97,7 @@ def _flop_lines(root: Node, together: int) -> list[Line]:
     lines += [("a step", f"{root.at_least()}{si(root.model_flop, 'FLOP')}")]
     if together > 1:
         lines += [(f"a step of the model (× {together})", f"{root.at_least()}{si(root.model_flop * together, 'FLOP')}")]
-    return [*lines, ("other arithmetic", si(root.other_flop, "FLOP"))]
+    return [*lines, ("other arithmetic", f"{root.at_least()}{si(root.other_flop, 'FLOP')}")]
 
 
 def _times(part: int, whole: int) -> str:

@@ -12,6 +12,7 @@ from analysis.profile.module_tree import tree
 from analysis.profile.roofline import against
 from measure.fast_count.fast_count import fast_count
 from reports.profile.data import document
+from reports.profile.summary import summary_lines
 from reports.profile.tree import tree_text
 from results.records.step_profile import StepModule, StepOperation, StepProfile
 from runners.count import command
@@ -257,6 +258,7 @@ def test_work_that_is_not_shown_leaves_no_total(capsys, nets, model, forward, ba
     assert exact["at_least_flop"]["forward"] >= LAYER
     assert exact["at_least_flop"]["backward"] >= LAYER
     assert unknown in found["exact"]["not_understood"]
+    assert found["exact"]["other_flop"]["forward"] is None  # nor is the arithmetic of what is not shown known
 
 
 def test_an_executed_trace_names_only_what_no_rule_counts():
@@ -333,6 +335,9 @@ def test_a_profile_with_an_unknown_operation_has_no_rate():
     assert (step["model_flop"], step["forward_flop"], step["backward_flop"]) == (None, None, 0)
     assert (step["at_least_flop"], step["unknown_calls"], step["unknown_time_ratio"]) == (100, 1, 0.5)
     assert (step["utilization_ratio"], row["model_flop"]) == (None, None)
+    assert [each["other_flop"] for each in (step, found["modules"][0])] == [None, None]
+    assert document(_profile(True))["step"]["other_flop"] == 0
+    assert ("other arithmetic", "≥ 0 FLOP") in summary_lines(_profile(False), part)
     assert document(_profile(True))["step"]["model_flop"] == 120
     assert "≥ 100 FLOP" in tree_text(_profile(False))
 
