@@ -270,8 +270,16 @@ def _store(options: argparse.Namespace, resumed: Path | None, grid: Grid, probed
         harness_version=harness_version(),
         options=grid.as_json(),
         peak_row=_peak_row(probed.environment),
+        notes=_notes(probed.environment),
     )
     return Store.create(path, manifest)
+
+
+def _notes(facts: dict[str, Any]) -> tuple[str, ...]:
+    """What a reader of the run must know before its numbers."""
+    from analysis.devices.peaks import STAND_IN_MARK, stand_in_warning
+
+    return (stand_in_warning(str(facts.get("name"))),) if facts.get(STAND_IN_MARK) else ()
 
 
 def _peak_row(facts: dict[str, Any]) -> dict[str, Any] | None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from analysis.devices.peaks import STAND_IN_MARK, stand_in_warning
 from analysis.devices.precisions import PRECISIONS, unit_of
 from analysis.utilization.work_times import works_of
 from measure.timing.protocols import Protocol
@@ -206,9 +207,14 @@ class Sitting:
             sitting=self.name,
             status=status,
             reason=reason,
-            warnings=tuple(warnings),
+            warnings=(*self._stand_in(), *warnings),
             **found,
         )
+
+    def _stand_in(self) -> tuple[str, ...]:
+        """What every row says of a device that computes nothing."""
+        marked = self.environment.get(STAND_IN_MARK)
+        return (stand_in_warning(str(self.environment.get("name"))),) if marked else ()
 
     def _measured(self, cell: Cell, attempt: int, found: dict[str, Any]) -> Outcome:
         """What became of one cell; fills `found` with fields of its Run."""
