@@ -38,6 +38,15 @@ STAND_IN = "stand-in of "
 """How the name of a stand-in device begins (docs/standin.md): it has the peaks of the device whose name follows, and
 nothing measured on it is evidence of anything but this program."""
 
+STAND_IN_MARK = "stand_in"
+"""The word for that in a sitting's environment, and the code of the warning that each row of such a device has."""
+
+
+def stand_in_warning(name: str) -> str:
+    """What each row of a stand-in device says."""
+    return f"{STAND_IN_MARK}: {name} computes nothing: no hardware was measured"
+
+
 FLOP_PER_FMA = 2
 
 FMA_PER_CLOCK: Mapping[str, Mapping[str, int]] = {

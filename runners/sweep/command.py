@@ -197,9 +197,8 @@ def _collect(
             progress.say(line)
         watch.start()
         try:
-            return len(
-                failed(Sitting(store, name, version, watch, limits, progress, options.debug).collect(todo, replan))
-            )
+            sitting = Sitting(store, name, version, watch, limits, progress, options.debug, _notes(probed))
+            return len(failed(sitting.collect(todo, replan)))
         finally:
             watch.close()
 
@@ -273,8 +272,16 @@ def _store(options: argparse.Namespace, resumed: Path | None, grid: Grid, probed
         harness_version=harness_version(),
         options=grid.as_json(),
         peak_row=_peak_row(probed),
+        notes=_notes(probed),
     )
     return Store.create(path, manifest)
+
+
+def _notes(probed: ProbeResult) -> tuple[str, ...]:
+    """What a reader of the run must know before its numbers."""
+    from analysis.devices.peaks import stand_in_warning
+
+    return (stand_in_warning(probed.name),) if probed.properties.stand_in else ()
 
 
 def _peak_row(probed: ProbeResult) -> dict[str, Any] | None:

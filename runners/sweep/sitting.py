@@ -52,7 +52,7 @@ class Limits:
 
 @dataclass
 class Sitting:
-    """The state of one sitting."""
+    """The state of one sitting. notes: warnings of each of its rows."""
 
     store: Store
     name: str
@@ -61,6 +61,7 @@ class Sitting:
     limits: Limits
     progress: Progress
     debug: bool = False
+    notes: tuple[str, ...] = ()
     watch_s: Stopwatch = field(default_factory=Stopwatch)
     longest_s: float = 0.0
 
@@ -167,6 +168,7 @@ class Sitting:
 
     def _commit(self, outcome: Outcome) -> Run:
         """Keeps the attempt; Ctrl-C waits until it is whole. Rows that could not be read back are left out."""
+        outcome = replace(outcome, warnings=(*self.notes, *outcome.warnings))
         with uninterrupted():
             rows = {file: records for file, records in outcome.rows.items() if records}
             attempt = self._attempt

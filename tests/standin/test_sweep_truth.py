@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from analysis.devices.peaks import stand_in_warning
 from results.store.store import read_run
 
 pytestmark = pytest.mark.standin
@@ -104,6 +105,8 @@ def test_rows_say_that_no_hardware_was_measured(slow_clock):
     assert sitting.device_name == "Stand-in of NVIDIA H100 80GB HBM3"
     assert sitting.environment["stand_in"] is True
     assert "Stand-in of NVIDIA H100" in (device.out / "report.html").read_text()
+    assert {run.warnings[0].partition(":")[0] for run in data.runs} == {"stand_in"}
+    assert data.manifest.notes == (stand_in_warning(sitting.device_name),)
 
 
 KERNEL_NS = 200_000

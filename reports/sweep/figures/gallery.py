@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from analysis.devices.peaks import STAND_IN_MARK
 from reports.shared import figure_style
 from reports.sweep.figures import backward_ratio, cleaning_stages, counters, epoch_times, utilization
 from reports.sweep.figures import methods as figures_methods
@@ -26,6 +27,8 @@ PROFILE_COUNTS = "cleaned/profile_counts.csv"
 RATIOS = "cleaned/ratios.csv"
 WORK_TIMES = "work_times.csv"
 PROFILED = "cleaned/profiled_operations.csv.gz"
+
+NO_HARDWARE = "on a stand-in device: no hardware was measured"
 
 _NAMES = ("model", "workload")
 """Columns of names that somebody chose."""
@@ -48,6 +51,9 @@ def figures(directory: Path) -> dict[str, Figure]:
     drawn |= figures_profiles.by_operation(_drawable(directory / PROFILED, CleanedOperation), models)
     drawn |= backward_ratio.ratios(_drawable(directory / RATIOS, Ratio))
     drawn |= epoch_times.epoch_times(_drawable(directory / WORK_TIMES, WorkTime))
+    if fractions["warnings"].str.contains(f'"{STAND_IN_MARK}:', regex=False).any():
+        for figure in drawn.values():  # on the edge: no picture has anything there
+            figure.text(0.999, 0.5, NO_HARDWARE, ha="right", va="center", rotation=90, fontsize=6)
     return drawn
 
 
