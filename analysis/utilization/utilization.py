@@ -23,7 +23,7 @@ from analysis.utilization.work_times import WORKS_OF_METHODS, blocks_of, variant
 from results.errors import Unavailable
 from results.records import MEASURED, WORKS, Run, Sample, Telemetry, Utilization, WorkTime, identity
 
-__all__ = ["Measurement", "StepTime", "limits_seen", "measurement", "rows", "step_time", "variant"]
+__all__ = ["Measurement", "MeanStepTime", "limits_seen", "measurement", "rows", "step_time", "variant"]
 
 EXACT = "exact"
 """The method whose count is the step's own."""
@@ -36,7 +36,7 @@ HARMLESS_REASONS = ("gpu_idle", "applications_clocks_setting", "display_clock_se
 
 
 @dataclass(frozen=True)
-class StepTime:
+class MeanStepTime:
     """Mean time of one step with its 95 % interval, seconds; None where a single block gives none.
 
     steps: how many were timed. drift: a note if the step became slower or faster while it was timed, else empty.
@@ -60,7 +60,7 @@ class Measurement:
     """
 
     run: Run
-    time: StepTime | None
+    time: MeanStepTime | None
     clock_hz: float | None = None
     power_w: float | None = None
     notes: tuple[str, ...] = ()
@@ -95,7 +95,7 @@ def _clock_of(blocks: Sequence[Sample], readings: Sequence[Telemetry]) -> float 
     return telemetry.mean_sm_clock_hz(readings, min(block.start_s for block in blocks), end_s)
 
 
-def step_time(samples: Sequence[Sample]) -> StepTime | None:
+def step_time(samples: Sequence[Sample]) -> MeanStepTime | None:
     """Step time from the measured blocks of whole steps, weighted by their steps; None if there are none.
 
     Device time where every block has it, else wall time: one clock for all blocks, never a mixture.
@@ -106,7 +106,7 @@ def step_time(samples: Sequence[Sample]) -> StepTime | None:
     _, means_s = block_means(blocks)
     steps = [block.steps for block in blocks]
     summary = summarise(means_s, steps)
-    return StepTime(summary.mean, summary.low, summary.high, sum(steps), _drift(means_s, summary.drift_ratio))
+    return MeanStepTime(summary.mean, summary.low, summary.high, sum(steps), _drift(means_s, summary.drift_ratio))
 
 
 def _drift(means_s: Sequence[float], drift_ratio: float | None) -> str:
@@ -157,14 +157,14 @@ def _row(measured: Measurement, over: Numerator, under: Denominator, exact: Nume
     return Utilization(**{**row, **fraction, "status": status, "reason": reason, "warnings": marks})
 
 
-def _time_of(measured: Measurement, method: str) -> StepTime | None:
+def _time_of(measured: Measurement, method: str) -> MeanStepTime | None:
     """The time that belongs to a method's numerator: of a profiled method that of its work, else that of a step."""
     if method not in PROFILED_METHODS:
         return measured.time
     work = measured.works.get(method)
     if work is None or work.time_s is None:
         return None
-    return StepTime(work.time_s, work.low_s, work.high_s, work.steps or 0)
+    return MeanStepTime(work.time_s, work.low_s, work.high_s, work.steps or 0)
 
 
 def _cell_marks(measured: Measurement, method: str) -> tuple[str, ...]:
@@ -189,7 +189,7 @@ def _about(mark: str) -> str:
     return word if word in WORKS else ""
 
 
-def _rates(measured: Measurement, method: str, time: StepTime) -> dict[str, float | None]:
+def _rates(measured: Measurement, method: str, time: MeanStepTime) -> dict[str, float | None]:
     """Time, items and energy: what does not depend on a count. Energy was taken over the cell's own steps alone."""
     items, power_w = _items(measured, method), measured.power_w if method not in ("one", "epoch") else None
     return {

@@ -12,16 +12,16 @@ from typing import Any
 
 from cleaning.counts.conventions import FLOP_COUNTS, extrapolation_checked, one_convention
 from cleaning.counts.model_operators import model_operators
-from cleaning.counts.steps import Step
+from cleaning.counts.steps import CleaningStep
 from cleaning.counts.typed_rows import records
 from results.errors import Inconsistent
 from results.records import CleaningLog, FlopCount
 from results.store.store import RunData
 
-STEPS: tuple[Step, ...] = (
-    Step("one_convention", FLOP_COUNTS, one_convention),
-    Step("extrapolation_checked", FLOP_COUNTS, extrapolation_checked),
-    Step("model_operators", FLOP_COUNTS, model_operators),
+STEPS: tuple[CleaningStep, ...] = (
+    CleaningStep("one_convention", FLOP_COUNTS, one_convention),
+    CleaningStep("extrapolation_checked", FLOP_COUNTS, extrapolation_checked),
+    CleaningStep("model_operators", FLOP_COUNTS, model_operators),
 )
 """In order: a count is compared and selected only once it is in FLOP."""
 
@@ -50,7 +50,7 @@ def clean(data: RunData) -> Cleaned:
     return clean_records({FLOP_COUNTS: records(data.flop_counts, FlopCount)})
 
 
-def clean_records(raw: Mapping[str, Sequence[Any]], steps: Sequence[Step] = STEPS) -> Cleaned:
+def clean_records(raw: Mapping[str, Sequence[Any]], steps: Sequence[CleaningStep] = STEPS) -> Cleaned:
     """Runs steps over raw records given by the name of their file ("flop_counts.csv" → FlopCounts).
 
     Raises Inconsistent if a step lost or invented a record.

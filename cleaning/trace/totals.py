@@ -21,7 +21,7 @@ from analysis.trace.operations import kind_of_call
 from cleaning.counts.sums import known_sum, whole_sum
 from cleaning.trace.counts import count_of, known_part
 from cleaning.trace.frames import NONE
-from cleaning.trace.instances import Table
+from cleaning.trace.instances import InstanceTable
 from cleaning.trace.products import Product
 
 UNKNOWN_OPERATOR = "it makes products by its name or its kernels', and the operator is not known"
@@ -96,7 +96,7 @@ def _time(product: Product) -> int:
 # --- calls of operators that are not known ---------------------------------------------------------------------------
 
 
-def unknown_calls(table: Table) -> tuple[UnknownCall, ...]:
+def unknown_calls(table: InstanceTable) -> tuple[UnknownCall, ...]:
     """Calls of no known kind that launched kernels which make products, or say so themselves, in the order of start.
 
     A call says so by its own name ("vllm::unified_attention") where no product was recorded inside it, and no kernel
@@ -120,7 +120,7 @@ def unknown_calls(table: Table) -> tuple[UnknownCall, ...]:
     return tuple(made)
 
 
-def _named_products(table: Table) -> Iterator[int]:
+def _named_products(table: InstanceTable) -> Iterator[int]:
     """Positions of outermost operators that say by their own names that they are products, and are none that is known.
 
     Not those in which a product was recorded, nor those of which all kernels do something else by their names.
@@ -138,7 +138,7 @@ def _named_products(table: Table) -> Iterator[int]:
                 yield at
 
 
-def _product_kernels(table: Table) -> Iterator[int]:
+def _product_kernels(table: InstanceTable) -> Iterator[int]:
     """Rows of the kernels that make products by their names, each launch once."""
     rows = zip(table.kernels["name"], table.kernels["what"], table.twins, strict=True)
     return (row for row, (name, what, twin) in enumerate(rows) if not twin and _makes(name, what))
@@ -170,7 +170,7 @@ class ProductTime:
         return self.outside / self.whole if self.whole else None
 
 
-def product_time(table: Table, products: Sequence[Product]) -> ProductTime:
+def product_time(table: InstanceTable, products: Sequence[Product]) -> ProductTime:
     """How long products ran, and how much of it is explained by a count.
 
     The kernels of a product are counted in by their names; where none of their names says so, all of them are.
@@ -195,7 +195,7 @@ def _nameless(product: Product) -> Iterator[int]:
     return iter(() if any(part.makes_products for part in kernels) else (part.row for part in kernels))
 
 
-def unnamed(table: Table) -> Unnamed:
+def unnamed(table: InstanceTable) -> Unnamed:
     """The kernels whose names do not tell what they do, each name once, the longest first."""
     times: dict[str, int] = {}
     whole = 0

@@ -35,7 +35,7 @@ from measure.model.garbage_collector import collector_off
 from measure.model.module_paths import ModulePaths
 from measure.model.random_state import kept_random
 from measure.model.run import tensors
-from measure.model.untouched import Parts, kept, on_meta
+from measure.model.state_snapshot import Parts, kept, on_meta
 from results.errors import Unavailable, one_line
 
 __all__ = ["FastCount", "Row", "clear_cache", "fast_count"]

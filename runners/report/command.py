@@ -66,7 +66,7 @@ def _asked(options: Namespace, parser: Parser) -> int:
     if options.check:
         from runners.report import check
 
-        return check.told(options.runs[0], options.format)
+        return check.render(options.runs[0], options.format)
     if several:
         return _compared(options, parser)
     return _told(options)
@@ -90,7 +90,7 @@ def _compared(options: Namespace, parser: Parser) -> int:
     for name in options.across:
         if name not in ACROSS:
             parser.fail(choice_error("field", name, ACROSS))
-    return compare.told(*options.runs, options.format, options.across, options.margin, options.out)
+    return compare.render(*options.runs, options.format, options.across, options.margin, options.out)
 
 
 def _told(options: Namespace) -> int:

@@ -121,7 +121,7 @@ def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
             workload=workload,
             batch_size=batch_size,
             phase="forward",
-            native=7,
+            native_value=7,
             native_unit="mac",
         )
     ]

@@ -14,7 +14,7 @@ from analysis.utilization import post2021
 from analysis.utilization.denominators import Denominator, ceiling_of, datasheet, user
 from analysis.utilization.numerators import Numerator
 from analysis.utilization.post2021 import CONVENTION, fp32_peak, numerators
-from analysis.utilization.utilization import Measurement, StepTime
+from analysis.utilization.utilization import MeanStepTime, Measurement
 from cleaning.reconcile.run import Built, build
 from reports.sweep.answer.table import to_text
 from results.records import Ceiling, Run, Utilization
@@ -102,7 +102,7 @@ def test_above_one_on_tensor_units_is_the_conventions_doing(built: Built) -> Non
 
 def one_row(numerator: Numerator, *under: Denominator, **more: object) -> Utilization:
     run = dataclasses.replace(RUN, methods=("exact",), **more)
-    (row,) = post2021.rows(Measurement(run, StepTime(1.0, 0.9, 1.1, 10)), [numerator], under)
+    (row,) = post2021.rows(Measurement(run, MeanStepTime(1.0, 0.9, 1.1, 10)), [numerator], under)
     return row
 
 

@@ -10,7 +10,15 @@ import pytest
 
 from analysis.utilization.denominators import Denominator, at_clock, ceiling_of, datasheet, user
 from analysis.utilization.numerators import Numerator, count_table, exact, input_dtype, theory, theory_as_published
-from analysis.utilization.utilization import Measurement, StepTime, limits_seen, measurement, rows, step_time, variant
+from analysis.utilization.utilization import (
+    MeanStepTime,
+    Measurement,
+    limits_seen,
+    measurement,
+    rows,
+    step_time,
+    variant,
+)
 from cleaning.counts.conventions import one_convention
 from cleaning.counts.model_operators import model_operators
 from cleaning.reconcile.run import Built, View, build
@@ -414,7 +422,7 @@ def test_a_drift_that_stands_out_of_the_noise_is_noted() -> None:
     assert noted(0.97, 0.0001) == "drift: the last third of the blocks took -3.0 % against the first"
     assert noted(1.03, 0.1) == ""  # noise of 10 %
     assert noted(1.009, 0.0001) == ""  # less than 1 %
-    drifting = Measurement(RUN, StepTime(1.0, 0.9, 1.1, 10, "drift: x"))
+    drifting = Measurement(RUN, MeanStepTime(1.0, 0.9, 1.1, 10, "drift: x"))
     (row,) = rows(drifting, [Numerator("exact", "us", FP32)], [user(1.0)])
     assert row.warnings[0] == "drift: x"
 
@@ -431,7 +439,7 @@ def test_an_ok_row_without_measured_blocks_is_invalid() -> None:
 
 
 def fraction(unit: dict[str, int], denominator: str, peak: float, **more: object) -> Utilization:
-    measured = Measurement(dataclasses.replace(RUN, **more), StepTime(1.0, 0.9, 1.1, 10))
+    measured = Measurement(dataclasses.replace(RUN, **more), MeanStepTime(1.0, 0.9, 1.1, 10))
     (row,) = rows(measured, [Numerator("exact", "us", unit)], [Denominator(denominator, dict.fromkeys(unit, peak))])
     return row
 
@@ -448,7 +456,7 @@ def test_above_one_is_kept_and_explained() -> None:
 
 def test_a_ratio_above_one_by_one_counter_alone_is_that_counters_fault() -> None:
     """1 s, a ceiling of 10 FLOP/s: 10 FLOP by the exact count are all of it; fvcore's 12 cannot be."""
-    measured = Measurement(RUN, StepTime(1.0, 0.9, 1.1, 10))
+    measured = Measurement(RUN, MeanStepTime(1.0, 0.9, 1.1, 10))
     ceiling = Denominator("ceiling", {"fp32": 10.0})
     exact, counter = Numerator("exact", "flopledger", {"fp32": 10}), Numerator("theory", "fvcore", {"fp32": 12})
     by_counter, by_us = rows(measured, [counter, exact], [ceiling])
