@@ -149,8 +149,8 @@ def test_the_map_is_one_screen_and_has_every_package_and_document() -> None:
 
 NO_NOUNS = """
     again alike alone apart asked checked compared counted done drawn fitted found given gone grown joined kept known
-    left made measured moved once passed predicted reached recorded said seen settled shown spent timed together told traced
-    unknown unseen untouched
+    left made measured moved once passed predicted reached recorded said seen settled shown spent timed together told
+    traced unknown unseen untouched
 """
 """Participles and adverbs: as the whole name of a function, class or module they do not say of what."""
 
