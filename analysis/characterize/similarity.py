@@ -122,7 +122,7 @@ def nearest_other(name: str, vectors: Mapping[str, Sequence[float]]) -> tuple[st
 
 
 @dataclass(frozen=True)
-class Moved:
+class DistanceChange:
     """Two workloads, and variant → their cosine distance by operation types."""
 
     left: str
@@ -159,12 +159,12 @@ def _without_variant(mix: Mix) -> str:
     return mix.recording.workload.replace(f"@{variant}", "") if variant else mix.recording.workload
 
 
-def moved(found: Mapping[str, Sequence[Mix]]) -> list[Moved]:
+def distance_changes(found: Mapping[str, Sequence[Mix]]) -> list[DistanceChange]:
     """Every pair of workloads of these pictures, those first whose distance differs most between them."""
     pairs: dict[tuple[str, str], dict[str, float]] = {}
     for variant, mixes in found.items():
         alike = {name: vector for name, vector in vectors(mixes).items() if any(vector)}
         for pair, distance in distances(alike).items():
             pairs.setdefault(pair, {})[variant] = distance
-    told = [Moved(*pair, mine) for pair, mine in pairs.items() if len(mine) == len(found)]
+    told = [DistanceChange(*pair, mine) for pair, mine in pairs.items() if len(mine) == len(found)]
     return sorted(told, key=lambda each: (-each.change, each.left, each.right))

@@ -16,7 +16,7 @@ SIGMOID, TANH = 4, 1  # as in `analysis/operators/pointwise.py`; derivatives tak
 
 
 @dataclass(frozen=True)
-class Cell:
+class RecurrentCell:
     """A kind of cell. gates: blocks of rows in its matrices. forward, backward: scalar operations for one element of
     one hidden state, products and biases left out."""
 
@@ -27,14 +27,14 @@ class Cell:
 
 CELLS = {
     # h' = tanh(Wx + Uh): 1 addition, 1 tanh. Backward: tanh' 3.
-    "rnn": Cell(gates=1, forward=1 + TANH, backward=3),
+    "rnn": RecurrentCell(gates=1, forward=1 + TANH, backward=3),
     # 4 additions Wx + Uh, 3 sigmoids, tanh; c' = f·c + i·g 3; o·tanh(c') 2.
     # Backward: tanh(c') 1, do 1, dc' = dh·o·(1 - tanh²) + dc 5, di, df, dg, dc 4, 3 sigmoid' 9, tanh' 3.
-    "lstm": Cell(gates=4, forward=4 + 3 * SIGMOID + TANH + 3 + 1 + TANH, backward=23),
+    "lstm": RecurrentCell(gates=4, forward=4 + 3 * SIGMOID + TANH + 3 + 1 + TANH, backward=23),
     # 2 additions, 2 sigmoids; n = tanh(Wx + r·Uh) 3; n + z·(h - n) 3.
     # Backward: dz = dh·(h - n)·(1 - z)·z 5, dn = dh·(1 - z)·(1 - n²) 5, d(Uh) = dn·r 1, dr = dn·Uh·(1 - r)·r 4,
     # dh·z 1.
-    "gru": Cell(gates=3, forward=2 + 2 * SIGMOID + 2 + TANH + 3, backward=16),
+    "gru": RecurrentCell(gates=3, forward=2 + 2 * SIGMOID + 2 + TANH + 3, backward=16),
 }
 
 

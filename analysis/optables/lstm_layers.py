@@ -24,7 +24,7 @@ PROJECTION = "w_hr"
 
 
 @dataclass(frozen=True)
-class Form:
+class LayerForm:
     """How an operation names its tensors. weights: a list's name, or those of one cell. states: (hidden, cell).
     gradients: of a backward pass, the place of the first weight's gradient among its outputs; the others follow."""
 
@@ -39,19 +39,19 @@ class Form:
         return self.gradients > 0
 
 
-_ONEDNN_BACKWARD = Form(("weight1", "weight2", "weight3", "weight4", PROJECTION), ("hx_", "cx_tmp"), 1, True)
+_ONEDNN_BACKWARD = LayerForm(("weight1", "weight2", "weight3", "weight4", PROJECTION), ("hx_", "cx_tmp"), 1, True)
 
-FORMS: Mapping[str, Form] = {
-    "aten.mkldnn_rnn_layer": Form(
+FORMS: Mapping[str, LayerForm] = {
+    "aten.mkldnn_rnn_layer": LayerForm(
         ("weight0", "weight1", "weight2", "weight3", PROJECTION), ("hx_", "cx_"), length_first=True
     ),
     "aten.mkldnn_rnn_layer_backward": _ONEDNN_BACKWARD,
-    "aten._cudnn_rnn": Form(("weight",), ("hx", "cx")),
-    "aten._cudnn_rnn_backward": Form(("weight",), ("hx", "cx"), gradients=3),
-    "aten.miopen_rnn": Form(("weight",), ("hx", "cx")),
-    "aten.miopen_rnn_backward": Form(("weight",), ("hx", "cx"), gradients=3),
-    "aten.lstm": Form(("params",), ("hx[0]", "hx[1]")),
-    "aten.lstm_cell": Form(("w_ih", "w_hh", "b_ih", "b_hh", PROJECTION), ("hx[0]", "hx[1]")),
+    "aten._cudnn_rnn": LayerForm(("weight",), ("hx", "cx")),
+    "aten._cudnn_rnn_backward": LayerForm(("weight",), ("hx", "cx"), gradients=3),
+    "aten.miopen_rnn": LayerForm(("weight",), ("hx", "cx")),
+    "aten.miopen_rnn_backward": LayerForm(("weight",), ("hx", "cx"), gradients=3),
+    "aten.lstm": LayerForm(("params",), ("hx[0]", "hx[1]")),
+    "aten.lstm_cell": LayerForm(("w_ih", "w_hh", "b_ih", "b_hh", PROJECTION), ("hx[0]", "hx[1]")),
 }
 """Operation → its form."""
 
@@ -107,7 +107,7 @@ def lstm_of(operation: Operation) -> Lstm | None:
     )  # fmt: skip
 
 
-def _sizes(operation: Operation, form: Form, where: str) -> tuple[int, Size, Size]:
+def _sizes(operation: Operation, form: LayerForm, where: str) -> tuple[int, Size, Size]:
     sizes = shape(operation, "input")
     if len(sizes) == 2:
         return 1, sizes[0], sizes[1]
@@ -118,7 +118,7 @@ def _sizes(operation: Operation, form: Form, where: str) -> tuple[int, Size, Siz
     return steps, batch, sizes[2]
 
 
-def _weights(operation: Operation, form: Form) -> tuple[Tensor, ...]:
+def _weights(operation: Operation, form: LayerForm) -> tuple[Tensor, ...]:
     """All weight tensors in order; those without elements, which stand for no bias, are left out."""
     names = form.weights
     if len(names) == 1:

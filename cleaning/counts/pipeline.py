@@ -12,15 +12,15 @@ from typing import Any
 
 from cleaning.counts.conventions import FLOP_COUNTS, extrapolation_checked, one_convention
 from cleaning.counts.model_operators import model_operators
-from cleaning.counts.steps import Step
+from cleaning.counts.steps import CleaningStep
 from results.errors import Inconsistent
 from results.records import CleaningLog, FlopCount
 from results.store.store import RunData
 
-STEPS: tuple[Step, ...] = (
-    Step("one_convention", FLOP_COUNTS, one_convention),
-    Step("extrapolation_checked", FLOP_COUNTS, extrapolation_checked),
-    Step("model_operators", FLOP_COUNTS, model_operators),
+STEPS: tuple[CleaningStep, ...] = (
+    CleaningStep("one_convention", FLOP_COUNTS, one_convention),
+    CleaningStep("extrapolation_checked", FLOP_COUNTS, extrapolation_checked),
+    CleaningStep("model_operators", FLOP_COUNTS, model_operators),
 )
 """In order: a count is compared and selected only once it is in FLOP."""
 
@@ -49,7 +49,7 @@ def clean(data: RunData) -> Cleaned:
     return clean_records({FLOP_COUNTS: data.records(FlopCount)})
 
 
-def clean_records(raw: Mapping[str, Sequence[Any]], steps: Sequence[Step] = STEPS) -> Cleaned:
+def clean_records(raw: Mapping[str, Sequence[Any]], steps: Sequence[CleaningStep] = STEPS) -> Cleaned:
     """Runs steps over raw records given by the name of their file ("flop_counts.csv" → FlopCounts).
 
     Raises Inconsistent if a step lost or invented a record.

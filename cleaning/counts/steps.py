@@ -25,7 +25,7 @@ class Outcome(Generic[R]):
 
 
 @dataclass(frozen=True)
-class Step:
+class CleaningStep:
     """One named step over the records of one raw file."""
 
     name: str

@@ -31,7 +31,7 @@ MEASURED = ("cupti",)
 
 
 @dataclass(frozen=True)
-class Table:
+class InstanceTable:
     """A recording by owners. `owners`: position of each instance's call → rows of its kernels, by start."""
 
     calls: Calls
@@ -43,7 +43,7 @@ class Table:
     product_calls: frozenset[int]
 
 
-def read_table(calls: pd.DataFrame, kernels: pd.DataFrame, source: str) -> Table:
+def read_table(calls: pd.DataFrame, kernels: pd.DataFrame, source: str) -> InstanceTable:
     """The recording, with its products not yet counted. Raises Inconsistent for calls that contradict each other."""
     known, rows = Calls(calls), in_order(kernels)
     call = known.places(rows["call"].to_numpy(np.int64), "a kernel's call")
@@ -56,7 +56,7 @@ def read_table(calls: pd.DataFrame, kernels: pd.DataFrame, source: str) -> Table
     reader = _Reader(known, rows, twins(rows), call, sizing, forward_of)
     made = (reader.product(at, top) for at, top in enumerate(owners) if known.product[top])
     products = tuple(replace(product, measured=True) if source in MEASURED else product for product in made)
-    return Table(known, rows, reader.twins, owners, forward_of, products, reader.product_calls())
+    return InstanceTable(known, rows, reader.twins, owners, forward_of, products, reader.product_calls())
 
 
 def _forward_of(calls: Calls, owners: Mapping[int, Sequence[int]]) -> dict[int, int]:
@@ -176,7 +176,7 @@ class _Reader:
 # --- records ---------------------------------------------------------------------------------------------------------
 
 
-def records(table: Table, products: Sequence[Product]) -> tuple[OperationInstance, ...]:
+def records(table: InstanceTable, products: Sequence[Product]) -> tuple[OperationInstance, ...]:
     """One row an owner, in the order of start."""
     of = {product.index: product for product in products}
     index_of = {top: index for index, top in enumerate(table.owners)}
@@ -250,7 +250,7 @@ def _verdict(product: Product, raw: int | None) -> tuple[str, str]:
     return ("under" if (raw or 0) < product.expected else "over"), reason
 
 
-def with_flop(table: Table, products: Sequence[Product]) -> pd.DataFrame:
+def with_flop(table: InstanceTable, products: Sequence[Product]) -> pd.DataFrame:
     """The kernels with found_flop, deduplicated_flop, repaired_flop, instance and fault.
 
     A kernel of no product has what the recording says in all three, a second row of its launch only as found.

@@ -25,7 +25,7 @@ from analysis.trace.operations import kind_of_call
 from cleaning.counts.sums import known_sum, whole_sum
 from cleaning.trace.counts import count_of, known_part
 from cleaning.trace.frames import NONE
-from cleaning.trace.instances import Table
+from cleaning.trace.instances import InstanceTable
 from cleaning.trace.products import Product
 
 UNKNOWN_OPERATOR = "it makes products by its name or its kernels', and the operator is not known"
@@ -134,7 +134,7 @@ def _time(product: Product) -> int:
 # --- calls of operators that are not known ---------------------------------------------------------------------------
 
 
-def unknown_calls(table: Table) -> tuple[UnknownCall, ...]:
+def unknown_calls(table: InstanceTable) -> tuple[UnknownCall, ...]:
     """Calls of no known kind that launched kernels which make products, or say so themselves, or of which nothing says
     what they do, in the order of start.
 
@@ -155,7 +155,7 @@ def unknown_calls(table: Table) -> tuple[UnknownCall, ...]:
     return tuple(made)
 
 
-def _suspects(table: Table) -> Iterator[tuple[int, int, str]]:
+def _suspects(table: InstanceTable) -> Iterator[tuple[int, int, str]]:
     """Position of an operator that is not known, time of a kernel of it that makes products or does not tell what it
     does, which of both. A kernel that a known operator inside of it launched is known by that one."""
     calls, rows = table.calls, table.kernels
@@ -174,7 +174,7 @@ def _suspects(table: Table) -> Iterator[tuple[int, int, str]]:
             yield at, time_ns, UNTOLD_OPERATOR
 
 
-def _silent(table: Table) -> Iterator[tuple[int, int, str]]:
+def _silent(table: InstanceTable) -> Iterator[tuple[int, int, str]]:
     """Calls of a recording without kernels that are of no library of PyTorch's and made no call that was recorded."""
     if "kernel" in set(table.kernels["what"]):
         return
@@ -187,7 +187,7 @@ def _silent(table: Table) -> Iterator[tuple[int, int, str]]:
             yield at, int(times_ns[at]), UNTOLD_OPERATOR
 
 
-def _differentiated(table: Table) -> Iterator[tuple[int, int, str]]:
+def _differentiated(table: InstanceTable) -> Iterator[tuple[int, int, str]]:
     """Operators that are not known, in which no product was recorded, and whose backward pass has one."""
     calls = table.calls
     forward = calls.places(calls.table["forward_index"].to_numpy(np.int64))
@@ -201,7 +201,7 @@ def _differentiated(table: Table) -> Iterator[tuple[int, int, str]]:
                 yield at, 0, UNTOLD_OPERATOR
 
 
-def _around_products(table: Table) -> set[int]:
+def _around_products(table: InstanceTable) -> set[int]:
     """Positions of the calls in which a product was recorded."""
     calls = table.calls
     around: set[int] = set()
@@ -211,7 +211,7 @@ def _around_products(table: Table) -> set[int]:
     return around
 
 
-def _named_products(table: Table) -> Iterator[int]:
+def _named_products(table: InstanceTable) -> Iterator[int]:
     """Positions of outermost operators that say by their own names that they are products, and are none that is known.
 
     Not those in which a product was recorded, nor those of which all kernels do something else by their names.
@@ -252,7 +252,7 @@ class ProductTime:
         return self.outside / self.whole if self.whole else None
 
 
-def product_time(table: Table, products: Sequence[Product]) -> ProductTime:
+def product_time(table: InstanceTable, products: Sequence[Product]) -> ProductTime:
     """How long products ran, and how much of it is explained by a count.
 
     The kernels of a product are counted in by their names; where none of their names says so, all of them are.
@@ -277,7 +277,7 @@ def _nameless(product: Product) -> Iterator[int]:
     return iter(() if any(part.makes_products for part in kernels) else (part.row for part in kernels))
 
 
-def unnamed(table: Table) -> Unnamed:
+def unnamed(table: InstanceTable) -> Unnamed:
     """The kernels whose names do not tell what they do, each name once, the longest first."""
     times: dict[str, int] = {}
     whole = 0

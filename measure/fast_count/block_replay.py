@@ -22,7 +22,7 @@ from measure.fast_count.autograd_reach import Edge, NotPredicted, Walk, edge_of
 from measure.fast_count.block_likeness import Likeness
 from measure.fast_count.dispatch_mode import PredictMode
 from measure.fast_count.meta_outputs import META
-from measure.fast_count.product_cost import Form, Mask
+from measure.fast_count.product_cost import Mask, ProductForm
 
 _next_number = torch._C._autograd._get_sequence_nr
 _top_hooks = torch._C._autograd._top_saved_tensors_default_hooks
@@ -238,7 +238,7 @@ class Template:
     positions of inputs). backward_flops: outputs that a gradient arrives at → model FLOP of the backward pass.
     originals: outputs that need a gradient, by their places, of which each replay has a copy."""
 
-    products: tuple[tuple[Form, str], ...]
+    products: tuple[tuple[ProductForm, str], ...]
     not_understood: Counter[tuple[str, str]]
     outputs: tuple[tuple[Any, ...], ...]
     rest: tuple[Any, Any]

@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper
 from analysis.operators import registry
 from measure.dispatch.schemas import Plan, sparse, sparse_name
 from measure.fast_count.meta_outputs import META, SHORT
-from measure.fast_count.product_cost import MAY_HOLD_PRODUCTS, Form, Share, form_of, shapes_before
+from measure.fast_count.product_cost import MAY_HOLD_PRODUCTS, ProductForm, Share, form_of, shapes_before
 from measure.fast_count.signatures import NotMeta, how_made, joined, key_of, make, on_meta
 from measure.model.module_paths import in_checkpoint
 
@@ -60,7 +60,7 @@ class Tape:
     in place whose backward pass may hold products.
     """
 
-    products: list[tuple[Form, str]] = field(default_factory=list)
+    products: list[tuple[ProductForm, str]] = field(default_factory=list)
     numbered: dict[int, int] = field(default_factory=dict)
     executed: list[tuple[str, str, str, int]] = field(default_factory=list)
     not_understood: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -119,7 +119,7 @@ class PredictMode(TorchDispatchMode):
         again = self.phase != "forward" and (self.depth or in_checkpoint())
         return "recompute" if again else self.phase
 
-    def note(self, form: Form) -> None:
+    def note(self, form: ProductForm) -> None:
         """A product ran."""
         tape, path = self.tape, self.path
         if self._keep_places and (node := _current_node()) is not None:
@@ -249,7 +249,7 @@ def _made_again(plan: Plan) -> Run:
 
 def _product(plan: Plan) -> Run:
     """Run once for each signature, and note the form each time."""
-    known: dict[Any, Form] = {}
+    known: dict[Any, ProductForm] = {}
     again = not plan.dynamic and not plan.resizes
 
     def run(mode: PredictMode, func: Any, args: Any, kwargs: Any) -> Any:

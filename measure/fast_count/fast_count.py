@@ -26,17 +26,16 @@ from analysis.operators import registry
 from measure.fast_count import dispatch_mode, whole_operators
 from measure.fast_count.autograd_reach import NotPredicted, Walk, edges_of
 from measure.fast_count.block_likeness import Likeness, prepared
-from measure.fast_count.block_replay import Blocks
+from measure.fast_count.block_replay import Blocks, Replay
 from measure.fast_count.checkpoints import check_predicted, check_unhooked, computed_again, hooks_set
 from measure.fast_count.dispatch_mode import EngineRan, PredictMode, Tape
 from measure.fast_count.intercepted_calls import watched
 from measure.fast_count.reference import traced
-from measure.fast_count.templates import Replay
 from measure.model.garbage_collector import collector_off
 from measure.model.module_paths import ModulePaths
 from measure.model.random_state import kept_random
 from measure.model.run import tensors
-from measure.model.untouched import Parts, kept, on_meta
+from measure.model.state_snapshot import Parts, kept, on_meta
 from measure.model.work_outside import noticed
 from results.errors import Unavailable, one_line
 

@@ -32,7 +32,7 @@ Share = tuple[str, int]
 
 
 @dataclass(eq=False)
-class Form:
+class ProductForm:
     """All calls of one product with one signature.
 
     forward: kind and model FLOP. made: how to make the output without running the kernel: for each tensor its sizes,
@@ -66,11 +66,11 @@ class Form:
         return found
 
 
-def form_of(plan: Plan, args: Sequence[Any], kwargs: Any, shapes: Sequence[Any], out: Any) -> Form:
+def form_of(plan: Plan, args: Sequence[Any], kwargs: Any, shapes: Sequence[Any], out: Any) -> ProductForm:
     """The form of a call that just ran. shapes: sizes of its input tensors as they were before."""
     operation = _operation(plan.describe(None, args, kwargs, shapes, out))
     plan.described.clear()
-    return Form(operation, (operation.kind, int(registry.cost(operation).model_flop)))
+    return ProductForm(operation, (operation.kind, int(registry.cost(operation).model_flop)))
 
 
 def shapes_before(args: Sequence[Any], kwargs: Any) -> list[torch.Size]:

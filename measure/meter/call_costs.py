@@ -23,7 +23,7 @@ from measure.fast_count.fast_count import FastCount, fast_count
 from measure.meter.forward_calls import CallKey, Passes
 from measure.meter.product_dtypes import dtype_at
 from measure.meter.unsharded import is_sharded, unsharded
-from measure.model.untouched import on_meta, parts_on_meta
+from measure.model.state_snapshot import on_meta, parts_on_meta
 from results.errors import one_line
 
 MAX_COUNTED = 16_384

@@ -18,7 +18,7 @@ import torch
 
 from measure.model.random_state import kept_random
 from measure.model.run import tensors
-from measure.model.untouched import kept, parts_of
+from measure.model.state_snapshot import kept, parts_of
 from results.errors import Inconsistent, Unavailable
 
 _CALLS = ("_call_impl", "_wrapped_call_impl")

@@ -37,7 +37,7 @@ Step = Callable[[Callable[[str], None]], Any]
 
 
 @dataclass(frozen=True)
-class Told:
+class StepDescription:
     """What a profile says of itself: device as torch names it, precision as in `analysis.devices.precisions`."""
 
     model: str
@@ -86,7 +86,7 @@ def profile_step(
         apply_precision.supported(policy, device)
     step = ModelStep(model, args, named, target, loss, optimizer, mode, policy, device.type)
     name, batch_size = name or type(model).__name__, batch_size_of((args, named))
-    told = Told(name, batch_size, str(device), precision, mode, world_size())
+    told = StepDescription(name, batch_size, str(device), precision, mode, world_size())
     with left_as_found(model, (args, named), trains=optimizer is not None), apply_precision.session(policy, device):
         trace, why = traced_on_fakes(step) if device.type == "cpu" else (None, "")
         profile = profile_ready(
@@ -99,7 +99,7 @@ def profile_step(
 def profile_ready(
     step: Step,
     model: torch.nn.Module,
-    told: Told,
+    told: StepDescription,
     *,
     trace: Trace | None = None,
     optimizer: torch.optim.Optimizer | None = None,
@@ -134,7 +134,7 @@ def table_of(
     recording: Any,
     trace: Trace,
     model: torch.nn.Module,
-    told: Told,
+    told: StepDescription,
     *,
     ignored: frozenset[str] = frozenset(),
     unprofiled: tuple[float, ...] = (),

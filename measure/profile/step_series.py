@@ -30,7 +30,7 @@ class Timed:
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedSteps:
     """The parts of a recording. profile: torch's `_ProfilerResult` of the profiled steps; None: none was asked for.
 
     energy_j: that the device's counter rose by over the plain steps; None without one. profiled_cpu_s: processor time
@@ -53,7 +53,7 @@ def record(
     profiled: int,
     before: Callable[[], None] = lambda: None,
     energy_j: Callable[[], float | None] = lambda: None,
-) -> Recorded:
+) -> RecordedSteps:
     """Run the step: warm_up, then plain steps, then profiled ones. before: called before each, untimed.
 
     energy_j: reads the device's counter. Raises Unavailable where nothing can be profiled.
@@ -69,7 +69,7 @@ def record(
         to_j = energy_j()
         profile, cpu_s = _profiled(step, clock, profiled, before, cuda) if profiled else (None, ())
     spent_j = None if from_j is None or to_j is None else to_j - from_j
-    return Recorded(first, then, profile, spent_j, cpu_s)
+    return RecordedSteps(first, then, profile, spent_j, cpu_s)
 
 
 def _timed(step: Step, clock: Clock, count: int, before: Callable[[], None]) -> Iterator[Timed]:

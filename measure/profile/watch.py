@@ -25,7 +25,7 @@ from measure.model.run import tensors
 from measure.operations.tracer import Trace, trace_step
 from measure.profile.model_guard import left_as_found, naming_faults, paths_below
 from measure.profile.step_kinds import on_fakes
-from measure.profile.step_profile import Told, batch_size_of, expect_module, table_of, world_size
+from measure.profile.step_profile import StepDescription, batch_size_of, expect_module, table_of, world_size
 from measure.profiler.module_ranges import is_compiled
 from measure.profiler.work_profiles import check_available, kernel_device
 from measure.timing.clocks import clock_for
@@ -126,7 +126,7 @@ class Watch:
             told = f"{others} of {others + len(same)} forwards are left out: of other sizes, or they raised"
             trace = replace(trace, notes=(*trace.notes, told))
         kind, batch_size = type(self._model).__name__, batch_size_of((first.args, first.kwargs))
-        told_of = Told(kind, batch_size, str(self.device), self._precision, "forward", world_size())
+        told_of = StepDescription(kind, batch_size, str(self.device), self._precision, "forward", world_size())
         return table_of(recording, trace, self._model, told_of, ignored=ignored, only=same)
 
     def drop(self) -> None:

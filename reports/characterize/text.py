@@ -12,7 +12,7 @@ from analysis.characterize.fathom_groups import FATHOM, Grouping
 from analysis.characterize.group_costs import Density, GroupCost, densities, group_costs
 from analysis.characterize.heavy_tail import Tail, tail
 from analysis.characterize.operation_mix import Mix, types_for
-from analysis.characterize.similarity import Merge, Moved, moved, pictures
+from analysis.characterize.similarity import DistanceChange, Merge, distance_changes, pictures
 from analysis.characterize.stationarity import Stationarity
 from analysis.characterize.step_reconstruction import Reconstructed, reconstructed
 from analysis.characterize.summary import (
@@ -41,7 +41,7 @@ class Seen:
     compared: tuple[Mix, ...]
     linkage: tuple[Merge, ...]
     pictures: Mapping[str, tuple[Merge, ...]]
-    moved: tuple[Moved, ...]
+    distance_changes: tuple[DistanceChange, ...]
     steadiness: tuple[tuple[Recording, Stationarity], ...]
     against: tuple[Against, ...]
     parallelism: tuple[Scaling, ...]
@@ -74,7 +74,7 @@ def look(
         compared=tuple(chosen),
         linkage=tuple(linkage(chosen)),
         pictures={variant: tuple(linkage(mine)) for variant, mine in varied.items()},
-        moved=tuple(moved(varied)),
+        distance_changes=tuple(distance_changes(varied)),
         steadiness=tuple(steadiness(data)),
         against=tuple(training_against_inference(data)),
         parallelism=tuple(parallelism(data, grouping)),

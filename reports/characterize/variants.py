@@ -38,7 +38,7 @@ def to_lines(seen: Seen) -> Iterator[str]:
         rows = [["distance", "joins", "with"]]
         rows += [[f"{merge.height:.4f}", _short(merge.left), _short(merge.right)] for merge in merges]
         yield from columns(rows, left=(1, 2))
-    told = [each for each in seen.moved if each.change >= LEAST_CHANGE][:MOST_PAIRS]
+    told = [each for each in seen.distance_changes if each.change >= LEAST_CHANGE][:MOST_PAIRS]
     if told:
         yield "Distances that differ most between the variants"
         rows = [["workload", "and", *seen.pictures]]
@@ -54,7 +54,7 @@ def rows(seen: Seen) -> list[dict[str, Any]]:
     """A row a pair of workloads and variant."""
     return [
         {"left": each.left, "right": each.right, "variant": variant, "distance": distance}
-        for each in seen.moved
+        for each in seen.distance_changes
         for variant, distance in each.distances.items()
     ]
 

@@ -21,7 +21,7 @@ MOST_CAUSES = 6
 
 
 @dataclass(frozen=True)
-class Step:
+class WaterfallStep:
     """What one cause takes the count from and to, in native units. count: of the causes that are merged in it."""
 
     cause: str
@@ -40,7 +40,7 @@ class Lane:
     """One counter's way. steps: empty where its number is the exact one, or where it has none."""
 
     account: Account
-    steps: tuple[Step, ...] = ()
+    steps: tuple[WaterfallStep, ...] = ()
 
     @property
     def known(self) -> bool:
@@ -63,7 +63,7 @@ def lane(account: Account, causes: Iterable[AccountCause]) -> Lane:
     at = Fraction(account.native_value)
     steps = []
     for cause, flop, count in _parts(account, causes):
-        steps.append(Step(cause, at, at - flop, count))
+        steps.append(WaterfallStep(cause, at, at - flop, count))
         at -= flop
     return Lane(account, tuple(steps))
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cleaning.accounts.vocabulary.causes import CONVENTION
-from reports.count.waterfall import UNEXPLAINED, Lane, Step, lane, near
+from reports.count.waterfall import UNEXPLAINED, Lane, WaterfallStep, lane, near
 from reports.shared import figure_panels, figure_style
 from reports.shared.numbers import STATUS_WORDS, digits, fitting, si
 from results.records.accounts import Account, AccountCause
@@ -166,18 +166,18 @@ def _write_reason(whole: Axes, y: float, words: str) -> None:
     text.set_in_layout(False)
 
 
-def _kind(step: Step) -> str:
+def _kind(step: WaterfallStep) -> str:
     if step.cause in (CONVENTION, UNEXPLAINED):
         return CONVERTS if step.cause == CONVENTION else UNEXPLAINED
     return ADDS if step.change > 0 else TAKES
 
 
-def _name(step: Step) -> str:
+def _name(step: WaterfallStep) -> str:
     words = step.cause.replace("_", " ").replace("multiply add", "multiply-add")
     return words or f"{step.count} smaller causes"
 
 
-def _signed(step: Step) -> str:
+def _signed(step: WaterfallStep) -> str:
     """The change of a step with its sign; in full what is unexplained, and small whole numbers."""
     change = step.change
     in_full = change.denominator == 1 and (step.cause == UNEXPLAINED or abs(change) < _IN_FULL)

@@ -100,7 +100,7 @@ def _ours(runs: Sequence[Published]) -> list[Observation]:
 def _row(found: Sequence[Observation], family: str, precision: str, generation: str) -> tuple[str, ...]:
     place = (family, precision, GENERATIONS[generation])
     try:
-        where = gpu_hours.predicted(found, family, generation, precision)
+        where = gpu_hours.predicted_utilization(found, family, generation, precision)
     except gpu_hours.TooFew as fault:
         return (*place, OPEN, "–", "–", str(fault))
     low, high = where.utilization.interval(CONFIDENCE)

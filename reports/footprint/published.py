@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from analysis.footprint.step.cudnn_observations import Recorded, as_allowed, recorded
+from analysis.footprint.step.cudnn_observations import WorkspaceObservation, as_allowed, observations
 from analysis.footprint.step.cudnn_workspaces import PASSES, allowance_bytes
 from analysis.footprint.step.published import ALLOCATED, PROCESS, REQUESTED, RESERVED, RISEN, TENSORS, Published
 from analysis.formula.algebra.constraints import amount
@@ -72,7 +72,7 @@ def section(rows: Sequence[Published], predicted: Mapping[str, Predicted]) -> li
     """The whole section. Raises KeyError for a row without a prediction."""
     lessons = (LESSONS, *trainings(rows, predicted))
     return [TITLE, "", INTRODUCTION, "", *_summary(rows, predicted), "", *_table(rows, predicted), "", *lessons, "",
-            *_assumptions(rows), "", OF_CUDNN, "", *workspaces(recorded())]  # fmt: skip
+            *_assumptions(rows), "", OF_CUDNN, "", *workspaces(observations())]  # fmt: skip
 
 
 def error(row: Published, predicted: Predicted) -> float:
@@ -129,13 +129,13 @@ def _table(rows: Sequence[Published], predicted: Mapping[str, Predicted]) -> lis
     return lines
 
 
-def workspaces(rows: Sequence[Recorded]) -> list[str]:
+def workspaces(rows: Sequence[WorkspaceObservation]) -> list[str]:
     """A line for each history, kind of window and pass."""
     lines = [
         "| history | windows | pass | calls | as the allowance | workspace, of the largest | allowance |",
         "| --- | --- | --- | ---: | ---: | ---: | ---: |",
     ]
-    groups: dict[tuple[str, str, str], list[Recorded]] = {}
+    groups: dict[tuple[str, str, str], list[WorkspaceObservation]] = {}
     for row in rows:
         groups.setdefault((_history(row), _window(row), row.which), []).append(row)
     for (history, window, which), found in sorted(groups.items(), key=_order):
@@ -147,15 +147,15 @@ def workspaces(rows: Sequence[Recorded]) -> list[str]:
     return lines
 
 
-def _history(row: Recorded) -> str:
+def _history(row: WorkspaceObservation) -> str:
     return f"{row.precision}, {row.gpu or 'a GPU without a name'}"
 
 
-def _window(row: Recorded) -> str:
+def _window(row: WorkspaceObservation) -> str:
     return f"{row.kernel_height} × {row.kernel_width}{f', stride {row.stride}' if row.stride > 1 else ''}"
 
 
-def _order(group: tuple[tuple[str, str, str], list[Recorded]]) -> tuple[str, bool, str, int]:
+def _order(group: tuple[tuple[str, str, str], list[WorkspaceObservation]]) -> tuple[str, bool, str, int]:
     (history, window, which), rows = group
     return history, not rows[0].sizes.winograd, window, PASSES.index(which)
 

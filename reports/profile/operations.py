@@ -24,7 +24,7 @@ _SIZES_LETTERS = 36
 
 
 @dataclass(frozen=True)
-class Alike:
+class OperationGroup:
     """Operations of one name, phase and sizes."""
 
     operations: tuple[StepOperation, ...]
@@ -64,7 +64,7 @@ class Alike:
         return main_bound(time_by_bound(self.operations, self.places))
 
 
-def alike(profile: StepProfile) -> list[Alike]:
+def operation_groups(profile: StepProfile) -> list[OperationGroup]:
     """Operations that move something or take time, gathered; the longest first."""
     gathered: dict[object, tuple[list[StepOperation], list[Place]]] = {}
     for operation, its in zip(profile.operations, places(profile), strict=True):
@@ -73,13 +73,13 @@ def alike(profile: StepProfile) -> list[Alike]:
             mine = gathered.setdefault(key, ([], []))
             mine[0].append(operation)
             mine[1].append(its)
-    found = [Alike(tuple(operations), tuple(its)) for operations, its in gathered.values()]
+    found = [OperationGroup(tuple(operations), tuple(its)) for operations, its in gathered.values()]
     return sorted(found, key=lambda each: -(each.time_s or 0.0))
 
 
 def operations_text(profile: StepProfile, top: int = 20) -> str:
     """The table. top: lines of it."""
-    found = alike(profile)
+    found = operation_groups(profile)
     step_s = sum(each.time_s or 0.0 for each in found) + sum(profile.between_s.values())
     head = operations_heading(profile, found, top)
     return (
@@ -88,12 +88,12 @@ def operations_text(profile: StepProfile, top: int = 20) -> str:
     )
 
 
-def operations_heading(profile: StepProfile, found: Sequence[Alike], top: int) -> str:
+def operations_heading(profile: StepProfile, found: Sequence[OperationGroup], top: int) -> str:
     """Above the table."""
     return f"The {min(top, len(found))} longest of {len(found)} kinds of operation ({len(profile.operations)} calls)"
 
 
-def operation_cells(each: Alike, step_s: float) -> tuple[str, ...]:
+def operation_cells(each: OperationGroup, step_s: float) -> tuple[str, ...]:
     """One line of the table."""
     taken_s = each.time_s
     return (

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from analysis.profile.module_tree import Node
 from reports.profile.explanation import name_of
 from reports.profile.fusion import Kernel, kernels
-from reports.profile.operations import Alike, alike, sizes
+from reports.profile.operations import OperationGroup, operation_groups, sizes
 from reports.profile.summary import UNKNOWN, ratio, time
 from reports.profile.tree import shown
 from reports.shared.bound_colours import COLOURS
@@ -22,7 +22,7 @@ _NAMED = 3
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """What a cell says, the number that it is sorted by (None: unknown), the colour of a bound, and a share."""
 
     text: str
@@ -35,7 +35,7 @@ class Cell:
 class Row:
     """path: of a module, so that the row has a place in the tree; None: of nothing."""
 
-    cells: tuple[Cell, ...]
+    cells: tuple[TableCell, ...]
     path: str | None = None
     depth: int = 0
     settings: str = ""
@@ -70,7 +70,7 @@ def module_rows(nodes: Mapping[str, Node]) -> Rows:
 
 def operation_rows(profile: StepProfile) -> Rows:
     """The kinds of operation that take longest."""
-    found = alike(profile)
+    found = operation_groups(profile)
     step_s = sum(each.time_s or 0.0 for each in found) + sum(profile.between_s.values())
     words = ("operation", "phase", "first module", "sizes", "bound by")
     return Rows(
@@ -102,36 +102,36 @@ def kernel_rows(profile: StepProfile) -> Rows | None:
 
 def _module_row(node: Node, root: Node) -> Row:
     cells = (
-        Cell(f"{node.name}: {node.type}" if node.module else node.type),
+        TableCell(f"{node.name}: {node.type}" if node.module else node.type),
         _of(si(node.parameters, ""), node.parameters, root.parameters),
-        Cell(f"{node.at_least('forward')}{si(node.forward_mac, '')}", node.forward_mac),
+        TableCell(f"{node.at_least('forward')}{si(node.forward_mac, '')}", node.forward_mac),
         _of(
             f"{node.at_least()}{si(node.model_flop, '')}", node.model_flop, None if root.unknown() else root.model_flop
         ),
-        Cell(si(node.moved_bytes, "B"), node.moved_bytes),
+        TableCell(si(node.moved_bytes, "B"), node.moved_bytes),
         _of(time(node.forward_time_s), node.forward_time_s, root.forward_time_s),
         _of(time(node.backward_time_s), node.backward_time_s, root.backward_time_s),
         _time(node.waited_s),
-        Cell(UNKNOWN if node.flop_per_s is None else si(node.flop_per_s, ""), node.flop_per_s),
-        Cell(ratio(node.utilization_ratio), node.utilization_ratio),
+        TableCell(UNKNOWN if node.flop_per_s is None else si(node.flop_per_s, ""), node.flop_per_s),
+        TableCell(ratio(node.utilization_ratio), node.utilization_ratio),
         _bound(node.bound),
     )
     return Row(cells, node.module, node.depth, node.settings, node.module)
 
 
-def _operation_row(each: Alike, step_s: float) -> Row:
+def _operation_row(each: OperationGroup, step_s: float) -> Row:
     intensity = each.flop / each.moved_bytes if each.moved_bytes else None
     cells = (
-        Cell(each.first.name.removeprefix("aten.")),
-        Cell(each.first.phase),
-        Cell(each.first.module),
-        Cell(sizes(each.first.input_shapes)),
-        Cell(str(len(each.operations)), len(each.operations)),
-        Cell(si(each.flop, ""), each.flop),
-        Cell(si(each.moved_bytes, "B"), each.moved_bytes),
-        Cell(UNKNOWN if intensity is None else digits(intensity), intensity),
+        TableCell(each.first.name.removeprefix("aten.")),
+        TableCell(each.first.phase),
+        TableCell(each.first.module),
+        TableCell(sizes(each.first.input_shapes)),
+        TableCell(str(len(each.operations)), len(each.operations)),
+        TableCell(si(each.flop, ""), each.flop),
+        TableCell(si(each.moved_bytes, "B"), each.moved_bytes),
+        TableCell(UNKNOWN if intensity is None else digits(intensity), intensity),
         _of(time(each.time_s), each.time_s, step_s),
-        Cell(UNKNOWN if each.attained_ratio is None else digits(each.attained_ratio, 2), each.attained_ratio),
+        TableCell(UNKNOWN if each.attained_ratio is None else digits(each.attained_ratio, 2), each.attained_ratio),
         _bound(each.bound),
     )
     return Row(cells)
@@ -141,12 +141,12 @@ def _kernel_row(kernel: Kernel) -> Row:
     leader = kernel.leader
     where = f" {leader.module}" if leader.module else ""
     cells = (
-        Cell(f"{leader.name.removeprefix('aten.')}{where}"),
-        Cell(_following(kernel)),
-        Cell(leader.phase),
-        Cell(str(len(kernel.operations)), len(kernel.operations)),
-        Cell(si(kernel.unfused_bytes, "B"), kernel.unfused_bytes),
-        Cell(si(kernel.fused_bytes, "B"), kernel.fused_bytes),
+        TableCell(f"{leader.name.removeprefix('aten.')}{where}"),
+        TableCell(_following(kernel)),
+        TableCell(leader.phase),
+        TableCell(str(len(kernel.operations)), len(kernel.operations)),
+        TableCell(si(kernel.unfused_bytes, "B"), kernel.unfused_bytes),
+        TableCell(si(kernel.fused_bytes, "B"), kernel.fused_bytes),
         _time(kernel.unfused_s),
         _time(kernel.fused_s),
         _time(kernel.time_s),
@@ -161,18 +161,18 @@ def _following(kernel: Kernel) -> str:
     return ", ".join(names[:_NAMED]) + more or UNKNOWN
 
 
-def _time(value: float | None) -> Cell:
-    return Cell(time(value), value)
+def _time(value: float | None) -> TableCell:
+    return TableCell(time(value), value)
 
 
-def _of(text: str, part: float | None, whole: float | None) -> Cell:
+def _of(text: str, part: float | None, whole: float | None) -> TableCell:
     """An amount with its share of the whole."""
-    return Cell(text, part, share=_share(part / whole) if part is not None and whole else "")
+    return TableCell(text, part, share=_share(part / whole) if part is not None and whole else "")
 
 
 def _share(ratio: float) -> str:
     return "<0.1 %" if 0 < ratio < 0.001 else percent(ratio)
 
 
-def _bound(bound: str) -> Cell:
-    return Cell(bound or UNKNOWN, None, COLOURS[bound])
+def _bound(bound: str) -> TableCell:
+    return TableCell(bound or UNKNOWN, None, COLOURS[bound])

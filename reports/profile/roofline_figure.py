@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from analysis.profile.roofline import BOUNDS
-from reports.profile.operations import Alike, alike
+from reports.profile.operations import OperationGroup, operation_groups
 from reports.shared import figure_style
 from reports.shared.bound_colours import COLOURS, WORDS
 from reports.shared.numbers import percent, si
@@ -37,7 +37,7 @@ def roofline(profile: StepProfile) -> Figure | None:
     """The plot; None where no operation has arithmetic, bytes and a time."""
     import matplotlib.pyplot as plt
 
-    every = alike(profile)
+    every = operation_groups(profile)
     whole_s = sum(each.time_s or 0.0 for each in every)
     least_s = LEAST_SHARE * whole_s
     shown = [each for each in every if each.flop and each.moved_bytes and (each.time_s or 0.0) > least_s]
@@ -63,21 +63,21 @@ def roofline(profile: StepProfile) -> Figure | None:
     return figure
 
 
-def intensity(each: Alike) -> float:
+def intensity(each: OperationGroup) -> float:
     """FLOP that its unit runs, for each byte."""
     return each.flop / each.moved_bytes
 
 
-def _rate(each: Alike) -> float:
+def _rate(each: OperationGroup) -> float:
     return each.flop / (each.time_s or math.inf)
 
 
-def _span(shown: Sequence[Alike]) -> tuple[float, float]:
+def _span(shown: Sequence[OperationGroup]) -> tuple[float, float]:
     found = [intensity(each) for each in shown]
     return min(found) / MARGIN, max(found) * MARGIN
 
 
-def _bubbles(axes: Axes, shown: Sequence[Alike]) -> None:
+def _bubbles(axes: Axes, shown: Sequence[OperationGroup]) -> None:
     """The longest first, so that small ones lie on top; the very longest with their numbers."""
     most_s = max(each.time_s or 0.0 for each in shown)
     sizes = [max(SMALLEST_PT, LARGEST_PT * math.sqrt((each.time_s or 0.0) / most_s)) for each in shown]
@@ -131,7 +131,7 @@ def _slopes(axes: Axes, machine: Machine) -> None:
         )  # fmt: skip
 
 
-def _names(shown: Sequence[Alike], whole_s: float, profile: StepProfile) -> list[str]:
+def _names(shown: Sequence[OperationGroup], whole_s: float, profile: StepProfile) -> list[str]:
     """What the numbers in the bubbles stand for."""
     types = {module.module: module.type for module in profile.modules}
     lines = []
@@ -144,12 +144,12 @@ def _names(shown: Sequence[Alike], whole_s: float, profile: StepProfile) -> list
     return lines
 
 
-def _left_out(shown: Sequence[Alike], whole_s: float) -> str:
+def _left_out(shown: Sequence[OperationGroup], whole_s: float) -> str:
     left = max(0.0, 1 - sum(each.time_s or 0.0 for each in shown) / whole_s)
     return f"area: time. {percent(left)} of the operations' time is in those without arithmetic, or too short to see."
 
 
-def _legend(axes: Axes, shown: Sequence[Alike]) -> None:
+def _legend(axes: Axes, shown: Sequence[OperationGroup]) -> None:
     from matplotlib.lines import Line2D
 
     present = {each.bound for each in shown}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from analysis.profile.module_tree import Node, tree
-from reports.profile.operations import Alike, alike, operation_cells, operations_heading
+from reports.profile.operations import OperationGroup, operation_cells, operation_groups, operations_heading
 from reports.profile.summary import UNKNOWN, summary_lines, time
 from reports.profile.tree import EXPLAINED, closing, heading, rankings, remarks
 from reports.shared.bound_colours import COLOURS
@@ -99,7 +99,7 @@ def terminal_text(
         console.print(Text(EXPLAINED, style="dim"))
         console.print(module_table(nodes, depth, width))
     if operations:
-        found = alike(profile)
+        found = operation_groups(profile)
         console.print(Text(f"\n{operations_heading(profile, found, OPERATION_LINES)}", style="bold"))
         console.print(operation_table(profile, found[:OPERATION_LINES], width))
     console.print(Text(f"\n{heading(top)}", style="bold"))
@@ -167,11 +167,11 @@ def ranking_table(nodes: Mapping[str, Node], depth: int, top: int) -> Table:
     return table
 
 
-def operation_table(profile: StepProfile, found: list[Alike], width: int) -> Table:
+def operation_table(profile: StepProfile, found: list[OperationGroup], width: int) -> Table:
     """The longest operations, alike ones on one line."""
     from rich.text import Text
 
-    step_s = sum(each.time_s or 0.0 for each in alike(profile)) + sum(profile.between_s.values())
+    step_s = sum(each.time_s or 0.0 for each in operation_groups(profile)) + sum(profile.between_s.values())
     table = _bare()
     left = width - sum(letters + 1 for _, letters in OPERATIONS)
     for name, letters in OPERATIONS:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.project.parallelism.step import Plan, Step
+from analysis.project.parallelism.step import ParallelStep, Plan
 from analysis.project.parallelism.transformer import Transformer
 from analysis.stats.intervals import Answer, Swing
 from reports.project import shared as project_shared
@@ -28,12 +28,12 @@ class Fit:
     batch: int
     memory_bytes: float
     plan: Plan | None
-    step: Step | None
+    step: ParallelStep | None
     least_devices: int | None
 
 
 @dataclass(frozen=True)
-class Told:
+class BudgetAnswer:
     """title: the question in words; asked: name → what was given. contrast: law → its own answers; error_unit: of
     "error", else ""."""
 
@@ -46,13 +46,13 @@ class Told:
     contrast: Mapping[str, Mapping[str, float]]
     fit: Fit | None
     notes: Sequence[str]
-    reached: project_shared.Reached
+    reached: project_shared.ReachedUtilization
     confidence: float
     given: Mapping[str, tuple[float, float, float]]
     units: Mapping[str, str]
 
 
-def to_text(told: Told, form: str, rows: bool = False) -> str:
+def to_text(told: BudgetAnswer, form: str, rows: bool = False) -> str:
     """The answer in a format: table, csv or json. rows: a table lists the runs of the utilization."""
     if form == "json":
         return json.dumps(document(told), indent=2, ensure_ascii=False) + "\n"
@@ -65,7 +65,7 @@ def to_text(told: Told, form: str, rows: bool = False) -> str:
     return _table(told, rows)
 
 
-def document(told: Told) -> dict[str, Any]:
+def document(told: BudgetAnswer) -> dict[str, Any]:
     """The answer as JSON has it; unknown is null."""
     return {
         "question": "budget",
@@ -99,7 +99,7 @@ def _fit(fit: Fit) -> dict[str, Any]:
     }
 
 
-def _table(told: Told, rows: bool) -> str:
+def _table(told: BudgetAnswer, rows: bool) -> str:
     main = "gpu_hours" if "loss" in told.asked else next(iter(told.answers))  # what was asked is no answer
     lines = [told.title, "", project_shared.head(told.confidence)]
     for name, answer in told.answers.items():
@@ -118,7 +118,7 @@ def _table(told: Told, rows: bool) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _contrast(told: Told) -> list[str]:
+def _contrast(told: BudgetAnswer) -> list[str]:
     names = list(next(iter(told.contrast.values())))
     lines = [f"{'other laws':<18}" + "".join(f"{project_shared.LABELS[name][0]:>18}" for name in names)]
     for law, each in told.contrast.items():

@@ -11,7 +11,7 @@ import numpy as np
 
 from analysis.devices.interconnects import links
 from analysis.project.compute import scaling_laws
-from analysis.project.compute.gpu_hours import TooFew, left_out, predicted
+from analysis.project.compute.gpu_hours import TooFew, left_out, predicted_utilization
 from analysis.project.compute.published_runs import excluded_runs, observations
 from analysis.project.parallelism.step import Cluster, Plan, step
 from analysis.project.parallelism.transformer import Transformer
@@ -195,7 +195,7 @@ def _order(key: tuple[str, str, str]) -> tuple[str, str, float, str]:
 
 def _predicted(family: str, generation: str, kind: str) -> str:
     try:
-        where = predicted(observations(), family, generation, kind)
+        where = predicted_utilization(observations(), family, generation, kind)
     except TooFew:
         return "– | – | –"
     mark = "*" if where.fallback else ""

@@ -15,7 +15,7 @@ from reports.shared.columns import wrapped
 
 
 @dataclass(frozen=True)
-class Told:
+class GpuHoursAnswer:
     """All that a question about compute has for an answer. asked: what was given; answer: the name of the main one.
 
     given: price and so on → (median, low, high).
@@ -25,19 +25,19 @@ class Told:
     answer: str
     answers: Mapping[str, Answer]
     swings: Mapping[str, Sequence[Swing]]
-    reached: project_shared.Reached
+    reached: project_shared.ReachedUtilization
     confidence: float
     given: Mapping[str, tuple[float, float, float]]
 
 
-def to_text(told: Told, form: str, rows: bool = False) -> str:
+def to_text(told: GpuHoursAnswer, form: str, rows: bool = False) -> str:
     """The answer in a format: table, csv or json. rows: a table lists the runs that it is from."""
     if form == "json":
         return json.dumps(document(told), indent=2, ensure_ascii=False) + "\n"
     return _csv(told) if form == "csv" else _table(told, rows)
 
 
-def document(told: Told) -> dict[str, Any]:
+def document(told: GpuHoursAnswer) -> dict[str, Any]:
     """The answer as JSON has it; unknown is null."""
     return {
         "question": "compute",
@@ -51,7 +51,7 @@ def document(told: Told) -> dict[str, Any]:
     }
 
 
-def _csv(told: Told) -> str:
+def _csv(told: GpuHoursAnswer) -> str:
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerows(
         project_shared.answers_csv(told.answers, told.reached, told.confidence)
@@ -59,7 +59,7 @@ def _csv(told: Told) -> str:
     return out.getvalue()
 
 
-def _table(told: Told, rows: bool) -> str:
+def _table(told: GpuHoursAnswer, rows: bool) -> str:
     order = [told.answer, *[name for name in told.answers if name != told.answer and name not in told.asked]]
     lines = [
         _title(told),
@@ -75,7 +75,7 @@ def _table(told: Told, rows: bool) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _title(told: Told) -> str:
+def _title(told: GpuHoursAnswer) -> str:
     (name, value), family = next(iter(told.asked.items())), told.reached.family
     what = (
         f"{project_shared.quantity(value)} GPU-hours" if name == "gpu_hours" else project_shared.quantity(value, "FLOP")

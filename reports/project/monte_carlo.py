@@ -34,7 +34,7 @@ class Timed:
     inputs: Sequence[str]
     confidence: float
     given: Mapping[str, tuple[float, float, float]]
-    reached: project_shared.Reached | None
+    reached: project_shared.ReachedUtilization | None
     devices: int
     epochs: float
     link: str

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, fields
 from itertools import groupby
 
-from analysis.project.papers.results import ASSUMED, BETWEEN, NOT, PAPERS, REPRODUCED, VERDICTS, Cell, count
+from analysis.project.papers.results import ASSUMED, BETWEEN, NOT, PAPERS, REPRODUCED, VERDICTS, PaperCell, count
 from analysis.stats.printed_numbers import amount
 from reports.shared.columns import WIDTH, columns
 
@@ -27,7 +27,7 @@ def deviation(value: float | None) -> str:
     return f"× {value + 1:.1f}" if value >= 9.995 else f"{100 * value:+.1f} %".replace("-0.0", "+0.0")
 
 
-def to_text(paper: str, cells: Sequence[Cell]) -> str:
+def to_text(paper: str, cells: Sequence[PaperCell]) -> str:
     """The table, its notes below."""
     notes = Notes()
     rows = [row for cell in cells for row in [(cell.table, _line(cell, notes))]]
@@ -39,22 +39,22 @@ def to_text(paper: str, cells: Sequence[Cell]) -> str:
     return "\n".join([*(line.rstrip() for line in told), "", *_legend(cells), "", *notes.told(), ""])
 
 
-def to_csv(cells: Iterable[Cell]) -> str:
+def to_csv(cells: Iterable[PaperCell]) -> str:
     """A row a cell; unknown is empty."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, [field.name for field in fields(Cell)], lineterminator="\n")
+    writer = csv.DictWriter(text, [field.name for field in fields(PaperCell)], lineterminator="\n")
     writer.writeheader()
     writer.writerows(asdict(cell) for cell in cells)
     return text.getvalue()
 
 
-def to_json(paper: str, cells: Sequence[Cell]) -> str:
+def to_json(paper: str, cells: Sequence[PaperCell]) -> str:
     """One document: the paper, how many cells have which verdict, the cells."""
     document = {"paper": paper, "verdicts": count(cells), "cells": [asdict(cell) for cell in cells]}
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
-def to_markdown(cells: Sequence[Cell]) -> str:
+def to_markdown(cells: Sequence[PaperCell]) -> str:
     """A Markdown table for each table of the paper, and the notes."""
     notes, told = Notes(), []
     for table, group in groupby(cells, key=lambda cell: cell.table):
@@ -73,7 +73,7 @@ class Notes:
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
 
-    def of(self, cell: Cell) -> str:
+    def of(self, cell: PaperCell) -> str:
         """The numbers of a cell's notes, "" without one."""
         words = [cell.reason] if cell.verdict == NOT else cell.assumption.split(BETWEEN)
         numbers = (self._numbers.setdefault(each, len(self._numbers) + 1) for each in words if each)
@@ -90,7 +90,7 @@ class Notes:
             yield from textwrap.wrap(f"{number}. {words}", 120, subsequent_indent="   ", break_on_hyphens=False)
 
 
-def _line(cell: Cell, notes: Notes) -> tuple[str, ...]:
+def _line(cell: PaperCell, notes: Notes) -> tuple[str, ...]:
     return (
         cell.row,
         cell.column,
@@ -102,7 +102,7 @@ def _line(cell: Cell, notes: Notes) -> tuple[str, ...]:
     )
 
 
-def _legend(cells: Sequence[Cell]) -> list[str]:
+def _legend(cells: Sequence[PaperCell]) -> list[str]:
     counted = count(cells)
     words = (f"{MARKS[verdict]} {verdict}: {counted[verdict]}" for verdict in VERDICTS)
     return textwrap.wrap(f"{len(cells)} cells. {'; '.join(words)}. Reproduced: within 2 %.", WIDTH)

@@ -12,14 +12,14 @@ from analysis.project.frontier.domain import Domain
 from analysis.project.frontier.shipped_formulas import Formulas, shipped
 from analysis.project.papers import ppopp2019
 from analysis.project.papers import results as papers_results
-from analysis.project.papers.results import Cell, count
+from analysis.project.papers.results import PaperCell, count
 from analysis.stats.printed_numbers import amount
 from reports.project.paper import to_markdown
 
 TEMPLATE = Path(__file__).with_name("templates") / "frontier.md.j2"
 
 
-def page(cells: Sequence[Cell]) -> str:
+def page(cells: Sequence[PaperCell]) -> str:
     """The document."""
     import jinja2
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.project.parallelism.step import Cluster, Plan, Step
+from analysis.project.parallelism.step import Cluster, ParallelStep, Plan
 from analysis.project.parallelism.transformer import Transformer
 from reports.project.budget import plan_words
 from reports.project.shared import quantity
@@ -21,7 +21,7 @@ HELD = ("weights", "gradients", "optimizer", "activations", "total")
 
 
 @dataclass(frozen=True)
-class Told:
+class ParallelismAnswer:
     """found: (plan, step), the fastest first; batch: sequences a step."""
 
     model: Transformer
@@ -29,17 +29,17 @@ class Told:
     batch: int
     device: str
     cluster: Cluster
-    found: Sequence[tuple[Plan, Step]]
+    found: Sequence[tuple[Plan, ParallelStep]]
 
 
-def to_text(told: Told, form: str, most: int) -> str:
+def to_text(told: ParallelismAnswer, form: str, most: int) -> str:
     """The ways in a format: table, csv or json. most: rows of a table."""
     if form == "json":
         return json.dumps(_document(told), indent=2, ensure_ascii=False) + "\n"
     return _csv(told) if form == "csv" else _table(told, most)
 
 
-def _document(told: Told) -> dict[str, Any]:
+def _document(told: ParallelismAnswer) -> dict[str, Any]:
     cluster = told.cluster
     return {
         "question": "parallel",
@@ -59,14 +59,14 @@ def _document(told: Told) -> dict[str, Any]:
     }
 
 
-def _row(plan: Plan, step: Step) -> dict[str, Any]:
+def _row(plan: Plan, step: ParallelStep) -> dict[str, Any]:
     held = {f"{name}_bytes": getattr(step.held, name) for name in HELD}
     times = {name: getattr(step, name) for name in TIMES}
     ratios = {"model_ratio": step.model_ratio, "hardware_ratio": step.hardware_ratio}
     return {**{name: getattr(plan, name) for name in PLAN}, "step_s": step.step_s, **ratios, **held, **times}
 
 
-def _csv(told: Told) -> str:
+def _csv(told: ParallelismAnswer) -> str:
     out = io.StringIO()
     rows = [_row(plan, step) for plan, step in told.found]
     writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
@@ -75,7 +75,7 @@ def _csv(told: Told) -> str:
     return out.getvalue()
 
 
-def _table(told: Told, most: int) -> str:
+def _table(told: ParallelismAnswer, most: int) -> str:
     model, cluster = told.model, told.cluster
     top = (
         f"{quantity(model.parameters)} parameters ({model.layers} layers × {model.width}, {model.heads} heads, "
@@ -103,13 +103,13 @@ def _head() -> str:
     return f"{names} {costs} {'exposed':>7}"
 
 
-def _meaning(plan: Plan, step: Step) -> str:
+def _meaning(plan: Plan, step: ParallelStep) -> str:
     """The fastest way in one sentence."""
     seconds, used = quantity(step.step_s), f"{step.model_ratio:.2f}"
     return f"Fastest that fits: {plan_words(plan)}. A step takes {seconds} s or more, at most {used} of the peak."
 
 
-def _line(plan: Plan, step: Step) -> str:
+def _line(plan: Plan, step: ParallelStep) -> str:
     exposed = step.data_exposed_s + step.update_s
     return (
         f"{plan.data:>4} {plan.tensor:>6} {plan.pipeline:>6} {plan.micro:>5} {plan.zero:>4} {plan.recompute:<9} "

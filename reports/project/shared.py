@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.project.compute.gpu_hours import RULES_OF_THUMB, Predicted
+from analysis.project.compute.gpu_hours import RULES_OF_THUMB, PredictedUtilization
 from analysis.project.compute.published_runs import Observation
 from analysis.stats.intervals import Answer, Swing, Uncertain
 from reports.shared.columns import wrapped
@@ -41,7 +41,7 @@ ROW_FIELDS = (
 
 
 @dataclass(frozen=True)
-class Reached:
+class ReachedUtilization:
     """A device and what of its peak a training reaches. predicted: None where the utilization was given.
 
     own_left_out: reason → rows of our own runs that are not used.
@@ -54,7 +54,7 @@ class Reached:
     peak_source: str
     family: str
     utilization: Uncertain
-    predicted: Predicted | None
+    predicted: PredictedUtilization | None
     own_left_out: Mapping[str, int]
 
 
@@ -96,7 +96,7 @@ def meaning(name: str, answer: Answer) -> list[str]:
     return wrapped(f"in short: {label} {quantity(answer.value, unit)}{interval}")
 
 
-def reached_lines(reached: Reached, confidence: float) -> list[str]:
+def reached_lines(reached: ReachedUtilization, confidence: float) -> list[str]:
     """Utilization and peak in the same columns."""
     low, high = reached.utilization.interval(confidence)
     return [
@@ -105,12 +105,12 @@ def reached_lines(reached: Reached, confidence: float) -> list[str]:
     ]
 
 
-def why(reached: Reached) -> list[str]:
+def why(reached: ReachedUtilization) -> list[str]:
     """Where the utilization is from, and what else would be assumed, in lines of the page."""
     return [line for sentence in why_sentences(reached) for line in wrapped(sentence)]
 
 
-def why_sentences(reached: Reached) -> list[str]:
+def why_sentences(reached: ReachedUtilization) -> list[str]:
     """The same, a sentence each."""
     found, peak = reached.predicted, f"peak: {reached.peak_source}"
     if found is None:
@@ -134,7 +134,7 @@ def rule_of_thumb(family: str) -> float:
     return RULES_OF_THUMB.get(family, RULES_OF_THUMB[""])
 
 
-def reached_document(reached: Reached, confidence: float) -> dict[str, Any]:
+def reached_document(reached: ReachedUtilization, confidence: float) -> dict[str, Any]:
     """Device, peak and utilization as JSON has them."""
     low, high = reached.utilization.interval(confidence)
     found = reached.predicted
@@ -198,7 +198,7 @@ def runs_table(rows: Sequence[Observation]) -> list[str]:
     return [top, *lines]
 
 
-def answers_csv(answers: Mapping[str, Answer], reached: Reached, confidence: float) -> list[list[Any]]:
+def answers_csv(answers: Mapping[str, Answer], reached: ReachedUtilization, confidence: float) -> list[list[Any]]:
     """Rows of the CSV of answers; an end that is not there is empty."""
     low, high = reached.utilization.interval(confidence)
     found: list[list[Any]] = [["quantity", "value", "low", "high", "confidence", "unit"]]

@@ -25,7 +25,7 @@ MANY = 1e18
 
 
 @dataclass(frozen=True)
-class Told:
+class ProjectionAnswer:
     """Everything there is to tell of a projection. rules: how operations were counted; limits: what gamma, lambda, mu
     and delta tend to; largest_batch: that one accelerator's memory holds; accelerators: whose memory is as large as the
     footprint. Both are None where the memory is not known. timed: of a projection by draws."""
@@ -43,7 +43,7 @@ class Told:
     timed: Timed | None = None
 
 
-def quantities(told: Told) -> dict[str, tuple[str, str]]:
+def quantities(told: ProjectionAnswer) -> dict[str, tuple[str, str]]:
     """Field of the projection → (what it is called, its unit)."""
     domain = told.domain
     found = {
@@ -64,7 +64,7 @@ def quantities(told: Told) -> dict[str, tuple[str, str]]:
     return found | monte_carlo.quantities(told.timed) if told.timed else found
 
 
-def to_text(told: Told) -> str:
+def to_text(told: ProjectionAnswer) -> str:
     """The table: what the target takes, sub-batches, laws."""
     domain = told.domain
     lines = [
@@ -81,7 +81,7 @@ def to_text(told: Told) -> str:
     return "\n".join([*lines, ""])
 
 
-def _on(told: Told) -> str:
+def _on(told: ProjectionAnswer) -> str:
     """The target, with the shares that are assumed where they are."""
     peak, bandwidth = amount(told.target.peak_flop_per_s, "FLOP/s"), amount(told.target.bandwidth_bytes_per_s, "B/s")
     if told.timed is not None and told.timed.reached is not None:
@@ -90,7 +90,7 @@ def _on(told: Told) -> str:
     return f"on {told.target.name}: {peak} × {shares[0]:g}, {bandwidth} × {shares[1]:g}"
 
 
-def to_csv(told: Told) -> str:
+def to_csv(told: ProjectionAnswer) -> str:
     """A row a quantity: name, value, low, high, unit. Unknown is empty."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -100,7 +100,7 @@ def to_csv(told: Told) -> str:
     return text.getvalue()
 
 
-def to_json(told: Told) -> str:
+def to_json(told: ProjectionAnswer) -> str:
     """One document."""
     projection: dict[str, Any] = {}
     for name, (_, unit) in quantities(told).items():
@@ -130,7 +130,7 @@ def to_json(told: Told) -> str:
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
-def _values(told: Told, name: str) -> tuple[float | None, float | None, float | None]:
+def _values(told: ProjectionAnswer, name: str) -> tuple[float | None, float | None, float | None]:
     """value, low, high; without an interval the ends are the value."""
     if told.timed:
         found = told.timed.answers.get(name)
@@ -139,7 +139,7 @@ def _values(told: Told, name: str) -> tuple[float | None, float | None, float | 
     return value, told.spread.low.get(name, value), told.spread.high.get(name, value)
 
 
-def _rows(told: Told) -> Iterator[tuple[str, ...]]:
+def _rows(told: ProjectionAnswer) -> Iterator[tuple[str, ...]]:
     wide = bool(told.domain.uncertain()) if told.timed is None else monte_carlo.wide(told.timed)
     yield ("", "value", *(("low", "high") if wide else ()))
     for name, (words, unit) in quantities(told).items():
@@ -156,7 +156,7 @@ def _amount(value: float | None, unit: str) -> str:
     return amount(value, unit)
 
 
-def _laws(told: Told) -> Iterator[tuple[str, ...]]:
+def _laws(told: ProjectionAnswer) -> Iterator[tuple[str, ...]]:
     laws, worst = told.fit.laws, told.fit.worst_ratio
     yield ("first-order law", "fit", "limit", "farthest point")
     for words, value, limit, of in (
@@ -169,7 +169,7 @@ def _laws(told: Told) -> Iterator[tuple[str, ...]]:
             yield words, amount(value), amount(told.limits[limit]), f"{100 * worst[of]:.1f} %"
 
 
-def _sentences(told: Told) -> Iterator[str]:
+def _sentences(told: ProjectionAnswer) -> Iterator[str]:
     batches, middle = told.sub_batches, told.spread.middle
     yield _meaning(told)
     yield (
@@ -189,7 +189,7 @@ def _sentences(told: Told) -> Iterator[str]:
     yield from told.notes
 
 
-def _meaning(told: Told) -> str:
+def _meaning(told: ProjectionAnswer) -> str:
     """What reaching the target takes, in one sentence."""
     held = told.timed is not None and told.timed.reached is not None
     bound = "" if held else f", bound by {told.spread.middle.bound}"
@@ -200,7 +200,7 @@ def _meaning(told: Told) -> str:
     return f"An epoch takes {_amount(epoch_s, 's')}{ends} in steps of {_amount(step_s, 's')}{bound}."
 
 
-def _memory(told: Told) -> str:
+def _memory(told: ProjectionAnswer) -> str:
     """What one accelerator holds, and that it does not hold the sub-batch where that is so."""
     largest, batch = told.largest_batch or 0, told.domain.sub_batch
     fits = f"it holds a sub-batch of up to {largest:,}"

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import torch
 
     from measure.profile.step_kinds import ModelStep
-    from measure.profile.step_series import Recorded, Timed
+    from measure.profile.step_series import RecordedSteps, Timed
     from workloads.catalogue.base import Batch, Workload
 
 JOINED_STEPS = 3
@@ -171,7 +171,7 @@ def _traced(step: ModelStep) -> tuple[Any, int | None, str]:
     return trace, live_bytes, why
 
 
-def _rows(number: int, found: Recorded, cuda: bool) -> Characterization:
+def _rows(number: int, found: RecordedSteps, cuda: bool) -> Characterization:
     from measure.profile.typed_steps import tags_of, typed_steps
 
     steps = [*_plain(number, WARM_UP, found.warm_up), *_plain(number, PLAIN, found.plain)]
@@ -223,12 +223,12 @@ def _usual(steps: Sequence[RecordedStep]) -> list[int]:
 
 
 def _costs(
-    asked: Recording, found: Recorded, trace: Any, model: torch.nn.Module, joined: Sequence[int]
+    asked: Recording, found: RecordedSteps, trace: Any, model: torch.nn.Module, joined: Sequence[int]
 ) -> tuple[OperationCost, ...]:
     """The operations of a step, those of one name, phase and module together; their times from the steps `joined`."""
-    from measure.profile.step_profile import Told, table_of
+    from measure.profile.step_profile import StepDescription, table_of
 
-    told = Told(asked.workload, asked.batch_size, asked.device, asked.precision)
+    told = StepDescription(asked.workload, asked.batch_size, asked.device, asked.precision)
     profile = table_of(found.profile, trace, model, told, only=joined)
     classes = _classes(model)
     sums: dict[tuple[str, str, str, str, str], OperationCost] = {}

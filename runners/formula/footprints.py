@@ -28,7 +28,7 @@ OWN_RULES = "flopledger"
 
 
 @dataclass(frozen=True)
-class Told:
+class FootprintFormulas:
     """formulas: quantity → its formula. pieces: quantity → where its peak is as the batch grows, if that is a symbol.
     why: quantity → why it has none. notes: for a person. proven: no order needs less than the minimal one at the point;
     None: there is none."""
@@ -40,10 +40,12 @@ class Told:
     proven: bool | None = None
 
 
-def footprints(rules: str, derived: Derived, point: Point, sample_at: Callable[[Point], Sample], most: int) -> Told:
+def footprints(
+    rules: str, derived: Derived, point: Point, sample_at: Callable[[Point], Sample], most: int
+) -> FootprintFormulas:
     """The footprints' formulas. most: operations of a step that is looked at to check them, at most."""
     if rules != OWN_RULES:
-        return Told(why={name: f"{rules.capitalize()} has none" for name in WORDS})
+        return FootprintFormulas(why={name: f"{rules.capitalize()} has none" for name in WORDS})
     found = derivation_footprint.footprints(derived, point)
 
     def sample(where: Point) -> Sample | None:
@@ -62,7 +64,7 @@ def footprints(rules: str, derived: Derived, point: Point, sample_at: Callable[[
         pieces = {name: derivation_footprint.pieces(peaks, BATCH, point) for name, peaks in kept.items()}
     notes += [UNKNOWN] * bool(kept and _unknown(derived))
     proven = found.proven if MINIMAL in kept else None
-    return Told({name: found.formula(name) for name in kept}, pieces, why, tuple(notes), proven)
+    return FootprintFormulas({name: found.formula(name) for name in kept}, pieces, why, tuple(notes), proven)
 
 
 def _unknown(derived: Derived) -> bool:

@@ -19,7 +19,7 @@ from runners.project.machine import add_expenses, add_machine, expenses, machine
 from runners.project.output import FLOP, HOURS, add_output, reserve_all, tell
 
 if TYPE_CHECKING:
-    from reports.project.budget import Told
+    from reports.project.budget import BudgetAnswer
 
 
 TRANSFORMER = "transformer"
@@ -77,11 +77,11 @@ def _run(options: Namespace) -> int:
     from reports.project.budget import to_text
 
     reserve_all(options)
-    found = told(options)
+    found = answer_of(options)
     return tell(options, to_text(found, options.format, options.rows), found.answers, found.swings)
 
 
-def told(options: Namespace) -> Told:
+def answer_of(options: Namespace) -> BudgetAnswer:
     """The answers of the options. Raises Mistake."""
     if options.domain == TRANSFORMER:
         from runners.project.budget_transformer import transformer_answer

@@ -19,14 +19,14 @@ from analysis.project.frontier.monte_carlo import domain_inputs
 from analysis.project.frontier.prices import running_costs
 from analysis.project.frontier.shipped_formulas import Formulas, shipped
 from analysis.stats.intervals import Input, answers, tornado
-from reports.project.budget import Told
+from reports.project.budget import BudgetAnswer
 from runners.cli.arguments import choice_error
 from runners.cli.exits import Mistake
 from runners.project.machine import expenses, machine
 from runners.project.output import asked, intervals_of, spent
 
 
-def domain_answer(options: Namespace) -> Told:
+def domain_answer(options: Namespace) -> BudgetAnswer:
     """All answers. Raises Mistake."""
     domain, formulas = _domain(options.domain)
     options.family = options.family or family_of(domain.model)
@@ -48,7 +48,7 @@ def domain_answer(options: Namespace) -> Told:
         raise Mistake(f"--budget: {fault}") from fault
     moved = [name for name in ("error", "parameters", "gpu_hours", "cost", "co2_kg") if name in found]
     value, unit = options.budget
-    return Told(
+    return BudgetAnswer(
         title=f"{value:g} {unit} of {domain.name} on {reached.device}, {reached.precision}",
         asked=asked(options),
         domain=options.domain,

@@ -13,8 +13,8 @@ from analysis.project.compute import scaling_laws
 from analysis.project.frontier.prices import running_costs
 from analysis.project.parallelism.transformer import Transformer
 from analysis.stats.intervals import Input, Uncertain, answers, medians, tornado
-from reports.project.budget import Fit, Told
-from reports.project.shared import Reached, quantity
+from reports.project.budget import BudgetAnswer, Fit
+from reports.project.shared import ReachedUtilization, quantity
 from runners.cli.arguments import choice_error
 from runners.cli.exits import Mistake
 from runners.project.output import asked, intervals_of, spent
@@ -39,7 +39,7 @@ SPARE = 0.9
 """Of a device's memory that a plan may fill: the rest is for the framework and fragments."""
 
 
-def transformer_answer(options: Namespace, reached: Reached, given: Mapping[str, Uncertain]) -> Told:
+def transformer_answer(options: Namespace, reached: ReachedUtilization, given: Mapping[str, Uncertain]) -> BudgetAnswer:
     """All answers. Raises Mistake."""
     law = _law(options)
     inputs: dict[str, Input] = {"utilization": reached.utilization, **given}
@@ -52,7 +52,7 @@ def transformer_answer(options: Namespace, reached: Reached, given: Mapping[str,
     except scaling_laws.Unreachable as fault:
         raise Mistake(f"--reach: {law.name}: {fault}, got {options.reach:g}") from fault
     moved = [name for name in ("loss", "parameters", "tokens", "gpu_hours", "cost", "co2_kg") if name in found]
-    return Told(
+    return BudgetAnswer(
         title=_title(options, reached),
         asked=asked(options),
         domain="transformer",
@@ -238,7 +238,7 @@ def _cluster(options: Namespace) -> Cluster | None:
     return Cluster(peak, device.bandwidth_bytes_per_s, filled, within(device), between(device))
 
 
-def _title(options: Namespace, reached: Reached) -> str:
+def _title(options: Namespace, reached: ReachedUtilization) -> str:
     where = f"on {reached.device}, {reached.precision}"
     size = "" if options.parameters is None else f", {quantity(options.parameters)} parameters"
     if options.budget is None:

@@ -18,8 +18,8 @@ from runners.project.machine import add_expenses, add_machine, expenses, machine
 from runners.project.output import add_output, intervals_of, reserve_all, tell
 
 if TYPE_CHECKING:
-    from reports.project.gpu_hours import Told
-    from reports.project.shared import Reached
+    from reports.project.gpu_hours import GpuHoursAnswer
+    from reports.project.shared import ReachedUtilization
 
 EXAMPLES = """examples:
   python -m runners.project --compute --gpu-hours 300 --device "NVIDIA A100-SXM4-80GB" --family cnn
@@ -55,16 +55,16 @@ def _run(options: Namespace) -> int:
     from reports.project.gpu_hours import to_text
 
     reserve_all(options)
-    found = told(options, machine(options), expenses(options))
+    found = answer_of(options, machine(options), expenses(options))
     return tell(options, to_text(found, options.format, options.rows), found.answers, found.swings)
 
 
-def told(options: Namespace, device: Reached, given: dict[str, Any]) -> Told:
+def answer_of(options: Namespace, device: ReachedUtilization, given: dict[str, Any]) -> GpuHoursAnswer:
     """The answers of the options on this device."""
     from analysis.project.compute.gpu_hours import flop_of, gpu_hours_of
     from analysis.project.frontier.prices import running_costs
     from analysis.stats.intervals import Uncertain, answers, exactly, tornado
-    from reports.project.gpu_hours import Told
+    from reports.project.gpu_hours import GpuHoursAnswer
 
     hours, flop = options.gpu_hours, options.flop
     inputs: dict[str, Uncertain] = {"utilization": device.utilization, **given}
@@ -80,7 +80,7 @@ def told(options: Namespace, device: Reached, given: dict[str, Any]) -> Told:
         return {"flop": made, "gpu_hours": took, **running_costs(took, draws)}
 
     main_answer = "flop" if hours is not None else "gpu_hours"
-    return Told(
+    return GpuHoursAnswer(
         asked={"gpu_hours": hours} if hours is not None else {"flop": flop},
         answer=main_answer,
         answers=answers(function, inputs, options.confidence),

@@ -25,9 +25,9 @@ from runners.cli.exits import Mistake
 
 if TYPE_CHECKING:
     from analysis.devices.peaks import Device
-    from analysis.project.compute.gpu_hours import Predicted
+    from analysis.project.compute.gpu_hours import PredictedUtilization
     from analysis.stats.intervals import Uncertain
-    from reports.project.shared import Reached
+    from reports.project.shared import ReachedUtilization
 
 LEAST, MOST = 1e-9, 1e60
 """Of any amount that is given."""
@@ -96,19 +96,19 @@ def add_expenses(parser: Parser) -> None:
     group.add_argument("--intensity", type=amount, help="gCO2e per kWh of electricity")
 
 
-def machine(options: Namespace) -> Reached:
+def machine(options: Namespace) -> ReachedUtilization:
     """What the options say. Raises Mistake."""
     device, unit = _device(options), PRECISIONS[options.precision].matmul_unit
     peak, source = _peak(options, device, unit)
     return reached_of(options, device, unit, peak, source)
 
 
-def reached_of(options: Namespace, device: Device | None, unit: str, peak: float, source: str) -> Reached:
+def reached_of(options: Namespace, device: Device | None, unit: str, peak: float, source: str) -> ReachedUtilization:
     """What of this peak a training reaches: as the options give it, else as runs predict it. Raises Mistake."""
     if options.utilization is not None:
         return _machine(options, device, unit, peak, source, _utilization(options, unit))
     from analysis.project.compute import published_runs
-    from analysis.project.compute.gpu_hours import TooFew, predicted
+    from analysis.project.compute.gpu_hours import TooFew, predicted_utilization
 
     if unit not in published_runs.CLASS_OF_UNIT:
         raise Mistake(f"--utilization: expected with {unit}: no published run is known here")
@@ -120,7 +120,7 @@ def reached_of(options: Namespace, device: Device | None, unit: str, peak: float
         raise Mistake(f"--family: {words}; or give --utilization")
     generation = published_runs.generation(device) if device else UNKNOWN_GENERATION
     try:
-        guess = predicted(found, options.family, generation, published_runs.CLASS_OF_UNIT[unit])
+        guess = predicted_utilization(found, options.family, generation, published_runs.CLASS_OF_UNIT[unit])
     except TooFew as fault:
         raise Mistake(f"{fault}: give --utilization RATIO or LOW..HIGH, or --run of your own") from fault
     return _machine(options, device, unit, peak, source, guess.utilization, guess, left_out)
@@ -144,15 +144,15 @@ def _machine(
     peak: float,
     source: str,
     utilization: Uncertain,
-    guess: Predicted | None = None,
+    guess: PredictedUtilization | None = None,
     left_out: Mapping[str, int] | None = None,
-) -> Reached:
+) -> ReachedUtilization:
     from analysis.devices import peaks
-    from reports.project.shared import Reached
+    from reports.project.shared import ReachedUtilization
 
     name = peaks.spelling(device, options.device) if device else options.device
     family = options.family or ""
-    return Reached(name, options.precision, unit, peak, source, family, utilization, guess, left_out or {})
+    return ReachedUtilization(name, options.precision, unit, peak, source, family, utilization, guess, left_out or {})
 
 
 def _device(options: Namespace) -> Device | None:

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 from runners.cli.arguments import Parser, choice_error, number
 from runners.cli.exits import FAILED, Mistake, guarded
 from runners.cli.progress import passing
-from runners.project.measured import add_measured, add_replicas, timed
+from runners.project.monte_carlo import add_measured, add_replicas, timed
 from runners.project.output import add_output, reserve_all, tell
 
 if TYPE_CHECKING:
     from analysis.project.frontier.accelerator import Accelerator
     from analysis.project.frontier.domain import Domain
     from analysis.project.frontier.shipped_formulas import Formulas
-    from reports.project.text import Told
+    from reports.project.text import ProjectionAnswer
 
 RULES = ("catamount", "flopledger")
 UNITS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8")
@@ -114,10 +114,10 @@ def _run(options: Namespace) -> int:
     return tell(options, text(told) + rows, found.answers if found else {}, found.swings if found else {})
 
 
-def answer(domain: Domain, target: Accelerator, formulas: Formulas, must_fit: bool = False) -> Told:
+def answer(domain: Domain, target: Accelerator, formulas: Formulas, must_fit: bool = False) -> ProjectionAnswer:
     """The whole projection. Raises ValueError for what cannot be, and for a sub-batch that does not fit if it must."""
     from analysis.project.frontier import first_order, frontier
-    from reports.project.text import Told
+    from reports.project.text import ProjectionAnswer
 
     spread = frontier.spread(domain, formulas, target)
     grown = spread.middle.grown
@@ -129,7 +129,7 @@ def answer(domain: Domain, target: Accelerator, formulas: Formulas, must_fit: bo
             f"expected a sub-batch that {target.memory_bytes or 0:,.0f} bytes hold ({holds}), "
             f"got {domain.sub_batch:,}, which takes {spread.middle.footprint_bytes:,.0f}"
         )
-    return Told(
+    return ProjectionAnswer(
         domain=domain,
         target=target,
         rules=formulas.rules,

@@ -85,7 +85,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _run(options: Namespace) -> int:
     from analysis.project.parallelism.plans import plans
-    from reports.project.parallelism import Told, to_text
+    from reports.project.parallelism import ParallelismAnswer, to_text
     from runners.cli.output_files import put, reserve
 
     if options.out is not None:
@@ -96,7 +96,9 @@ def _run(options: Namespace) -> int:
     if not found:
         raise Mistake(_nothing(options, model, cluster, fixed))
     text = to_text(
-        Told(model, options.devices, options.batch, options.device, cluster, found), options.format, options.most
+        ParallelismAnswer(model, options.devices, options.batch, options.device, cluster, found),
+        options.format,
+        options.most,
     )
     if options.out is not None:
         put(options.out, text)

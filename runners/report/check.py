@@ -22,7 +22,7 @@ ReadTable = Callable[[str], "tuple[Sequence[Operation], Sequence[Storage]]"]
 ReadProfile = Callable[[str, int], "Sequence[ProfiledOperation]"]
 
 
-def told(path: Path, form: str) -> int:
+def render(path: Path, form: str) -> int:
     """Prints the verdicts on the run `path`. 0: no gate fails, and none that a published run needs is open; else 1.
 
     Raises Mistake.

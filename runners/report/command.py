@@ -66,7 +66,7 @@ def _asked(options: Namespace, parser: Parser) -> int:
     if options.check:
         from runners.report import check
 
-        return check.told(options.runs[0], options.format)
+        return check.render(options.runs[0], options.format)
     if several:
         return _compared(options, parser)
     return _told(options)
@@ -91,7 +91,7 @@ def _compared(options: Namespace, parser: Parser) -> int:
         if name not in ACROSS:
             parser.fail(choice_error("field", name, ACROSS))
     first, second = options.runs
-    return compare.told(first, second, options.format, options.across, options.margin, options.out)
+    return compare.render(first, second, options.format, options.across, options.margin, options.out)
 
 
 def _told(options: Namespace) -> int:

@@ -21,7 +21,7 @@ PAGE = "report.html"
 FIGURES = "figures"
 
 
-def told(
+def render(
     a: Path,
     b: Path,
     form: str,

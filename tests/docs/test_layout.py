@@ -145,3 +145,52 @@ def test_the_map_is_one_screen_and_has_every_package_and_document() -> None:
     }
     assert listed == {name: {file.parent.name for file in ROOT.glob(f"{name}/*/__init__.py")} for name in PRODUCT}
     assert [file.name for file in (ROOT / "docs").glob("*.md") if f"({file.name})" not in MAP] == ["index.md"]
+
+
+NO_NOUNS = """
+    again alike alone apart asked checked compared counted done drawn fitted found given gone grown joined kept known
+    left made measured moved once passed predicted reached recorded said seen settled shown spent timed together told
+    traced unknown unseen untouched
+"""
+"""Participles and adverbs: as the whole name of a function, class or module they do not say of what."""
+
+MOST_WITHOUT_NOUN = 244
+"""Definitions of the product that are called so: less at each change."""
+
+SEVERAL = {
+    "Answer": 4,
+    "Block": 6,
+    "Fit": 4,
+    "Held": 3,
+    "Listener": 5,
+    "Node": 4,
+    "Place": 4,
+    "Recording": 3,
+    "Request": 3,
+    "Row": 4,
+    "Seen": 3,
+    "Spread": 3,
+    "Timed": 3,
+    "Traced": 3,
+}
+"""Public classes of one name, at most; `Table`, `Cell` and `Step` name what they are a table, cell or step of."""
+
+
+def definitions() -> Iterator[tuple[str, ast.FunctionDef | ast.ClassDef]]:
+    for module in modules():
+        if module.startswith(PRODUCT):
+            for node in ast.walk(tree(module)):
+                if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+                    yield module, node
+
+
+def test_names_are_nouns_and_verbs() -> None:
+    words = set(NO_NOUNS.split())
+    found = [f"{module}.{node.name}" for module, node in definitions() if node.name.strip("_").lower() in words]
+    assert len(found) <= MOST_WITHOUT_NOUN, sorted(found)
+    assert [module for module in modules() if module.startswith(PRODUCT) and module.rpartition(".")[2] in words] == []
+
+
+def test_a_class_has_a_name_of_its_own() -> None:
+    counts = Counter(node.name for _, node in definitions() if isinstance(node, ast.ClassDef) and node.name[0] != "_")
+    assert {name: count for name, count in counts.items() if count > SEVERAL.get(name, 2)} == {}

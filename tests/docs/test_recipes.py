@@ -121,8 +121,9 @@ def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
             workload=workload,
             batch_size=batch_size,
             phase="forward",
-            native=7,
+            native_value=7,
             native_unit="mac",
+            flop=14,
         )
     ]
 '''
@@ -157,7 +158,7 @@ def test_add_a_counter(copy: Path) -> None:
     rows = list(csv.DictReader(counted.splitlines()))
     (ours,) = (row for row in rows if row["counter"] == "dummy" and row["phase"] == "forward")
     assert ours["native_value"] == "7"
-    assert ours["flop"] == "14"
+    assert float(ours["flop_ratio"]) == 14 / (2 * 4 * 1024 * 1024)  # of 4 layers of 1024 × 1024, one row
 
 
 @pytest.mark.slow

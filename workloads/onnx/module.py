@@ -35,7 +35,7 @@ class OnnxNet(torch.nn.Module):
         values: dict[str, Any] = dict(initialisers)
         made: dict[str, torch.nn.Parameter] = {}
         self._inputs, self._outputs = tuple(inputs), tuple(outputs)
-        self._steps: list[Step] = []
+        self._steps: list[GraphStep] = []
         calculated_bytes = 0
         for node in nodes:
             if (folded := _folded(node, values, trained)) is not None:
@@ -44,7 +44,7 @@ class OnnxNet(torch.nn.Module):
                 if calculated_bytes > limit("array_values"):
                     raise node.refuse(beyond("the values that sizes follow from", "array_values"))
                 continue
-            step = Step(node, values, trained, made)
+            step = GraphStep(node, values, trained, made)
             self._steps.append(step)
             _put(self, node.name, step)
         self._values = {name: values[name] for name in self._outputs if name in values}
@@ -63,7 +63,7 @@ class OnnxNet(torch.nn.Module):
         return results[0] if len(results) == 1 else results
 
 
-class Step(torch.nn.Module):
+class GraphStep(torch.nn.Module):
     """One node. Tensors that it holds are called by the operator's names for its inputs, as in torch's layers."""
 
     def __init__(
@@ -183,7 +183,7 @@ def _tensor(value: Any, like: torch.Tensor | None) -> Any:
     return torch.tensor(value.tolist(), dtype=kind, device=None if like is None else like.device)
 
 
-def _put(net: torch.nn.Module, name: str, step: Step) -> None:
+def _put(net: torch.nn.Module, name: str, step: GraphStep) -> None:
     """Register a step under the path in its node's name."""
     parts, above = [], ""
     for part in name.split("/"):
@@ -202,7 +202,7 @@ def _put(net: torch.nn.Module, name: str, step: Step) -> None:
 
 def _child(where: torch.nn.Module, name: str) -> torch.nn.Module:
     """The module of this name inside another; made if there is none."""
-    while hasattr(where, name) and (name not in where._modules or isinstance(where._modules[name], Step)):
+    while hasattr(where, name) and (name not in where._modules or isinstance(where._modules[name], GraphStep)):
         name += "_"
     if name not in where._modules:
         where.add_module(name, torch.nn.Module())

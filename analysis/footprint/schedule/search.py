@@ -22,7 +22,7 @@ LONGEST = 8
 
 
 @dataclass(frozen=True)
-class Found:
+class ScheduleResult:
     """bound_bytes: no order has a lower peak (nor one below the limit that was asked for). order: one with that peak;
     None: there is none below what it was to beat, or the search did not come to its end (complete). looks: its work."""
 
@@ -43,7 +43,7 @@ class _State:
     before: _State | None
 
 
-def searched(graph: Graph, limit: int, to_beat: int, most: int) -> Found:
+def searched(graph: Graph, limit: int, to_beat: int, most: int) -> ScheduleResult:
     """The best order, or any whose peak is at most `limit`. All in bytes; to_beat: a peak that is known already.
 
     most: chains that are looked at, at most: the work is counted, not timed, so that the answer is always the same.
@@ -58,9 +58,9 @@ def searched(graph: Graph, limit: int, to_beat: int, most: int) -> Found:
         if peak >= to_beat:
             break
         if state.done == space.whole:
-            return Found(peak, _order(state), True, space.looks)
+            return ScheduleResult(peak, _order(state), True, space.looks)
         if space.looks >= most:
-            return Found(peak, None, False, space.looks)
+            return ScheduleResult(peak, None, False, space.looks)
         if peak > lowest[state.done]:
             continue
         for node in state.ready:
@@ -72,7 +72,7 @@ def searched(graph: Graph, limit: int, to_beat: int, most: int) -> Found:
                 lowest[after.done] = higher
                 heappush(heap, (higher, -after.done.bit_count(), len(states)))
                 states.append(after)
-    return Found(to_beat, None, True, space.looks)
+    return ScheduleResult(to_beat, None, True, space.looks)
 
 
 def _order(state: _State | None) -> tuple[int, ...]:

@@ -24,7 +24,7 @@ ITEMSIZES = {FP32: 4, TF32: 4, "bf16": 2}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recorded(Record):
+class WorkspaceObservation(Record):
     """The workspace of one pass of one convolution in a published history. Sizes are the input's; one group.
 
     precision: of its numbers. block: bytes are those of the allocator's block, up to 1 MiB more than was asked for.
@@ -68,17 +68,17 @@ class Recorded(Record):
 
 
 @functools.cache
-def recorded() -> tuple[Recorded, ...]:
+def observations() -> tuple[WorkspaceObservation, ...]:
     """All rows of the table. Raises ValueError for one that is not of its form."""
     with TABLE.open(encoding="utf-8", newline="") as file:
-        found = tuple(Recorded.from_row(row) for row in csv.DictReader(file))
+        found = tuple(WorkspaceObservation.from_row(row) for row in csv.DictReader(file))
     for each in found:
         if each.which not in PASSES or each.precision not in ITEMSIZES or not each.source.startswith("https://"):
             raise ValueError(f"expected one of {PASSES}, of {(*ITEMSIZES,)} and a source's address, got {each}")
     return found
 
 
-def as_allowed(row: Recorded) -> bool:
+def as_allowed(row: WorkspaceObservation) -> bool:
     """Whether a workspace was the allowance to the byte, or a block's bytes can have been."""
     beyond = row.workspace_bytes - allowance_bytes(row.sizes, row.which)
     return 0 <= beyond <= INDICES_BYTES if row.block else beyond == 0

@@ -22,7 +22,7 @@ import sympy
 
 from analysis.footprint.step.live_bytes import BEFORE
 from analysis.formula.derivation.derive import STRUCTURE_DEGREE, Derived, partly_at
-from analysis.formula.derivation.footprint_terms import Peak, Table, Unalike, peak_of
+from analysis.formula.derivation.footprint_terms import FootprintTable, Peak, Unalike, peak_of
 from analysis.formula.derivation.interpolate import Fitter, Form, Point, plus, times, told, value_of
 from analysis.formula.derivation.symbolic_table import Place, place_of
 from analysis.formula.derivation.totals import Expr, expression
@@ -77,14 +77,14 @@ def footprints(derived: Derived, point: Point) -> Footprints:
     """The footprints of a step. point: where its minimal order is looked for, a value of every symbol."""
     least = {axis.symbol: min(axis.base, point[axis.symbol]) for axis in (*derived.axes, *derived.structural)}
     least = {symbol: 1 if symbol == BATCH else start for symbol, start in least.items()}
-    tables = [(fixed, Table(sizes, least)) for fixed, sizes in derived.levels]
+    tables = [(fixed, FootprintTable(sizes, least)) for fixed, sizes in derived.levels]
     merged = bool(derived.structural)
     proven: list[bool] = []
 
-    def eager(_fixed: Point, table: Table) -> list[Labelled]:
+    def eager(_fixed: Point, table: FootprintTable) -> list[Labelled]:
         return _labelled(table, table.eager_peaks(), merged)
 
-    def ordered(fixed: Point, table: Table) -> list[Labelled]:
+    def ordered(fixed: Point, table: FootprintTable) -> list[Labelled]:
         peaks, found = table.ordered_peaks({**point, **fixed})
         proven.append(found.proven)
         return _labelled(table, peaks, merged)
@@ -141,7 +141,7 @@ def _envelope(lines: Sequence[tuple[Fraction, Fraction, Place]]) -> tuple[Piece,
         start = max(start + 1, min(int(each) for each in later))
 
 
-def _labelled(table: Table, peaks: Sequence[Peak], merged: bool) -> list[Labelled]:
+def _labelled(table: FootprintTable, peaks: Sequence[Peak], merged: bool) -> list[Labelled]:
     return [
         Labelled(_FIRST if each.index == BEFORE else place_of(table.operations[each.index], merged), each.form)
         for each in peaks
@@ -149,7 +149,7 @@ def _labelled(table: Table, peaks: Sequence[Peak], merged: bool) -> list[Labelle
 
 
 def _through(
-    tables: Sequence[tuple[Point, Table]], of: Callable[[Point, Table], list[Labelled]]
+    tables: Sequence[tuple[Point, FootprintTable]], of: Callable[[Point, FootprintTable], list[Labelled]]
 ) -> tuple[Labelled, ...]:
     """The peaks of all tables as forms in every symbol. Raises Unalike."""
     found = [(fixed, of(fixed, table)) for fixed, table in tables]
@@ -199,7 +199,7 @@ def _interpolated(fitter: Fitter, forms: Sequence[Form]) -> Form | None:
     return plus(parts)
 
 
-def _check(peaks: Sequence[Labelled], tables: Sequence[tuple[Point, Table]]) -> None:
+def _check(peaks: Sequence[Labelled], tables: Sequence[tuple[Point, FootprintTable]]) -> None:
     """Raises Unalike where the formula is not the footprint of whole numbers at some sample."""
     for _, table in tables:
         for sample in table.samples:

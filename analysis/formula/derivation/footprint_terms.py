@@ -49,7 +49,7 @@ class Peak:
     form: Form
 
 
-class Table:
+class FootprintTable:
     """A table's storages as forms. least: sizes from which on peaks are to hold."""
 
     def __init__(self, sizes: Sizes, least: Point) -> None:

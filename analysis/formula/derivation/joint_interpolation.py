@@ -71,7 +71,7 @@ def derive_together(
                 samples.append(sample_at({**base, **next(turns)}))
                 if samples[-1].structure != samples[0].structure:
                     return None
-            sizes = Sizes(tuple(samples), fitted, Together(samples[:fitted], [axis.symbol for axis in axes], seen))
+            sizes = Sizes(tuple(samples), fitted, JointFit(samples[:fitted], [axis.symbol for axis in axes], seen))
             if _complete(sizes):
                 return sizes
     except NoSample:
@@ -93,7 +93,7 @@ def _complete(sizes: Sizes) -> bool:
     return True
 
 
-class Together:
+class JointFit:
     """Finds the form of values at points that differ in all symbols. Where two are possible, none is given."""
 
     def __init__(self, samples: Sequence[Sample], symbols: Sequence[str], seen: Sequence[Form] = ()) -> None:

@@ -68,7 +68,7 @@ OWN = Convention()
 def counts_of(sizes: Sizes, convention: Convention, merged: bool) -> tuple[Counts, tuple[Point, ...], set[Key]]:
     """The counts of a table with sizes as forms, where they were checked, and those of `OPEN` that are left out as they
     differ from the count of whole numbers. Raises Unfitted where another one does."""
-    table, rows = _Symbolic(sizes), alike(sizes.samples, partial(place_of, merged=merged))
+    table, rows = _Symbolic(sizes), operation_classes(sizes.samples, partial(place_of, merged=merged))
     sums: dict[tuple[Any, str], list[tuple[Any, int]]] = defaultdict(list)
     for place, quantity, element, count in table.counted(rows, convention, merged):
         sums[place, quantity].append((element, count))
@@ -94,7 +94,7 @@ def check(
 ) -> None:
     """Raises Unfitted where a form's value is not the count of the table of whole numbers. without: counts that have
     no form."""
-    rows = alike((sample,), partial(place_of, merged=merged))
+    rows = operation_classes((sample,), partial(place_of, merged=merged))
     _refuse(_wrong(counts, sample, convention, merged, rows, 0), sample, without)
 
 
@@ -107,7 +107,7 @@ def _refuse(wrong: Mapping[Key, tuple[int | Fraction, int]], sample: Sample, wit
 
 
 def _wrong(
-    counts: Counts, sample: Sample, convention: Convention, merged: bool, rows: Sequence[Alike], which: int
+    counts: Counts, sample: Sample, convention: Convention, merged: bool, rows: Sequence[OperationClass], which: int
 ) -> dict[Key, tuple[int | Fraction, int]]:
     """The form's value and the count of whole numbers, where these differ. which: the sample's place among the tables
     that are side by side."""
@@ -129,7 +129,7 @@ _NOTHING: Form = {}
 
 
 def _whole_numbers(
-    sample: Sample, convention: Convention, merged: bool, rows: Sequence[Alike], which: int
+    sample: Sample, convention: Convention, merged: bool, rows: Sequence[OperationClass], which: int
 ) -> Iterable[tuple[Any, str, int]]:
     """(place, quantity, value) of a table whose sizes are whole numbers."""
     known: dict[Any, tuple[tuple[str, Any], ...]] = {}
@@ -215,7 +215,7 @@ class _Symbolic:
         return tuple([(self._atoms[i], power) for i, power in enumerate(powers) if power])
 
     def counted(
-        self, rows: Sequence[Alike], convention: Convention, merged: bool
+        self, rows: Sequence[OperationClass], convention: Convention, merged: bool
     ) -> Iterable[tuple[Any, str, Any, int]]:
         """(place, quantity, element, how often) of all operations, storages and parameters."""
         samples = self._sizes.samples
@@ -266,7 +266,7 @@ def _number(coefficient: Any) -> int | Fraction:
     return above if below == 1 else Fraction(above, below)
 
 
-class Alike(NamedTuple):
+class OperationClass(NamedTuple):
     """Operations at one place that differ in nothing that costs. likeness: equal at all places for such as these; rows:
     the first of them, in each of the tables; calls: how many."""
 
@@ -276,18 +276,20 @@ class Alike(NamedTuple):
     calls: int
 
 
-def alike(samples: Sequence[Sample], place_of: Callable[[Operation], Any]) -> list[Alike]:
+def operation_classes(samples: Sequence[Sample], place_of: Callable[[Operation], Any]) -> list[OperationClass]:
     """All operations of tables that are side by side, in order of the first of each. place_of: where one counts."""
     counts: dict[tuple[Any, ...], int] = {}
     rows_of: dict[tuple[Any, ...], tuple[Operation, ...]] = {}
     for rows in zip(*(sample.operations for sample in samples), strict=True):
-        key = place_of(rows[0]), _likeness(rows)
+        key = place_of(rows[0]), _cost_key(rows)
         counts[key] = counts.get(key, 0) + 1
         rows_of.setdefault(key, rows)
-    return [Alike(place, likeness, rows_of[place, likeness], calls) for (place, likeness), calls in counts.items()]
+    return [
+        OperationClass(place, likeness, rows_of[place, likeness], calls) for (place, likeness), calls in counts.items()
+    ]
 
 
-def _likeness(rows: Sequence[Operation]) -> tuple[Any, ...]:
+def _cost_key(rows: Sequence[Operation]) -> tuple[Any, ...]:
     """Equal for operations of one table, or of tables side by side, that differ in nothing that costs: only in where
     they are. Sizes and attributes are told by the object, as the tracer keeps one for all calls of a signature."""
     first = rows[0]

@@ -71,7 +71,7 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Predicted:
+class PredictedUtilization:
     """The utilization of a new run. group: what it is predicted from; fallback: why not from closer runs, else "".
 
     near: the runs that the location is of; rows: those that the spread is of. stacks: that the location is of.
@@ -86,7 +86,9 @@ class Predicted:
     degrees: float
 
 
-def predicted(found: Iterable[Observation], family: str, generation: str, precision_class: str) -> Predicted:
+def predicted_utilization(
+    found: Iterable[Observation], family: str, generation: str, precision_class: str
+) -> PredictedUtilization:
     """The utilization of one new training run of a family on a device of this generation under this class.
 
     Raises TooFew where the runs of the family say nothing of how runs differ, or none is under this class.
@@ -121,7 +123,7 @@ def _together(row: Observation) -> tuple[Hashable, Hashable]:
 
 def _from(
     rows: Sequence[Observation], near: Sequence[Observation], stratum: Stratum, scale: str, group: str, fallback: str
-) -> Predicted:
+) -> PredictedUtilization:
     """From rows in strata, of which `near` is one."""
     strata: dict[Hashable, dict[Hashable, list[float]]] = {}
     for row in rows:
@@ -135,7 +137,7 @@ def _from(
     deviation, degrees = spread.of_new_run(len(stacks))
     location = fmean(fmean(values) for values in stacks.values())
     where = Uncertain(location, deviation, degrees, scale)
-    return Predicted(where, group, fallback, tuple(near), tuple(rows), len(stacks), degrees)
+    return PredictedUtilization(where, group, fallback, tuple(near), tuple(rows), len(stacks), degrees)
 
 
 def pooled(strata: Iterable[Sequence[Sequence[float]]]) -> Spread:
@@ -210,7 +212,7 @@ def left_out(found: Sequence[Observation], confidence: float) -> Held:
         inside = []
         for row in mine:
             try:
-                where = predicted(others, row.family, row.generation, row.precision_class)
+                where = predicted_utilization(others, row.family, row.generation, row.precision_class)
             except TooFew:
                 continue
             low, high = where.utilization.interval(confidence)

@@ -69,16 +69,16 @@ class Accelerator:
         """The same of what is achievable."""
         return self.flop_per_s / self.bytes_per_s
 
-    def step(self, flop: float, moved_bytes: float) -> Step:
+    def step(self, flop: float, moved_bytes: float) -> AcceleratorStep:
         """The roofline of a step or of an operation."""
         arithmetic, memory = flop / self.flop_per_s, moved_bytes / self.bytes_per_s
         time = max(arithmetic, memory)
         utilization = flop / time / self.peak_flop_per_s if time else 0.0
-        return Step(time, "arithmetic" if arithmetic >= memory else "memory", utilization)
+        return AcceleratorStep(time, "arithmetic" if arithmetic >= memory else "memory", utilization)
 
 
 @dataclass(frozen=True)
-class Step:
+class AcceleratorStep:
     """bound: arithmetic or memory; utilization_ratio: of the nominal peak."""
 
     time_s: float

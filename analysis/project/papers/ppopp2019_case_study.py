@@ -28,7 +28,7 @@ SIZES, TILED, LINKED = "case_hidden", "tile", "link"
 LAYER_NAMES = ("embedding", "LSTM 1", "LSTM 2", "output")
 
 
-def reproduced(folder: Path = papers_results.FOLDER) -> list[papers_results.Cell]:
+def reproduced(folder: Path = papers_results.FOLDER) -> list[papers_results.PaperCell]:
     """Every printed result of the paper with what follows from its inputs."""
     given, assumed, formulas = (
         papers_results.inputs(PAPER, folder),

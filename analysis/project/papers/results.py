@@ -43,7 +43,7 @@ class Ours:
 
 
 @dataclass(frozen=True)
-class Cell:
+class PaperCell:
     """One printed result. paper None: a figure without numbers; ours None: nothing follows. deviation_ratio: ours ÷
     paper - 1."""
 
@@ -86,7 +86,7 @@ def assumptions(paper: str, folder: Path = FOLDER) -> dict[str, float]:
     return {row["key"]: float(row["value"]) for row in _rows(folder / paper / "assumptions.csv")}
 
 
-def cells(paper: str, ours: Mapping[Key, Ours], folder: Path = FOLDER) -> list[Cell]:
+def cells(paper: str, ours: Mapping[Key, Ours], folder: Path = FOLDER) -> list[PaperCell]:
     """Every printed result with what follows, in the order of the paper. Raises ValueError where something follows for
     which nothing is printed."""
     rows = _rows(folder / paper / "results.csv")
@@ -97,18 +97,18 @@ def cells(paper: str, ours: Mapping[Key, Ours], folder: Path = FOLDER) -> list[C
     return [_cell(row, ours.get(_key(row)), words, _reason(_key(row), reasons)) for row in rows]
 
 
-def count(found: Iterable[Cell]) -> dict[str, int]:
+def count(found: Iterable[PaperCell]) -> dict[str, int]:
     """Verdict → how many cells have it."""
     verdicts = [cell.verdict for cell in found]
     return {verdict: verdicts.count(verdict) for verdict in VERDICTS}
 
 
-def _cell(row: Mapping[str, str], ours: Ours | None, words: Mapping[str, str], reason: str) -> Cell:
+def _cell(row: Mapping[str, str], ours: Ours | None, words: Mapping[str, str], reason: str) -> PaperCell:
     printed = Printed(row["value"]) if row["value"] else None
     deviation = ours.value / printed.value - 1 if ours and printed else None
     verdict, rounding = _verdict(printed, ours, deviation, row["unit"])
     said = [words[key] for key in ours.assumptions] if ours and verdict != NOT else []
-    return Cell(
+    return PaperCell(
         table=row["table"],
         row=row["row"],
         column=row["column"],

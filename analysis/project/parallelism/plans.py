@@ -9,13 +9,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 
-from analysis.project.parallelism.step import Cluster, Plan, Step, Unfit, step
+from analysis.project.parallelism.step import Cluster, ParallelStep, Plan, Unfit, step
 from analysis.project.parallelism.transformer import RECOMPUTE, Transformer
 
 
 def plans(
     model: Transformer, devices: int, batch: int, cluster: Cluster, fixed: Mapping[str, object] | None = None
-) -> list[tuple[Plan, Step]]:
+) -> list[tuple[Plan, ParallelStep]]:
     """(plan, its step) of every plan that fits. fixed: field of Plan → the value that it must have.
 
     Tensor parallelism stays within a node, micro-batches are powers of two, nothing is interleaved.

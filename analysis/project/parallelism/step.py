@@ -87,7 +87,7 @@ class Held:
 
 
 @dataclass(frozen=True)
-class Step:
+class ParallelStep:
     """A step in seconds: kernels, then what is added. pipeline_s holds kernels_s, tensor_s and send_s and the bubble.
 
     compute_s and moved_s: FLOP ÷ reachable FLOP/s and bytes ÷ bandwidth, of all micro-batches on the slowest stage.
@@ -166,7 +166,7 @@ def held(model: Transformer, plan: Plan, batch: int) -> Held:
     return Held(weights, gradients, optimizer, max(kept, last))
 
 
-def step(model: Transformer, plan: Plan, batch: int, cluster: Cluster) -> Step:
+def step(model: Transformer, plan: Plan, batch: int, cluster: Cluster) -> ParallelStep:
     """A step's time and memory. Raises Unfit."""
     kept, micro = held(model, plan, batch), micro_batches(plan, batch)
     compute = _stage_flop(model, plan) / (cluster.peak_flop_per_s * cluster.reachable)
@@ -182,7 +182,7 @@ def step(model: Transformer, plan: Plan, batch: int, cluster: Cluster) -> Step:
     total = micro * one + bubble + exposed + update
     whole = plan.devices * cluster.peak_flop_per_s * total
     flop = model.step_flop(batch)
-    return Step(
+    return ParallelStep(
         compute_s=micro * compute,
         moved_s=micro * moved,
         kernels_s=micro * kernels,

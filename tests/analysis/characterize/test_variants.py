@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from analysis.characterize.similarity import moved, pictures
+from analysis.characterize.similarity import distance_changes, pictures
 from analysis.characterize.summary import compared, mixes
 from reports.characterize import variants as characterize_variants
 from reports.characterize.text import look
@@ -46,7 +46,7 @@ def test_a_picture_has_each_workload_once_and_the_only_form_of_those_that_have_o
 
 
 def test_a_pair_is_as_far_apart_as_counted_by_hand_in_each(data):
-    (pair,) = moved(pictures(compared(mixes(data))))
+    (pair,) = distance_changes(pictures(compared(mixes(data))))
     assert (pair.left, pair.right) == ("net@small", "talk@small")
     assert pair.distances == {"as_coded": pytest.approx(1 - OURS), "as_paper": pytest.approx(1 - THEIRS)}
     assert pair.change == pytest.approx(THEIRS - OURS)

@@ -7,7 +7,15 @@ import math
 import numpy as np
 import pytest
 
-from analysis.project.compute.gpu_hours import Spread, TooFew, flop_of, gpu_hours_of, left_out, pooled, predicted
+from analysis.project.compute.gpu_hours import (
+    Spread,
+    TooFew,
+    flop_of,
+    gpu_hours_of,
+    left_out,
+    pooled,
+    predicted_utilization,
+)
 from analysis.project.compute.published_runs import Observation, observations
 from analysis.stats.intervals import Uncertain
 
@@ -51,7 +59,7 @@ def test_degrees_of_freedom_are_satterthwaites() -> None:
 def test_one_run_a_stack_is_the_textbooks_prediction_interval() -> None:
     # mean ± t(0.975, n − 1) · s · √(1 + 1/n), for n = 3 and values 0, 1, 2 on the scale: s = 1, t = 4.302653
     rows = [run(logistic(z), stack) for z, stack in ((0.0, "a"), (1.0, "b"), (2.0, "c"))]
-    found = predicted(rows, "cnn", "8.0", "half")
+    found = predicted_utilization(rows, "cnn", "8.0", "half")
     half = 4.302652730 * math.sqrt(1 + 1 / 3)
     assert found.utilization.median == pytest.approx(logistic(1.0))
     assert found.utilization.interval() == pytest.approx((logistic(1 - half), logistic(1 + half)))
@@ -61,23 +69,23 @@ def test_one_run_a_stack_is_the_textbooks_prediction_interval() -> None:
 def test_a_stack_with_many_runs_counts_once() -> None:
     alone = [run(0.2, "a"), run(0.3, "b"), run(0.4, "c")]
     many = [run(0.2, "a")] * 50 + [run(0.3, "b"), run(0.4, "c")]
-    assert predicted(many, "cnn", "8.0", "half").utilization.location == pytest.approx(
-        predicted(alone, "cnn", "8.0", "half").utilization.location
+    assert predicted_utilization(many, "cnn", "8.0", "half").utilization.location == pytest.approx(
+        predicted_utilization(alone, "cnn", "8.0", "half").utilization.location
     )
 
 
 def test_the_spread_is_of_all_generations_and_the_location_of_one() -> None:
     rows = [run(r, s) for r, s in ((0.1, "a"), (0.2, "b"), (0.3, "c"))] + [run(0.05, "a", "9.0")]
-    found = predicted(rows, "cnn", "9.0", "half")
+    found = predicted_utilization(rows, "cnn", "9.0", "half")
     assert found.utilization.median == pytest.approx(0.05)
     assert (len(found.near), len(found.rows), found.fallback) == (1, 4, "")
-    of_old = predicted(rows, "cnn", "8.0", "half").utilization.spread
+    of_old = predicted_utilization(rows, "cnn", "8.0", "half").utilization.spread
     assert found.utilization.spread == pytest.approx(of_old * math.sqrt(2 / (4 / 3)))  # 1 + 1/1 against 1 + 1/3
 
 
 def test_a_generation_without_runs_falls_back_and_says_so() -> None:
     rows = [run(0.1, "a"), run(0.2, "b"), run(0.3, "c", "9.0")]
-    found = predicted(rows, "cnn", "12.0", "half")
+    found = predicted_utilization(rows, "cnn", "12.0", "half")
     assert "no published run" in found.fallback
     assert found.group == "cnn under half on any device"
     assert found.stacks == 3
@@ -85,26 +93,26 @@ def test_a_generation_without_runs_falls_back_and_says_so() -> None:
 
 def test_tensor_classes_tell_each_other_how_runs_differ_but_not_where() -> None:
     rows = [run(r, s) for r, s in ((0.1, "a"), (0.2, "b"), (0.3, "c"))]
-    found = predicted([*rows, run(0.5, "a", kind="tf32")], "cnn", "8.0", "tf32")
+    found = predicted_utilization([*rows, run(0.5, "a", kind="tf32")], "cnn", "8.0", "tf32")
     assert found.utilization.median == pytest.approx(0.5)
-    alone = predicted(rows, "cnn", "8.0", "half").utilization.spread
+    alone = predicted_utilization(rows, "cnn", "8.0", "half").utilization.spread
     assert found.utilization.spread == pytest.approx(alone * math.sqrt(2 / (4 / 3)))
     with pytest.raises(TooFew, match="no published run of cnn under fp32"):
-        predicted(rows, "cnn", "8.0", "fp32")
+        predicted_utilization(rows, "cnn", "8.0", "fp32")
 
 
 def test_too_few_are_refused_with_what_there_is() -> None:
     with pytest.raises(TooFew, match=r"2 published runs of 2 stacks \(0.100 to 0.200\), too few for an interval"):
-        predicted([run(0.1, "a"), run(0.2, "b")], "cnn", "8.0", "half")
+        predicted_utilization([run(0.1, "a"), run(0.2, "b")], "cnn", "8.0", "half")
     with pytest.raises(TooFew, match="no published run of cnn under tf32"):
-        predicted([run(0.1, "a")], "cnn", "8.0", "tf32")
+        predicted_utilization([run(0.1, "a")], "cnn", "8.0", "tf32")
 
 
 def test_fp32_may_go_beyond_its_peak_and_tensor_units_may_not() -> None:
     rows = [run(r, s, kind="fp32") for r, s in ((0.5, "a"), (0.9, "b"), (1.3, "c"))]
-    assert predicted(rows, "cnn", "8.0", "fp32").utilization.interval()[1] > 1
+    assert predicted_utilization(rows, "cnn", "8.0", "fp32").utilization.interval()[1] > 1
     tensor = [run(r, s) for r, s in ((0.5, "a"), (0.7, "b"), (0.98, "c"))]
-    assert predicted(tensor, "cnn", "8.0", "half").utilization.interval()[1] < 1
+    assert predicted_utilization(tensor, "cnn", "8.0", "half").utilization.interval()[1] < 1
 
 
 @pytest.mark.parametrize(("between", "within"), [(1.0, 0.3), (0.3, 1.0)])
@@ -133,7 +141,7 @@ def test_held_out_stacks_of_the_real_table() -> None:
 
 
 def test_the_issues_question() -> None:
-    found = predicted(observations(), "cnn", "8.0", "half")
+    found = predicted_utilization(observations(), "cnn", "8.0", "half")
     low, high = found.utilization.interval()
     assert low < 0.109 < 0.279 < high  # every published ResNet-50 on an A100 in half precision
     assert 0.15 < found.utilization.median < 0.25

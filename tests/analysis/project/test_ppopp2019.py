@@ -14,7 +14,7 @@ from analysis.project.frontier.shipped_formulas import shipped
 from analysis.project.papers import ppopp2019, ppopp2019_case_study
 from analysis.project.papers import results as papers_results
 from analysis.project.papers.projected_lstm_lm import ProjectedLM, time_s
-from analysis.project.papers.results import ASSUMED, NOT, REPRODUCED, Cell, Ours
+from analysis.project.papers.results import ASSUMED, NOT, REPRODUCED, Ours, PaperCell
 from analysis.stats.printed_numbers import Printed, amount, box
 from reports.project.paper import deviation, to_csv, to_json, to_markdown, to_text
 from reports.project.paper_page import page
@@ -23,12 +23,12 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
-def cells() -> dict[tuple[str, str, str], Cell]:
+def cells() -> dict[tuple[str, str, str], PaperCell]:
     return {(cell.table, cell.row, cell.column): cell for cell in ppopp2019_case_study.reproduced()}
 
 
 def test_ours_stays_as_it_is_without_the_printed_results(
-    cells: dict[tuple[str, str, str], Cell], tmp_path: Path
+    cells: dict[tuple[str, str, str], PaperCell], tmp_path: Path
 ) -> None:
     folder = tmp_path / "papers" / "ppopp2019"
     shutil.copytree(papers_results.FOLDER / "ppopp2019", folder)
@@ -92,7 +92,9 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize("key", EXPECTED, ids=" ".join)
-def test_what_follows_is_what_others_found(key: tuple[str, str, str], cells: dict[tuple[str, str, str], Cell]) -> None:
+def test_what_follows_is_what_others_found(
+    key: tuple[str, str, str], cells: dict[tuple[str, str, str], PaperCell]
+) -> None:
     value, near = EXPECTED[key]
     assert cells[key].ours == pytest.approx(value, rel=near)
 
@@ -103,7 +105,7 @@ MUST = {
 }
 
 
-def test_what_can_be_reproduced_is(cells: dict[tuple[str, str, str], Cell]) -> None:
+def test_what_can_be_reproduced_is(cells: dict[tuple[str, str, str], PaperCell]) -> None:
     for (table, row, column), cell in cells.items():
         if table == "Table 1" and (row in MUST[table] or column in MUST[table]):
             assert cell.verdict != NOT, (table, row, column)
@@ -119,7 +121,7 @@ def test_what_can_be_reproduced_is(cells: dict[tuple[str, str, str], Cell]) -> N
         assert cells["Table 2", row, "gamma"].verdict == REPRODUCED
 
 
-def test_every_verdict_stands_on_something(cells: dict[tuple[str, str, str], Cell]) -> None:
+def test_every_verdict_stands_on_something(cells: dict[tuple[str, str, str], PaperCell]) -> None:
     for key, cell in cells.items():
         if cell.verdict == REPRODUCED:
             assert abs(cell.deviation_ratio or 1) <= 0.02 or cell.deviation_ratio == 0, key
@@ -212,7 +214,7 @@ def test_domains_have_the_papers_numbers() -> None:
         assert (domain.model, domain.grows, dict(domain.sizes)) == (row.model, row.grows, dict(row.sizes))
 
 
-def test_the_table_fits_a_terminal_and_says_every_note(cells: dict[tuple[str, str, str], Cell]) -> None:
+def test_the_table_fits_a_terminal_and_says_every_note(cells: dict[tuple[str, str, str], PaperCell]) -> None:
     text = to_text("ppopp2019", list(cells.values()))
     assert max(map(len, text.splitlines())) <= 100
     said = " ".join(text.split())
@@ -224,7 +226,7 @@ def test_the_table_fits_a_terminal_and_says_every_note(cells: dict[tuple[str, st
     assert to_markdown(list(cells.values())).count("\n| ") >= len(cells)
 
 
-def test_the_page_is_what_the_command_writes(cells: dict[tuple[str, str, str], Cell]) -> None:
+def test_the_page_is_what_the_command_writes(cells: dict[tuple[str, str, str], PaperCell]) -> None:
     wanted = (ROOT / "docs" / "frontier.md").read_text(encoding="utf-8")
     found = page(list(cells.values()))
     assert found == wanted, "python -m runners.project --reproduce ppopp2019 --page docs/frontier.md"

@@ -13,7 +13,7 @@ from analysis.utilization.counter_operators import OPERATORS
 from cleaning.counts.conventions import extrapolation_checked, one_convention
 from cleaning.counts.model_operators import model_operators
 from cleaning.counts.pipeline import FLOP_COUNTS, STEPS, clean, clean_records
-from cleaning.counts.steps import Outcome, Step
+from cleaning.counts.steps import CleaningStep, Outcome
 from results.errors import Inconsistent
 from results.records import FlopCount, Sample, Telemetry
 from results.store.store import read_run
@@ -271,7 +271,7 @@ def test_every_count_that_is_ok_is_two_flop_a_multiply_add(counts: list[FlopCoun
 
 
 def test_a_step_that_loses_a_record_stops_the_cleaning() -> None:
-    losing = Step("losing", FLOP_COUNTS, lambda rows: Outcome(rows[1:]))
+    losing = CleaningStep("losing", FLOP_COUNTS, lambda rows: Outcome(rows[1:]))
     with pytest.raises(Inconsistent, match=r"cleaning step losing: 2 records of flop_counts\.csv came, 1 kept"):
         clean_records({FLOP_COUNTS: [count(), count("conv")]}, [losing])
 

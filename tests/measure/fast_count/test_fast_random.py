@@ -149,7 +149,7 @@ def test_checkpoints_inside_one_another_by_hand():
     ("spoilt", "by"),
     [
         (
-            "measure.fast_count.product_cost.Form.backward_flop",
+            "measure.fast_count.product_cost.ProductForm.backward_flop",
             lambda self, mask: 2 * sum(f for _, f in self.backward(mask)),
         ),
         ("measure.fast_count.fast_count.computed_again", lambda _walk, _mode: None),

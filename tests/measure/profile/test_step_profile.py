@@ -17,7 +17,7 @@ from torch import nn
 from measure.fast_count.fast_count import fast_count
 from measure.operations.tracer import trace_step
 from measure.profile.model_guard import ModelFailed
-from measure.profile.step_profile import Told, profile_ready, profile_step, world_size
+from measure.profile.step_profile import StepDescription, profile_ready, profile_step, world_size
 from measure.timing.clocks import CpuClock
 from results.records.step_profile import StepModule, StepOperation, StepProfile
 from tests.support.nets.step_nets import NETS, Checkpointed
@@ -350,13 +350,15 @@ def test_a_ready_step():
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     batch = Batch((torch.ones(2, 4),), torch.tensor([0, 1]))
     step = TrainingStep(model, F.cross_entropy, optimizer, [batch], "cpu")
-    profile = profile_ready(step, model, Told("mine", 2, "cpu"), optimizer=optimizer, inputs=batch.inputs, steps=2)
+    profile = profile_ready(
+        step, model, StepDescription("mine", 2, "cpu"), optimizer=optimizer, inputs=batch.inputs, steps=2
+    )
     check_laws(profile)
     assert flop(profile) == 2 * (2 * 2 * 4 * 3)
     assert profile.notes[0] == "real tensors (cpu)"
     assert all(row.time_s is not None for row in profile.operations)
     given = trace_step(step, model=model, optimizer=optimizer, inputs=batch.inputs)
-    again = profile_ready(step, model, Told("mine", 2, "cpu"), trace=given, steps=1)
+    again = profile_ready(step, model, StepDescription("mine", 2, "cpu"), trace=given, steps=1)
     assert [row.name for row in again.operations] == [row.name for row in profile.operations]
 
 
@@ -373,7 +375,7 @@ def test_on_cuda_the_first_step_under_the_profiler_does_not_count(monkeypatch: p
         model(torch.ones(2, 4))
         mark("end")
 
-    profile = profile_ready(step, model, Told("mine", 2, "cuda"), steps=2)
+    profile = profile_ready(step, model, StepDescription("mine", 2, "cuda"), steps=2)
     assert len(calls) == 5
     assert len(profile.step_times_s) == 2
     assert {row.time_s for row in profile.operations} == {None}

@@ -17,7 +17,7 @@ from reports.profile import roofline_figure
 from reports.profile.explanation import DEPTHWISE, OPTIMIZER, USES, advised, explained, movers, name_of
 from reports.profile.fusion import kernels, ladder
 from reports.profile.icicle import WIDTH, boxes, icicle
-from reports.profile.operations import alike, operations_text
+from reports.profile.operations import operation_groups, operations_text
 from reports.profile.tree import aggregated_text, tree_text
 from reports.shared import figure_style
 from reports.shared.columns import columns
@@ -202,7 +202,7 @@ def test_columns_are_as_wide_as_their_texts() -> None:
 def test_alike_operations_are_one_line() -> None:
     """Two convolutions of the same sizes, 4 and 2 ms: least 2 ms each, so 4 of 6."""
     twice = replace(OPERATIONS[0], index=9, time_s=2 * MS, module="body.2")
-    found = alike(profile(operations=(*OPERATIONS, twice)))
+    found = operation_groups(profile(operations=(*OPERATIONS, twice)))
     mine = next(each for each in found if each.first.name == "aten.convolution")
     assert (len(mine.operations), mine.flop, mine.moved_bytes) == (2, 16_000, 4000)
     assert mine.time_s == pytest.approx(6 * MS)

@@ -10,7 +10,7 @@ import pytest
 
 from analysis.footprint.step import cudnn_observations
 from analysis.footprint.step.caching_allocator import replay
-from analysis.footprint.step.cudnn_observations import as_allowed, recorded
+from analysis.footprint.step.cudnn_observations import as_allowed, observations
 from analysis.footprint.step.cudnn_workspaces import (
     FORWARD,
     INPUT,
@@ -60,7 +60,7 @@ def taken(asked, precision="fp32"):
 def test_no_workspace_that_was_recorded_is_above_the_allowance() -> None:
     """A block has up to 1 MiB more than was asked for. ResNet-50 has 53 convolutions and ResNet-18 20, each with three
     passes but for the first, whose input needs no gradient; 7 more are patches of pictures on an H100."""
-    rows = recorded()
+    rows = observations()
     assert sum(row.calls for row in rows) == 3 * (3 * 53 - 1) + (3 * 20 - 1) + 7
     for row in rows:
         assert row.workspace_bytes <= allowance_bytes(row.sizes, row.which) + MIB * row.block, row
@@ -69,7 +69,7 @@ def test_no_workspace_that_was_recorded_is_above_the_allowance() -> None:
 def test_all_gradients_of_weights_of_three_by_three_are_winograds_to_the_byte() -> None:
     """In float32: 13 in each step. Of the other passes of the V100 all but those of 64 channels."""
     exact: Counter[tuple[str, str]] = Counter()
-    for row in recorded():
+    for row in observations():
         if row.sizes.winograd and row.precision == "fp32":
             exact[row.gpu, row.which] += row.calls * as_allowed(row)
     v100 = "Tesla V100-DGXS-32GB"
@@ -79,7 +79,7 @@ def test_all_gradients_of_weights_of_three_by_three_are_winograds_to_the_byte() 
 
 def test_on_tensor_cores_gradients_of_inputs_are_copies_of_all_three() -> None:
     """Those with a workspace at all, within 1 KiB beside the tables that are allowed for, or within a block."""
-    rows = [row for row in recorded() if row.precision == "tf32" and row.which == INPUT and row.workspace_bytes]
+    rows = [row for row in observations() if row.precision == "tf32" and row.which == INPUT and row.workspace_bytes]
     assert sum(row.calls for row in rows) == 13 + 3 + 3 + 5  # 3 × 3, strided, and 1 × 1 on 7 × 7
     for row in rows:
         beyond = row.workspace_bytes - (allowance_bytes(row.sizes, INPUT) - MIB)
@@ -187,7 +187,7 @@ def test_how_far_they_lift_the_peak() -> None:
 
 def test_the_page_has_a_line_a_kind() -> None:
     text = (Path(__file__).parents[4] / "docs" / "footprint.md").read_text(encoding="utf-8")
-    assert "\n".join(workspaces(recorded())) in text
+    assert "\n".join(workspaces(observations())) in text
 
 
 @pytest.mark.parametrize("change", [("forward", "backward"), ("https://", "http://"), ("fp32", "fp8")])
@@ -196,4 +196,4 @@ def test_a_row_that_is_none(change: tuple[str, str], tmp_path: Path, monkeypatch
     (tmp_path / "rows.csv").write_text("\n".join(lines).replace(*change), encoding="utf-8")
     monkeypatch.setattr(cudnn_observations, "TABLE", tmp_path / "rows.csv")
     with pytest.raises(ValueError, match="expected one of"):
-        recorded.__wrapped__()
+        observations.__wrapped__()

@@ -7,7 +7,7 @@ import pytest
 
 from analysis.formula.derivation.derive import formulas
 from analysis.formula.derivation.interpolate import ONE, Atom, value_of
-from analysis.formula.derivation.joint_interpolation import Together, derive_together
+from analysis.formula.derivation.joint_interpolation import JointFit, derive_together
 from analysis.formula.derivation.rounding import roundings
 from analysis.formula.derivation.sampling import Axis, NoSample
 from results.records import Operation
@@ -98,11 +98,11 @@ def test_the_longer_way_still_finds_them():
 
 def test_two_roundings_that_points_do_not_tell_apart_give_none():
     here, there = (replace(product({"n": n}), operations=(window(n, n // 2),)) for n in (64, 128))
-    finder = Together([here, there], ["n"])
+    finder = JointFit([here, there], ["n"])
     assert finder.fit((32, 64)) is None
     assert finder.fit((5, 5)) == {ONE: 5}
     third = replace(product({"n": 97}), operations=(window(97, 49),))
-    assert Together([here, third], ["n"]).fit((32, 49)) == {((Atom("n", 2, 1), 1),): Fraction(1)}
+    assert JointFit([here, third], ["n"]).fit((32, 49)) == {((Atom("n", 2, 1), 1),): Fraction(1)}
 
 
 def test_a_point_that_the_model_does_not_take_leaves_it_to_the_longer_way():

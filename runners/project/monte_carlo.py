@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from analysis.project.frontier.domain import Domain
     from analysis.project.frontier.shipped_formulas import Formulas
     from reports.project.monte_carlo import Timed
-    from reports.project.shared import Reached
+    from reports.project.shared import ReachedUtilization
 
 MOVED = ("gpu_hours", "cost", "energy_kwh", "co2_kg")
 """Answers of which it is told what they hang on."""
@@ -71,7 +71,7 @@ def timed(options: Namespace, domain: Domain, target: Accelerator, formulas: For
     )
 
 
-def _reached(options: Namespace, domain: Domain, target: Accelerator) -> Reached | None:
+def _reached(options: Namespace, domain: Domain, target: Accelerator) -> ReachedUtilization | None:
     """The utilization that the options ask for. Raises Mistake."""
     asked = [name for name in ("measured", "family", "utilization", "run") if getattr(options, name)]
     if not asked:
