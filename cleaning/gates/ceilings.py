@@ -122,10 +122,10 @@ def ceiling_limit(evidence: Evidence) -> Iterator[Found]:
         clock_hz = home.preflight.get("sm_clock_max_hz") or known.boost_hz
         sheet = max(known.at_clock(row.unit, float(clock_hz)) or 0.0, known.peaks[row.unit])
         able = row.operation == "convolution" and row.unit not in TENSOR_UNITS
-        fast = able and row.algorithm in FAST_ALGORITHMS
+        fast = able and row.family in FAST_ALGORITHMS
         limit = sheet * (FAST_ALGORITHM if fast else 1.0)
         words = f"{_name(row)}: {row.flop_per_s:.4g} FLOP/s, its unit has {limit:.4g}"
-        words += f" with {row.algorithm}" if fast else " and no fast algorithm is named" if able else ""
+        words += f" with {row.family}" if fast else " and no fast algorithm is named" if able else ""
         yield Found(RUN, row.flop_per_s <= limit, "" if row.flop_per_s <= limit else words)
 
 
