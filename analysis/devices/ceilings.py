@@ -21,7 +21,7 @@ FAST_ALGORITHM = 4.0
 arXiv:1509.09308): vector units may seem this much faster than they are. Tensor units have no such algorithm here."""
 
 FAST_ALGORITHMS = ("winograd", "fft")
-"""Algorithms that need fewer multiplications than are counted, as `Ceiling.algorithm` names them."""
+"""Algorithms that need fewer multiplications than are counted, as `Ceiling.family` of a convolution names them."""
 
 FAST_KERNELS = ("convolution",)
 """Operations for which such an algorithm is known."""
@@ -45,11 +45,11 @@ def limit_of(row: Ceiling, known: Device, highest_hz: float | None) -> float | N
     if row.unit not in known.peaks:
         return None
     sheet = max(known.at_clock(row.unit, highest_hz or known.boost_hz) or 0.0, known.peaks[row.unit])
-    return sheet * (FAST_ALGORITHM if able_to_be_fast(row) and row.algorithm in FAST_ALGORITHMS else 1.0)
+    return sheet * (FAST_ALGORITHM if able_to_be_fast(row) and row.family in FAST_ALGORITHMS else 1.0)
 
 
 def able_to_be_fast(row: Ceiling) -> bool:
-    """Whether a fast algorithm is known for what was timed; which one ran, `row.algorithm` says."""
+    """Whether a fast algorithm is known for what was timed; which one ran, `row.family` says."""
     return row.operation in FAST_KERNELS and row.unit not in TENSOR_UNITS
 
 

@@ -124,7 +124,7 @@ def ceiling_limit(evidence: Evidence) -> Iterator[Found]:
             continue
         words = f"{_name(row)}: {row.flop_per_s:.4g} FLOP/s, its unit has {limit:.4g}"
         if able_to_be_fast(row):
-            words += f" with {row.algorithm}" if row.algorithm in FAST_ALGORITHMS else " and no fast algorithm is named"
+            words += f" with {row.family}" if row.family in FAST_ALGORITHMS else " and no fast algorithm is named"
         yield Found(RUN, row.flop_per_s <= limit, "" if row.flop_per_s <= limit else words)
 
 

@@ -118,7 +118,7 @@ class Bench:
         if self.device.type != "cuda" or not above_sheet(row, torch.cuda.get_device_name(self.device)):
             return row
         try:
-            return replace(row, algorithm=fast_algorithm(kernel_names(self._prepared(trial))))
+            return replace(row, family=fast_algorithm(kernel_names(self._prepared(trial))))
         except torch.OutOfMemoryError:
             return row
 

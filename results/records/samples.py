@@ -62,10 +62,9 @@ class Ceiling(Record):
     reason: str = ""
     mean_s: float | None = None
     best_s: float | None = None  # the fastest call
-    family: str = ""  # of a product: square, near, area, deep, batch; of a copy: memory, cache
+    family: str = ""  # of a product: square, near, …; a fast convolution: winograd, fft; a copy: memory, cache
     moved_bytes: int | None = None  # of one call of copy or triad
     bytes_per_s: float | None = None
     threads: int | None = None  # torch's, on a CPU
     sm_clock_hz: float | None = None  # mean while it was timed
     device_name: str = ""
-    algorithm: str = ""  # of a convolution above its unit's sheet: winograd or fft, by its kernels' names

@@ -601,7 +601,7 @@ def test_fp32_above_one_is_allowed_where_it_is_marked(tmp_path: Path) -> None:
     """Winograd: vector units seem faster than they are, up to 4 times; the row says so."""
     parts = made_up_evidence.parts((FP32,))
     fast = [each for each in parts.ceilings if each.operation == "convolution"]  # so fast as well
-    fast = [replace(each, algorithm="winograd") if each.unit == "fp32" else each for each in fast]
+    fast = [replace(each, family="winograd") if each.unit == "fp32" else each for each in fast]
     parts.ceilings = [made_up_device.at_rate(each, 90e12) if each.unit == "fp32" else each for each in fast]
     path = made_up_evidence.write(tmp_path / "run", times(0.025, FP32), parts)
     rows = [row for row in evidence_of(path).rebuilt if row.denominator == "datasheet" and row.method == "exact"]
@@ -631,7 +631,7 @@ def test_only_a_named_fast_algorithm_is_above_the_sheet(
     first = next(
         row for row in evidence.data.ceilings if row.status == "ok" and row.operation in ("matmul", "convolution")
     )
-    row = replace(first, operation=operation, unit=unit, algorithm=algorithm, flop_per_s=rate)
+    row = replace(first, operation=operation, unit=unit, family=algorithm, flop_per_s=rate)
     found = list(ceiling_limit(replace(evidence, data=replace(evidence.data, ceilings=(row,)))))
     assert [each.holds for each in found] == [not words]
     assert words in found[0].words

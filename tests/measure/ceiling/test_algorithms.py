@@ -46,8 +46,8 @@ def test_its_kernels_name_the_algorithm(monkeypatch: pytest.MonkeyPatch, kernels
     monkeypatch.setattr(bench, "_prepared", lambda trial: lambda: None)
     monkeypatch.setattr(under_test, "kernel_names", lambda call: kernels)
     trial = Trial("convolution", (1, 64, 8), "channels_last")
-    assert bench.explained(row(1.1 * FP32), trial).algorithm == algorithm
-    assert bench.explained(row(0.9 * FP32), trial).algorithm == ""
+    assert bench.explained(row(1.1 * FP32), trial).family == algorithm
+    assert bench.explained(row(0.9 * FP32), trial).family == ""
 
 
 @pytest.mark.gpu
