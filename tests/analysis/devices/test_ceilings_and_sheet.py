@@ -21,21 +21,22 @@ def row(rate, unit="bf16", operation="matmul", **more):
 
 
 @pytest.mark.parametrize(
-    ("unit", "operation", "highest_hz", "limit"),
+    ("unit", "operation", "highest_hz", "family", "limit"),
     [
-        ("bf16", "matmul", None, 132 * 2048 * 2 * 1980e6),  # the sheet's boost is above the 1830 MHz of its figure
-        ("bf16", "convolution", 1980e6, 132 * 2048 * 2 * 1980e6),
-        ("bf16", "matmul", 1000e6, 989.4e12),  # a device that names a lower clock: the sheet is believed
-        ("fp32", "matmul", 1980e6, 66.9e12),
-        ("fp32", "convolution", 1980e6, 4 * 66.9e12),  # Winograd's F(4 × 4, 3 × 3)
+        ("bf16", "matmul", None, "", 132 * 2048 * 2 * 1980e6),  # the sheet's boost is above the 1830 MHz of its figure
+        ("bf16", "convolution", 1980e6, "winograd", 132 * 2048 * 2 * 1980e6),
+        ("bf16", "matmul", 1000e6, "", 989.4e12),  # a device that names a lower clock: the sheet is believed
+        ("fp32", "matmul", 1980e6, "winograd", 66.9e12),
+        ("fp32", "convolution", 1980e6, "", 66.9e12),  # no fast algorithm is named
+        ("fp32", "convolution", 1980e6, "winograd", 4 * 66.9e12),  # F(4 × 4, 3 × 3)
     ],
 )
-def test_the_limit_of_a_unit(unit, operation, highest_hz, limit):
-    assert limit_of(row(1.0, unit, operation), KNOWN, highest_hz) == pytest.approx(limit, rel=1e-3)
+def test_the_limit_of_a_unit(unit, operation, highest_hz, family, limit):
+    assert limit_of(row(1.0, unit, operation, family=family), KNOWN, highest_hz) == pytest.approx(limit, rel=1e-3)
 
 
 def test_one_impossible_kernel_takes_its_unit_s_ceiling_away():
-    rows = [row(700e12), row(1200e12), row(50e12, "fp32"), row(200e12, "fp32", "convolution")]
+    rows = [row(700e12), row(1200e12), row(50e12, "fp32"), row(200e12, "fp32", "convolution", family="fft")]
     assert impossible(rows, "fp32", KNOWN) == ""
     assert impossible(rows, "bf16", KNOWN).startswith("bf16 matmul 8192x8192x8192 was timed at 1.2e+15 FLOP/s")
     found = ceiling_of(rows, KNOWN)
