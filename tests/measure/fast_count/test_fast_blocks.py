@@ -139,5 +139,7 @@ def test_other_threads_run_the_blocks_themselves():
             return x
 
     found = fast_count(nn.Sequential(Asking(), *model), (torch.empty(3, 4),))
-    assert (shapes, found.executed, found.forward_flop) == ([(7, 4)], False, 3 * 96)
+    assert set(shapes) == {(7, 4)}
+    assert (found.forward_flop, found.at_least_flop["forward"]) == (None, 3 * 96)  # nobody sees what a thread does
+    assert "threading.Thread" in found.not_understood
     assert "forward" not in vars(model[0])
