@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import pytest
 
@@ -42,7 +42,7 @@ def measured(clock: Clock, quick: bool) -> tuple[Run, list[Sample]]:
     cell = Cell(model="alexnet", batch_size=1, device="cpu", quick=quick)
     run = Run(**{name: getattr(cell, name) for name in cell.to_row()}, **ROW)
     rows = [
-        Sample(cell_id="c", attempt=1, index=index, **asdict(block))
+        replace(block, cell_id="c", attempt=1, index=index)
         for index, block in enumerate((*warm.blocks, *timing.blocks))
     ]
     return run, rows

@@ -653,7 +653,7 @@ def test_backward_is_worked_out_from_the_forward_pass_alone() -> None:
 
 def test_what_a_sitting_must_say_is_what_is_written() -> None:
     """Every name, whatever the machine: what is not known is null."""
-    assert set(ENVIRONMENT) - {"harness_version"} <= {*environment(), *device_facts("cpu")}
+    assert set(ENVIRONMENT) - {"harness_version"} <= {*environment().as_json(), *vars(device_facts("cpu"))}
 
 
 # --- the command -----------------------------------------------------------------------------------------------------

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from analysis.devices.peaks import stand_in_warning
+from measure.device.environment import DeviceProperties
 from reports.shared import figure_style
 from reports.sweep.figures import gallery
 from runners.sweep.command import _notes
+from runners.workers.probe import ProbeResult
 
 ROOT = Path(__file__).parents[3]
 RUN = ROOT / "results/published/intel-xeon-2-cores-2026-11-22"
@@ -44,7 +46,8 @@ def test_each_figure_says_so(tmp_path: Path, marked: bool) -> None:
 
 
 def test_the_manifest_says_so() -> None:
-    (note,) = _notes({"name": NAME, "stand_in": True})
+    (note,) = _notes(ProbeResult("cuda", properties=DeviceProperties(name=NAME, stand_in=True)))
     assert note == f"stand_in: {NAME} computes nothing: no hardware was measured"
-    assert _notes({"name": "NVIDIA H100 80GB HBM3", "stand_in": False}) == ()
-    assert _notes({}) == ()
+    real = DeviceProperties(name="NVIDIA H100 80GB HBM3", stand_in=False)
+    assert _notes(ProbeResult("cuda", properties=real)) == ()
+    assert _notes(ProbeResult("cuda")) == ()
