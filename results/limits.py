@@ -106,7 +106,7 @@ def unpack(data: bytes, name: str = "memory_bytes") -> bytes:
 _PIECE = 1 << 20
 
 
-class Counted(io.RawIOBase):
+class BoundedStream(io.RawIOBase):
     """A binary stream of at most so many bytes: beyond the limit of this name a read raises ValueError."""
 
     def __init__(self, stream: IO[bytes] | Any, path: str, name: str = "unpacked_bytes") -> None:

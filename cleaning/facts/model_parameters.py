@@ -1,7 +1,7 @@
 """How many parameters a model of this name has: torchvision's classifiers, from a generated table; no torch.
 
-`python -m benchmarks.model_parameters --write` makes the table. A name that is not in it, other sizes than those that
-it was made at, and widths of a ResNet have no answer here.
+`python -m benchmarks.pages.model_parameters --write` makes the table. A name that is not in it, other sizes
+than those that it was made at, and widths of a ResNet have no answer here.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _row(row: Mapping[str, str]) -> ModelParameters:
     )
 
 
-def known(run: Parameters) -> ModelParameters | None:
+def known_parameters(run: Parameters) -> ModelParameters | None:
     """The row of a cell's model; None where there is none of its sizes."""
     row = table().get(run.model)
     sizes = [item for item in run.hyper.items() if item != OWN_WIDTH]

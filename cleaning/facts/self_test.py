@@ -15,7 +15,7 @@ from analysis.devices import peaks
 from analysis.devices.precisions import PRECISIONS
 from cleaning.facts.values import date_fault
 
-FILE = "self_test.json"
+SELF_TEST_FILE = "self_test.json"
 """The document of `--self-test` in the directory of the run that it is evidence for."""
 
 OK, FAILED, UNAVAILABLE = "ok", "failed", "unavailable"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from analysis.devices.peaks import is_stand_in
-from cleaning.facts.self_test import FILE, SelfTest, faults
+from cleaning.facts.self_test import SELF_TEST_FILE, SelfTest, faults
 from cleaning.gates.evidence import Evidence
 from cleaning.gates.finding import RUN, Found
 from results.records import Sitting
@@ -33,7 +33,7 @@ def self_test(evidence: Evidence) -> Iterator[Found]:
         return
     words = [test] if isinstance(test, str) else [*faults(test), *_elsewhere(test, homes)]
     more = f" and {len(words) - SHOWN} more" if len(words) > SHOWN else ""
-    yield Found(RUN, not words, f"{FILE}: {'; '.join(words[:SHOWN])}{more}" if words else "")
+    yield Found(RUN, not words, f"{SELF_TEST_FILE}: {'; '.join(words[:SHOWN])}{more}" if words else "")
 
 
 def _elsewhere(test: SelfTest, homes: list[Sitting]) -> Iterator[str]:

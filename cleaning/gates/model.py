@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cleaning.facts.model_parameters import known
+from cleaning.facts.model_parameters import known_parameters
 from cleaning.gates.evidence import Evidence
 from cleaning.gates.finding import Found
 
@@ -12,7 +12,7 @@ from cleaning.gates.finding import Found
 def model(evidence: Evidence) -> Iterator[Found]:
     """Each cell's parameters against those that torchvision's model of its name has at its number of classes."""
     for run in evidence.data.runs:
-        row = known(run)
+        row = known_parameters(run)
         if row is None or run.parameters is None:
             continue
         expected = row.parameters(run.num_classes)

@@ -101,7 +101,7 @@ class ForwardCalls:
         if self._children:
             self._handles.append(self._model.register_forward_pre_hook(self._enters))
         for path, module in _watched(self._model, self._children):
-            hook: Any = functools.partial(self._seen, path)
+            hook: Any = functools.partial(self._on_call, path)
             if _compiles(module):
                 hook = torch.compiler.disable(hook)  # type: ignore[no-untyped-call]
             self._handles.append(module.register_forward_hook(hook, with_kwargs=True, always_call=True))
@@ -150,7 +150,7 @@ class ForwardCalls:
     def _enters(self, _model: torch.nn.Module, _args: Any) -> None:
         self._inside += 1
 
-    def _seen(
+    def _on_call(
         self, path: str, _model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
     ) -> None:
         if self._inside:
@@ -192,7 +192,7 @@ def _count_backward(output: Any, passes: Passes) -> None:
     """Add a backward pass when gradients first reach the output in one run of the engine."""
     last = _OUTSIDE
 
-    def reached(_gradient: torch.Tensor) -> None:
+    def on_gradient(_gradient: torch.Tensor) -> None:
         nonlocal last
         task = _graph_task()
         if task != last:
@@ -200,7 +200,7 @@ def _count_backward(output: Any, passes: Passes) -> None:
             passes.backward += 1
 
     for tensor in _graph_tensors(output):
-        tensor.register_hook(reached)  # type: ignore[no-untyped-call]
+        tensor.register_hook(on_gradient)  # type: ignore[no-untyped-call]
 
 
 def _graph_tensors(output: Any) -> list[torch.Tensor]:

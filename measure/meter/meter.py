@@ -32,8 +32,8 @@ from measure.device.telemetry import open_device
 from measure.meter.call_costs import CallCosts
 from measure.meter.forward_calls import ForwardCalls
 from measure.meter.product_dtypes import ProductDtypes
-from measure.meter.step_times import Block, Blocks, CpuMarks, CudaMarks, StepTimes
-from measure.meter.summary import MeterSummary, Place, summary
+from measure.meter.step_times import Block, CpuMarks, CudaMarks, StepBlocks, StepTimes
+from measure.meter.summary import LoopDevice, MeterSummary, summary
 from results.errors import Unavailable, one_line
 from results.records import Ceiling
 
@@ -78,7 +78,7 @@ class UtilizationMeter:
         self._dtypes = ProductDtypes(self._inner, self._costs.output_dtypes)
         self._probing = self._inner is model and unit is None
         self._times = StepTimes(CudaMarks(self._device) if self._device.type == "cuda" else CpuMarks())
-        self._run, self._window = Blocks(), Blocks()
+        self._run, self._window = StepBlocks(), StepBlocks()
         self._warm_up = warm_up_steps
         self._energy = _Energy(str(self._device)) if energy else None
         self._parts = _parts(self._inner)
@@ -102,7 +102,7 @@ class UtilizationMeter:
         with self._guarded():
             self._take(wait=False)
             self._check_parts()
-        blocks, self._window = self._window.blocks, Blocks()
+        blocks, self._window = self._window.blocks, StepBlocks()
         return self._summary(blocks, self._energy.since_window() if self._energy else None)
 
     def summary(self) -> MeterSummary:
@@ -327,7 +327,7 @@ def _device(model: torch.nn.Module, device: str | torch.device | None) -> torch.
     return place
 
 
-def _place(device: torch.device, peak_flop_per_s: float | None, ceilings: list[Ceiling]) -> Place:
+def _place(device: torch.device, peak_flop_per_s: float | None, ceilings: list[Ceiling]) -> LoopDevice:
     facts = device_facts(str(device))
     name = str(facts.name or device)
     if peak_flop_per_s is not None:
@@ -337,7 +337,7 @@ def _place(device: torch.device, peak_flop_per_s: float | None, ceilings: list[C
     wrong = {row.device_name for row in ceilings if row.device_name and row.device_name != name}
     if wrong:
         raise ValueError(f"expected ceilings of {name!r}, got those of {', '.join(map(repr, sorted(wrong)))}")
-    return Place(str(device), name, peak, ceiling_of(ceilings))
+    return LoopDevice(str(device), name, peak, ceiling_of(ceilings))
 
 
 def _parts(model: torch.nn.Module) -> int:

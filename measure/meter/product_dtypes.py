@@ -28,20 +28,20 @@ class ProductDtypes:
     def attach(self) -> None:
         for path, module in self._model.named_modules():
             if not isinstance(module, _NO_PRODUCTS) and any(p.ndim > 1 for p in module.parameters(recurse=False)):
-                self._handles.append(module.register_forward_hook(self._seen_at(path)))
+                self._handles.append(module.register_forward_hook(self._hook_at(path)))
 
     def detach(self) -> None:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
 
-    def _seen_at(self, path: str) -> Any:
-        def seen(_module: torch.nn.Module, _inputs: Any, output: Any) -> None:
+    def _hook_at(self, path: str) -> Any:
+        def record(_module: torch.nn.Module, _inputs: Any, output: Any) -> None:
             first = output[0] if isinstance(output, tuple) and output else output
             if isinstance(first, torch.Tensor) and first.is_floating_point():
                 self._dtypes[path] = first.dtype
 
-        return seen
+        return record
 
 
 def dtype_at(path: str, dtypes: Mapping[str, torch.dtype]) -> torch.dtype | None:

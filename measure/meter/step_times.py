@@ -28,7 +28,7 @@ class CpuMarks:
     def mark(self) -> float:
         return time.perf_counter()
 
-    def done(self, _mark: float) -> bool:
+    def is_complete(self, _mark: float) -> bool:
         return True
 
     def between_s(self, start: float, end: float) -> float:
@@ -50,7 +50,7 @@ class CudaMarks:
         event.record(torch.cuda.current_stream(self._device))
         return event
 
-    def done(self, mark: Any) -> bool:
+    def is_complete(self, mark: Any) -> bool:
         return bool(mark.query())
 
     def between_s(self, start: Any, end: Any) -> float:
@@ -82,7 +82,7 @@ class Block:
             mine.recomputed += passes.recomputed
 
 
-class Blocks:
+class StepBlocks:
     """Any number of steps in at most MAX_BLOCKS blocks of equal numbers of steps, but for the last."""
 
     def __init__(self) -> None:
@@ -133,9 +133,9 @@ class StepTimes:
 
     def completed(self, wait: bool = False) -> Iterator[Block]:
         """Steps that have completed, in order. wait: for all of them; only a caller outside of the loop may."""
-        while self._pending and (wait or self._marks.done(self._pending[0][2])):
+        while self._pending and (wait or self._marks.is_complete(self._pending[0][2])):
             before, start, end, passes, items, excluded_s = self._pending.popleft()
-            if wait and not self._marks.done(end):
+            if wait and not self._marks.is_complete(end):
                 end.synchronize()
             outside_s = 0.0
             if before is not None:

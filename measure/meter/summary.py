@@ -75,7 +75,7 @@ class MeterSummary:
 
 
 @dataclass(frozen=True)
-class Place:
+class LoopDevice:
     """Where a loop runs, and what to divide by there. peak: datasheet or given; ceiling: measured."""
 
     device: str
@@ -87,7 +87,7 @@ class Place:
 def summary(
     blocks: Sequence[Block],
     costs: CallCosts,
-    place: Place,
+    place: LoopDevice,
     power_w: float | None = None,
     warnings: Sequence[str] = (),
 ) -> MeterSummary:
@@ -116,7 +116,7 @@ def summary(
 
 
 def _rates(
-    blocks: Sequence[Block], flop: Sequence[StepFlop], place: Place, time_s: float, steps: int
+    blocks: Sequence[Block], flop: Sequence[StepFlop], place: LoopDevice, time_s: float, steps: int
 ) -> tuple[dict[str, Any], list[str]]:
     """What depends on counts, and why something of it is absent."""
     by_unit: Counter[str] = Counter()

@@ -28,28 +28,28 @@ def noticed(notice: Callable[[str], None]) -> Iterator[None]:
     of a tensor of floating-point or complex numbers."""
     home = get_ident()
 
-    def given(run: Callable[..., Any]) -> Callable[..., Any]:
-        def told(*args: Any, **kwargs: Any) -> Any:
+    def watched_call(run: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
             if get_ident() == home:
                 notice(THREAD)
             return run(*args, **kwargs)
 
-        return told
+        return call
 
-    def made(run: Callable[..., Any]) -> Callable[..., Any]:
-        def told(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    def watched_conversion(run: Callable[..., Any]) -> Callable[..., Any]:
+        def call(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
             if get_ident() == home and (tensor.is_floating_point() or tensor.is_complex()):
                 notice(ARRAY)
             return run(tensor, *args, **kwargs)
 
-        return told
+        return call
 
     with contextlib.ExitStack() as undo:
         for owner, name, watch in (
-            (threading.Thread, "start", given),
-            (ThreadPoolExecutor, "submit", given),
-            (torch.Tensor, "numpy", made),
-            (torch.Tensor, "__dlpack__", made),
+            (threading.Thread, "start", watched_call),
+            (ThreadPoolExecutor, "submit", watched_call),
+            (torch.Tensor, "numpy", watched_conversion),
+            (torch.Tensor, "__dlpack__", watched_conversion),
         ):
             own = name in vars(owner)
             run = getattr(owner, name)

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
+from analysis.footprint.step import live_bytes
 from analysis.footprint.step.live_bytes import Footprint
-from analysis.footprint.step.live_bytes import footprint as footprint_of
 from measure.step.step_trace import Optimizer, step_trace
 
 
@@ -32,4 +32,4 @@ def footprint(
     144
     """
     trace = step_trace(model, inputs, kwargs, optimizer, loss_of)
-    return footprint_of(trace.operations, trace.storages)
+    return live_bytes.footprint(trace.operations, trace.storages)

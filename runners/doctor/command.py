@@ -134,14 +134,14 @@ def print_self_test(device: str, form: str, save: Path | None = None, run: Path 
 
 def _places(save: Path | None, run: Path | None) -> list[Path]:
     """Files for the self-test's document, in which something can be written. Raises Mistake, StoreFault."""
-    from cleaning.facts.self_test import FILE
+    from cleaning.facts.self_test import SELF_TEST_FILE
     from runners.cli.output_files import reserve
 
     if save is not None and save.exists():
         raise Mistake(f"--save: expected a new file, got {save}, which exists: no answer is overwritten")
     if run is not None and not run.is_dir():
         raise Mistake(f"--write: expected the directory of a run, got {run}, which is none")
-    places = [*filter(None, (save, run / FILE if run is not None else None))]
+    places = [*filter(None, (save, run / SELF_TEST_FILE if run is not None else None))]
     for place in places:
         reserve(place)
     return places

@@ -19,8 +19,8 @@ from typing import Any
 
 from analysis.devices.precisions import PRECISIONS
 from results.errors import Unavailable, one_line
-from runners.doctor.known import counts, energy, precision, rates, times
-from runners.doctor.known.answers import FAILED_CHECK, NOT_AVAILABLE, OK, Asked, Check, Checked
+from runners.doctor.known_work import counts, energy, precision, rates, times
+from runners.doctor.known_work.answers import FAILED, OK, UNAVAILABLE, Asked, Check, Checked
 
 LONGEST_REASON = 300
 
@@ -55,11 +55,11 @@ def self_test(device: str, say: Callable[[str], None] = lambda line: None) -> di
     for name, check in CHECKS.items():
         say(f"self-test: {name}")
         done.append(guarded(name, check, asked))
-    failed = any(each.verdict == FAILED_CHECK for each in done)
+    failed = any(each.verdict == FAILED for each in done)
     return {
         "device": asked.name,
         "checks": [asdict(each) for each in done],
-        "verdict": FAILED_CHECK if failed else OK,
+        "verdict": FAILED if failed else OK,
         "driver": str(here.host.driver or ""),
         "torch_version": str(here.torch.torch or ""),
         "harness_version": harness_version(),
@@ -76,8 +76,6 @@ def guarded(name: str, check: Check, asked: Asked) -> Checked:
     try:
         return replace(check(asked), check=name)
     except Unavailable as fault:
-        return Checked(name, NOT_AVAILABLE, None, "", one_line(str(fault), LONGEST_REASON))
+        return Checked(name, UNAVAILABLE, None, "", one_line(str(fault), LONGEST_REASON))
     except Exception as fault:  # noqa: BLE001 - a broken device raises anything; it becomes the check's answer
-        return Checked(
-            name, FAILED_CHECK, None, "an answer", one_line(f"{type(fault).__name__}: {fault}", LONGEST_REASON)
-        )
+        return Checked(name, FAILED, None, "an answer", one_line(f"{type(fault).__name__}: {fault}", LONGEST_REASON))

@@ -71,12 +71,12 @@ def evidence_of(path: Path) -> Evidence:
 
 def self_test_of(path: Path) -> SelfTest | str | None:
     """The self-test that lies in a run's directory; in words, why it cannot be read; None: there is none."""
-    from cleaning.facts.self_test import FILE, parsed
+    from cleaning.facts.self_test import SELF_TEST_FILE, parsed
 
-    if not (path / FILE).is_file():
+    if not (path / SELF_TEST_FILE).is_file():
         return None
     try:
-        return parsed(json.loads((path / FILE).read_text(encoding="utf-8")))
+        return parsed(json.loads((path / SELF_TEST_FILE).read_text(encoding="utf-8")))
     except (ValueError, OSError) as fault:
         return f"cannot be read: {fault}"
 

@@ -111,7 +111,7 @@ class OperationTable:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CellOutcome:
     """How one attempt at a cell ended, and the rows that are kept of it."""
 
     status: str
@@ -140,7 +140,7 @@ class Attempt:
     recordings: Mapping[str, WorkRecording] = field(default_factory=dict)
     committed: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
-    def run(self, outcome: Outcome) -> Run:
+    def run(self, outcome: CellOutcome) -> Run:
         """The row of runs.csv."""
         return Run(
             **vars(self.cell),

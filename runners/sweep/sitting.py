@@ -21,7 +21,7 @@ from results.store.store import Store, read_operations
 from runners.cli.progress import Progress, title
 from runners.sweep import nsight
 from runners.sweep.counts import Counts
-from runners.sweep.findings import Attempt, CellMeasurement, OperationTable, Outcome, WorkFindings, joined
+from runners.sweep.findings import Attempt, CellMeasurement, CellOutcome, OperationTable, WorkFindings, joined
 from runners.sweep.plan import hyper, reason_against, worker_key
 from runners.workers.fault import Fault
 from runners.workers.pool import Stopwatch, Worker, uninterrupted
@@ -139,7 +139,7 @@ class Sitting:
         except KeyboardInterrupt:
             self.close()
             self._learn(duration_s=stopwatch.elapsed_s)
-            self._commit(Outcome("interrupted", "Ctrl-C or a signal"))
+            self._commit(CellOutcome("interrupted", "Ctrl-C or a signal"))
             raise
         except (StoreFault, OSError):  # nothing can be kept, or no process started: the next cell would fare the same
             raise
@@ -166,7 +166,7 @@ class Sitting:
         """Adds to what is known of the attempt that is under way."""
         self._attempt = replace(self._attempt, **fields)
 
-    def _commit(self, outcome: Outcome) -> Run:
+    def _commit(self, outcome: CellOutcome) -> Run:
         """Keeps the attempt; Ctrl-C waits until it is whole. Rows that could not be read back are left out."""
         outcome = replace(outcome, warnings=(*self.notes, *outcome.warnings))
         with uninterrupted():
@@ -185,7 +185,7 @@ class Sitting:
                     started_at=attempt.started_at,
                     duration_s=attempt.duration_s,
                 )
-                run = blank.run(Outcome("crashed", f"its rows cannot be kept: {fault}"))
+                run = blank.run(CellOutcome("crashed", f"its rows cannot be kept: {fault}"))
                 self.store.commit(run, {})
             self.progress.done(run)
         return run
@@ -211,14 +211,14 @@ class Sitting:
             )
         return replace(attempt, committed=seals)
 
-    def _measured(self, cell: Cell) -> Outcome:
+    def _measured(self, cell: Cell) -> CellOutcome:
         """What became of one cell."""
         if against := reason_against(cell):
-            return Outcome("invalid", against)
+            return CellOutcome("invalid", against)
         self._renew(cell)
         self.progress.stage(cell, "counting")
         counts = [replace(row, cell_id=cell.cell_id, attempt=self._attempt.number) for row in self._counts.of(cell)]
-        counted = Outcome("", rows={"flop_counts.csv": counts})
+        counted = CellOutcome("", rows={"flop_counts.csv": counts})
         self.progress.stage(cell, "tracing")
         fault = self._traced(cell)
         if fault is not None and fault.status == "invalid":
@@ -282,14 +282,14 @@ class Sitting:
             lambda: self._timeout_s() - stopwatch.elapsed_s,
         )
 
-    def _failed(self, fault: Fault, so_far: Outcome = Outcome("")) -> Outcome:  # noqa: B008  it is frozen
+    def _failed(self, fault: Fault, so_far: CellOutcome = CellOutcome("")) -> CellOutcome:  # noqa: B008  it is frozen
         """The row of a cell that has none of its own; a device that is gone, as its telemetry says, is why."""
         self._say(fault)
         lost = self.watch.loss(ask=True)
         warnings = (*so_far.warnings, lost) if lost else so_far.warnings
-        return Outcome(fault.status, fault.reason, warnings, so_far.rows)
+        return CellOutcome(fault.status, fault.reason, warnings, so_far.rows)
 
-    def _kept(self, cell: Cell, measured: CellMeasurement, so_far: Outcome) -> Outcome:
+    def _kept(self, cell: Cell, measured: CellMeasurement, so_far: CellOutcome) -> CellOutcome:
         """What was measured, as rows."""
         found, number = measured.findings, self._attempt.number
         self._learn(findings=found, recordings=measured.recordings)
@@ -311,7 +311,7 @@ class Sitting:
         energy = self.watch.energy(start_s, end_s)
         self._learn(energy=energy)
         warnings = (*so_far.warnings, *measured.warnings, *energy.warnings)
-        return Outcome(measured.status, measured.reason, warnings, rows)
+        return CellOutcome(measured.status, measured.reason, warnings, rows)
 
     def _renew(self, cell: Cell) -> None:
         """A fresh worker where device, precision, compile setting or repeat change."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import mutation_coverage as under_test
+from benchmarks import mutation_coverage
 from benchmarks.mutation_coverage import Row, chosen, compare, files_for, planted, sites_of
 
 
@@ -60,9 +60,9 @@ def test_no_fault_where_it_would_be_none_or_has_no_place(code: str) -> None:
 
 
 def test_every_fault_of_a_real_module_can_be_read_and_is_another_program() -> None:
-    source = Path(under_test.__file__).read_text()
+    source = Path(mutation_coverage.__file__).read_text()
     found = faults(source)
-    assert {kind for kind, _ in found} == set(under_test.KINDS)
+    assert {kind for kind, _ in found} == set(mutation_coverage.KINDS)
     clean = ast.dump(ast.parse(source))
     assert all(ast.dump(ast.parse(spoiled)) != clean for _, spoiled in found[::5])
 
@@ -78,7 +78,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 def test_the_choice_is_even_and_the_same_again(tree: Path) -> None:
-    groups = {package: under_test.modules_of(tree, package) for package in ("results", "analysis")}
+    groups = {package: mutation_coverage.modules_of(tree, package) for package in ("results", "analysis")}
     assert groups["results"] == ["results/a.py", "results/b.py"]
     rows = chosen(tree, groups, 12, seed=1)
     assert chosen(tree, groups, 12, seed=1) == rows != chosen(tree, groups, 12, seed=2)
@@ -109,10 +109,10 @@ def test_tests_of_a_module_are_its_mirror_then_its_folder_then_all_that_import_i
 
 
 def test_imports_through_a_door_and_in_words_count() -> None:
-    tree = Path(under_test.__file__).parents[1]
-    found = under_test.imports_of(tree, "tests/benchmarks/test_overhead.py")
+    tree = Path(mutation_coverage.__file__).parents[1]
+    found = mutation_coverage.imports_of(tree, "tests/benchmarks/test_overhead.py")
     assert {"measure/timing/clocks.py", "measure/timing/protocols.py"} <= found
-    assert "results/records/cell.py" in under_test.imports_of(tree, "tests/results/test_records.py")
+    assert "results/records/cell.py" in mutation_coverage.imports_of(tree, "tests/results/test_records.py")
 
 
 def test_two_tables_are_compared_over_what_both_have_judged() -> None:

@@ -28,10 +28,15 @@ ONE_EACH = "a file for each, like its neighbours"
 
 SMALL = {
     "cleaning/accounts/account/registry.py": TABLE,
-    "cleaning/gates/gate.py": "what a gate is, for those that ask and the table of them",
+    "cleaning/gates/hardware.py": ONE_EACH,
+    "cleaning/gates/model.py": ONE_EACH,
     "cleaning/profile/double_counts.py": "a file for each cleaning step, like its neighbour for undercounts",
+    "measure/ceiling/algorithms.py": "the only place of the ceilings that starts a profiler",
     "runners/count/batch_law.py": LAZY,
     "runners/count/options.py": "the options of a command have a file of their own",
+    "runners/doctor/known_work/counts.py": ONE_EACH,
+    "runners/doctor/known_work/energy.py": ONE_EACH,
+    "runners/doctor/known_work/precision.py": ONE_EACH,
     "runners/footprint/checkpoints.py": LAZY,
     "runners/formula/branches.py": LAZY,
     "runners/formula/checks.py": LAZY,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from results import limits
-from results.limits import LIMITS, Counted, check_regular, limit, stated, unpack
+from results.limits import LIMITS, BoundedStream, check_regular, limit, stated, unpack
 
 PAGE = Path(__file__).parents[2] / "docs/limits.md"
 
@@ -81,9 +81,9 @@ def test_a_bomb_takes_no_memory(monkeypatch):
 
 def test_a_stream_ends_at_its_limit(monkeypatch):
     monkeypatch.setenv("FLOPLEDGER_LIMITS", "unpacked_bytes=10")
-    assert io.BufferedReader(Counted(io.BytesIO(b"0123456789"), "a.gz")).read() == b"0123456789"
+    assert io.BufferedReader(BoundedStream(io.BytesIO(b"0123456789"), "a.gz")).read() == b"0123456789"
     with pytest.raises(ValueError, match=r"a\.gz: unpacked: more than 10"):
-        io.BufferedReader(Counted(io.BytesIO(b"0123456789a"), "a.gz")).read()
+        io.BufferedReader(BoundedStream(io.BytesIO(b"0123456789a"), "a.gz")).read()
 
 
 def test_only_regular_files_are_read(tmp_path):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.standin.stand_in import Absent, StandIn, build
+from tests.standin.device.stand_in import Absent, StandIn, build
 
 Make = Callable[..., StandIn]
 

@@ -14,7 +14,7 @@ import tempfile
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
-from tests.standin.stand_in import ROOT, StandIn, build
+from tests.standin.device.stand_in import ROOT, StandIn, build
 
 PLANS: tuple[dict[str, float | str], ...] = (
     {"kernel_ns": 20_000},

@@ -82,7 +82,7 @@ def test_the_allocators_history_is_the_predicted_footprint(standin):
     is seen: what the 15 batch normalisations whose gradients are still to come keep beside their tensors, as planted.
     The workspaces of convolutions, forward and backward, are no tensors."""
     device = standin(batch_norm_reserve_bytes=RESERVE_BYTES, workspace_bytes=64 << 20)
-    done = device.run(sys.executable, str(HERE / "footprint_on_device.py"), "resnet18", "16", "vgg11", "8")
+    done = device.run(sys.executable, str(HERE / "programs" / "footprint_on_device.py"), "resnet18", "16", "vgg11", "8")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["vgg11"]["tensors_bytes"] == pytest.approx(found["vgg11"]["predicted_bytes"], abs=64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from results.store.store import read_run
-from tests.standin.stand_in import StandIn, Task
+from tests.standin.device.stand_in import StandIn, Task
 
 pytestmark = pytest.mark.standin
 

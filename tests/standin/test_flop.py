@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.standin.stand_in import ROOT
+from tests.standin.device.stand_in import ROOT
 
 pytestmark = pytest.mark.standin
 
@@ -27,7 +27,7 @@ def both(standin_of_module):
     """{model: (forward, backward)} of the device, and of the exact count."""
     device = standin_of_module()
     sizes = (str(BATCH), str(PIXELS))
-    given = device.run(sys.executable, str(HERE / "steps_on_device.py"), *sizes, *POST)
+    given = device.run(sys.executable, str(HERE / "programs" / "steps_on_device.py"), *sizes, *POST)
     assert given.returncode == 0, given.stderr
     words = ("--counters", "exact", "--batch-size", sizes[0], "--image-size", sizes[1], "--format", "json")
     counted = device.run(sys.executable, "-m", "runners.count", *POST, *words, cwd=ROOT)

@@ -10,7 +10,7 @@ import pytest
 
 pytestmark = pytest.mark.standin
 
-SCRIPT = Path(__file__).with_name("meter_on_device.py")
+SCRIPT = Path(__file__).parent / "programs" / "meter_on_device.py"
 EFFICIENCY = 0.0005
 UNITS = {"plain": ["fp32", "tf32"], "autocast": ["bf16"]}
 """torch lets cuDNN round to TF32 and cuBLAS not, unless told otherwise."""

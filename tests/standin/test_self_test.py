@@ -66,7 +66,9 @@ def answers(standin_of_module):
         lines = "".join(f"{name} {value}\n" for name, value in {**HONEST, **steady, **plan}.items())
         (device.folder / f"{lie}.plan").write_text(lines)
     (device.folder / f"{OVERRULED}.environment").write_text("".join(f"{n} {v}\n" for n, v in OVERRULING.items()))
-    done = device.run(sys.executable, str(HERE / "self_test_on_device.py"), str(device.folder), timeout_s=600)
+    done = device.run(
+        sys.executable, str(HERE / "programs" / "self_test_on_device.py"), str(device.folder), timeout_s=600
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

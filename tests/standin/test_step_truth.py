@@ -11,7 +11,7 @@ import pytest
 
 from analysis.utilization.utilization import step_time
 from results.records import Sample
-from tests.standin.stand_in import Task
+from tests.standin.device.stand_in import Task
 
 pytestmark = pytest.mark.standin
 

@@ -167,7 +167,7 @@ def test_kernels_recorded_twice_count_once_in_a_kept_recording(device_bound):
 def test_launches_times_duration_is_the_step_time(device_bound, standin):
     """Copies and memsets of a step take a few microseconds more: 0.1 % of 186 launches."""
     _, data = device_bound
-    done = standin().run(sys.executable, str(HERE / "steps_on_device.py"), "8", "64", "resnet18")
+    done = standin().run(sys.executable, str(HERE / "programs" / "steps_on_device.py"), "8", "64", "resnet18")
     assert done.returncode == 0, done.stderr
     launches = json.loads(done.stdout)["resnet18"][2]
     rows = data.samples[data.samples["part"] == "measure"]

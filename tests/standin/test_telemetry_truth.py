@@ -21,7 +21,7 @@ REASONS = {
 
 
 def watched(device):
-    done = device.run(sys.executable, str(HERE / "watch_on_device.py"))
+    done = device.run(sys.executable, str(HERE / "programs" / "watch_on_device.py"))
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

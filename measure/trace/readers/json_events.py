@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from results.limits import Counted, beyond, check_regular, limit
+from results.limits import BoundedStream, beyond, check_regular, limit
 
 CHUNK = 1 << 20
 """Characters read at a time."""
@@ -66,7 +66,7 @@ def _open(path: str | Path) -> IO[str]:
         with open(path, "rb") as file:
             zipped = file.read(2) == b"\x1f\x8b"
         if zipped:
-            whole = io.BufferedReader(Counted(gzip.GzipFile(path), str(path)), CHUNK)
+            whole = io.BufferedReader(BoundedStream(gzip.GzipFile(path), str(path)), CHUNK)
             return io.TextIOWrapper(whole, encoding="utf-8", errors="replace")
         return open(path, encoding="utf-8", errors="replace")
     except OSError as error:

@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from measure.trace.attribution.nesting import NODE
 from measure.trace.readers.pyprof_arguments import LINEAR
-from results.limits import Counted, beyond, check_regular, limit
+from results.limits import BoundedStream, beyond, check_regular, limit
 
 HOW_TO_MAKE = (
     "run PyProf's last step again: python -m pyprof.prof --csv "
@@ -85,7 +85,7 @@ def _open(path: str) -> IO[str]:
         with open(path, "rb") as file:
             zipped = file.read(2) == b"\x1f\x8b"
         if zipped:
-            whole = io.BufferedReader(Counted(gzip.GzipFile(path), path))
+            whole = io.BufferedReader(BoundedStream(gzip.GzipFile(path), path))
             return io.TextIOWrapper(whole, encoding="utf-8-sig", errors="replace", newline="")
         return open(path, encoding="utf-8-sig", errors="replace", newline="")
     except OSError as error:

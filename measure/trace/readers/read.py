@@ -14,7 +14,7 @@ from typing import Any
 
 from measure.trace.attribution.recording import Recording
 from measure.trace.readers.nsys import HOW_TO_RECORD
-from results.limits import Counted, check_regular
+from results.limits import BoundedStream, check_regular
 
 READERS = {
     "kineto": "measure.trace.readers.kineto:read",
@@ -94,7 +94,7 @@ def _has_counters(path: str | Path) -> bool:
     with open(path, "rb") as raw:
         zipped = raw.read(2) == b"\x1f\x8b"
         raw.seek(0)
-        file = io.BufferedReader(Counted(gzip.GzipFile(fileobj=raw), str(path))) if zipped else raw
+        file = io.BufferedReader(BoundedStream(gzip.GzipFile(fileobj=raw), str(path))) if zipped else raw
         while True:
             try:
                 chunk = file.read(_CHUNK)

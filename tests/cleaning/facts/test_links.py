@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from tests.support.nets.recordings import recorded
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from cleaning.facts.tables import link_faults, profile_faults
 from results.records import Operation
 from tests.support.nets.small_steps import Calls, Small, fake_trace, parts
+from tests.support.recordings.recordings import recorded
 
 
 class Double(torch.autograd.Function):

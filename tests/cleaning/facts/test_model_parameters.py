@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from torchvision.models import get_model_weights
 
-from benchmarks import model_parameters as made
-from cleaning.facts.model_parameters import FILE, known, table
+from benchmarks.pages import model_parameters
+from cleaning.facts.model_parameters import FILE, known_parameters, table
 from results.records import Cell
 
 ROOT = Path(__file__).parents[3]
@@ -28,7 +28,7 @@ NOT_IN_WEIGHTS = {"googlenet": _auxiliary(512) + _auxiliary(528)}
 
 def _published() -> list[tuple[str, int, int]]:
     """(model, parameters by torchvision, least image size) of all of its weights with 1000 classes."""
-    weights = [(name, each.meta) for name in made.classifiers() for each in get_model_weights(name)]
+    weights = [(name, each.meta) for name in model_parameters.classifiers() for each in get_model_weights(name)]
     return [
         (name, meta["num_params"], min(meta["min_size"]))
         for name, meta in weights
@@ -43,17 +43,17 @@ def test_parameters_are_those_of_torchvisions_weights() -> None:
         if row.image_size in (None, size):
             seen.add(name)
             assert row.parameters(IMAGENET) == parameters + NOT_IN_WEIGHTS.get(name, 0), name
-    assert seen == set(rows) == set(made.classifiers()), "every classifier has weights of 1000 classes"
+    assert seen == set(rows) == set(model_parameters.classifiers()), "every classifier has weights of 1000 classes"
 
 
 @pytest.mark.parametrize("name", ["squeezenet1_1", "resnet18", "regnet_y_400mf", "vit_b_32", "googlenet"])
 def test_a_row_is_what_the_model_has_when_it_is_built_again(name: str) -> None:
-    assert made.row(name) == table()[name]
+    assert model_parameters.row(name) == table()[name]
 
 
 @pytest.mark.slow
 def test_the_file_is_what_its_command_writes() -> None:
-    assert made.table(made.classifiers()) == FILE.read_text(encoding="utf-8")
+    assert model_parameters.table(model_parameters.classifiers()) == FILE.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -74,12 +74,14 @@ def test_a_cell_of_other_sizes_has_no_answer() -> None:
     def cell(model: str, **sizes: object) -> Cell:
         return Cell(model=model, batch_size=1, device="cpu", **sizes)
 
-    assert known(cell("resnet50", num_classes=10)).parameters(10) == 25_557_032 - 990 * 2049
-    assert known(cell("resnet50", image_size=32, hyper={"width": 64})) == table()["resnet50"]
-    assert known(cell("resnet50", hyper={"width": 128})) is None
-    assert known(cell("vit_b_16")) == known(cell("vit_b_16", image_size=224)) == table()["vit_b_16"]
-    assert known(cell("vit_b_16", image_size=384)) is None, "one position a patch"
-    assert known(cell("bert")) is None
+    assert known_parameters(cell("resnet50", num_classes=10)).parameters(10) == 25_557_032 - 990 * 2049
+    assert known_parameters(cell("resnet50", image_size=32, hyper={"width": 64})) == table()["resnet50"]
+    assert known_parameters(cell("resnet50", hyper={"width": 128})) is None
+    assert (
+        known_parameters(cell("vit_b_16")) == known_parameters(cell("vit_b_16", image_size=224)) == table()["vit_b_16"]
+    )
+    assert known_parameters(cell("vit_b_16", image_size=384)) is None, "one position a patch"
+    assert known_parameters(cell("bert")) is None
 
 
 def test_no_two_names_have_equally_many_parameters() -> None:

@@ -13,7 +13,7 @@ from analysis.devices.precisions import PRECISIONS
 from cleaning.facts import self_test as facts
 from cleaning.facts.self_test import LIMITS, NEEDED, SelfTest, faults, parsed
 from runners.doctor.self_test import CHECKS
-from tests.support.made_up.made_up_device import self_test as made
+from tests.support.made_up.made_up_device import self_test as made_up_device_self_test
 
 H200 = "NVIDIA H200"
 
@@ -26,7 +26,7 @@ def test_limits_are_of_the_checks_that_are_run() -> None:
 
 
 def test_a_document_is_read_as_it_was_written() -> None:
-    test = made(H200)
+    test = made_up_device_self_test(H200)
     assert parsed(json.loads(json.dumps(asdict(test)))) == test
     assert list(faults(test)) == []
 
@@ -46,7 +46,7 @@ def test_a_document_is_read_as_it_was_written() -> None:
 )
 def test_what_is_no_self_test_is_said_in_a_line(change: Any, word: str) -> None:
     with pytest.raises(ValueError, match=word) as raised:
-        parsed(change(json.loads(json.dumps(asdict(made(H200))))))
+        parsed(change(json.loads(json.dumps(asdict(made_up_device_self_test(H200))))))
     assert "\n" not in str(raised.value)
 
 
@@ -55,7 +55,7 @@ def _found(document: dict[str, Any], value: Any) -> dict[str, Any]:
 
 
 def _with(name: str, **values: Any) -> SelfTest:
-    test = made(H200)
+    test = made_up_device_self_test(H200)
     return replace(test, checks=tuple(replace(each, **values) if each.check == name else each for each in test.checks))
 
 
@@ -90,5 +90,5 @@ def test_what_a_device_cannot_answer_needs_a_reason() -> None:
 
 
 def test_a_rate_of_a_device_without_a_sheet_is_not_ok() -> None:
-    other = replace(made(H200), device="NVIDIA H2000")
+    other = replace(made_up_device_self_test(H200), device="NVIDIA H2000")
     assert any("rate fp32" in words for words in faults(other))

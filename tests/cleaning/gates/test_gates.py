@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from analysis.devices import peaks
-from cleaning.facts.self_test import FILE as SELF_TEST
+from cleaning.facts.self_test import SELF_TEST_FILE
 from cleaning.gates.ceilings import ceiling_limit
 from cleaning.gates.evidence import facts_of
 from cleaning.gates.gates import GATES, judge
@@ -28,8 +28,8 @@ from runners.report import command
 from runners.report.check import assembled, evidence_of
 from runners.report.derived import derived_tables
 from tests.support.fakes.commands import refused, running
+from tests.support.lies.lie_proofs import PROOFS
 from tests.support.made_up import made_up_device, made_up_evidence, run_fixture
-from tests.support.made_up.lie_proofs import PROOFS
 from tests.support.made_up.made_up_evidence import Part, Parts
 from tests.support.made_up.seals import reseal
 
@@ -588,11 +588,11 @@ def test_a_gate_without_data_is_open_and_says_what_it_needs(tmp_path: Path) -> N
 
 def test_a_gpu_run_without_a_self_test_is_not_to_be_published(clean: Path, tmp_path: Path) -> None:
     path = Path(shutil.copytree(clean, tmp_path / "run"))
-    (path / SELF_TEST).unlink()
+    (path / SELF_TEST_FILE).unlink()
     found = verdicts(path)
     assert {name for name, verdict in found.items() if verdict.verdict == OPEN and verdict.needed} == {"self_test"}
     assert command.main([str(path), "--check"]) == 1
-    (path / SELF_TEST).write_text("{", encoding="utf-8")
+    (path / SELF_TEST_FILE).write_text("{", encoding="utf-8")
     assert set(failing(path)) == {"self_test"}
     assert "cannot be read" in failing(path)["self_test"].found["run"]
 

@@ -16,10 +16,11 @@ from results.records.verdicts import FAIL
 from runners.report import command
 from runners.report.check import evidence_of
 from runners.report.derived import compared
-from tests.support.made_up import lie_matrix, lie_rows, lies, made_up_evidence
-from tests.support.made_up.lie_matrix import PAGE, answers, read_uncaught, uncaught
-from tests.support.made_up.lie_proofs import PROOFS
-from tests.support.made_up.lie_rows import Rows
+from tests.support.lies import lie_matrix, lie_rows, lies
+from tests.support.lies.lie_matrix import PAGE, answers, read_uncaught, uncaught
+from tests.support.lies.lie_proofs import PROOFS
+from tests.support.lies.lie_rows import Rows
+from tests.support.made_up import made_up_evidence
 from tests.support.made_up.seals import reseal_rows
 
 FILES = ("manifest", "sittings", "ceilings", "runs", "samples", "telemetry", "flop_counts", "operations", "storages")
@@ -141,7 +142,7 @@ def test_the_page_names_every_gate_and_every_field_that_it_knows() -> None:
     text = PAGE.read_text(encoding="utf-8")
     rows = list(csv.DictReader(lie_matrix.UNCAUGHT.read_text(encoding="utf-8").splitlines()))
     assert all(f"| `{row['field']}` |" in text and row["why"] in text for row in rows)
-    assert "python -m tests.support.made_up.lie_matrix --write" in text
+    assert "python -m tests.support.lies.lie_matrix --write" in text
 
 
 def test_a_lie_changes_the_rows_and_leaves_the_others(gpu: Rows) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from measure.ceiling import ceilings as under_test
+from measure.ceiling import ceilings as ceiling_ceilings
 from measure.ceiling.algorithms import above_sheet
 from measure.ceiling.ceilings import Bench
 from measure.ceiling.trials import Trial
@@ -44,7 +44,7 @@ def test_its_kernels_name_the_algorithm(monkeypatch: pytest.MonkeyPatch, kernels
     bench.device = torch.device("cuda")
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: V100)
     monkeypatch.setattr(bench, "_prepared", lambda trial: lambda: None)
-    monkeypatch.setattr(under_test, "kernel_names", lambda call: kernels)
+    monkeypatch.setattr(ceiling_ceilings, "kernel_names", lambda call: kernels)
     trial = Trial("convolution", (1, 64, 8), "channels_last")
     assert bench.explained(row(1.1 * FP32), trial).family == algorithm
     assert bench.explained(row(0.9 * FP32), trial).family == ""

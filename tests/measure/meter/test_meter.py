@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 from measure.fast_count.fast_count import fast_count
 from measure.meter import forward_calls
 from measure.meter.meter import UtilizationMeter
-from measure.meter.step_times import Block, Blocks
+from measure.meter.step_times import Block, StepBlocks
 
 WIDTH, BATCH = 32, 4
 LAYER = 2 * BATCH * WIDTH * WIDTH
@@ -338,7 +338,7 @@ PLANTED = {
     "call": ("measure.meter.forward_calls", "signature"),
     "count": ("measure.meter.call_costs.CallCosts", "count_waiting"),
     "completed": ("measure.meter.step_times.StepTimes", "completed"),
-    "sum": ("measure.meter.step_times.Blocks", "add"),
+    "sum": ("measure.meter.step_times.StepBlocks", "add"),
     "layers": ("measure.meter.product_dtypes.ProductDtypes", "attach"),
     "backward": ("measure.meter.forward_calls", "_graph_tensors"),
 }
@@ -377,7 +377,7 @@ def test_closing_takes_every_hook_away():
 
 
 def test_memory_is_flat_and_the_mean_stays_exact():
-    blocks = Blocks()
+    blocks = StepBlocks()
     key = forward_calls.CallKey("", (), True, None, 0)
     for number in range(5000):
         blocks.add(Block(1, float(number), 0.5, 2, {key: forward_calls.Passes(1, 1)}))

@@ -46,8 +46,8 @@ def test_each_figure_says_so(tmp_path: Path, marked: bool) -> None:
 
 
 def test_the_manifest_says_so() -> None:
-    (note,) = _notes(ProbeResult("cuda", properties=DeviceProperties(name=NAME, stand_in=True)))
+    (note,) = _notes(ProbeResult(device="cuda", properties=DeviceProperties(name=NAME, stand_in=True)))
     assert note == f"stand_in: {NAME} computes nothing: no hardware was measured"
     real = DeviceProperties(name="NVIDIA H100 80GB HBM3", stand_in=False)
-    assert _notes(ProbeResult("cuda", properties=real)) == ()
-    assert _notes(ProbeResult("cuda")) == ()
+    assert _notes(ProbeResult(device="cuda", properties=real)) == ()
+    assert _notes(ProbeResult(device="cuda")) == ()

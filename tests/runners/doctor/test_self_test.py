@@ -11,12 +11,12 @@ from dataclasses import replace
 import pytest
 
 from analysis.devices import peaks
-from cleaning.facts.self_test import FILE, rate_bounds
+from cleaning.facts.self_test import SELF_TEST_FILE, rate_bounds
 from measure.device.environment import environment
 from results.errors import Unavailable
 from runners.doctor import command, self_test
-from runners.doctor.known import counts, energy, executed, times
-from runners.doctor.known.answers import Asked, Checked, within
+from runners.doctor.known_work import counts, energy, executed, times
+from runners.doctor.known_work.answers import Asked, Checked, within
 from runners.report.check import self_test_of
 
 CPU = Asked("cpu", "a processor")
@@ -107,7 +107,7 @@ def test_the_document_is_kept_with_a_run(monkeypatch, capsys, tmp_path) -> None:
     facts = environment().as_json()
     assert (test.torch_version, test.driver) == (facts["torch"], facts["driver"] or "")
     assert self_test_of(tmp_path / "nowhere") is None
-    (tmp_path / FILE).write_text('{"checks": ', encoding="utf-8")
+    (tmp_path / SELF_TEST_FILE).write_text('{"checks": ', encoding="utf-8")
     assert str(self_test_of(tmp_path)).startswith("cannot be read: ")
 
 

@@ -6,7 +6,15 @@ import dataclasses
 import typing
 
 from results.records import Cell, Run, Sample
-from runners.sweep.findings import Attempt, CellFindings, CellMeasurement, Outcome, WorkFindings, WorkRecording, joined
+from runners.sweep.findings import (
+    Attempt,
+    CellFindings,
+    CellMeasurement,
+    CellOutcome,
+    WorkFindings,
+    WorkRecording,
+    joined,
+)
 from runners.workers.telemetry import WindowEnergy
 
 CELL = Cell(model="resnet18", batch_size=2, device="cpu", precision="amp-bf16")
@@ -28,7 +36,7 @@ def test_findings_are_fields_of_a_run_with_its_types_and_its_defaults():
 
 
 def test_a_row_of_nothing_found_is_a_run_with_defaults():
-    (outcome, row) = (Outcome("crashed", "why"), attempt().run(Outcome("crashed", "why")))
+    (outcome, row) = (CellOutcome("crashed", "why"), attempt().run(CellOutcome("crashed", "why")))
     assert row == Run(
         **vars(CELL),
         cell_id=CELL.cell_id,
@@ -50,7 +58,7 @@ def test_everything_found_is_in_the_row():
         convolution_unit="bf16",
         matmul_unit="fp32",
         committed={"a": [1, "b"]},
-    ).run(Outcome("ok", warnings=("w",)))
+    ).run(CellOutcome("ok", warnings=("w",)))
     given = {"energy_j": 300.0, "energy_method": "polled", "trace_id": "t", "duration_s": 1.5, "warnings": ("w",)}
     given |= {"convolution_unit": "bf16", "matmul_unit": "fp32", "committed": {"a": [1, "b"]}}
     given |= {"items_per_step": 2, "parameters": 11, "host_bound": True, "profiled": ("one",)}

@@ -17,8 +17,7 @@ from typing import Any
 
 from analysis.devices import peaks
 from analysis.utilization.counter_operators import FLOP_PER_NATIVE
-from cleaning.facts.self_test import FILE as SELF_TEST
-from cleaning.facts.self_test import SelfTest
+from cleaning.facts.self_test import SELF_TEST_FILE, SelfTest
 from cleaning.gates.evidence import facts_of
 from results.records import (
     Ceiling,
@@ -150,7 +149,7 @@ def write(path: Path, plant: Callable[[Parts], object] | None = None, made: Part
             rows = {"samples.csv": samples, "telemetry.csv": part.telemetry, "flop_counts.csv": part.counts}
             store.commit(replace(run, trace_id=trace_id, committed=sealed), rows)
     if made.self_test is not None:
-        (path / SELF_TEST).write_text(json.dumps(asdict(made.self_test)), encoding="utf-8")
+        (path / SELF_TEST_FILE).write_text(json.dumps(asdict(made.self_test)), encoding="utf-8")
     return path
 
 

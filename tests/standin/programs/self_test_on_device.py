@@ -18,8 +18,8 @@ import torch
 import torchvision  # noqa: F401
 
 from measure.device.environment import device_facts
-from runners.doctor.known import counts, energy, rates, times
-from runners.doctor.known.answers import Asked
+from runners.doctor.known_work import counts, energy, rates, times
+from runners.doctor.known_work.answers import Asked
 from runners.doctor.self_test import CHECKS, guarded
 
 SHORT = ((rates, "RATE_S", 0.1), (times, "LONG_S", 0.2), (energy, "WARM_S", 0.3), (energy, "BUSY_S", 1.0))

@@ -6,12 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from analysis.devices import peaks
-from cleaning.facts.self_test import FAILED as FAILED_CHECK
-from cleaning.facts.self_test import OK as OK
-from cleaning.facts.self_test import UNAVAILABLE as NOT_AVAILABLE
-from cleaning.facts.self_test import Checked as Checked
+from cleaning.facts.self_test import FAILED, OK, UNAVAILABLE, Checked
 
-__all__ = ["FAILED_CHECK", "NOT_AVAILABLE", "OK", "Asked", "Check", "Checked", "within"]
+__all__ = ["FAILED", "UNAVAILABLE", "OK", "Asked", "Check", "Checked", "within"]
 
 
 @dataclass(frozen=True)
@@ -38,4 +35,4 @@ Check = Callable[[Asked], Checked]
 def within(found: float, low: float, high: float, expected: str, reason: str) -> Checked:
     """ok where low ≤ found ≤ high; the reason is given where it is not."""
     fits = low <= found <= high
-    return Checked("", OK if fits else FAILED_CHECK, found, expected, "" if fits else reason)
+    return Checked("", OK if fits else FAILED, found, expected, "" if fits else reason)

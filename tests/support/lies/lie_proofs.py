@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from results.store.layout import key_of
-from tests.support.made_up import lies, made_up_device
-from tests.support.made_up import made_up_evidence as evidence
-from tests.support.made_up.lie_rows import Rows
+from tests.support.lies import lies
+from tests.support.lies.lie_rows import Rows
+from tests.support.made_up import made_up_device, made_up_evidence
 
 Told = Callable[[Rows], Rows]
 
@@ -210,7 +210,7 @@ PROOFS: dict[str, dict[str, Told]] = {
     "parameters": {
         "twice as many": _rows("runs", lambda row: replace(row, parameters=2 * row.parameters)),
         "a table of more weights": _rows(
-            "storages", lambda row: replace(row, nbytes=row.nbytes + 4), lambda row: row.id == evidence.UNREAD
+            "storages", lambda row: replace(row, nbytes=row.nbytes + 4), lambda row: row.id == made_up_evidence.UNREAD
         ),
         "a counter that saw fewer": _rows(
             "flop_counts", lambda row: replace(row, parameters=row.parameters and row.parameters - 1)

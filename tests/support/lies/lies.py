@@ -2,7 +2,7 @@
 
 A lie is generated from the record that the field belongs to; `KINDS` has what is done to a value, `TARGETS` which rows
 of a file are lied about, `RENAMES` what a word becomes. Ids that follow from a row's parameters are made anew, as are
-all checksums (`tests/support/made_up/lie_rows.py`), so that only what the rows mean can show it. To add one, see
+all checksums (`tests/support/lies/lie_rows.py`), so that only what the rows mean can show it. To add one, see
 CONTRIBUTING.md.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 from results.records import Parameters, Run, header
 from results.store.layout import key_of
 from results.store.manifest import Manifest
-from tests.support.made_up.lie_rows import Rows
+from tests.support.lies.lie_rows import Rows
 
 NO = object()
 """What a kind gives for a value that it cannot change."""

@@ -1,7 +1,7 @@
 """The matrix lies × gates over two runs: a made-up one of a GPU without a fault, and published cells of a CPU.
 
-    python -m tests.support.made_up.lie_matrix --write        # docs/lies.md and tests/lies_uncaught.csv, some minutes
-    python -m tests.support.made_up.lie_matrix --files runs   # what becomes of lies about one file
+    python -m tests.support.lies.lie_matrix --write        # docs/lies.md and tests/lies_uncaught.csv, some minutes
+    python -m tests.support.lies.lie_matrix --files runs   # what becomes of lies about one file
 
 A lie that no gate catches stands in lies_uncaught.csv with the reason; a row of the csv without one is a gap.
 """
@@ -19,8 +19,9 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tests.support.made_up import lie_rows, lies, made_up_evidence
-from tests.support.made_up.lie_rows import Rows
+from tests.support.lies import lie_rows, lies
+from tests.support.lies.lie_rows import Rows
+from tests.support.made_up import made_up_evidence
 
 ROOT = Path(__file__).parents[3]
 UNCAUGHT, PAGE = ROOT / "tests" / "lies_uncaught.csv", ROOT / "docs" / "lies.md"
@@ -159,7 +160,7 @@ what is left is the meaning. A cell of the matrix has the gates that catch the l
 each asks; several, where rows differ), `–` where a gate catches it nowhere, or not in every row; an empty one means
 that the lie cannot be told of this field. Columns that no column of either run fills are not here.
 
-This page is generated, with `tests/lies_uncaught.csv`: `python -m tests.support.made_up.lie_matrix --write`. How to add a lie is in
+This page is generated, with `tests/lies_uncaught.csv`: `python -m tests.support.lies.lie_matrix --write`. How to add a lie is in
 [CONTRIBUTING](../CONTRIBUTING.md#add-a-lie).
 """  # noqa: E501
 
@@ -172,7 +173,7 @@ def _of_file(base: str, file: str) -> list[Answer]:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.support.made_up.lie_matrix", description=(__doc__ or "").splitlines()[0]
+        prog="python -m tests.support.lies.lie_matrix", description=(__doc__ or "").splitlines()[0]
     )
     parser.add_argument("--write", action="store_true", help="write the page and the table of what is not caught")
     parser.add_argument("--files", nargs="*", default=(), help="lie about these alone")

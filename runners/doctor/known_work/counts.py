@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cleaning.facts.self_test import MEMORY_RATIO
-from runners.doctor.known.answers import Asked, Check, Checked, within
+from runners.doctor.known_work.answers import Asked, Check, Checked, within
 
 MODEL, IMAGE_SIZE, BATCH = "resnet18", 64, 2
 
@@ -13,7 +13,7 @@ def count(asked: Asked) -> Checked:
     from analysis.operators.registry import cost
     from measure.profiler.work_profiles import profile_step
     from measure.timing.clocks import clock_for
-    from runners.doctor.known.executed import executed_flop
+    from runners.doctor.known_work.executed import executed_flop
     from runners.footprint.step import StepOptions, parts, traced
 
     step = StepOptions(MODEL, "fp32", "sgd", _kind(asked), hyper={"image_size": IMAGE_SIZE})
@@ -33,11 +33,11 @@ def memory(model: str, batch_size: int, image_size: int = 224) -> Check:
 
     def check(asked: Asked) -> Checked:
         from results.errors import Unavailable
-        from runners.footprint.check_task import check as measured
+        from runners.footprint import check_task
         from runners.footprint.step import StepOptions
 
         step = StepOptions(model, "fp32", "sgd", _kind(asked), hyper={"image_size": image_size})
-        found = measured(step, batch_size, asked.device)
+        found = check_task.check(step, batch_size, asked.device)
         if found.tensors_bytes is None or not found.predicted_bytes:
             raise Unavailable(f"the allocator told nothing: {found.reason}")
         ratio = found.tensors_bytes / found.predicted_bytes

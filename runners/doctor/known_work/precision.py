@@ -5,7 +5,7 @@ from __future__ import annotations
 from analysis.devices.precisions import PRECISIONS
 from cleaning.facts.self_test import FP32_ERROR
 from results.errors import Unavailable
-from runners.doctor.known.answers import FAILED_CHECK, OK, Asked, Checked, within
+from runners.doctor.known_work.answers import FAILED, OK, Asked, Checked, within
 
 TERMS = 512
 """Of each sum, in the product and in the convolution: what FP32_ERROR is for."""
@@ -22,7 +22,7 @@ def flags_read_back(asked: Asked) -> Checked:
         with apply_precision.session(precision, asked.device) as found:
             wrong += [f"{precision.name}: {each}" for each in apply_precision.check(found, precision, asked.device)]
     reason = "; ".join(dict.fromkeys(wrong))
-    return Checked("", FAILED_CHECK if wrong else OK, len(wrong), "0 flags other than they were set", reason)
+    return Checked("", FAILED if wrong else OK, len(wrong), "0 flags other than they were set", reason)
 
 
 def ieee(asked: Asked) -> Checked:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from analysis.devices.telemetry import mean_power_w
 from cleaning.facts.self_test import ENERGY_RATIOS
 from results.errors import Unavailable
-from runners.doctor.known.answers import Asked, Checked, within
+from runners.doctor.known_work.answers import Asked, Checked, within
 
 WARM_S, BUSY_S = 1.5, 3.0
 """Power is an average of up to a second: the device is busy for longer than that before it is looked at."""
@@ -15,7 +15,7 @@ def energy(asked: Asked) -> Checked:
     """Joules by the counter ÷ polled power × time, while products run."""
     from measure.device.telemetry import Sampler, open_device
     from measure.timing.clocks import clock_for
-    from runners.doctor.known.times import long_product
+    from runners.doctor.known_work.times import long_product
 
     if not asked.is_cuda:
         raise Unavailable("no energy counter is read on a CPU")

@@ -15,7 +15,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.standin.stand_in import State, state_of
+from tests.standin.device.stand_in import State, state_of
 
 if TYPE_CHECKING:
     from workloads.training.step import TrainingStep
@@ -37,12 +37,12 @@ def cell(parameters: dict[str, Any]) -> tuple[str, str]:
     """Status and reason of a quick cell, measured as a sweep's worker does."""
     from measure.timing.protocols import Protocol
     from results.records import Cell
-    from runners.sweep import cell as inside
+    from runners.sweep import cell as sweep_cell
     from runners.workers.worker import classify
 
     asked = Cell(device="cuda", quick=True, methods=("exact",), **parameters)
     try:
-        found = inside.measure(asked, Protocol.for_device("cuda", quick=True))
+        found = sweep_cell.measure(asked, Protocol.for_device("cuda", quick=True))
     except Exception as fault:  # noqa: BLE001 - as in a worker: whatever a cell raises becomes its row
         what = classify(fault)
         return what.status, what.reason
@@ -153,9 +153,9 @@ def timing(rules: dict[str, Any]) -> dict[str, Any]:
 def largest_batch(model: str, pixels: int, memory_bytes: int) -> dict[str, int]:
     """The largest batch that is predicted for a memory none of which is left free, and the largest that trains."""
     from runners.footprint.fit import fitting
-    from runners.footprint.step import Asked
+    from runners.footprint.step import StepOptions
 
-    asked = Asked(model, "fp32", "sgd", "cuda", hyper={"image_size": pixels, "num_classes": 1000})
+    asked = StepOptions(model, "fp32", "sgd", "cuda", hyper={"image_size": pixels, "num_classes": 1000})
     predicted = fitting(asked, memory_bytes, 0.0, "").largest
     low, high = predicted // 2, 2 * predicted
     while high - low > 1:

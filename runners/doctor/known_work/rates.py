@@ -18,7 +18,7 @@ from analysis.devices import peaks
 from analysis.devices.precisions import PRECISIONS
 from cleaning.facts.self_test import rate_bounds
 from results.errors import Unavailable
-from runners.doctor.known.answers import Asked, Check, Checked, within
+from runners.doctor.known_work.answers import Asked, Check, Checked, within
 
 if TYPE_CHECKING:
     from measure.ceiling.ceilings import Bench

@@ -1,7 +1,7 @@
 """cleaning/facts/model_parameters.csv: parameters of torchvision's classifiers, so that a gate needs no torch.
 
-    python -m benchmarks.model_parameters            # print it
-    python -m benchmarks.model_parameters --write    # make the file again, some seconds
+    python -m benchmarks.pages.model_parameters            # print it
+    python -m benchmarks.pages.model_parameters --write    # make the file again, some seconds
 
 Each model is built on meta at three numbers of classes: parameters are a × classes + b, and the third must lie on the
 line of the other two. Nothing is typed here. Parameters of a vision transformer depend on the size of its images, too

@@ -23,8 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-SOURCES = Path(__file__).parent / "device"
-ROOT = Path(__file__).parents[2]
+SOURCES = Path(__file__).parent
+ROOT = Path(__file__).parents[3]
 UNITS = ("fp32", "tf32", "half", "fp64")
 """`Unit` of standin.h, in its order."""
 
@@ -269,9 +269,9 @@ class StandIn:
         for name, task in asked.items():
             StandIn(self.libraries, jobs / name, {**self.plan, **task.plan}).plan_file.replace(jobs / f"{name}.plan")
             (jobs / f"{name}.json").write_text(
-                json.dumps((f"tests.standin.device_tasks:{task.function}", task.arguments))
+                json.dumps((f"tests.standin.programs.device_tasks:{task.function}", task.arguments))
             )
-        done = self.run(sys.executable, str(ROOT / "tests/standin/in_children.py"), str(jobs))
+        done = self.run(sys.executable, str(ROOT / "tests/standin/programs/in_children.py"), str(jobs))
         if done.returncode:
             raise RuntimeError(done.stderr)
         answers = json.loads(done.stdout)

@@ -10,7 +10,7 @@ from typing import Any
 from cleaning.facts.self_test import BLOCKS, EVENTS_RATIO, FEWEST_COVERED, REPEATS, SLEEP_RATIO
 from measure.timing.clocks import clock_for
 from results.errors import Unavailable
-from runners.doctor.known.answers import Asked, Checked, within
+from runners.doctor.known_work.answers import Asked, Checked, within
 
 FEWEST_BLOCKS, MOST_BLOCKS = 5, 10
 """For one whose wall time no other process of the host disturbs: device time that is too long must not be hidden by a
@@ -45,7 +45,7 @@ def events(asked: Asked) -> Checked:
     product, times = long_product(asked)
     most = 0.0
     for block in range(MOST_BLOCKS):  # whatever disturbs the host makes the wall's time longer, never shorter
-        device_s, wall_s = _timed(asked, product, times)
+        device_s, wall_s = _time_of(asked, product, times)
         most = max(most, (device_s or 0.0) / wall_s)
         if block + 1 >= FEWEST_BLOCKS and most >= 1 - EVENTS_RATIO:
             break
@@ -63,7 +63,7 @@ def sleep(asked: Asked) -> Checked:
 
     def seen_s(amount: int) -> float:
         sleeps = (lambda: spin(amount * CYCLES)) if asked.is_cuda else (lambda: time.sleep(amount * PAUSE_S))
-        device_s, wall_s = _timed(asked, sleeps, 1)
+        device_s, wall_s = _time_of(asked, sleeps, 1)
         return device_s or wall_s
 
     seen_s(10)
@@ -79,7 +79,7 @@ def intervals(asked: Asked) -> Checked:
     product, times = long_product(asked)
     means_s = []
     for _ in range(REPEATS * BLOCKS):
-        device_s, wall_s = _timed(asked, product, max(1, times // 20))
+        device_s, wall_s = _time_of(asked, product, max(1, times // 20))
         means_s.append(device_s or wall_s)
     whole_s, rounding_s = fmean(means_s), 1e-5 * fmean(means_s)
     groups = [summarise(means_s[i * BLOCKS : (i + 1) * BLOCKS]) for i in range(REPEATS)]
@@ -89,7 +89,7 @@ def intervals(asked: Asked) -> Checked:
     return within(covered, FEWEST_COVERED, REPEATS, words, why)
 
 
-def _timed(asked: Asked, call: Callable[[], Any], times: int) -> tuple[float | None, float]:
+def _time_of(asked: Asked, call: Callable[[], Any], times: int) -> tuple[float | None, float]:
     """Device time, None on a CPU, and wall time of so many calls."""
     clock = clock_for(asked.device)
     begun_s, first = clock.wall_s(), clock.event()
