@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from analysis.devices.precisions import PRECISIONS
-from cleaning.facts import self_test as facts
+from cleaning.facts import self_test as facts_self_test
 from cleaning.facts.self_test import LIMITS, NEEDED, SelfTest, faults, parsed
 from runners.doctor.self_test import CHECKS
 from tests.support.made_up.made_up_device import self_test as made_up_device_self_test
@@ -19,7 +19,7 @@ H200 = "NVIDIA H200"
 
 
 def test_limits_are_of_the_checks_that_are_run() -> None:
-    rates = {name for name in CHECKS if name.startswith(facts.RATES)}
+    rates = {name for name in CHECKS if name.startswith(facts_self_test.RATES)}
     assert set(CHECKS) - rates == set(LIMITS)
     assert rates == {f"{kind} {each}" for kind in ("rate", "convolution") for each in PRECISIONS}
     assert set(NEEDED) <= set(LIMITS)
