@@ -21,6 +21,7 @@ import pytest
 
 from results.records import CleaningLog, Kernel, OperationInstance, header
 from runners import trace
+from runners.cli import recordings
 
 ROOT = Path(__file__).parents[2]
 OURS = ROOT / "tests" / "data" / "kineto_torch215_stack.json.gz"
@@ -213,10 +214,10 @@ def test_a_launch_on_the_seam_of_two_chunks_is_seen(tmp_path: Path, monkeypatch:
     path = tmp_path / "trace.json"
     for before in range(40):
         path.write_bytes(b" " * before + b'"cudaLaunchKernel"' + b" " * 40)
-        monkeypatch.setattr(trace, "CHUNK", 32)
-        assert trace._launches(path)
+        monkeypatch.setattr(recordings, "CHUNK", 32)
+        assert recordings._launches(path)
     path.write_bytes(b'"cudaLaunchHostFunc"')
-    assert not trace._launches(path)
+    assert not recordings._launches(path)
 
 
 def test_times_begin_with_the_first_event_that_has_one() -> None:

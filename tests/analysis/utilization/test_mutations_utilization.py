@@ -142,7 +142,7 @@ def every_unit_is_the_tensor_unit(patch: Patch) -> None:
 
 def a_formula_counts_double(patch: Patch) -> None:
     cost = registry.cost
-    patch.setattr(numerators.kinds, "cost", lambda *given: cost(*given) * 2)
+    patch.setattr(numerators.registry, "cost", lambda *given: cost(*given) * 2)
 
 
 MUTATIONS = (

@@ -19,6 +19,7 @@ from measure.trace.attribution.phases import OWN
 from results.records import Cell, Operation
 from runners.cli.recordings import recorded
 from runners.sweep.cell import reference_trace
+from tests.support.bf16 import skip_without_bf16
 from tests.support.fakes.nvtx_listener import export, listened, listener
 from tests.support.recordings.recordings import a_run
 
@@ -36,6 +37,8 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module", params=CASES)
 def case(request: Any, library: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Cell, Path, list[Any]]:
+    if CASES[request.param].get("precision") == "amp-bf16":
+        skip_without_bf16()
     folder = tmp_path_factory.mktemp("step")
     words = {**CASES[request.param], "device": "cpu", "methods": ["batch"]}
     events = listened(library, words, "batch", folder)

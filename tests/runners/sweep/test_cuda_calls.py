@@ -164,7 +164,7 @@ def rows_of(cell: Cell, measured) -> tuple[Run, list[Sample]]:
         reason="", warnings=measured.warnings, **vars(measured.findings),
     )  # fmt: skip
     blocks = [
-        Sample(cell_id=cell.cell_id, attempt=1, index=index, **vars(block))
+        dataclasses.replace(block, cell_id=cell.cell_id, attempt=1, index=index)
         for index, block in enumerate(measured.blocks)
     ]
     return run, blocks

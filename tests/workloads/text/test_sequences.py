@@ -12,6 +12,7 @@ from analysis.operators.registry import not_understood, total
 from measure.fake.mode import to_fake
 from measure.fast_count.fast_count import fast_count
 from measure.operations.tracer import StepParts, trace
+from tests.support.bf16 import skip_without_bf16
 from tests.support.oracles.sequence_formulas import BASE_PARAMETERS, PARAMETERS, PRODUCTS, TINY
 from workloads.catalogue.catalogue import ENTRIES, factory
 from workloads.catamount import sequences
@@ -134,6 +135,8 @@ def test_the_fast_count_on_meta_is_that_of_the_trace(name):
 @pytest.mark.parametrize("autocast", [None, torch.bfloat16], ids=["fp32", "amp-bf16"])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_real_step_trains_every_parameter(name, autocast):
+    if autocast is not None:
+        skip_without_bf16()
     built = parts(name, 3, autocast)(None)
     built.step()
     assert torch.isfinite(built.step.last_loss)
