@@ -44,6 +44,7 @@ def test_without_nvml_the_doctor_says_what_is_lost(standin):
 EFFICIENCY, MEMORY_GBPS = 0.01, 1200
 
 
+@pytest.mark.slow
 def test_ceilings_of_products_and_memory_are_the_planted_ones(standin):
     device = standin(efficiency=EFFICIENCY, kernel_ns=1000, elementwise_gbps=MEMORY_GBPS, memory_gbps=MEMORY_GBPS)
     rows = command(device, "ceiling", "--device", "cuda", "--precisions", "fp32", "--budget", "12")["rows"]

@@ -115,7 +115,10 @@ def test_a_step_that_slows_down_is_not_converged_and_said_to_drift(answers):
     means_s = [block["device_s"] / block["steps"] for block in answer["blocks"]]
     third = len(means_s) // 3
     slower = fmean(means_s[-third:]) / fmean(means_s[:third]) - 1
-    samples = [Sample(cell_id="c", attempt=1, index=index, **block) for index, block in enumerate(answer["blocks"])]
+    samples = [
+        Sample(**{**block, "cell_id": "c", "attempt": 1, "index": index})
+        for index, block in enumerate(answer["blocks"])
+    ]
     assert (
         step_time(samples).drift == f"drift: the last third of the blocks took {100 * slower:+.1f} % against the first"
     )

@@ -78,7 +78,8 @@ def test_another_unit_is_doubted(standin, lie, factor):
 def test_without_nvml_everything_is_empty_and_said(standin):
     found = watched(standin(nvml=0))
     assert found["reason"] == "telemetry: NVML: nvmlInit: Driver Not Loaded"
-    assert (found["energy"], found["readings"], found["warnings"]) == ({}, [], [found["reason"]])
+    assert found["energy"] == {"energy_j": None, "energy_method": ""}
+    assert (found["readings"], found["warnings"]) == ([], [found["reason"]])
     assert found["preflight"] == {"absent": {"telemetry": found["reason"]}}
 
 

@@ -22,8 +22,14 @@ if __name__ == "__main__":
     time.sleep(WINDOW_S)
     end_s = time.monotonic()
     time.sleep(LEAD_S)
-    energy, warnings = watch.findings(start_s, end_s)
-    found |= {"energy": energy, "warnings": warnings, "lost": watch.loss(ask=True), "window_s": end_s - start_s}
+    used = watch.energy(start_s, end_s)
+    energy = {"energy_j": used.energy_j, "energy_method": used.energy_method}
+    found |= {
+        "energy": energy,
+        "warnings": list(used.warnings),
+        "lost": watch.loss(ask=True),
+        "window_s": end_s - start_s,
+    }
     found["readings"] = [asdict(reading) for reading in watch.window(start_s, end_s)]
     watch.close()
     print(json.dumps(found))
