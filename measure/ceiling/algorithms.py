@@ -36,4 +36,4 @@ def kernel_names(call: Callable[[], Any]) -> list[str]:
         if isinstance(fault, torch.AcceleratorError):  # the context is broken: the worker must be replaced
             raise
         return []
-    return [event.name for event in recorded.events() or () if event.device_type == torch.autograd.DeviceType.CUDA]
+    return [event.name for event in recorded.events() or () if event.device_type == torch._C._autograd.DeviceType.CUDA]

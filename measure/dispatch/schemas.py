@@ -288,7 +288,8 @@ def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-_DENSE = (torch.strided, torch._mkldnn)
+_MKLDNN: Any = vars(torch)["_mkldnn"]  # a layout that torch does not declare
+_DENSE = (torch.strided, _MKLDNN)
 
 
 def sparse(values: Any) -> bool:

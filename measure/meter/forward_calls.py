@@ -103,7 +103,7 @@ class ForwardCalls:
         for path, module in _watched(self._model, self._children):
             hook: Any = functools.partial(self._on_call, path)
             if _compiles(module):
-                hook = torch.compiler.disable(hook)  # type: ignore[no-untyped-call]
+                hook = torch.compiler.disable(hook)
             self._handles.append(module.register_forward_hook(hook, with_kwargs=True, always_call=True))
 
     def detach(self) -> None:
@@ -200,7 +200,7 @@ def _count_backward(output: Any, passes: Passes) -> None:
             passes.backward += 1
 
     for tensor in _graph_tensors(output):
-        tensor.register_hook(on_gradient)  # type: ignore[no-untyped-call]
+        tensor.register_hook(on_gradient)
 
 
 def _graph_tensors(output: Any) -> list[torch.Tensor]:

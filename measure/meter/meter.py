@@ -322,7 +322,7 @@ def _device(model: torch.nn.Module, device: str | torch.device | None) -> torch.
         held = next(model.parameters(), None)
         device = held.device if held is not None else "cpu"
     place = torch.device(device)
-    if place.type == "cuda" and place.index is None:
+    if str(place) == "cuda":
         return torch.device("cuda", torch.cuda.current_device())
     return place
 

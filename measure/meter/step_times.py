@@ -46,7 +46,7 @@ class CudaMarks:
         self._free: list[Any] = []
 
     def mark(self) -> Any:
-        event: Any = self._free.pop() if self._free else torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event: Any = self._free.pop() if self._free else torch.cuda.Event(enable_timing=True)
         event.record(torch.cuda.current_stream(self._device))
         return event
 

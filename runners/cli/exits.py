@@ -96,9 +96,10 @@ class _Forgiving:
         self._stream = stream
 
     def write(self, text: str) -> int:
+        written = len(text)
         with _unless_full():
-            return self._stream.write(text)
-        return len(text)
+            written = self._stream.write(text)
+        return written
 
     def flush(self) -> None:
         with _unless_full():

@@ -28,14 +28,14 @@ def _convolution(shapes: Shapes, values: Shapes) -> int:
         (n + 2 * p - d * (k - 1) - 1) // s + 1
         for n, k, s, p, d in zip(inputs[2:], weight[2:], stride, padding, dilation, strict=True)
     ]
-    return 2 * inputs[0] * prod(outputs) * prod(weight)
+    return int(2 * inputs[0] * prod(outputs) * prod(weight))
 
 
 def _gradients(shapes: Shapes, values: Shapes) -> int:
     """aten::convolution_backward(grad_output, input, weight, …, output_mask): each of the two gradients takes every
     product of the forward pass once more."""
     grad, weight = shapes[0], shapes[2]
-    return 2 * grad[0] * prod(grad[2:]) * prod(weight) * sum(map(bool, values[-1][:2]))
+    return int(2 * grad[0] * prod(grad[2:]) * prod(weight) * sum(map(bool, values[-1][:2])))
 
 
 def _product(left: int) -> Callable[[Shapes, Shapes], int]:

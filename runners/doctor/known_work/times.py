@@ -57,7 +57,7 @@ def sleep(asked: Asked) -> Checked:
     """A sleep twice as long ÷ a sleep, as this program's clock sees them."""
     import torch
 
-    spin = getattr(torch.cuda, "_sleep", None)
+    spin: Any = getattr(torch.cuda, "_sleep", None)
     if asked.is_cuda and spin is None:
         raise Unavailable("this torch has no kernel that sleeps")
 
