@@ -96,10 +96,9 @@ class _Forgiving:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        written = len(text)
         with _unless_full():
-            written = self._stream.write(text)
-        return written
+            self._stream.write(text)
+        return len(text)
 
     def flush(self) -> None:
         with _unless_full():
