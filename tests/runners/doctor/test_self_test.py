@@ -129,7 +129,9 @@ def test_an_interrupt_is_one_line_and_leaves_no_file(tmp_path) -> None:
             assert running.poll() is None
         running.send_signal(signal.SIGINT)
         out, err = running.communicate(timeout=60)
-    assert (running.returncode, out, err) == (130, "", "error: interrupted\n")
+    # Where the signal comes inside of an import's exec(), CPython ends itself by it: a shell shows 130 for both.
+    assert running.returncode in (130, -signal.SIGINT)
+    assert (out, err) == ("", "error: interrupted\n")
     assert list(tmp_path.iterdir()) == []
 
 
