@@ -187,6 +187,7 @@ def test_the_phases_are_the_step(device_bound):
     assert (phases["device_s"] / phases["steps"]).sum() == pytest.approx(step_s["measure"], rel=0.001)
 
 
+@pytest.mark.slow
 def test_a_step_whose_device_waits_is_host_bound(device_bound, standin):
     """Calls that take the host 50 times as long as a kernel takes the device, against the reverse."""
     _, data = device_bound

@@ -66,6 +66,7 @@ def test_without_a_counter_energy_is_polled_power_times_time(standin):
     assert found["energy"] == {"energy_j": pytest.approx(WATT * found["window_s"], rel=0.02), "energy_method": "polled"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lie", ["energy_scale", "power_scale"])
 @pytest.mark.parametrize("factor", [1000, 0.001])
 def test_another_unit_is_doubted(standin, lie, factor):
