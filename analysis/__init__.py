@@ -1,1 +1,4 @@
-"""What numbers mean: formulas, peaks, statistics, utilization. Pure functions."""
+"""What numbers mean: formulas, peaks, statistics, utilization. Pure functions.
+
+They need neither torch nor a device. A result is as good as the rows and tables that it was given.
+"""

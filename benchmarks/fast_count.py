@@ -31,7 +31,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.overhead import machine
 from measure.fast_count.fast_count import clear_cache, fast_count
-from measure.fast_count.reference import traced
+from measure.fast_count.reference import trace_model
 from measure.model.run import summed
 from workloads.catalogue.catalogue import ENTRIES
 from workloads.vision import models as vision_models
@@ -64,7 +64,7 @@ def measure(name: str, batch_size: int, repeats: int, clock: Callable[[], float]
     }
     if not alone:
         ways["flop counter"] = lambda: flop_counter(model, inputs)
-        ways["traced"] = lambda: traced(model, inputs, {}, train=None, grad_inputs=None, loss_of=None)
+        ways["traced"] = lambda: trace_model(model, inputs, {}, train=None, grad_inputs=None, loss_of=None)
     replayed = fast_count(model, inputs).replayed
     least: dict[str, float] = {}
     for _ in range(repeats):

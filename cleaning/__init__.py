@@ -1,1 +1,4 @@
-"""Raw records → cleaned records and a log of every change."""
+"""Raw records → cleaned records and a log of every change.
+
+Never edits raw rows, and never imports torch.
+"""

@@ -6,9 +6,10 @@
     meter = flopledger.UtilizationMeter(model)            # MFU and more of a loop that runs
     flopledger.peak("NVIDIA H100 80GB HBM3", "bf16")      # a datasheet's dense peak, or None
 
-This is the public interface: names are here or in `flopledger.lightning` and `flopledger.transformers`, and everything
-else may change. Importing it imports no torch; each name is loaded when it is first asked for. FLOP are counted with a
-multiply-add as 2, times are in s, ratios run from 0 to 1, and what is not known is None.
+This is the public interface: names are here or in `flopledger.lightning`, `flopledger.transformers` and
+`flopledger.loggers`, and everything else may change. Importing it imports no torch; each name is loaded when it is
+first asked for. FLOP are counted with a multiply-add as 2, times are in s, ratios run from 0 to 1, and what is not
+known is None.
 """
 
 from __future__ import annotations
@@ -17,29 +18,34 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from analysis.devices.device_peak import Peak, peak
-    from measure.counters.harness.corrected import flop_counter_mode
-    from measure.meter.meter import MeterSummary, UtilizationMeter
-    from measure.profile.step_profile import profile_step
+    from analysis.devices import Peak, peak
+    from measure.counters.harness import flop_counter_mode
+    from measure.meter import MeterOptions, MeterSummary, UtilizationMeter
+    from measure.profile import profile_step
+    from measure.step import StepCount
     from measure.step.ceilings import ceilings
-    from measure.step.count import StepCount, count
+    from measure.step.count import count
     from measure.step.footprint import footprint
     from measure.step.register import register
     from measure.trace.readers.read import read as read_trace
-    from results.errors import Inconsistent, Unavailable
-    from results.store.reading import read_run as load_run
+    from results import Inconsistent, Unavailable
+    from results.store import read_run as load_run
+    from runners.formula.step_formulas import StepFormulas, formula
 
 __all__ = [
     "Inconsistent",
+    "MeterOptions",
     "MeterSummary",
     "Peak",
     "StepCount",
+    "StepFormulas",
     "Unavailable",
     "UtilizationMeter",
     "ceilings",
     "count",
     "flop_counter_mode",
     "footprint",
+    "formula",
     "load_run",
     "peak",
     "profile_step",
@@ -51,15 +57,18 @@ __version__ = "0.1.0"
 
 _PLACES = {
     "Inconsistent": "results.errors:Inconsistent",
+    "MeterOptions": "measure.meter.meter:MeterOptions",
     "MeterSummary": "measure.meter.meter:MeterSummary",
     "Peak": "analysis.devices.device_peak:Peak",
     "StepCount": "measure.step.count:StepCount",
+    "StepFormulas": "runners.formula.step_formulas:StepFormulas",
     "Unavailable": "results.errors:Unavailable",
     "UtilizationMeter": "measure.meter.meter:UtilizationMeter",
     "ceilings": "measure.step.ceilings:ceilings",
     "count": "measure.step.count:count",
     "flop_counter_mode": "measure.counters.harness.corrected:flop_counter_mode",
     "footprint": "measure.step.footprint:footprint",
+    "formula": "runners.formula.step_formulas:formula",
     "load_run": "results.store.reading:read_run",
     "peak": "analysis.devices.device_peak:peak",
     "profile_step": "measure.profile.step_profile:profile_step",

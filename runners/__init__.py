@@ -1,1 +1,4 @@
-"""The commands: they parse, call, print and exit, and nobody else does."""
+"""The commands: they parse, call, print and exit, and nobody else does.
+
+Commands: they parse, call, print and choose an exit code.
+"""

@@ -1,14 +1,20 @@
-"""`python -m runners` lists the commands that are installed, each with the question it answers, and runs none."""
+"""`python -m runners` lists the commands, each with the question it answers; `python -m runners NAME …` runs one.
+
+Where the project is installed, `flopledger NAME …` is the same. Names and options are completed in bash and zsh by
+`eval "$(register-python-argcomplete flopledger)"`.
+"""
 
 from __future__ import annotations
 
+import os
+import runpy
 import sys
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 
-from reports.shared.columns import WIDTH
-from runners.cli.arguments import Parser, choice_error
-from runners.cli.exits import exit_code
+from reports.shared import WIDTH
+from runners.cli import Parser, choice_error, exit_code
 
 COMMANDS = {
     "sweep": "What utilization does training reach here, over models × batch sizes × precisions?",
@@ -35,18 +41,42 @@ def installed(folder: Path = Path(__file__).parent) -> dict[str, str]:
     }
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Print the list; with a command's name, only its line."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command that the arguments begin with; without one, print the list."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
     commands = installed()
-    parser = Parser(prog="python -m runners", description="Lists the commands; run one as python -m runners.NAME")
-    parser.add_argument("name", nargs="?", help="show this command only")
-    name = parser.parse_args(arguments).name
-    if name is not None and name not in commands:
+    parser = Parser(
+        prog="python -m runners",
+        usage="python -m runners [NAME ...]",
+        description="Lists the commands, or runs one: python -m runners NAME is python -m runners.NAME.",
+    )
+    names = parser.add_argument("name", nargs="?", metavar="NAME", help="the command to run")
+    names.completer = lambda **_: list(commands)  # type: ignore[attr-defined]
+    if given and given[0] in commands:
+        return _run(given[0], given[1:])
+    name = parser.parse_args(given).name
+    if name is not None:
         parser.fail(choice_error("command", name, commands))
     print("Run a command as  python -m runners.NAME  and ask it with  --help\n")
-    for command in [name] if name else commands:
-        print(textwrap.fill(commands[command], WIDTH, initial_indent=f"  {command:<14}", subsequent_indent=" " * 16))
+    for command, question in commands.items():
+        print(textwrap.fill(question, WIDTH, initial_indent=f"  {command:<14}", subsequent_indent=" " * 16))
     return 0
+
+
+def _run(name: str, arguments: list[str]) -> int:
+    """The command as if its own module had been started. Ends the process where that ends it."""
+    sys.argv = [sys.argv[0], *arguments]
+    runpy.run_module(f"runners.{name}", run_name="__main__")
+    return 0
+
+
+def console() -> None:
+    """`flopledger`, as an installed program."""
+    words = os.environ.get("COMP_LINE", "").split()
+    if "_ARGCOMPLETE" in os.environ and len(words) > 1 and words[1] in installed():
+        os.environ["_ARGCOMPLETE"] = "2"  # how many words stand before the command's own: `flopledger NAME`
+        _run(words[1], [])
+    sys.exit(exit_code(main))
 
 
 if __name__ == "__main__":

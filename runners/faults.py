@@ -11,14 +11,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reports.shared.columns import wrapped
-from runners.cli.arguments import Parser, add_format, names, number
-from runners.cli.exits import FAILED, exit_code, guarded
-from runners.cli.output_files import writing
+from reports.shared import wrapped
+from runners.cli import FAILED, Parser, add_format, exit_code, guarded, names, number, writing
 
 if TYPE_CHECKING:
-    from measure.counters.faults.catalogue.fault import Fault
-    from measure.counters.faults.catalogue.running import Outcome
+    from measure.counters.faults.catalogue import Fault, Outcome
 
 DESCRIPTION = "Which known faults of counters does the installed version of each still have? Needs no GPU."
 EPILOG = "What each fault is, with the right values derived: docs/counter-faults.md"
@@ -27,7 +24,7 @@ EPILOG = "What each fault is, with the right values derived: docs/counter-faults
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command. 0: all was run, or there was nothing to run; 1: a reproduction gave nothing; 2: the caller's
     mistake; 3: the page could not be written."""
-    from measure.counters.faults.catalogue.catalogue import COUNTERS
+    from measure.counters.faults.catalogue import COUNTERS
 
     options = _parser(tuple(COUNTERS)).parse_args(arguments)
     return guarded(lambda: _run(options) if options.write is None else _write(options.write))
@@ -35,8 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(options: Any) -> int:
     """Runs what was asked for and prints it; the exit code."""
-    from measure.counters.faults.catalogue.catalogue import COUNTERS, faults_of
-    from measure.counters.faults.catalogue.running import run
+    from measure.counters.faults.catalogue import COUNTERS, faults_of, run
 
     outcomes: list[Outcome] = []
     faults: dict[tuple[str, str], Fault] = {}
@@ -83,8 +79,7 @@ def _show(rows: Sequence[Mapping[str, Any]], form: str, detail: bool) -> None:
 
 def _table(rows: Sequence[Mapping[str, Any]], detail: bool) -> str:
     """A line for each counter; then one for each fault, or for each that is not as the catalogue has it."""
-    from measure.counters.faults.catalogue.page import value
-    from measure.counters.faults.catalogue.running import STATUSES
+    from measure.counters.faults.catalogue import STATUSES, value
 
     lines = [f"{'counter':<18} {'version':<20} {'  '.join(STATUSES)}"]
     for counter in dict.fromkeys(row["counter"] for row in rows):

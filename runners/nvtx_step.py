@@ -16,8 +16,7 @@ import time
 from collections.abc import Sequence
 
 from results.records import WORKS, Cell
-from runners.cli.arguments import Parser
-from runners.cli.exits import FAILED
+from runners.cli import FAILED, Parser
 from runners.sweep.nsight import PARENT
 from runners.sweep.plan import with_tuples
 
@@ -39,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         run(cell, options.work)
     except Exception as fault:  # noqa: BLE001  the edge: whatever a step raises is told to whoever reads the log
-        from runners.workers.worker import classify
+        from runners.workers import classify
 
         print(f"error: {classify(fault).reason}", file=sys.stderr)
         return FAILED
@@ -56,8 +55,8 @@ def cell_of(text: str) -> Cell:
 
 def run(cell: Cell, work: str) -> None:
     """Build what the cell trains, and run one step of the work to be recorded."""
-    from measure.profiler.nvtx_step import record_step
-    from measure.timing.protocols import Protocol
+    from measure.profiler import record_step
+    from measure.timing import Protocol
     from runners.sweep import cell as sweep_cell
     from runners.sweep import works
 

@@ -14,13 +14,12 @@ from typing import Any
 
 import torch
 
-from analysis.profile.module_tree import tree
-from measure.model.run import evaluating
-from measure.profile.step_profile import expect_module, profile_step
-from measure.profile.watch import Watch
-from reports.profile.tree import aggregated_text, tree_text
-from reports.shared.numbers import si
-from results.records.step_profile import StepProfile
+from analysis.profile import tree
+from measure.model import evaluating
+from measure.profile import Watch, expect_module, profile_step
+from reports.profile import aggregated_text, tree_text
+from reports.shared import si
+from results.records import StepProfile
 
 Number = int | float | str
 Ignored = Collection[type | str] | None
@@ -46,7 +45,7 @@ def profile_model(
     if print_profile:
         _print(tree_text(profile, depth=module_depth, top=top_modules, detailed=detailed), output_file)
     flops, macs = _flops_and_macs(profile)
-    return _said(flops, "FLOP", words), _said(macs, "MAC", words), _said(profile.parameters, "", words)
+    return _with_unit(flops, "FLOP", words), _with_unit(macs, "MAC", words), _with_unit(profile.parameters, "", words)
 
 
 class Profiler:
@@ -75,29 +74,29 @@ class Profiler:
         self._profile = None
 
     def get_total_flops(self, as_string: bool = False) -> Number:
-        return _said(_flops_and_macs(self._found())[0], "FLOP", as_string)
+        return _with_unit(_flops_and_macs(self._finished_profile())[0], "FLOP", as_string)
 
     def get_total_macs(self, as_string: bool = False) -> Number:
-        return _said(_flops_and_macs(self._found())[1], "MAC", as_string)
+        return _with_unit(_flops_and_macs(self._finished_profile())[1], "MAC", as_string)
 
     def get_total_duration(self, as_string: bool = False) -> Number:
-        return _said(sum(times_s := self._found().step_times_s) / len(times_s), "s", as_string)
+        return _with_unit(sum(times_s := self._finished_profile().step_times_s) / len(times_s), "s", as_string)
 
     def get_total_params(self, as_string: bool = False) -> Number:
-        return _said(self._found().parameters, "", as_string)
+        return _with_unit(self._finished_profile().parameters, "", as_string)
 
     def print_model_profile(
         self, profile_step: int = 1, module_depth: int = -1, top_modules: int = 1, detailed: bool = True,
         output_file: str | Path | None = None,
     ) -> None:  # fmt: skip
         """The whole report. profile_step: which step of the loop this is."""
-        text = tree_text(self._found(), depth=module_depth, top=top_modules, detailed=detailed)
+        text = tree_text(self._finished_profile(), depth=module_depth, top=top_modules, detailed=detailed)
         _print(f"Profile at step {profile_step}\n\n{text}", output_file)
 
     def print_model_aggregated_profile(self, module_depth: int = -1, top_modules: int = 1) -> None:
-        _print(aggregated_text(self._found(), module_depth, top_modules), None)
+        _print(aggregated_text(self._finished_profile(), module_depth, top_modules), None)
 
-    def _found(self) -> StepProfile:
+    def _finished_profile(self) -> StepProfile:
         if self._profile is None:
             raise ValueError("expected a finished profile: start_profile, a forward, stop_profile")
         return self._profile
@@ -108,7 +107,7 @@ def _flops_and_macs(profile: StepProfile) -> tuple[int, int]:
     return root.model_flop + root.other_flop, root.forward_mac
 
 
-def _said(value: float, unit: str, as_string: bool) -> Number:
+def _with_unit(value: float, unit: str, as_string: bool) -> Number:
     return si(value, unit) if as_string else value
 
 

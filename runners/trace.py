@@ -12,17 +12,25 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runners.cli.arguments import Parser, add_format, nearest
-from runners.cli.exits import FAILED, UNWRITABLE, Mistake, exit_code, guarded
-from runners.cli.output_files import put
-from runners.cli.recordings import recorded
+from runners.cli import (
+    FAILED,
+    UNWRITABLE,
+    Mistake,
+    Parser,
+    add_format,
+    exit_code,
+    guarded,
+    nearest,
+    put,
+    read_recording,
+)
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from analysis.devices.peaks import Device
-    from measure.trace.attribution.recording import Recording
-    from reports.trace.data import Trace
+    from analysis.devices import Device
+    from measure.trace.attribution import Recording
+    from reports.trace import Trace
 
 KERNELS = "kernels.csv.gz"
 INSTANCES = "operation_instances.csv.gz"
@@ -37,23 +45,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command. 0: read and told; 1: it cannot be true; 2: the caller's mistake; 3: a file could not be written."""
     parser = _parser()
     options = parser.parse_args(arguments)
-    return guarded(lambda: _told(parser, options), options.debug, f"{options.file}: ")
+    return guarded(lambda: _run(parser, options), options.debug, f"{options.file}: ")
 
 
-def _told(parser: Parser, options: Namespace) -> int:
+def _run(parser: Parser, options: Namespace) -> int:
     """Reads, prints, writes; the exit code."""
-    from results.errors import Inconsistent
+    from results import Inconsistent
 
     device = _device(parser, options.device)
     try:
         _check_file(options.file)
         if options.out is not None:
             _check_out(options.out)
-        recording = recorded(options.file)
+        recording = read_recording(options.file)
         trace = cleaned(recording)
     except (Inconsistent, OSError) as fault:
         raise Mistake(str(fault)) from fault
-    device = device or _known(trace.device_name)
+    device = device or _peaks_of(trace.device_name)
     show(trace, options.format, device)
     faults = write(trace, options.out) if options.out is not None else []
     impossible = _impossible(trace, device)
@@ -67,7 +75,7 @@ def _told(parser: Parser, options: Namespace) -> int:
 def cleaned(recording: Recording) -> Trace:
     """An attributed recording, cleaned. Raises Inconsistent for one that contradicts itself."""
     from cleaning.trace.clean import clean
-    from reports.trace.data import Trace
+    from reports.trace import Trace
 
     starts = [start for frame in (recording.calls, recording.kernels) for start in frame["start_ns"].tolist()]
     return Trace(
@@ -77,7 +85,7 @@ def cleaned(recording: Recording) -> Trace:
         steps=recording.steps,
         begin_ns=min((start for start in starts if start >= 0), default=-1),
         problems=recording.problems,
-        cleaned=clean(recording.calls, recording.kernels, recording.source),
+        cleaned=clean(recording.calls, recording.kernels, recording.source, recording.missing),
     )
 
 
@@ -85,8 +93,8 @@ def show(trace: Trace, form: str, device: Device | None = None) -> None:
     """Data on stdout, whatever else there is to say on stderr."""
     import json
 
-    from reports.sweep.answer.table import to_csv
-    from reports.trace.text import document, to_text
+    from reports.sweep.answer import to_csv
+    from reports.trace import document, to_text
     from results.records import OperationInstance
 
     if form == "table":
@@ -105,16 +113,16 @@ def write(trace: Trace, out: Path) -> list[str]:
 
     Raises StoreFault.
     """
-    from reports.sweep.answer.table import to_csv
-    from reports.trace.text import kernels_csv
+    from reports.sweep.answer import to_csv
+    from reports.trace import kernels_csv
     from results.records import CleaningLog, OperationInstance
-    from results.store.layout import QUICK, compress
+    from results.store import QUICK, compress
 
     put(out / KERNELS, compress(kernels_csv(trace).encode(), QUICK))
     put(out / INSTANCES, compress(to_csv(trace.cleaned.instances, OperationInstance).encode(), QUICK))
     put(out / LOG, to_csv(trace.cleaned.log, CleaningLog))
     try:
-        drawn = _drawn(out)
+        drawn = _pictures(out)
     except Exception as fault:  # noqa: BLE001  the edge: what is drawn is no reason to lose what was counted
         return [f"figures could not be made: {type(fault).__name__}: {' '.join(str(fault).split())}"]
     for name, content in drawn.items():
@@ -123,12 +131,12 @@ def write(trace: Trace, out: Path) -> list[str]:
     return []
 
 
-def _drawn(out: Path) -> dict[str, bytes]:
+def _pictures(out: Path) -> dict[str, bytes]:
     """File name → content of every figure of the tables in `out`."""
     from reports.shared import figure_style
     from reports.trace import figures as trace_figures
 
-    return figure_style.drawn(lambda: trace_figures.figures(out))
+    return figure_style.render_all(lambda: trace_figures.figures(out))
 
 
 def _check_file(path: Path) -> None:
@@ -148,7 +156,7 @@ def _check_out(out: Path) -> None:
     """Before the long read: raises Mistake if `out` is a file, StoreFault if nothing can be written there."""
     import os
 
-    from results.errors import StoreFault
+    from results import StoreFault
 
     if out.exists() and not out.is_dir():
         raise Mistake(f"--out: expected a directory, got the file {out}")
@@ -172,7 +180,7 @@ def _device(parser: Parser, name: str | None) -> Device | None:
     return _by_own_name(device, name)
 
 
-def _known(name: str) -> Device | None:
+def _peaks_of(name: str) -> Device | None:
     """The peaks of the device that the recording names, if the table has them."""
     from analysis.devices import peaks
 
@@ -191,7 +199,7 @@ def _by_own_name(device: Device, name: str) -> Device:
 
 def _impossible(trace: Trace, device: Device | None) -> list[str]:
     """A line for each tensor unit whose products ran faster than its dense peak."""
-    from reports.trace.text import impossible
+    from reports.trace import impossible
 
     return impossible(trace, device)
 

@@ -3,9 +3,15 @@ suite runs in two processes where pytest-xdist is installed, a file or a selecti
 
 from __future__ import annotations
 
+import gc
 import os
 
 import pytest
+
+from tests.support import lazy_exports
+from tests.support.collector import Frozen
+
+lazy_exports.install()
 
 PROCESSES = 2
 """More would have tests that time something hold each other up, each has torch's libraries of its own in memory."""
@@ -27,6 +33,23 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         options.numprocesses, options.dist = PROCESSES, "worksteal"
     if getattr(options, "numprocesses", 0):
         os.environ.setdefault("OMP_NUM_THREADS", "1")
+    else:
+        gc.disable()  # while all modules are imported there is nothing to collect
+
+
+def pytest_collection_finish() -> None:
+    """Collect seldom from now on: records, syntax trees and formulas are many objects and few cycles."""
+    gc.enable()
+    gc.set_threshold(50_000, 20, 20)
+
+
+_frozen = Frozen()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> None:
+    """Collecting by hand is cheap in every test."""
+    _frozen.begin(item.path)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

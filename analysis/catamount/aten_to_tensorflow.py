@@ -10,14 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from analysis.catamount.graph_nodes import SCALAR, Node, Tensor
+from analysis.catamount.graph_nodes import SCALAR, GraphNode, Tensor
 from analysis.catamount.while_loops import backward_step, forward_step, repeated
-from analysis.operators.cost import Size
-from analysis.operators.operands import Sizes, attribute, first, has, needed, numel, output, output_mask, shape
-from analysis.operators.traffic import itemsize
+from analysis.operators import Size, Sizes, attribute, first, has, itemsize, needed, numel, output, output_mask, shape
 from results.records import Operation
 
-Nodes = tuple[Node, ...]
+Nodes = tuple[GraphNode, ...]
 Translation = Callable[[Operation], Nodes]
 
 WHOLE = ("int64", "uint64")
@@ -52,7 +50,7 @@ def same(name: str) -> Translation:
 
     def nodes(operation: Operation) -> Nodes:
         number = (SCALAR,) if attribute(operation, "overload") == "Scalar" else ()
-        return (Node(name, inputs(operation) + number, outputs(operation)),)
+        return (GraphNode(name, inputs(operation) + number, outputs(operation)),)
 
     return nodes
 
@@ -61,14 +59,14 @@ def copied(name: str) -> Translation:
     """A view that TensorFlow copies: the tensor and its new form or order, one whole number for each dimension."""
 
     def nodes(operation: Operation) -> Nodes:
-        return (Node(name, (*inputs(operation), Tensor((len(output(operation)),))), outputs(operation)),)
+        return (GraphNode(name, (*inputs(operation), Tensor((len(output(operation)),))), outputs(operation)),)
 
     return nodes
 
 
 def expanded(operation: Operation) -> Nodes:
     """unsqueeze: ExpandDims, with the place of the new dimension."""
-    return (Node("ExpandDims", (*inputs(operation), SCALAR), outputs(operation)),)
+    return (GraphNode("ExpandDims", (*inputs(operation), SCALAR), outputs(operation)),)
 
 
 def turned(operation: Operation) -> Nodes:
@@ -77,27 +75,27 @@ def turned(operation: Operation) -> Nodes:
     return copied("Transpose")(operation) if 0 in dims else ()
 
 
-def drawn(operation: Operation) -> Nodes:
+def bernoulli_nodes(operation: Operation) -> Nodes:
     """bernoulli: dropout's mask, from uniform numbers that are scaled, shifted, added to what is kept and rounded."""
     made = outputs(operation)
-    changed = tuple(Node(name, (*made, SCALAR), made) for name in ("Mul", "Add", "Add"))
-    return (Node("RandomInitializer", (), made), *changed, Node("Floor", made, made))
+    changed = tuple(GraphNode(name, (*made, SCALAR), made) for name in ("Mul", "Add", "Add"))
+    return (GraphNode("RandomInitializer", (), made), *changed, GraphNode("Floor", made, made))
 
 
 def sliced(operation: Operation) -> Nodes:
     """Slice: the tensor, where it begins, how long it is."""
     places = Tensor((len(output(operation)),))
-    return (Node("Slice", (*inputs(operation), places, places), outputs(operation)),)
+    return (GraphNode("Slice", (*inputs(operation), places, places), outputs(operation)),)
 
 
-def joined(operation: Operation) -> Nodes:
+def concat_nodes(operation: Operation) -> Nodes:
     """Concat: the tensors and the axis."""
-    return (Node("Concat", (*inputs(operation), SCALAR), outputs(operation)),)
+    return (GraphNode("Concat", (*inputs(operation), SCALAR), outputs(operation)),)
 
 
 def split(operation: Operation) -> Nodes:
     """Split: the axis and the tensor. Names a result of equal parts."""
-    return (Node("Split", (*inputs(operation), SCALAR), outputs(operation)),)
+    return (GraphNode("Split", (*inputs(operation), SCALAR), outputs(operation)),)
 
 
 def added(name: str) -> Translation:
@@ -109,9 +107,9 @@ def added(name: str) -> Translation:
         before: Nodes = ()
         if attribute(operation, "alpha", 1) != 1:
             other = inputs(operation)[-1]
-            before = (Node("Mul", (other, SCALAR), (other,)),)
+            before = (GraphNode("Mul", (other, SCALAR), (other,)),)
         number = (SCALAR,) if len(operation.input_shapes) == 1 else ()
-        return (*before, Node(name, inputs(operation) + number, outputs(operation)))
+        return (*before, GraphNode(name, inputs(operation) + number, outputs(operation)))
 
     return nodes
 
@@ -122,22 +120,22 @@ def added(name: str) -> Translation:
 def product(operation: Operation) -> Nodes:
     """mm and bmm."""
     name = "MatMul" if len(output(operation)) == 2 else "BatchMatMul"
-    return (Node(name, inputs(operation), outputs(operation)),)
+    return (GraphNode(name, inputs(operation), outputs(operation)),)
 
 
 def added_product(operation: Operation) -> Nodes:
     """addmm: a product, then a bias for each row."""
     left, right, bias = (tensor(shape(operation, name)) for name in ("mat1", "mat2", "self"))
     made = outputs(operation)
-    return (Node("MatMul", (left, right), made), Node("Add", (*made, bias), made))
+    return (GraphNode("MatMul", (left, right), made), GraphNode("Add", (*made, bias), made))
 
 
 def convolution(operation: Operation) -> Nodes:
     """Conv2D, and an addition where there is a bias."""
     made = outputs(operation)
     data, weight = _one(shape(operation, "input")), _one(shape(operation, "weight"))
-    bias = (Node("Add", (*made, *_one(shape(operation, "bias"))), made),) if has(operation, "bias") else ()
-    return (Node("Conv2D", (*data, *weight), made), *bias)
+    bias = (GraphNode("Add", (*made, *_one(shape(operation, "bias"))), made),) if has(operation, "bias") else ()
+    return (GraphNode("Conv2D", (*data, *weight), made), *bias)
 
 
 def convolution_backward(operation: Operation) -> Nodes:
@@ -145,9 +143,9 @@ def convolution_backward(operation: Operation) -> Nodes:
     gradient, data, weight = (_one(shape(operation, name)) for name in ("grad_output", "input", "weight"))
     sizes = Tensor((len(data[0].sizes),))
     nodes = (
-        Node("Conv2DGradInput", (sizes, *weight, *gradient), data),
-        Node("Conv2DGradFilter", (*data, sizes, *gradient), weight),
-        Node("Reduce", gradient, _one(gradient[0].sizes[1:2])),
+        GraphNode("Conv2DGradInput", (sizes, *weight, *gradient), data),
+        GraphNode("Conv2DGradFilter", (*data, sizes, *gradient), weight),
+        GraphNode("Reduce", gradient, _one(gradient[0].sizes[1:2])),
     )
     return tuple(node for node, asked in zip(nodes, output_mask(operation), strict=True) if asked)
 
@@ -179,13 +177,13 @@ def batch_norm(operation: Operation) -> Nodes:
     each. Running means are moved by a node of their own, three operations a channel: (old - new) · rate, then -."""
     data, channel = tensor(shape(operation, "input")), tensor(shape(operation, "weight"))
     empty = Tensor((0,))
-    fused = Node("FusedBatchNorm", (data, channel, channel, empty, empty), (data, *(channel,) * 4))
+    fused = GraphNode("FusedBatchNorm", (data, channel, channel, empty, empty), (data, *(channel,) * 4))
     if not has(operation, "running_mean"):
         return (fused,)
     return (
         fused,
-        Node("Sub", (channel, channel), (channel,), 4),
-        Node("Mul", (channel, SCALAR), (channel,), 2),
+        GraphNode("Sub", (channel, channel), (channel,), 4),
+        GraphNode("Mul", (channel, SCALAR), (channel,), 2),
     )
 
 
@@ -194,29 +192,29 @@ def batch_norm_backward(operation: Operation) -> Nodes:
     data, channel = tensor(shape(operation, "input")), tensor(shape(operation, "weight"))
     empty = Tensor((0,))
     read = (data, data, channel, channel, channel)
-    return (Node("FusedBatchNormGrad", read, (data, channel, channel, empty, empty)),)
+    return (GraphNode("FusedBatchNormGrad", read, (data, channel, channel, empty, empty)),)
 
 
 def mean_backward(operation: Operation) -> Nodes:
     """expand: a Tile; with the times for each dimension."""
-    return (Node("Tile", (*inputs(operation), Tensor((len(output(operation)),))), outputs(operation)),)
+    return (GraphNode("Tile", (*inputs(operation), Tensor((len(output(operation)),))), outputs(operation)),)
 
 
 def cross_entropy(operation: Operation) -> Nodes:
     """_log_softmax: the one node that makes loss and gradient; its labels are the next operation's."""
     logits = inputs(operation)[0]
     rows = Tensor(logits.sizes[:-1])
-    return (Node("SparseSoftmaxCrossEntropyWithLogits", (logits, rows), (rows, logits)),)
+    return (GraphNode("SparseSoftmaxCrossEntropyWithLogits", (logits, rows), (rows, logits)),)
 
 
 def mean_loss(operation: Operation) -> Nodes:
     """nll_loss_forward: a sum over the rows."""
-    return (Node("Reduce", (tensor(shape(operation, "target")), Tensor((1,))), (SCALAR,)),)
+    return (GraphNode("Reduce", (tensor(shape(operation, "target")), Tensor((1,))), (SCALAR,)),)
 
 
 def mean_loss_backward(operation: Operation) -> Nodes:
     """nll_loss_backward: the gradient of the sum, one for each row."""
-    return (Node("Tile", (Tensor((1,)), Tensor((1,))), (tensor(shape(operation, "target")),)),)
+    return (GraphNode("Tile", (Tensor((1,)), Tensor((1,))), (tensor(shape(operation, "target")),)),)
 
 
 def cross_entropy_backward(operation: Operation) -> Nodes:
@@ -226,9 +224,9 @@ def cross_entropy_backward(operation: Operation) -> Nodes:
     rows = logits.sizes[:-1]
     spread = Tensor((*rows, 1))
     return (
-        Node("NumLike", (logits,), (logits,)),
-        Node("ExpandDims", (Tensor(rows), SCALAR), (spread,)),
-        Node("Mul", (spread, logits), (logits,)),
+        GraphNode("NumLike", (logits,), (logits,)),
+        GraphNode("ExpandDims", (Tensor(rows), SCALAR), (spread,)),
+        GraphNode("Mul", (spread, logits), (logits,)),
     )
 
 
@@ -237,9 +235,9 @@ def softmax_backward(operation: Operation) -> Nodes:
     made = outputs(operation)[0]
     rows = Tensor((*made.sizes[:-1], 1))
     return (
-        Node("Mul", (made, made), (made,), 2),
-        Node("Reduce", (made, Tensor((1,))), (rows,)),
-        Node("Sub", (made, rows), (made,)),
+        GraphNode("Mul", (made, made), (made,), 2),
+        GraphNode("Reduce", (made, Tensor((1,))), (rows,)),
+        GraphNode("Sub", (made, rows), (made,)),
     )
 
 
@@ -248,7 +246,7 @@ def softmax_backward(operation: Operation) -> Nodes:
 
 def embedding(operation: Operation) -> Nodes:
     """Gather."""
-    return (Node("Gather", inputs(operation), outputs(operation)),)
+    return (GraphNode("Gather", inputs(operation), outputs(operation)),)
 
 
 def embedding_backward(operation: Operation) -> Nodes:
@@ -258,10 +256,10 @@ def embedding_backward(operation: Operation) -> Nodes:
     rows = numel(indices.sizes)
     listed, places = Tensor((rows, gradient.sizes[-1])), Tensor((rows,))
     return (
-        Node("Reshape", (gradient, Tensor((2,))), (listed,)),
-        Node("Reshape", (indices, Tensor((1,))), (places,)),
-        Node("Mul", (listed, SCALAR), (listed,)),
-        Node("ScatterUpdate", (outputs(operation)[0], places, listed), outputs(operation)),
+        GraphNode("Reshape", (gradient, Tensor((2,))), (listed,)),
+        GraphNode("Reshape", (indices, Tensor((1,))), (places,)),
+        GraphNode("Mul", (listed, SCALAR), (listed,)),
+        GraphNode("ScatterUpdate", (outputs(operation)[0], places, listed), outputs(operation)),
     )
 
 
@@ -270,15 +268,15 @@ def descended(operation: Operation) -> Nodes:
     gradient added to a momentum, or a decay of weights added to the gradient."""
     weight = tensor(first(operation))
     if not operation.name.endswith("_"):
-        return (Node("Mul", (weight, SCALAR), (weight,)), Node("AddN", (weight, weight), (weight,)))
+        return (GraphNode("Mul", (weight, SCALAR), (weight,)), GraphNode("AddN", (weight, weight), (weight,)))
     if attribute(operation, "alpha", 1) == 1:
-        return (Node("ApplyMomentumAdd", (weight,), (weight,)),)
-    return (Node("ApplyGradientDescent", (weight, SCALAR, weight), (weight,)),)
+        return (GraphNode("ApplyMomentumAdd", (weight,), (weight,)),)
+    return (GraphNode("ApplyGradientDescent", (weight, SCALAR, weight), (weight,)),)
 
 
 def multiplied(operation: Operation) -> Nodes:
     """mul: in the optimizer's phase a momentum times its decay, the first part of ApplyMomentum."""
     if operation.phase == "optimizer":
-        return (Node("ApplyMomentumDecay", (SCALAR,), outputs(operation)),)
+        return (GraphNode("ApplyMomentumDecay", (SCALAR,), outputs(operation)),)
     number = (SCALAR,) if len(operation.input_shapes) == 1 else ()
-    return (Node("Mul", inputs(operation) + number, outputs(operation)),)
+    return (GraphNode("Mul", inputs(operation) + number, outputs(operation)),)

@@ -16,9 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from analysis.operators.cost import ZERO, Cost, Size
-from analysis.operators.operands import Sizes, numel
-from analysis.operators.products import multiply_adds, scalars
+from analysis.operators import ZERO, Cost, Size, Sizes, multiply_adds, numel, scalars
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,7 @@ SCALAR = Tensor()
 
 
 @dataclass(frozen=True)
-class Node:
+class GraphNode:
     """An operation of a TensorFlow graph, by Catamount's name, `times` times.
 
     Operands of a product are written as they are multiplied: (…, m, k) and (…, k, n). A filter is (out, in, height,
@@ -56,33 +54,33 @@ class Node:
     times: Size = 1
 
 
-def _product(node: Node) -> Cost:
+def _product(node: GraphNode) -> Cost:
     return multiply_adds(node.outputs[0].numel * node.inputs[0].sizes[-1])
 
 
-def _convolution(data: int, weight: int) -> Callable[[Node], Cost]:
+def _convolution(data: int, weight: int) -> Callable[[GraphNode], Cost]:
     """A multiply-add for each element of tensor `data` and each weight of one of the filters in tensor `weight`."""
 
-    def count(node: Node) -> Cost:
+    def count(node: GraphNode) -> Cost:
         tensors = node.inputs + node.outputs
         return multiply_adds(tensors[data].numel * numel(tensors[weight].sizes[1:]))
 
     return count
 
 
-def _each_output(each: int) -> Callable[[Node], Cost]:
+def _each_output(each: int) -> Callable[[GraphNode], Cost]:
     return lambda node: scalars(each * node.outputs[0].numel)
 
 
-def _each_input(each: int, position: int = 0) -> Callable[[Node], Cost]:
+def _each_input(each: int, position: int = 0) -> Callable[[GraphNode], Cost]:
     return lambda node: scalars(each * node.inputs[position].numel)
 
 
-def _added(node: Node) -> Cost:
+def _added(node: GraphNode) -> Cost:
     return scalars((len(node.inputs) - 1) * node.outputs[0].numel)
 
 
-def _normalised(channels: int) -> Callable[[Node], Cost]:
+def _normalised(channels: int) -> Callable[[GraphNode], Cost]:
     """6 for each element and `channels` for each channel: the first input is the batch, the third one a channel's."""
     return lambda node: scalars(6 * node.inputs[0].numel + channels * node.inputs[2].numel)
 
@@ -99,7 +97,7 @@ POINTWISE = {
 }
 """FLOP for each element of the output → names. A sigmoid is -, exp, +, ÷; a tanh -, two exp, +, -, ÷."""
 
-FLOP: dict[str, Callable[[Node], Cost]] = {
+FLOP: dict[str, Callable[[GraphNode], Cost]] = {
     **{name: _each_output(each) for each, listed in POINTWISE.items() for name in listed.split()},
     "MatMul": _product,
     "BatchMatMul": _product,
@@ -143,29 +141,29 @@ VARIABLES = ("Variable", "Buffer")
 """What is only held; a Variable is a parameter, too."""
 
 
-def parameters(nodes: Iterable[Node]) -> Size:
+def parameters(nodes: Iterable[GraphNode]) -> Size:
     """Elements of the variables among some nodes."""
     return sum(node.outputs[0].numel * node.times for node in nodes if node.name == "Variable")
 
 
-def flop(nodes: Iterable[Node]) -> Cost:
+def flop(nodes: Iterable[GraphNode]) -> Cost:
     """FLOP of some nodes: products and convolutions apart from all else."""
     return sum((FLOP[node.name](node) * node.times for node in nodes if node.name in FLOP), ZERO)
 
 
-def traffic(nodes: Iterable[Node]) -> tuple[Size, Size]:
+def traffic(nodes: Iterable[GraphNode]) -> tuple[Size, Size]:
     """(bytes read, bytes written): each input and each output once, but for those of `_moved`."""
-    moved = [(_moved(node), node.times) for node in nodes]
+    moved = [(_node_bytes(node), node.times) for node in nodes]
     return sum(read * times for (read, _), times in moved), sum(written * times for (_, written), times in moved)
 
 
-def footprint_of(nodes: Iterable[Node]) -> Size:
+def footprint_of(nodes: Iterable[GraphNode]) -> Size:
     """What nodes add to Catamount's total footprint: all that they write, unless it is there already."""
     held = [node for node in nodes if node.name not in IN_PLACE]
-    return sum((_bytes(node.outputs) if node.name in VARIABLES else _moved(node)[1]) * node.times for node in held)
+    return sum((_bytes(node.outputs) if node.name in VARIABLES else _node_bytes(node)[1]) * node.times for node in held)
 
 
-def _moved(node: Node) -> tuple[Size, Size]:
+def _node_bytes(node: GraphNode) -> tuple[Size, Size]:
     read, written = _bytes(node.inputs), _bytes(node.outputs)
     if node.name in UNCOUNTED:
         return 0, 0
@@ -189,7 +187,7 @@ def _bytes(tensors: Iterable[Tensor]) -> Size:
     return sum(tensor.nbytes for tensor in tensors)
 
 
-def pooled(node: Node, window: Size) -> Cost:
+def pooled(node: GraphNode, window: Size) -> Cost:
     """A MaxPool or its gradient: a comparison for each element of the smaller tensor and each place in its window."""
     smaller = node.outputs[0] if node.name == "MaxPool" else node.inputs[1]
     return scalars(smaller.numel * window)

@@ -21,7 +21,7 @@ from pathlib import Path
 import sympy
 
 from analysis.catamount import resnet_terms
-from analysis.catamount.graph_nodes import Node, Tensor, flop, footprint_of, parameters, traffic
+from analysis.catamount.graph_nodes import GraphNode, Tensor, flop, footprint_of, parameters, traffic
 
 GRAPHS = Path(__file__).with_name("catamount_graphs.csv")
 
@@ -108,11 +108,11 @@ def terms(model: str) -> tuple[Term, ...]:
 
 
 @cache
-def nodes(model: str) -> dict[str, tuple[Node, ...]]:
+def nodes(model: str) -> dict[str, tuple[GraphNode, ...]]:
     """Term → the nodes it sums."""
     if model in resnet_terms.DEPTHS:
         return resnet_terms.nodes(model)
-    found: dict[str, tuple[Node, ...]] = {}
+    found: dict[str, tuple[GraphNode, ...]] = {}
     with GRAPHS.open(newline="") as file:
         for row in csv.DictReader(file):
             if row["model"] == model:
@@ -120,13 +120,13 @@ def nodes(model: str) -> dict[str, tuple[Node, ...]]:
     return found
 
 
-def _quantities(group: tuple[Node, ...]) -> tuple[str, ...]:
+def _quantities(group: tuple[GraphNode, ...]) -> tuple[str, ...]:
     counted = (parameters(group), flop(group).all_flop, sum(traffic(group)), footprint_of(group))
     return tuple(str(sympy.expand(each)) for each in counted)
 
 
-def _node(row: dict[str, str]) -> Node:
-    return Node(row["operation"], _tensors(row["inputs"]), _tensors(row["outputs"]), _parsed(row["times"]))
+def _node(row: dict[str, str]) -> GraphNode:
+    return GraphNode(row["operation"], _tensors(row["inputs"]), _tensors(row["outputs"]), _parsed(row["times"]))
 
 
 _TENSOR = re.compile(r"\[([^\]]*)\](?::(\d))?")

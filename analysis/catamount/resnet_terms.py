@@ -14,7 +14,7 @@ from functools import cache
 
 import sympy
 
-from analysis.catamount.graph_nodes import SCALAR, Node, Tensor
+from analysis.catamount.graph_nodes import SCALAR, GraphNode, Tensor
 
 BATCH, WIDTH, IMAGE, CLASSES = sympy.symbols("batch width image_size num_classes", integer=True, positive=True)
 COLOURS = 3
@@ -89,7 +89,7 @@ def _layers(
     return layers + ([(entering, leaving, 1)] if shortcut else [])
 
 
-def nodes(model: str) -> dict[str, tuple[Node, ...]]:
+def nodes(model: str) -> dict[str, tuple[GraphNode, ...]]:
     """Term → its nodes; negative times where it is PyTorch that does more."""
     found = sums(model)
     return {
@@ -100,23 +100,23 @@ def nodes(model: str) -> dict[str, tuple[Node, ...]]:
         "moving averages and sizes": _averages(model),
         "gradients of the residual sums": _residual_gradients(found),
         "sizes for the gradients of convolutions": (
-            Node("Shape", (), (_whole(4), _whole(4)), found.convolutions),
-            Node("Constant", (), (_whole(4),), found.convolutions),
+            GraphNode("Shape", (), (_whole(4), _whole(4)), found.convolutions),
+            GraphNode("Constant", (), (_whole(4),), found.convolutions),
         ),
         "outputs of normalisations that nobody uses": (
-            Node("NumLike", (), (Tensor((4 * found.channels,)),)),
-            Node("Constant", (), (SCALAR,), 2 * found.convolutions),  # how fast running means move
+            GraphNode("NumLike", (), (Tensor((4 * found.channels,)),)),
+            GraphNode("Constant", (), (SCALAR,), 2 * found.convolutions),  # how fast running means move
         ),
         "weight decay": (
-            Node("Mul", (Tensor((found.parameters,)),), (Tensor((found.parameters,)),), -1),
-            Node("AddN", (Tensor((found.parameters,)),) * 2, (Tensor((found.parameters,)),), -1),
-            Node("Scalars", (SCALAR,), (), -found.tensors),
+            GraphNode("Mul", (Tensor((found.parameters,)),), (Tensor((found.parameters,)),), -1),
+            GraphNode("AddN", (Tensor((found.parameters,)),) * 2, (Tensor((found.parameters,)),), -1),
+            GraphNode("Scalars", (SCALAR,), (), -found.tensors),
         ),
         "counts of batches": (
-            Node("Add", (SCALAR, SCALAR), (SCALAR,), -found.convolutions),
-            Node("Buffer", (), (Tensor((), 8),), -found.convolutions),
+            GraphNode("Add", (SCALAR, SCALAR), (SCALAR,), -found.convolutions),
+            GraphNode("Buffer", (), (Tensor((), 8),), -found.convolutions),
         ),
-        "form of the bias gradient": (Node("Reshape", (Tensor((CLASSES,)), SCALAR), (Tensor((CLASSES,)),), -1),),
+        "form of the bias gradient": (GraphNode("Reshape", (Tensor((CLASSES,)), SCALAR), (Tensor((CLASSES,)),), -1),),
     }
 
 
@@ -124,65 +124,65 @@ def _whole(numbers: int) -> Tensor:
     return Tensor((numbers,))
 
 
-def _scalar_variables() -> tuple[Node, ...]:
+def _scalar_variables() -> tuple[GraphNode, ...]:
     return (
-        Node("Variable", (), (Tensor((), 8),)),  # global step
-        Node("Variable", (), (SCALAR,)),  # learning rate
-        Node("Buffer", (), (SCALAR,), 12),  # of four moving averages: value, biased value, step
+        GraphNode("Variable", (), (Tensor((), 8),)),  # global step
+        GraphNode("Variable", (), (SCALAR,)),  # learning rate
+        GraphNode("Buffer", (), (SCALAR,), 12),  # of four moving averages: value, biased value, step
     )
 
 
-def _gradient_of_the_images() -> tuple[Node, ...]:
+def _gradient_of_the_images() -> tuple[GraphNode, ...]:
     images, gradient = Tensor((BATCH, COLOURS, IMAGE, IMAGE)), Tensor((BATCH, WIDTH, IMAGE / 2, IMAGE / 2))
-    return (Node("Conv2DGradInput", (_whole(4), Tensor((WIDTH, COLOURS, 7, 7)), gradient), (images,)),)
+    return (GraphNode("Conv2DGradInput", (_whole(4), Tensor((WIDTH, COLOURS, 7, 7)), gradient), (images,)),)
 
 
-def _input_pipeline() -> tuple[Node, ...]:
+def _input_pipeline() -> tuple[GraphNode, ...]:
     sizes = (BATCH, IMAGE, IMAGE, COLOURS)
     colour, images, raw = Tensor((COLOURS,)), Tensor(sizes), Tensor(sizes, 1)
     return (
-        Node("Placeholder", (), (raw,)),
-        Node("Placeholder", (), (Tensor((BATCH,)),)),
-        Node("Cast", (raw,), (images,)),
-        Node("Mul", (images, SCALAR), (images,)),
-        Node("Sub", (images, colour), (images,)),
-        Node("Div", (images, colour), (images,)),
-        Node("Constant", (), (colour,), 2),
-        Node("Transpose", (images, _whole(4)), (images,)),
+        GraphNode("Placeholder", (), (raw,)),
+        GraphNode("Placeholder", (), (Tensor((BATCH,)),)),
+        GraphNode("Cast", (raw,), (images,)),
+        GraphNode("Mul", (images, SCALAR), (images,)),
+        GraphNode("Sub", (images, colour), (images,)),
+        GraphNode("Div", (images, colour), (images,)),
+        GraphNode("Constant", (), (colour,), 2),
+        GraphNode("Transpose", (images, _whole(4)), (images,)),
     )
 
 
-def _errors() -> tuple[Node, ...]:
+def _errors() -> tuple[GraphNode, ...]:
     each, flags = Tensor((BATCH,)), Tensor((BATCH,), 1)
     return (
-        Node("InTopK", (Tensor((BATCH, CLASSES)), each, SCALAR), (flags,), 2),
-        Node("LogicalNot", (flags,), (flags,), 2),
-        Node("Cast", (flags,), (each,), 2),
-        Node("Reduce", (each, SCALAR), (SCALAR,), 2),
+        GraphNode("InTopK", (Tensor((BATCH, CLASSES)), each, SCALAR), (flags,), 2),
+        GraphNode("LogicalNot", (flags,), (flags,), 2),
+        GraphNode("Cast", (flags,), (each,), 2),
+        GraphNode("Reduce", (each, SCALAR), (SCALAR,), 2),
     )
 
 
-def _averages(model: str) -> tuple[Node, ...]:
+def _averages(model: str) -> tuple[GraphNode, ...]:
     """Scalars and sizes of the graph, which do not grow with it: 64 operations on scalars; 580 bytes are read, and 560
     written, by these and by what only makes, casts or reshapes a few numbers (averages of loss, errors and queue, the
     gradient of the pooling). And where TensorFlow's linear layer and pooling differ from PyTorch's."""
     pooled = Tensor((BATCH, WIDTH * 8 * DEPTHS[model].wider))
     each = Tensor((BATCH,))
     return (
-        Node("ScalarFlop", (), (), 64),
-        Node("Scalars", (Tensor((580,), 1),), (Tensor((560,), 1),)),
-        Node("Reshape", (pooled, _whole(2)), (pooled,)),
-        Node("Scalars", (_whole(2),), ()),  # axes of the pooling
-        Node("Div", (each, SCALAR), (each,)),  # of the loss by the batch
+        GraphNode("ScalarFlop", (), (), 64),
+        GraphNode("Scalars", (Tensor((580,), 1),), (Tensor((560,), 1),)),
+        GraphNode("Reshape", (pooled, _whole(2)), (pooled,)),
+        GraphNode("Scalars", (_whole(2),), ()),  # axes of the pooling
+        GraphNode("Div", (each, SCALAR), (each,)),  # of the loss by the batch
     )
 
 
-def _residual_gradients(found: Sums) -> tuple[Node, ...]:
+def _residual_gradients(found: Sums) -> tuple[GraphNode, ...]:
     added = Tensor((BATCH * found.added,))
     return (
-        Node("Reduce", (added,), (added,), 2),
-        Node("Reshape", (added,), (added,), 2),
-        Node("Scalars", (_whole(4),), (), 2 * found.blocks),  # the forms
-        Node("Shape", (), (_whole(4),), 2 * found.blocks),
-        Node("BroadcastGradientArgs", (_whole(4), _whole(4)), (), found.blocks),
+        GraphNode("Reduce", (added,), (added,), 2),
+        GraphNode("Reshape", (added,), (added,), 2),
+        GraphNode("Scalars", (_whole(4),), (), 2 * found.blocks),  # the forms
+        GraphNode("Shape", (), (_whole(4),), 2 * found.blocks),
+        GraphNode("BroadcastGradientArgs", (_whole(4), _whole(4)), (), found.blocks),
     )

@@ -22,11 +22,8 @@ from dataclasses import replace
 from functools import partial
 
 from analysis.catamount import aten_to_tensorflow
-from analysis.catamount.graph_nodes import POINTWISE, Node, flop, footprint_of, pooled, traffic
-from analysis.operators import names, registry
-from analysis.operators.cost import Cost, Size
-from analysis.operators.operands import attribute, shape
-from analysis.operators.registry import Rule, Rules
+from analysis.catamount.graph_nodes import POINTWISE, GraphNode, flop, footprint_of, pooled, traffic
+from analysis.operators import Cost, Rule, Rules, Size, attribute, names, registry, shape
 from results.records import Operation, Storage
 
 KEPT = ("weight", "buffer", "optimizer_state")
@@ -63,7 +60,7 @@ TRANSLATIONS: dict[str, aten_to_tensorflow.Translation] = {
     "mul": aten_to_tensorflow.multiplied,
     "threshold_backward": aten_to_tensorflow.same("ReluGrad"),
     "sum mean amax amin prod any all argmax argmin": aten_to_tensorflow.same("Reduce"),
-    "cat": aten_to_tensorflow.joined,
+    "cat": aten_to_tensorflow.concat_nodes,
     "split split_with_sizes chunk": aten_to_tensorflow.split,
     "slice": aten_to_tensorflow.sliced,
     "view _unsafe_view reshape": aten_to_tensorflow.copied("Reshape"),
@@ -71,7 +68,7 @@ TRANSLATIONS: dict[str, aten_to_tensorflow.Translation] = {
     "permute": aten_to_tensorflow.copied("Transpose"),
     "squeeze": aten_to_tensorflow.same("Squeeze"),
     "unsqueeze": aten_to_tensorflow.expanded,
-    "bernoulli": aten_to_tensorflow.drawn,
+    "bernoulli": aten_to_tensorflow.bernoulli_nodes,
     "expand": aten_to_tensorflow.mean_backward,
     "zeros zeros_like new_zeros": aten_to_tensorflow.same("NumLike"),
     "rand rand_like randn randn_like": aten_to_tensorflow.same("RandomInitializer"),
@@ -115,9 +112,9 @@ NODES: dict[str, aten_to_tensorflow.Translation] = _translated()
 """ATen operation → its nodes."""
 
 
-def _unknown(operation: Operation) -> aten_to_tensorflow.Nodes:
+def _unknown_nodes(operation: Operation) -> aten_to_tensorflow.Nodes:
     """An operation without a node of its own: every tensor read and written once."""
-    return (Node("Unknown", aten_to_tensorflow.inputs(operation), aten_to_tensorflow.outputs(operation)),)
+    return (GraphNode("Unknown", aten_to_tensorflow.inputs(operation), aten_to_tensorflow.outputs(operation)),)
 
 
 def _pool(backward: bool, operation: Operation) -> Cost:
@@ -136,8 +133,8 @@ def _pool_node(backward: bool, operation: Operation) -> aten_to_tensorflow.Nodes
             aten_to_tensorflow.tensor(shape(operation, "self")),
             aten_to_tensorflow.tensor(shape(operation, "grad_output")),
         )
-        return (Node("MaxPoolGrad", (data, gradient, gradient), (data,)),)
-    return (Node("MaxPool", aten_to_tensorflow.inputs(operation), aten_to_tensorflow.outputs(operation)[:1]),)
+        return (GraphNode("MaxPoolGrad", (data, gradient, gradient), (data,)),)
+    return (GraphNode("MaxPool", aten_to_tensorflow.inputs(operation), aten_to_tensorflow.outputs(operation)[:1]),)
 
 
 def _rule(name: str, own: Rule) -> Rule:
@@ -151,7 +148,7 @@ def _rule(name: str, own: Rule) -> Rule:
         return Rule(own.kind, bucket, partial(_flop, how), partial(_traffic, how))
     if own.kind == "view":
         return own
-    return replace(own, traffic=partial(_traffic, _unknown))
+    return replace(own, traffic=partial(_traffic, _unknown_nodes))
 
 
 _POOLS = frozenset(f"aten.{name}{end}" for name in names.MAX_POOL.split() for end in ("", "_backward"))
@@ -169,10 +166,10 @@ def footprint(operation: Operation) -> Size:
     if name in NODES:
         return footprint_of(NODES[name](operation))
     rule = registry.rule_of(operation.name)
-    return 0 if rule is not None and rule.kind == "view" else footprint_of(_unknown(operation))
+    return 0 if rule is not None and rule.kind == "view" else footprint_of(_unknown_nodes(operation))
 
 
-def kept(storages: Iterable[Storage]) -> Size:
+def variable_bytes(storages: Iterable[Storage]) -> Size:
     """Bytes of a graph's variables, which the total footprint has once: weights, running means, momenta."""
     return sum(storage.nbytes for storage in storages if storage.role in KEPT)
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from analysis.characterize.operation_mix import steps_of
 from analysis.characterize.summary import ok
-from analysis.stats.summary import summarise
-from results.records.characterization import PLAIN, Characterization, Recording
+from analysis.stats import summarise
+from results.records import PLAIN, Characterization, WorkloadRecording
 
 
 @dataclass(frozen=True)
@@ -43,13 +43,13 @@ def ways(data: Characterization) -> list[Way]:
     return found
 
 
-def step_energy_j(data: Characterization, recording: Recording) -> float | None:
+def step_energy_j(data: Characterization, recording: WorkloadRecording) -> float | None:
     """The device's energy of a plain step, the mean over all of them; None where no counter was read."""
     steps = sum(1 for step in data.steps if step.recording == recording.recording and step.part == PLAIN)
     return None if recording.energy_j is None or not steps else recording.energy_j / steps
 
 
-def _differing(recording: Recording, base: Recording | None) -> str:
+def _differing(recording: WorkloadRecording, base: WorkloadRecording | None) -> str:
     if recording.why == "repeat" or base is None:
         return f"seed {recording.seed}"
     names = ("precision", "layout", "execution")

@@ -32,8 +32,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from analysis.operators import names
-from analysis.operators.registry import KINDS, kind_of
+from analysis.operators import KINDS, kind_of, names
 
 GROUPS: Mapping[str, str] = {
     "A": "elementwise arithmetic",

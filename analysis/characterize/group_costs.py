@@ -9,17 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from analysis.characterize.fathom_groups import FATHOM, OPERATIONS, STEP, Grouping, group_of, type_of
+from analysis.characterize.fathom_groups import FATHOM, OPERATIONS, STEP, UNCLASSIFIED, Grouping, group_of, type_of
 from analysis.characterize.summary import ok
-from results.records.characterization import Characterization, OperationCost
+from results.records import Characterization, OperationCost
 
 
 @dataclass(frozen=True)
 class GroupCost:
-    """What a group's operations do in a step of training. time_s: mean over the joined steps; None where unknown.
+    """What a group's operations do in a step of training. group: "" of what has none.
 
-    model_flop, other_flop: None where calls of the group have no formula (`unknown_calls`); at_least_flop is then that
-    of the others, both sorts together.
+    time_s: mean over the joined steps; None where calls have no time (`untimed_calls`); at_least_time_s is that of the
+    others. model_flop, other_flop: None where calls of the group have no formula (`unknown_calls`); at_least_flop is
+    then that of the others, both sorts together.
     """
 
     workload: str
@@ -32,6 +33,8 @@ class GroupCost:
     flop_by_unit: Mapping[str, int]  # model FLOP of the calls that have a formula
     at_least_flop: int = 0
     unknown_calls: int = 0
+    at_least_time_s: float | None = None
+    untimed_calls: int = 0
 
     @property
     def flop(self) -> int | None:
@@ -63,7 +66,7 @@ def group_costs(data: Characterization, grouping: Grouping = FATHOM) -> list[Gro
         if each.mode != "training":
             continue
         rows = [row for row in data.costs if row.recording == each.recording]
-        for group in OPERATIONS:
+        for group in (*OPERATIONS, UNCLASSIFIED):
             mine = [row for row in rows if _group_of_cost(row.name, row.phase, grouping) == group]
             if mine:
                 found.append(_group_cost(each.workload, group, mine))
@@ -74,7 +77,7 @@ def _group_cost(workload: str, group: str, rows: Sequence[OperationCost]) -> Gro
     """The sum over a group's rows; without FLOP if one of them is of an operation that has no formula."""
     times = [row.time_s for row in rows if row.time_s is not None]
     model, other = sum(row.model_flop for row in rows), sum(row.other_flop for row in rows)
-    unknown = sum(row.calls for row in rows if not row.kind)
+    unknown, untimed = sum(row.calls for row in rows if not row.kind), sum(map(untimed_calls, rows))
     return GroupCost(
         workload=workload,
         group=group,
@@ -82,11 +85,18 @@ def _group_cost(workload: str, group: str, rows: Sequence[OperationCost]) -> Gro
         model_flop=None if unknown else model,
         other_flop=None if unknown else other,
         bytes=sum(row.read_bytes + row.written_bytes for row in rows),
-        time_s=sum(times) if times else None,
+        time_s=None if untimed else sum(times),
         flop_by_unit=_by_unit(rows),
         at_least_flop=model + other,
         unknown_calls=unknown,
+        at_least_time_s=sum(times) if times else None,
+        untimed_calls=untimed,
     )
+
+
+def untimed_calls(row: OperationCost) -> int:
+    """How many of its calls have no time; all of them where the row has none."""
+    return row.calls if row.time_s is None else row.untimed_calls
 
 
 def _by_unit(rows: Sequence[OperationCost]) -> dict[str, int]:
@@ -103,7 +113,8 @@ def _group_of_cost(name: str, phase: str, grouping: Grouping) -> str:
 
 @dataclass(frozen=True)
 class Density:
-    """FLOP against bytes of one operation type in a training step. share_ratio: of the time in counted operations.
+    """FLOP against bytes of one operation type in a training step. share_ratio: of the time of all calls that were
+    timed; None of a type with a call that was not.
 
     flop: None of a type that has no formula.
     """
@@ -141,7 +152,7 @@ def _densities(workload: str, rows: list[OperationCost], grouping: Grouping) -> 
             sum(row.calls for row in mine),
             sum(row.model_flop + row.other_flop for row in mine) if all(row.kind for row in mine) else None,
             sum(row.read_bytes + row.written_bytes for row in mine),
-            sum(row.time_s or 0.0 for row in mine) / total_s if total_s else None,
+            sum(row.time_s or 0.0 for row in mine) / total_s if total_s and not any(map(untimed_calls, mine)) else None,
         )
         for (name, group), mine in by_type.items()
     ]

@@ -17,8 +17,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from analysis.characterize.fathom_groups import FATHOM, GROUPS, OPERATIONS, UNCLASSIFIED, Grouping, group_of, type_of
-from analysis.stats.summary import median_interval
-from results.records.characterization import PLAIN, PROFILED, Characterization, OperationTime, RecordedStep, Recording
+from analysis.stats import median_interval
+from results.records import PLAIN, PROFILED, Characterization, OperationTime, RecordedStep, WorkloadRecording
 
 BETWEEN = "between operations"
 """The type that group H consists of."""
@@ -53,7 +53,7 @@ class Mix:
     profiler, or None; profiled_s: under one.
     """
 
-    recording: Recording
+    recording: WorkloadRecording
     label: str
     types: tuple[TypeShare, ...]
     groups: Mapping[str, Share]
@@ -78,7 +78,7 @@ class Mix:
         return max(OPERATIONS, key=lambda group: self.groups[group].ratio)
 
 
-def kept(steps: Sequence[RecordedStep]) -> list[RecordedStep]:
+def inner_steps(steps: Sequence[RecordedStep]) -> list[RecordedStep]:
     """Without the first and the last, where three are left at least."""
     ordered = sorted(steps, key=lambda step: step.step)
     return ordered[1:-1] if len(ordered) >= 5 else ordered
@@ -86,21 +86,21 @@ def kept(steps: Sequence[RecordedStep]) -> list[RecordedStep]:
 
 def steps_of(data: Characterization, recording: int, part: str) -> list[RecordedStep]:
     """The steps of one part that count."""
-    return kept([step for step in data.steps if step.recording == recording and step.part == part])
+    return inner_steps([step for step in data.steps if step.recording == recording and step.part == part])
 
 
 def step_s(data: Characterization, recording: int) -> float | None:
-    """The median step without a profiler, or under one where no other was timed; None: there is none at all."""
-    for part in (PLAIN, PROFILED):
-        times = [step.time_s for step in steps_of(data, recording, part)]
-        if times:
-            return statistics.median(times)
-    return None
+    """The median step without a profiler; None where none was timed. Steps under one are longer, and no stand-in."""
+    times = [step.time_s for step in steps_of(data, recording, PLAIN)]
+    return statistics.median(times) if times else None
 
 
-def mix(data: Characterization, recording: Recording, label: str = "", grouping: Grouping = FATHOM) -> Mix | None:
-    """The shares of one recording; None where none of its steps was profiled."""
-    steps = {step.step: step for step in steps_of(data, recording.recording, PROFILED)}
+def mix(
+    data: Characterization, recording: WorkloadRecording, label: str = "", grouping: Grouping = FATHOM
+) -> Mix | None:
+    """The shares of one recording; None where none of its steps was profiled. A step of which is not known how long its
+    operations took is no part of them."""
+    steps = {s.step: s for s in steps_of(data, recording.recording, PROFILED) if s.operations_s is not None}
     rows = [row for row in data.times if row.recording == recording.recording and row.step in steps]
     if not steps or not rows:
         return None
@@ -126,7 +126,7 @@ def mix(data: Characterization, recording: Recording, label: str = "", grouping:
     )
 
 
-def _times(data: Characterization, recording: Recording) -> list[float]:
+def _times(data: Characterization, recording: WorkloadRecording) -> list[float]:
     return [step.time_s for step in steps_of(data, recording.recording, PLAIN)]
 
 
@@ -220,7 +220,7 @@ def vectors(mixes: Sequence[Mix]) -> dict[str, tuple[float, ...]]:
     return found
 
 
-def labels(recordings: Sequence[Recording]) -> dict[int, str]:
+def labels(recordings: Sequence[WorkloadRecording]) -> dict[int, str]:
     """Recording → the workload's name, and what sets it apart from others of the same name."""
     parts = {each.recording: _parts(each) for each in recordings}
     found = {}
@@ -232,7 +232,7 @@ def labels(recordings: Sequence[Recording]) -> dict[int, str]:
     return found
 
 
-def _parts(recording: Recording) -> dict[str, str]:
+def _parts(recording: WorkloadRecording) -> dict[str, str]:
     return {
         "variant": recording.variant,
         "mode": recording.mode,

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
 
-from results.records.characterization import WARM_UP, Characterization, RecordedStep, Recording
+from results.records import WARM_UP, Characterization, RecordedStep, WorkloadRecording
 
 TIMES = 2.0
 """As long as the median of the others: longer is slow."""
@@ -29,7 +29,7 @@ BUSY = 0.8
 class Slow:
     """The slowest step of a part. others_s: the others' median; busy: whether a processor worked on it, if known."""
 
-    recording: Recording
+    recording: WorkloadRecording
     step: RecordedStep
     others_s: float
     busy: bool | None

@@ -115,12 +115,6 @@ def distances(vectors: Mapping[str, Sequence[float]]) -> dict[tuple[str, str], f
     }
 
 
-def nearest_other(name: str, vectors: Mapping[str, Sequence[float]]) -> tuple[str, float] | None:
-    """The workload most like this one, and how far it is; None where there is no other."""
-    others = {other: cosine_distance(vectors[name], vector) for other, vector in vectors.items() if other != name}
-    return min(others.items(), key=lambda pair: pair[1]) if others else None
-
-
 @dataclass(frozen=True)
 class DistanceChange:
     """Two workloads, and variant → their cosine distance by operation types."""
@@ -139,7 +133,7 @@ def pictures(found: Sequence[Mix]) -> dict[str, list[Mix]]:
     """Variant → the mixes of its picture, labelled without the variant; empty where no workload has two
     variants, or where there is no other workload.
 
-    found: those that stand for their workloads (`analysis/characterize/summary.py`, `compared`).
+    found: those that stand for their workloads (`analysis/characterize/summary.py`, `comparable_mixes`).
     """
     forms: dict[str, dict[str, Mix]] = {}
     for each in found:

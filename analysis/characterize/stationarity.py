@@ -10,7 +10,7 @@ Fathom's Figure 1 answers with a histogram of 100 steps. Here a series has:
   up to 50 steps without ties, else normal with the correction for ties and for continuity. It asks nothing of the
   distribution of the times, so that single slow steps do no harm.
 
-Assumed by the intervals and the test: steps independent of their neighbours. `autocorrelation` is told beside
+Assumed by the intervals and the test: steps independent of their neighbours. `autocorrelation` is reported beside
 them: where it is large, small probabilities are too small. Not claimed: that a series without a trend is stationary in
 every sense, or that a few steps could show a small one; `trend_low`, `trend_high` say what they cannot rule out.
 """

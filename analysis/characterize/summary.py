@@ -14,7 +14,7 @@ from analysis.characterize.fathom_groups import FATHOM, Grouping
 from analysis.characterize.operation_mix import Mix, labels, mix, step_s, steps_of, vectors
 from analysis.characterize.similarity import Merge, centroid_linkage
 from analysis.characterize.stationarity import Stationarity, stationarity
-from results.records.characterization import PLAIN, Characterization, Recording
+from results.records import PLAIN, Characterization, WorkloadRecording
 
 
 @dataclass(frozen=True)
@@ -30,21 +30,24 @@ class Against:
 
 @dataclass(frozen=True)
 class Launching:
-    """How a step is cut up. between_ratio: of it in which no operation ran; launch_s: an operation's mean time."""
+    """How a step is cut up. between_ratio: of it in which no operation ran; launch_s: an operation's mean time.
+
+    launch_s, small_ratio: None of a step without a launch.
+    """
 
     workload: str
     launches: float
     step_s: float
-    launch_s: float
+    launch_s: float | None
     between_ratio: float
-    small_ratio: float  # of the launches: those of types whose mean time is below SMALL_S
+    small_ratio: float | None  # of the launches: those of types whose mean time is below SMALL_S
 
 
 SMALL_S = 10e-6
 """About what it costs to start a kernel and to see it end: an operation below is hardly worth its launch."""
 
 
-def ok(data: Characterization, *whys: str) -> list[Recording]:
+def ok(data: Characterization, *whys: str) -> list[WorkloadRecording]:
     """The recordings that were made, for these reasons."""
     return [each for each in data.recordings if each.status == "ok" and each.why in whys]
 
@@ -57,7 +60,7 @@ def mixes(data: Characterization, grouping: Grouping = FATHOM) -> list[Mix]:
     return [each for each in found if each is not None]
 
 
-def compared(found: Sequence[Mix]) -> list[Mix]:
+def comparable_mixes(found: Sequence[Mix]) -> list[Mix]:
     """The mixes that stand for their workloads: training on the device of the first, else inference there."""
     if not found:
         return []
@@ -91,7 +94,7 @@ def training_against_inference(data: Characterization) -> list[Against]:
     return found
 
 
-def steadiness(data: Characterization) -> list[tuple[Recording, Stationarity]]:
+def steadiness(data: Characterization) -> list[tuple[WorkloadRecording, Stationarity]]:
     """Of the plain steps of every mix; in order of time, those that count."""
     found = []
     for each in ok(data, "mix"):
@@ -113,9 +116,9 @@ def launching(found: Sequence[Mix]) -> list[Launching]:
                 workload=each.label,
                 launches=launches,
                 step_s=each.profiled_s,
-                launch_s=busy_s / launches if launches else 0.0,
+                launch_s=busy_s / launches if launches else None,
                 between_ratio=each.groups["H"].ratio,
-                small_ratio=small / launches if launches else 0.0,
+                small_ratio=small / launches if launches else None,
             )
         )
     return rows

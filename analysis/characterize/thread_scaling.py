@@ -13,7 +13,7 @@ the ratio of the two, with Student's t of all steps less two degrees of freedom.
 is unknown. Beside it the serial share that each count alone gives with one thread: Karp and Flatt, Commun. ACM 33,
 1990, e = (1/speed-up - 1/n) ÷ (1 - 1/n).
 
-A share below 0 is a speed-up above n (more cache), one above 1 a slow-down; both are told as they are. Not claimed:
+A share below 0 is a speed-up above n (more cache), one above 1 a slow-down; both are reported as they are. Not claimed:
 that the law holds. `lack_of_fit` is the largest distance of a count's median from the line, in its errors: 0 with
 two counts, which any line fits. Seen in simulation: intervals hold the truth 93 to 96 times in 100 from eight steps a
 count on, and 87 times with five steps at three counts. More threads than processors measure something else.
@@ -30,8 +30,8 @@ from dataclasses import dataclass
 from analysis.characterize.fathom_groups import FATHOM, Grouping, group_of, type_of
 from analysis.characterize.operation_mix import Mix, mix, steps_of
 from analysis.characterize.summary import ok
-from analysis.stats.summary import MAD_TO_SIGMA, t_quantile
-from results.records.characterization import PLAIN, PROFILED, Characterization, Recording
+from analysis.stats import MAD_TO_SIGMA, t_quantile
+from results.records import PLAIN, PROFILED, Characterization, WorkloadRecording
 
 LEAST_TYPES_RATIO = 0.01
 """Of the step: operation types below this are not told apart in parallelism."""
@@ -60,9 +60,9 @@ def parallelism(data: Characterization, grouping: Grouping = FATHOM) -> list[Sca
     return found
 
 
-def _over(recordings: Iterable[Recording], field: str) -> list[dict[int, Recording]]:
+def _over(recordings: Iterable[WorkloadRecording], field: str) -> list[dict[int, WorkloadRecording]]:
     """Recordings that differ in one field alone, by its value; the mix and what was recorded for this field."""
-    found: dict[tuple[object, ...], dict[int, Recording]] = defaultdict(dict)
+    found: dict[tuple[object, ...], dict[int, WorkloadRecording]] = defaultdict(dict)
     for each in recordings:
         key = (each.workload, each.mode, each.device)
         value = getattr(each, field)
@@ -71,7 +71,7 @@ def _over(recordings: Iterable[Recording], field: str) -> list[dict[int, Recordi
     return list(found.values())
 
 
-def _scalings(data: Characterization, by_threads: Mapping[int, Recording], grouping: Grouping) -> list[Scaling]:
+def _scalings(data: Characterization, by_threads: Mapping[int, WorkloadRecording], grouping: Grouping) -> list[Scaling]:
     workload = next(iter(by_threads.values())).workload
     whole = {
         count: [step.time_s for step in steps_of(data, each.recording, PLAIN)] for count, each in by_threads.items()
@@ -94,7 +94,7 @@ def _scaling(workload: str, name: str, group: str, times_s: Mapping[int, Sequenc
 
 
 def type_series(
-    data: Characterization, recording: Recording, grouping: Grouping = FATHOM
+    data: Characterization, recording: WorkloadRecording, grouping: Grouping = FATHOM
 ) -> dict[tuple[str, str], list[float]]:
     """(operation type, group) → its time in each profiled step that counts, in order; 0 where it was not called."""
     numbers = [step.step for step in steps_of(data, recording.recording, PROFILED)]
@@ -109,7 +109,7 @@ def type_series(
     return {key: [cells.get(number, 0.0) for number in numbers] for key, cells in found.items()}
 
 
-def over_batch(data: Characterization, grouping: Grouping = FATHOM) -> list[tuple[Recording, Mix]]:
+def over_batch(data: Characterization, grouping: Grouping = FATHOM) -> list[tuple[WorkloadRecording, Mix]]:
     """The mixes of one workload over its batch sizes, the smallest first; of workloads with more than one."""
     found = []
     for by_size in _over(ok(data, "mix", "batch"), "batch_size"):

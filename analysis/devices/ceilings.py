@@ -30,7 +30,7 @@ FAST_KERNELS = ("convolution",)
 def best(ceilings: Iterable[Ceiling], unit: str) -> Ceiling | None:
     """The row of this unit with the highest FLOP/s; None if none was measured. The first of equals.
 
-    The caller chooses whose rows these are: ceilings of another device or sitting are not told apart here.
+    The caller chooses whose rows these are: ceilings of another device or sitting are not distinguished here.
     """
     measured = [c for c in ceilings if c.unit == unit and c.status == "ok" and c.flop_per_s is not None]
     return max(measured, key=lambda c: c.flop_per_s or 0.0, default=None)

@@ -8,7 +8,7 @@ figure). `memory_units` and `derived_units` mark single figures of a row; `evide
 It does not claim that a device reaches its peak, nor that its clock stays where the sheet quotes it: `clock_hz` is the
 clock that each figure implies, and `Device.at_clock` scales the figure to the clock that was observed. A name that is
 not in the table has no peak: there is no substring match, no default and no guess. `derived_upper_bound` is a formula
-for such devices; what it returns is no datasheet peak and must be labelled with `DERIVED_LABEL`.
+for such devices; what it returns is no datasheet peak and must be labelled so.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from analysis.devices.precisions import UNITS
 from results.records import digest
@@ -31,8 +32,6 @@ EXTRA_UNITS = ("fp64_tensor", "fp16_fp16acc", "fp16_cuda_core")
 accumulates in fp32 unless told otherwise) and fp16 outside the tensor units."""
 
 VERIFICATIONS = ("retrieved", "derived", "memory")
-
-DERIVED_LABEL = "derived upper bound (no datasheet figure)"
 
 STAND_IN = "stand-in of "
 """How the name of a stand-in device begins (docs/standin.md): it has the peaks of the device whose name follows, and
@@ -175,7 +174,7 @@ def derived_upper_bound(
     """Multiprocessors × rate × 2 × clock by unit, in FLOP/s, for a device that the table lacks.
 
     It is no datasheet peak: it is too high where the sheet quotes tensor units at a lower clock (H100: 7.6 %) and for
-    export and half-rate parts (H20: 4 ×), and where the clock is a board's highest. Label it with DERIVED_LABEL.
+    export and half-rate parts (H20: 4 ×), and where the clock is a board's highest.
     compute_capability: "8.6". An unknown generation gives an empty mapping. Raises ValueError for impossible sizes.
     """
     if multiprocessors < 1 or max_clock_hz <= 0:
@@ -246,3 +245,12 @@ def _verified(row: Mapping[str, str]) -> dict[str, str]:
     if not marks.keys() <= set(figures):
         raise ValueError(f"{row['name']}: a mark for a unit without figure: {sorted(marks.keys() - set(figures))}")
     return {figure: marks.get(figure, row["verification"]) for figure in figures}
+
+
+def kept_row(name: str, multiprocessors: int | None) -> dict[str, Any] | None:
+    """A copy of the device's row of peaks.csv, as a run's manifest keeps it; None where it has none."""
+    device = lookup(name, multiprocessors)
+    if device is None:
+        return None
+    told = ("name", "row_id", "source", "verification", "bandwidth_bytes_per_s")
+    return {**{each: getattr(device, each) for each in told}, "peaks": dict(device.peaks)}

@@ -98,7 +98,7 @@ def energy(readings: Sequence[Sampled], start_s: float, end_s: float) -> Energy:
         raise ValueError(f"expected a window that ends after it starts, got {start_s} to {end_s}")
     counter = [(r.time_s, r.energy_j) for r in readings if r.energy_j is not None]
     power = [(r.time_s, r.power_w) for r in readings if r.power_w is not None]
-    joules, fault = _counted(counter, start_s, end_s)
+    joules, fault = _counter_energy(counter, start_s, end_s)
     polled, missing = _polled(power, start_s, end_s)
     if joules is not None:
         return Energy(joules, "counter", _doubts(joules, polled, end_s - start_s))
@@ -128,7 +128,7 @@ def event_shares(readings: Iterable[Sampled], start_s: float, end_s: float) -> d
     return {name: sum(name in reasons for reasons in seen) / len(seen) for name in names}
 
 
-def _counted(counter: Points, start_s: float, end_s: float) -> tuple[float | None, str]:
+def _counter_energy(counter: Points, start_s: float, end_s: float) -> tuple[float | None, str]:
     if not counter:
         return None, "no energy counter"
     if fault := _not_enclosed(counter, start_s, end_s, "the energy counter"):

@@ -171,3 +171,11 @@ MARKERS = """
     prim.device profiler._record_function_enter profiler._record_function_enter_new profiler._record_function_exit
     inductor.accumulate_grad_
 """
+PRIMITIVES = """
+    prims.abs prims.acos prims.acosh prims.add prims.asin prims.asinh prims.atan prims.atan2 prims.atanh prims.ceil
+    prims.cos prims.cosh prims.digamma prims.div prims.eq prims.erf prims.erfc prims.exp prims.exp2 prims.expm1
+    prims.floor prims.fmax prims.fmin prims.fmod prims.ge prims.gt prims.hypot prims.isfinite prims.le prims.lgamma
+    prims.log prims.log10 prims.log1p prims.log2 prims.lt prims.maximum prims.minimum prims.mul prims.ne prims.neg
+    prims.pow prims.reciprocal prims.remainder prims.round prims.rsqrt prims.sign prims.sin prims.sinh prims.sqrt
+    prims.sub prims.tan prims.tanh prims.trunc
+"""

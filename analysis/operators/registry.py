@@ -22,7 +22,7 @@ from analysis.operators import names, nonproducts, read_nonproducts, read_produc
 from analysis.operators.cost import ZERO, Cost, Size
 from analysis.operators.operands import shape
 from analysis.operators.pointwise import FOREACH, PER_INPUT, PER_OUTPUT
-from analysis.operators.traffic import moved, nothing
+from analysis.operators.traffic import bytes_moved, nothing
 from results.records import Operation
 
 __all__ = ["BUCKETS", "KINDS", "TABLE", "Rule", "bucket_of", "cost", "kind_of", "not_understood", "shape", "total"]
@@ -63,17 +63,17 @@ class Rule:
     kind: str
     bucket: str
     reader: Reader
-    traffic: Traffic = moved
+    traffic: Traffic = bytes_moved
 
 
 Rules = Mapping[str, Rule]
 
 
-def _counted(kind: str, reader: Reader, listed: str, prefix: str = "aten.") -> dict[str, Rule]:
+def _counted_rules(kind: str, reader: Reader, listed: str, prefix: str = "aten.") -> dict[str, Rule]:
     return {prefix + name: Rule(kind, "counted", reader) for name in listed.split()}
 
 
-def _ignored(kind: str, listed: str, traffic: Traffic = moved) -> dict[str, Rule]:
+def _ignored(kind: str, listed: str, traffic: Traffic = bytes_moved) -> dict[str, Rule]:
     return {f"aten.{name}": Rule(kind, "ignored", read_nonproducts.free, traffic) for name in listed.split()}
 
 
@@ -88,150 +88,156 @@ def _merged(*parts: Rules) -> dict[str, Rule]:
 
 
 _PRODUCTS = _merged(
-    _counted("convolution", read_products.convolution, names.CONVOLUTION),
-    _counted("convolution", read_products.convolution_transpose, names.CONVOLUTION_TRANSPOSE),
-    _counted("convolution", read_products.convolution_relu, names.CONVOLUTION_RELU),
-    _counted("convolution", read_products.convolution_backward, names.CONVOLUTION_BACKWARD),
-    _counted("matmul", read_products.product, names.PRODUCT),
-    _counted("matmul", read_products.added_product, "addmm baddbmm addmv"),
-    _counted("matmul", read_products.added_product_sum, "addbmm"),
-    _counted("matmul", read_products.added_outer_product, "addr"),
-    _counted("matmul", read_products.activated_product, "_addmm_activation"),
-    _counted("matmul", read_products.grouped_product, "_grouped_mm _scaled_grouped_mm"),
-    _counted("matmul", read_products.linear_backward, "linear_backward mkldnn_linear_backward"),
-    _counted("matmul", read_products.listed_products, "_foreach_mm"),
-    _counted("matmul", read_products.tensordot, "tensordot"),
-    _counted("matmul", read_products.einsum, "einsum"),
-    _counted("matmul", read_products.trilinear, "_trilinear"),
-    _counted("matmul", read_products.bilinear, "bilinear"),
-    _counted("matmul", read_products.distances, "_euclidean_dist _cdist_forward cdist"),
-    _counted("attention", read_products.attention, names.ATTENTION),
-    _counted("attention", read_products.attention_backward, names.ATTENTION_BACKWARD),
-    _counted(
+    _counted_rules("convolution", read_products.convolution, names.CONVOLUTION),
+    _counted_rules("convolution", read_products.convolution_transpose, names.CONVOLUTION_TRANSPOSE),
+    _counted_rules("convolution", read_products.convolution_relu, names.CONVOLUTION_RELU),
+    _counted_rules("convolution", read_products.convolution_backward, names.CONVOLUTION_BACKWARD),
+    _counted_rules("matmul", read_products.product, names.PRODUCT),
+    _counted_rules("matmul", read_products.added_product, "addmm baddbmm addmv"),
+    _counted_rules("matmul", read_products.added_product_sum, "addbmm"),
+    _counted_rules("matmul", read_products.added_outer_product, "addr"),
+    _counted_rules("matmul", read_products.activated_product, "_addmm_activation"),
+    _counted_rules("matmul", read_products.grouped_product, "_grouped_mm _scaled_grouped_mm"),
+    _counted_rules("matmul", read_products.linear_backward, "linear_backward mkldnn_linear_backward"),
+    _counted_rules("matmul", read_products.listed_products, "_foreach_mm"),
+    _counted_rules("matmul", read_products.tensordot, "tensordot"),
+    _counted_rules("matmul", read_products.einsum, "einsum"),
+    _counted_rules("matmul", read_products.trilinear, "_trilinear"),
+    _counted_rules("matmul", read_products.bilinear, "bilinear"),
+    _counted_rules("matmul", read_products.distances, "_euclidean_dist _cdist_forward cdist"),
+    _counted_rules("attention", read_products.attention, names.ATTENTION),
+    _counted_rules("attention", read_products.attention_backward, names.ATTENTION_BACKWARD),
+    _counted_rules(
         "attention", read_products.attention_length_first, "_flash_attention_forward _efficient_attention_forward"
     ),
-    _counted(
+    _counted_rules(
         "attention",
         read_products.attention_backward_length_first,
         "_flash_attention_backward _efficient_attention_backward",
     ),
-    _counted(
+    _counted_rules(
         "attention", read_products.multi_head_attention, "_native_multi_head_attention _triton_multi_head_attention"
     ),
-    _counted("attention", read_products.encoder_layer, "_transformer_encoder_layer_fwd"),
-    _counted("recurrent", read_products.recurrent_layers, "_cudnn_rnn miopen_rnn"),
-    _counted("recurrent", read_products.recurrent_layers_backward, "_cudnn_rnn_backward miopen_rnn_backward"),
-    _counted("recurrent", read_products.recurrent_layer, "mkldnn_rnn_layer"),
-    _counted("recurrent", read_products.recurrent_layer_backward, "mkldnn_rnn_layer_backward"),
-    _counted("recurrent", partial(read_products.recurrent_whole, "lstm"), "lstm"),
-    _counted("recurrent", partial(read_products.recurrent_whole, "gru"), "gru"),
-    _counted("recurrent", partial(read_products.recurrent_whole, "rnn"), "rnn_tanh rnn_relu"),
-    _counted("recurrent", partial(read_products.recurrent_cell, "lstm"), "lstm_cell"),
-    _counted("recurrent", partial(read_products.recurrent_cell, "gru"), "gru_cell"),
-    _counted("recurrent", partial(read_products.recurrent_cell, "rnn"), "rnn_tanh_cell rnn_relu_cell"),
-    _counted("recurrent", partial(read_products.fused_gates, "lstm"), "_thnn_fused_lstm_cell"),
-    _counted("recurrent", partial(read_products.fused_gates, "gru"), "_thnn_fused_gru_cell"),
-    _counted("recurrent", partial(read_products.fused_gates_backward, "lstm"), names.LSTM_GATES_BACKWARD),
-    _counted("recurrent", partial(read_products.fused_gates_backward, "gru"), names.GRU_GATES_BACKWARD),
+    _counted_rules("attention", read_products.encoder_layer, "_transformer_encoder_layer_fwd"),
+    _counted_rules("recurrent", read_products.recurrent_layers, "_cudnn_rnn miopen_rnn"),
+    _counted_rules("recurrent", read_products.recurrent_layers_backward, "_cudnn_rnn_backward miopen_rnn_backward"),
+    _counted_rules("recurrent", read_products.recurrent_layer, "mkldnn_rnn_layer"),
+    _counted_rules("recurrent", read_products.recurrent_layer_backward, "mkldnn_rnn_layer_backward"),
+    _counted_rules("recurrent", partial(read_products.recurrent_whole, "lstm"), "lstm"),
+    _counted_rules("recurrent", partial(read_products.recurrent_whole, "gru"), "gru"),
+    _counted_rules("recurrent", partial(read_products.recurrent_whole, "rnn"), "rnn_tanh rnn_relu"),
+    _counted_rules("recurrent", partial(read_products.recurrent_cell, "lstm"), "lstm_cell"),
+    _counted_rules("recurrent", partial(read_products.recurrent_cell, "gru"), "gru_cell"),
+    _counted_rules("recurrent", partial(read_products.recurrent_cell, "rnn"), "rnn_tanh_cell rnn_relu_cell"),
+    _counted_rules("recurrent", partial(read_products.fused_gates, "lstm"), "_thnn_fused_lstm_cell"),
+    _counted_rules("recurrent", partial(read_products.fused_gates, "gru"), "_thnn_fused_gru_cell"),
+    _counted_rules("recurrent", partial(read_products.fused_gates_backward, "lstm"), names.LSTM_GATES_BACKWARD),
+    _counted_rules("recurrent", partial(read_products.fused_gates_backward, "gru"), names.GRU_GATES_BACKWARD),
 )
 
 _NORMALIZATION = _merged(
-    _counted("normalization", read_nonproducts.batch_norm, names.BATCH_NORM),
-    _counted("normalization", read_nonproducts.batch_norm_backward, names.BATCH_NORM_BACKWARD),
-    _counted(
+    _counted_rules("normalization", read_nonproducts.batch_norm, names.BATCH_NORM),
+    _counted_rules("normalization", read_nonproducts.batch_norm_backward, names.BATCH_NORM_BACKWARD),
+    _counted_rules(
         "normalization", read_nonproducts.per_statistic, "batch_norm_gather_stats batch_norm_gather_stats_with_counts"
     ),
-    _counted("normalization", read_nonproducts.per_statistic, "batch_norm_update_stats"),
-    _counted("normalization", read_nonproducts.instance_norm, "instance_norm"),
-    _counted("normalization", read_nonproducts.layer_norm, "native_layer_norm layer_norm"),
-    _counted("normalization", read_nonproducts.layer_norm_backward, "native_layer_norm_backward"),
-    _counted("normalization", read_nonproducts.group_norm, "native_group_norm group_norm"),
-    _counted("normalization", read_nonproducts.group_norm_backward, "native_group_norm_backward"),
-    _counted("normalization", read_nonproducts.rms_norm, "_fused_rms_norm rms_norm"),
-    _counted("normalization", read_nonproducts.rms_norm_backward, "_fused_rms_norm_backward"),
-    _counted("normalization", read_nonproducts.weight_norm, "_weight_norm_interface"),
-    _counted("normalization", read_nonproducts.weight_norm_backward, "_weight_norm_interface_backward"),
-    _counted("softmax", read_nonproducts.softmax, "_softmax _safe_softmax softmax _masked_softmax"),
-    _counted("softmax", read_nonproducts.log_softmax, "_log_softmax log_softmax"),
-    _counted("softmax", read_nonproducts.softmax_backward, names.SOFTMAX_BACKWARD),
+    _counted_rules("normalization", read_nonproducts.per_statistic, "batch_norm_update_stats"),
+    _counted_rules("normalization", read_nonproducts.instance_norm, "instance_norm"),
+    _counted_rules("normalization", read_nonproducts.layer_norm, "native_layer_norm layer_norm"),
+    _counted_rules("normalization", read_nonproducts.layer_norm_backward, "native_layer_norm_backward"),
+    _counted_rules("normalization", read_nonproducts.group_norm, "native_group_norm group_norm"),
+    _counted_rules("normalization", read_nonproducts.group_norm_backward, "native_group_norm_backward"),
+    _counted_rules("normalization", read_nonproducts.rms_norm, "_fused_rms_norm rms_norm"),
+    _counted_rules("normalization", read_nonproducts.rms_norm_backward, "_fused_rms_norm_backward"),
+    _counted_rules("normalization", read_nonproducts.weight_norm, "_weight_norm_interface"),
+    _counted_rules("normalization", read_nonproducts.weight_norm_backward, "_weight_norm_interface_backward"),
+    _counted_rules("softmax", read_nonproducts.softmax, "_softmax _safe_softmax softmax _masked_softmax"),
+    _counted_rules("softmax", read_nonproducts.log_softmax, "_log_softmax log_softmax"),
+    _counted_rules("softmax", read_nonproducts.softmax_backward, names.SOFTMAX_BACKWARD),
 )
 
 _LOSSES = _merged(
-    _counted("loss", read_nonproducts.nll_loss, "nll_loss_forward nll_loss2d_forward nll_loss nll_loss2d nll_loss_nd"),
-    _counted("loss", read_nonproducts.nll_loss_backward, "nll_loss_backward nll_loss2d_backward"),
-    _counted("loss", read_nonproducts.cross_entropy, "cross_entropy_loss"),
-    _counted("loss", read_nonproducts.ctc_loss, "_ctc_loss _ctc_loss_backward _cudnn_ctc_loss miopen_ctc_loss"),
+    _counted_rules(
+        "loss", read_nonproducts.nll_loss, "nll_loss_forward nll_loss2d_forward nll_loss nll_loss2d nll_loss_nd"
+    ),
+    _counted_rules("loss", read_nonproducts.nll_loss_backward, "nll_loss_backward nll_loss2d_backward"),
+    _counted_rules("loss", read_nonproducts.cross_entropy, "cross_entropy_loss"),
+    _counted_rules("loss", read_nonproducts.ctc_loss, "_ctc_loss _ctc_loss_backward _cudnn_ctc_loss miopen_ctc_loss"),
 )
 
 _WINDOWS = _merged(
-    _counted("pooling", read_windows.max_pool, names.MAX_POOL),
-    _counted("pooling", read_windows.avg_pool, names.AVG_POOL),
-    _counted("pooling", read_windows.adaptive_avg_pool, names.ADAPTIVE_AVG_POOL),
-    _counted("pooling", read_windows.adaptive_max_pool, "adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d"),
-    _counted("pooling", partial(read_windows.interpolate_backward, 1), names.NEAREST_BACKWARD),
-    _counted("pooling", partial(read_windows.interpolate, 2), "upsample_linear1d"),
-    _counted("pooling", partial(read_windows.interpolate_backward, 2), "upsample_linear1d_backward"),
-    _counted("pooling", partial(read_windows.interpolate, 4), "upsample_bilinear2d"),
-    _counted("pooling", partial(read_windows.interpolate_backward, 4), "upsample_bilinear2d_backward"),
-    _counted("pooling", partial(read_windows.interpolate, 8), "upsample_trilinear3d"),
-    _counted("pooling", partial(read_windows.interpolate_backward, 8), "upsample_trilinear3d_backward"),
-    _counted("pooling", partial(read_windows.interpolate, 16), "upsample_bicubic2d"),
-    _counted("pooling", partial(read_windows.interpolate_backward, 16), "upsample_bicubic2d_backward"),
-    _counted("pooling", partial(read_windows.interpolate_antialiased, 2), names.BILINEAR_ANTIALIASED),
-    _counted("pooling", partial(read_windows.interpolate_antialiased, 4), names.BICUBIC_ANTIALIASED),
-    _counted("pooling", partial(read_windows.interpolate_antialiased, 6), names.LANCZOS_ANTIALIASED),
-    _counted("pooling", read_windows.grid_sample, names.GRID_SAMPLE),
-    _counted("pooling", read_windows.grid_sample_backward, names.GRID_SAMPLE_BACKWARD),
-    _counted("pooling", read_windows.affine_grid, "affine_grid_generator"),
+    _counted_rules("pooling", read_windows.max_pool, names.MAX_POOL),
+    _counted_rules("pooling", read_windows.avg_pool, names.AVG_POOL),
+    _counted_rules("pooling", read_windows.adaptive_avg_pool, names.ADAPTIVE_AVG_POOL),
+    _counted_rules(
+        "pooling", read_windows.adaptive_max_pool, "adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d"
+    ),
+    _counted_rules("pooling", partial(read_windows.interpolate_backward, 1), names.NEAREST_BACKWARD),
+    _counted_rules("pooling", partial(read_windows.interpolate, 2), "upsample_linear1d"),
+    _counted_rules("pooling", partial(read_windows.interpolate_backward, 2), "upsample_linear1d_backward"),
+    _counted_rules("pooling", partial(read_windows.interpolate, 4), "upsample_bilinear2d"),
+    _counted_rules("pooling", partial(read_windows.interpolate_backward, 4), "upsample_bilinear2d_backward"),
+    _counted_rules("pooling", partial(read_windows.interpolate, 8), "upsample_trilinear3d"),
+    _counted_rules("pooling", partial(read_windows.interpolate_backward, 8), "upsample_trilinear3d_backward"),
+    _counted_rules("pooling", partial(read_windows.interpolate, 16), "upsample_bicubic2d"),
+    _counted_rules("pooling", partial(read_windows.interpolate_backward, 16), "upsample_bicubic2d_backward"),
+    _counted_rules("pooling", partial(read_windows.interpolate_antialiased, 2), names.BILINEAR_ANTIALIASED),
+    _counted_rules("pooling", partial(read_windows.interpolate_antialiased, 4), names.BICUBIC_ANTIALIASED),
+    _counted_rules("pooling", partial(read_windows.interpolate_antialiased, 6), names.LANCZOS_ANTIALIASED),
+    _counted_rules("pooling", read_windows.grid_sample, names.GRID_SAMPLE),
+    _counted_rules("pooling", read_windows.grid_sample_backward, names.GRID_SAMPLE_BACKWARD),
+    _counted_rules("pooling", read_windows.affine_grid, "affine_grid_generator"),
 )
 
 _ARITHMETIC = _merged(
-    _counted("activation", read_nonproducts.gelu, "gelu"),
-    _counted("activation", read_nonproducts.gelu_backward, "gelu_backward"),
-    _counted("random", read_nonproducts.dropout, names.DROPOUT),
-    _counted("elementwise", read_nonproducts.scaled_sum, names.SUM),
-    _counted("elementwise", read_nonproducts.scaled_product_sum, "addcmul addcdiv"),
-    _counted("elementwise", read_nonproducts.clamp, "clamp clip"),
-    _counted("elementwise", read_nonproducts.accumulated, names.ACCUMULATE),
-    _counted("reduction", read_nonproducts.maximum, "max min"),
-    _counted("reduction", read_nonproducts.mean, "mean nanmean"),
-    _counted("reduction", partial(read_nonproducts.reduction_with_roots, 4), "std std_mean logsumexp"),
-    _counted("reduction", partial(read_nonproducts.reduction_with_roots, 2), names.NORM),
-    _counted("reduction", read_nonproducts.pair_distances, "_pdist_forward"),
-    _counted("reduction", read_nonproducts.pair_distances_backward, "_pdist_backward _cdist_backward"),
-    _counted("reduction", read_nonproducts.fft, "_fft_c2c _fft_r2c _fft_c2r"),
-    _counted(
+    _counted_rules("activation", read_nonproducts.gelu, "gelu"),
+    _counted_rules("activation", read_nonproducts.gelu_backward, "gelu_backward"),
+    _counted_rules("random", read_nonproducts.dropout, names.DROPOUT),
+    _counted_rules("elementwise", read_nonproducts.scaled_sum, names.SUM),
+    _counted_rules("elementwise", read_nonproducts.scaled_product_sum, "addcmul addcdiv"),
+    _counted_rules("elementwise", read_nonproducts.clamp, "clamp clip"),
+    _counted_rules("elementwise", read_nonproducts.accumulated, names.ACCUMULATE),
+    _counted_rules("reduction", read_nonproducts.maximum, "max min"),
+    _counted_rules("reduction", read_nonproducts.mean, "mean nanmean"),
+    _counted_rules("reduction", partial(read_nonproducts.reduction_with_roots, 4), "std std_mean logsumexp"),
+    _counted_rules("reduction", partial(read_nonproducts.reduction_with_roots, 2), names.NORM),
+    _counted_rules("reduction", read_nonproducts.pair_distances, "_pdist_forward"),
+    _counted_rules("reduction", read_nonproducts.pair_distances_backward, "_pdist_backward _cdist_backward"),
+    _counted_rules("reduction", read_nonproducts.fft, "_fft_c2c _fft_r2c _fft_c2r"),
+    _counted_rules(
         "reduction",
         partial(read_nonproducts.linear_algebra, nonproducts.cholesky),
         "linalg_cholesky_ex linalg_cholesky",
     ),
-    _counted("reduction", partial(read_nonproducts.linear_algebra, nonproducts.lu), names.FACTORS),
-    _counted(
+    _counted_rules("reduction", partial(read_nonproducts.linear_algebra, nonproducts.lu), names.FACTORS),
+    _counted_rules(
         "reduction", partial(read_nonproducts.linear_algebra, nonproducts.inverse), "linalg_inv_ex inverse linalg_inv"
     ),
-    _counted(
+    _counted_rules(
         "reduction", partial(read_nonproducts.solve, nonproducts.solve), "_linalg_solve_ex linalg_solve_ex linalg_solve"
     ),
-    _counted("reduction", partial(read_nonproducts.solve, nonproducts.triangular_solve), "linalg_solve_triangular"),
-    _counted("reduction", partial(read_nonproducts.solve, nonproducts.substitutions), "linalg_lu_solve"),
-    _counted("reduction", read_nonproducts.qr, "linalg_qr"),
-    _counted("embedding", read_nonproducts.bags, names.BAGS),
-    _counted("optimizer", read_nonproducts.scaled_sum, "_foreach_add _foreach_sub"),
-    _counted("optimizer", read_nonproducts.scaled_product_sum, "_foreach_addcmul _foreach_addcdiv"),
-    _counted("optimizer", read_nonproducts.sgd, "_fused_sgd"),
-    _counted("optimizer", read_nonproducts.adam, "_fused_adam"),
-    _counted("optimizer", read_nonproducts.adamw, "_fused_adamw"),
-    _counted("optimizer", read_nonproducts.adagrad, "_fused_adagrad"),
-    _counted(
+    _counted_rules(
+        "reduction", partial(read_nonproducts.solve, nonproducts.triangular_solve), "linalg_solve_triangular"
+    ),
+    _counted_rules("reduction", partial(read_nonproducts.solve, nonproducts.substitutions), "linalg_lu_solve"),
+    _counted_rules("reduction", read_nonproducts.qr, "linalg_qr"),
+    _counted_rules("embedding", read_nonproducts.bags, names.BAGS),
+    _counted_rules("optimizer", read_nonproducts.scaled_sum, "_foreach_add _foreach_sub"),
+    _counted_rules("optimizer", read_nonproducts.scaled_product_sum, "_foreach_addcmul _foreach_addcdiv"),
+    _counted_rules("optimizer", read_nonproducts.sgd, "_fused_sgd"),
+    _counted_rules("optimizer", read_nonproducts.adam, "_fused_adam"),
+    _counted_rules("optimizer", read_nonproducts.adamw, "_fused_adamw"),
+    _counted_rules("optimizer", read_nonproducts.adagrad, "_fused_adagrad"),
+    _counted_rules(
         "optimizer", partial(read_nonproducts.per_output, 3), "_amp_update_scale"
     ),  # comparison, · factor, tracker + 1
 )
 
 _PER_ELEMENT = _merged(
-    *(_counted(kind, partial(read_nonproducts.per_output, each), listed) for kind, each, listed in PER_OUTPUT),
-    *(_counted(kind, partial(read_nonproducts.per_input, each), listed) for kind, each, listed in PER_INPUT),
+    *(_counted_rules(kind, partial(read_nonproducts.per_output, each), listed) for kind, each, listed in PER_OUTPUT),
+    *(_counted_rules(kind, partial(read_nonproducts.per_input, each), listed) for kind, each, listed in PER_INPUT),
     *(
-        _counted(kind, partial(read_nonproducts.per_list, each), listed, "aten._foreach_")
+        _counted_rules(kind, partial(read_nonproducts.per_list, each), listed, "aten._foreach_")
         for kind, each, listed in FOREACH
     ),
 )
@@ -269,6 +275,10 @@ _OTHERS: dict[str, Rule] = {
         for name in names.REDUCING.split()
     },
     **{name: Rule("communication", "ignored", read_nonproducts.free) for name in names.TRANSFERRING.split()},
+    **{  # what torch's decompositions call below a derivative of a derivative
+        name: Rule("elementwise", "counted", partial(read_nonproducts.per_output, 1))
+        for name in names.PRIMITIVES.split()
+    },
     **{name: Rule("view", "ignored", read_nonproducts.free, nothing) for name in names.MARKERS.split()},
 }
 
@@ -327,7 +337,7 @@ def cost(operation: Operation, rules: Rules = TABLE) -> Cost:
     """
     rule = rule_of(operation.name, rules)
     flop = ZERO if rule is None else rule.reader(operation)
-    read, written = moved(operation) if rule is None else rule.traffic(operation)
+    read, written = bytes_moved(operation) if rule is None else rule.traffic(operation)
     times = 4 if any(dtype.startswith("complex") for dtype in operation.input_dtypes) else 1
     return Cost(flop.model_flop * times, flop.other_flop, read, written)
 

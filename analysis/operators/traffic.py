@@ -57,7 +57,7 @@ def itemsize(dtype: str) -> int:
     return DTYPE_BYTES[dtype]
 
 
-def moved(operation: Operation) -> tuple[Size, Size]:
+def bytes_moved(operation: Operation) -> tuple[Size, Size]:
     """(bytes read, bytes written) by an operation that moves data."""
     return sum(size for *_, size in reads(operation)), sum(size for *_, size in writes(operation))
 

@@ -18,9 +18,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-from analysis.operators.cost import Size
-from analysis.operators.registry import kind_of
-from analysis.operators.traffic import itemsize
+from analysis.operators import Size, itemsize, kind_of
 from results.records import PHASES, Operation, Storage
 
 Shape = Sequence[Size]

@@ -122,3 +122,17 @@ def _check(table: StepTable, positions: Iterable[int]) -> None:
     for position in positions:
         if not 0 <= position < len(table.operations):
             raise ValueError(f"expected a position from 0 to {len(table.operations) - 1}, got {position}")
+
+
+def renumbered(table: StepTable) -> StepTable:
+    """The same with storages numbered from 0, as a tracer numbers them: an edit may have left some out."""
+    numbers = {storage.id: number for number, storage in enumerate(table.storages)}
+    operations = (
+        replace(
+            operation,
+            reads=tuple(numbers[storage] for storage in operation.reads),
+            writes=tuple(numbers[storage] for storage in operation.writes),
+        )
+        for operation in table.operations
+    )
+    return StepTable(tuple(operations), tuple(replace(storage, id=numbers[storage.id]) for storage in table.storages))

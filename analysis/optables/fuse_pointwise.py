@@ -12,10 +12,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from analysis.operators.cost import Cost, Size
-from analysis.operators.operands import needed
-from analysis.operators.registry import TABLE, Rule, Rules, kind_of, rule_of, total
-from analysis.operators.traffic import Form, Piece, nothing, reads, writes
+from analysis.operators import (
+    TABLE,
+    Cost,
+    Form,
+    Piece,
+    Rule,
+    Rules,
+    Size,
+    add_rule,
+    kind_of,
+    needed,
+    nothing,
+    reads,
+    rule_of,
+    total,
+    writes,
+)
 from analysis.optables.builder import StepTable
 from analysis.optables.edits import Entry, rebuilt
 from results.records import Operation
@@ -35,6 +48,11 @@ def _recorded(operation: Operation) -> Cost:
 def with_fused(rules: Rules = TABLE) -> Rules:
     """A table that understands fused chains, too."""
     return {**rules, FUSED: Rule("elementwise", "counted", _recorded)}
+
+
+def understand_fused() -> None:
+    """Let the default table of rules understand fused chains, in this process."""
+    add_rule(FUSED, with_fused()[FUSED])
 
 
 def fuse_pointwise(table: StepTable, rules: Rules = TABLE) -> StepTable:

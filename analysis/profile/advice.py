@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from analysis.profile.roofline import BETWEEN, Place, StepRoof, groups, moved_bytes, places, step_roof
-from results.records.step_profile import Machine, StepOperation, StepProfile
+from analysis.profile.roofline import BETWEEN, RoofPlace, StepRoof, groups, moved_bytes, places, step_roof
+from results.records import Machine, StepOperation, StepProfile
 
 MOST = 3
 """Sentences about one step."""
@@ -46,13 +46,13 @@ class Facts:
     profile: StepProfile
     machine: Machine
     roof: StepRoof
-    placed: tuple[tuple[StepOperation, Place], ...]
+    placed: tuple[tuple[StepOperation, RoofPlace], ...]
     whole_s: float
 
     def share(self, *bounds: str) -> float:
         return sum(self.roof.share_by_bound.get(bound, 0.0) for bound in bounds)
 
-    def time_share(self, chosen: Callable[[StepOperation, Place], bool]) -> float:
+    def time_share(self, chosen: Callable[[StepOperation, RoofPlace], bool]) -> float:
         return sum(op.time_s or 0.0 for op, its in self.placed if chosen(op, its)) / self.whole_s
 
 

@@ -22,8 +22,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from analysis.operators.registry import PRODUCTS, kind_of, rule_of
-from analysis.operators.traffic import Form, nothing, reads, writes
+from analysis.operators import PRODUCTS, Form, kind_of, nothing, reads, rule_of, writes
 from results.records import Operation, Storage
 
 Sizes = dict[Form, int]
@@ -39,7 +38,7 @@ def fused(operations: Sequence[Operation], storages: Sequence[Storage]) -> list[
     room = {storage.id: storage.nbytes for storage in storages}
     kept = {storage.id for storage in storages if storage.died_index is None}
     groups = group(operations, room)
-    moved = _moved(operations, groups, room, kept)
+    moved = _group_bytes(operations, groups, room, kept)
     return [(g, moved[g] if g == i else 0) if g is not None else (None, 0) for i, g in enumerate(groups)]
 
 
@@ -155,7 +154,7 @@ def _held(size: int, room: int | None) -> int:
     return size if room is None else min(size, room)
 
 
-def _moved(
+def _group_bytes(
     operations: Sequence[Operation], groups: Sequence[int | None], room: dict[int, int | None], kept: set[int]
 ) -> dict[int, int]:
     """Bytes that each group moves."""

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from analysis.devices.ceilings import ABOVE_SHEET, best, impossible_bandwidth
+from analysis.devices import ABOVE_SHEET, best, impossible_bandwidth
 from analysis.devices.precisions import UNITS
 from analysis.utilization import denominators
-from results.records import Ceiling
-from results.records.step_profile import Machine
+from results.records import Ceiling, Machine
 
 MOVES = ("copy", "triad")
 LAUNCHES = {"cuda": "launch", "cpu": "call"}

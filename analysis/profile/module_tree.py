@@ -16,8 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from analysis.profile.roofline import RECOMPUTE, Place, main_bound, moved_bytes, places, time_by_bound
-from results.records.step_profile import Machine, StepModule, StepOperation, StepProfile
+from analysis.profile.roofline import RECOMPUTE, RoofPlace, main_bound, moved_bytes, places, time_by_bound
+from results.records import Machine, StepModule, StepOperation, StepProfile
 
 SIDES = {"forward": "forward", "loss": "forward", "backward": "backward", "recompute": "backward"}
 """Phase → the pass that it is told with; any other is the optimizer's."""
@@ -29,7 +29,7 @@ TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
-class Node:
+class ModuleNode:
     """One module with all below it. Times are None where none of its operations was timed.
 
     counted_parameters: of it and below, those that no module before it had; they add up over modules that are apart.
@@ -130,7 +130,7 @@ class Conservation:
         return exact and self.times_hold
 
 
-def tree(profile: StepProfile) -> dict[str, Node]:
+def tree(profile: StepProfile) -> dict[str, ModuleNode]:
     """Path → module, in the profile's order, the root ("") first.
 
     An operation of a path that is no module counts for the nearest one above it. A profile without modules has a root
@@ -175,7 +175,7 @@ def above(path: str, known: Iterable[str]) -> list[str]:
     return chain
 
 
-def conservation(profile: StepProfile, nodes: Mapping[str, Node]) -> Conservation:
+def conservation(profile: StepProfile, nodes: Mapping[str, ModuleNode]) -> Conservation:
     """Whether the tree is the step: its operations added up anew, without the tree."""
     timed = [operation.time_s for operation in profile.operations if operation.time_s is not None]
     own: dict[str, int] = {module.module: module.own_parameters for module in profile.modules}
@@ -197,10 +197,10 @@ def _node(
     children: Mapping[str, Sequence[str]],
     own: Mapping[str, int],
     profile: StepProfile,
-    found: Sequence[Place],
+    found: Sequence[RoofPlace],
     positions: Sequence[int],
     machine: Machine,
-) -> Node:
+) -> ModuleNode:
     operations = [profile.operations[position] for position in positions]
     times = _times(operations)
     flop: dict[str, int] = defaultdict(int)
@@ -211,7 +211,7 @@ def _node(
     )
     kernels = [operation.kernels for operation in operations if operation.kernels is not None]
     waits = [operation.waited_s for operation in operations if operation.waited_s is not None]
-    return Node(
+    return ModuleNode(
         module=module.module,
         type=module.type,
         settings=module.settings,

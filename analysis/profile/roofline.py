@@ -29,8 +29,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from results.errors import Inconsistent
-from results.records.step_profile import Machine, StepOperation, StepProfile
+from results import Inconsistent
+from results.records import Machine, StepOperation, StepProfile
 
 BOUNDS = ("arithmetic", "memory", "launch", "host")
 """What an operation can be bound by, in the order in which equals are told apart."""
@@ -44,7 +44,7 @@ RECOMPUTE = "recompute"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class RoofPlace:
     """One operation under the roof. Unknown is None; bound is one of BOUNDS, or empty.
 
     intensity: all FLOP per byte; model_intensity: model FLOP per byte; both None for one that moves nothing.
@@ -98,7 +98,7 @@ class StepRoof:
     share_by_bound: Mapping[str, float]
 
 
-def place(operation: StepOperation, machine: Machine) -> Place:
+def place(operation: StepOperation, machine: Machine) -> RoofPlace:
     """One operation held against a machine."""
     unit, flop = unit_and_flop(operation)
     moved, taken_s = moved_bytes(operation), operation.time_s
@@ -106,7 +106,7 @@ def place(operation: StepOperation, machine: Machine) -> Place:
     times_s = (_over(flop, machine.peak_by_unit.get(unit)), _over(moved, machine.bytes_per_s))
     sheet_s = (_over(flop, machine.datasheet_by_unit.get(unit)), _over(moved, machine.datasheet_bytes_per_s))
     least_s, sheet_least_s = _largest(times_s), _largest(sheet_s)
-    return Place(
+    return RoofPlace(
         index=operation.index,
         unit=unit,
         flop=flop,
@@ -125,7 +125,7 @@ def place(operation: StepOperation, machine: Machine) -> Place:
     )
 
 
-def places(profile: StepProfile) -> tuple[Place, ...]:
+def places(profile: StepProfile) -> tuple[RoofPlace, ...]:
     """Every operation of a step, in its order."""
     machine = profile.machine or Machine()
     return tuple(place(operation, machine) for operation in profile.operations)
@@ -146,7 +146,7 @@ def moved_bytes(operation: StepOperation) -> int:
 
 
 def time_by_bound(
-    operations: Iterable[StepOperation], found: Iterable[Place], between_s: Iterable[float] = ()
+    operations: Iterable[StepOperation], found: Iterable[RoofPlace], between_s: Iterable[float] = ()
 ) -> dict[str, float]:
     """Seconds by bound, by UNKNOWN and by BETWEEN, every key there. An operation without time adds none.
 

@@ -1,1 +1,4 @@
-"""What will training take, on which machine, and what does a budget buy?"""
+"""What will training take, on which machine, and what does a budget buy?
+
+Projections from stated inputs. None of them is a measurement.
+"""

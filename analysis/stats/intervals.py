@@ -6,8 +6,8 @@ freedom (infinite: normal). Answers are carried through by Monte Carlo over a La
 input's own distribution is cut into as many equally likely slices as there are draws, and each slice is drawn from
 once, so that medians and intervals settle faster than with independent draws, and a rerun gives the same digits.
 
-Inputs are taken to be independent of each other; what depends on each other is one `Block`. It is not claimed that an
-interval holds what nobody thought of: it holds what its inputs hold.
+Inputs are taken to be independent of each other; what depends on each other is one `JointNormal`. It is not
+claimed that an interval holds what nobody thought of: it holds what its inputs hold.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def between(low: float, high: float, confidence: float = CONFIDENCE, scale: str 
 
 
 @dataclass(frozen=True)
-class Block:
+class JointNormal:
     """Quantities that depend on each other: normal together, each on its own scale (only "log" and "exact").
 
     covariance: of the locations, on their scales, in the order of the names.
@@ -131,7 +131,7 @@ class Block:
         return list(zip(self.names, self.locations, self.scales, strict=True))
 
 
-Input = Uncertain | Ends | Block
+Input = Uncertain | Ends | JointNormal
 
 
 def hypercube(draws: int, columns: int, seed: int = SEED) -> Array:
@@ -145,13 +145,13 @@ def medians(inputs: Mapping[str, Input]) -> dict[str, float]:
     """Every input at its median; those of a block by their own names."""
     found: dict[str, float] = {}
     for name, each in inputs.items():
-        found |= each.medians() if isinstance(each, Block) else {name: each.median}
+        found |= each.medians() if isinstance(each, JointNormal) else {name: each.median}
     return found
 
 
-def drawn(inputs: Mapping[str, Input], only: str | None = None, draws: int = DRAWS, seed: int = SEED) -> Draws:
+def draw_inputs(inputs: Mapping[str, Input], only: str | None = None, draws: int = DRAWS, seed: int = SEED) -> Draws:
     """Draws of every input; with `only`, the other inputs stay at their medians."""
-    widths = [len(each.names) if isinstance(each, Block) else 1 for each in inputs.values()]
+    widths = [len(each.names) if isinstance(each, JointNormal) else 1 for each in inputs.values()]
     uniforms, column = hypercube(draws, max(sum(widths), 1), seed), 0
     found: dict[str, Array] = {}
     for (name, each), width in zip(inputs.items(), widths, strict=True):
@@ -159,12 +159,12 @@ def drawn(inputs: Mapping[str, Input], only: str | None = None, draws: int = DRA
         if only is not None and name != only:
             found |= {key: np.full(draws, value) for key, value in medians({name: each}).items()}
         else:
-            found |= each.drawn(mine) if isinstance(each, Block) else {name: each.at(mine[:, 0])}
+            found |= each.drawn(mine) if isinstance(each, JointNormal) else {name: each.at(mine[:, 0])}
     return found
 
 
 @dataclass(frozen=True)
-class Answer:
+class Estimate:
     """An answer: with every input at its median, and the central interval of the draws."""
 
     value: float
@@ -177,15 +177,15 @@ def answers(
     inputs: Mapping[str, Input],
     confidence: float = CONFIDENCE,
     draws: int = DRAWS,
-) -> dict[str, Answer]:
+) -> dict[str, Estimate]:
     """What a function of the inputs says: name → Answer, for each name that it returns.
 
     function: takes arrays by name and returns arrays by name; it is called with the medians (as arrays of one) and
     with the draws. Raises what it raises.
     """
     centre = function({name: np.asarray([value]) for name, value in medians(inputs).items()})
-    spread = function(drawn(inputs, draws=draws))
-    return {name: Answer(float(centre[name][0]), *_ends(spread[name], confidence)) for name in centre}
+    spread = function(draw_inputs(inputs, draws=draws))
+    return {name: Estimate(float(centre[name][0]), *_ends(spread[name], confidence)) for name in centre}
 
 
 @dataclass(frozen=True)
@@ -212,7 +212,7 @@ def tornado(
     """What one answer hangs on: a Swing for every input that moves it, the widest first."""
     swings = []
     for name in inputs:
-        ends = _ends(function(drawn(inputs, name, draws))[answer], confidence)
+        ends = _ends(function(draw_inputs(inputs, name, draws))[answer], confidence)
         swings.append(Swing(name, *ends))
     scale = max((abs(s.high) for s in swings), default=0.0)
     return sorted((s for s in swings if s.width > 1e-12 * scale), key=lambda s: -s.width)

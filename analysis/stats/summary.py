@@ -69,7 +69,7 @@ def summarise(block_means: Sequence[float], weights: Sequence[float] | None = No
     weights: steps in each block (None: equal). Raises ValueError for an empty list, a value that is not finite, or
     weights that are not positive or not one a block.
     """
-    values, shares = _checked(block_means, weights)
+    values, shares = _weighted_values(block_means, weights)
     mean = float(shares @ values)
     p5, median, p95 = (float(q) for q in np.quantile(values, (0.05, 0.5, 0.95)))
     effective_n = effective_size(values, shares)
@@ -125,7 +125,7 @@ def means(rows: Sequence[Sequence[float]]) -> Means:
 
 def autocorrelation(values: Sequence[float] | Array, weights: Sequence[float] | Array | None = None) -> float:
     """Lag-1 autocorrelation, corrected for its bias: r1 + (1 + 4 r1) / n. 0 below three values or without spread."""
-    x, shares = _checked(values, weights)
+    x, shares = _weighted_values(values, weights)
     residuals = x - shares @ x
     spread = float(shares @ residuals**2)
     if len(x) < 3 or spread <= _rounding(x):
@@ -149,7 +149,7 @@ def median_interval(values: Sequence[float]) -> tuple[float, float, float] | Non
     fall heads with probability 2.5 % or less (Conover, "Practical Nonparametric Statistics", section 3.2). None below
     six values. For independent values with heavy tails, where the mean is at the mercy of a few.
     """
-    x = np.sort(_checked(values, None)[0])
+    x = np.sort(_weighted_values(values, None)[0])
     n, below, k = len(x), 0.0, 0
     while (below := below + math.comb(n, k) / 2**n) <= (1 - CONFIDENCE) / 2:
         k += 1
@@ -195,7 +195,7 @@ def _rounding(values: Array) -> float:
     return float((4 * np.finfo(np.float64).eps * np.max(np.abs(values))) ** 2)
 
 
-def _checked(values: Sequence[float] | Array, weights: Sequence[float] | Array | None) -> tuple[Array, Array]:
+def _weighted_values(values: Sequence[float] | Array, weights: Sequence[float] | Array | None) -> tuple[Array, Array]:
     """Values, and weights that sum to 1."""
     x = np.asarray(values, dtype=np.float64)
     if x.ndim != 1 or len(x) == 0:

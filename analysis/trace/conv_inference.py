@@ -19,11 +19,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from analysis.operators import products
-from analysis.operators.operands import Sizes
+from analysis.operators import Sizes, products
 from analysis.trace.operations import kind_of_call
 from analysis.trace.signatures import FORMS, GONE
-from results.errors import Unavailable
+from results import Unavailable
 from results.records import ProfiledOperation
 
 MOST_DILATION = 8

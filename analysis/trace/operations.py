@@ -13,13 +13,12 @@ import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from analysis.operators.operands import Sizes
-from analysis.operators.registry import PRODUCTS as PRODUCTS
-from analysis.operators.registry import TABLE, Rule, cost, kind_of
-from analysis.operators.traffic import nothing
-from analysis.trace.output_shapes import Given
+from analysis.operators import PRODUCTS as PRODUCTS
+from analysis.operators import TABLE, Rule, Sizes, kind_of, nothing
+from analysis.operators.registry import cost
+from analysis.trace.output_shapes import CallArguments
 from analysis.trace.signatures import FORMS, GONE, Form
-from results.errors import Unavailable
+from results import Unavailable
 from results.records import Operation, ProfiledOperation
 
 DTYPES = {
@@ -144,7 +143,7 @@ def _today(name: str) -> str:
     return f"{space}.{bare}"
 
 
-def _read(call: ProfiledOperation) -> tuple[Form, Given]:
+def _read(call: ProfiledOperation) -> tuple[Form, CallArguments]:
     """The form that fits a call, and what was recorded of it by argument."""
     space, _, bare = call.name.partition("::")
     choices = (_ALL.get(bare) or _ALL.get(bare.removesuffix("_"))) if space == "aten" else None
@@ -152,14 +151,14 @@ def _read(call: ProfiledOperation) -> tuple[Form, Given]:
         raise Unavailable(f"{call.name}: its arguments are in no table")
     missing: list[str] = []
     for form in choices:
-        given = _given(call, form)
+        given = _arguments_of(call, form)
         missing = [argument for argument in form.needs if given.values.get(argument) is None]
         if not missing:
             return form, given
     raise Unavailable(f"{call.name}: the recording does not say its {', '.join(missing)}")
 
 
-def _given(call: ProfiledOperation, form: Form) -> Given:
+def _arguments_of(call: ProfiledOperation, form: Form) -> CallArguments:
     shapes: dict[str, Sizes] = {}
     values: dict[str, Any] = {}
     for position, argument in enumerate(form.arguments[: len(call.input_shapes)]):
@@ -175,7 +174,7 @@ def _given(call: ProfiledOperation, form: Form) -> Given:
     for sized, tensor in _SIZES_AS_TENSORS.items():
         if isinstance(values.get(sized), tuple | list):
             shapes.setdefault(tensor, tuple(values[sized]))
-    return Given(shapes, values)
+    return CallArguments(shapes, values)
 
 
 def _word(call: ProfiledOperation, position: int) -> str:
@@ -193,7 +192,7 @@ def _dtypes(call: ProfiledOperation, form: Form, shapes: Mapping[str, Sizes]) ->
     return tuple(known.get(name.partition("[")[0]) or first for name in shapes)
 
 
-def _attributes(given: Given, name: str) -> dict[str, Any]:
+def _attributes(given: CallArguments, name: str) -> dict[str, Any]:
     """The values that are no tensors; a convolution's mask always has three places."""
     values = {key: tuple(v) if isinstance(v, list) else v for key, v in given.values.items()}
     if name == "aten.convolution_backward":

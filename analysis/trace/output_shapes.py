@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.operators.operands import Sizes
-from results.errors import Unavailable
+from analysis.operators import Sizes
+from results import Unavailable
 
 
 @dataclass(frozen=True)
-class Given:
+class CallArguments:
     """What was recorded of a call: sizes of tensors by argument ("params[2]" in a list), and the other values."""
 
     shapes: Mapping[str, Sizes]
@@ -73,7 +73,7 @@ def broadcast(left: Sequence[int], right: Sequence[int]) -> Sizes:
     return tuple(b if a == 1 else a for a, b in zip(*wide, strict=True))
 
 
-def convolution(given: Given) -> tuple[Sizes, ...]:
+def convolution(given: CallArguments) -> tuple[Sizes, ...]:
     if given.value("transposed", False):
         return transposed(given)
     inputs, weight = given.shape("input", "self"), given.shape("weight")
@@ -82,7 +82,7 @@ def convolution(given: Given) -> tuple[Sizes, ...]:
     return ((*batch, weight[0], *map(window, spatial, weight[2:], *settings)),)
 
 
-def transposed(given: Given) -> tuple[Sizes, ...]:
+def transposed(given: CallArguments) -> tuple[Sizes, ...]:
     inputs, weight = given.shape("input", "self"), given.shape("weight")
     batch, spatial = _split(inputs, weight)
     settings = (*_settings(given, len(spatial)), _each(given, "output_padding", 0, len(spatial)))
@@ -98,12 +98,12 @@ def _split(inputs: Sizes, weight: Sizes) -> tuple[Sizes, Sizes]:
     return inputs[: len(inputs) - dimensions - 1], inputs[len(inputs) - dimensions :]
 
 
-def _settings(given: Given, dimensions: int) -> tuple[Sequence[Any], ...]:
+def _settings(given: CallArguments, dimensions: int) -> tuple[Sequence[Any], ...]:
     """Stride, padding and dilation, each of every spatial dimension."""
     return tuple(_each(given, name, default, dimensions) for name, default in _DEFAULTS)
 
 
-def _each(given: Given, argument: str, default: int, dimensions: int) -> Sequence[Any]:
+def _each(given: CallArguments, argument: str, default: int, dimensions: int) -> Sequence[Any]:
     """A setting for each spatial dimension: one number or word stands for all."""
     value = given.value(argument, default)
     if isinstance(value, (int, str)):
@@ -114,7 +114,7 @@ def _each(given: Given, argument: str, default: int, dimensions: int) -> Sequenc
     return values * dimensions if len(values) == 1 else values
 
 
-def convolution_backward(given: Given) -> tuple[Sizes, ...]:
+def convolution_backward(given: CallArguments) -> tuple[Sizes, ...]:
     gradient, weight = given.shape("grad_output"), given.shape("weight")
     _split(gradient, weight)
     channel = len(gradient) - len(weight) + 1
@@ -126,40 +126,40 @@ def _masked(mask: Iterable[Any], shapes: Iterable[Sizes]) -> tuple[Sizes, ...]:
     return tuple(shape for asked, shape in zip(mask, shapes, strict=False) if asked)
 
 
-def matmul(given: Given) -> tuple[Sizes, ...]:
+def matmul(given: CallArguments) -> tuple[Sizes, ...]:
     return (matmul_shape(given.shape("self"), given.shape("mat2", "other", "vec", "tensor")),)
 
 
-def added(given: Given) -> tuple[Sizes, ...]:
+def added(given: CallArguments) -> tuple[Sizes, ...]:
     left, right = given.shape("mat1", "batch1", "mat"), given.shape("mat2", "batch2", "vec")
     return (matmul_shape(left, right),)
 
 
-def added_sum(given: Given) -> tuple[Sizes, ...]:
+def added_sum(given: CallArguments) -> tuple[Sizes, ...]:
     return (matmul_shape(given.shape("batch1"), given.shape("batch2"))[1:],)
 
 
-def outer(given: Given) -> tuple[Sizes, ...]:
+def outer(given: CallArguments) -> tuple[Sizes, ...]:
     return ((*given.shape("vec1"), *given.shape("vec2")),)
 
 
-def inner(given: Given) -> tuple[Sizes, ...]:
+def inner(given: CallArguments) -> tuple[Sizes, ...]:
     return ((*given.shape("self")[:-1], *given.shape("other")[:-1]),)
 
 
-def linear(given: Given) -> tuple[Sizes, ...]:
+def linear(given: CallArguments) -> tuple[Sizes, ...]:
     inputs, weight = given.shape("input", "self"), given.shape("weight")
     if not inputs or inputs[-1] != weight[-1]:
         raise Unavailable(f"an input of {inputs} and a weight of {weight} do not multiply")
     return ((*inputs[:-1], *weight[:-1]),)
 
 
-def linear_backward(given: Given) -> tuple[Sizes, ...]:
+def linear_backward(given: CallArguments) -> tuple[Sizes, ...]:
     weight = given.shape("weight")
     return _masked(given.value("output_mask", ()), (given.shape("self"), weight, weight[:1]))
 
 
-def tensordot(given: Given) -> tuple[Sizes, ...]:
+def tensordot(given: CallArguments) -> tuple[Sizes, ...]:
     left, right = given.shape("self"), given.shape("other")
     gone = [
         {d % len(sizes) for d in given.values[name]} for sizes, name in ((left, "dims_self"), (right, "dims_other"))
@@ -169,7 +169,7 @@ def tensordot(given: Given) -> tuple[Sizes, ...]:
     )
 
 
-def einsum(given: Given) -> tuple[Sizes, ...]:
+def einsum(given: CallArguments) -> tuple[Sizes, ...]:
     equation = str(given.values["equation"]).replace(" ", "")
     left, arrow, right = equation.partition("->")
     terms = left.split(",")
@@ -184,7 +184,7 @@ def _unequal(pair: tuple[str, Sizes]) -> bool:
     return len(pair[0]) != len(pair[1])
 
 
-def _listed(given: Given, argument: str) -> list[Sizes]:
+def _listed(given: CallArguments, argument: str) -> list[Sizes]:
     """The sizes of the tensors of a list. Raises Unavailable if they were not recorded."""
     sizes = [shape for name, shape in given.shapes.items() if name.startswith(f"{argument}[")]
     if not sizes:
@@ -192,11 +192,11 @@ def _listed(given: Given, argument: str) -> list[Sizes]:
     return sizes
 
 
-def bilinear(given: Given) -> tuple[Sizes, ...]:
+def bilinear(given: CallArguments) -> tuple[Sizes, ...]:
     return ((*given.shape("input1")[:-1], given.shape("weight")[0]),)
 
 
-def trilinear(given: Given) -> tuple[Sizes, ...]:
+def trilinear(given: CallArguments) -> tuple[Sizes, ...]:
     full: Sizes = ()
     for number in (1, 2, 3):
         missing = set(given.values[f"expand{number}"])
@@ -207,45 +207,45 @@ def trilinear(given: Given) -> tuple[Sizes, ...]:
     return (tuple(n for d, n in enumerate(full) if d not in summed),)
 
 
-def distances(given: Given) -> tuple[Sizes, ...]:
+def distances(given: CallArguments) -> tuple[Sizes, ...]:
     left, right = given.shape("x1"), given.shape("x2")
     return ((*broadcast(left[:-2], right[:-2]), left[-2], right[-2]),)
 
 
-def attention(given: Given) -> tuple[Sizes, ...]:
+def attention(given: CallArguments) -> tuple[Sizes, ...]:
     given.shape("key")
     return ((*given.shape("query")[:-1], given.shape("value")[-1]),)
 
 
-def attention_backward(given: Given) -> tuple[Sizes, ...]:
+def attention_backward(given: CallArguments) -> tuple[Sizes, ...]:
     return given.shape("query"), given.shape("key"), given.shape("value")
 
 
-def recurrent(given: Given) -> tuple[Sizes, ...]:
+def recurrent(given: CallArguments) -> tuple[Sizes, ...]:
     state = given.value("proj_size", 0) or given.values["hidden_size"]
     return ((*given.shape("input")[:-1], state * (1 + bool(given.value("bidirectional", False)))),)
 
 
-def recurrent_layer(given: Given) -> tuple[Sizes, ...]:
+def recurrent_layer(given: CallArguments) -> tuple[Sizes, ...]:
     return ((*given.shape("input")[:-1], given.values["hidden_size"]),)
 
 
-def recurrent_backward(given: Given) -> tuple[Sizes, ...]:
+def recurrent_backward(given: CallArguments) -> tuple[Sizes, ...]:
     return (given.shape("input"),)
 
 
-def recurrent_whole(given: Given) -> tuple[Sizes, ...]:
+def recurrent_whole(given: CallArguments) -> tuple[Sizes, ...]:
     matrices = [sizes for sizes in _listed(given, "params") if len(sizes) == 2]
     if len(matrices) < 2:
         raise Unavailable("no sizes of the weights in params were recorded")
     return ((*given.shape("input", "data")[:-1], matrices[1][1] * (1 + bool(given.value("bidirectional", False)))),)
 
 
-def cell(given: Given) -> tuple[Sizes, ...]:
+def cell(given: CallArguments) -> tuple[Sizes, ...]:
     given.shape("w_ih")
     return ((*given.shape("input")[:-1], given.shape("w_hh")[1]),)
 
 
-def gates(given: Given) -> tuple[Sizes, ...]:
+def gates(given: CallArguments) -> tuple[Sizes, ...]:
     given.shape("cx", "hx", "grad_hy")
     return ()

@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from analysis.operators.operands import Sizes
+from analysis.operators import Sizes
 from analysis.trace import output_shapes
-from analysis.trace.output_shapes import Given
+from analysis.trace.output_shapes import CallArguments
 
-Outputs = Callable[[Given], tuple[Sizes, ...]]
+Outputs = Callable[[CallArguments], tuple[Sizes, ...]]
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ _BOTH = "self grad_output weight padding stride dilation groups"
 _OLD_SLOW = "grad_output self weight kernel_size stride padding"
 
 
-def _gone(lines: Lines, today: str, outputs: Outputs, **fixed: Any) -> dict[str, tuple[Form, ...]]:
+def _removed_forms(lines: Lines, today: str, outputs: Outputs, **fixed: Any) -> dict[str, tuple[Form, ...]]:
     """Name → its form, of operators that PyTorch no longer has; several signatures stand between bars."""
     table: dict[str, tuple[Form, ...]] = {}
     for listed, texts in lines.items():
@@ -208,7 +208,7 @@ def _gone(lines: Lines, today: str, outputs: Outputs, **fixed: Any) -> dict[str,
 
 
 GONE: Mapping[str, tuple[Form, ...]] = {
-    **_gone(
+    **_removed_forms(
         {
             "cudnn_convolution_backward":
                 f"{_BOTH} {_TUNING} output_mask | {_BOTH} benchmark deterministic output_mask",
@@ -221,27 +221,27 @@ GONE: Mapping[str, tuple[Form, ...]] = {
         },
         "convolution_backward", output_shapes.convolution_backward, transposed=False,
     ),
-    **_gone(
+    **_removed_forms(
         {"cudnn_convolution_backward_input": f"self_size {_SIZED} {_TUNING}",
          "mkldnn_convolution_backward_input": f"self_size {_SIZED} bias_defined",
          "miopen_convolution_backward_input miopen_depthwise_convolution_backward_input":
             f"self_size {_SIZED} benchmark deterministic"},
         "convolution_backward", output_shapes.convolution_backward, transposed=False, output_mask=_INPUT,
     ),
-    **_gone(
+    **_removed_forms(
         {"cudnn_convolution_backward_weight": f"weight_size {_SIZED} {_TUNING}".replace(" weight ", " self "),
          "mkldnn_convolution_backward_weights": f"weight_size {_SIZED} bias_defined".replace(" weight ", " self "),
          "miopen_convolution_backward_weight miopen_depthwise_convolution_backward_weight":
             f"weight_size {_SIZED} benchmark deterministic".replace(" weight ", " self ")},
         "convolution_backward", output_shapes.convolution_backward, transposed=False, output_mask=_WEIGHT,
     ),
-    **_gone(
+    **_removed_forms(
         {"cudnn_convolution_transpose_backward":
             f"self grad_output weight padding output_padding stride dilation groups {_TUNING} output_mask"},
         "convolution_backward", output_shapes.convolution_backward, transposed=True,
     ),
-    **_gone({"thnn_conv2d_forward": _SLOW}, "thnn_conv2d", output_shapes.convolution),
-    **_gone(
+    **_removed_forms({"thnn_conv2d_forward": _SLOW}, "thnn_conv2d", output_shapes.convolution),
+    **_removed_forms(
         {"thnn_conv_depthwise2d thnn_conv_depthwise2d_forward": f"{_SLOW} dilation"},
         "_conv_depthwise2d", output_shapes.convolution,
     ),

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from analysis.devices.ceilings import best
+from analysis.devices import best
 from analysis.devices.precisions import UNITS
-from analysis.stats.comparison import MARGIN_RATIO
+from analysis.stats import MARGIN_RATIO
 from results.records import Ceiling, Run, Sitting, Utilization
 
 CODE = "ceiling_doubtful"
@@ -66,9 +66,18 @@ def doubts(ceilings: Sequence[Ceiling], sitting: Sitting | None, run: Run) -> tu
     """Why the ceilings that a cell is divided by may be too low, in words. ceilings: of the whole run."""
     here = [row for row in ceilings if row.sitting == run.sitting and row.device == run.device]
     found = [row for unit in UNITS if unit in (run.convolution_unit, run.matmul_unit) and (row := best(here, unit))]
-    told = [loaded(row) for row in found]
+    told = [*_untimed(here, run), *(loaded(row) for row in found)]
     told += [_slower(row, ceilings) for row in here if row.precision == run.precision and row.status == "ok"]
     return tuple(dict.fromkeys(filter(None, (*told, _load(sitting)))))[:SHOWN]
+
+
+def _untimed(here: Sequence[Ceiling], run: Run) -> Iterator[str]:
+    """Which kinds of kernels that the cell runs were tried and not timed: the best of the others may be too low."""
+    for operation, unit in (("convolution", run.convolution_unit), ("matmul", run.matmul_unit)):
+        rows = [row for row in here if (row.operation, row.unit) == (operation, unit)]
+        failed = next((row for row in rows if row.status != "ok"), None)
+        if failed is not None and not any(row.status == "ok" and row.flop_per_s for row in rows):
+            yield f"no {operation} of {unit} was timed ({failed.reason or failed.status})"
 
 
 SHOWN = 2

@@ -12,10 +12,8 @@ from dataclasses import dataclass, field
 from analysis.devices import ceilings as devices_ceilings
 from analysis.devices import peaks
 from analysis.devices.precisions import UNITS
-from results.errors import Unavailable
+from results import Unavailable
 from results.records import Ceiling, Run
-
-DENOMINATORS = ("datasheet", "clock", "ceiling", "user")
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,7 @@ def denominators(
     peak_tflops: float | None,
     highest_hz: float | None = None,
 ) -> tuple[Denominator, ...]:
-    """The four denominators of one cell, in the order of DENOMINATORS.
+    """The four denominators of one cell: datasheet, clock, ceiling, user.
 
     sheet: from `datasheet`. clock_hz: mean SM clock of the window, None if none was observed. peak_tflops: the user's
     own, in 10^12 FLOP/s. highest_hz: the highest SM clock that the device names.

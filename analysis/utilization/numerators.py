@@ -12,14 +12,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from analysis.devices.precisions import PRECISIONS, unit_of
+from analysis.devices import PRECISIONS, unit_of
 from analysis.operators import registry
 from analysis.utilization.counter_operators import OPERATORS, TRAINING_PER_FORWARD, kind_of_operator
 from analysis.utilization.work_times import epoch_parts
-from results.errors import Inconsistent, Unavailable
+from results import Inconsistent, Unavailable
 from results.records import WHOLE, CleanedOperation, FlopCount, Operation, ProfileCount, Run, to_text
 
 OWN = "flopledger"
+
+METER = "flopledger.UtilizationMeter"
+
+FLOAT32_UNITS = ("fp32", "tf32")
 
 PROFILER = "torch_profiler"
 """The source of a profile that is not there; one that is names its own."""
@@ -57,7 +61,7 @@ class Numerator:
 
 
 @dataclass(frozen=True)
-class Counted:
+class TableCount:
     """What one operation table holds: model FLOP by (kind, input dtype), everything else, and bytes.
 
     read_bytes and written_bytes are the unfused sum over operations: an estimate of traffic, no bound.
@@ -75,12 +79,12 @@ class Counted:
 
     @property
     def flop_per_byte(self) -> float | None:
-        """Model FLOP per byte that the operations, each by itself, read and write."""
+        """Model FLOP per byte that the operations, each by itself, read and write; None where one has no formula."""
         moved = self.read_bytes + self.written_bytes
-        return self.model_flop / moved if moved else None
+        return self.model_flop / moved if moved and not self.not_understood else None
 
 
-def count_table(operations: Sequence[Operation]) -> Counted:
+def count_table(operations: Sequence[Operation]) -> TableCount:
     """Adds up one operation table, recomputation left out."""
     table = [operation for operation in operations if operation.phase != "recompute"]
     by_kind: Counter[tuple[str, str]] = Counter()
@@ -92,7 +96,7 @@ def count_table(operations: Sequence[Operation]) -> Counted:
         other += int(cost.other_flop)
         read += int(cost.read_bytes)
         written += int(cost.written_bytes)
-    return Counted(dict(by_kind), other, read, written, dict(registry.not_understood(table)))
+    return TableCount(dict(by_kind), other, read, written, dict(registry.not_understood(table)))
 
 
 def input_dtype(operation: Operation) -> str:
@@ -101,7 +105,7 @@ def input_dtype(operation: Operation) -> str:
     return (floating or list(operation.input_dtypes) or ["none"])[0]
 
 
-def exact(counted: Counted, run: Run) -> Numerator:
+def exact(counted: TableCount, run: Run) -> Numerator:
     """Our own count of this very step, each product on the unit that its dtype and the precision policy name.
 
     With operations that have no formula there is no count, but what the others have at least.
@@ -117,6 +121,21 @@ def exact(counted: Counted, run: Run) -> Numerator:
         reason = f"not_understood: {_calls(counted.not_understood)} have no formula"
         return _partial("exact", OWN, reason, counted.model_flop, counted.not_understood, warnings)
     return Numerator("exact", OWN, dict(units), counted.model_flop + counted.other_flop, warnings=warnings)
+
+
+def of_loop(run: Run) -> Numerator:
+    """What a meter counted of the steps of a loop, by kind and dtype: a mean where their inputs differ in size."""
+    if not run.executed:
+        return Numerator("exact", METER, reason="the meter has no count of these steps: see the warnings of the cell")
+    units: Counter[str] = Counter()
+    try:
+        for name, flop in run.executed.items():
+            kind, _, dtype = name.partition("/")
+            unit = unit_of(dtype, PRECISIONS[run.precision], run.device)
+            units[unit_of_kind(kind, run) if dtype == "float32" and unit in FLOAT32_UNITS else unit] += flop
+    except ValueError as fault:
+        return Numerator("exact", METER, reason=str(fault))
+    return Numerator("exact", METER, dict(units))
 
 
 def theory(counts: Iterable[FlopCount], run: Run, counter: str) -> Numerator:
@@ -137,8 +156,7 @@ def theory(counts: Iterable[FlopCount], run: Run, counter: str) -> Numerator:
     if counter not in OPERATORS:
         units[unit_of_kind("", run)] += TRAINING_PER_FORWARD * _flop(total)
         warnings += (f"convention: {counter} adds bias, normalisation, activation and pooling to its multiply-adds",)
-    products = {name: calls for name, calls in total.not_understood.items() if _may_hold_products(name)}
-    if products:
+    if products := _unruled_products(total):
         reason = f"not_understood: {counter} has no rule for {_calls(products)}"
         return _partial("theory", counter, reason, sum(units.values()), products, warnings)
     return Numerator("theory", counter, dict(units), warnings=warnings)
@@ -158,9 +176,14 @@ def theory_as_published(counts: Iterable[FlopCount], run: Run, counter: str = "f
         total, _ = _forward(counts, run, counter)
     except Unavailable as fault:
         return Numerator("theory_as_published", counter, reason=str(fault))
-    native = round(TRAINING_PER_FORWARD * (total.native_value or 0))
-    warning = f"convention: native {total.native_unit} of {counter}, unconverted"
-    return Numerator("theory_as_published", counter, {unit_of_kind("", run): native}, warnings=(warning,))
+    if total.native_value is None:
+        return Numerator("theory_as_published", counter, reason=f"{counter}: its total has no native value")
+    native = round(TRAINING_PER_FORWARD * total.native_value)
+    warnings = (f"convention: native {total.native_unit} of {counter}, unconverted",)
+    if products := _unruled_products(total):
+        reason = f"not_understood: {counter} has no rule for {_calls(products)}"
+        return _partial("theory_as_published", counter, reason, native, products, warnings)
+    return Numerator("theory_as_published", counter, {unit_of_kind("", run): native}, warnings=warnings)
 
 
 def profiled(
@@ -304,6 +327,11 @@ def _extrapolated(total: FlopCount) -> tuple[str, ...]:
     return (f"extrapolated: {total.counter} counted smaller batches, this one by an affine law",)
 
 
+def _unruled_products(total: FlopCount) -> dict[str, int]:
+    """Operators that a counter has no rule for and that may hold products, with their calls."""
+    return {name: calls for name, calls in total.not_understood.items() if _may_hold_products(name)}
+
+
 def _may_hold_products(name: str) -> bool:
     """Could this operator of a counter ("aten::add_", "ReLU6", "Tensor.relu") hold model FLOP? If unknown, it could."""
     spelt = (name.replace("::", "."), f"aten.{name.rpartition('.')[2].lower()}")
@@ -311,7 +339,7 @@ def _may_hold_products(name: str) -> bool:
     return kind in ("", *registry.PRODUCTS)
 
 
-def _executed(counted: Counted, run: Run) -> tuple[str, ...]:
+def _executed(counted: TableCount, run: Run) -> tuple[str, ...]:
     """The trace against one real step on the device, where the run recorded one: "kind/dtype" → model FLOP."""
     if not run.executed:
         return ()

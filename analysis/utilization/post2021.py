@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from analysis.devices.precisions import PRECISIONS, TENSOR_UNITS
+from analysis.devices import PRECISIONS, TENSOR_UNITS
 from analysis.utilization import utilization
 from analysis.utilization.denominators import Denominator
 from analysis.utilization.numerators import Numerator
 from analysis.utilization.utilization import Measurement
-from results.errors import Unavailable
+from results import Unavailable
 from results.records import Run, Utilization
 
 FLOP_PER_MULTIPLY_ADD = 2
@@ -35,7 +35,9 @@ CONVENTION = "convention: post2021: a multiply-add is 1, over the fp32 peak what
 def rows(measured: Measurement, found: Iterable[Numerator], under: Sequence[Denominator]) -> list[Utilization]:
     """utilization_post2021.csv of one cell: each method over one peak. found, under: as for `utilization.rows`."""
     peak = fp32_peak(under)
-    return [_said(measured.run, row) for row in utilization.rows(measured, numerators(found, measured.run), [peak])]
+    return [
+        _with_warning(measured.run, row) for row in utilization.rows(measured, numerators(found, measured.run), [peak])
+    ]
 
 
 def numerators(found: Iterable[Numerator], run: Run) -> list[Numerator]:
@@ -80,11 +82,18 @@ def _on_fp32(numerator: Numerator, divisor: int) -> Numerator:
     """All of it on UNIT, divided. Model FLOP are pairs of a multiplication and an addition, so that nothing is lost."""
     flop = numerator.model_flop
     units = {} if flop is None else {UNIT: flop // divisor}
+    least = numerator.at_least_flop
     kept = tuple(mark for mark in numerator.warnings if not mark.startswith("convention"))
-    return replace(numerator, flop_by_unit=units, all_flop=None, warnings=(CONVENTION, *kept))
+    return replace(
+        numerator,
+        flop_by_unit=units,
+        all_flop=None,
+        at_least_flop=None if least is None else least // divisor,
+        warnings=(CONVENTION, *kept),
+    )
 
 
-def _said(run: Run, row: Utilization) -> Utilization:
+def _with_warning(run: Run, row: Utilization) -> Utilization:
     """A ratio above 1 on tensor units says nothing of an algorithm: they are faster than the peak divided by."""
     policy = PRECISIONS[run.precision]
     ran = {run.convolution_unit or policy.convolution_unit, run.matmul_unit or policy.matmul_unit}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from analysis.stats.summary import Summary, summarise
+from analysis.stats import Summary, summarise
 from results.records import PHASES, Run, Sample, StepTime, identity
 
 

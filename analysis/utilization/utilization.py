@@ -13,13 +13,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, variance
 
-from analysis.devices import telemetry
-from analysis.devices.precisions import TENSOR_UNITS
+from analysis.devices import TENSOR_UNITS, telemetry
 from analysis.utilization.denominators import Denominator
 from analysis.utilization.numerators import PROFILED_METHODS, Numerator
 from analysis.utilization.step_times import block_means_s, block_summary, whole_steps
 from analysis.utilization.work_times import WORKS_OF_METHODS, blocks_of, variant, work_times
-from results.errors import Unavailable
+from results import Unavailable
 from results.records import MEASURED, WORKS, Run, Sample, Telemetry, Utilization, WorkTime, identity
 
 __all__ = ["MeanStepTime", "Measurement", "limits_seen", "measurement", "rows", "step_time", "variant"]

@@ -65,7 +65,7 @@ def _parts(workload: Any, net: torch.nn.Module, batch: int, optimizer: str) -> C
 def rules(step: Trace, parameters: int) -> tuple[int, int, int, int]:
     """What the rules alone give: parameters, FLOP, bytes, total footprint."""
     cost = registry.total(step.operations, catamount_rules.RULES)
-    held = sum(catamount_rules.footprint(operation) for operation in step.operations) + catamount_rules.kept(
+    held = sum(catamount_rules.footprint(operation) for operation in step.operations) + catamount_rules.variable_bytes(
         step.storages
     )
     return parameters, cost.all_flop, cost.moved_bytes, held

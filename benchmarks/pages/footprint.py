@@ -29,7 +29,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from analysis.devices.precisions import PRECISIONS
-from results.records.footprint import Checked, Predicted
+from results.records.footprint import FootprintCheck, FootprintPrediction
 from results.records.rows import Record, header
 from runners.footprint.step import StepOptions
 from workloads.catalogue.catalogue import ENTRIES, OPTIMIZERS, SUITES
@@ -65,14 +65,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def read(directory: Path) -> list[Checked]:
+def read(directory: Path) -> list[FootprintCheck]:
     """The rows of a directory."""
-    return [Checked.from_row(row) for row in _rows(directory / ROWS)]
+    return [FootprintCheck.from_row(row) for row in _rows(directory / ROWS)]
 
 
-def read_published(directory: Path) -> dict[str, Predicted]:
+def read_published(directory: Path) -> dict[str, FootprintPrediction]:
     """The predictions of a directory of what others measured, by name."""
-    return {row["name"]: Predicted.from_row(row) for row in _rows(directory / PUBLISHED)}
+    return {row["name"]: FootprintPrediction.from_row(row) for row in _rows(directory / PUBLISHED)}
 
 
 def _rows(path: Path) -> list[dict[str, str]]:
@@ -132,14 +132,14 @@ def _measure(options: argparse.Namespace) -> None:
         print(f"{asked.model} batch {batch_size} {asked.precision}: {error:+.3%}, tensors {tensors:+.4%}", flush=True)
 
 
-def _again(rows: Sequence[Checked]) -> int:
+def _again(rows: Sequence[FootprintCheck]) -> int:
     """How many predictions are still what the rows have; 1 where one is not."""
     from analysis.footprint.step.live_bytes import footprint
-    from runners.footprint.step import traced
+    from runners.footprint.step import trace_batch
 
     differ = 0
     for row in rows:
-        step = traced(_asked(row.model, row.precision, row.optimizer, row.device), row.batch_size)
+        step = trace_batch(_asked(row.model, row.precision, row.optimizer, row.device), row.batch_size)
         found = footprint(step.operations, step.storages)
         if (found.peak_bytes, found.peak_at.operation) != (row.predicted_bytes, row.predicted_at):
             differ += 1
@@ -163,14 +163,14 @@ def _speed() -> int:
     from analysis.footprint.step.cudnn_workspaces import with_workspaces
     from analysis.footprint.step.live_bytes import footprint
     from analysis.footprint.step.workspaces import where_there_is_room
-    from runners.footprint.step import traced
+    from runners.footprint.step import trace_batch
 
     missed = 0
     for model, batch_size, hyper, goal_s in GOALS:
         times, analysed = [], []
         for _ in range(3):
             begun = time.process_time()
-            step = traced(StepOptions(model, "amp-bf16", "adamw", hyper=hyper), batch_size)
+            step = trace_batch(StepOptions(model, "amp-bf16", "adamw", hyper=hyper), batch_size)
             times.append(time.process_time() - begun)
             begun = time.process_time()
             ledger = footprint(step.operations, step.storages).ledger

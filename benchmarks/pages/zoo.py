@@ -30,7 +30,7 @@ from results.records.accounts import Account, AccountCause
 from results.records.rows import header
 
 if TYPE_CHECKING:
-    from reports.count.text import Counted
+    from reports.count.text import ModelCounts
 
 HERE = Path(__file__).parents[1]
 
@@ -167,7 +167,7 @@ def _versions() -> dict[str, str]:
     return {name: installed[name] for name in PACKAGES if name in installed}
 
 
-def _append(out: Path, part: str, answer: Counted, name: str) -> None:
+def _append(out: Path, part: str, answer: ModelCounts, name: str) -> None:
     """One model's rows at the end of both files, under this name; accounts last, because they say what is done."""
     suffix = "" if part == "1of1" else f"-{part}"
     sums: dict[tuple[str, str, str, str], AccountCause] = {}

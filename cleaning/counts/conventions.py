@@ -10,7 +10,7 @@ import dataclasses
 import math
 
 from analysis.stats.affine import affine
-from analysis.utilization.counter_operators import FLOP_PER_NATIVE, OPERATORS
+from analysis.utilization import FLOP_PER_NATIVE, OPERATORS
 from cleaning.counts.steps import Outcome
 from results.records import WHOLE, CleaningLog, FlopCount, to_text
 
@@ -49,7 +49,7 @@ def extrapolation_checked(counts: tuple[FlopCount, ...]) -> Outcome[FlopCount]:
             measured.setdefault(_series(count), set()).add((count.batch_size, count.flop))
     kept, log = [], []
     for count in counts:
-        clean, entry = _checked(count, measured.get(_series(count), set()))
+        clean, entry = _check_extrapolation(count, measured.get(_series(count), set()))
         kept.append(clean)
         if entry is not None:
             log.append(entry)
@@ -119,7 +119,7 @@ def _converted(count: FlopCount, operators_flop: int | None) -> tuple[FlopCount,
     return dataclasses.replace(count, flop=flop), log
 
 
-def _checked(count: FlopCount, points: Points) -> tuple[FlopCount, CleaningLog | None]:
+def _check_extrapolation(count: FlopCount, points: Points) -> tuple[FlopCount, CleaningLog | None]:
     if count.status != "ok" or not count.extrapolated or count.flop is None:
         return count, None
     if len(points) < 2:

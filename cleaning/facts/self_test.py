@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from analysis.devices import peaks
-from analysis.devices.precisions import PRECISIONS
+from analysis.devices import PRECISIONS, peaks
 from cleaning.facts.values import date_fault
 
 SELF_TEST_FILE = "self_test.json"
@@ -55,7 +54,7 @@ NEEDED = ("events", "sleep", "count", "flags", "ieee fp32", "intervals")
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckResult:
     """One check. found: a number in SI units or a ratio, None where there is none; expected: in words."""
 
     check: str
@@ -71,7 +70,7 @@ class SelfTest:
 
     device: str
     verdict: str
-    checks: tuple[Checked, ...]
+    checks: tuple[CheckResult, ...]
     driver: str = ""
     torch_version: str = ""
     harness_version: str = ""
@@ -84,7 +83,7 @@ def parsed(document: Any) -> SelfTest:
         raise ValueError("expected an object with a list of checks")
     names = {field.name for field in fields(SelfTest)}
     try:
-        checks = tuple(Checked(**each) for each in document["checks"])
+        checks = tuple(CheckResult(**each) for each in document["checks"])
         test = SelfTest(**{**{name: document[name] for name in names & set(document)}, "checks": checks})
     except TypeError as fault:
         raise ValueError(f"no self-test: {fault}") from fault
@@ -117,7 +116,7 @@ def faults(test: SelfTest) -> Iterator[str]:
         yield from (f"{each.check or 'a check'} {words}" for words in _fault(each, test.device))
 
 
-def _fault(each: Checked, device: str) -> Iterator[str]:
+def _fault(each: CheckResult, device: str) -> Iterator[str]:
     if each.verdict == UNAVAILABLE:
         if each.check in NEEDED:
             yield f"is unavailable: {each.reason}"

@@ -27,8 +27,9 @@ CLOCK_S = 2e-6
 
 
 def weight_bytes(storages: Iterable[Storage]) -> int:
-    """Bytes of all weights."""
-    return sum(int(storage.nbytes) for storage in storages if storage.role == "weight")
+    """Bytes of all weights; 0 where the size of one is not known."""
+    sizes = [_nbytes(storage) for storage in storages if storage.role == "weight"]
+    return 0 if None in sizes else sum(filter(None, sizes))
 
 
 def table_faults(table: Sequence[Operation], storages: Sequence[Storage]) -> list[str]:
@@ -67,7 +68,7 @@ def _row(operation: Operation, table: Sequence[Operation], known: Mapping[int, S
         yield f"storage {unknown[0]} is not known"
         return
     yield from _sizes(operation, known)
-    yield from _alike(operation)
+    yield from _activation_faults(operation)
     if operation.name in CONVOLUTIONS and not operation.attributes.get("transposed"):
         yield from _convolution(operation)
 
@@ -81,7 +82,7 @@ CONVOLUTIONS = {
 _GIVEN = ("stride", "padding", "dilation", "groups", "transposed", "output_padding")
 
 
-def _alike(operation: Operation) -> Iterator[str]:
+def _activation_faults(operation: Operation) -> Iterator[str]:
     """An activation gives what it takes: as large, in the same dtype, written somewhere."""
     shapes = (*operation.input_shapes[:1], *operation.output_shapes[:1])
     if any(isinstance(size, int) and size < 0 for shape in shapes for size in shape):
@@ -148,15 +149,23 @@ def _sizes(operation: Operation, known: Mapping[int, Storage]) -> Iterator[str]:
     if operation.kind not in (*registry.PRODUCTS, "activation"):
         return
     for shape, dtype, storage in zip(operation.input_shapes, operation.input_dtypes, operation.reads, strict=True):
-        needed = _bytes(shape, dtype)
-        if needed is not None and needed > int(known[storage].nbytes):
-            yield f"{needed} bytes read of storage {storage}, which has {known[storage].nbytes}"
-    new = [each for each in operation.writes if known[each].born_index == operation.index]
+        needed, size = _bytes(shape, dtype), _nbytes(known[storage])
+        if needed is not None and size is not None and needed > size:
+            yield f"{needed} bytes read of storage {storage}, which has {size}"
+    new = [_nbytes(known[each]) for each in operation.writes if known[each].born_index == operation.index]
     sizes = [_bytes(*each) for each in zip(operation.output_shapes, operation.output_dtypes, strict=True)]
-    if new and None not in sizes and sum(int(known[each].nbytes) for each in new) < sum(filter(None, sizes)):
-        yield f"{sum(filter(None, sizes))} bytes written into new storages that have less"
-    if len(new) == len(sizes) == 1 and sizes[0] is not None and int(known[new[0]].nbytes) != sizes[0]:
-        yield f"{sizes[0]} bytes written, its new storage has {known[new[0]].nbytes}"
+    if None in new or None in sizes:
+        return
+    written = sum(filter(None, sizes))
+    if new and sum(filter(None, new)) < written:
+        yield f"{written} bytes written into new storages that have less"
+    if len(new) == len(sizes) == 1 and new[0] != written:
+        yield f"{written} bytes written, its new storage has {new[0]}"
+
+
+def _nbytes(storage: Storage) -> int | None:
+    """The size of a storage; None where it is not known: that of a sparse tensor."""
+    return None if storage.nbytes is None else int(storage.nbytes)
 
 
 def _bytes(shape: Sequence[Any], dtype: str) -> int | None:
@@ -209,19 +218,19 @@ def _storages(table: Sequence[Operation], known: Mapping[int, Storage]) -> Itera
             used.setdefault(each, []).append(operation.index)
     read = _largest_reads(table)
     for storage in known.values():
-        places, died = used.get(storage.id, []), storage.died_index
+        places, died, size = used.get(storage.id, []), storage.died_index, _nbytes(storage)
         if storage.born_index < -1 or storage.role not in WORDS["role"]:
             yield f"storage {storage.id}: role {storage.role!r}, born at {storage.born_index}"
-        elif int(storage.nbytes) < 0 or (died is not None and died < storage.born_index):
-            yield f"storage {storage.id}: {storage.nbytes} bytes from {storage.born_index} to {died}"
+        elif (size or 0) < 0 or (died is not None and died < storage.born_index):
+            yield f"storage {storage.id}: {size} bytes from {storage.born_index} to {died}"
         elif places and (min(places) < storage.born_index or (died is not None and max(places) > died)):
             yield f"storage {storage.id} is used from {min(places)} to {max(places)}, it is there from " + (
                 f"{storage.born_index} to {died}"
             )
         elif storage.born_index >= 0 and not _writes(table, storage):
             yield f"storage {storage.id} begins with operation {storage.born_index}, which does not write it"
-        elif storage.role == "input" and read.get(storage.id, storage.nbytes) != int(storage.nbytes):
-            yield f"storage {storage.id} has {storage.nbytes} bytes, {read[storage.id]} of it are read"
+        elif storage.role == "input" and size is not None and read.get(storage.id, size) != size:
+            yield f"storage {storage.id} has {size} bytes, {read[storage.id]} of it are read"
         elif storage.born_index < 0 and storage.role not in BEFORE and places:
             yield f"storage {storage.id} of role {storage.role} is older than the step"
 
@@ -253,7 +262,7 @@ def _nesting(calls: Sequence[ProfiledOperation]) -> Iterator[str]:
     threads = {call.thread for call in calls if call.phase == "forward"}
     if len(threads) > 1:
         yield f"forward calls on {len(threads)} threads"
-    yield from _apart(calls)
+    yield from _overlap_faults(calls)
     for place, call in enumerate(calls):
         name = f"call {call.index} ({call.name})"
         if call.index != place:
@@ -304,7 +313,7 @@ def _negative(value: Any) -> bool:
     return isinstance(value, (int, float)) and value < 0
 
 
-def _apart(calls: Sequence[ProfiledOperation]) -> Iterator[str]:
+def _overlap_faults(calls: Sequence[ProfiledOperation]) -> Iterator[str]:
     """Calls on one thread that are not inside of each other follow each other."""
     last: dict[tuple[int, int | None], ProfiledOperation] = {}
     for call in calls:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from analysis.utilization.step_times import block_summary
+from analysis.utilization import block_summary
 from results.records import Parameters, Run, Sample
 
 TARGET_CI_RATIO = {"cuda": 0.005, "cpu": 0.03}

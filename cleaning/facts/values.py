@@ -12,10 +12,10 @@ import typing
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from analysis.devices.precisions import PRECISIONS, UNITS
-from analysis.operators.registry import KINDS
-from results.records import PHASES, RECORDERS, STATUSES, WORKS, Record
-from results.records.rows import kinds_of
+from analysis.devices import PRECISIONS
+from analysis.devices.precisions import UNITS
+from analysis.operators import KINDS
+from results.records import PHASES, RECORDERS, STATUSES, WORKS, Record, kinds_of
 
 LEAST: Mapping[str, float] = {
     "batch_size": 1,
@@ -40,7 +40,7 @@ WORDS: Mapping[str, Sequence[str]] = {
     "matmul_unit": ("", *UNITS),
     "unit": ("", *UNITS),
     "energy_method": ("", "counter", "polled"),
-    "part": ("warmup", "measure", "phase", "profiled"),
+    "part": ("warmup", "measure", "phase", "profiled", "suspended"),
     "work": ("", *WORKS),
     "native_unit": ("", "mac", "flop"),
     "kind": ("", *KINDS),
@@ -81,27 +81,32 @@ _TEXTS = ("warnings", "methods", "counters", "profiled", "event_reasons")
 
 def faults(row: Record) -> list[str]:
     """What is wrong with the values of one row, each with its column."""
-    record = type(row)
+    record, found = type(row), []
     if record not in _COLUMNS:
         _COLUMNS[record] = _columns(record)
-    return [words for name, number in _COLUMNS[record] if (words := _fault(row, name, number))]
+    for name, least in _COLUMNS[record]:
+        value = getattr(row, name)
+        if least is not None and (value is None or (least <= value < math.inf and value > -math.inf)):
+            continue  # nearly every value of millions, without another call
+        if words := _fault(row, name, value, least):
+            found.append(words)
+    return found
 
 
-_COLUMNS: dict[type[Record], tuple[tuple[str, bool], ...]] = {}
+_COLUMNS: dict[type[Record], tuple[tuple[str, float | None], ...]] = {}
 
 
-def _columns(record: type[Record]) -> tuple[tuple[str, bool], ...]:
-    """(column, whether it holds numbers), of the columns that are asked."""
+def _columns(record: type[Record]) -> tuple[tuple[str, float | None], ...]:
+    """(column, the least number that it can hold; None: it holds none), of the columns that are asked."""
     hints = typing.get_type_hints(record)
     numbers = {name: bool({int, float} & set(kinds_of(hint))) for name, hint in hints.items()}
     asked = {*WORDS, *_OF, *_TEXTS, *DATES, *_FILLED, "phase"}
-    return tuple((name, number) for name, number in numbers.items() if number or name in asked)
+    return tuple((n, LEAST.get(n, 0) if number else None) for n, number in numbers.items() if number or n in asked)
 
 
-def _fault(row: Record, name: str, number: bool) -> str:
-    value = getattr(row, name)
-    if number:
-        return _number(name, value)
+def _fault(row: Record, name: str, value: Any, least: float | None) -> str:
+    if least is not None:
+        return _number(name, value, least)
     words = _PHASES.get(type(row).__name__) if name == "phase" else WORDS.get(name)
     if words is not None:
         return "" if value in words else f"{name} is {value!r}, which is none of its words"
@@ -123,12 +128,9 @@ def date_fault(name: str, value: Any) -> str:
     return "" if holds else f"{name} is {value!r}, expected UTC as 2026-01-02T03:04:05Z"
 
 
-def _number(name: str, value: Any) -> str:
-    if value is None:
-        return ""
+def _number(name: str, value: Any, least: float) -> str:
     if isinstance(value, float) and not math.isfinite(value):
         return f"{name} is {value}"
-    least = LEAST.get(name, 0)
     return f"{name} is {value}, at least {least:g} is possible" if value < least else ""
 
 

@@ -7,13 +7,11 @@ import math
 import re
 from collections.abc import Iterator
 
-from analysis.devices import peaks
-from analysis.devices.ceilings import FAST_ALGORITHMS, able_to_be_fast, limit_of
-from analysis.devices.precisions import PRECISIONS, unit_of
+from analysis.devices import FAST_ALGORITHMS, PRECISIONS, able_to_be_fast, limit_of, peaks, unit_of
 from analysis.operators import products
-from analysis.utilization.ceiling_doubts import disagreement, kernel, loaded
+from analysis.utilization import disagreement, kernel, loaded
 from cleaning.gates.evidence import Evidence
-from cleaning.gates.finding import RUN, Found
+from cleaning.gates.finding import RUN, Finding
 from results.records import Ceiling
 
 SAME = 1e-6
@@ -28,7 +26,7 @@ _MATMUL = re.compile(r"(?:(\d+) of )?(\d+)x(\d+)x(\d+)")
 _CONVOLUTION = re.compile(r"(?:(?:grad_input|grad_weight) of )?(\d+)x(\d+)x(\d+)x(\d+), (\d+) 3x3 kernels")
 
 
-def _measured(evidence: Evidence) -> list[Ceiling]:
+def _product_ceilings(evidence: Evidence) -> list[Ceiling]:
     return [row for row in evidence.data.ceilings if row.status == "ok" and row.operation in PRODUCTS]
 
 
@@ -36,14 +34,14 @@ def _name(row: Ceiling) -> str:
     return f"{row.sitting} {row.precision} {row.operation} {row.shape} {row.layout}".rstrip()
 
 
-def ceiling_rate(evidence: Evidence) -> Iterator[Found]:
+def ceiling_rate(evidence: Evidence) -> Iterator[Finding]:
     """Each row: FLOP of its shape, FLOP ÷ median, fastest ≤ median, the unit of its precision, a status that fits."""
     for row in evidence.data.ceilings:
         if row.operation in PRODUCTS:
             lacking = row.status == "ok" and (row.best_s is None or row.mean_s is None)
             told = ["no fastest call or no mean"] if lacking and evidence.data.manifest.schema_version >= TIMED else []
             words = "; ".join((*_rate(row), *told))
-            yield Found(RUN, not words, f"{_name(row)}: {words}" if words else "")
+            yield Finding(RUN, not words, f"{_name(row)}: {words}" if words else "")
 
 
 def _rate(row: Ceiling) -> Iterator[str]:
@@ -103,17 +101,17 @@ def _calls(row: Ceiling) -> Iterator[str]:
         yield f"one call with a mean of {row.mean_s:.4g} s and a median of {row.median_s:.4g} s"
 
 
-def ceiling_load(evidence: Evidence) -> Iterator[Found]:
+def ceiling_load(evidence: Evidence) -> Iterator[Finding]:
     """Calls of one kernel scatter little on a device that nobody else uses."""
-    for row in _measured(evidence):
+    for row in _product_ceilings(evidence):
         words = loaded(row)
-        yield Found(RUN, not words, f"{_name(row)}: {words}" if words else "")
+        yield Finding(RUN, not words, f"{_name(row)}: {words}" if words else "")
 
 
-def ceiling_limit(evidence: Evidence) -> Iterator[Found]:
+def ceiling_limit(evidence: Evidence) -> Iterator[Finding]:
     """Each rate against the sheet's, at the highest clock. Above it is who names the fast algorithm of its kernels."""
     sittings = {sitting.sitting: sitting for sitting in evidence.data.sittings}
-    for row in _measured(evidence):
+    for row in _product_ceilings(evidence):
         home = sittings.get(row.sitting)
         known = peaks.lookup(home.device_name) if home is not None and not home.device.startswith("cpu") else None
         if known is None or home is None or row.flop_per_s is None:
@@ -125,10 +123,10 @@ def ceiling_limit(evidence: Evidence) -> Iterator[Found]:
         words = f"{_name(row)}: {row.flop_per_s:.4g} FLOP/s, its unit has {limit:.4g}"
         if able_to_be_fast(row):
             words += f" with {row.family}" if row.family in FAST_ALGORITHMS else " and no fast algorithm is named"
-        yield Found(RUN, row.flop_per_s <= limit, "" if row.flop_per_s <= limit else words)
+        yield Finding(RUN, row.flop_per_s <= limit, "" if row.flop_per_s <= limit else words)
 
 
-def ceilings_agree(evidence: Evidence) -> Iterator[Found]:
+def ceilings_agree(evidence: Evidence) -> Iterator[Finding]:
     """The same kernel in several sittings, or twice in one: equal but for the spread of its calls and of processes."""
     for key, group in _same_kernels(evidence).items():
         for first, second in itertools.combinations(group, 2):
@@ -137,11 +135,11 @@ def ceilings_agree(evidence: Evidence) -> Iterator[Found]:
                 f"{key}: {first.flop_per_s or 0:.4g} FLOP/s in {first.sitting}, {second.flop_per_s or 0:.4g} in "
                 f"{second.sitting}: {100 * apart:.3g} % apart, at most {100 * allowed:.3g} % by their calls' spread"
             )
-            yield Found(RUN, apart <= allowed, "" if apart <= allowed else words)
+            yield Finding(RUN, apart <= allowed, "" if apart <= allowed else words)
 
 
 def _same_kernels(evidence: Evidence) -> dict[str, list[Ceiling]]:
     groups: dict[str, list[Ceiling]] = {}
-    for row in _measured(evidence):
+    for row in _product_ceilings(evidence):
         groups.setdefault(" ".join(filter(None, kernel(row))), []).append(row)
     return groups

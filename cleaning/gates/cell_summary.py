@@ -8,21 +8,12 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 
 from analysis.devices import telemetry
-from analysis.utilization.step_times import block_means_s, whole_steps
-from analysis.utilization.work_times import works_of
-from cleaning.facts.targets import (
-    BLOCK_S,
-    HOST_BOUND_RATIO,
-    QUICK,
-    WARM_BLOCK_S,
-    kind_of,
-    steps_after,
-    steps_for,
-)
+from analysis.utilization import block_means_s, whole_steps, works_of
+from cleaning.facts import BLOCK_S, HOST_BOUND_RATIO, QUICK, WARM_BLOCK_S, kind_of, steps_after, steps_for
 from cleaning.gates.evidence import Evidence
-from cleaning.gates.finding import Found
-from results.records import MEASURED, PHASES, Run, Sample, Telemetry
-from results.store.layout import key_of
+from cleaning.gates.finding import Finding
+from results.records import LOOP, MEASURED, PHASES, Run, Sample, Telemetry
+from results.store import key_of
 
 SAME = 1e-6
 """Relative difference of two numbers that are one sum apart."""
@@ -43,13 +34,13 @@ FLOAT_BYTES = 4
 """Of one parameter: weights stay float32 under every precision."""
 
 
-def blocks(evidence: Evidence) -> Iterator[Found]:
+def blocks(evidence: Evidence) -> Iterator[Finding]:
     """Samples of each cell: numbered from 0, in the order of time, warm-up first, device time what the host saw."""
     for run in evidence.measured:
         rows = evidence.samples.get(key_of(run), ())
         if rows:
             words = next(_blocks(run, rows), "")
-            yield Found(run.cell_id, not words, words)
+            yield Finding(run.cell_id, not words, words)
 
 
 def _blocks(run: Run, rows: Sequence[Sample]) -> Iterator[str]:
@@ -57,7 +48,8 @@ def _blocks(run: Run, rows: Sequence[Sample]) -> Iterator[str]:
         yield "its blocks are not numbered from 0 without a gap"
     on_cuda = kind_of(run) == "cuda"
     for row in rows:
-        yield from (f"block {row.index}: {words}" for words in _block(row, on_cuda, first=row is rows[0]))
+        words = _block(row, on_cuda, first=row is rows[0], waited=run.data != LOOP)
+        yield from (f"block {row.index}: {each}" for each in words)
     if any(after.start_s < before.start_s for before, after in itertools.pairwise(rows)):
         yield "its blocks are not in the order of time"
     span_s = rows[-1].start_s - rows[0].start_s
@@ -67,8 +59,10 @@ def _blocks(run: Run, rows: Sequence[Sample]) -> Iterator[str]:
     yield from _phases(run, rows)
 
 
-def _block(row: Sample, on_cuda: bool, first: bool) -> Iterator[str]:
-    """One block by itself. first: of the warm-up, which may compile and search algorithms."""
+def _block(row: Sample, on_cuda: bool, first: bool, waited: bool) -> Iterator[str]:
+    """One block by itself. first: of the warm-up, which may compile and search algorithms. waited: for the device."""
+    if row.part == "suspended":
+        return  # its times are of a process that did not run
     if (row.part == "phase") != bool(row.phase):
         yield f"part {row.part} of phase {row.phase!r}"
     if (row.device_s is not None) != on_cuda:
@@ -78,7 +72,7 @@ def _block(row: Sample, on_cuda: bool, first: bool) -> Iterator[str]:
     if row.part == "phase" or row.work == "epoch" or row.device_s is None:
         return
     if row.sync_wait_s is None:
-        yield "no wait for the device"
+        yield from ["no wait for the device"] if waited else []
     elif row.sync_wait_s > row.wall_s * (1 + SAME):
         yield f"waited {row.sync_wait_s:.4g} s of {row.wall_s:.4g} s"
     lead_in_s = row.device_s / row.steps * LEAD_IN_STEPS if row.part == "measure" else 0.0
@@ -101,6 +95,8 @@ def _order(run: Run, rows: Sequence[Sample]) -> Iterator[str]:
         for before, after in itertools.pairwise(mine):
             if after.start_s < before.start_s + before.wall_s * 0.98:
                 yield f"block {after.index} begins before block {before.index} ended"
+        if run.data == LOOP:  # a user's loop has blocks as long as it lasted
+            continue
         if kind_of(run) != "cuda":  # a shared processor is slower now and then; on a GPU this would be too fine
             yield from (f"{work or 'steps'}: {words}" for words in _steps(run, mine))
             continue
@@ -164,11 +160,11 @@ PHASES_SUM = {"cuda": (0.8, 1.25), "cpu": (0.6, 1.7)}
 """What the phases of a step may take together, in steps: their marks cost a little, a shared CPU varies by more."""
 
 
-def summary(evidence: Evidence) -> Iterator[Found]:
+def summary(evidence: Evidence) -> Iterator[Finding]:
     """The window, the warm-up, the wait and the memory of each row, worked out again from its blocks and polls."""
     for run in evidence.measured:
         words = "; ".join(_summary(evidence, run))
-        yield Found(run.cell_id, not words, words)
+        yield Finding(run.cell_id, not words, words)
 
 
 def _summary(evidence: Evidence, run: Run) -> Iterator[str]:
@@ -225,7 +221,7 @@ def _memory(evidence: Evidence, run: Run) -> Iterator[str]:
         yield f"{reserved} bytes reserved, {max(used)} were in use on the device"
 
 
-def parameters(evidence: Evidence) -> Iterator[Found]:
+def parameters(evidence: Evidence) -> Iterator[Finding]:
     """A cell's parameters against the weights of its operation table, and against what counters saw."""
     for run in evidence.data.runs:
         facts = evidence.facts.get(run.trace_id)
@@ -235,16 +231,16 @@ def parameters(evidence: Evidence) -> Iterator[Found]:
         if run.status not in ("ok", "not_converged") or not said:
             continue
         words = ", ".join(f"{value} by {name}" for name, value in sorted(said) if value != run.parameters)
-        yield Found(run.cell_id, not words, f"{run.parameters} parameters, {words}" if words else "")
+        yield Finding(run.cell_id, not words, f"{run.parameters} parameters, {words}" if words else "")
 
 
-def profile(evidence: Evidence) -> Iterator[Found]:
+def profile(evidence: Evidence) -> Iterator[Finding]:
     """A cell's profile: of the works that its row names, each asked for, whose calls lie in each other."""
     for run in evidence.measured:
         asked = [work for work in works_of(run) if work != "epoch"]
         if not asked:
             if run.profiled or run.unprofiled:
-                yield Found(
+                yield Finding(
                     run.cell_id, False, f"profiled {', '.join((*run.profiled, *run.unprofiled))}, not asked for"
                 )
             continue
@@ -263,27 +259,27 @@ def profile(evidence: Evidence) -> Iterator[Found]:
             for work in asked
             if not (work in works or any(name.endswith(work) for name in run.unprofiled))
         ]
-        yield Found(run.cell_id, not words, "; ".join(words))
+        yield Finding(run.cell_id, not words, "; ".join(words))
 
 
-def table(evidence: Evidence) -> Iterator[Found]:
+def table(evidence: Evidence) -> Iterator[Finding]:
     """An operation table's rows, links and storages against each other."""
     for run in evidence.data.runs:
         facts = evidence.facts.get(run.trace_id)
-        if facts is None and "exact" in run.methods and run.status in MEASURED:
-            yield Found(run.cell_id, False, f"no operation table {run.trace_id}".rstrip())
+        if facts is None and "exact" in run.methods and run.status in MEASURED and run.data != LOOP:
+            yield Finding(run.cell_id, False, f"no operation table {run.trace_id}".rstrip())
         elif facts is not None and not facts.fault:
             words = "; ".join(facts.contradictions[:3])
-            yield Found(run.cell_id, not words, words)
+            yield Finding(run.cell_id, not words, words)
 
 
-def polls(evidence: Evidence) -> Iterator[Found]:
+def polls(evidence: Evidence) -> Iterator[Finding]:
     """Polls in the order of time, at one memory clock, and a clock whose fall the steps felt."""
     for run in evidence.measured:
         rows = evidence.telemetry.get(key_of(run), ())
         if rows:
             words = "; ".join(_polls(evidence, run, rows))
-            yield Found(run.cell_id, not words, words)
+            yield Finding(run.cell_id, not words, words)
 
 
 def _polls(evidence: Evidence, run: Run, rows: Sequence[Telemetry]) -> Iterator[str]:

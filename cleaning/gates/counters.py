@@ -6,16 +6,16 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from analysis.operators.registry import PRODUCTS
-from analysis.stats.affine import affine, line
-from analysis.utilization.counter_operators import FLOP_PER_NATIVE, OPERATORS, kind_of_operator
-from analysis.utilization.numerators import OWN
+from analysis.operators import PRODUCTS
+from analysis.stats import line
+from analysis.stats.affine import affine
+from analysis.utilization import FLOP_PER_NATIVE, OPERATORS, OWN, kind_of_operator
 from cleaning.gates.counts import sizes_of
 from cleaning.gates.evidence import Evidence
-from cleaning.gates.finding import Found
-from cleaning.reconcile.batch_law import ENOUGH
+from cleaning.gates.finding import Finding
+from cleaning.reconcile import ENOUGH
 from results.records import WHOLE, FlopCount, Run
-from results.store.layout import key_of
+from results.store import key_of
 
 SHOWN = 3
 
@@ -23,7 +23,7 @@ Series = tuple[str, str, str, str, str]
 """Sizes of the model, counter, phase, scope, operator."""
 
 
-def counters(evidence: Evidence) -> Iterator[Found]:
+def counters(evidence: Evidence) -> Iterator[Finding]:
     """Each counter's rows: of the cell's model, in FLOP by their unit, totals as their operators, none twice."""
     for run in evidence.data.runs:
         rows = evidence.counts.get(key_of(run), ())
@@ -31,7 +31,7 @@ def counters(evidence: Evidence) -> Iterator[Found]:
             continue
         words = list(dict.fromkeys(_rows(run, rows)))
         more = f" and {len(words) - SHOWN} more" if len(words) > SHOWN else ""
-        yield Found(run.cell_id, not words, "; ".join(words[:SHOWN]) + more)
+        yield Finding(run.cell_id, not words, "; ".join(words[:SHOWN]) + more)
 
 
 def _rows(run: Run, rows: Sequence[FlopCount]) -> Iterator[str]:
@@ -116,7 +116,7 @@ def _here(run: Run, rows: Sequence[FlopCount]) -> Iterator[str]:
                 yield f"{name}: {row.flop} at {row.batch_size}, counted are {points}"
 
 
-def counter_law(evidence: Evidence) -> Iterator[Found]:
+def counter_law(evidence: Evidence) -> Iterator[Finding]:
     """What one counter says of one model: the same in all cells, and on one line in the batch."""
     pooled: dict[Series, dict[int, Counter[int]]] = {}
     cells: dict[Series, dict[tuple[int, int], str]] = {}
@@ -131,7 +131,7 @@ def counter_law(evidence: Evidence) -> Iterator[Found]:
         yield from _law(series, points, cells[series])
 
 
-def _operators(evidence: Evidence) -> Iterator[Found]:
+def _operators(evidence: Evidence) -> Iterator[Finding]:
     """One counter names the same operators of one model in every cell."""
     first: dict[tuple[str, str], tuple[str, frozenset[tuple[str, str]]]] = {}
     for run in evidence.data.runs:
@@ -143,10 +143,10 @@ def _operators(evidence: Evidence) -> Iterator[Found]:
             where, usual = first.setdefault((sizes_of(run), counter), (run.cell_id, frozenset(names)))
             other = sorted({name for _, name in names ^ usual})
             words = f"{counter}: operators other than in cell {where}: {', '.join(other)}" if other else ""
-            yield Found(run.cell_id, not other, words)
+            yield Finding(run.cell_id, not other, words)
 
 
-def _law(series: Series, points: dict[int, Counter[int]], cells: dict[tuple[int, int], str]) -> Iterator[Found]:
+def _law(series: Series, points: dict[int, Counter[int]], cells: dict[tuple[int, int], str]) -> Iterator[Finding]:
     _, counter, phase, scope, operator = series
     name = f"{counter} {phase} {operator or scope}"
     usual = {size: values.most_common(1)[0][0] for size, values in points.items()}
@@ -154,10 +154,10 @@ def _law(series: Series, points: dict[int, Counter[int]], cells: dict[tuple[int,
         for value in values:
             if value != usual[size]:
                 words = f"{name}: {value} FLOP at a batch of {size}, in other cells {usual[size]}"
-                yield Found(cells[size, value], False, words)
+                yield Finding(cells[size, value], False, words)
     if len(usual) < ENOUGH:
         return
     holds = line(usual.items()) is not None
     told = ", ".join(f"{size}: {usual[size]}" for size in sorted(usual))
     for size, value in usual.items():
-        yield Found(cells[size, value], holds, "" if holds else f"{name} is on no line: {told}")
+        yield Finding(cells[size, value], holds, "" if holds else f"{name} is on no line: {told}")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analysis.stats.affine import line
-from analysis.utilization.numerators import OWN
+from analysis.stats import line
+from analysis.utilization import OWN
 from cleaning.gates.evidence import Evidence, TraceFacts
-from cleaning.gates.finding import Found
-from cleaning.reconcile.batch_law import ENOUGH
-from results.records import MEASURED, Agreement, Run
-from results.records.rows import to_text
-from results.store.layout import Key, key_of
+from cleaning.gates.finding import Finding
+from cleaning.reconcile import ENOUGH
+from results.records import MEASURED, Agreement, Run, to_text
+from results.store import Key, key_of
 
 FACTOR = 2.0
 """What a multiply-add is worth: the factor by which a counter's number is off if its unit is mistaken."""
@@ -26,85 +25,87 @@ NEAR_TOTAL = 0.1
 """The same of a counter that adds normalisation and the like to its products."""
 
 
-def _traced(evidence: Evidence) -> Iterator[tuple[Run, TraceFacts]]:
+def _traced_runs(evidence: Evidence) -> Iterator[tuple[Run, TraceFacts]]:
     for run in evidence.data.runs:
         facts = evidence.facts.get(run.trace_id)
         if facts is not None and not facts.fault:
             yield run, facts
 
 
-def operations_once(evidence: Evidence) -> Iterator[Found]:
+def operations_once(evidence: Evidence) -> Iterator[Finding]:
     """Rows of the table out of their place, and products that are there again."""
-    for run, facts in _traced(evidence):
+    for run, facts in _traced_runs(evidence):
         gaps = [f"{facts.gaps} rows are not where their number says"] if facts.gaps else []
         again = [f"{', '.join(facts.repeated[:3])} again"] if facts.repeated else []
-        yield Found(run.cell_id, not gaps and not again, "; ".join((*gaps, *again)))
+        yield Finding(run.cell_id, not gaps and not again, "; ".join((*gaps, *again)))
 
 
-def batch(evidence: Evidence) -> Iterator[Found]:
+def batch(evidence: Evidence) -> Iterator[Finding]:
     """What the first product reads is a batch of the cell's size; items a step are as many a sample in all cells."""
-    for run, facts in _traced(evidence):
+    for run, facts in _traced_runs(evidence):
         if facts.images:
             fits = facts.leading == run.batch_size
             words = f"the table begins with a batch of {facts.leading}, the cell says {run.batch_size}"
-            yield Found(run.cell_id, fits, "" if fits else words)
+            yield Finding(run.cell_id, fits, "" if fits else words)
             if run.status in MEASURED and run.items_per_step != run.batch_size:
-                yield Found(run.cell_id, False, f"{run.items_per_step} images a step at a batch of {run.batch_size}")
+                yield Finding(run.cell_id, False, f"{run.items_per_step} images a step at a batch of {run.batch_size}")
     first: dict[str, tuple[int, int]] = {}
     for run in evidence.measured:
         if run.items_per_step is None:
-            yield Found(run.cell_id, False, "nothing is said of the items in a step")
+            yield Finding(run.cell_id, False, "nothing is said of the items in a step")
             continue
         items, size = first.setdefault(sizes_of(run), (run.items_per_step, run.batch_size))
         holds = run.items_per_step * size == items * run.batch_size
         words = f"{run.items_per_step} items at a batch of {run.batch_size}, elsewhere {items} at {size}"
-        yield Found(run.cell_id, holds, "" if holds else words)
+        yield Finding(run.cell_id, holds, "" if holds else words)
 
 
-def executed(evidence: Evidence) -> Iterator[Found]:
+def executed(evidence: Evidence) -> Iterator[Finding]:
     """The real step's FLOP, by kind where the dtypes are the device's own choice, and in all."""
-    for run, facts in _traced(evidence):
+    for run, facts in _traced_runs(evidence):
         if not run.executed:
             if run.status in MEASURED:
-                yield Found(run.cell_id, False, "executed is empty: no real step was counted")
+                yield Finding(run.cell_id, False, "executed is empty: no real step was counted")
             continue
         real, own = dict(run.executed), facts.executed
         differing = sorted(name for name in {*real, *own} if real.get(name, 0) != own.get(name, 0))
         words = ", ".join(f"{name}: {real.get(name, 0)} executed, {own.get(name, 0)} counted" for name in differing)
-        yield Found(run.cell_id, not differing, words)
+        yield Finding(run.cell_id, not differing, words)
 
 
-def backward_forward(evidence: Evidence) -> Iterator[Found]:
+def backward_forward(evidence: Evidence) -> Iterator[Finding]:
     """The table's backward FLOP against one product for each factor that needs a gradient."""
-    for run, facts in _traced(evidence):
+    for run, facts in _traced_runs(evidence):
         expected, forward = facts.expected_backward_flop, facts.forward_flop
         if expected is None or not forward:
             continue
         holds = facts.backward_flop == expected
         words = f"backward ÷ forward is {facts.backward_flop / forward:.6g}"
-        yield Found(run.cell_id, holds, words if holds else f"{words}, of this model exactly {expected / forward:.6g}")
+        yield Finding(
+            run.cell_id, holds, words if holds else f"{words}, of this model exactly {expected / forward:.6g}"
+        )
 
 
-def counts_repeat(evidence: Evidence) -> Iterator[Found]:
+def counts_repeat(evidence: Evidence) -> Iterator[Finding]:
     """Counts do not scatter: cells that differ in what cannot change them must have the same."""
     first: dict[tuple[str, int], tuple[str, int]] = {}
     seen: set[tuple[str, int]] = set()
-    for run, facts in _traced(evidence):
+    for run, facts in _traced_runs(evidence):
         place = (sizes_of(run), run.batch_size)
         cell_id, flop = first.setdefault(place, (run.cell_id, facts.model_flop))
         if cell_id == run.cell_id:
             continue
         seen.add(place)
         holds = facts.model_flop == flop
-        yield Found(run.cell_id, holds, "" if holds else f"{facts.model_flop} FLOP, in cell {cell_id} {flop}")
+        yield Finding(run.cell_id, holds, "" if holds else f"{facts.model_flop} FLOP, in cell {cell_id} {flop}")
 
 
-def affine(evidence: Evidence) -> Iterator[Found]:
+def affine(evidence: Evidence) -> Iterator[Finding]:
     """Exact counts over the batches of one model: of its operation tables, and of the profiles of other works."""
     series: dict[str, dict[int, int]] = {}
     cells: dict[str, list[str]] = {}
     profiled = _profiled(evidence)
-    for run, facts in _traced(evidence):
+    for run, facts in _traced_runs(evidence):
         points = series.setdefault(sizes_of(run), {})
         points |= {size: flop for size, flop in profiled.get(key_of(run), {}).items() if size not in points}
         points[run.batch_size] = facts.model_flop
@@ -116,10 +117,10 @@ def affine(evidence: Evidence) -> Iterator[Found]:
         whole = law is not None and all(part.denominator == 1 for part in law)
         counted = ", ".join(f"{size}: {points[size]}" for size in sorted(points))
         words = f"{law[0]} × batch + {law[1]}" if law is not None and whole else f"on no line: {counted}"
-        yield from (Found(cell_id, whole, words) for cell_id in cells[sizes])
+        yield from (Finding(cell_id, whole, words) for cell_id in cells[sizes])
     for row in evidence.batch_laws:
         if row.counter == OWN and not row.operator and row.holds is not None:
-            yield Found(row.cell_id, row.holds, "" if row.holds else f"our own {row.phase} counts: {row.reason}")
+            yield Finding(row.cell_id, row.holds, "" if row.holds else f"our own {row.phase} counts: {row.reason}")
 
 
 def _profiled(evidence: Evidence) -> dict[Key, dict[int, int]]:
@@ -132,7 +133,7 @@ def _profiled(evidence: Evidence) -> dict[Key, dict[int, int]]:
     return {key: {passes[0][0]: sum(flop for _, flop in passes) for passes in works} for key, works in both.items()}
 
 
-def conventions(evidence: Evidence) -> Iterator[Found]:
+def conventions(evidence: Evidence) -> Iterator[Finding]:
     """A counter that counts all products and is off by the factor of a multiply-add, in the forward pass."""
     for row in evidence.agreement:
         if row.phase != "forward" or row.exact_flop is None or row.status != "ok":
@@ -141,7 +142,7 @@ def conventions(evidence: Evidence) -> Iterator[Found]:
         if not ratio:
             continue
         off = [factor for factor in (FACTOR, 1 / FACTOR) if abs(ratio / factor - 1) < near]
-        yield Found(row.cell_id, not off, _off(row, ratio) if off else "")
+        yield Finding(row.cell_id, not off, _off(row, ratio) if off else "")
 
 
 def _off(row: Agreement, ratio: float) -> str:
@@ -149,14 +150,14 @@ def _off(row: Agreement, ratio: float) -> str:
     return f"{row.counter} counts {ratio:.4g} × the exact forward pass ({value} {row.native_unit}): a unit is mistaken"
 
 
-def profiles(evidence: Evidence) -> Iterator[Found]:
+def profiles(evidence: Evidence) -> Iterator[Finding]:
     """The cleaned sums of a profile's passes beside our own count of the same work."""
     for row in evidence.profile_counts:
         if row.cleaned_flop is None or row.exact_flop is None:
             continue
         holds = row.cleaned_flop == row.exact_flop
         words = f"{row.work} {row.phase}: {row.cleaned_flop} cleaned by {row.source}, {row.exact_flop} exact"
-        yield Found(row.cell_id, holds, "" if holds else words)
+        yield Finding(row.cell_id, holds, "" if holds else words)
 
 
 def sizes_of(run: Run) -> str:

@@ -6,15 +6,13 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 
-from analysis.devices import telemetry
-from analysis.devices.precision_flags import disagreements
-from analysis.devices.precisions import PRECISIONS, unit_of
-from analysis.utilization.utilization import limits_seen
-from cleaning.facts.targets import BUSY_RATIO
+from analysis.devices import PRECISIONS, disagreements, telemetry, unit_of
+from analysis.utilization import limits_seen
+from cleaning.facts import BUSY_RATIO
 from cleaning.gates.evidence import Evidence
-from cleaning.gates.finding import RUN, Found
+from cleaning.gates.finding import RUN, Finding
 from results.records import Run, Telemetry
-from results.store.layout import key_of
+from results.store import key_of
 
 SHARED = "shared_device"
 """How a cell's warning begins that others came to its GPU."""
@@ -36,7 +34,7 @@ ABOVE_LIMIT = 1.1
 _DTYPES = {"fp32": "float32", "tf32": "float32", "amp-bf16": "bfloat16", "amp-fp16": "float16"}
 
 
-def flags(evidence: Evidence) -> Iterator[Found]:
+def flags(evidence: Evidence) -> Iterator[Finding]:
     """Flags before and after each cell against its precision's policy, and the units that the row names."""
     for run in evidence.measured:
         policy = PRECISIONS.get(run.precision)
@@ -61,10 +59,10 @@ def flags(evidence: Evidence) -> Iterator[Found]:
             ]
         else:
             wrong.append("flags were read once")
-        yield Found(run.cell_id, not wrong, "; ".join(wrong))
+        yield Finding(run.cell_id, not wrong, "; ".join(wrong))
 
 
-def dtypes(evidence: Evidence) -> Iterator[Found]:
+def dtypes(evidence: Evidence) -> Iterator[Finding]:
     """Model FLOP of the real step by dtype: of float32 policies all, of autocast most of it."""
     for run in evidence.measured:
         wanted, total = _DTYPES.get(run.precision), sum(run.executed.values())
@@ -73,47 +71,47 @@ def dtypes(evidence: Evidence) -> Iterator[Found]:
         share = sum(flop for name, flop in run.executed.items() if name.partition("/")[2] == wanted) / total
         least = 1.0 if wanted == "float32" else 0.5
         words = f"{100 * share:.3g} % of model FLOP in {wanted}"
-        yield Found(run.cell_id, share >= least, "" if share >= least else words)
+        yield Finding(run.cell_id, share >= least, "" if share >= least else words)
 
 
-def alone(evidence: Evidence) -> Iterator[Found]:
+def other_processes(evidence: Evidence) -> Iterator[Finding]:
     """Other processes on the GPU before the first cell of a sitting and since, and on the host's processors."""
     used = {run.sitting for run in evidence.measured}
     for sitting in (sitting for sitting in evidence.data.sittings if sitting.sitting in used):
         others = sitting.preflight.get("other_processes")
         if isinstance(others, int):
             told = f"{sitting.sitting}: {others} other process{'es' * (others != 1)} on the GPU"
-            yield Found(RUN, others == 0, told if others else "")
+            yield Finding(RUN, others == 0, told if others else "")
     for run in evidence.measured:
-        yield from (Found(run.cell_id, False, mark) for mark in run.warnings if mark.startswith(SHARED))
+        yield from (Finding(run.cell_id, False, mark) for mark in run.warnings if mark.startswith(SHARED))
         share = run.others_cpu_ratio
         if share is None:
-            yield Found(run.cell_id, False, "nobody looked whether others used the processors")
+            yield Finding(run.cell_id, False, "nobody looked whether others used the processors")
         else:
             words = f"others used {100 * share:.2g} % of the processors"
-            yield Found(run.cell_id, share < BUSY_RATIO, "" if share < BUSY_RATIO else words)
+            yield Finding(run.cell_id, share < BUSY_RATIO, "" if share < BUSY_RATIO else words)
 
 
-def clock(evidence: Evidence) -> Iterator[Found]:
+def clock(evidence: Evidence) -> Iterator[Finding]:
     """The mean SM clock of each cell's window: there, not an idle one, not above the highest."""
     for run in (run for run in evidence.measured if run.device.startswith("cuda")):
         window, highest = _window(run), _highest_hz(evidence, run)
         polls = evidence.telemetry.get(key_of(run), [])
         if window is None or not polls:
-            yield Found(run.cell_id, False, "no telemetry in its window")
+            yield Finding(run.cell_id, False, "no telemetry in its window")
             continue
         mean_hz = telemetry.mean_sm_clock_hz(polls, *window)
         if mean_hz is None:
-            yield Found(run.cell_id, False, f"{len(polls)} polls do not cover its window")
+            yield Finding(run.cell_id, False, f"{len(polls)} polls do not cover its window")
         elif highest is not None:
             holds = mean_hz <= OVERCLOCKED * highest and (mean_hz >= IDLE_RATIO * highest or bool(run.host_bound))
             words = f"mean clock {mean_hz / 1e6:.0f} MHz of at most {highest / 1e6:.0f}"
-            yield Found(run.cell_id, holds, "" if holds else words)
+            yield Finding(run.cell_id, holds, "" if holds else words)
         else:
-            yield Found(run.cell_id, mean_hz > 0)
+            yield Finding(run.cell_id, mean_hz > 0)
 
 
-def throttling(evidence: Evidence) -> Iterator[Found]:
+def throttling(evidence: Evidence) -> Iterator[Finding]:
     """Each reason that lowered clocks is among the warnings of the cell's rows; a low clock has a reason."""
     rows = evidence.published or evidence.rebuilt
     for run in evidence.measured:
@@ -127,10 +125,10 @@ def throttling(evidence: Evidence) -> Iterator[Found]:
         mean_hz, highest = telemetry.mean_sm_clock_hz(polls, *window), _highest_hz(evidence, run)
         if mean_hz and highest and mean_hz < FALLEN_RATIO * highest and not seen and not run.host_bound:
             words.append(f"mean clock {mean_hz / 1e6:.0f} of {highest / 1e6:.0f} MHz, and no reason was given")
-        yield Found(run.cell_id, not words, "; ".join(words))
+        yield Finding(run.cell_id, not words, "; ".join(words))
 
 
-def energy(evidence: Evidence) -> Iterator[Found]:
+def energy(evidence: Evidence) -> Iterator[Finding]:
     """The energy of each row against its own polls, the counter's steps, polled power and the power limit."""
     for run in evidence.measured:
         window, polls = _window(run), evidence.telemetry.get(key_of(run), [])
@@ -138,7 +136,7 @@ def energy(evidence: Evidence) -> Iterator[Found]:
         if window is None or not offered:
             continue
         words = [*_counter_faults(polls), *_energy_faults(evidence, run, polls, window)]
-        yield Found(run.cell_id, not words, "; ".join(dict.fromkeys(words)))
+        yield Finding(run.cell_id, not words, "; ".join(dict.fromkeys(words)))
 
 
 def _counter_faults(polls: Sequence[Telemetry]) -> Iterator[str]:

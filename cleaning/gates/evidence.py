@@ -13,11 +13,10 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from analysis.operators import registry
-from analysis.utilization.numerators import input_dtype
-from cleaning.facts.self_test import SelfTest
-from cleaning.facts.tables import profile_faults, table_faults, weight_bytes
-from cleaning.profile.instances import FORWARD
-from results.errors import Inconsistent
+from analysis.utilization import input_dtype
+from cleaning.facts import SelfTest, profile_faults, table_faults, weight_bytes
+from cleaning.profile import FORWARD
+from results import Inconsistent
 from results.records import (
     MEASURED,
     Agreement,
@@ -34,8 +33,7 @@ from results.records import (
     Telemetry,
     Utilization,
 )
-from results.store.layout import Key, key_of
-from results.store.reading import RunData
+from results.store import Key, RunData, key_of
 
 R = TypeVar("R", bound=Record)
 

@@ -12,7 +12,7 @@ RUN = "run"
 
 
 @dataclass(frozen=True)
-class Found:
+class Finding:
     """holds: whether what the gate asks is so. words: the numbers that say it; of a gate that holds they may be left
     out."""
 
@@ -21,7 +21,7 @@ class Found:
     words: str = ""
 
 
-Check = Callable[[Evidence], Iterable[Found]]
+Check = Callable[[Evidence], Iterable[Finding]]
 
 
 @dataclass(frozen=True)

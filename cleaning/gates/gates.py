@@ -21,8 +21,8 @@ from cleaning.gates import model as gates_model
 from cleaning.gates import options as gates_options
 from cleaning.gates import times as gates_times
 from cleaning.gates.evidence import FAULTS, Evidence
-from cleaning.gates.finding import RUN, Found, Gate
-from results.records.verdicts import FAIL, OPEN, PASS, Verdict
+from cleaning.gates.finding import RUN, Finding, Gate
+from results.records import FAIL, OPEN, PASS, Verdict
 
 _TABLE = ("values", "committed", "operations_once", "table")
 _COUNTED = (*_TABLE, "batch", "executed", "backward_forward")
@@ -71,7 +71,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         "asked",
         "cells are those that the manifest asks for, all of them, measured as it asks",
-        gates_options.asked,
+        gates_options.grid_coverage,
         "the options of a sweep in the manifest",
         ("values",),
     ),
@@ -311,7 +311,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         "alone",
         "no other process was on the GPU; others took less than 5 % of the processors",
-        gates_device.alone,
+        gates_device.other_processes,
         "a count of other processes, or of their share of the processors",
     ),
     Gate(
@@ -390,20 +390,20 @@ def verdicts(evidence: Evidence, gates: Iterable[Gate] = GATES) -> Iterator[Verd
     failed: dict[str, set[str]] = {}
     for gate in gates:
         out = set[str]().union(*(failed.get(name, set()) for name in gate.after))
-        verdict = replace(_verdict(gate, _asked(gate, evidence.without(out)), len(out)), needed=kind in gate.on)
+        verdict = replace(_verdict(gate, _findings_of(gate, evidence.without(out)), len(out)), needed=kind in gate.on)
         failed[gate.name] = set(verdict.cell_ids) if verdict.verdict == FAIL else set()
         yield verdict
 
 
-def _asked(gate: Gate, evidence: Evidence) -> list[Found]:
+def _findings_of(gate: Gate, evidence: Evidence) -> list[Finding]:
     """What a gate finds; of rows that it stumbles over, that it did."""
     try:
         return list(gate.check(evidence))
     except FAULTS as fault:
-        return [Found(RUN, False, f"cannot be asked: {type(fault).__name__}: {fault}")]
+        return [Finding(RUN, False, f"cannot be asked: {type(fault).__name__}: {fault}")]
 
 
-def _verdict(gate: Gate, found: list[Found], left_out: int) -> Verdict:
+def _verdict(gate: Gate, found: list[Finding], left_out: int) -> Verdict:
     wrong = [each for each in found if not each.holds]
     cells = dict.fromkeys(each.cell_id for each in wrong or found if each.cell_id != RUN)
     told: dict[str, list[str]] = {}

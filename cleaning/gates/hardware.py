@@ -4,27 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analysis.devices.peaks import is_stand_in
-from cleaning.facts.self_test import SELF_TEST_FILE, SelfTest, faults
+from analysis.devices import is_stand_in
+from cleaning.facts import SELF_TEST_FILE, SelfTest
+from cleaning.facts.self_test import faults
 from cleaning.gates.evidence import Evidence
-from cleaning.gates.finding import RUN, Found
+from cleaning.gates.finding import RUN, Finding
 from results.records import Sitting
 
 SHOWN = 3
 """Faults of a self-test that are named."""
 
 
-def hardware(evidence: Evidence) -> Iterator[Found]:
+def hardware(evidence: Evidence) -> Iterator[Finding]:
     """Each sitting's device: none that stands in for another, by its name, its own word or its ceilings' name."""
     for sitting in evidence.data.sittings:
         names = {sitting.device_name, str(sitting.environment.get("name") or "")}
         names |= {row.device_name for row in evidence.data.ceilings if row.sitting == sitting.sitting}
         marked = sorted(filter(is_stand_in, names)) or (["stand_in"] if sitting.environment.get("stand_in") else [])
         words = f"{sitting.sitting}: measured on a stand-in, which is no hardware ({', '.join(marked)})"
-        yield Found(RUN, not marked, words if marked else "")
+        yield Finding(RUN, not marked, words if marked else "")
 
 
-def self_test(evidence: Evidence) -> Iterator[Found]:
+def self_test(evidence: Evidence) -> Iterator[Finding]:
     """The run's self-test: passed, with every check that a GPU can answer, on the device and by the software of it."""
     used = {run.sitting for run in evidence.data.runs}
     homes = [each for each in evidence.data.sittings if each.sitting in used and each.device.startswith("cuda")]
@@ -33,7 +34,7 @@ def self_test(evidence: Evidence) -> Iterator[Found]:
         return
     words = [test] if isinstance(test, str) else [*faults(test), *_elsewhere(test, homes)]
     more = f" and {len(words) - SHOWN} more" if len(words) > SHOWN else ""
-    yield Found(RUN, not words, f"{SELF_TEST_FILE}: {'; '.join(words[:SHOWN])}{more}" if words else "")
+    yield Finding(RUN, not words, f"{SELF_TEST_FILE}: {'; '.join(words[:SHOWN])}{more}" if words else "")
 
 
 def _elsewhere(test: SelfTest, homes: list[Sitting]) -> Iterator[str]:

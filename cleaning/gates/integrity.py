@@ -9,10 +9,9 @@ from collections.abc import Iterable, Iterator
 from analysis.devices import peaks
 from analysis.devices.precisions import UNITS
 from cleaning.gates.evidence import Evidence
-from cleaning.gates.finding import RUN, Found
+from cleaning.gates.finding import RUN, Finding
 from results.records import Run, Sitting, Utilization, header
-from results.store.layout import key_of
-from results.store.manifest import comparable
+from results.store import comparable, key_of
 
 DIRTY = ".dirty"
 """What `results.store.manifest.harness_version` ends with where the code was not committed."""
@@ -24,31 +23,33 @@ SAME = 1e-9
 """Relative difference of two derived numbers that are the same."""
 
 
-def committed(evidence: Evidence) -> Iterator[Found]:
+def committed(evidence: Evidence) -> Iterator[Finding]:
     """What the reader left out or could not match with a checksum; a cell where its line names one."""
     data = evidence.data
     ids = {run.cell_id for run in data.all_runs}
     for problem in data.problems:
         named = next((cell_id for cell_id in sorted(ids) if cell_id in problem), RUN)
-        yield Found(named, False, problem)
+        yield Finding(named, False, problem)
     for run in evidence.measured:
-        yield Found(run.cell_id, True)
+        yield Finding(run.cell_id, True)
     for trace_id, facts in evidence.facts.items():
         for run in (run for run in data.runs if run.trace_id == trace_id and facts.fault):
-            yield Found(run.cell_id, False, facts.fault)
+            yield Finding(run.cell_id, False, facts.fault)
 
 
-def one_machine(evidence: Evidence) -> Iterator[Found]:
+def one_machine(evidence: Evidence) -> Iterator[Finding]:
     """Sittings that could not have been collected into one run, and code that nobody can look up."""
     used = {run.sitting for run in evidence.data.runs}
     sittings = [sitting for sitting in evidence.data.sittings if sitting.sitting in used]
     for first, second in itertools.pairwise(sittings):
         fields = comparable(first, second)
         words = ", ".join(_beside(name, first, second) for name in fields)
-        yield Found(RUN, not fields, f"{first.sitting} and {second.sitting} differ in {words}" if fields else "")
+        yield Finding(RUN, not fields, f"{first.sitting} and {second.sitting} differ in {words}" if fields else "")
     for sitting in sittings:
         version = str(sitting.environment.get("harness_version") or evidence.data.manifest.harness_version or "")
-        yield Found(RUN, not version.endswith(DIRTY), f"{sitting.sitting} was measured by {version or 'unknown code'}")
+        yield Finding(
+            RUN, not version.endswith(DIRTY), f"{sitting.sitting} was measured by {version or 'unknown code'}"
+        )
 
 
 def _beside(name: str, first: Sitting, second: Sitting) -> str:
@@ -56,7 +57,7 @@ def _beside(name: str, first: Sitting, second: Sitting) -> str:
     return f"{name} ({getattr(first, field)!r}, {getattr(second, field)!r})"
 
 
-def peak(evidence: Evidence) -> Iterator[Found]:
+def peak(evidence: Evidence) -> Iterator[Finding]:
     """Each peak that was divided by, against the table of today and against what the multiprocessors could do."""
     rows = evidence.published or evidence.rebuilt
     by_cell = {key_of(run): run for run in evidence.measured}
@@ -67,7 +68,7 @@ def peak(evidence: Evidence) -> Iterator[Found]:
                 yield from _of_row(evidence, run, row)
 
 
-def _of_row(evidence: Evidence, run: Run, row: Utilization) -> Iterable[Found]:
+def _of_row(evidence: Evidence, run: Run, row: Utilization) -> Iterable[Finding]:
     sitting, found = evidence.sitting(run), []
     environment = sitting.environment if sitting else {}
     name = evidence.device_name(run)
@@ -79,12 +80,14 @@ def _of_row(evidence: Evidence, run: Run, row: Utilization) -> Iterable[Found]:
         own = [known.peaks[unit] for unit in units_of(run) if unit in known.peaks] if known else []
         limit = max(own, default=dense)
         holds = value <= limit * (1 + SAME)
-        found.append(Found(run.cell_id, holds, f"datasheet peak {value:.4g}, the table's dense one {limit:.4g} FLOP/s"))
+        found.append(
+            Finding(run.cell_id, holds, f"datasheet peak {value:.4g}, the table's dense one {limit:.4g} FLOP/s")
+        )
     runs = [run] if row.denominator == "datasheet" else evidence.measured  # the user's is one for all units
     bound = max(filter(None, (_bound(environment, name, each) for each in runs)), default=None)
     if bound is not None:
         words = f"{row.denominator} peak {value:.4g}, but {bound:.4g} FLOP/s at the highest clock: a sparse figure?"
-        found.append(Found(run.cell_id, value <= bound * PEAK_SLACK, words))
+        found.append(Finding(run.cell_id, value <= bound * PEAK_SLACK, words))
     return found
 
 
@@ -105,28 +108,28 @@ def _bound(environment: object, name: str, run: Run) -> float | None:
     return max(known, default=None)
 
 
-def rebuilt(evidence: Evidence) -> Iterator[Found]:
+def rebuilt(evidence: Evidence) -> Iterator[Finding]:
     """Each row of the run's own utilization.csv beside what its raw rows give now, and rows that it lacks."""
     now = {_place(row): row for row in evidence.rebuilt}
     there = {_place(row) for row in evidence.published}
     for row in evidence.rebuilt if evidence.keeps_utilization else ():
         if _place(row) not in there:
-            yield Found(row.cell_id, False, f"{row.method} over {row.denominator}: the row is not there")
+            yield Finding(row.cell_id, False, f"{row.method} over {row.denominator}: the row is not there")
     for row in evidence.published:
         other = now.get(_place(row))
         if other is None:
-            yield Found(row.cell_id, False, f"{row.method} over {row.denominator}: the raw rows give no such row")
+            yield Finding(row.cell_id, False, f"{row.method} over {row.denominator}: the raw rows give no such row")
             continue
         changed = [name for name in header(Utilization) if not _same(getattr(row, name), getattr(other, name))]
         words = ", ".join(f"{name} is {getattr(row, name)}, not {getattr(other, name)}" for name in changed)
         told = f"{row.method} over {row.denominator}: {words}" if changed else ""
-        yield Found(row.cell_id, not changed, told)
+        yield Finding(row.cell_id, not changed, told)
 
 
-def derived(evidence: Evidence) -> Iterator[Found]:
+def derived(evidence: Evidence) -> Iterator[Finding]:
     """Each row of the other derived tables that lie in the run beside what its raw rows give now."""
     for each in evidence.changed:
-        yield Found(each.cell_id or RUN, not each.words, f"{each.file}: {each.words}" if each.words else "")
+        yield Finding(each.cell_id or RUN, not each.words, f"{each.file}: {each.words}" if each.words else "")
 
 
 def _place(row: Utilization) -> tuple[str, int, str, str, str]:

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from analysis.devices import peaks
-from cleaning.facts.values import date_fault
+from cleaning.facts import date_fault
 from cleaning.gates.evidence import Evidence
-from cleaning.gates.finding import RUN, Found
+from cleaning.gates.finding import RUN, Finding
 from results.records import MEASURED, Cell, Run, Sitting
 
 SINGLE = (
@@ -39,15 +39,15 @@ BOOST = (0.9, 1.4)
 CLOCKS_APART = 0.05
 
 
-def cell_id(evidence: Evidence) -> Iterator[Found]:
+def cell_id(evidence: Evidence) -> Iterator[Finding]:
     """The id of each row worked out again from its parameters; the tables of a trace are of one row's sizes."""
     for run in evidence.data.runs:
         expected = run.cell.cell_id
         words = f"its parameters (model {run.model}, batch {run.batch_size}, …) give {expected}"
-        yield Found(run.cell_id, run.cell_id == expected, "" if run.cell_id == expected else words)
+        yield Finding(run.cell_id, run.cell_id == expected, "" if run.cell_id == expected else words)
 
 
-def asked(evidence: Evidence) -> Iterator[Found]:
+def grid_coverage(evidence: Evidence) -> Iterator[Finding]:
     """Each cell against the grids of the manifest, and each point of those against the cells that are there."""
     grids = _grids(evidence.data.manifest.options)
     if not grids:
@@ -55,12 +55,12 @@ def asked(evidence: Evidence) -> Iterator[Found]:
     for run in evidence.data.runs:
         differing = min((_differing(run, grid) for grid in grids), key=len)
         words = ", ".join(f"{name} is {getattr(run, name)!r}" for name in differing)
-        yield Found(run.cell_id, not differing, f"not asked for: {words}" if differing else "")
+        yield Finding(run.cell_id, not differing, f"not asked for: {words}" if differing else "")
     there = {(run.model, run.batch_size, run.precision, run.repeat, run.layout) for run in evidence.data.all_runs}
     for grid in grids:
         missing = [point for point in _points(grid) if point not in there]
         words = ", ".join(f"{model} b{size} {name} #{repeat + 1}" for model, size, name, repeat, _ in missing[:3])
-        yield Found(RUN, not missing, f"asked for and not there: {words}, {len(missing)} in all" if missing else "")
+        yield Finding(RUN, not missing, f"asked for and not there: {words}, {len(missing)} in all" if missing else "")
 
 
 def _grids(options: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -109,12 +109,12 @@ def _plain(value: Any) -> Any:
     return dict(value) if isinstance(value, Mapping) else value
 
 
-def peak_row(evidence: Evidence) -> Iterator[Found]:
+def peak_row(evidence: Evidence) -> Iterator[Finding]:
     """The row of peaks that sitting and manifest name against the one of the device's own name."""
     kept = evidence.data.manifest.peak_row
     for sitting in _used(evidence):
         words = "; ".join(_peak_row(sitting, kept, evidence))
-        yield Found(RUN, not words, f"{sitting.sitting}: {words}" if words else "")
+        yield Finding(RUN, not words, f"{sitting.sitting}: {words}" if words else "")
 
 
 def _peak_row(sitting: Sitting, kept: Mapping[str, Any] | None, evidence: Evidence) -> Iterator[str]:
@@ -149,12 +149,12 @@ def _used(evidence: Evidence) -> list[Sitting]:
     return [sitting for sitting in evidence.data.sittings if sitting.sitting in names]
 
 
-def machine(evidence: Evidence) -> Iterator[Found]:
+def machine(evidence: Evidence) -> Iterator[Finding]:
     """What a sitting says of its machine in several places, and what cells and ceilings say of their sitting."""
     sittings = {sitting.sitting: sitting for sitting in evidence.data.sittings}
     for sitting in _used(evidence):
         words = "; ".join(_machine(sitting))
-        yield Found(RUN, not words, f"{sitting.sitting}: {words}" if words else "")
+        yield Finding(RUN, not words, f"{sitting.sitting}: {words}" if words else "")
     lasted = dict(_overlapping(evidence.data.runs))
     for run in evidence.data.runs:
         home = sittings.get(run.sitting)
@@ -164,9 +164,9 @@ def machine(evidence: Evidence) -> Iterator[Found]:
         if home is not None and run.started_at and home.started_at and run.started_at < home.started_at:
             words = f"began at {run.started_at}, its sitting at {home.started_at}"
         words = words or lasted.get(run.cell_id, "") or _threads(run, home)
-        yield Found(run.cell_id, not words, words)
+        yield Finding(run.cell_id, not words, words)
     told = list(dict.fromkeys(_of_ceilings(evidence, sittings)))
-    yield Found(RUN, not told, "; ".join(told[:3]))
+    yield Finding(RUN, not told, "; ".join(told[:3]))
     yield from _manifest(evidence)
 
 
@@ -297,7 +297,7 @@ def _machine(sitting: Sitting) -> Iterator[str]:
         yield f"the highest clock is {clock_hz / 1e6:.0f} MHz by torch and {highest_hz / 1e6:.0f} by NVML"
 
 
-def _manifest(evidence: Evidence) -> Iterator[Found]:
+def _manifest(evidence: Evidence) -> Iterator[Finding]:
     manifest, sittings = evidence.data.manifest, evidence.data.sittings
     if not sittings:
         return
@@ -310,4 +310,4 @@ def _manifest(evidence: Evidence) -> Iterator[Found]:
     words += ["no version"] if not manifest.harness_version else []
     if manifest.created_at and first.started_at and first.started_at < manifest.created_at:
         words.append(f"made at {manifest.created_at}, its first sitting began at {first.started_at}")
-    yield Found(RUN, not words, "; ".join(words))
+    yield Finding(RUN, not words, "; ".join(words))

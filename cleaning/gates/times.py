@@ -10,17 +10,15 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 
-from analysis.devices import peaks
-from analysis.devices.ceilings import FAST_ALGORITHM
-from analysis.devices.precisions import TENSOR_UNITS
-from analysis.stats.comparison import MARGIN_RATIO, conditions
-from analysis.utilization.step_times import block_summary, whole_steps
-from cleaning.facts.targets import kind_of, narrowness
+from analysis.devices import FAST_ALGORITHM, TENSOR_UNITS, peaks
+from analysis.stats import MARGIN_RATIO, conditions
+from analysis.utilization import block_summary, whole_steps
+from cleaning.facts import kind_of, narrowness
 from cleaning.gates.evidence import Evidence
-from cleaning.gates.finding import Found
+from cleaning.gates.finding import Finding
 from cleaning.gates.integrity import units_of
-from results.records import Run, Sample, Utilization
-from results.store.layout import key_of
+from results.records import LOOP, Run, Sample, Utilization
+from results.store import key_of
 
 CLOCKS_APART = 0.02
 """Device events and the host's clock may differ by this much over one block."""
@@ -42,13 +40,13 @@ RECORDS = {
 kernels and all: 19.5, 17.5, 15.1, 27.9 and 14.7 % of the dense peak."""
 
 
-def synchronised(evidence: Evidence) -> Iterator[Found]:
+def synchronised(evidence: Evidence) -> Iterator[Finding]:
     """Blocks in the order of time, each at least as long as its device work, inside of the cell's window."""
     for run in evidence.measured:
         blocks = whole_steps(evidence.samples.get(key_of(run), ()))
         if blocks:
             words = _unsynchronised(run, blocks)
-            yield Found(run.cell_id, not words, words)
+            yield Finding(run.cell_id, not words, words)
 
 
 def _unsynchronised(run: Run, blocks: Sequence[Sample]) -> str:
@@ -66,7 +64,7 @@ def _unsynchronised(run: Run, blocks: Sequence[Sample]) -> str:
     return ""
 
 
-def possible_time(evidence: Evidence) -> Iterator[Found]:
+def possible_time(evidence: Evidence) -> Iterator[Finding]:
     """The achieved rate of the exact count against the highest clock's peak, and against the ceiling of the sitting."""
     for run in evidence.measured:
         rows = [row for row in evidence.fractions(run) if row.method == "exact" and row.achieved_flop_per_s]
@@ -79,7 +77,7 @@ def possible_time(evidence: Evidence) -> Iterator[Found]:
             limits.append(("its units at the highest clock", highest))
         for name, limit in limits:
             words = f"{rate:.4g} FLOP/s, at most {limit:.4g} by {name}"
-            yield Found(run.cell_id, rate <= limit, "" if rate <= limit else f"{words}: not synchronised?")
+            yield Finding(run.cell_id, rate <= limit, "" if rate <= limit else f"{words}: not synchronised?")
 
 
 def _ceilings(rows: Sequence[Utilization]) -> list[float]:
@@ -101,7 +99,7 @@ def _highest(evidence: Evidence, run: Run) -> float | None:
     return max(found, default=None)
 
 
-def at_most_one(evidence: Evidence) -> Iterator[Found]:
+def at_most_one(evidence: Evidence) -> Iterator[Finding]:
     """Each fraction of a peak that is no ceiling: tensor units never pass it, others not without a mark."""
     for run in evidence.measured:
         tensor = any(unit in TENSOR_UNITS for unit in units_of(run))
@@ -111,20 +109,20 @@ def at_most_one(evidence: Evidence) -> Iterator[Found]:
             marked = any(mark.startswith("above_one") for mark in row.warnings)
             holds = row.utilization_ratio <= 1 or (marked and not tensor)
             words = f"{row.method} by {row.numerator_source} is {row.utilization_ratio:.3g} of {row.denominator}"
-            yield Found(run.cell_id, holds, "" if holds else words)
+            yield Finding(run.cell_id, holds, "" if holds else words)
 
 
-def converged(evidence: Evidence) -> Iterator[Found]:
+def converged(evidence: Evidence) -> Iterator[Finding]:
     """The interval of the raw blocks, worked out again."""
     for run in evidence.measured:
         blocks = whole_steps(evidence.samples.get(key_of(run), ()))
         if not blocks:
             continue
         narrow, words = narrowness(run, blocks)
-        yield Found(run.cell_id, narrow, "" if narrow else words)
+        yield Finding(run.cell_id, narrow, "" if narrow else words)
 
 
-def repeats(evidence: Evidence) -> Iterator[Found]:
+def repeats(evidence: Evidence) -> Iterator[Finding]:
     """Mean step times of the repeats of a cell, two by two, beside both intervals and what processes differ by."""
     groups: dict[tuple[str, ...], list[tuple[Run, float, float]]] = {}
     for run in evidence.measured:
@@ -135,10 +133,10 @@ def repeats(evidence: Evidence) -> Iterator[Found]:
             apart = abs(math.log(a_s / b_s))
             allowed = MARGIN_RATIO[kind_of(run)] + math.hypot(a_half, b_half)
             words = f"{100 * apart:.2g} % from repeat {first.repeat}, at most {100 * allowed:.2g} % by noise"
-            yield Found(run.cell_id, apart <= allowed, "" if apart <= allowed else words)
+            yield Finding(run.cell_id, apart <= allowed, "" if apart <= allowed else words)
 
 
-def by_batch(evidence: Evidence) -> Iterator[Found]:
+def by_batch(evidence: Evidence) -> Iterator[Finding]:
     """Items a second against those of the next smaller batch of the same cell."""
     groups: dict[tuple[str, ...], list[tuple[int, float, Run]]] = {}
     for run in evidence.measured:
@@ -151,10 +149,10 @@ def by_batch(evidence: Evidence) -> Iterator[Found]:
             if small == large:
                 continue
             words = f"{fast:.4g} items/s at batch {large}, {slow:.4g} at {small}: is a batch mislabelled?"
-            yield Found(run.cell_id, fast >= SLOWER * slow, "" if fast >= SLOWER * slow else words)
+            yield Finding(run.cell_id, fast >= SLOWER * slow, "" if fast >= SLOWER * slow else words)
 
 
-def record(evidence: Evidence) -> Iterator[Found]:
+def record(evidence: Evidence) -> Iterator[Finding]:
     """Images a second of resnet50 at 224 pixels beside the best that anybody published for one GPU."""
     for run in evidence.measured:
         best = RECORDS.get(peaks.normalise(evidence.device_name(run)))
@@ -164,20 +162,20 @@ def record(evidence: Evidence) -> Iterator[Found]:
         if run.image_size not in (None, 224):
             continue
         rate = run.items_per_step / time[0]
-        yield Found(run.cell_id, rate < best, f"{rate:.4g} images/s, the record is {best:.4g}")
+        yield Finding(run.cell_id, rate < best, f"{rate:.4g} images/s, the record is {best:.4g}")
 
 
-def losses(evidence: Evidence) -> Iterator[Found]:
+def losses(evidence: Evidence) -> Iterator[Finding]:
     """The last loss; where it is unknown, whether a warning says that it was not finite."""
     for run in evidence.measured:
-        if run.first_loss is None:
-            yield Found(run.cell_id, False, "the first loss is unknown")
+        if run.first_loss is None and run.data != LOOP:
+            yield Finding(run.cell_id, False, "the first loss is unknown")
         if run.last_loss is not None:
-            yield Found(run.cell_id, math.isfinite(run.last_loss))
+            yield Finding(run.cell_id, math.isfinite(run.last_loss))
             continue
         marks = [mark for mark in run.warnings if mark.startswith("loss")]
         if marks:
-            yield Found(run.cell_id, False, marks[0])
+            yield Finding(run.cell_id, False, marks[0])
 
 
 def _mean(evidence: Evidence, run: Run) -> tuple[float, float] | None:

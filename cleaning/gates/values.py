@@ -6,14 +6,13 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from analysis.devices import telemetry
-from analysis.utilization.step_times import block_means_s, whole_steps
-from analysis.utilization.work_times import blocks_of
-from cleaning.facts.targets import BUSY_RATIO, WARM_RATIO, kind_of, narrowness
+from analysis.utilization import block_means_s, blocks_of, whole_steps
+from cleaning.facts import BUSY_RATIO, WARM_RATIO, kind_of, narrowness
 from cleaning.facts.values import faults
 from cleaning.gates.evidence import Evidence
-from cleaning.gates.finding import RUN, Found
+from cleaning.gates.finding import RUN, Finding
 from results.records import MEASURED, Record, Run, Sample
-from results.store.layout import key_of
+from results.store import key_of
 
 SHOWN = 3
 """Faults of one cell that its words name."""
@@ -22,18 +21,18 @@ WORKS = ("one", "last")
 """Works that have blocks of their own, and a warning of their own where those did not converge."""
 
 
-def values(evidence: Evidence) -> Iterator[Found]:
+def values(evidence: Evidence) -> Iterator[Finding]:
     """Every value of every raw row: its kind, its least, its words."""
     for cell_id, words in evidence.malformed.items():
-        yield Found(cell_id, False, words)
+        yield Finding(cell_id, False, words)
     for rows in (evidence.data.sittings, evidence.data.ceilings):
         found = [words for row in rows for words in faults(row)]
-        yield Found(RUN, not found, _some(found))
+        yield Finding(RUN, not found, _some(found))
     for run in evidence.data.runs:
         key = key_of(run)
         parts: tuple[Sequence[Record], ...] = ([run], evidence.samples.get(key, ()), evidence.telemetry.get(key, ()))
         found = [words for part in (*parts, evidence.counts.get(key, ())) for row in part for words in faults(row)]
-        yield Found(run.cell_id, not found, _some(found))
+        yield Finding(run.cell_id, not found, _some(found))
 
 
 def _some(words: Sequence[str]) -> str:
@@ -41,12 +40,12 @@ def _some(words: Sequence[str]) -> str:
     return "; ".join(told[:SHOWN]) + (f" and {len(told) - SHOWN} more" if len(told) > SHOWN else "")
 
 
-def statuses(evidence: Evidence) -> Iterator[Found]:
+def statuses(evidence: Evidence) -> Iterator[Finding]:
     """ok: narrow by the raw blocks, without a reason. not_converged: with one, and not narrow. Others: no blocks."""
     for run in evidence.data.runs:
         blocks = whole_steps(evidence.samples.get(key_of(run), ()))
         words = _status(run, blocks)
-        yield Found(run.cell_id, not words, words)
+        yield Finding(run.cell_id, not words, words)
 
 
 def _status(run: Run, blocks: Sequence[Sample]) -> str:
@@ -63,7 +62,7 @@ def _status(run: Run, blocks: Sequence[Sample]) -> str:
     return "" if run.reason else "not_converged without a reason"
 
 
-def warnings(evidence: Evidence) -> Iterator[Found]:
+def warnings(evidence: Evidence) -> Iterator[Finding]:
     """What the rows of a cell demand a warning for, and whether it has it."""
     for run in evidence.measured:
         demanded = dict(_demanded(evidence, run))
@@ -74,7 +73,9 @@ def warnings(evidence: Evidence) -> Iterator[Found]:
         ]
         idle = run.others_cpu_ratio is not None and "busy:" not in demanded
         lacking += [f"a warning without cause: {mark}" for mark in run.warnings if idle and mark.startswith("busy:")]
-        yield Found(run.cell_id, not lacking, "; ".join(lacking))
+        if "suspended:" not in demanded:
+            lacking += [f"a warning without cause: {mark}" for mark in run.warnings if mark.startswith("suspended:")]
+        yield Finding(run.cell_id, not lacking, "; ".join(lacking))
 
 
 def _demanded(evidence: Evidence, run: Run) -> Iterator[tuple[str, str]]:
@@ -84,6 +85,8 @@ def _demanded(evidence: Evidence, run: Run) -> Iterator[tuple[str, str]]:
         yield "busy:", f"others used {100 * run.others_cpu_ratio:.2g} % of the processors"
     if run.last_loss is None and run.first_loss is not None:
         yield "loss:", "the last loss is unknown, the first is not"
+    if count := sum(each.part == "suspended" for each in samples):
+        yield "suspended:", f"{count} of its blocks are marked so"
     if apart := _unsteady(run, samples):
         yield "not_steady:", apart
     for work in WORKS:

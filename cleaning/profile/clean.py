@@ -12,15 +12,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from analysis.operators import registry
-from analysis.trace.operations import kind_of_call
-from analysis.utilization.numerators import PROFILER
-from analysis.utilization.work_times import epoch_parts, images_of
-from cleaning.counts.steps import Outcome
-from cleaning.counts.sums import known_sum, whole_sum
+from analysis.trace import kind_of_call
+from analysis.utilization import PROFILER, epoch_parts, images_of
+from cleaning.counts import Outcome, known_sum, whole_sum
 from cleaning.profile.double_counts import counted_once
-from cleaning.profile.instances import FORWARD, STEP, Instance, Node, forest, instances, no_products
+from cleaning.profile.instances import FORWARD, STEP, CallNode, Instance, forest, instances, no_products
 from cleaning.profile.undercounts import repaired
-from results.errors import Inconsistent
+from results import Inconsistent
 from results.records import (
     CleanedOperation,
     CleaningLog,
@@ -31,7 +29,7 @@ from results.records import (
     identity,
     to_text,
 )
-from results.store.layout import profile_file
+from results.store import profile_file
 
 PHASES: tuple[tuple[str, tuple[str, ...]], ...] = (("forward", FORWARD), ("backward", ("backward",)))
 """Phases of a count, and the recorded phases that each is the sum of."""
@@ -61,7 +59,7 @@ class CleanedProfile:
 
 def beside_the_step(products: tuple[Instance, ...]) -> Outcome[Instance]:
     """Says of products of an optimizer, of recomputation, or of no phase that they are no model FLOP of a step."""
-    return Outcome(tuple(_said(product) for product in products))
+    return Outcome(tuple(_with_note(product) for product in products))
 
 
 PROFILE_STEPS: tuple[tuple[str, ProfileStep], ...] = (
@@ -242,7 +240,7 @@ def _blank(run: Run, work: str, phase: str, items: int) -> ProfileCount:
 # --- what is no product ----------------------------------------------------------------------------------------------
 
 
-def _said(product: Instance) -> Instance:
+def _with_note(product: Instance) -> Instance:
     return replace(product, row=said_beside(product.row))
 
 
@@ -255,16 +253,16 @@ def said_beside(row: CleanedOperation) -> CleanedOperation:
     return replace(row, reason="; ".join(word for word in (row.reason, said) if word))
 
 
-def _left_out(run: Run, nodes: Sequence[Node]) -> tuple[CleaningLog, ...]:
+def _left_out(run: Run, nodes: Sequence[CallNode]) -> tuple[CleaningLog, ...]:
     """A log row for each name of which the recorder counted what is no product, with its size."""
     sums: dict[tuple[str, str], list[int]] = {}
     for node in no_products(nodes):
         if node.call.found_flop:
             sums.setdefault((node.call.work, node.call.name), []).append(node.call.found_flop)
-    return tuple(_left(run, work, name, numbers) for (work, name), numbers in sums.items())
+    return tuple(_removal_log(run, work, name, numbers) for (work, name), numbers in sums.items())
 
 
-def _left(run: Run, work: str, name: str, numbers: Sequence[int]) -> CleaningLog:
+def _removal_log(run: Run, work: str, name: str, numbers: Sequence[int]) -> CleaningLog:
     kind = kind_of_call(name) or "not understood: it"
     return CleaningLog(
         step="products_alone",

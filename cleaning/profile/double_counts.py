@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cleaning.counts.steps import Outcome
-from cleaning.profile.instances import Instance, Node, entry, number_of
+from cleaning.counts import Outcome
+from cleaning.profile.instances import CallNode, Instance, entry, number_of
 from results.records import CleaningLog
 
 
@@ -18,16 +18,16 @@ def counted_once(instances: tuple[Instance, ...]) -> Outcome[Instance]:
     """deduplicated_flop of each instance: what its outermost counted level says, summed where calls stand in a row."""
     kept, log = [], []
     for instance in instances:
-        flop = None if instance.row.found_flop is None else once(instance.node)
+        flop = None if instance.row.found_flop is None else outermost_count(instance.node)
         if flop != instance.row.deduplicated_flop:
             log.append(_removed(instance, flop))
         kept.append(replace(instance, row=replace(instance.row, deduplicated_flop=flop)))
     return Outcome(tuple(kept), (), tuple(log))
 
 
-def once(node: Node) -> int:
+def outermost_count(node: CallNode) -> int:
     """What a nest counts if each multiply-add counts at the outermost level that has a number; 0 if none has."""
-    return number_of(node) or sum(once(child) for child in node.children)
+    return number_of(node) or sum(outermost_count(child) for child in node.children)
 
 
 def _removed(instance: Instance, flop: int | None) -> CleaningLog:
@@ -35,13 +35,13 @@ def _removed(instance: Instance, flop: int | None) -> CleaningLog:
     gone = (row.deduplicated_flop or 0) - (flop or 0)
     reason = f"{gone} FLOP were counted again inside: {_levels(instance.node)}"
     for node in instance.node.walk():
-        inner = sum(once(child) for child in node.children)
+        inner = sum(outermost_count(child) for child in node.children)
         number = number_of(node)
         if number and inner > number:
             reason += f"; {node.call.name} counts {number}, less than the {inner} inside it"
     return entry("counted_once", row, "deduplicated_flop", row.deduplicated_flop, flop, reason)
 
 
-def _levels(node: Node) -> str:
+def _levels(node: CallNode) -> str:
     """The calls of a nest that have a number, outer before inner."""
     return ", ".join(f"{inner.call.name} {number}" for inner in node.walk() if (number := number_of(inner)))

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from analysis.trace.operations import floating_dtype, is_product, kind_of_call
-from results.errors import Inconsistent
+from analysis.trace import floating_dtype, is_product, kind_of_call
+from results import Inconsistent
 from results.records import WORKS, CleanedOperation, CleaningLog, ProfiledOperation, Record, Run, to_text
-from results.store.layout import profile_file
+from results.store import profile_file
 
 FORWARD = ("forward", "loss")
 """The phases of the forward pass."""
@@ -23,16 +23,16 @@ STEP = (*FORWARD, "backward")
 
 
 @dataclass(frozen=True)
-class Node:
+class CallNode:
     """One recorded call and the calls that it made itself, in order of start.
 
     Its phase, module and forward_index are its own, or where it names none those of the call around it.
     """
 
     call: ProfiledOperation
-    children: tuple[Node, ...]
+    children: tuple[CallNode, ...]
 
-    def walk(self) -> Iterator[Node]:
+    def walk(self) -> Iterator[CallNode]:
         """This node and all inside it, outer before inner."""
         yield self
         for child in self.children:
@@ -43,11 +43,11 @@ class Node:
 class Instance(Record):
     """An outermost product, and its row so far. A cleaning step replaces the row, never the node."""
 
-    node: Node
+    node: CallNode
     row: CleanedOperation
 
 
-def forest(calls: Sequence[ProfiledOperation]) -> tuple[Node, ...]:
+def forest(calls: Sequence[ProfiledOperation]) -> tuple[CallNode, ...]:
     """The outermost calls of a recording with all inside them, by work and order of start.
 
     The order of `calls` does not matter. Raises Inconsistent for an index twice, a parent that is not there, or calls
@@ -69,19 +69,19 @@ def forest(calls: Sequence[ProfiledOperation]) -> tuple[Node, ...]:
     return nodes
 
 
-def instances(run: Run, nodes: Sequence[Node], source: str) -> tuple[Instance, ...]:
+def instances(run: Run, nodes: Sequence[CallNode], source: str) -> tuple[Instance, ...]:
     """The outermost products, each with a row that says what the recorder counted in it, and nothing more yet."""
     outermost = [found for node in nodes for found in _outermost(node)]
     owner = {(n.call.work, n.call.index): top.call.index for top in outermost for n in top.walk()}
     return tuple(Instance(node, _row(run, node, owner, source)) for node in outermost)
 
 
-def no_products(nodes: Sequence[Node]) -> Iterator[Node]:
+def no_products(nodes: Sequence[CallNode]) -> Iterator[CallNode]:
     """The calls that are no product, inside of one or not."""
     return (inner for node in nodes for inner in node.walk() if not is_product(inner.call.name))
 
 
-def number_of(node: Node) -> int | None:
+def number_of(node: CallNode) -> int | None:
     """What the recorder counted of a call that is a product; None for any other, whose number is of no product."""
     return node.call.found_flop if is_product(node.call.name) else None
 
@@ -105,9 +105,9 @@ def _order(call: ProfiledOperation) -> tuple[int, str, int]:
     return (WORKS.index(call.work) if call.work in WORKS else len(WORKS), call.work, call.index)
 
 
-def _node(call: ProfiledOperation, inside: dict[tuple[str, int | None], list[ProfiledOperation]]) -> Node:
+def _node(call: ProfiledOperation, inside: dict[tuple[str, int | None], list[ProfiledOperation]]) -> CallNode:
     children = [_node(_placed(child, call), inside) for child in inside.get((call.work, call.index), ())]
-    return Node(call, tuple(children))
+    return CallNode(call, tuple(children))
 
 
 def _placed(call: ProfiledOperation, around: ProfiledOperation) -> ProfiledOperation:
@@ -119,7 +119,7 @@ def _placed(call: ProfiledOperation, around: ProfiledOperation) -> ProfiledOpera
     return replace(call, phase=phase, module=module, forward_index=forward_index)
 
 
-def _outermost(node: Node) -> Iterator[Node]:
+def _outermost(node: CallNode) -> Iterator[CallNode]:
     if is_product(node.call.name):
         yield node
         return
@@ -127,7 +127,7 @@ def _outermost(node: Node) -> Iterator[Node]:
         yield from _outermost(child)
 
 
-def _row(run: Run, node: Node, owner: dict[tuple[str, int], int], source: str) -> CleanedOperation:
+def _row(run: Run, node: CallNode, owner: dict[tuple[str, int], int], source: str) -> CleanedOperation:
     call = node.call
     forward = None if call.forward_index is None else owner.get((call.work, call.forward_index), call.forward_index)
     numbers = [number for inner in node.walk() if (number := number_of(inner)) is not None]
@@ -151,7 +151,7 @@ def _row(run: Run, node: Node, owner: dict[tuple[str, int], int], source: str) -
     )
 
 
-def _dtype(node: Node) -> str:
+def _dtype(node: CallNode) -> str:
     """What the product computes in: the dtype of the innermost product that names one, for autocast casts inside."""
     deepest, dtype = -1, ""
     stack = [(node, 0)]

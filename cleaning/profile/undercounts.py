@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from analysis.trace.operations import is_product, product_flop
-from cleaning.counts.steps import Outcome
-from cleaning.profile.instances import Instance, Node, entry
-from results.errors import Unavailable
+from analysis.trace import is_product, product_flop
+from cleaning.counts import Outcome
+from cleaning.profile.instances import CallNode, Instance, entry
+from results import Unavailable
 from results.records import CleanedOperation
 
 
@@ -31,7 +31,7 @@ def repaired(instances: tuple[Instance, ...]) -> Outcome[Instance]:
     return Outcome(tuple(kept), (), tuple(log))
 
 
-def shapes_flop(node: Node) -> int:
+def shapes_flop(node: CallNode) -> int:
     """Model FLOP of a nest by its recorded shapes: of its outermost call, else of the products inside it together.
 
     Raises Unavailable, with why, where neither is known.
@@ -50,7 +50,7 @@ def shapes_flop(node: Node) -> int:
             raise Unavailable(f"{fault}; inside it {deeper}") from fault
 
 
-def _products(node: Node) -> list[Node]:
+def _products(node: CallNode) -> list[CallNode]:
     """The outermost products inside a call."""
     found = []
     for child in node.children:

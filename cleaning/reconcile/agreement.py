@@ -10,10 +10,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from analysis.utilization.counter_operators import OPERATORS
-from analysis.utilization.numerators import OWN
-from cleaning.counts.model_operators import by_counter_and_phase, is_model_flop, of_the_model
-from cleaning.profile.clean import traced_flop
+from analysis.utilization import OPERATORS, OWN
+from cleaning.counts import by_counter_and_phase, is_model_flop, of_the_model
+from cleaning.profile import traced_flop
 from results.records import Agreement, FlopCount, Operation, Run, identity, to_text
 
 Groups = Mapping[tuple[str, str], Sequence[FlopCount]]
@@ -34,7 +33,7 @@ def agreement(run: Run, counts: Sequence[FlopCount], table: Sequence[Operation] 
     exact = {phase: _exact(run, phase, groups, table) for _, phase in groups}
     rows = []
     for (counter, phase), found in groups.items():
-        notes = _of_the_table(exact[phase], _traced(table, phase)) if counter == OWN else ""
+        notes = _of_the_table(exact[phase], _traced_count(table, phase)) if counter == OWN else ""
         rows.append(_row(run, counter, phase, found, exact[phase], notes))
     return tuple(rows)
 
@@ -42,10 +41,10 @@ def agreement(run: Run, counts: Sequence[FlopCount], table: Sequence[Operation] 
 def _exact(run: Run, phase: str, groups: Groups, table: Sequence[Operation] | None) -> int | None:
     """Our own model FLOP of one phase at the cell's batch."""
     own = _model_flop(OWN, _here(run, groups.get((OWN, phase), ())))
-    return _traced(table, phase) if own is None else own
+    return _traced_count(table, phase) if own is None else own
 
 
-def _traced(table: Sequence[Operation] | None, phase: str) -> int | None:
+def _traced_count(table: Sequence[Operation] | None, phase: str) -> int | None:
     return None if table is None else traced_flop(table, (phase,))
 
 

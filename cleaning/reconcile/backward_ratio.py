@@ -12,11 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from analysis.operators import registry
-from analysis.utilization.numerators import OWN, PROFILER
-from analysis.utilization.work_times import epoch_parts
-from cleaning.counts.sums import known_sum, whole_sum
-from cleaning.profile.clean import why_unprofiled
-from cleaning.profile.instances import FORWARD, STEP
+from analysis.utilization import OWN, PROFILER, epoch_parts
+from cleaning.counts import known_sum, whole_sum
+from cleaning.profile import FORWARD, STEP, why_unprofiled
 from results.records import WHOLE, CleanedOperation, FlopCount, Operation, Ratio, Run, identity
 
 LEVELS = ("model", "kind", "module", "operation")

@@ -13,28 +13,35 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from analysis.utilization import ceiling_doubts, post2021
-from analysis.utilization.denominators import Denominator, datasheet, denominators
-from analysis.utilization.numerators import (
+from analysis.utilization import (
     PROFILED_METHODS,
-    Counted,
+    Denominator,
+    Measurement,
     Numerator,
+    TableCount,
+    ceiling_doubts,
     count_table,
+    datasheet,
     exact,
+    measurement,
+    of_loop,
+    post2021,
     profiled,
+    rows,
     theory,
     theory_as_published,
+    works_of,
 )
+from analysis.utilization.denominators import denominators
 from analysis.utilization.step_times import step_times
-from analysis.utilization.utilization import Measurement, measurement, rows
-from analysis.utilization.work_times import works_of
-from cleaning.counts.pipeline import Cleaned, clean
-from cleaning.profile.clean import clean_profile, profile_counts, why_unprofiled
+from cleaning.counts import Cleaned, clean
+from cleaning.profile import clean_profile, profile_counts, why_unprofiled
 from cleaning.reconcile.agreement import agreement
 from cleaning.reconcile.backward_ratio import profile_ratios, ratios
 from cleaning.reconcile.batch_law import batch_laws
-from results.errors import Inconsistent, Unavailable
+from results import Inconsistent, Unavailable
 from results.records import (
+    LOOP,
     MEASURED,
     WORKS,
     Agreement,
@@ -55,8 +62,7 @@ from results.records import (
     Utilization,
     WorkTime,
 )
-from results.store.layout import Key, key_of, profile_file, recording_file
-from results.store.store import RunData
+from results.store import Key, RunData, key_of, profile_file, recording_file
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -83,16 +89,26 @@ class View:
 
     run: Run
     fractions: tuple[Utilization, ...]
-    counted: Counted | None = None
+    counted: TableCount | None = None
 
     @property
     def measured(self) -> bool:
         return self.run.status in MEASURED
 
     @property
+    def partial(self) -> bool:
+        """Whether the exact count lacks calls that no rule counts."""
+        return any(row.method == "exact" and row.unknown_calls for row in self.fractions)
+
+    @property
     def headline(self) -> Utilization | None:
-        """The fraction told first: the best numerator over the first known denominator; None without a ratio."""
-        found = (self.fraction(method, denominator) for method in METHODS for denominator in HEADLINES)
+        """The fraction told first: the best numerator over the first known denominator; None without a ratio.
+
+        Where the exact count lacks calls, a counter's forward pass is no answer: that it names none of them is no sign
+        that it counts them.
+        """
+        methods = [method for method in METHODS if not (self.partial and method == "theory")]
+        found = (self.fraction(method, denominator) for method in methods for denominator in HEADLINES)
         return next((fraction for fraction in found if fraction is not None), None)
 
     @property
@@ -211,10 +227,10 @@ def build(
         counted = table if isinstance(table, str) else count_table(table)
         cells |= {key_of(run): _cell(run, raw, None if isinstance(table, str) else table, counted) for run in runs}
         del table  # before the next one is read
-    return _joined(data, cleaned, [cells[key_of(run)] for run in data.runs], raw.problems)
+    return _join_cells(data, cleaned, [cells[key_of(run)] for run in data.runs], raw.problems)
 
 
-def _joined(data: RunData, cleaned: Cleaned, cells: Sequence[_Cell], problems: Sequence[str]) -> Built:
+def _join_cells(data: RunData, cleaned: Cleaned, cells: Sequence[_Cell], problems: Sequence[str]) -> Built:
     """The cells of a run, in their order, as one."""
 
     def rows_of(name: str) -> tuple[Any, ...]:
@@ -274,12 +290,12 @@ def _table(trace_id: str, read: ReadOperations, raw: _Raw) -> Sequence[Operation
     return why
 
 
-def _cell(run: Run, raw: _Raw, table: Sequence[Operation] | None, counted: Counted | str) -> _Cell:
+def _cell(run: Run, raw: _Raw, table: Sequence[Operation] | None, counted: TableCount | str) -> _Cell:
     """Everything of one cell, while its operation table is at hand."""
     key = key_of(run)
     samples, counts, left_out = raw.samples.get(key, []), raw.counts.get(key, []), raw.left_out.get(key, [])
     measured = measurement(run, samples, raw.telemetry.get(key, []))
-    profile, recorded = _profile(run, raw, table), _recorded(run, raw, table)
+    profile, recorded = _profile(run, raw, table), _clean_recordings(run, raw, table)
     found = _numerators(run, counts, counted, (profile, recorded))
     fractions = _fractions(measured, found, raw.data)
     return _Cell(
@@ -312,11 +328,11 @@ def _profile(run: Run, raw: _Raw, table: Sequence[Operation] | None) -> _Profile
         return _Profile(counts=tuple(count for count in profile_counts(lost, (), None) if count.work in asked))
 
 
-def _recorded(run: Run, raw: _Raw, table: Sequence[Operation] | None) -> _Profile:
+def _clean_recordings(run: Run, raw: _Raw, table: Sequence[Operation] | None) -> _Profile:
     """What the recordings of a cell's works hold, cleaned; one that is damaged or absent is a reason in its counts."""
     if not run.profile or raw.read_recording is None:
         return _Profile()
-    from cleaning.trace.work_recordings import clean_recording  # with pandas, which other runs do without
+    from cleaning.trace import clean_recording  # with pandas, which other runs do without
 
     operations: list[CleanedOperation] = []
     log: list[CleaningLog] = []
@@ -350,11 +366,13 @@ def _recorded(run: Run, raw: _Raw, table: Sequence[Operation] | None) -> _Profil
 
 
 def _numerators(
-    run: Run, counts: Sequence[FlopCount], counted: Counted | str, profiles: Sequence[_Profile]
+    run: Run, counts: Sequence[FlopCount], counted: TableCount | str, profiles: Sequence[_Profile]
 ) -> list[Numerator]:
     """One for each method of the cell; of theory one for each counter, of a profiled method one for each source."""
     found = []
-    if "exact" in run.methods:
+    if "exact" in run.methods and run.data == LOOP:
+        found.append(of_loop(run))
+    elif "exact" in run.methods:
         found.append(
             Numerator("exact", "flopledger", reason=counted) if isinstance(counted, str) else exact(counted, run)
         )

@@ -13,16 +13,17 @@ is spent in kernels that look like a product's and are none of any.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pandas as pd
 
-from cleaning.profile.instances import FORWARD
+from analysis.trace import MISSING, Missing
+from cleaning.profile import FORWARD
 from cleaning.trace.double_counts import deduplicated
 from cleaning.trace.instances import read_table, records, with_flop
 from cleaning.trace.products import Cleaned, Product
-from cleaning.trace.recorded_flop import found
+from cleaning.trace.recorded_flop import assign_flop
 from cleaning.trace.totals import (
     Outside,
     PhaseTotal,
@@ -65,6 +66,7 @@ class CleanedTrace:
     phase → FLOP; None where a call of it has no count, or nothing of the phase was recorded. phase_totals: the same
     with what is known at least, and the calls without a count. unknown_calls: those of operators that are not known.
 
+    missing: calls that the recording is known to lack; each is a row of `instances`, too, without a name and count.
     outside_phases: products of no phase and an optimizer's, which are in no total.
     assumed_gradients: calls of which the recording does not say for what gradients were asked; both are counted, of a
     first layer that of the weight.
@@ -87,16 +89,17 @@ class CleanedTrace:
     product_time_s: float
     assumed_gradients: int = 0
     outside_phases: Mapping[str, Outside] = field(default_factory=dict)
+    missing: tuple[Missing, ...] = ()
 
 
-def clean(calls: pd.DataFrame, kernels: pd.DataFrame, source: str) -> CleanedTrace:
+def clean(calls: pd.DataFrame, kernels: pd.DataFrame, source: str, missing: Sequence[Missing] = ()) -> CleanedTrace:
     """An attributed recording (columns of measure.trace.attribution.recording), cleaned. source: kineto, nsys, pyprof,
-    cupti.
+    cupti. missing: what the recording is known to lack (`Recording.missing`).
 
     The order of rows does not matter. Raises Inconsistent for calls that contradict each other.
     """
     table = read_table(calls, kernels, source)
-    products = tuple(found(product) for product in table.products)
+    products = tuple(assign_flop(product) for product in table.products)
     log: list[CleaningLog] = []
     for step in STEPS:
         outcome = step(products)
@@ -104,14 +107,16 @@ def clean(calls: pd.DataFrame, kernels: pd.DataFrame, source: str) -> CleanedTra
         log.extend(outcome.log)
     unknown = unknown_calls(table)
     totals = {
-        state: {name: phase_total(products, unknown, state, phases) for name, phases in PHASES.items()}
+        state: {name: phase_total(products, unknown, state, phases, missing) for name, phases in PHASES.items()}
         for state in STATES
     }
     time = product_time(table, products)
     lacking = {call.instance: call.reason for call in unknown}
+    instances = records(table, products)
     return CleanedTrace(
-        instances=tuple(
-            replace(row, reason=lacking[row.index]) if row.index in lacking else row for row in records(table, products)
+        instances=(
+            *(replace(row, reason=lacking[row.index]) if row.index in lacking else row for row in instances),
+            *(_absent(index, each) for index, each in enumerate(missing, len(instances))),
         ),
         kernels=with_flop(table, products),
         faults=_faults(products),
@@ -124,8 +129,14 @@ def clean(calls: pd.DataFrame, kernels: pd.DataFrame, source: str) -> CleanedTra
         unnamed=unnamed(table),
         assumed_gradients=sum(product.assumed for product in products),
         product_time_s=time.whole * 1e-9,
-        outside_phases={name: outside(products, unknown, STATES, phases) for name, phases in OUTSIDE.items()},
+        outside_phases={name: outside(products, unknown, STATES, phases, missing) for name, phases in OUTSIDE.items()},
+        missing=tuple(missing),
     )
+
+
+def _absent(index: int, missing: Missing) -> OperationInstance:
+    """The row of calls that are not in the recording: whoever adds up the rows of its phase meets it."""
+    return OperationInstance(index=index, name="", kind="", phase=missing.phase, reason=f"{MISSING}{missing.reason}")
 
 
 def _faults(products: Iterable[Product]) -> tuple[Fault, ...]:

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import re
 
-from analysis.trace.kernel_names import makes_products
-from analysis.trace.operations import is_product
-from cleaning.counts.sums import known_sum
+from analysis.trace import is_product, makes_products
+from cleaning.counts import known_sum
 from cleaning.trace.products import Part, Product
 from cleaning.trace.undercounts import repaired_flop
 

@@ -14,7 +14,7 @@ keep their shares. Reasons, the first that fits:
 
 What a device's counters measured of each kernel is no attribution: it stays, but for second rows of a launch.
 
-Not claimed: that what is kept is right (`undercounts.py` asks), or that two trials of one algorithm are told apart.
+Not claimed: that what is kept is right (`undercounts.py` asks), or that two trials of one algorithm are distinguished.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from analysis.trace.kernel_names import AFTER, REDUCTION, family
-from cleaning.counts.sums import known_sum
+from analysis.trace import AFTER, REDUCTION, family
+from cleaning.counts import known_sum
 from cleaning.trace.products import UNTOLD, Cleaned, Part, Product, entry
 from results.records import CleaningLog
 
@@ -38,20 +38,20 @@ def deduplicated(products: tuple[Product, ...]) -> Cleaned:
     """The products with each multiply-add counted once at most, and trials marked."""
     kept, log = [], []
     for product in products:
-        cleaned = _once(product)
+        cleaned = _deduplicate(product)
         log.extend(_log(product, cleaned))
         kept.append(cleaned)
     return Cleaned(tuple(kept), tuple(log))
 
 
-def _once(product: Product) -> Product:
+def _deduplicate(product: Product) -> Product:
     trials = _trials(product)
     room = _room(product)
     order = sorted(range(len(product.parts)), key=lambda at: _preference(product.parts[at], at in trials, at))
     result = list(product.parts)
     for at in order:
         part = product.parts[at]
-        flop = _kept(product, part, room)
+        flop = _kept_flop(product, part, room)
         fault = "" if flop == part.found else _reason(product, part, at, trials)
         result[at] = replace(part, deduplicated=flop, fault=fault or ("autotune" if at in trials else ""))
     return replace(product, parts=tuple(result))
@@ -78,7 +78,7 @@ def _room(product: Product) -> dict[int, int]:
     return {**dict.fromkeys(range(units), flop), UNTOLD: units * flop}
 
 
-def _kept(product: Product, part: Part, room: dict[int, int]) -> int | None:
+def _kept_flop(product: Product, part: Part, room: dict[int, int]) -> int | None:
     """What a kernel keeps of its number; takes it from the room that its unit has."""
     if not part.found:
         return part.found
@@ -134,7 +134,7 @@ def _many_algorithms(product: Product, rivals: list[Part], unit: int) -> bool:
 
 
 def _trials(product: Product) -> frozenset[int]:
-    """Places of the kernels that ran only to be timed, of units that are told apart."""
+    """Places of the kernels that ran only to be timed, of units that are distinguished."""
     working = _working(product)
     by_unit: dict[int, list[Part]] = {}
     for part in working:
@@ -175,13 +175,13 @@ def _log(before: Product, after: Product) -> list[CleaningLog]:
     for reason, parts in lost.items():
         gone = sum((part.found or 0) - (part.deduplicated or 0) for part in parts)
         left = None if total is None else total - gone
-        why = f"{reason}: {_said(before, parts)}"
+        why = f"{reason}: {_reason_text(before, parts)}"
         rows.append(entry("deduplicated", after, "deduplicated_flop", total, left, why))
         total = left
     return rows
 
 
-def _said(product: Product, parts: list[Part]) -> str:
+def _reason_text(product: Product, parts: list[Part]) -> str:
     names: Mapping[str, None] = dict.fromkeys(part.name.removeprefix("void ")[:60] for part in parts)
     listed = ", ".join(list(names)[:3]) + (", …" if len(names) > 3 else "")
     return f"{len(parts)} of {len(product.parts)} kernels ({listed})"

@@ -9,7 +9,7 @@ Each call is judged by itself: two calls of equal operands need not be equal, si
 differ. Where products inside have counts of their own, by recorded sizes, nothing inferred stands against them: what
 does not agree has no count. Where nothing gives a count, the reason is kept.
 
-Not claimed: that a gradient which was asked for is told where neither mask nor calls tell it (frozen weights).
+Not claimed: that a gradient which was asked for is known where neither mask nor calls tell it (frozen weights).
 """
 
 from __future__ import annotations
@@ -17,20 +17,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from analysis.trace.conv_inference import (
+from analysis.trace import (
+    fft_tiles,
     forward_flop,
     gradient_flop,
     gradients_asked,
     is_readable,
     is_transposed,
+    kind_of_call,
+    product_flop,
+    to_operation,
     window,
 )
-from analysis.trace.kernel_names import fft_tiles
-from analysis.trace.operations import kind_of_call, product_flop, to_operation
-from cleaning.counts.sums import known_sum
+from cleaning.counts import known_sum
 from cleaning.trace.frames import Calls
 from cleaning.trace.witnesses import Outputs
-from results.errors import Unavailable
+from results import Unavailable
 from results.records import ProfiledOperation
 
 BOTH = 2
@@ -118,7 +120,7 @@ class Sizing:
             if self._least_inside(at) > units * flop:
                 raise Unavailable(f"{call.name}: the products inside are more than what was inferred of it")
             return units, flop
-        asked = _asked(call)
+        asked = _mask_gradients(call)
         return (asked, flop // asked) if asked else (1 if asked is None else 0, flop)
 
     def _without_settings(self, at: int, call: ProfiledOperation, why: str) -> tuple[int, int]:
@@ -162,15 +164,15 @@ class Sizing:
         calls = self._calls
         known: dict[int, int | None] = {}  # call with products in it → their FLOP
         for inner in [*calls.within(at)][::-1]:
-            known |= self._counted(inner, known)
-        return self._together(at, known)
+            known |= self._flop_of_call(inner, known)
+        return self._children_sum(at, known)
 
-    def _counted(self, at: int, known: Mapping[int, int | None]) -> dict[int, int | None]:
+    def _flop_of_call(self, at: int, known: Mapping[int, int | None]) -> dict[int, int | None]:
         own = self.flop_of(at) if self._calls.product[at] else None
         holds = self._calls.product[at] or any(child in known for child in self._calls.inside.get(at, ()))
-        return {at: self._together(at, known) if own is None else own} if holds else {}
+        return {at: self._children_sum(at, known) if own is None else own} if holds else {}
 
-    def _together(self, at: int, known: Mapping[int, int | None]) -> int | None:
+    def _children_sum(self, at: int, known: Mapping[int, int | None]) -> int | None:
         """Sum over the calls that one made itself; None where nothing or not everything is known."""
         numbers = [known[child] for child in self._calls.inside.get(at, ()) if child in known]
         return None if None in numbers else known_sum(numbers)
@@ -211,7 +213,7 @@ def _is_gradient(call: ProfiledOperation) -> bool:
     return "backward" in call.name and kind_of_call(call.name) in ("convolution", "matmul")
 
 
-def _asked(call: ProfiledOperation) -> int | None:
+def _mask_gradients(call: ProfiledOperation) -> int | None:
     """How many gradients of input and weight a call's own mask asks for; None: it has none."""
     mask = to_operation(call).attributes.get("output_mask") if _is_gradient(call) else None
     return None if mask is None else sum(map(bool, mask[:2]))

@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.trace.operations import is_product, kind_of_call
-from results.errors import Inconsistent
+from analysis.trace import is_product, kind_of_call
+from results import Inconsistent
 from results.records import ProfiledOperation
 
 Ints = NDArray[np.int64]

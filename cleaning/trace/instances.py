@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.trace.operations import kind_of_call
-from cleaning.profile.instances import FORWARD
+from analysis.trace import kind_of_call
+from cleaning.profile import FORWARD
 from cleaning.trace.counts import count_of
 from cleaning.trace.expected_flop import Size, Sizing
 from cleaning.trace.frames import NONE, Calls, by_owner, in_order, twins, whole_numbers
@@ -181,6 +181,7 @@ def records(table: InstanceTable, products: Sequence[Product]) -> tuple[Operatio
     of = {product.index: product for product in products}
     index_of = {top: index for index, top in enumerate(table.owners)}
     times = table.kernels["time_ns"].tolist()
+    cut = _without_all_kernels(table.calls)
     made = []
     for top, index in index_of.items():
         forward = table.forward_of.get(top)
@@ -189,8 +190,15 @@ def records(table: InstanceTable, products: Sequence[Product]) -> tuple[Operatio
         product = of.get(index)
         out = _out_of_time(product) if product else set()
         time_ns = sum(times[row] for row in rows if row not in out and not table.twins[row])
-        made.append(_record(table.calls, top, index, partner, rows, time_ns, product))
+        made.append(_record(table.calls, top, index, partner, rows, None if top in cut else time_ns, product))
     return tuple(made)
+
+
+def _without_all_kernels(calls: Calls) -> set[int]:
+    """Owners of which a kernel was launched and not recorded, so that the time of the others is not theirs."""
+    if "lost_kernels" not in calls.table or not len(calls):
+        return set()
+    return set(calls.owner[calls.table["lost_kernels"].to_numpy(np.int64) > 0].tolist())
 
 
 def _out_of_time(product: Product) -> set[int]:
@@ -199,7 +207,13 @@ def _out_of_time(product: Product) -> set[int]:
 
 
 def _record(
-    calls: Calls, top: int, index: int, partner: int | None, rows: Sequence[int], time_ns: int, product: Product | None
+    calls: Calls,
+    top: int,
+    index: int,
+    partner: int | None,
+    rows: Sequence[int],
+    time_ns: int | None,
+    product: Product | None,
 ) -> OperationInstance:
     of = calls.column
     step, sequence, phase = of("step")[top], of("sequence_nr")[top], of("phase")[top]
@@ -216,7 +230,7 @@ def _record(
         input_dtypes=of("input_dtypes")[top] or (),
         concrete_inputs=of("concrete_inputs")[top] or (),
         kernels=len(rows),
-        kernel_time_s=time_ns * 1e-9 if rows else None,
+        kernel_time_s=time_ns * 1e-9 if rows and time_ns is not None else None,
         host_time_s=of("time_ns")[top] * 1e-9 if of("start_ns")[top] >= 0 else None,
         **(_counts(product) if product else {}),
     )

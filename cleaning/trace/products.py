@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from analysis.trace.kernel_names import makes_products
+from analysis.trace import makes_products
 from results.records import CleaningLog, to_text
 
 UNTOLD = -1

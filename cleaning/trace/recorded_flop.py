@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from analysis.trace.kernel_names import pyprof_all_groups, pyprof_convolution, pyprof_linear, pyprof_matmul
+from analysis.trace import pyprof_all_groups, pyprof_convolution, pyprof_linear, pyprof_matmul
 from cleaning.trace.products import Part, Product
 
 LINEAR = ("linear", "mkldnn_linear", "linear_backward", "mkldnn_linear_backward")
@@ -24,16 +24,16 @@ GRADIENTS_OF_LINEAR = 2
 """Of a linear layer's backward pass PyProf counts the first two kernels, whatever they do."""
 
 
-def found(product: Product) -> Product:
+def assign_flop(product: Product) -> Product:
     """The product with what each of its kernels is given."""
     parts, place = [], product.place - 1
     for part in product.parts:
         place += not part.twin
-        parts.append(replace(part, found=_found(product, part, place)))
+        parts.append(replace(part, found=_part_flop(product, part, place)))
     return replace(product, parts=tuple(parts))
 
 
-def _found(product: Product, part: Part, place: int) -> int | None:
+def _part_flop(product: Product, part: Part, place: int) -> int | None:
     if part.source_flop is not None:
         return part.source_flop
     if part.what == "call":

@@ -1,7 +1,8 @@
 """Totals of the phases of a recording, which are whole or unknown, and the time of products that nothing explains.
 
-A total is the sum over all calls of its phase, or unknown: one call without a count is enough. Beside it stand the sum
-of what is known ("at least"), how many calls have no count, and the share of the phase's product time that they take.
+A total is the sum over all calls of its phase, or unknown: one call without a count is enough, or one that is missing
+from the recording. Beside it stand the sum of what is known ("at least"), how many calls have no count, and the share
+of the phase's product time that they take.
 An operator that is not known is such a call if it makes products by the names of its kernels or its own, if no product
 was recorded in it and its backward pass has one, and if nothing says what it does: neither do the names of its kernels,
 or, on a host, it made no call. One of which all kernels do something else by their names is none.
@@ -9,7 +10,7 @@ or, on a host, it made no call. One of which all kernels do something else by th
 Products of no phase and an optimizer's are in no total: they have one of their own (`Outside`).
 
 Kernels without a recorded call belong to no phase: no total is unknown for them, but their share of the time of all
-kernels that make products is told.
+kernels that make products is reported.
 """
 
 from __future__ import annotations
@@ -19,10 +20,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.trace.kernel_families import NO_PRODUCTS
-from analysis.trace.kernel_names import family, makes_products, says_nothing
-from analysis.trace.operations import kind_of_call
-from cleaning.counts.sums import known_sum, whole_sum
+from analysis.trace import NO_PRODUCTS, Missing, family, kind_of_call, makes_products, of_phases, says_nothing
+from cleaning.counts import known_sum, whole_sum
 from cleaning.trace.counts import count_of, known_part
 from cleaning.trace.frames import NONE
 from cleaning.trace.instances import InstanceTable
@@ -47,15 +46,18 @@ LONGEST = 3
 
 @dataclass(frozen=True)
 class PhaseTotal:
-    """FLOP of a phase. flop: None if a call has no count, or nothing was recorded; at_least: sum of what is known.
+    """FLOP of a phase. flop: None if a call has no count or is missing, or nothing was recorded; at_least: sum of what
+    is known.
 
     unknown_time_ratio: of the time of the phase's products, the share in calls without a count; None: not recorded.
+    missing: why it is known that calls of it are not in the recording.
     """
 
     flop: int | None = None
     at_least: int | None = None
     unknown_calls: int = 0
     unknown_time_ratio: float | None = None
+    missing: tuple[Missing, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -89,33 +91,43 @@ class Unnamed:
 
 
 def phase_total(
-    products: Sequence[Product], unknown: Sequence[UnknownCall], state: str, phases: Iterable[str]
+    products: Sequence[Product],
+    unknown: Sequence[UnknownCall],
+    state: str,
+    phases: Sequence[str],
+    missing: Sequence[Missing] = (),
 ) -> PhaseTotal:
     """The total of some recorded phases in a state."""
+    lost = of_phases(missing, phases)
     mine = [product for product in products if product.phase in phases]
     others = [call for call in unknown if call.phase in phases]
     counts = [count_of(product, state) for product in mine]
-    if not mine and not others:
+    if not mine and not others and not lost:
         return PhaseTotal()
     apart = [call.time_ns for call in others]
     lacking = [product for product, count in zip(mine, counts, strict=True) if count is None]
     return PhaseTotal(
-        flop=None if others else whole_sum(counts),
+        flop=None if others or lost else whole_sum(counts),
         at_least=known_sum(known_part(product, state) for product in mine) or 0,
         unknown_calls=len(lacking) + len(others),
         unknown_time_ratio=_time_ratio([*map(_time, lacking), *apart], [*map(_time, mine), *apart]),
+        missing=lost,
     )
 
 
 def outside(
-    products: Sequence[Product], unknown: Sequence[UnknownCall], states: Iterable[str], phases: Iterable[str]
+    products: Sequence[Product],
+    unknown: Sequence[UnknownCall],
+    states: Iterable[str],
+    phases: Sequence[str],
+    missing: Sequence[Missing] = (),
 ) -> Outside:
     """The products of some phases that have no total, and what is known of them."""
     times = [_time(product) for product in products if product.phase in phases]
     times += [call.time_ns for call in unknown if call.phase in phases]
     return Outside(
         calls=len(times),
-        totals={state: phase_total(products, unknown, state, phases) for state in states},
+        totals={state: phase_total(products, unknown, state, phases, missing) for state in states},
         time_s=sum(times) * 1e-9 if times and all(times) else None,
     )
 

@@ -21,9 +21,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from analysis.trace.kernel_families import NO_PRODUCTS, OTHER
-from analysis.trace.kernel_names import family, is_renamed, pyprof_convolution, pyprof_linear
-from cleaning.counts.sums import known_sum
+from analysis.trace import NO_PRODUCTS, OTHER, family, is_renamed, pyprof_convolution, pyprof_linear
+from cleaning.counts import known_sum
 from cleaning.trace.products import UNTOLD, Cleaned, Part, Product, entry
 from results.records import CleaningLog
 
@@ -111,7 +110,7 @@ def _reason(product: Product, parts: list[Part], at: int, had: int) -> str:
         return "grouped"
     if part.what == "call":
         return "not_counted"
-    if _known(product, part):
+    if _in_pyprof_lists(product, part):
         took = any(other.fault == "split_k" for other in parts) or product.place
         return "split_k" if product.kind == "matmul" and took else "no_marker"
     if is_renamed(part.name):
@@ -119,7 +118,7 @@ def _reason(product: Product, parts: list[Part], at: int, had: int) -> str:
     return "unknown_kernel" if family(part.name) in ("", OTHER) else "unlisted_kernel"
 
 
-def _known(product: Product, part: Part) -> bool:
+def _in_pyprof_lists(product: Product, part: Part) -> bool:
     """Whether PyProf's lists have the name."""
     return pyprof_linear(part.name) if product.kind == "matmul" else pyprof_convolution(part.name)
 

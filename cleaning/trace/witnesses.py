@@ -5,7 +5,7 @@
   since autograd runs the nodes of one thread in the reverse order of their making.
 * The tensors that later calls of the same pass (thread, step, phase) take.
 
-Which gradients were asked for is told by the same calls: each goes into a later call of the pass.
+Which gradients were asked for is known from the same calls: each goes into a later call of the pass.
 
 Not claimed: that a tensor of a later call is the output because it has the right sizes;
 `analysis/trace/conv_inference.py` asks which counts they leave. Nor that a gradient was asked for where input and data,
@@ -21,10 +21,9 @@ from itertools import islice
 from math import prod
 from typing import Any
 
-from analysis.operators.operands import Sizes
-from analysis.trace.conv_inference import LEAST_DIMENSIONS, Witnesses, can_return, grad_output, is_transposed, operands
-from analysis.trace.operations import kind_of_call
-from cleaning.profile.instances import FORWARD
+from analysis.operators import Sizes
+from analysis.trace import LEAST_DIMENSIONS, Witnesses, can_return, grad_output, is_transposed, kind_of_call, operands
+from cleaning.profile import FORWARD
 from cleaning.trace.frames import NONE, Calls
 from results.records import ProfiledOperation
 

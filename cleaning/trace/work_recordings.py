@@ -12,13 +12,13 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from analysis.operators.registry import PRODUCTS
-from analysis.trace.operations import floating_dtype, is_product
-from cleaning.profile.clean import CleanedProfile, said_beside
+from analysis.operators import PRODUCTS
+from analysis.trace import floating_dtype, is_product
+from cleaning.profile import CleanedProfile, said_beside
 from cleaning.trace.clean import CleanedTrace, clean
 from cleaning.trace.totals import UnknownCall
 from results.records import CleanedOperation, CleaningLog, OperationInstance, Run
-from results.store.layout import recording_file
+from results.store import recording_file
 
 
 def clean_recording(run: Run, work: str, calls: pd.DataFrame, kernels: pd.DataFrame, source: str) -> CleanedProfile:
@@ -29,12 +29,14 @@ def clean_recording(run: Run, work: str, calls: pd.DataFrame, kernels: pd.DataFr
     trace = clean(calls, kernels, source)
     dtypes = _dtypes(calls, trace)
     rows = [_row(run, work, source, found, dtypes) for found in trace.instances if found.kind in PRODUCTS]
-    rows += [_unknown(run, work, source, at, call) for at, call in enumerate(trace.unknown_calls, len(trace.instances))]
+    rows += [
+        _unknown_row(run, work, source, at, call) for at, call in enumerate(trace.unknown_calls, len(trace.instances))
+    ]
     log = tuple(_log(run, work, source, trace))
     return CleanedProfile(tuple(map(said_beside, rows)), log, trace.outside_time_ratio)
 
 
-def _unknown(run: Run, work: str, source: str, index: int, call: UnknownCall) -> CleanedOperation:
+def _unknown_row(run: Run, work: str, source: str, index: int, call: UnknownCall) -> CleanedOperation:
     return CleanedOperation(
         cell_id=run.cell_id,
         attempt=run.attempt,

@@ -45,14 +45,14 @@ def row(bench: Bench, blank: Ceiling, move: Move, trials_left: int) -> Ceiling:
     blank = replace(blank, operation=move.operation, shape=move.shape, family=move.family)
     in_a_row = max(1, BLOCK_BYTES // move.moved_bytes) if move.family == CACHE else 1
 
-    def measured(until_s: float) -> Ceiling:
+    def measure_move(until_s: float) -> Ceiling:
         call = _prepared(bench.device, move)
         times_s = bench.timed(_repeated(call, in_a_row), until_s, cold=move.family != CACHE)
         each_s = [time_s / in_a_row for time_s in times_s]
         rate = move.moved_bytes / median(each_s)
         return with_times(replace(blank, moved_bytes=move.moved_bytes, bytes_per_s=rate), each_s)
 
-    return bench.guarded(blank, trials_left, measured)
+    return bench.guarded(blank, trials_left, measure_move)
 
 
 def rows(bench: Bench, blank: Ceiling, moves: Iterable[Move]) -> list[Ceiling]:

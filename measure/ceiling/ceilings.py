@@ -15,21 +15,20 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import fmean, median
 from typing import Any
 
 import torch
 
-from analysis.devices.ceilings import best
-from analysis.devices.precisions import Precision
-from analysis.trace.kernel_names import fast_algorithm
+from analysis.devices import PRECISIONS, Precision, best
+from analysis.trace import fast_algorithm
 from measure.ceiling.algorithms import above_sheet, kernel_names
 from measure.ceiling.trials import PARTS, SPENT, Trial, shapes, titled
-from measure.device import apply_precision
-from measure.device.cpu_contention import Neighbours, warning
-from measure.timing.clocks import Clock
+from measure.device import Neighbours, apply_precision, warning
+from measure.timing import Clock
+from results import Unavailable
 from results.records import Ceiling
 
 Call = Callable[[], Any]
@@ -41,6 +40,19 @@ PROBE_SIDE = {"cpu": 512, "cuda": 4096}
 MOST_REPEATS = 20
 
 FORMATS = {"channels_first": torch.contiguous_format, "channels_last": torch.channels_last}
+
+
+def ceilings_by_precision(device: str, precisions: Sequence[str], clock: Clock, budget_s: float) -> list[Ceiling]:
+    """The rows of each precision, all with the same share of the budget; what this device refuses is a row with its
+    reason. Raises ValueError for a budget that is not above 0."""
+    rows: list[Ceiling] = []
+    for name in precisions:
+        try:
+            rows += measure_ceilings("", device, PRECISIONS[name], clock, budget_s / len(precisions))
+        except Unavailable as reason:
+            blank = Ceiling(sitting="", device=device, precision=name, unit="", operation="matmul", shape="")
+            rows.append(replace(blank, status="unavailable", reason=str(reason)))
+    return rows
 
 
 def measure_ceilings(sitting: str, device: str, precision: Precision, clock: Clock, budget_s: float) -> list[Ceiling]:
@@ -101,17 +113,17 @@ class Bench:
         trial = Trial("matmul", (side, side, side))
         call = self._prepared(trial)
         call()
-        return trial.flop / min(self._timed(call) for _ in range(5))
+        return trial.flop / min(self._call_time_s(call) for _ in range(5))
 
     def row(self, blank: Ceiling, trial: Trial, trials_left: int) -> Ceiling:
         """`blank` with what `trial` reached, in its share of the time that is left."""
 
-        def measured(until_s: float) -> Ceiling:
+        def measure_trial(until_s: float) -> Ceiling:
             times_s = self.timed(self._prepared(trial), until_s)
             rate = trial.flop / median(times_s)
             return with_times(replace(blank, flop=trial.flop, flop_per_s=rate), times_s)
 
-        return self.guarded(blank, trials_left, measured)
+        return self.guarded(blank, trials_left, measure_trial)
 
     def explained(self, row: Ceiling, trial: Trial) -> Ceiling:
         """The row; of one above the sheet with the fast algorithm that it ran with, if its kernels name one."""
@@ -147,13 +159,13 @@ class Bench:
         """
         call()  # searches algorithms, allocates
         begun_s = self.clock.wall_s()
-        times_s = [self._timed(call, cold)]
+        times_s = [self._call_time_s(call, cold)]
         while len(times_s) < MOST_REPEATS and self.clock.wall_s() + times_s[-1] < until_s:
-            times_s.append(self._timed(call, cold))
+            times_s.append(self._call_time_s(call, cold))
         self.window_s = (begun_s, self.clock.wall_s())
         return times_s
 
-    def _timed(self, call: Call, cold: bool = True) -> float:
+    def _call_time_s(self, call: Call, cold: bool = True) -> float:
         """Seconds of one call: between events, or by the wall where there is no device time."""
         if cold:
             self._flush()

@@ -34,7 +34,7 @@ def row(bench: Bench, blank: Ceiling, operation: str, trials_left: int) -> Ceili
     """`blank` with the time of one launch or call, in its share of the time that the bench has left."""
     blank = replace(blank, operation=operation, shape=f"{IN_A_ROW} times add_ on one element")
 
-    def measured(until_s: float) -> Ceiling:
+    def measure_launches(until_s: float) -> Ceiling:
         x = torch.ones(1, device=bench.device)
 
         def calls() -> None:
@@ -44,7 +44,7 @@ def row(bench: Bench, blank: Ceiling, operation: str, trials_left: int) -> Ceili
         times_s = bench.timed(calls, until_s, cold=False) if operation == LAUNCH else _host(bench, calls, until_s)
         return with_times(blank, [time_s / IN_A_ROW for time_s in times_s])
 
-    return bench.guarded(blank, trials_left, measured)
+    return bench.guarded(blank, trials_left, measure_launches)
 
 
 def _host(bench: Bench, calls: Callable[[], None], until_s: float) -> list[float]:

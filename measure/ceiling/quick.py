@@ -12,13 +12,12 @@ from dataclasses import replace
 
 import torch
 
-from analysis.devices.precisions import PRECISIONS
+from analysis.devices import PRECISIONS
 from measure.ceiling import bandwidth, launch_overhead
-from measure.ceiling.ceilings import Bench, measure_ceilings
+from measure.ceiling.ceilings import Bench, ceilings_by_precision
 from measure.ceiling.trials import MEMORY, moves
 from measure.device import apply_precision, environment
-from measure.timing.clocks import Clock
-from results.errors import Unavailable
+from measure.timing import Clock
 from results.records import Ceiling
 
 ALWAYS = "fp32"
@@ -37,14 +36,7 @@ def measure_machine(device: str, precisions: Sequence[str], clock: Clock, budget
     """
     facts = environment.device_facts(device)
     names = [name for name in PRECISIONS if name in {*precisions, ALWAYS}]
-    rows: list[Ceiling] = []
-    for name in names:
-        try:
-            share_s = budget_s * PARTS_OF_BUDGET["products"] / len(names)
-            rows += measure_ceilings("", device, PRECISIONS[name], clock, share_s)
-        except Unavailable as reason:
-            blank = Ceiling(sitting="", device=device, precision=name, unit="", operation="matmul", shape="")
-            rows.append(replace(blank, status="unavailable", reason=str(reason)))
+    rows = ceilings_by_precision(device, names, clock, budget_s * PARTS_OF_BUDGET["products"])
     rows += _copies_and_launches(device, facts.memory_bytes or 0, clock, budget_s)
     threads = torch.get_num_threads() if device.startswith("cpu") else None
     return [replace(row, threads=threads, device_name=str(facts.name or "")) for row in rows]

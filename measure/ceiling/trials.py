@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from analysis.devices.precisions import Precision
+from analysis.devices import Precision
 from analysis.operators import products as operators_products
 from results.records import Ceiling
 

@@ -23,10 +23,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
-from analysis.devices.telemetry import Reading
+from analysis.devices import Reading
 from measure.device.telemetry import DeviceFacts, Processes, state_before
-from results.digests import hashed
-from results.errors import DeviceLost, Unavailable
+from results import DeviceLost, Unavailable, hashed
 
 PERMANENT = frozenset((1, 2, 3, 5, 10, 49))
 """amdsmi_status_t after which a field is not asked for again: invalid parameters, not supported, not yet implemented,
@@ -59,17 +58,17 @@ Read = Callable[[Any, Any], Any]
 """(the library, handle of the device) → value, or None. Raises the library's error, or KeyError."""
 
 
-def _known(value: Any) -> Any:
+def _value_or_none(value: Any) -> Any:
     """The value; None for what the library writes where a field is not supported, 0 among it."""
     return None if value in ("N/A", "", None, 0, *UNSUPPORTED) else value
 
 
 def _scaled(value: Any, unit: float) -> float | None:
-    return None if _known(value) is None else float(value) * unit
+    return None if _value_or_none(value) is None else float(value) * unit
 
 
 def _hz(mhz: Any) -> int | None:
-    return None if _known(mhz) is None else int(mhz) * 1_000_000
+    return None if _value_or_none(mhz) is None else int(mhz) * 1_000_000
 
 
 def _clock(kind: str, key: str) -> Read:
@@ -92,7 +91,7 @@ def _energy_j(smi: Any, handle: Any) -> float | None:
 
 def _memory_used(smi: Any, handle: Any) -> int | None:
     used_mib = smi.amdsmi_get_gpu_vram_usage(handle)["vram_used"]
-    return 0 if used_mib == 0 else None if _known(used_mib) is None else int(used_mib) * 2**20
+    return 0 if used_mib == 0 else None if _value_or_none(used_mib) is None else int(used_mib) * 2**20
 
 
 def _limit_w(key: str) -> Read:
@@ -100,11 +99,11 @@ def _limit_w(key: str) -> Read:
 
 
 def _pcie(part: str, key: str) -> Read:
-    return lambda smi, handle: _known(smi.amdsmi_get_pcie_info(handle)[part][key])
+    return lambda smi, handle: _value_or_none(smi.amdsmi_get_pcie_info(handle)[part][key])
 
 
 def _partition(smi: Any, handle: Any) -> bool | None:
-    mode = _known(smi.amdsmi_get_gpu_compute_partition(handle))
+    mode = _value_or_none(smi.amdsmi_get_gpu_compute_partition(handle))
     return None if mode is None else mode != "SPX"
 
 
@@ -118,9 +117,9 @@ POLLED: Mapping[str, Read] = {
 """Field of `Reading` → how to read it; temperature and event reasons come from the metrics."""
 
 STATE: Mapping[str, Read] = {
-    "name": lambda smi, handle: _known(smi.amdsmi_get_gpu_asic_info(handle)["market_name"]),
+    "name": lambda smi, handle: _value_or_none(smi.amdsmi_get_gpu_asic_info(handle)["market_name"]),
     "uuid_hash": lambda smi, handle: hashed(str(smi.amdsmi_get_gpu_device_uuid(handle))),
-    "vbios": lambda smi, handle: _known(smi.amdsmi_get_gpu_vbios_info(handle)["version"]),
+    "vbios": lambda smi, handle: _value_or_none(smi.amdsmi_get_gpu_vbios_info(handle)["version"]),
     "pcie_generation_max": _pcie("pcie_static", "pcie_interface_version"),
     "pcie_width": _pcie("pcie_metric", "pcie_width"),
     "pcie_width_max": _pcie("pcie_static", "max_pcie_width"),
@@ -130,7 +129,7 @@ STATE: Mapping[str, Read] = {
     "power_limit_default_w": _limit_w("default_power_cap"),
     "sm_clock_max_hz": _clock("GFX", "max_clk"),
     "memory_clock_max_hz": _clock("MEM", "max_clk"),
-    "driver": lambda smi, handle: _known(smi.amdsmi_get_gpu_driver_info(handle)["driver_version"]),
+    "driver": lambda smi, handle: _value_or_none(smi.amdsmi_get_gpu_driver_info(handle)["driver_version"]),
 }
 """Field of `DeviceFacts` → how to read it."""
 
@@ -168,7 +167,9 @@ class AmdSmi:
         listed: Processes | None = self._ask(
             "processes",
             lambda smi, handle: tuple(
-                sorted((int(each["pid"]), _known(each["mem"])) for each in smi.amdsmi_get_gpu_process_list(handle))
+                sorted(
+                    (int(each["pid"]), _value_or_none(each["mem"])) for each in smi.amdsmi_get_gpu_process_list(handle)
+                )
             ),
         )
         return listed

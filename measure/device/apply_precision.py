@@ -21,9 +21,8 @@ from typing import Any
 
 import torch
 
-from analysis.devices.precision_flags import OVERRIDES, disagreements, overriding
-from analysis.devices.precisions import Precision
-from results.errors import Unavailable
+from analysis.devices import OVERRIDES, Precision, disagreements, overriding
+from results import Unavailable
 
 CUBLAS_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 DETERMINISTIC_WORKSPACE = ":4096:8"

@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from analysis.devices.telemetry import Reading
+from analysis.devices import Reading
 from measure.device import environment
 from measure.device.telemetry import DeviceFacts, Processes
-from results.errors import Unavailable
+from results import Unavailable
 
 POWERCAP = "sys/class/powercap"
 SENSORS = ("coretemp", "k10temp", "zenpower")

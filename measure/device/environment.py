@@ -21,10 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from analysis.devices.peaks import is_stand_in
+from analysis.devices import is_stand_in
 from measure.device.torch_build import torch_build
-from results.digests import hashed
-from results.errors import Unavailable, one_line
+from results import Unavailable, hashed, one_line
 
 ROOT = Path("/")
 """Where /proc, /sys and /etc are read; tests point it elsewhere."""

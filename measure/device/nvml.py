@@ -6,7 +6,7 @@ card is gone); what a device does not offer is None, with the reason in `Nvml.re
 
 Not claimed: NVML's power is an average (1 s on most boards since Ampere); a value of 0 for power, clock, temperature or
 energy is taken as "not offered" (virtual GPUs fill with zeros). On a MIG slice all but memory is the whole GPU's. In a
-container the process numbers are the host's, so other users are told from a baseline taken before our own context.
+container the process numbers are the host's, so other users are recognised by a baseline taken before our own context.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
-from analysis.devices.telemetry import Reading
+from analysis.devices import Reading
 from measure.device.telemetry import DeviceFacts, Processes, state_before
-from results.digests import hashed
-from results.errors import DeviceLost, Unavailable
+from results import DeviceLost, Unavailable, hashed
 
 PERMANENT = frozenset((2, 3, 4, 13, 25, 26))
 """nvmlReturn_t after which a field is not asked for again: invalid argument, not supported, no permission, function not

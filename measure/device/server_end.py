@@ -7,7 +7,7 @@ variable names the parent, and only while the server starts.
 import os
 
 from measure.device.processes import SERVER_OF
-from results.confinement import die_with_parent
+from results import die_with_parent
 
 if os.environ.pop(SERVER_OF, "") == str(os.getppid()):
     die_with_parent()

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from analysis.operators.registry import kind_of
+from analysis.operators import kind_of
 from measure.dispatch.sizes import plain, sizes
 
 NOT_RECORDED = ("prim", "profiler")
@@ -191,7 +191,7 @@ class Plan:
         names: list[str] = []
         tensors: list[torch.Tensor] = []
         attributes: dict[str, Any] = {}
-        for argument, value, passed in self._passed(args, kwargs):
+        for argument, value, passed in self._passed_arguments(args, kwargs):
             name = argument.name
             if isinstance(value, torch.Tensor):
                 names.append(name)
@@ -206,7 +206,7 @@ class Plan:
             attributes["overload"] = self.overload
         return names, tensors, attributes
 
-    def _passed(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[Argument, Any, bool]]:
+    def _passed_arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[Argument, Any, bool]]:
         """(argument, value, whether it was passed) for each that has a value, in the order of the schema."""
         arguments = self.arguments or tuple(
             Argument(f"args[{i}]", False, None, True, True, True) for i in range(len(args))

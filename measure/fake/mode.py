@@ -30,9 +30,9 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.utils._pytree import tree_leaves, tree_map
 
-from measure.dispatch.schemas import plan_of
+from measure.dispatch import plan_of
 from measure.fake.cache import Memo, Signature
-from results.errors import Unavailable
+from results import Unavailable
 
 if TYPE_CHECKING:
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
@@ -171,7 +171,7 @@ class FakeMode(FakeTensorMode):
             out: Any = self.dispatch(func, types, args, kwargs)
             if func in _STATISTICS and args[_STATISTICS[func]] is not None:
                 return (out[0], *(self._as(tensor, args[_STATISTICS[func]].dtype) for tensor in out[1:]))
-            return self._apart(out) if func in _APART else out
+            return self._separate_storages(out) if func in _APART else out
         except _NOT_ON_FAKE as fault:
             if func is _SCALAR and self.phase == "optimizer":
                 return self._zero(args[0])
@@ -179,7 +179,7 @@ class FakeMode(FakeTensorMode):
                 return SHAPES[func](*args, **kwargs)
             raise Unavailable(f"fake tensors cannot run {func}") from fault
 
-    def _apart(self, out: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _separate_storages(self, out: tuple[Any, ...]) -> tuple[Any, ...]:
         """The same tensors, each but the first of a storage with one of its own."""
         seen: set[int] = set()
         found = []

@@ -67,7 +67,7 @@ def _like(x: torch.Tensor, *_args: Any, **_kwargs: Any) -> Any:
     return part(x.shape, x.dtype) if x.dtype in FLOATS and ordered(x) else UNKNOWN
 
 
-def _alike(x: torch.Tensor, y: torch.Tensor, *_args: Any, **_kwargs: Any) -> Any:
+def _same_form(x: torch.Tensor, y: torch.Tensor, *_args: Any, **_kwargs: Any) -> Any:
     """Two tensors of one form, as a gradient and what it is the gradient of."""
     same = isinstance(y, torch.Tensor) and x.shape == y.shape and x.dtype is y.dtype
     return _like(x) if same and ordered(y) else UNKNOWN
@@ -78,7 +78,7 @@ def _softmax(x: torch.Tensor, dim: int, widened: bool = False) -> Any:
 
 
 def _softmax_backward(grad: torch.Tensor, out: torch.Tensor, dim: int, dtype: torch.dtype) -> Any:
-    return _alike(grad, out) if dtype is grad.dtype and has(grad, dim) and plain(grad, out) else UNKNOWN
+    return _same_form(grad, out) if dtype is grad.dtype and has(grad, dim) and plain(grad, out) else UNKNOWN
 
 
 def has(x: torch.Tensor, dim: int) -> bool:
@@ -95,7 +95,7 @@ def _pair(x: Any, y: Any, **kwargs: Any) -> Any:
         return UNKNOWN
     if type(y) in _NUMBERS:
         return _like(x)
-    if isinstance(y, torch.Tensor) and x.shape == y.shape and (alike := _alike(x, y)) is not UNKNOWN:
+    if isinstance(y, torch.Tensor) and x.shape == y.shape and (alike := _same_form(x, y)) is not UNKNOWN:
         return alike
     if not isinstance(y, torch.Tensor) or x.dtype is not y.dtype or x.dtype not in FLOATS:
         return UNKNOWN
@@ -170,7 +170,7 @@ def _on_cpu(kwargs: dict[str, Any]) -> bool:
     return device in (None, _CPU) and layout in (None, torch.strided) and not kwargs.pop("pin_memory", False)
 
 
-def _made(shape: Sequence[int], *, dtype: Any = None, **kwargs: Any) -> Any:
+def _filled_form(shape: Sequence[int], *, dtype: Any = None, **kwargs: Any) -> Any:
     """empty, zeros, ones."""
     kwargs.pop("generator", None)
     if not _on_cpu(kwargs) or any(value is not None for value in kwargs.values()) or min(shape, default=0) < 0:
@@ -178,19 +178,19 @@ def _made(shape: Sequence[int], *, dtype: Any = None, **kwargs: Any) -> Any:
     return part(tuple(shape), dtype or torch.get_default_dtype())
 
 
-def _drawn(shape: Sequence[int], *, dtype: Any = None, **kwargs: Any) -> Any:
+def _random_form(shape: Sequence[int], *, dtype: Any = None, **kwargs: Any) -> Any:
     """randn and rand."""
-    return _made(shape, dtype=dtype, **kwargs) if dtype is None or dtype in FLOATS else UNKNOWN
+    return _filled_form(shape, dtype=dtype, **kwargs) if dtype is None or dtype in FLOATS else UNKNOWN
 
 
 def _numbers_below(*args: Any, dtype: Any = None, **kwargs: Any) -> Any:
     """randint: (low, )high, shape."""
-    return _made(args[-1], dtype=dtype or torch.int64, **kwargs)
+    return _filled_form(args[-1], dtype=dtype or torch.int64, **kwargs)
 
 
 def _made_beside(x: torch.Tensor, shape: Sequence[int], *, dtype: Any = None, **kwargs: Any) -> Any:
     """new_zeros, new_empty."""
-    return _made(shape, dtype=dtype or x.dtype, **kwargs)
+    return _filled_form(shape, dtype=dtype or x.dtype, **kwargs)
 
 
 def _product(a: torch.Tensor, b: torch.Tensor) -> Any:
@@ -233,7 +233,7 @@ def _table() -> dict[Any, Rule]:
     new = "clone empty_like zeros_like ones_like"
     return {
         **{getattr(aten, name).default: _like for name in one.split()},
-        **{getattr(aten, name).default: _alike for name in two.split()},
+        **{getattr(aten, name).default: _same_form for name in two.split()},
         **{getattr(aten, name).default: _anew for name in new.split()},
         **{getattr(aten, name).Tensor: _pair for name in ("add", "sub", "mul", "div")},
         **{getattr(aten, name).Scalar: _scaled for name in ("add", "sub", "mul", "div")},
@@ -250,12 +250,12 @@ def _table() -> dict[Any, Rule]:
         aten._log_softmax.default: _softmax,
         aten._softmax_backward_data.default: _softmax_backward,
         aten._log_softmax_backward_data.default: _softmax_backward,
-        aten.empty.memory_format: _made,
-        aten.zeros.default: _made,
-        aten.ones.default: _made,
-        aten.randn.default: _drawn,
-        aten.randn.generator: _drawn,
-        aten.rand.default: _drawn,
+        aten.empty.memory_format: _filled_form,
+        aten.zeros.default: _filled_form,
+        aten.ones.default: _filled_form,
+        aten.randn.default: _random_form,
+        aten.randn.generator: _random_form,
+        aten.rand.default: _random_form,
         aten.randn_like.default: _drawn_like,
         aten.rand_like.default: _drawn_like,
         aten.randint.default: _numbers_below,

@@ -14,15 +14,15 @@ _FLAT = 3
 """Dimensions up to which there is one layout of what is made anew: with four, channels may be the last."""
 
 
-def _kept(tensors: Sequence[torch.Tensor], rank: int) -> bool:
+def _is_contiguous(tensors: Sequence[torch.Tensor], rank: int) -> bool:
     """Whether what is put together of these is contiguous."""
     return plain(*tensors) or (rank <= _FLAT and all(ordered(tensor) for tensor in tensors))
 
 
-def _joined(tensors: Sequence[torch.Tensor], dim: int = 0) -> Any:
+def _cat_form(tensors: Sequence[torch.Tensor], dim: int = 0) -> Any:
     """cat of tensors of one dtype and as many dimensions."""
     first = tensors[0]
-    if not first.dim() or not has(first, dim) or not _kept(tensors, first.dim()):
+    if not first.dim() or not has(first, dim) or not _is_contiguous(tensors, first.dim()):
         return UNKNOWN
     dim %= first.dim()
     rest = (*first.shape[:dim], *first.shape[dim + 1 :])
@@ -39,7 +39,7 @@ def _stacked(tensors: Sequence[torch.Tensor], dim: int = 0) -> Any:
     first = tensors[0]
     rank = first.dim() + 1
     alike = all(tensor.shape == first.shape and tensor.dtype is first.dtype for tensor in tensors)
-    if not alike or not -rank <= dim < rank or not _kept(tensors, rank):
+    if not alike or not -rank <= dim < rank or not _is_contiguous(tensors, rank):
         return UNKNOWN
     dim %= rank
     return part((*first.shape[:dim], len(tensors), *first.shape[dim:]), first.dtype)
@@ -63,7 +63,7 @@ def _padded(x: torch.Tensor, pad: Sequence[int], value: Any = 0) -> Any:
     return part(tuple(size + each for size, each in zip(x.shape, more, strict=True)), x.dtype)
 
 
-def _compared(x: torch.Tensor, number: Any) -> Any:
+def _comparison_form(x: torch.Tensor, number: Any) -> Any:
     """A tensor with a number: truth values."""
     return part(x.shape, torch.bool) if type(number) in (int, float) and x.dtype in FLOATS and ordered(x) else UNKNOWN
 
@@ -78,12 +78,12 @@ def _chosen(condition: torch.Tensor, x: Any, y: Any) -> Any:
 def _table() -> dict[Any, Rule]:
     aten = torch.ops.aten
     return {
-        aten.cat.default: _joined,
+        aten.cat.default: _cat_form,
         aten.stack.default: _stacked,
         aten.select_backward.default: _selected_backward,
         aten.constant_pad_nd.default: _padded,
         aten.where.self: _chosen,
-        **{getattr(aten, name).Scalar: _compared for name in ("lt", "le", "gt", "ge", "eq", "ne")},
+        **{getattr(aten, name).Scalar: _comparison_form for name in ("lt", "le", "gt", "ge", "eq", "ne")},
     }
 
 

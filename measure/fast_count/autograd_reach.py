@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from analysis.operators.registry import TABLE
+from analysis.operators import TABLE
 from measure.fast_count.dispatch_mode import PredictMode
 from measure.fast_count.product_cost import MAY_HOLD_PRODUCTS, Mask
 
@@ -68,7 +68,7 @@ def _classify(name: str) -> str:
 
 
 @dataclass
-class Reached:
+class Reach:
     """What a walk found. products: (place among the tape's products, which gradients); stopped: edges at which it was
     told to stop; nodes: all nodes passed, but for those that accumulate a leaf's gradient."""
 
@@ -96,7 +96,7 @@ class Walk:
         beyond: Callable[[Any], Iterable[Edge] | None] = lambda _copy: None,
         run_others: bool = True,
     ) -> None:
-        self.found = Reached()
+        self.found = Reach()
         self._mode = mode
         self._stops = frozenset(stops)
         self._beyond = beyond
@@ -104,7 +104,7 @@ class Walk:
         self._waiting: list[tuple[int, int, Any]] = []
         self._wanted: dict[Any, set[int]] = {}
 
-    def go(self, edges: Iterable[Edge]) -> Reached:
+    def go(self, edges: Iterable[Edge]) -> Reach:
         """Follow these edges, and what they lead to, to the end."""
         stack, stops, passed = list(edges), self._stops, self.found.nodes
         while True:

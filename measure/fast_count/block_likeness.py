@@ -5,7 +5,7 @@ strides and requires_grad are equal, child by child; values of parameters are no
 that may do more than its settings say: hooks, a forward of its own instance, a compiled call, objects among its
 settings whose state nobody sees, or code that works on global or enclosing variables. Such a module is run each time.
 
-What code does is told by `measure/fast_count/module_purity.py`.
+What code does is decided by `measure/fast_count/module_purity.py`.
 
 `prepared` finds models that need not be kept: those whose code is known to change nothing of its modules, and that are
 on meta. Their modules are looked at once, for likenesses; neither their attributes nor their gradients are noted or put
@@ -28,7 +28,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from measure.fast_count.module_purity import is_strange, keeps_to_itself, leaves_modules_alone
-from measure.model.state_snapshot import Parts, modules, parts_on_meta
+from measure.model import Parts, modules, parts_on_meta
 
 _BARE = frozenset(vars(nn.Module())) - {"training"}
 _PLAIN = frozenset(
@@ -96,7 +96,7 @@ class Likeness:
         own = module.__dict__
         children = own["_modules"]
         if not children:
-            return self._alone(type(module), own)
+            return self._layer_number(type(module), own)
         if id(module) in known:
             return known[id(module)]
         below: list[int | None] = []
@@ -106,14 +106,16 @@ class Likeness:
             else:
                 within = child.__dict__
                 below.append(
-                    self._number(child, known, parents) if within["_modules"] else self._alone(type(child), within)
+                    self._number(child, known, parents)
+                    if within["_modules"]
+                    else self._layer_number(type(child), within)
                 )
         number = None if None in below else self._noted(type(module), own, below)
         known[id(module)] = number
         parents.append(module)
         return number
 
-    def _alone(self, kind: type, own: dict[str, Any]) -> int | None:
+    def _layer_number(self, kind: type, own: dict[str, Any]) -> int | None:
         """The number of a module without children. A layer like an earlier one is known at once.
 
         Its signature is of settings taken at once, if it is one of PyTorch's own layers and they are as plain as usual.

@@ -117,7 +117,7 @@ class Blocks:
         new, bases = Counter(draft.not_understood), {}
         for replay in draft.nested:
             bases[replay] = len(products)
-            products += [(form, _joined(replay.path, where)[below:]) for form, where in replay.template.products]
+            products += [(form, _join_path(replay.path, where)[below:]) for form, where in replay.template.products]
             new += replay.template.not_understood
         positions = {edge: i for i, edge in reversed(list(enumerate(draft.inputs))) if edge is not None}
         reached = []
@@ -168,14 +168,16 @@ class Blocks:
         mode.left_out = True
         if template.not_understood:
             mode.tape.not_understood += template.not_understood
-        made = [self._made(replay, number, *how) for number, how in enumerate(template.outputs)]
+        made = [self._output_copy(replay, number, *how) for number, how in enumerate(template.outputs)]
         others, tree = template.rest
         if len(made) == len(others) == 1 and tree.is_leaf():
             return made[0]
         values = iter(made)
         return tree_unflatten([next(values) if other is None else other[0] for other in others], tree)
 
-    def _made(self, replay: Replay, number: int, size: Any, stride: Any, dtype: Any, needs: bool) -> torch.Tensor:
+    def _output_copy(
+        self, replay: Replay, number: int, size: Any, stride: Any, dtype: Any, needs: bool
+    ) -> torch.Tensor:
         """One output. A copy, because what follows may work in place on it, as it may not on a leaf."""
         with _unseen():
             if not needs:
@@ -227,7 +229,7 @@ def _new(outputs: list[torch.Tensor], inputs: list[torch.Tensor]) -> bool:
     return apart and kinds and all(base.grad_fn is not None or not base.requires_grad for base in bases)
 
 
-def _joined(path: str, below: str) -> str:
+def _join_path(path: str, below: str) -> str:
     return f"{path}.{below}" if path and below else path or below
 
 

@@ -15,7 +15,7 @@ from torch.utils.hooks import RemovableHandle
 
 from measure.fast_count.autograd_reach import NotPredicted, Walk, phase
 from measure.fast_count.dispatch_mode import Frame, PredictMode
-from measure.model.state_snapshot import modules
+from measure.model import modules
 
 _next_number = torch._C._autograd._get_sequence_nr
 
@@ -78,11 +78,11 @@ def _ask(node: Any, frame: Frame) -> None:
 
 
 def _noticed(unpack: Callable[[Any], Any], frame: Frame) -> Callable[[Any], Any]:
-    def asked(packed: Any) -> Any:
+    def mark_and_unpack(packed: Any) -> Any:
         frame.asked = True
         return unpack(packed)
 
-    return asked
+    return mark_and_unpack
 
 
 def hooks_set() -> int:
@@ -92,10 +92,15 @@ def hooks_set() -> int:
 
 def check_predicted(mode: PredictMode, hooks_before: int) -> None:
     """After a forward pass. Raises NotPredicted where its backward pass has to be run: see the module."""
-    if mode.unpredicted:
-        raise NotPredicted(mode.unpredicted)
+    check_shown(mode)
     if hooks_set() != hooks_before:
         raise NotPredicted("a hook that was set in the forward pass")
+
+
+def check_shown(mode: PredictMode) -> None:
+    """Raises NotPredicted where something was met whose products are not shown, in either pass."""
+    if mode.unpredicted:
+        raise NotPredicted(mode.unpredicted)
 
 
 def check_unhooked(model: torch.nn.Module, inputs: Iterable[Any], modules_too: bool) -> None:

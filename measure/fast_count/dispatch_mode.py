@@ -20,11 +20,11 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 
 from analysis.operators import registry
-from measure.dispatch.schemas import Plan, sparse, sparse_name
+from measure.dispatch import Plan, sparse, sparse_name
 from measure.fast_count.meta_outputs import META, SHORT
 from measure.fast_count.product_cost import MAY_HOLD_PRODUCTS, ProductForm, Share, form_of, shapes_before
-from measure.fast_count.signatures import NotMeta, how_made, joined, key_of, make, on_meta
-from measure.model.module_paths import in_checkpoint
+from measure.fast_count.signatures import NotMeta, how_made, join_devices, key_of, make, on_meta
+from measure.model import in_checkpoint
 
 _next_number = torch._C._autograd._get_sequence_nr
 _current_node = torch._C._current_autograd_node
@@ -183,11 +183,11 @@ def _unsafely(run: Run) -> Run:
 
 
 def _not_understood(name: str, run: Run) -> Run:
-    def counted(mode: PredictMode, func: Any, args: Any, kwargs: Any) -> Any:
+    def count_call(mode: PredictMode, func: Any, args: Any, kwargs: Any) -> Any:
         mode.tape.not_understood[mode.runs_in(), name] += 1
         return run(mode, func, args, kwargs)
 
-    return counted
+    return count_call
 
 
 def _in_place(_mode: PredictMode, func: Any, args: Any, kwargs: Any) -> Any:
@@ -233,7 +233,7 @@ def _made_again(plan: Plan) -> Run:
             key = (key_of(args), key_of(kwargs.items())) if kwargs else key_of(args)
             made = known.get(key)
         except NotMeta:
-            return joined(func, args, kwargs)
+            return join_devices(func, args, kwargs)
         except TypeError:  # an argument that has no hash (a generator)
             return func(*args, **kwargs)
         if made is not None:

@@ -27,26 +27,21 @@ from measure.fast_count import dispatch_mode, whole_operators
 from measure.fast_count.autograd_reach import NotPredicted, Walk, edges_of
 from measure.fast_count.block_likeness import Likeness, prepared
 from measure.fast_count.block_replay import Blocks, Replay
-from measure.fast_count.checkpoints import check_predicted, check_unhooked, computed_again, hooks_set
+from measure.fast_count.checkpoints import check_predicted, check_shown, check_unhooked, computed_again, hooks_set
 from measure.fast_count.dispatch_mode import EngineRan, PredictMode, Tape
 from measure.fast_count.intercepted_calls import watched
-from measure.fast_count.reference import traced
-from measure.model.garbage_collector import collector_off
-from measure.model.module_paths import ModulePaths
-from measure.model.random_state import kept_random
-from measure.model.run import tensors
-from measure.model.state_snapshot import Parts, kept, on_meta
-from measure.model.work_outside import noticed
-from results.errors import Unavailable, one_line
+from measure.fast_count.reference import trace_model
+from measure.model import ModulePaths, Parts, collector_off, kept_random, noticed, on_meta, preserved_state, tensors
+from results import Unavailable, one_line
 
-__all__ = ["FastCount", "Row", "clear_cache", "fast_count"]
+__all__ = ["FastCount", "CountRow", "clear_cache", "fast_count"]
 
 Loss = Callable[[Any], Any]
 PHASES = ("forward", "backward", "recompute")
 
 
 @dataclass(frozen=True)
-class Row:
+class CountRow:
     """The model FLOP of one kind of operation in one module itself (not its children), in one phase."""
 
     phase: str  # forward, backward or recompute
@@ -69,7 +64,7 @@ class FastCount:
     backward_flop: int | None
     recompute_flop: int | None = 0
     not_understood: Mapping[str, int] = field(default_factory=dict)
-    rows: tuple[Row, ...] = ()
+    rows: tuple[CountRow, ...] = ()
     notes: tuple[str, ...] = ()
     replayed: int = 0
     executed: bool = False
@@ -97,7 +92,7 @@ def fast_count(
     """
     task = _Task(model, inputs, dict(kwargs or {}), train, grad_inputs, loss_of, rows)
     try:
-        return _predicted(task, reuse)
+        return _run_forward(task, reuse)
     except NotPredicted as fault:
         return _executed(task, str(fault))
     except Exception as fault:  # noqa: BLE001  a model's own code may raise anything; it is told, and the trace asked
@@ -123,7 +118,7 @@ class _Task:
     rows: bool
 
 
-def _predicted(task: _Task, reuse: bool) -> FastCount:
+def _run_forward(task: _Task, reuse: bool) -> FastCount:
     """One forward pass; again without replays where those cannot be trusted."""
     known_code = reuse and task.loss_of is None and not _global_hooks()
     parts, alike = prepared(task.model, task.train, known_code)
@@ -142,7 +137,7 @@ def _predicted(task: _Task, reuse: bool) -> FastCount:
 
 def _kept_pass(parts: Parts, task: _Task, reuse: bool, alike: Likeness | None = None) -> tuple[FastCount, bool, bool]:
     """One pass, whatever becomes of it undone; whether blocks were replayed, and whether random numbers were drawn."""
-    with kept(parts, task.train), kept_random(torch_alone=parts.settled) as drawn, collector_off():
+    with preserved_state(parts, task.train), kept_random(torch_alone=parts.settled) as drawn, collector_off():
         found, blocks = _pass(parts.every[0], task, reuse, alike)
         return found, blocks is not None and bool(blocks.replays), drawn()
 
@@ -157,13 +152,15 @@ def _pass(
     inputs, kwargs = on_meta((task.inputs, task.kwargs), task.grad_inputs)
     with watched(mode, blocks, paths):
         before = hooks_set()
-        with mode, noticed(mode.outside), torch.enable_grad():
-            outputs = model(*inputs, **kwargs)
-            loss = outputs if task.loss_of is None else task.loss_of(outputs)
-        check_predicted(mode, before)
-        walk = Walk(mode) if blocks is None else Walk(mode, beyond=blocks.found)
-        walk.go(edges_of(tensors(loss)))
-        computed_again(walk, mode)
+        with noticed(mode.outside):
+            with mode, torch.enable_grad():
+                outputs = model(*inputs, **kwargs)
+                loss = outputs if task.loss_of is None else task.loss_of(outputs)
+            check_predicted(mode, before)
+            walk = Walk(mode) if blocks is None else Walk(mode, beyond=blocks.found)
+            walk.go(edges_of(tensors(loss)))
+            computed_again(walk, mode)
+        check_shown(mode)
     return _summed(tape, walk, blocks, task.rows), blocks
 
 
@@ -199,13 +196,13 @@ def _with_totals(totals: Mapping[str, int], unknown: Mapping[tuple[str, str], in
     )
 
 
-def _rows(tape: Tape, walk: Walk, replays: Sequence[Replay]) -> tuple[Row, ...]:
+def _rows(tape: Tape, walk: Walk, replays: Sequence[Replay]) -> tuple[CountRow, ...]:
     """The same by module and kind."""
     table: Counter[tuple[str, str, str]] = Counter()
     for name, module, kind, flop in _shares(tape, walk, replays):
         if flop:
             table[name, module, kind] += flop
-    return tuple(Row(*key, flop) for key, flop in table.items())
+    return tuple(CountRow(*key, flop) for key, flop in table.items())
 
 
 def _shares(tape: Tape, walk: Walk, replays: Sequence[Replay]) -> Iterator[tuple[str, str, str, int]]:
@@ -238,7 +235,7 @@ def _executed(task: _Task, reason: str) -> FastCount:
     """The executed trace's count. Raises Unavailable with both reasons where that cannot run either."""
     try:
         with kept_random():
-            trace = traced(
+            trace = trace_model(
                 task.model,
                 task.inputs,
                 task.kwargs,
@@ -262,7 +259,7 @@ def _executed(task: _Task, reason: str) -> FastCount:
             table[name, operation.module, operation.kind] += flop
     return replace(
         _with_totals(totals, unknown),
-        rows=tuple(Row(*key, flop) for key, flop in table.items()),
+        rows=tuple(CountRow(*key, flop) for key, flop in table.items()),
         notes=(f"counted by the executed trace: {reason}",),
         executed=True,
     )

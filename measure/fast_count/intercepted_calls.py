@@ -23,7 +23,7 @@ from measure.fast_count.checkpoints import Checkpoints
 from measure.fast_count.dispatch_mode import PredictMode
 from measure.fast_count.skipped_layers import PASSED
 from measure.fast_count.whole_operators import PATCHES
-from measure.model.module_paths import ModulePaths
+from measure.model import ModulePaths
 
 Exchange = tuple[Any, str, Callable[[Any], Any]]
 """(where, name, what makes of the original what takes its place)"""
@@ -56,7 +56,7 @@ def _nothing() -> None: ...
 def _exchanges(mode: PredictMode, reuse: bool) -> list[Exchange]:
     """What is exchanged in PyTorch for the time of a count. reuse: whether layers may be passed through."""
     found: list[Exchange] = [(where, name, partial(_instead, instead, ())) for where, name, instead in PATCHES]
-    found.append((torch.autograd, "_engine_run_backward", lambda run: _here(run, _told(run, mode))))
+    found.append((torch.autograd, "_engine_run_backward", lambda run: _here(run, _with_engine_notice(run, mode))))
     checkpoints = Checkpoints(mode)
     found += [
         (torch._C._autograd, name, partial(_instead, instead, ()))
@@ -97,7 +97,7 @@ def _here(run: Callable[..., Any], instead: Callable[..., Any]) -> Callable[...,
     return chosen
 
 
-def _told(run: Callable[..., Any], mode: PredictMode) -> Callable[..., Any]:
+def _with_engine_notice(run: Callable[..., Any], mode: PredictMode) -> Callable[..., Any]:
     """What starts autograd's engine tells the mode first."""
 
     def running(*args: Any, **kwargs: Any) -> Any:

@@ -93,7 +93,7 @@ def mean(x: Any, dims: Any = None, keepdim: bool = False, **kwargs: Any) -> Any:
     return empty([n for d, n in enumerate(x.shape) if d not in gone], x.dtype)
 
 
-def joined(tensors: Any, dim: int = 0, **kwargs: Any) -> Any:
+def cat_output(tensors: Any, dim: int = 0, **kwargs: Any) -> Any:
     """cat of contiguous tensors of one dtype and as many dimensions."""
     first = tensors[0]
     form, dtype = list(first.shape), first.dtype
@@ -140,7 +140,7 @@ def _overloads() -> dict[Any, Short]:
         aten.native_batch_norm.default: batch_norm,
         aten.native_layer_norm.default: layer_norm,
         aten.mean.dim: mean,
-        aten.cat.default: joined,
+        aten.cat.default: cat_output,
     }
 
 

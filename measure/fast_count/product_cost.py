@@ -16,9 +16,8 @@ from typing import Any
 
 import torch
 
-from analysis.operators import registry
-from analysis.operators.operands import output, shape
-from measure.dispatch.schemas import Description, Plan, tensors_in
+from analysis.operators import output, registry, shape
+from measure.dispatch import Description, Plan, tensors_in
 from results.records import Operation
 
 MAY_HOLD_PRODUCTS = (*registry.PRODUCTS, "reduction", "communication", "optimizer")

@@ -11,14 +11,14 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
-from measure.fake.mode import fake_copy, fake_mode
-from measure.model.run import summed
-from measure.operations.tracer import Trace, trace_step
+from measure.fake import fake_copy, fake_mode
+from measure.model import summed
+from measure.operations import Trace, trace_step
 
 MakeOptimizer = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
 
 
-def traced(
+def trace_model(
     model: torch.nn.Module,
     inputs: tuple[Any, ...],
     kwargs: Mapping[str, Any],
@@ -65,7 +65,7 @@ def traced(
 
 
 def _asking(wanted: bool) -> Callable[[Any], Any]:
-    def asked(value: Any) -> Any:
+    def with_gradient(value: Any) -> Any:
         return value.requires_grad_(wanted) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
 
-    return asked
+    return with_gradient

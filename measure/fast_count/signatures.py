@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from measure.dispatch.schemas import tensors_in
+from measure.dispatch import tensors_in
 from measure.fast_count.meta_outputs import META
 
 _INT = {int}
@@ -53,7 +53,7 @@ def make(how: Any) -> Any:
     return kind([make(part) for part in parts])
 
 
-def joined(func: Any, args: Any, kwargs: Any) -> Any:
+def join_devices(func: Any, args: Any, kwargs: Any) -> Any:
     """A call with tensors of another device: on meta if any other is; a copy to a device stays on meta."""
     if any(tensor.is_meta for tensor in tensors_in((*args, *kwargs.values()))):
         args, kwargs = on_meta(args), on_meta(kwargs)

@@ -56,7 +56,7 @@ def _is_simple(mode: PredictMode, x: Any) -> bool:
     )
 
 
-def _passed(mode: PredictMode, x: torch.Tensor, *weights: torch.Tensor | None) -> torch.Tensor:
+def _skip_layer(mode: PredictMode, x: torch.Tensor, *weights: torch.Tensor | None) -> torch.Tensor:
     """A tensor like x that leads where x leads. It needs a gradient if x does, or any weight."""
     mode.left_out = True
     with _unseen():
@@ -100,7 +100,7 @@ def _activated(mode: PredictMode, x: Any, inplace: bool) -> Any:
     if not _is_simple(mode, x) or (inplace and (x._base is not None or (x.requires_grad and x.is_leaf))):
         return None
     if not inplace:
-        return _passed(mode, x)
+        return _skip_layer(mode, x)
     mode.left_out = True
     _written((x,))
     return x
@@ -113,7 +113,7 @@ def layer_norm(original: Callable[..., Any], mode: PredictMode) -> Callable[...,
         size = tuple(normalized_shape)
         fits = _is_simple(mode, input) and size and input.shape[-len(size) :] == size
         if fits and _are_of(size, input, weight, bias):
-            return _passed(mode, input, weight, bias)
+            return _skip_layer(mode, input, weight, bias)
         return original(input, normalized_shape, weight, bias, eps)
 
     return normalised
@@ -126,7 +126,7 @@ def batch_norm(original: Callable[..., Any], mode: PredictMode) -> Callable[...,
         if type(module) in _DIMENSIONS and _is_simple(mode, input):
             weights = _weights(module, input)
             if weights is not None:
-                return _passed(mode, input, *weights)
+                return _skip_layer(mode, input, *weights)
         return original(module, input)
 
     return normalised

@@ -1,1 +1,8 @@
-"""How does a meter live in other packages' training loops? Each module needs the package that it is named after."""
+"""How does a meter live in other packages' training loops? Each module needs the package that it is named after.
+
+Callbacks for trainers of other libraries. They add no measurement of their own to `measure.meter`.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -14,7 +14,7 @@ from typing import Any
 
 from lightning.pytorch import Callback
 
-from measure.meter.meter import MeterSummary, UtilizationMeter
+from measure.meter import MeterSummary, UtilizationMeter
 
 
 class UtilizationCallback(Callback):  # type: ignore[misc]
@@ -27,7 +27,7 @@ class UtilizationCallback(Callback):  # type: ignore[misc]
         self._options = options
         self.meter: UtilizationMeter | None = None
         self.result: MeterSummary | None = None
-        self._step: Any = None
+        self._begun = False
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Begin to measure."""
@@ -36,14 +36,14 @@ class UtilizationCallback(Callback):  # type: ignore[misc]
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         if self.meter is not None:
-            self._step = self.meter.step()
-            self._step.__enter__()
+            self.meter.begin()
+            self._begun = True
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        if self.meter is None or self._step is None:
+        if self.meter is None or not self._begun:
             return
-        self._step.__exit__(None, None, None)
-        self._step = None
+        self.meter.update()
+        self._begun = False
         if trainer.global_step and trainer.global_step % trainer.log_every_n_steps == 0:
             numbers = self.meter.window().scalars("flopledger/")
             for logger in trainer.loggers:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
-from measure.meter.meter import MeterSummary, UtilizationMeter
+from measure.meter import MeterSummary, UtilizationMeter
 
 LOGGED = (
     "model_flop_per_step", "model_flop_per_s", "utilization_ratio", "hfu_ratio", "ceiling_utilization_ratio",
@@ -34,7 +34,7 @@ class UtilizationCallback(TrainerCallback):  # type: ignore[misc]
         self.meter: UtilizationMeter | None = None
         self.result: MeterSummary | None = None
         self.trainer_flop: float | None = None
-        self._step: Any = None
+        self._begun = False
 
     def on_train_begin(
         self, args: Any, state: Any, control: Any, model: torch.nn.Module | None = None, **_rest: Any
@@ -45,13 +45,13 @@ class UtilizationCallback(TrainerCallback):  # type: ignore[misc]
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_rest: Any) -> None:
         if self.meter is not None:
-            self._step = self.meter.step()
-            self._step.__enter__()
+            self.meter.begin()
+            self._begun = True
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_rest: Any) -> None:
-        if self._step is not None:
-            self._step.__exit__(None, None, None)
-            self._step = None
+        if self.meter is not None and self._begun:
+            self.meter.update()
+            self._begun = False
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_rest: Any) -> None:
         """Put the numbers beside the Trainer's own, if they are of training."""

@@ -19,12 +19,13 @@ from typing import Any
 
 import torch
 
-from measure.fast_count.fast_count import FastCount, fast_count
+from measure.fast_count import FastCount
+from measure.fast_count.fast_count import fast_count
 from measure.meter.forward_calls import CallKey, Passes
 from measure.meter.product_dtypes import dtype_at
 from measure.meter.unsharded import is_sharded, unsharded
-from measure.model.state_snapshot import on_meta, parts_on_meta
-from results.errors import one_line
+from measure.model import on_meta, parts_on_meta
+from results import one_line
 
 MAX_COUNTED = 16_384
 MAX_WAITING = 1_024
@@ -36,35 +37,42 @@ _UNITS = {torch.float64: "fp64", torch.float16: "fp16", torch.bfloat16: "bf16", 
 class CallCost:
     """FLOP of one forward pass and of its backward pass. Of a phase with an unknown call only a part is known.
 
-    by_unit: (phase, unit) → FLOP; phases are forward, backward, recompute. unknown_calls: phase → calls without a rule.
-    reason: why something is unknown; empty where nothing is.
+    products: (phase, kind, unit) → FLOP; phases are forward, backward, recompute. unknown_calls: phase → calls without
+    a rule. reason: why something is unknown; empty where nothing is.
     """
 
-    by_unit: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    products: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
     unknown_calls: Mapping[str, int] = field(default_factory=dict)
     reason: str = ""
 
 
 @dataclass(frozen=True)
 class StepFlop:
-    """FLOP of any number of passes. by_unit: unit → model FLOP; recompute_flop: what checkpoints compute again.
+    """FLOP of any number of passes.
 
-    unknown_calls: calls of operators, or of the model itself, that have no count; reasons: why."""
+    products: (kind, unit) → model FLOP. recompute_flop: what checkpoints compute again. unknown_calls: calls of
+    operators, or of the model itself, that have no count; reasons: why.
+    """
 
-    by_unit: Mapping[str, int]
+    products: Mapping[tuple[str, str], int]
     recompute_flop: int
     unknown_calls: int
     reasons: tuple[str, ...] = ()
 
     @property
-    def model_flop(self) -> int:
-        return sum(self.by_unit.values())
+    def by_unit(self) -> dict[str, int]:
+        """Unit → model FLOP."""
+        units: Counter[str] = Counter()
+        for (_kind, unit), flop in self.products.items():
+            units[unit] += flop
+        return dict(units)
 
 
 class CallCosts:
     """The counted calls of one model.
 
     unit: where the caller knows which unit runs the products. budget_ratio: share of the loop's time for counting.
+    waiting: calls to be counted, with their inputs.
     """
 
     def __init__(
@@ -75,7 +83,7 @@ class CallCosts:
         self._unit = unit
         self._budget_ratio = budget_ratio
         self._loss_of = loss_of
-        self._waiting: collections.OrderedDict[CallKey, tuple[Any, Any]] = collections.OrderedDict()
+        self.waiting: collections.OrderedDict[CallKey, tuple[Any, Any]] = collections.OrderedDict()
         self._costs: dict[CallKey, CallCost] = {}
         self._copies: dict[tuple[str, bool], torch.nn.Module] = {}
         self.output_dtypes: dict[str, torch.dtype] = {}
@@ -83,20 +91,15 @@ class CallCosts:
         self.began_s = time.perf_counter()
         self._at_once = True
 
-    @property
-    def waiting(self) -> bool:
-        """Whether calls wait to be counted."""
-        return bool(self._waiting)
-
     def expect(self, key: CallKey, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A call that is not counted yet; its inputs are kept without their values."""
-        if key in self._costs or key in self._waiting:
+        if key in self._costs or key in self.waiting:
             return
-        if len(self._waiting) >= MAX_WAITING or len(self._costs) >= MAX_COUNTED:
+        if len(self.waiting) >= MAX_WAITING or len(self._costs) >= MAX_COUNTED:
             reason = f"more than {MAX_WAITING} shapes of inputs wait to be counted, or {MAX_COUNTED} were: use buckets"
             self._costs.setdefault(key, CallCost(unknown_calls={"forward": 1}, reason=reason))
             return
-        self._waiting[key] = on_meta((args, kwargs))
+        self.waiting[key] = on_meta((args, kwargs))
 
     def model_changed(self) -> None:
         """What is counted from here on is the model as it is now."""
@@ -110,12 +113,12 @@ class CallCosts:
         Returns the seconds that it took.
         """
         began_s = time.perf_counter()
-        while self._waiting:
+        while self.waiting:
             now_s = time.perf_counter()
             spent_s = self.counting_s + now_s - began_s
             if not (self._at_once or all_of_them) and spent_s > self._budget_ratio * (now_s - self.began_s):
                 break
-            key, (args, kwargs) = self._waiting.popitem(last=False)
+            key, (args, kwargs) = self.waiting.popitem(last=False)
             self._costs[key] = self._count(key, args, kwargs)
         self._at_once = False
         taken_s = time.perf_counter() - began_s
@@ -124,23 +127,23 @@ class CallCosts:
 
     def flop(self, passes: Mapping[CallKey, Passes]) -> StepFlop:
         """What these passes cost together."""
-        by_unit: Counter[str] = Counter()
+        products: Counter[tuple[str, str]] = Counter()
         recompute_flop = unknown = 0
         reasons: dict[str, None] = {}
         for key, each in passes.items():
             cost = self._costs.get(key) or CallCost(unknown_calls={"forward": 1}, reason="not counted yet")
             times = {"forward": each.forward, "backward": each.backward}
-            for (phase, unit), flop in cost.by_unit.items():
+            for (phase, kind, unit), flop in cost.products.items():
                 if phase == "recompute":
                     recompute_flop += each.backward * flop
                     continue
-                by_unit[unit] += times[phase] * flop
+                products[kind, unit] += times[phase] * flop
                 if phase == "forward":
                     recompute_flop += each.recomputed * flop
             unknown += sum(times.get(phase, each.backward) * calls for phase, calls in cost.unknown_calls.items())
             if cost.reason:
                 reasons[cost.reason] = None
-        return StepFlop(dict(by_unit), recompute_flop, unknown, tuple(reasons))
+        return StepFlop(dict(products), recompute_flop, unknown, tuple(reasons))
 
     def _count(self, key: CallKey, args: Any, kwargs: Any) -> CallCost:
         try:
@@ -162,14 +165,14 @@ class CallCosts:
         return self._copies[place]
 
     def _cost(self, counted: FastCount, key: CallKey) -> CallCost:
-        by_unit: Counter[tuple[str, str]] = Counter()
+        products: Counter[tuple[str, str, str]] = Counter()
         for row in counted.rows:
             path = ".".join(filter(None, (key.module, row.module)))
-            by_unit[row.phase, self._unit_of(path, row.kind, key.autocast)] += row.flop
+            products[row.phase, row.kind, self._unit_of(path, row.kind, key.autocast)] += row.flop
         unknown = {phase: calls for phase, calls in counted.unknown_calls.items() if calls}
         names = ", ".join(sorted(counted.not_understood))
         reason = f"no rule for {names}: flopledger.register gives one" if unknown else ""
-        return CallCost(dict(by_unit), unknown, reason)
+        return CallCost(dict(products), unknown, reason)
 
     def _unit_of(self, path: str, kind: str, autocast: torch.dtype | None) -> str:
         """The unit that runs a product: fp32 with TF32 allowed is tf32 on a GPU."""

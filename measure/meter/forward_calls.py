@@ -4,6 +4,9 @@ One forward hook on the model sees each of its calls: with gradients or without,
 inside of a backward pass (a checkpoint around the whole model). A tensor hook on the output sees each backward pass
 that reaches it, so that a forward pass without one counts as such. Nothing here waits for the device or reads a value.
 
+In a step of 10 ms this code is in no cache: each function called and each object looked at costs more than what is done
+with it. So the hook only notes what it saw; `passes_of` adds it up later, many steps at once.
+
 Not claimed: passes of submodules that are called without the model; what a captured CUDA graph replays, since no Python
 code runs then; the shapes inside of a nested tensor, which are data.
 """
@@ -11,14 +14,15 @@ code runs then; the shapes inside of a nested tensor, which are data.
 from __future__ import annotations
 
 import functools
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 
 _graph_task = torch._C._current_graph_task_id
+_any_autocast = torch._C._is_any_autocast_enabled
 _OUTSIDE = -1
 _SCALARS = (bool, int, str, type(None))
 
@@ -46,6 +50,56 @@ class Passes:
     recomputed: int = 0
 
 
+class SeenCall(NamedTuple):
+    """A kind of call. samples: length of the first dimension of its first input."""
+
+    key: CallKey
+    samples: int
+
+
+class Call:
+    """One call in a step. It is the hook on its outputs: called with each of their gradients, it counts one backward
+    pass for each run of autograd's engine."""
+
+    __slots__ = ("_last", "backward", "recomputed", "seen")
+
+    def __init__(self, seen: SeenCall, recomputed: bool) -> None:
+        self.seen = seen
+        self.recomputed = recomputed
+        self.backward = 0
+        self._last = _OUTSIDE
+
+    def __call__(self, _gradient: torch.Tensor) -> None:
+        task = _graph_task()
+        if task != self._last:
+            self._last = task
+            self.backward += 1
+
+
+def passes_of(calls: Sequence[Call]) -> dict[CallKey, Passes]:
+    """The passes of a step's calls, added up by key."""
+    passes: dict[CallKey, Passes] = {}
+    for call in calls:
+        mine = passes.get(call.seen.key)
+        if mine is None:
+            mine = passes[call.seen.key] = Passes()
+        mine.backward += call.backward
+        if call.recomputed:
+            mine.recomputed += 1
+        else:
+            mine.forward += 1
+    return passes
+
+
+def samples_of(calls: Sequence[Call]) -> int:
+    """Samples of a step: the sum of the first dimensions of its inputs; of several modules, the largest sum."""
+    by_module: Counter[str] = Counter()
+    for call in calls:
+        if not call.recomputed:
+            by_module[call.seen.key.module] += call.seen.samples
+    return max(by_module.values(), default=0)
+
+
 def signature(value: Any) -> Hashable:
     """What of an input may change a count: sizes, dtype and requires_grad of tensors; integers, flags and words.
 
@@ -58,9 +112,18 @@ def signature(value: Any) -> Hashable:
     if isinstance(value, _SCALARS):
         return value
     if isinstance(value, (tuple, list)):
-        return tuple([signature(each) for each in value])
+        sizes: list[Hashable] = []
+        for each in value:
+            if type(each) is torch.Tensor and not each.is_nested:
+                sizes.append((each.shape, each.dtype, each.requires_grad))
+            else:
+                sizes.append(signature(each))
+        return tuple(sizes)
     if isinstance(value, Mapping):
-        return tuple([(key, signature(each)) for key, each in value.items()])
+        named: list[Hashable] = []
+        for key, each in value.items():
+            named.append((key, signature(each)))
+        return tuple(named)
     return str(type(value))
 
 
@@ -83,34 +146,35 @@ class ForwardCalls:
     ) -> None:
         self._model = model
         self._device_type = device_type
-        self._on_new = on_new
-        self._on_fault = on_fault
-        self._known: set[CallKey] = set()
+        self._on_new = torch.compiler.disable(on_new)
+        self._on_fault = torch.compiler.disable(on_fault)
+        self._known: dict[Hashable, SeenCall] = {}  # by CallKey, or the tuple of its fields, which equals it
         self._handles: list[Any] = []
         self._children = children
         self._inside = 0
-        self.passes: dict[CallKey, Passes] | None = None
+        self.calls: list[Call] | None = None
         self.version = 0
-        self._samples: Counter[str] = Counter()
 
     def attach(self) -> None:
         """Begin to see calls. Compiled code leaves its graph for the hook, which is never part of one."""
         if self._handles:
             return
+        _never_compiled()
         self._inside = 0
         if self._children:
             self._handles.append(self._model.register_forward_pre_hook(self._enters))
         for path, module in _watched(self._model, self._children):
-            hook: Any = functools.partial(self._on_call, path)
-            if _compiles(module):
-                hook = torch.compiler.disable(hook)
+            hook = functools.partial(self._on_call, path)
+            # always: a checkpoint ends what it computes again by an exception, as soon as it has all it needs
             self._handles.append(module.register_forward_hook(hook, with_kwargs=True, always_call=True))
 
-    def detach(self) -> None:
-        """See none any more."""
+    def detach(self) -> bool:
+        """See none any more. Whether any were seen before."""
+        was_attached = bool(self._handles)
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
+        return was_attached
 
     def model_changed(self) -> None:
         """Calls from here on are those of another model: on_new is called for each shape again."""
@@ -118,34 +182,30 @@ class ForwardCalls:
         self.version += 1
 
     def begin(self) -> None:
-        """A step begins: its passes are counted from zero, those of the step before no longer."""
-        self.passes = {}
-        self._samples.clear()
+        """A step begins: its calls are seen from now on, those of the step before no longer."""
+        self.calls = []
         self._inside = 0
 
-    @property
-    def samples(self) -> int:
-        """Samples of the step: the sum of the first dimensions of its inputs; of several modules, the largest sum."""
-        return max(self._samples.values(), default=0)
+    def end(self) -> list[Call]:
+        """The calls of the step that ends. Backward passes that run later still reach them."""
+        calls, self.calls = self.calls or [], None
+        return calls
 
-    def end(self) -> dict[CallKey, Passes]:
-        """The passes of the step that ends. Backward passes that run later still reach them."""
-        passes, self.passes = self.passes, None
-        return passes or {}
+    def assumed(self, inputs: tuple[Any, ...]) -> list[Call]:
+        """The calls of a step in which none was seen: one forward and one backward pass of these inputs."""
+        key = CallKey("", (signature(inputs), ()), self._model.training, self._autocast(), self.version)
+        call = Call(self._known.get(key) or self._meet(key, inputs, {}), False)
+        call.backward = 1
+        return [call]
 
-    def assumed(self, inputs: tuple[Any, ...]) -> tuple[dict[CallKey, Passes], int]:
-        """The passes of a step in which no call was seen: one forward and one backward pass of these inputs; and how
-        many samples they are."""
-        key = self._key("", inputs, {})
-        if key not in self._known:
-            self._known.add(key)
-            self._on_new(key, inputs, {})
-        return {key: Passes(1, 1)}, _batch_size(inputs, {})
-
-    def _key(self, path: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallKey:
+    def _autocast(self) -> torch.dtype | None:
         kind = self._device_type
-        autocast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
-        return CallKey(path, (signature(args), signature(kwargs)), self._model.training, autocast, self.version)
+        return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+
+    def _meet(self, key: CallKey, args: tuple[Any, ...], kwargs: dict[str, Any]) -> SeenCall:
+        seen = self._known[key] = SeenCall(key, _batch_size(args, kwargs))
+        self._on_new(key, args, kwargs)
+        return seen
 
     def _enters(self, _model: torch.nn.Module, _args: Any) -> None:
         self._inside += 1
@@ -157,29 +217,21 @@ class ForwardCalls:
             if path:
                 return
             self._inside -= 1
-        if self.passes is None:
+        if self.calls is None:
             return
         try:
-            self._count(path, args, kwargs, output)
+            inputs = signature(args), signature(kwargs) if kwargs else ()
+            autocast = self._autocast() if _any_autocast() else None
+            key = path, inputs, self._model.training, autocast, self.version
+            seen = self._known.get(key)
+            if seen is None:
+                seen = self._meet(CallKey(*key), args, kwargs)
+            call = Call(seen, _graph_task() != _OUTSIDE)
+            self.calls.append(call)
+            if torch.is_grad_enabled():
+                _hook_gradients(output, call)
         except Exception as fault:  # noqa: BLE001  the user's training goes on whatever happens in here
             self._on_fault(fault)
-
-    def _count(self, path: str, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        key = self._key(path, args, kwargs)
-        assert self.passes is not None
-        passes = self.passes.get(key)
-        if passes is None:
-            passes = self.passes[key] = Passes()
-        if _graph_task() != _OUTSIDE:
-            passes.recomputed += 1
-        else:
-            passes.forward += 1
-            self._samples[path] += _batch_size(args, kwargs)
-        if torch.is_grad_enabled():
-            _count_backward(output, passes)
-        if key not in self._known:
-            self._known.add(key)
-            self._on_new(key, args, kwargs)
 
 
 def _watched(model: torch.nn.Module, children: bool) -> Iterator[tuple[str, torch.nn.Module]]:
@@ -188,19 +240,15 @@ def _watched(model: torch.nn.Module, children: bool) -> Iterator[tuple[str, torc
         yield from model.named_children()
 
 
-def _count_backward(output: Any, passes: Passes) -> None:
-    """Add a backward pass when gradients first reach the output in one run of the engine."""
-    last = _OUTSIDE
-
-    def on_gradient(_gradient: torch.Tensor) -> None:
-        nonlocal last
-        task = _graph_task()
-        if task != last:
-            last = task
-            passes.backward += 1
-
-    for tensor in _graph_tensors(output):
-        tensor.register_hook(on_gradient)
+def _hook_gradients(output: Any, call: Call) -> None:
+    """Have the call see the gradients of what the model gave."""
+    for tensor in (output,) if type(output) is torch.Tensor and output.requires_grad else _graph_tensors(output):
+        node = tensor.grad_fn
+        if node is None or type(tensor) is not torch.Tensor or tensor._backward_hooks is not None:
+            tensor.register_hook(call)
+        else:  # as register_hook does it, but for the handle to remove the hook by, which costs more than all of this
+            tensor._backward_hooks = OrderedDict(((_OUTSIDE, call),))
+            node._register_hook_dict(tensor)
 
 
 def _graph_tensors(output: Any) -> list[torch.Tensor]:
@@ -213,7 +261,10 @@ def _graph_tensors(output: Any) -> list[torch.Tensor]:
             return [loss]
         output = list(output.values())
     if isinstance(output, (tuple, list)):
-        return [tensor for each in output for tensor in _graph_tensors(each)]
+        found = []
+        for each in output:
+            found += _graph_tensors(each)
+        return found
     return []
 
 
@@ -229,7 +280,12 @@ def _batch_size(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     return 0
 
 
-def _compiles(model: torch.nn.Module) -> bool:
-    """Whether the hook may be traced: a plain model may still be given to torch.compile, a compiled one calls its hooks
-    outside of its graph."""
-    return not isinstance(model, torch._dynamo.OptimizedModule)
+@functools.cache
+def _never_compiled() -> None:
+    """Have torch.compile leave alone what runs at each call. A wrapper (torch.compiler.disable) would cost as much as
+    the rest, and is used only for what runs once for each shape."""
+    from torch._dynamo.decorators import skip
+
+    each_call = (ForwardCalls._on_call, ForwardCalls._enters, ForwardCalls._autocast, signature)
+    for function in (*each_call, _hook_gradients, _graph_tensors, Call.__init__, Call.__call__):
+        skip(function)

@@ -15,76 +15,82 @@ is part of the step; any default for an unknown device or operation.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
-import math
+import dataclasses
+import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import torch
 
 from analysis.devices.precisions import UNITS
-from analysis.devices.telemetry import Reading
-from analysis.utilization.denominators import Denominator, ceiling_of, datasheet
-from measure.device.environment import device_facts
-from measure.device.telemetry import open_device
+from analysis.utilization import Denominator, ceiling_of, datasheet
+from measure.device import device_facts
 from measure.meter.call_costs import CallCosts
+from measure.meter.energy import LoopEnergy
 from measure.meter.forward_calls import ForwardCalls
+from measure.meter.loop_run import LoopRun, MeasuredLoop
+from measure.meter.options import MeterOptions, options_with
 from measure.meter.product_dtypes import ProductDtypes
-from measure.meter.step_times import Block, CpuMarks, CudaMarks, StepBlocks, StepTimes
+from measure.meter.step_times import CpuMarks, CudaMarks, StepBlock, StepBlocks, StepTimes
 from measure.meter.summary import LoopDevice, MeterSummary, summary
-from results.errors import Unavailable, one_line
+from results import one_line
 from results.records import Ceiling
 
-__all__ = ["MeterSummary", "UtilizationMeter"]
+__all__ = ["MeterOptions", "MeterSummary", "UtilizationMeter"]
 
 COUNTING_BUDGET_RATIO = 0.01
+
+KEPT_STEPS, KEPT_CALLS = 32, 256
+"""Steps that wait to be added up, and calls of one step: together they cost a fraction of what they cost one by one."""
 
 
 class UtilizationMeter:
     """Measures the steps of one training loop. See the module for what it gives and does not claim.
 
-    model: what the loop calls: a module, a compiled or a data-parallel one. optimizer: checked, not used.
-    device: where it runs; None: where the model's parameters are. warm_up_steps: steps left out of all numbers.
-    unit: which unit runs the products, of UNITS; None: from dtypes, autocast and the flags of TF32.
-    peak_flop_per_s: the caller's own peak, FLOP/s; None: the datasheet's of this device and unit, or none.
-    ceilings: rows of `ceilings.csv` measured on this device (`flopledger.load_run`), for a second utilization.
-    loss_of: the model's outputs → what the loss is made of; None: all of them. children: whether the loop may call the
-    model's direct children instead of the model. energy: whether to read the device's energy counter.
-    Raises ValueError, in one line, for arguments that cannot be right.
+    model: what the loop calls: a module, a compiled or a data-parallel one. options, or any of its fields as keywords:
+    `MeterOptions`. Raises ValueError, in one line, for arguments that cannot be right, TypeError for an unknown one.
+
+    >>> import torch, flopledger
+    >>> model = torch.nn.Linear(8, 4)
+    >>> with flopledger.UtilizationMeter(model, warm_up_steps=0, energy=False) as meter:
+    ...     for _ in range(3):
+    ...         with meter.step():
+    ...             model(torch.randn(2, 8)).sum().backward()
+    >>> found = meter.summary()
+    >>> found.steps, found.model_flop_per_step  # forward 2 × 2 × 8 × 4, and as much for the weights' gradient
+    (3, 256.0)
     """
 
-    def __init__(
-        self,
-        model: torch.nn.Module,
-        *,
-        optimizer: torch.optim.Optimizer | None = None,
-        device: str | torch.device | None = None,
-        warm_up_steps: int = 3,
-        unit: str | None = None,
-        peak_flop_per_s: float | None = None,
-        ceilings: Iterable[Ceiling] = (),
-        loss_of: Callable[[Any], Any] | None = None,
-        children: bool = False,
-        energy: bool = True,
-    ) -> None:
-        _check(model, optimizer, warm_up_steps, unit, peak_flop_per_s)
+    def __init__(self, model: torch.nn.Module, options: MeterOptions | None = None, **keywords: Any) -> None:
+        if not isinstance(model, torch.nn.Module):
+            raise ValueError(f"expected the module that the loop calls, got {type(model).__name__}")
+        chosen = options_with(options, keywords)
         self._inner = _unwrapped(model)
-        self._device = _device(model, device)
-        self._place = _place(self._device, peak_flop_per_s, list(ceilings))
-        self._costs = CallCosts(self._inner, self._device.type, unit, COUNTING_BUDGET_RATIO, loss_of)
-        self._calls = ForwardCalls(model, self._device.type, self._costs.expect, self._fail, children)
+        device = _device(model, chosen.device)
+        self._place = _place(device, chosen.peak_flop_per_s, list(chosen.ceilings))
+        self._costs = CallCosts(self._inner, device.type, chosen.unit, COUNTING_BUDGET_RATIO, chosen.loss_of)
+        self._calls = ForwardCalls(model, device.type, self._costs.expect, self._fail, chosen.children)
         self._dtypes = ProductDtypes(self._inner, self._costs.output_dtypes)
-        self._probing = self._inner is model and unit is None
-        self._times = StepTimes(CudaMarks(self._device) if self._device.type == "cuda" else CpuMarks())
-        self._run, self._window = StepBlocks(), StepBlocks()
-        self._warm_up = warm_up_steps
-        self._energy = _Energy(str(self._device)) if energy else None
+        self._probing = self._inner is model and chosen.unit is None
+        self._times = StepTimes(CudaMarks(device) if device.type == "cuda" else CpuMarks())
+        self._warm, self._run, self._window = StepBlocks(), StepBlocks(), StepBlocks()
+        self._warm_up = chosen.warm_up_steps
+        self._energy = LoopEnergy(str(device)) if chosen.energy else None
+        if self._energy and not self._warm_up:
+            self._energy.start()
         self._parts = _parts(self._inner)
         self._faults: dict[str, None] = {}
         self._open = self._broken = False
+        self._rolling: bool | None = None  # whether update() begins the next step; None: not called yet
         self._step = _Step(self)
+        self._options, self._model_parts = chosen, (type(self._inner).__name__, _is_compiled(model))
+        self._began_s = time.perf_counter()
+        self._loop_run = self._opened_run(device)
         self._calls.attach()
 
     def step(self, *inputs: Any, items: float | None = None) -> _Step:
@@ -96,6 +102,27 @@ class UtilizationMeter:
         """
         self._step.inputs, self._step.items = inputs, items
         return self._step
+
+    def begin(self) -> None:
+        """A step begins here, for a loop that cannot use the context of `step`: `update` ends it."""
+        self._end_rolling()
+        self._begin()
+
+    def update(self, *inputs: Any, items: float | None = None) -> None:
+        """The step ends here: that of the last `begin`.
+
+        A loop without `begin` calls it once after each step: a step is then all between two calls, loading data and
+        evaluation included, so that there is no goodput, and the first call only begins one. inputs, items: as in
+        `step`.
+        """
+        if self._open:
+            self._end(inputs, items)
+        elif self._rolling is None:
+            self._rolling = True
+        elif not self._broken:
+            self._fault("update() came without begin(): no step was measured")
+        if self._rolling:
+            self._begin()
 
     def window(self) -> MeterSummary:
         """Of the steps that completed since the last call of this method. Does not wait for the device."""
@@ -113,11 +140,18 @@ class UtilizationMeter:
         return self._summary(self._run.blocks, self._energy.since_start() if self._energy else None)
 
     def close(self) -> None:
-        """Remove the hooks. The numbers stay."""
+        """Remove the hooks, and write the run directory, if `out` names one. The numbers stay."""
         self._calls.detach()
         self._dtypes.detach()
         if self._energy:
             self._energy.close()
+        loop_run, self._loop_run = self._loop_run, None
+        if loop_run is not None:
+            atexit.unregister(self.close)
+            with self._guarded():
+                self._take(wait=True)
+                self._count(all_of_them=True)
+                loop_run.close(self._measured_loop() if self._run.blocks else None)
 
     def __enter__(self) -> Self:
         return self
@@ -129,31 +163,44 @@ class UtilizationMeter:
         if self._broken:
             return
         try:
-            if self._open:
-                self._fault("a step was begun inside of another one, which was never ended: that one is not counted")
+            if self._open or self._probing:
+                self._prepare()
             self._open = True
-            if self._probing:
-                self._dtypes.attach()
             self._calls.begin()
             self._times.begin()
         except Exception as fault:  # noqa: BLE001  the user's training goes on whatever happens in here
             self._fail(fault)
+
+    def _prepare(self) -> None:
+        """Before the first step, and after one that was never ended."""
+        if self._open and not self._end_rolling():
+            self._fault("a step was begun inside of another one, which was never ended: that one is not counted")
+        if self._probing:
+            self._dtypes.attach()
+
+    def _end_rolling(self) -> bool:
+        """From now on the caller says where steps begin. Whether that was otherwise."""
+        was, self._rolling = self._rolling, False
+        if was:
+            self._drop()
+        return bool(was)
 
     def _end(self, inputs: tuple[Any, ...], items: float | None) -> None:
         if self._broken or not self._open:
             return
         try:
             self._open = False
+            calls = self._calls.end()
+            if not calls and inputs:
+                calls = self._calls.assumed(inputs)
+            self._times.end(calls, items)
             if self._probing:
                 self._dtypes.detach()
                 self._probing = False
-            samples = self._calls.samples
-            passes = self._calls.end()
-            if not passes and inputs:
-                passes, samples = self._calls.assumed(inputs)
-            self._times.end(passes, samples if items is None else items)
-            self._times.excluded_s += self._count()
-            self._take(wait=False)
+            if self._costs.waiting:
+                self._times.excluded_s += self._count()
+            if len(self._times.pending) >= KEPT_STEPS or len(calls) > KEPT_CALLS or self._warm_up > 0:
+                self._take(wait=False)
         except Exception as fault:  # noqa: BLE001
             self._fail(fault)
 
@@ -168,8 +215,13 @@ class UtilizationMeter:
         for step in self._times.completed(wait):
             if self._warm_up > 0:
                 self._warm_up -= 1
-                if self._warm_up == 0 and self._energy:
-                    self._energy.start()
+                self._warm.add(step)
+                if self._warm_up == 0:
+                    self._began_s = time.perf_counter()
+                    if self._loop_run:
+                        self._loop_run.begin_window()
+                    if self._energy:
+                        self._energy.start()
                 continue
             self._run.add(step)
             self._window.add(step)
@@ -178,11 +230,44 @@ class UtilizationMeter:
         """Count calls that wait, without our own hook on the copy of the model; seconds that the host took."""
         if not self._costs.waiting:
             return 0.0
-        self._calls.detach()
+        was_attached = self._calls.detach()
         try:
             return self._costs.count_waiting(all_of_them)
         finally:
-            self._calls.attach()
+            if was_attached:
+                self._calls.attach()
+
+    def _opened_run(self, device: torch.device) -> LoopRun | None:
+        """The run directory that was asked for. It is written at the end of the process, if nobody closes the meter."""
+        if self._options.out is None:
+            return None
+        held = LoopRun(
+            Path(self._options.out), str(device), list(self._options.ceilings), self._options.peak_flop_per_s
+        )
+        atexit.register(self.close)
+        return held
+
+    def _measured_loop(self) -> MeasuredLoop:
+        """All steps so far, as the run directory keeps them."""
+        passes = StepBlock()
+        for block in self._run.blocks:
+            passes.add(block)
+        watts, reason = self._energy.since_start() if self._energy else (None, "")
+        name, compiled = self._model_parts
+        optimizer = self._options.optimizer
+        return MeasuredLoop(
+            model=self._options.name or name,
+            device=self._place.device,
+            compiled=compiled,
+            optimizer=type(optimizer).__name__.lower() if optimizer is not None else "",
+            parameters=sum(each.numel() for each in self._inner.parameters()),
+            warm_up=self._warm.blocks,
+            blocks=self._run.blocks,
+            flop=self._costs.flop(passes.passes),
+            began_s=self._began_s,
+            power_w=watts,
+            warnings=(*self._faults, *([reason] if reason else [])),
+        )
 
     def _check_parts(self) -> None:
         """Notice parameters that were frozen, freed or replaced: calls from here on are counted anew."""
@@ -193,10 +278,11 @@ class UtilizationMeter:
             self._calls.model_changed()
             self._costs.model_changed()
 
-    def _summary(self, blocks: list[Block], energy: tuple[float | None, str] | None) -> MeterSummary:
+    def _summary(self, blocks: list[StepBlock], energy: tuple[float | None, str] | None) -> MeterSummary:
         watts, reason = energy or (None, "")
         reasons = [*self._faults, *([reason] if reason else [])]
-        return summary(blocks, self._costs, self._place, watts, reasons)
+        found = summary(blocks, self._costs, self._place, watts, reasons)
+        return dataclasses.replace(found, goodput_ratio=None) if self._rolling else found
 
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[None]:
@@ -243,68 +329,6 @@ class _Step:
         self.inputs = ()
 
 
-class _Energy:
-    """The device's energy counter, read at the ends of windows. Its reason says why there is none."""
-
-    def __init__(self, device: str) -> None:
-        self._telemetry: Any = None
-        self._reason = ""
-        self._start: Reading | None = None
-        self._last: Reading | None = None
-        try:
-            self._telemetry = open_device(device)
-        except Unavailable as reason:
-            self._reason = f"no energy: {reason}"
-
-    def start(self) -> None:
-        self._start = self._last = self._read()
-
-    def since_start(self) -> tuple[float | None, str]:
-        return self._since(self._start)
-
-    def since_window(self) -> tuple[float | None, str]:
-        watts, reason = self._since(self._last)
-        self._last = self._read()
-        return watts, reason
-
-    def close(self) -> None:
-        if self._telemetry is not None:
-            self._telemetry.close()
-            self._telemetry = None
-
-    def _since(self, before: Reading | None) -> tuple[float | None, str]:
-        """Mean power in W since a reading, and why there is none."""
-        now = self._read()
-        if now is None or before is None or not now.time_s > before.time_s:
-            return None, self._reason or "no energy: no step was completed after the warm-up"
-        if now.energy_j is None or before.energy_j is None or now.energy_j < before.energy_j:
-            return None, "no energy: the device has no energy counter that goes on"
-        return (now.energy_j - before.energy_j) / (now.time_s - before.time_s), ""
-
-    def _read(self) -> Reading | None:
-        if self._telemetry is None:
-            return None
-        try:
-            reading: Reading = self._telemetry.poll()
-            return reading
-        except Unavailable as reason:
-            self._reason = f"no energy: {reason}"
-            return None
-
-
-def _check(model: Any, optimizer: Any, warm_up_steps: Any, unit: Any, peak_flop_per_s: Any) -> None:
-    if not isinstance(model, torch.nn.Module):
-        raise ValueError(f"expected the module that the loop calls, got {type(model).__name__}")
-    if optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
-        raise ValueError(f"expected a torch.optim.Optimizer or None as optimizer, got {type(optimizer).__name__}")
-    if not isinstance(warm_up_steps, int) or warm_up_steps < 0:
-        raise ValueError(f"expected a number of steps from 0 as warm_up_steps, got {warm_up_steps!r}")
-    if unit is not None and unit not in UNITS:
-        raise ValueError(f"expected one of {', '.join(UNITS)} as unit, got {unit!r}")
-    if peak_flop_per_s is not None and not (peak_flop_per_s > 0 and math.isfinite(peak_flop_per_s)):
-        raise ValueError(f"expected FLOP/s above 0 as peak_flop_per_s, got {peak_flop_per_s!r}")
-
-
 def _unwrapped(model: torch.nn.Module) -> torch.nn.Module:
     """The module inside of torch.compile's and data parallelism's."""
     wrappers = (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)
@@ -315,6 +339,12 @@ def _unwrapped(model: torch.nn.Module) -> torch.nn.Module:
             model = model.module
         else:
             return model
+
+
+def _is_compiled(model: torch.nn.Module) -> bool:
+    return any(isinstance(each, torch._dynamo.OptimizedModule) for each in model.modules()) or bool(
+        model._compiled_call_impl
+    )
 
 
 def _device(model: torch.nn.Module, device: str | torch.device | None) -> torch.device:

@@ -17,19 +17,25 @@ from typing import Any
 
 import torch
 
-from measure.meter.forward_calls import CallKey, Passes
+from measure.meter.forward_calls import Call, CallKey, Passes, passes_of, samples_of
 
 MAX_BLOCKS = 512
+
+_Marked = tuple[Any, Any, Any, list[Call], float | None, float]
+"""A step between its marks: the end of the step before, start, end, calls, items (None: those of its inputs), and
+seconds before it that are not the loop's. A plain tuple, made once a step."""
 
 
 class CpuMarks:
     """Work on a CPU is done when the call returns: host time is all there is. Times in s."""
 
-    def mark(self) -> float:
-        return time.perf_counter()
+    mark = staticmethod(time.perf_counter)
 
     def is_complete(self, _mark: float) -> bool:
         return True
+
+    def wait(self, _mark: float) -> None:
+        """What is marked has been done."""
 
     def between_s(self, start: float, end: float) -> float:
         return end - start
@@ -53,6 +59,10 @@ class CudaMarks:
     def is_complete(self, mark: Any) -> bool:
         return bool(mark.query())
 
+    def wait(self, mark: Any) -> None:
+        """Wait until the device has come to this mark: the only wait of the meter, and never inside of a loop."""
+        mark.synchronize()
+
     def between_s(self, start: Any, end: Any) -> float:
         return float(start.elapsed_time(end)) / 1000  # elapsed_time is in ms
 
@@ -61,20 +71,27 @@ class CudaMarks:
 
 
 @dataclass(slots=True)
-class Block:
-    """Steps in a row, added up. passes: key → its passes."""
+class StepBlock:
+    """Steps in a row, added up. passes: key → its passes. items: samples, or what the caller counts instead.
+
+    unseen: steps in which no pass of the model was seen.
+    """
 
     steps: int = 0
     time_s: float = 0.0
     outside_s: float = 0.0
     items: float = 0.0
+    samples: int = 0
     passes: dict[CallKey, Passes] = field(default_factory=dict)
+    unseen: int = 0
 
-    def add(self, other: Block) -> None:
+    def add(self, other: StepBlock) -> None:
         self.steps += other.steps
         self.time_s += other.time_s
         self.outside_s += other.outside_s
         self.items += other.items
+        self.unseen += other.unseen
+        self.samples += other.samples
         for key, passes in other.passes.items():
             mine = self.passes.setdefault(key, Passes())
             mine.forward += passes.forward
@@ -86,16 +103,16 @@ class StepBlocks:
     """Any number of steps in at most MAX_BLOCKS blocks of equal numbers of steps, but for the last."""
 
     def __init__(self) -> None:
-        self.blocks: list[Block] = []
+        self.blocks: list[StepBlock] = []
         self._length = 1
 
-    def add(self, step: Block) -> None:
+    def add(self, step: StepBlock) -> None:
         if self.blocks and self.blocks[-1].steps < self._length:
             self.blocks[-1].add(step)
             return
         if len(self.blocks) == MAX_BLOCKS:
             self._halve()
-        fresh = Block()
+        fresh = StepBlock()
         fresh.add(step)
         self.blocks.append(fresh)
 
@@ -112,7 +129,7 @@ class StepTimes:
 
     def __init__(self, marks: CpuMarks | CudaMarks) -> None:
         self._marks = marks
-        self._pending: collections.deque[tuple[Any, Any, Any, Any, float, float]] = collections.deque()
+        self.pending: collections.deque[_Marked] = collections.deque()
         self._start: Any = None
         self._last_end: Any = None
         self.excluded_s = 0.0
@@ -125,21 +142,30 @@ class StepTimes:
         """The step that was begun is none."""
         self._start = None
 
-    def end(self, passes: Any, items: float) -> None:
+    def end(self, calls: list[Call], items: float | None) -> None:
         """The step ends here."""
         end = self._marks.mark()
-        self._pending.append((self._last_end, self._start, end, passes, items, self.excluded_s))
+        self.pending.append((self._last_end, self._start, end, calls, items, self.excluded_s))
         self._last_end, self._start, self.excluded_s = end, None, 0.0
 
-    def completed(self, wait: bool = False) -> Iterator[Block]:
-        """Steps that have completed, in order. wait: for all of them; only a caller outside of the loop may."""
-        while self._pending and (wait or self._marks.is_complete(self._pending[0][2])):
-            before, start, end, passes, items, excluded_s = self._pending.popleft()
-            if wait and not self._marks.is_complete(end):
-                end.synchronize()
+    def completed(self, wait: bool = False) -> Iterator[StepBlock]:
+        """Steps that have completed, in order.
+
+        wait: for all of them. It waits for the end of the last step that was begun and not for the device: work that
+        was given to it afterwards may go on. For the end of a loop (`UtilizationMeter.summary`), never inside of one.
+        """
+        while self.pending:
+            before, start, end, calls, items, excluded_s = self.pending[0]
+            if wait:
+                self._marks.wait(end)
+            elif not self._marks.is_complete(end):
+                return
+            self.pending.popleft()
             outside_s = 0.0
             if before is not None:
                 outside_s = max(0.0, self._marks.between_s(before, start) - excluded_s)
                 self._marks.free(before)
-            yield Block(1, self._marks.between_s(start, end), outside_s, items, passes)
+            samples, time_s = samples_of(calls), self._marks.between_s(start, end)
+            passes, counted = passes_of(calls), samples if items is None else items
+            yield StepBlock(1, time_s, outside_s, counted, samples, passes, int(not passes))
             self._marks.free(start)

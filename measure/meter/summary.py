@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from analysis.stats.summary import summarise
-from analysis.utilization.denominators import Denominator
+from analysis.stats import summarise
+from analysis.utilization import Denominator
 from measure.meter.call_costs import CallCosts, StepFlop
-from measure.meter.step_times import Block
-from results.errors import Unavailable
+from measure.meter.step_times import StepBlock
+from results import Unavailable
 
 CONVENTION: Mapping[str, str] = {
     "flop": "convolutions and matrix products of forward and backward passes; a multiply-add is 2",
@@ -85,7 +85,7 @@ class LoopDevice:
 
 
 def summary(
-    blocks: Sequence[Block],
+    blocks: Sequence[StepBlock],
     costs: CallCosts,
     place: LoopDevice,
     power_w: float | None = None,
@@ -116,15 +116,18 @@ def summary(
 
 
 def _rates(
-    blocks: Sequence[Block], flop: Sequence[StepFlop], place: LoopDevice, time_s: float, steps: int
+    blocks: Sequence[StepBlock], flop: Sequence[StepFlop], place: LoopDevice, time_s: float, steps: int
 ) -> tuple[dict[str, Any], list[str]]:
     """What depends on counts, and why something of it is absent."""
     by_unit: Counter[str] = Counter()
     for each in flop:
         by_unit.update(each.by_unit)
     total, recomputed = sum(by_unit.values()), sum(each.recompute_flop for each in flop)
-    unknown = sum(each.unknown_calls for each in flop)
+    unseen = sum(block.unseen for block in blocks) if total else 0  # a graph that is replayed without its inputs
+    unknown = sum(each.unknown_calls for each in flop) + unseen
     reasons = list(dict.fromkeys(reason for each in flop for reason in each.reasons))
+    if unseen:
+        reasons.append(f"no forward pass of the model was seen in {unseen} of {steps} steps: give step() their inputs")
     row: dict[str, Any] = {"unknown_calls": unknown, "units": tuple(sorted(by_unit))}
     row["at_least_flop_per_step"] = total / steps
     if unknown:
@@ -152,7 +155,7 @@ def _rates(
     return row, reasons
 
 
-def _interval(blocks: Sequence[Block], flop: Sequence[StepFlop], peak: Denominator) -> dict[str, float | None]:
+def _interval(blocks: Sequence[StepBlock], flop: Sequence[StepFlop], peak: Denominator) -> dict[str, float | None]:
     """Of the mean of the blocks' own utilizations, weighted by their time: its mean is the utilization of the whole."""
     ratios = [_at_peak_s(each, peak) / block.time_s for block, each in zip(blocks, flop, strict=True)]
     interval = summarise(ratios, [block.time_s for block in blocks])

@@ -23,13 +23,13 @@ def kept_random(torch_alone: bool = False) -> Iterator[Callable[[], bool]]:
     """
     before = _state(torch_alone)
 
-    def drawn() -> bool:
+    def state_changed() -> bool:
         return not _same(before, _state(torch_alone))
 
     try:
-        yield drawn
+        yield state_changed
     finally:
-        if drawn():
+        if state_changed():
             _set(before)
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from measure.fake.mode import as_given, check_dense
+from measure.fake import as_given, check_dense
 
 _SAVED = (list, dict, set)
 _BARE = frozenset(vars(torch.nn.Module()))
@@ -112,7 +112,7 @@ def _is_own(kind: type) -> bool:
 
 
 @contextlib.contextmanager
-def kept(parts: Parts, train: bool | None) -> Iterator[None]:
+def preserved_state(parts: Parts, train: bool | None) -> Iterator[None]:
     """Run the model inside; afterwards all its modules are as before.
 
     train: the mode it runs in; None: each module in its own.

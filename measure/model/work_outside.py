@@ -1,15 +1,18 @@
-"""Work of a step that the dispatcher does not show: what a thread of the model's own does, and what NumPy does.
+"""Work of a step that the dispatcher does not show: what a thread of the model's own does, what NumPy or a kernel of
+the model's own does with a tensor's memory, and what runs while dispatch modes are switched off.
 
-Dispatch modes are of one thread, and NumPy's products are none of torch's operators. Neither can be counted; both can
-be noticed where they begin, so that no total is told of a step that has them.
+Dispatch modes are of one thread, and can be left out of the dispatch; NumPy's products are none of torch's operators.
+None of this can be counted; all of it can be noticed where it begins, so that no total is told of a step that has it.
+What torch's own code does (a fake tensor's kernels, shapes of a checkpoint's tensors) is no work of the model.
 
-Not noticed: threads that were started before and take work from a queue of their own, and calculations with numbers
-that Python holds.
+Not noticed: threads that were started before and take work from a queue of their own, calculations with numbers
+that Python holds, and operators in C++ that exclude the key of dispatch modes themselves.
 """
 
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,42 +20,90 @@ from threading import get_ident
 from typing import Any
 
 import torch
+from torch.utils import _python_dispatch
 
-THREAD, ARRAY = "threading.Thread", "torch.Tensor.numpy"
+THREAD, ARRAY, POINTER = "threading.Thread", "torch.Tensor.numpy", "torch.Tensor.data_ptr"
+MODES_OFF, TRITON = "torch.utils._python_dispatch._disable_current_modes", "triton.JITFunction"
 """What stands in the table of operations for such work: names that no rule counts."""
+
+Notice = Callable[[str], None]
+_Watch = Callable[[Callable[..., Any]], Callable[..., Any]]
+_GUARDS = ("_DisableTorchDispatch", "_ExcludeDispatchKeyGuard", "_ForceDispatchKeyGuard")
+"""Classes of torch._C that take keys out of the dispatch for as long as an object of theirs lives."""
+_PASSED_ON = frozenset((__name__, "contextlib", "torch.utils._contextlib", _python_dispatch.__name__))
+"""Modules whose code runs on behalf of their caller."""
+_OWN = frozenset(("torch", __name__.partition(".")[0]))
+"""Packages whose use of these functions is no work of the model."""
 
 
 @contextlib.contextmanager
-def noticed(notice: Callable[[str], None]) -> Iterator[None]:
-    """Calls `notice` with THREAD where this thread gives work to another one, and with ARRAY where it makes an array
-    of a tensor of floating-point or complex numbers."""
+def noticed(notice: Notice) -> Iterator[None]:
+    """Calls `notice` with the name of what begins, where this thread begins work that no dispatch mode is shown:
+    THREAD, ARRAY (of floating-point or complex numbers), POINTER, MODES_OFF, TRITON or a class among torch._C's."""
     home = get_ident()
 
-    def watched_call(run: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            if get_ident() == home:
-                notice(THREAD)
-            return run(*args, **kwargs)
+    def watched(name: str, matters: Callable[..., bool]) -> _Watch:
+        def watch(run: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*args: Any, **kwargs: Any) -> Any:
+                if get_ident() == home and matters(*args, **kwargs):
+                    notice(name)
+                return run(*args, **kwargs)
 
-        return call
+            return call
 
-    def watched_conversion(run: Callable[..., Any]) -> Callable[..., Any]:
-        def call(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-            if get_ident() == home and (tensor.is_floating_point() or tensor.is_complex()):
-                notice(ARRAY)
-            return run(tensor, *args, **kwargs)
-
-        return call
+        return watch
 
     with contextlib.ExitStack() as undo:
-        for owner, name, watch in (
-            (threading.Thread, "start", watched_call),
-            (ThreadPoolExecutor, "submit", watched_call),
-            (torch.Tensor, "numpy", watched_conversion),
-            (torch.Tensor, "__dlpack__", watched_conversion),
-        ):
-            own = name in vars(owner)
-            run = getattr(owner, name)
-            setattr(owner, name, watch(run))
-            undo.callback(setattr, owner, name, run) if own else undo.callback(delattr, owner, name)
+        for owner, attribute, name, matters in _watched_calls():
+            own = attribute in vars(owner)
+            run = getattr(owner, attribute)
+            setattr(owner, attribute, watched(name, matters)(run))
+            undo.callback(setattr, owner, attribute, run) if own else undo.callback(delattr, owner, attribute)
         yield
+
+
+def _watched_calls() -> Iterator[tuple[Any, str, str, Callable[..., bool]]]:
+    """(owner, attribute, name, whether a call with these arguments begins such work)."""
+    yield threading.Thread, "start", THREAD, _always
+    yield ThreadPoolExecutor, "submit", THREAD, _always
+    yield torch.Tensor, "numpy", ARRAY, _of_numbers
+    yield torch.Tensor, "__dlpack__", ARRAY, _of_numbers
+    yield torch.Tensor, "data_ptr", POINTER, _asked_by_the_model
+    yield _python_dispatch, "_pop_mode", MODES_OFF, _modes_disabled
+    for guard in _GUARDS:  # of the class, because its name may have been imported before
+        yield getattr(torch._C, guard), "__init__", f"torch._C.{guard}", _without_modes
+    kernels = sys.modules.get("triton.runtime.jit")
+    if kernels is not None:
+        yield kernels.JITFunction, "run", TRITON, _always
+
+
+def _always(*_args: Any, **_kwargs: Any) -> bool:
+    return True
+
+
+def _of_numbers(tensor: torch.Tensor, *_args: Any, **_kwargs: Any) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def _asked_by_the_model(*_args: Any, **_kwargs: Any) -> bool:
+    """Whether the code that called is neither torch's nor this package's."""
+    frame = sys._getframe(2)
+    while frame.f_globals.get("__name__") in _PASSED_ON and frame.f_back is not None:
+        frame = frame.f_back
+    return str(frame.f_globals.get("__name__")).partition(".")[0] not in _OWN
+
+
+def _modes_disabled(*_args: Any, **_kwargs: Any) -> bool:
+    """Whether a mode is taken off the stack by `_disable_current_modes`, and not by its own end."""
+    frame, functions = sys._getframe(2), set()
+    while frame.f_globals.get("__name__") == _python_dispatch.__name__ and frame.f_back is not None:
+        functions.add(frame.f_code.co_name)
+        frame = frame.f_back
+    return _python_dispatch._disable_current_modes.__name__ in functions and _asked_by_the_model()
+
+
+def _without_modes(_guard: Any, *keys: Any) -> bool:
+    """Whether a guard with these arguments (sets of keys that are left out; of _ForceDispatchKeyGuard the second) hides
+    operators from dispatch modes."""
+    python = torch._C.DispatchKey.Python
+    return (not keys or keys[-1].has(python)) and _asked_by_the_model()

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from measure.dispatch.sizes import plain
+from measure.dispatch import plain
 from results.records import Storage
 
 BEFORE = -1

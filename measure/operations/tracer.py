@@ -26,16 +26,22 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 from torch.utils._pytree import tree_leaves
 
-from analysis.operators.registry import PRODUCTS
-from measure.dispatch.schemas import Description, Plan, clear_cache, plan_of, sparse, sparse_name, tensors_in
-from measure.dispatch.sizes import fixed_symbols, plain
-from measure.fake.cache import Signature
-from measure.fake.mode import FakeMode, fake_mode, to_fake
-from measure.model.garbage_collector import collector_off
-from measure.model.module_paths import Links, ModulePaths, in_checkpoint, in_gradient_hook
-from measure.model.work_outside import noticed
+from analysis.operators import PRODUCTS
+from measure.dispatch import (
+    Description,
+    Plan,
+    clear_cache,
+    fixed_symbols,
+    plain,
+    plan_of,
+    sparse,
+    sparse_name,
+    tensors_in,
+)
+from measure.fake import FakeMode, Signature, fake_mode, to_fake
+from measure.model import Links, ModulePaths, collector_off, in_checkpoint, in_gradient_hook, noticed
 from measure.operations.storages import BEFORE, Storages, owner_of
-from results.errors import Unavailable
+from results import Unavailable, one_line
 from results.records import PHASES, Operation, Storage
 
 __all__ = ["FakeMode", "Recorder", "StepParts", "Trace", "clear_cache", "fake_mode", "to_fake", "trace", "trace_step"]
@@ -134,6 +140,7 @@ class Recorder:
         self._step: CodeType | None = None
         self._marked = False
         self._mode: FakeMode | None = None
+        self._hidden: list[str] = []
         self._storages.claim(self._parameters, "weight")
         self._storages.claim(model.buffers(), "buffer")
         self._storages.claim([p.grad for p in self._parameters], "gradient")
@@ -163,6 +170,12 @@ class Recorder:
                 with self._paths, noticed(self._outside), _Watch(self) if mode is None else mode.watched_by(self):
                     self.active = True
                     yield
+            except Exception as fault:
+                if self._hidden:
+                    raise Unavailable(
+                        f"work that is not shown ({self._hidden[-1]}): {one_line(str(fault), 200)}"
+                    ) from fault
+                raise
             finally:
                 self.active = False
                 self._storages.close()
@@ -248,6 +261,7 @@ class Recorder:
     def _outside(self, name: str) -> None:
         """Work begins that is not shown: a call that no rule counts. What torch's own kernels do is not asked."""
         if self.active and not self.busy:
+            self._hidden.append(name)
             described = Description(name, "", (), (), (), (), (), {})
             self._rows.append((described, (self.phase, self._paths.current, None, None, False), (), ()))
 
@@ -273,10 +287,10 @@ class Recorder:
         """Where the operation about to run belongs."""
         node = _current_node()
         if node is None:
-            return self.phase, self._paths.current, self._made(plan, args), None, False
+            return self.phase, self._paths.current, self._node_number(plan, args), None, False
         if self.phase == "backward" and self._recomputes():
             self._links.note_task()
-            return "recompute", self._paths.current, self._made(plan, args), None, False
+            return "recompute", self._paths.current, self._node_number(plan, args), None, False
         number, forward_index = self._links.follow(node)
         hook = self.phase == "backward" and in_gradient_hook()
         if forward_index is not None:
@@ -284,7 +298,7 @@ class Recorder:
         parameter = getattr(node, "variable", None) if number is None else None  # AccumulateGrad
         return self.phase, self._paths.of_parameter(parameter), number, None, hook
 
-    def _made(self, plan: Plan, args: Sequence[Any]) -> int | None:
+    def _node_number(self, plan: Plan, args: Sequence[Any]) -> int | None:
         if not self._links.pending():
             return None
         seen = plan.makes_node and any(tensor.requires_grad for tensor in tensors_in(args))

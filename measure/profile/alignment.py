@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from measure.profiler.events import Frame
+from measure.profiler import Frame
 from results.records import Operation
 
 MOST = 200
@@ -31,14 +31,14 @@ SAME = {"aten._index_put_impl": "aten.index_put"}
 
 
 @dataclass(frozen=True)
-class Joined:
+class Alignment:
     """frames: index of an operation → its call. spare: outermost calls of known names that are of no operation."""
 
     frames: dict[int, Frame]
     spare: tuple[Frame, ...]
 
 
-def join(frames: Sequence[Frame], operations: Sequence[Operation]) -> Joined:
+def join(frames: Sequence[Frame], operations: Sequence[Operation]) -> Alignment:
     """The call of each operation in one step. frames: from `profiled_calls.step_frames`."""
     wanted: defaultdict[str, list[Operation]] = defaultdict(list)
     for operation in operations:
@@ -54,7 +54,7 @@ def join(frames: Sequence[Frame], operations: Sequence[Operation]) -> Joined:
         found |= {rows[row].index: frame for row, frame in joined.items()}
         taken = {id(frame) for frame in joined.values()}
         spare += [frame for frame in outer if id(frame) not in taken]
-    return Joined(found, tuple(spare))
+    return Alignment(found, tuple(spare))
 
 
 def bare(name: str) -> str:

@@ -18,15 +18,14 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from analysis.operators.registry import kind_of
-from measure.timing.clocks import Clock, clock_for
-from measure.timing.profiler_ranges import unheard
+from analysis.operators import kind_of
+from measure.timing import Clock, clock_for, unheard
 
 REPEATS = 5
 
 
 @dataclass(frozen=True)
-class Alone:
+class LoneOperation:
     """All calls of one kind. time_s: median of one alone; None where it could not be run again."""
 
     name: str  # "aten.addmm"
@@ -36,12 +35,14 @@ class Alone:
     time_s: float | None
 
 
-def alone(step: Callable[[Callable[[str], None]], Any], device: str, repeats: int = REPEATS) -> list[Alone]:
+def time_operations(
+    step: Callable[[Callable[[str], None]], Any], device: str, repeats: int = REPEATS
+) -> list[LoneOperation]:
     """Run the step once under the mode. Raises what the step raises."""
     mode = _Mode(clock_for(device), repeats)
     with mode:
         step(mode.enter)
-    return [Alone(*key[:3], calls=mode.calls[key], time_s=mode.times[key]) for key in mode.calls]
+    return [LoneOperation(*key[:3], calls=mode.calls[key], time_s=mode.times[key]) for key in mode.calls]
 
 
 class _Mode(TorchDispatchMode):
@@ -64,11 +65,11 @@ class _Mode(TorchDispatchMode):
             sizes, others = _described((args, kwargs))
             key = (name, self._phase, sizes, others)
             if key not in self.calls:
-                self.times[key] = self._timed(func, args, kwargs)
+                self.times[key] = self._call_time_s(func, args, kwargs)
             self.calls[key] = self.calls.get(key, 0) + 1
         return func(*args, **kwargs)
 
-    def _timed(self, func: Any, args: Any, kwargs: Any) -> float | None:
+    def _call_time_s(self, func: Any, args: Any, kwargs: Any) -> float | None:
         state = torch.get_rng_state()
         times = []
         try:

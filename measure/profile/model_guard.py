@@ -16,10 +16,8 @@ from typing import Any
 
 import torch
 
-from measure.model.random_state import kept_random
-from measure.model.run import tensors
-from measure.model.state_snapshot import kept, parts_of
-from results.errors import Inconsistent, Unavailable
+from measure.model import kept_random, parts_of, preserved_state, tensors
+from results import Inconsistent, Unavailable
 
 _CALLS = ("_call_impl", "_wrapped_call_impl")
 """The functions of torch.nn.Module that run a module's forward."""
@@ -37,7 +35,7 @@ def left_as_found(model: torch.nn.Module, inputs: Any = (), *, trains: bool) -> 
     cards = {p.device for p in model.parameters() if p.device.type == "cuda"}
     random = [(card, torch.cuda.get_rng_state(card)) for card in cards]
     try:
-        with kept(parts_of(model), None), kept_random():
+        with preserved_state(parts_of(model), None), kept_random():
             yield
     finally:
         with torch.no_grad():

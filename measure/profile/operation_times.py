@@ -14,15 +14,15 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from measure.profile.alignment import Joined, join
+from measure.profile.alignment import Alignment, join
 from measure.profile.rows import StepTimes
 from measure.profile.time_shares import Interval, shares
-from measure.profiler.events import Frame, launched, step_frames
+from measure.profiler import Frame, launched, step_frames
 from results.records import Operation
 
 
 @dataclass(frozen=True)
-class Recorded:
+class OperationTimings:
     """The times of the steps. unrecorded: indices of operations that no step has a call of. notes: what is missing."""
 
     steps: tuple[StepTimes, ...]
@@ -35,7 +35,7 @@ class _Step:
     """One step as it was recorded. kernels: (event of the device, index of its operation or None)."""
 
     frames: Sequence[Frame]
-    joined: Joined
+    joined: Alignment
     kernels: Sequence[tuple[Any, int | None]]
 
     @property
@@ -52,7 +52,7 @@ def read(
     cuda: bool,
     ignored: Iterable[int] = (),
     only: Collection[int] | None = None,
-) -> Recorded:
+) -> OperationTimings:
     """recording: torch's `_ProfilerResult` of steps. only: places of the steps that do these operations; None: all do.
 
     ignored: indices of operations that are left out of the steps' times. Raises Unavailable if it holds no step.
@@ -71,7 +71,7 @@ def read(
     if cuda and not kernels:
         notes.append("no kernels: CUPTI gave the profiler none, so that no operation has a time")
     unrecorded = frozenset(operation.index for operation in operations) - anywhere
-    return Recorded(times, unrecorded, tuple(notes))
+    return OperationTimings(times, unrecorded, tuple(notes))
 
 
 def _steps(

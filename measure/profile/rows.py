@@ -13,13 +13,11 @@ from typing import Any
 
 import torch
 
-from analysis.devices.precisions import PRECISIONS, unit_of
-from analysis.operators import registry
-from analysis.operators.cost import Cost
-from analysis.stats.summary import means
-from analysis.utilization.numerators import input_dtype
-from results.records import Operation
-from results.records.step_profile import StepModule, StepOperation
+from analysis.devices import PRECISIONS, unit_of
+from analysis.operators import Cost, registry
+from analysis.stats import means
+from analysis.utilization import input_dtype
+from results.records import Operation, StepModule, StepOperation
 
 
 @dataclass(frozen=True)

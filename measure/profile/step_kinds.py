@@ -14,12 +14,12 @@ from typing import Any
 
 import torch
 
-from analysis.devices.precisions import Precision
-from measure.fake.mode import FakeMode, fake_copy, fake_mode, quiet
-from measure.model.run import summed
-from measure.operations.tracer import Trace, trace_step
+from analysis.devices import Precision
+from measure.fake import FakeMode, fake_copy, fake_mode, quiet
+from measure.model import summed
+from measure.operations import Trace, trace_step
 from measure.profile.model_guard import leaves
-from results.errors import one_line
+from results import one_line
 
 MODES = ("train", "forward", "generate")
 
@@ -92,7 +92,7 @@ class ModelStep:
 
 def traced_on_fakes(step: ModelStep) -> tuple[Trace | None, str]:
     """The operations of the step on fake CPU tensors, of copies; or None, and why it cannot run on those."""
-    return on_fakes(lambda mode: _traced(step, mode))
+    return on_fakes(lambda mode: _trace_copy(step, mode))
 
 
 def on_fakes(run: Callable[[FakeMode], Trace]) -> tuple[Trace | None, str]:
@@ -104,7 +104,7 @@ def on_fakes(run: Callable[[FakeMode], Trace]) -> tuple[Trace | None, str]:
         return None, f"no fake tensors: {type(fault).__name__}: {one_line(str(fault), 200)}"
 
 
-def _traced(step: ModelStep, mode: FakeMode) -> Trace:
+def _trace_copy(step: ModelStep, mode: FakeMode) -> Trace:
     copied, (args, kwargs, target) = fake_copy(step.model, (step.args, dict(step.kwargs), step.target), mode)
     optimizer = _optimizer_of(step.optimizer, step.model, copied)
     fake = replace(step, model=copied, args=args, kwargs=kwargs, target=target, optimizer=optimizer)

@@ -1,7 +1,7 @@
 """Runs a step again and again: timed one by one, then under torch's profiler. What Fathom's instrumented step does.
 
 Warm-up is kept and told apart, not thrown away: the first steps' times say what warming up costs. Processor time is of
-all threads of this process. Not claimed: that a plain step and a profiled one take the same; both are told.
+all threads of this process. Not claimed: that a plain step and a profiled one take the same; both are reported.
 """
 
 from __future__ import annotations
@@ -13,16 +13,15 @@ from typing import Any
 
 import torch
 
-from measure.model.garbage_collector import collector_off
-from measure.profiler.work_profiles import check_available, kernel_device
-from measure.timing.clocks import Clock, clock_for
-from measure.timing.profiler_ranges import Ranges, unheard
+from measure.model import collector_off
+from measure.profiler import check_available, kernel_device
+from measure.timing import Clock, Ranges, clock_for, unheard
 
 Step = Callable[[Callable[[str], None]], Any]
 
 
 @dataclass(frozen=True)
-class Timed:
+class StepTiming:
     """One step without a profiler, in s. cpu_s: of all threads."""
 
     time_s: float
@@ -37,8 +36,8 @@ class RecordedSteps:
     of all threads, a number a profiled step.
     """
 
-    warm_up: tuple[Timed, ...]
-    plain: tuple[Timed, ...]
+    warm_up: tuple[StepTiming, ...]
+    plain: tuple[StepTiming, ...]
     profile: Any
     energy_j: float | None = None
     profiled_cpu_s: tuple[float, ...] = ()
@@ -63,23 +62,23 @@ def record(
         check_available(cuda)
     clock = clock_for(device)
     with collector_off():
-        first = tuple(_timed(step, clock, warm_up, before))
+        first = tuple(_time_steps(step, clock, warm_up, before))
         from_j = energy_j()
-        then = tuple(_timed(step, clock, plain, before))
+        then = tuple(_time_steps(step, clock, plain, before))
         to_j = energy_j()
         profile, cpu_s = _profiled(step, clock, profiled, before, cuda) if profiled else (None, ())
     spent_j = None if from_j is None or to_j is None else to_j - from_j
     return RecordedSteps(first, then, profile, spent_j, cpu_s)
 
 
-def _timed(step: Step, clock: Clock, count: int, before: Callable[[], None]) -> Iterator[Timed]:
+def _time_steps(step: Step, clock: Clock, count: int, before: Callable[[], None]) -> Iterator[StepTiming]:
     for _ in range(count):
         before()
         clock.synchronize()
         start_s, start_cpu_s = clock.wall_s(), time.process_time()
         step(unheard)
         clock.synchronize()
-        yield Timed(clock.wall_s() - start_s, time.process_time() - start_cpu_s)
+        yield StepTiming(clock.wall_s() - start_s, time.process_time() - start_cpu_s)
 
 
 def _profiled(

@@ -19,9 +19,9 @@ from typing import Any
 
 import torch
 
-from analysis.operators.registry import kind_of
+from analysis.operators import kind_of
 from measure.profile.time_shares import Interval, shares
-from measure.profiler.events import ANNOTATION, Frame, launched, step_frames
+from measure.profiler import ANNOTATION, Frame, launched, step_frames
 
 _OPTIMIZER = re.compile(r"Optimizer\.(step|zero_grad)#(\w+)\.")
 _NO_CALL = "unlinked"
@@ -29,7 +29,7 @@ _NO_CALL = "unlinked"
 
 @dataclass(frozen=True, order=True)
 class Typed:
-    """What calls are told apart by. scope: "step" or "zero_grad" of an optimizer of this class, or empty."""
+    """What calls are distinguished by. scope: "step" or "zero_grad" of an optimizer of this class, or empty."""
 
     name: str
     phase: str

@@ -20,17 +20,15 @@ from typing import Any
 
 import torch
 
-from measure.fake.mode import FakeMode, fake_copy
-from measure.model.run import tensors
-from measure.operations.tracer import Trace, trace_step
+from measure.fake import FakeMode, fake_copy
+from measure.model import tensors
+from measure.operations import Trace, trace_step
 from measure.profile.model_guard import left_as_found, naming_faults, paths_below
 from measure.profile.step_kinds import on_fakes
 from measure.profile.step_profile import StepDescription, batch_size_of, expect_module, table_of, world_size
-from measure.profiler.module_ranges import is_compiled
-from measure.profiler.work_profiles import check_available, kernel_device
-from measure.timing.clocks import clock_for
-from measure.timing.profiler_ranges import DOMAIN
-from results.records.step_profile import StepProfile
+from measure.profiler import check_available, is_compiled, kernel_device
+from measure.timing import DOMAIN, clock_for
+from results.records import StepProfile
 
 
 @dataclass(frozen=True)
@@ -121,7 +119,7 @@ class Watch:
         self._forget()
         ignored = paths_below(self._model, ignore_modules)
         with naming_faults(self._model), left_as_found(self._model, trains=False):
-            trace = self._traced(first)
+            trace = self._trace_forward(first)
         if others:
             told = f"{others} of {others + len(same)} forwards are left out: of other sizes, or they raised"
             trace = replace(trace, notes=(*trace.notes, told))
@@ -135,7 +133,7 @@ class Watch:
             self._stopped()
         self._forget()
 
-    def _traced(self, forward: _Forward) -> Trace:
+    def _trace_forward(self, forward: _Forward) -> Trace:
         kind = self.device.type
         if kind != "cpu":
             return forward.trace(self._model, kind)

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from measure.operations.tracer import StepParts
+from measure.operations import StepParts
 
 STEP = "the measured step"
 
@@ -39,7 +39,7 @@ class Allocated:
 
 def on_cpu(make: Make, names: Collection[str]) -> Allocated:
     """What the second step allocates on a CPU. names: of the operations that a trace of it has ("aten.mm")."""
-    with recorded() as recording:
+    with memory_profiler() as recording:
         built = warm(make)
         with record_function(STEP):
             built.step(unheard)
@@ -90,7 +90,7 @@ def on_cuda(make: Make, device: Any) -> tuple[dict[str, int], Any]:
 
 
 @dataclass(frozen=True)
-class Block:
+class Allocation:
     """One allocation. freed_ns: None: it outlives the recording."""
 
     made_ns: int
@@ -98,7 +98,7 @@ class Block:
     nbytes: int
 
 
-def attributed(blocks: Sequence[Block], spans: Sequence[tuple[int, int, str]], step: tuple[int, int]) -> Allocated:
+def attributed(blocks: Sequence[Allocation], spans: Sequence[tuple[int, int, str]], step: tuple[int, int]) -> Allocated:
     """The highest moment within `step` (start, end). spans: operations that do not overlap, in order of their start.
 
     A block is an operation's own if that made it and freed it.
@@ -132,7 +132,7 @@ def warm(make: Make) -> StepParts:
     return built
 
 
-def recorded() -> profile:
+def memory_profiler() -> profile:
     """A profiler of memory events. What others left is freed before, not in the middle of the step."""
     gc.collect()
     return profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True)
@@ -162,7 +162,7 @@ def _flat(found: Any) -> Iterator[Any]:
         waiting.extend(event.children)
 
 
-def _blocks(found: Sequence[Any]) -> list[Block]:
+def _blocks(found: Sequence[Any]) -> list[Allocation]:
     """Every allocation with the free of its address."""
     living: dict[int, tuple[int, int]] = {}
     blocks = []
@@ -173,8 +173,8 @@ def _blocks(found: Sequence[Any]) -> list[Block]:
             living[address] = (each.start_time_ns, size)
         elif address in living:
             made_ns, nbytes = living.pop(address)
-            blocks.append(Block(made_ns, each.start_time_ns, nbytes))
-    return blocks + [Block(made_ns, None, nbytes) for made_ns, nbytes in living.values()]
+            blocks.append(Allocation(made_ns, each.start_time_ns, nbytes))
+    return blocks + [Allocation(made_ns, None, nbytes) for made_ns, nbytes in living.values()]
 
 
 def _outermost(found: Sequence[Any], names: Collection[str]) -> list[tuple[int, int, str]]:

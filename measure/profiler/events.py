@@ -33,8 +33,8 @@ from typing import Any, cast
 from torch._C._autograd import DeviceType
 
 from measure.profiler.module_ranges import MODULE
-from measure.timing.profiler_ranges import DOMAIN
-from results.errors import Unavailable
+from measure.timing import DOMAIN
+from results import Unavailable
 from results.records import PHASES, ProfiledOperation
 
 FLOP_RULES = frozenset(f"aten::{name}" for name in ("conv2d", "mm", "addmm", "bmm", "baddbmm", "mul", "add"))
@@ -291,7 +291,7 @@ def launched(
 
     An event of the device names the innermost event of the host that launched it. Annotations are mirrored there. One
     without a recorded call is told, with None, if it began in the step or after it and before `end_ns`. One that was
-    recorded twice, alike in name, launch, start and duration, is told once.
+    recorded twice, alike in name, launch, start and duration, is reported once.
     """
     by_number = {frame.event.correlation_id(): frame for frame in frames}
     annotations = {frame.name for frame in frames if frame.scope == ANNOTATION}

@@ -20,8 +20,8 @@ import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from measure.device.processes import end_of, last_words
-from results.errors import Unavailable
+from measure.device import end_of, last_words
+from results import Unavailable
 
 NSYS = "nsys"
 INSTALL = "install NVIDIA Nsight Systems (package nsight-systems-cli of NVIDIA's CUDA repository)"
@@ -86,17 +86,17 @@ def record(words: Sequence[str], folder: Path, limit_s: float, environ: dict[str
     try:
         code = process.wait(limit_s)
     except subprocess.TimeoutExpired as fault:
-        raise Unavailable(f"nsys was killed at its limit of {limit_s:g} s{_said(log)}") from fault
+        raise Unavailable(f"nsys was killed at its limit of {limit_s:g} s{_failure_text(log)}") from fault
     finally:
         process.kill()
         end_marked(folder)
         process.wait(REAP_S)
     if code:
         how = f"nsys ended with status {code}" if code > 0 else end_of("nsys", code)
-        raise Unavailable(f"{how}{_said(log)}")
+        raise Unavailable(f"{how}{_failure_text(log)}")
     export = folder / "report.sqlite"
     if not export.is_file():
-        raise Unavailable(f"nsys ended, and left no export (report.sqlite){_said(log)}")
+        raise Unavailable(f"nsys ended, and left no export (report.sqlite){_failure_text(log)}")
     return export
 
 
@@ -109,7 +109,7 @@ def end_marked(folder: Path) -> None:
                 os.kill(int(entry.name), signal.SIGKILL)
 
 
-def _said(log: Path) -> str:
+def _failure_text(log: Path) -> str:
     """Why the command failed, as it says; else the end of what was printed."""
     text = _PROGRESS.sub("", log.read_text(errors="replace")).replace(f"{log.parent}/", "")
     faults = [line for line in text.splitlines() if line.startswith(FAULT)]

@@ -21,12 +21,11 @@ from typing import Any
 
 import torch
 
-from measure.model.garbage_collector import collector_off
+from measure.model import collector_off
 from measure.profiler.events import to_operations
 from measure.profiler.module_ranges import ModuleRanges
-from measure.timing.clocks import Clock
-from measure.timing.profiler_ranges import Ranges
-from results.errors import Unavailable
+from measure.timing import Clock, Ranges
+from results import Unavailable
 from results.records import WORKS, ProfiledOperation, Sample
 
 Mark = Callable[[str], None]
@@ -125,14 +124,14 @@ def kernel_device(cuda: bool) -> str | None:
 def _timed_steps(run: Callable[[], None], clock: Clock, work: str, most_steps: int, most_s: float) -> Iterator[Sample]:
     spent_s = 0.0
     for done in range(1, most_steps + 1):
-        block = _timed(run, clock, work)
+        block = _time_step(run, clock, work)
         yield block
         spent_s += block.wall_s
         if spent_s + spent_s / done > most_s:
             return
 
 
-def _timed(run: Callable[[], None], clock: Clock, work: str) -> Sample:
+def _time_step(run: Callable[[], None], clock: Clock, work: str) -> Sample:
     """One step between two synchronises."""
     clock.synchronize()
     start_s = clock.wall_s()

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from analysis.devices.precisions import PRECISIONS
-from measure.ceiling.ceilings import measure_ceilings
-from measure.device.environment import device_facts
-from measure.timing.clocks import clock_for
-from results.errors import Unavailable
+from analysis.devices import PRECISIONS
+from measure.ceiling import ceilings_by_precision
+from measure.device import device_facts
+from measure.timing import clock_for
 from results.records import Ceiling
 
 
@@ -27,12 +26,5 @@ def ceilings(device: str = "cpu", precisions: Sequence[str] = ("fp32",), budget_
     if unknown or not precisions:
         raise ValueError(f"expected precisions of {', '.join(PRECISIONS)}, got {', '.join(unknown) or 'none'}")
     name = str(device_facts(device).name or "")
-    rows: list[Ceiling] = []
-    for precision in precisions:
-        try:
-            share_s = budget_s / len(precisions)
-            rows += measure_ceilings("", device, PRECISIONS[precision], clock_for(device), share_s)
-        except Unavailable as reason:
-            blank = Ceiling(sitting="", device=device, precision=precision, unit="", operation="matmul", shape="")
-            rows.append(replace(blank, status="unavailable", reason=str(reason)))
+    rows = ceilings_by_precision(device, precisions, clock_for(device), budget_s)
     return [replace(row, device_name=name) for row in rows]

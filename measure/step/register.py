@@ -10,8 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from analysis.operators import registry
-from analysis.operators.cost import Cost
+from analysis.operators import Cost, registry
 from measure.dispatch import schemas
 from measure.fast_count import fast_count
 from results.records import Operation

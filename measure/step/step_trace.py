@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from measure.fast_count.reference import MakeOptimizer, traced
-from measure.operations.tracer import Trace
-from results.errors import Unavailable, one_line
+from measure.fast_count import MakeOptimizer, trace_model
+from measure.operations import Trace
+from results import Unavailable, one_line
 
 Optimizer = torch.optim.Optimizer | type[torch.optim.Optimizer] | MakeOptimizer
 
@@ -36,7 +36,7 @@ def step_trace(
     arguments = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
     make = None if optimizer is None else _maker(optimizer)
     try:
-        return traced(
+        return trace_model(
             model, arguments, kwargs or {}, train=None, grad_inputs=None, loss_of=loss_of, make_optimizer=make
         )
     except Exception as fault:

@@ -12,6 +12,8 @@ end. Waiting after every step would put a launch gap into each of them.
 * Python's cyclic collector is off inside blocks, as in the standard library's timeit, so that blocks are comparable;
   it runs between blocks, so that cycles cannot fill the memory. Its cost in a real loop is not in the step time.
 * Every block is kept, those of the warm-up too.
+* A block in which the process was suspended (`measure/timing/suspension.py`) gets the part "suspended" and is measured
+  again; no rule and no summary sees it.
 
 Not claimed: nothing here looks at clocks, heat or other processes; telemetry does. The interval says how well *this*
 process in *this* window knows its mean, not how processes differ. Stopping when the interval is narrow costs a little
@@ -27,14 +29,15 @@ import gc
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
-from analysis.stats.summary import Summary, summarise
+from analysis.stats import Summary, summarise
 from measure.timing.clocks import Clock, CpuClock, CudaClock, clock_for
 from measure.timing.protocols import Protocol
-from results.errors import Inconsistent
+from measure.timing.suspension import SUSPENDED, SuspensionWatch
+from results import Inconsistent, Unavailable
 from results.records import Sample
 
 __all__ = [
@@ -58,11 +61,19 @@ HOST_BOUND_RATIO = 0.05
 """A device that is done within this share of a step when the host starts to wait had caught up with the host."""
 
 
+TRIES = 5
+"""Of a block, before somebody who stops the process again and again is named as the reason."""
+
+
 class WarmUp(NamedTuple):
-    """Blocks before measuring. steady: the last two agreed within the protocol's tolerance before its cap."""
+    """Blocks before measuring. steady: the last two agreed within the protocol's tolerance before its cap.
+
+    suspended: blocks in which the process was suspended, and which are not among the others.
+    """
 
     blocks: list[Sample]
     steady: bool
+    suspended: tuple[Sample, ...] = ()
 
     @property
     def step_s(self) -> float:
@@ -75,7 +86,8 @@ class Timing:
     """What measuring gave. summary: of the blocks' step times, weighted by steps.
 
     status: ok, or not_converged with a reason. sync_wait_ratio: median wait of a block's synchronise ÷ step time;
-    host_bound: that is at most 5 %; both None where there is no device time.
+    host_bound: that is at most 5 %; both None where there is no device time. suspended: blocks in which the process was
+    suspended, which nothing else here is made of.
     """
 
     blocks: tuple[Sample, ...]
@@ -84,6 +96,7 @@ class Timing:
     reason: str
     sync_wait_ratio: float | None
     host_bound: bool | None
+    suspended: tuple[Sample, ...] = ()
 
     @property
     def window(self) -> tuple[float, float]:
@@ -102,18 +115,18 @@ def warm_up(step: Step, clock: Clock, protocol: Protocol) -> WarmUp:
     The first block is one step: it may compile, search algorithms and allocate, so it counts towards no limit and
     predicts nothing; a second block always follows.
     """
-    blocks = [_block(step, clock, 1, "warmup")]
-    origin_s = clock.wall_s()
-    while True:
-        elapsed_s = clock.wall_s() - origin_s
-        enough = elapsed_s >= protocol.warm_min_s and sum(b.steps for b in blocks) >= protocol.warm_min_steps
-        if enough and _agree(blocks[1:], protocol.warm_tolerance_ratio):
-            return WarmUp(blocks, steady=True)
-        step_s = step_time_s(blocks[-1])
-        steps = _steps_for(protocol.warm_block_s, step_s)
-        if len(blocks) > 1 and elapsed_s + steps * step_s > protocol.warm_cap_s:
-            return WarmUp(blocks, steady=False)
-        blocks.append(_block(step, clock, steps, "warmup"))
+    with BlockTimer(step, clock) as timed:
+        blocks = [timed.block(1, "warmup")]
+        origin_s = timed.used_s()
+        while True:
+            elapsed_s = timed.used_s() - origin_s
+            enough = elapsed_s >= protocol.warm_min_s and sum(b.steps for b in blocks) >= protocol.warm_min_steps
+            steady = enough and agree(blocks[1:], protocol.warm_tolerance_ratio)
+            step_s = step_time_s(blocks[-1])
+            steps = _steps_for(protocol.warm_block_s, step_s)
+            if steady or (len(blocks) > 1 and elapsed_s + steps * step_s > protocol.warm_cap_s):
+                return WarmUp(blocks, steady, tuple(timed.suspended))
+            blocks.append(timed.block(steps, "warmup"))
 
 
 def measure_blocks(step: Step, clock: Clock, protocol: Protocol, step_s: float | None = None) -> Timing:
@@ -125,18 +138,24 @@ def measure_blocks(step: Step, clock: Clock, protocol: Protocol, step_s: float |
     steps = _steps_for(protocol.block_s, estimate_s)
     summarise([1.0, 1.0])  # loads what the interval needs, outside of the timed part
     blocks: list[Sample] = []
-    with _collector_off():
-        origin_s = clock.wall_s()  # not before what compiling left was collected, which may take a second
+    with _collector_off(), BlockTimer(step, clock) as timed:
+        origin_s = timed.used_s()  # not before what compiling left was collected, which may take a second
         while True:
-            begun_s = clock.wall_s()
-            blocks.append(_block(step, clock, steps, "measure", protocol.lead_in_steps))
+            begun_s = timed.used_s()
+            blocks.append(timed.block(steps, "measure", protocol.lead_in_steps))
             gc.collect()
             steps = _steps_again(blocks[-1], protocol.block_s)
             summary = summarise([step_time_s(b) for b in blocks], [b.steps for b in blocks])
-            missing = _missing(blocks, summary, protocol)
-            now_s = clock.wall_s()
+            missing = shortfall(blocks, summary, protocol)
+            now_s = timed.used_s()
             if not missing or (now_s - origin_s) + (now_s - begun_s) > protocol.cap_s:
-                return _timing(blocks, summary, missing, protocol)
+                return _timing(blocks, summary, missing, protocol, tuple(timed.suspended))
+
+
+def blocks_in_order(warm: WarmUp, timing: Timing) -> list[Sample]:
+    """The blocks of a warm-up and of what was measured after it as they ran, suspended ones among them."""
+    blocks = (*warm.blocks, *warm.suspended, *timing.blocks, *timing.suspended)
+    return sorted(blocks, key=lambda block: block.start_s)
 
 
 def measure_phases(step: Step, clock: Clock, protocol: Protocol, step_s: float | None = None) -> list[Sample]:
@@ -150,10 +169,12 @@ def measure_phases(step: Step, clock: Clock, protocol: Protocol, step_s: float |
     estimate_s = step_time_s(_block(step, clock, 1, "warmup")) if step_s is None else step_s
     steps = _steps_for(protocol.block_s, estimate_s)
     blocks: list[Sample] = []
-    with _collector_off():
+    with _collector_off(), SuspensionWatch() as watch:
         origin_s = clock.wall_s()
         for done in range(1, protocol.phase_blocks + 1):
-            blocks += _phase_block(step, clock, steps, protocol.lead_in_steps)
+            watch.was_suspended()
+            block = _phase_block(step, clock, steps, protocol.lead_in_steps)
+            blocks += [replace(each, part=SUSPENDED) for each in block] if watch.was_suspended() else block
             gc.collect()
             elapsed_s = clock.wall_s() - origin_s
             if elapsed_s + elapsed_s / done > protocol.phase_cap_s:
@@ -166,10 +187,11 @@ def measure_stretch(step: Step, clock: Clock, lengths: Sequence[int], work: str)
 
     Nothing waits between two segments: each begins at the event at which the one before ended, so that together they
     are the whole stretch, and the one synchronise belongs to the last. On a device with time of its own a segment's
-    wall time is how long the host took to issue it, but their sum is that of the whole.
+    wall time is how long the host took to issue it, but their sum is that of the whole. Raises Unavailable where the
+    process was suspended meanwhile.
     """
     blocks = []
-    with _collector_off():
+    with _collector_off(), SuspensionWatch() as watch:
         clock.synchronize()
         points = [(clock.wall_s(), clock.event())]
         for steps in lengths:
@@ -180,6 +202,8 @@ def measure_stretch(step: Step, clock: Clock, lengths: Sequence[int], work: str)
         issued_s = clock.wall_s()
         clock.synchronize()
         end_s = clock.wall_s()
+        if watch.was_suspended():
+            raise Unavailable(f"the process was suspended within its {sum(lengths)} steps")
     for index, ((from_s, start), (to_s, end)) in enumerate(itertools.pairwise(points)):
         last = index == len(lengths) - 1
         device_s = clock.between_s(start, end)
@@ -225,6 +249,42 @@ def _block(step: Step, clock: Clock, steps: int, part: str, lead_in_steps: int =
     )
 
 
+class BlockTimer:
+    """Blocks of one step, each measured again where the process was suspended in it.
+
+    suspended: those that were, in order.
+    """
+
+    def __init__(self, step: Step, clock: Clock) -> None:
+        self._step, self._clock = step, clock
+        self._watch = SuspensionWatch()
+        self._lost_s = 0.0
+        self.suspended: list[Sample] = []
+
+    def __enter__(self) -> Self:
+        self._watch.__enter__()
+        return self
+
+    def __exit__(self, *fault: object) -> None:
+        self._watch.__exit__(*fault)
+
+    def used_s(self) -> float:
+        """Host time without that of the blocks in which the process was suspended: what limits are held against."""
+        return self._clock.wall_s() - self._lost_s
+
+    def block(self, steps: int, part: str, lead_in_steps: int = 0) -> Sample:
+        """One block. Raises Unavailable where the process is suspended in each of several tries."""
+        for _ in range(TRIES):
+            begun_s = self._clock.wall_s()
+            self._watch.was_suspended()
+            block = _block(self._step, self._clock, steps, part, lead_in_steps)
+            if not self._watch.was_suspended():
+                return block
+            self.suspended.append(replace(block, part=SUSPENDED))
+            self._lost_s += self._clock.wall_s() - begun_s
+        raise Unavailable(f"the process was suspended in each of {TRIES} tries of a block of {steps} steps")
+
+
 def _phase_block(step: Step, clock: Clock, steps: int, lead_in_steps: int) -> list[Sample]:
     points: list[tuple[str, float, Any]] = []
 
@@ -268,14 +328,14 @@ def _steps_again(block: Sample, block_s: float) -> int:
     return block.steps if block_s <= lasted_s <= 2.5 * block_s else _steps_for(block_s, step_time_s(block))
 
 
-def _agree(blocks: Sequence[Sample], tolerance_ratio: float) -> bool:
+def agree(blocks: Sequence[Sample], tolerance_ratio: float) -> bool:
     if len(blocks) < 2:
         return False
     before_s, after_s = step_time_s(blocks[-2]), step_time_s(blocks[-1])
     return abs(after_s / before_s - 1) <= tolerance_ratio
 
 
-def _missing(blocks: Sequence[Sample], summary: Summary, protocol: Protocol) -> str:
+def shortfall(blocks: Sequence[Sample], summary: Summary, protocol: Protocol) -> str:
     """What the stopping rule still lacks; empty if nothing."""
     if len(blocks) < protocol.min_blocks:
         return f"{len(blocks)} of at least {protocol.min_blocks} blocks"
@@ -289,7 +349,9 @@ def _missing(blocks: Sequence[Sample], summary: Summary, protocol: Protocol) -> 
     return ""
 
 
-def _timing(blocks: Sequence[Sample], summary: Summary, missing: str, protocol: Protocol) -> Timing:
+def _timing(
+    blocks: Sequence[Sample], summary: Summary, missing: str, protocol: Protocol, suspended: tuple[Sample, ...]
+) -> Timing:
     ratio = host_bound_ratio(blocks, summary.mean)
     return Timing(
         blocks=tuple(blocks),
@@ -298,6 +360,7 @@ def _timing(blocks: Sequence[Sample], summary: Summary, missing: str, protocol: 
         reason=f"stopped at the cap of {protocol.cap_s:.3g} s with {missing}" if missing else "",
         sync_wait_ratio=ratio,
         host_bound=None if ratio is None else ratio <= HOST_BOUND_RATIO,
+        suspended=suspended,
     )
 
 

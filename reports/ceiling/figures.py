@@ -9,16 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.profile.machine import IN_MEMORY, MOVES
-from reports.shared import figure_panels, figure_style
-from reports.shared.numbers import PREFIXES, fitting
+from analysis.profile import IN_MEMORY, MOVES
+from reports.shared import PREFIXES, figure_panels, figure_style, fitting
 from results.records import Ceiling
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from reports.ceiling.text import Seen
+    from reports.ceiling.text import CeilingAnswer
 
 SQUARES = ("square", "near")
 MOST_COLUMNS = 2
@@ -33,9 +32,9 @@ _MOVE_LOOKS = {"copy": ("#d55e00", "o"), "triad": ("0.2", "s")}
 _PART_WORDS = {"grad_input of ": "gradient of input, ", "grad_weight of ": "gradient of weight, "}
 
 
-def figures(seen: Seen) -> dict[str, Figure]:
+def figures(seen: CeilingAnswer) -> dict[str, Figure]:
     """File name → figure, of what was measured. Draw and render inside `style.theme()`."""
-    drawers: dict[str, Callable[[Seen], Figure | None]] = {
+    drawers: dict[str, Callable[[CeilingAnswer], Figure | None]] = {
         "products": _products,
         "shapes": _shapes,
         "bandwidth": _bandwidth,
@@ -44,9 +43,9 @@ def figures(seen: Seen) -> dict[str, Figure]:
     return {name: figure for name, figure in drawn.items() if figure is not None}
 
 
-def _products(seen: Seen) -> Figure | None:
+def _products(seen: CeilingAnswer) -> Figure | None:
     """Square products over their side: powers of two in a line, sizes beside them as hollow points."""
-    rows = [row for row in _timed(seen) if row.operation == "matmul" and row.family in SQUARES]
+    rows = [row for row in _timed_rows(seen) if row.operation == "matmul" and row.family in SQUARES]
     if not rows:
         return None
     looks, threads = _looks(rows), _threads(rows)
@@ -72,9 +71,9 @@ def _products(seen: Seen) -> Figure | None:
     return figure
 
 
-def _shapes(seen: Seen) -> Figure | None:
+def _shapes(seen: CeilingAnswer) -> Figure | None:
     """Other products and convolutions, a line each: all of about equal work."""
-    rows = [row for row in _timed(seen) if row.flop_per_s and row.family != "near"]
+    rows = [row for row in _timed_rows(seen) if row.flop_per_s and row.family != "near"]
     squares = [row for row in rows if row.family == "square"]
     others = [row for row in rows if row.family != "square"]
     if not others:
@@ -110,7 +109,7 @@ def _shapes(seen: Seen) -> Figure | None:
     return figure
 
 
-def _bandwidth(seen: Seen) -> Figure | None:
+def _bandwidth(seen: CeilingAnswer) -> Figure | None:
     """Copy and triad over the size of an operand; to the right of the line no cache holds it."""
     rows = [row for row in seen.rows if row.operation in MOVES and row.bytes_per_s]
     if not rows:
@@ -156,14 +155,14 @@ def _points(axes: Axes, points: Sequence[tuple[float, float, float]], **look: An
     axes.plot(xs, medians, **{"markersize": 4, "zorder": 3, **look})
 
 
-def _sheet(axes: Axes, seen: Seen, units: set[str], colour: Any, upright: bool = False) -> None:
+def _sheet(axes: Axes, seen: CeilingAnswer, units: set[str], colour: Any, upright: bool = False) -> None:
     """The datasheet's figure of these units."""
     for unit in units & seen.sheet.peak_by_unit.keys():
         draw = axes.axvline if upright else axes.axhline
         draw(seen.sheet.peak_by_unit[unit], color=colour, linewidth=0.9, linestyle=_DASHED, zorder=1)
 
 
-def _sheet_mark(seen: Seen, there: bool | None = None) -> list[Any]:
+def _sheet_mark(seen: CeilingAnswer, there: bool | None = None) -> list[Any]:
     there = bool(seen.sheet.peak_by_unit) if there is None else there
     look = {"color": "0.3", "linewidth": 0.9, "linestyle": _DASHED}
     return [figure_panels.mark("datasheet", **look)] if there else []
@@ -188,12 +187,12 @@ def _rate_axis(axes: Axes, unit: str, highest: float, across: bool = False) -> N
     (axes.set_xlabel if across else axes.set_ylabel)(f"{prefix}{unit}")
 
 
-def _title(axes: Axes, seen: Seen, threads: int | None) -> None:
+def _title(axes: Axes, seen: CeilingAnswer, threads: int | None) -> None:
     count = [] if threads is None else [f"{threads} thread{'' if threads == 1 else 's'}"]
     axes.set_title(", ".join(filter(None, (fitting(seen.device_name, _LETTERS), *count))))
 
 
-def _timed(seen: Seen) -> list[Ceiling]:
+def _timed_rows(seen: CeilingAnswer) -> list[Ceiling]:
     return [row for row in seen.rows if row.status == "ok" and row.flop_per_s]
 
 
@@ -216,7 +215,7 @@ def _rates(row: Ceiling) -> tuple[float, float]:
     return median, work / row.best_s if row.best_s else median
 
 
-def _highest(rows: Sequence[Ceiling], seen: Seen) -> float:
+def _highest(rows: Sequence[Ceiling], seen: CeilingAnswer) -> float:
     """Of these rows' calls and what the datasheet prints beside them."""
     units = {row.unit for row in rows}
     printed = [seen.sheet.peak_by_unit.get(unit, 0.0) if unit else seen.sheet_bytes_per_s or 0.0 for unit in units]

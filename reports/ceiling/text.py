@@ -12,13 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from analysis.devices import peaks, published_ceilings
-from analysis.devices.ceilings import ABOVE_SHEET, best, impossible, impossible_bandwidth
+from analysis.devices import ABOVE_SHEET, best, impossible, impossible_bandwidth, peaks, published_ceilings
 from analysis.devices.precisions import UNITS
-from analysis.profile.machine import LAUNCHES, MOVES, bandwidth, launch_cost
+from analysis.profile import LAUNCHES, MOVES, bandwidth, launch_cost
 from analysis.utilization import denominators
-from reports.shared.columns import WIDTH
-from reports.shared.numbers import STATUS_WORDS, digits, percent, si, si_time
+from reports.shared import STATUS_WORDS, WIDTH, digits, percent, si, si_time
 from results.records import Ceiling
 
 PRODUCTS = ("matmul", "convolution")
@@ -27,7 +25,7 @@ _UNKNOWN = "–"
 
 
 @dataclass(frozen=True)
-class Seen:
+class CeilingAnswer:
     """What a search gave. environment: facts of the host (torch, driver). notes: lines about the whole of it."""
 
     device: str
@@ -67,7 +65,7 @@ class Seen:
         return [row for row in self.rows if row.threads == threads]
 
 
-def bests(seen: Seen) -> list[Ceiling]:
+def bests(seen: CeilingAnswer) -> list[Ceiling]:
     """By threads and unit the best product and the best convolution; then the best copy and triad, then launches."""
     found: list[Ceiling | None] = []
     for threads in seen.threads:
@@ -83,7 +81,7 @@ def bests(seen: Seen) -> list[Ceiling]:
     return [row for row in found if row is not None]
 
 
-def to_text(seen: Seen, width: int = WIDTH, colour: bool = False) -> str:
+def to_text(seen: CeilingAnswer, width: int = WIDTH, colour: bool = False) -> str:
     """Everything a person is shown."""
     from rich.console import Console
     from rich.text import Text
@@ -99,7 +97,7 @@ def to_text(seen: Seen, width: int = WIDTH, colour: bool = False) -> str:
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
-def heading(seen: Seen) -> str:
+def heading(seen: CeilingAnswer) -> str:
     """What was measured on."""
     facts = seen.environment
     parts = [seen.device_name or "unknown device", seen.device]
@@ -108,7 +106,7 @@ def heading(seen: Seen) -> str:
     return " · ".join(parts)
 
 
-def _table(seen: Seen, rows: Sequence[Ceiling]) -> Any:
+def _table(seen: CeilingAnswer, rows: Sequence[Ceiling]) -> Any:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -149,24 +147,24 @@ def _amounts(row: Ceiling) -> dict[str, str]:
 
 
 def _scaled(rate: float, rates: Mapping[str, float | None]) -> float:
-    """In the power of ten that the median is told in."""
+    """In the power of ten that the median is reported in."""
     reference = rates["median"] or rate
     scale = next((scale for scale in (1e15, 1e12, 1e9, 1e6, 1e3) if reference >= scale * 0.9995), 1.0)
     return rate / scale
 
 
-def _share(seen: Seen, row: Ceiling) -> str:
+def _share(seen: CeilingAnswer, row: Ceiling) -> str:
     ratio = _sheet_ratio(seen, row)
     return _UNKNOWN if ratio is None else percent(ratio)
 
 
-def _sheet_ratio(seen: Seen, row: Ceiling) -> float | None:
+def _sheet_ratio(seen: CeilingAnswer, row: Ceiling) -> float | None:
     printed = seen.sheet.peak_by_unit.get(row.unit) if row.flop_per_s else seen.sheet_bytes_per_s
     rate = row.flop_per_s or row.bytes_per_s
     return rate / printed if rate and printed else None
 
 
-def _beside(seen: Seen) -> list[str]:
+def _beside(seen: CeilingAnswer) -> list[str]:
     """The datasheet and what others reached, for the units that were measured."""
     units = [unit for unit in UNITS if any(row.unit == unit for row in seen.rows)]
     printed = [f"{unit} {si(peak, 'FLOP/s')}" for unit in units if (peak := seen.sheet.peak_by_unit.get(unit))]
@@ -180,7 +178,7 @@ def _beside(seen: Seen) -> list[str]:
     return lines
 
 
-def _lost(seen: Seen) -> list[str]:
+def _lost(seen: CeilingAnswer) -> list[str]:
     """Rows without a number: how many, and why, each reason once."""
     reasons = Counter((row.status, row.reason) for row in seen.rows if row.status != "ok")
     return [
@@ -189,7 +187,7 @@ def _lost(seen: Seen) -> list[str]:
     ]
 
 
-def _closing(seen: Seen) -> str:
+def _closing(seen: CeilingAnswer) -> str:
     """What a step here is held against."""
     parts = []
     for unit in UNITS:
@@ -203,7 +201,7 @@ def _closing(seen: Seen) -> str:
     return f"A step here is held against {', '.join(parts)}." if parts else "Nothing was measured."
 
 
-def document(seen: Seen) -> dict[str, Any]:
+def document(seen: CeilingAnswer) -> dict[str, Any]:
     """One document, every key there; unknown is null."""
     return {
         "device": seen.device,
@@ -222,7 +220,7 @@ def document(seen: Seen) -> dict[str, Any]:
     }
 
 
-def _best(seen: Seen, row: Ceiling) -> dict[str, Any]:
+def _best(seen: CeilingAnswer, row: Ceiling) -> dict[str, Any]:
     told = ("unit", "precision", "operation", "threads", "shape", "layout", "flop_per_s", "bytes_per_s")
     times = ("median_s", "mean_s", "best_s", "sm_clock_hz")
     return {name: getattr(row, name) for name in (*told, *times)} | {"datasheet_ratio": _sheet_ratio(seen, row)}

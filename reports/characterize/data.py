@@ -10,24 +10,21 @@ import io
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from analysis.characterize.fathom_groups import GROUPS
-from analysis.characterize.operation_mix import Mix
-from analysis.characterize.similarity import Merge
+from analysis.characterize import GROUPS, Merge, Mix
 from reports.characterize import variants as characterize_variants
-from reports.characterize.text import Seen, types_told
-from results.records.characterization import Recording
-from results.records.rows import to_text
+from reports.characterize.text import CharacterizeAnswer, types_told
+from results.records import WorkloadRecording, cell_text
 
 Row = dict[str, Any]
 
 
-def document(seen: Seen) -> dict[str, Any]:
+def document(seen: CharacterizeAnswer) -> dict[str, Any]:
     """The JSON document. A workload that was not recorded is there with its name and nulls."""
     known = [_workload(each) for each in seen.compared]
     names = {each.recording.workload for each in seen.compared}
     failed = {each.workload: each for each in seen.data.recordings if each.workload not in names}
     return {
-        "workloads": known + [_unknown(each) for each in failed.values()],
+        "workloads": known + [_empty_row(each) for each in failed.values()],
         "linkage": [_merge(merge) for merge in seen.linkage],
     }
 
@@ -38,19 +35,21 @@ def _workload(mix: Mix) -> Row:
         "name": recording.workload,
         "variant": recording.variant or None,
         "parameters": recording.parameters,
-        "step_time_s": mix.step_s if mix.step_s is not None else mix.profiled_s,
+        "step_time_s": mix.step_s,
+        "profiled_step_time_s": mix.profiled_s,
         "groups": {group: mix.groups[group].ratio for group in GROUPS},
         "unclassified_ratio": mix.unclassified_ratio,
         "types_for_90_percent": types_told(mix),
     }
 
 
-def _unknown(recording: Recording) -> Row:
+def _empty_row(recording: WorkloadRecording) -> Row:
     return {
         "name": recording.workload,
         "variant": recording.variant or None,
         "parameters": recording.parameters,
         "step_time_s": None,
+        "profiled_step_time_s": None,
         "groups": dict.fromkeys(GROUPS),
         "unclassified_ratio": None,
         "types_for_90_percent": None,
@@ -61,7 +60,7 @@ def _merge(merge: Merge) -> Row:
     return {"left": "+".join(merge.left), "right": "+".join(merge.right), "height": merge.height}
 
 
-def tables(seen: Seen) -> dict[str, str]:
+def tables(seen: CharacterizeAnswer) -> dict[str, str]:
     """File name → CSV of what was derived; a table without rows is empty."""
     return {
         "groups.csv": groups_csv(seen),
@@ -79,7 +78,7 @@ def tables(seen: Seen) -> dict[str, str]:
     }
 
 
-def groups_csv(seen: Seen) -> str:
+def groups_csv(seen: CharacterizeAnswer) -> str:
     """A row a mix and group: its share of the step with the interval."""
     return _csv(
         [
@@ -104,7 +103,7 @@ def _identity(mix: Mix) -> Row:
     return {name: getattr(mix.recording, name) for name in names}
 
 
-def _type_rows(seen: Seen) -> list[Row]:
+def _type_rows(seen: CharacterizeAnswer) -> list[Row]:
     return [
         {
             **_identity(each),
@@ -120,7 +119,7 @@ def _type_rows(seen: Seen) -> list[Row]:
     ]
 
 
-def _steady_rows(seen: Seen) -> list[Row]:
+def _steady_rows(seen: CharacterizeAnswer) -> list[Row]:
     return [
         {
             "recording": recording.recording,
@@ -134,7 +133,7 @@ def _steady_rows(seen: Seen) -> list[Row]:
     ]
 
 
-def _parallel_rows(seen: Seen) -> list[Row]:
+def _parallel_rows(seen: CharacterizeAnswer) -> list[Row]:
     rows = []
     for each in seen.parallelism:
         law = each.law
@@ -157,7 +156,7 @@ def _parallel_rows(seen: Seen) -> list[Row]:
     return rows
 
 
-def _cost_rows(seen: Seen) -> list[Row]:
+def _cost_rows(seen: CharacterizeAnswer) -> list[Row]:
     derived = ("flop_per_byte", "flop_per_s", "bytes_per_s")
     return [
         {
@@ -169,7 +168,7 @@ def _cost_rows(seen: Seen) -> list[Row]:
     ]
 
 
-def _tail_rows(seen: Seen) -> list[Row]:
+def _tail_rows(seen: CharacterizeAnswer) -> list[Row]:
     return [
         {
             "workload": mix.label,
@@ -194,7 +193,7 @@ def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
     header = _names(rows)
     if header:
         writer.writerow(header)
-    writer.writerows([to_text(row[name]) for name in header] for row in rows)
+    writer.writerows([cell_text(row[name]) for name in header] for row in rows)
     return out.getvalue()
 
 

@@ -5,16 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.characterize.fathom_groups import GROUPS, figure3_groups
-from analysis.characterize.heavy_tail import survival
-from analysis.characterize.layer_functions import labels_of_types
-from analysis.characterize.operation_mix import steps_of
-from analysis.characterize.stationarity import Stationarity
-from analysis.characterize.thread_scaling import Scaling
-from reports.characterize.text import Seen, paper_label, paper_name
-from reports.shared import figure_panels, figure_style
-from reports.shared.numbers import fitting, si_time
-from results.records.characterization import MODES, PLAIN, Recording
+from analysis.characterize import GROUPS, Scaling, Stationarity, figure3_groups, labels_of_types, steps_of, survival
+from reports.characterize.text import CharacterizeAnswer, paper_label, paper_name
+from reports.shared import figure_panels, figure_style, fitting, si_time
+from results.records import MODES, PLAIN, WorkloadRecording
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,7 +33,7 @@ def group_looks() -> Mapping[str, tuple[Any, str]]:
     return {**looks, "": ("0.1", "")}
 
 
-def steps(seen: Seen) -> Figure | None:
+def steps(seen: CharacterizeAnswer) -> Figure | None:
     """The paper's Figure 1 in order of time: each step ÷ the median, with its 95 % interval, and Sen's trend."""
     from matplotlib.ticker import MaxNLocator
 
@@ -91,14 +85,14 @@ def _say_beyond(axes: Axes, times: Sequence[float]) -> None:
             )  # fmt: skip
 
 
-def _fewer(shown: Sequence[tuple[Recording, Stationarity]]) -> list[tuple[Recording, Stationarity]]:
+def _fewer(shown: Sequence[tuple[WorkloadRecording, Stationarity]]) -> list[tuple[WorkloadRecording, Stationarity]]:
     """All, or where they are too many those of training."""
     if len(shown) > _MOST_PANELS:
         shown = [pair for pair in shown if pair[0].mode == MODES[0]]
     return list(shown[:_MOST_PANELS])
 
 
-def training_inference(seen: Seen) -> Figure | None:
+def training_inference(seen: CharacterizeAnswer) -> Figure | None:
     """The paper's Figure 5: a step in each mode on each device, ÷ training on the CPU, or in ms without one."""
     ways = list(dict.fromkeys((each.device, each.mode) for each in seen.against))
     if len(ways) < 2:
@@ -142,7 +136,7 @@ def _box(label: str, **look: Any) -> Any:
     return Patch(label=label, facecolor=look["color"], hatch=look.get("hatch", ""), edgecolor="white")
 
 
-def parallelism(seen: Seen) -> Figure | None:
+def parallelism(seen: CharacterizeAnswer) -> Figure | None:
     """The paper's Figure 6: absolute time of the largest operation types at each number of threads."""
     workloads = list(dict.fromkeys(each.workload for each in seen.parallelism))[:_MOST_PANELS]
     if not workloads:
@@ -170,7 +164,7 @@ def _shade(counts: list[int], count: int) -> str:
     return f"{low + (high - low) * counts.index(count) / max(1, len(counts) - 1):.2f}"
 
 
-def _functions(seen: Seen, workload: str) -> dict[str, tuple[str, float]]:
+def _functions(seen: CharacterizeAnswer, workload: str) -> dict[str, tuple[str, float]]:
     """Operation type → the function of the model that it serves most."""
     first = next((each.recording for each in seen.mixes if each.recording.workload == workload), None)
     rows = [row for row in seen.data.costs if first is not None and row.recording == first.recording]
@@ -198,7 +192,7 @@ def _bracket(ratio: float) -> str:
     return " (slower)" if ratio > 1 else f" ({100 * ratio:.0f} %)"
 
 
-def tails(seen: Seen) -> Figure | None:
+def tails(seen: CharacterizeAnswer) -> Figure | None:
     """Which part of the calls of a step takes longer than t, with the best of three laws."""
     shown = seen.tails[:_MOST_PANELS]
     if not shown:
@@ -239,7 +233,7 @@ def tails(seen: Seen) -> Figure | None:
     return figure
 
 
-def density(seen: Seen) -> Figure | None:
+def density(seen: CharacterizeAnswer) -> Figure | None:
     """FLOP over bytes of each operation type of each training step; lines of equal FLOP a byte."""
     rows = [each for each in seen.densities if each.flop and each.bytes]
     if not rows:
@@ -274,7 +268,7 @@ def density(seen: Seen) -> Figure | None:
     return figure
 
 
-def reproduced(seen: Seen) -> Figure | None:
+def reproduced(seen: CharacterizeAnswer) -> Figure | None:
     """The paper's shares by group beside ours, a pair of bars a workload."""
     paper = figure3_groups()
     pairs = [each for each in seen.compared if paper_name(each) in paper] if seen.reproduce else []

@@ -8,17 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.characterize.fathom_groups import GROUPS
-from analysis.characterize.operation_mix import Mix, cumulative
+from analysis.characterize import GROUPS, Mix, cumulative
 from reports.characterize import figures_execution, variants
-from reports.shared import figure_panels, figure_style
-from reports.shared.numbers import fitting
+from reports.shared import figure_panels, figure_style, fitting
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from reports.characterize.text import Seen
+    from reports.characterize.text import CharacterizeAnswer
 
 LEAST_RATIO = 0.01
 """Shares below are not drawn, as in the paper's Figure 3; of types, those below in every workload."""
@@ -34,9 +32,9 @@ _MOST_TYPES = 44
 _LINES = ("-", "--", "-.", ":")
 
 
-def figures(seen: Seen) -> dict[str, Figure]:
+def figures(seen: CharacterizeAnswer) -> dict[str, Figure]:
     """File name → figure, of what was recorded."""
-    drawers: dict[str, Callable[[Seen], Figure | None]] = {
+    drawers: dict[str, Callable[[CharacterizeAnswer], Figure | None]] = {
         "groups": _groups,
         "types": _types,
         "skew": _skew,
@@ -53,7 +51,7 @@ def figures(seen: Seen) -> dict[str, Figure]:
     return {name: figure for name, figure in drawn.items() if figure is not None}
 
 
-def _groups(seen: Seen) -> Figure | None:
+def _groups(seen: CharacterizeAnswer) -> Figure | None:
     """Workloads down, groups across, every mix a row."""
     mixes = seen.mixes
     if not mixes:
@@ -71,7 +69,7 @@ def _groups(seen: Seen) -> Figure | None:
     return figure
 
 
-def _types(seen: Seen) -> Figure | None:
+def _types(seen: CharacterizeAnswer) -> Figure | None:
     """The paper's Figure 3: workloads down, operation types across in the order of their groups."""
     mixes = seen.compared
     columns = columns_of(mixes)
@@ -136,7 +134,7 @@ def _heat(
         axes.text(column, row, f"{100 * share:.0f}", ha="center", va="center", fontsize=size, color=colour)
 
 
-def _skew(seen: Seen) -> Figure | None:
+def _skew(seen: CharacterizeAnswer) -> Figure | None:
     """The paper's Figure 2: how much of the time in operations the largest types make."""
     curves = {each.label: cumulative(one.share_ratio for one in each.operations) for each in seen.compared}
     curves = {label: curve for label, curve in curves.items() if curve}
@@ -166,7 +164,7 @@ def colours() -> list[Any]:
     return [colour for place, colour in enumerate(sns.color_palette("colorblind")) if place != 8]
 
 
-def _likeness(seen: Seen) -> Figure | None:
+def _likeness(seen: CharacterizeAnswer) -> Figure | None:
     """The paper's Figure 4: which workloads join at which distance."""
     if not seen.linkage:
         return None
@@ -180,7 +178,7 @@ def _likeness(seen: Seen) -> Figure | None:
     return figure
 
 
-def _leaves(seen: Seen) -> list[str]:
+def _leaves(seen: CharacterizeAnswer) -> list[str]:
     """Every workload of the linkage, in the order of the mixes."""
     joined = {name for merge in seen.linkage for name in merge.members}
     return [each.label for each in seen.compared if each.label in joined]

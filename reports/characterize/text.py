@@ -8,32 +8,44 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from analysis.characterize.fathom_groups import FATHOM, Grouping
-from analysis.characterize.group_costs import Density, GroupCost, densities, group_costs
-from analysis.characterize.heavy_tail import Tail, tail
-from analysis.characterize.operation_mix import Mix, types_for
-from analysis.characterize.similarity import DistanceChange, Merge, distance_changes, pictures
-from analysis.characterize.stationarity import Stationarity
-from analysis.characterize.step_reconstruction import Reconstructed, reconstructed
-from analysis.characterize.summary import (
+from analysis.characterize import (
+    FATHOM,
     Against,
+    Density,
+    DistanceChange,
+    GroupCost,
+    Grouping,
     Launching,
-    compared,
+    Merge,
+    Mix,
+    Reconstructed,
+    Scaling,
+    Stationarity,
+    Tail,
+    comparable_mixes,
+    densities,
+    distance_changes,
     launching,
     linkage,
     mixes,
+    over_batch,
+    parallelism,
+    pictures,
+    reconstructed,
     steadiness,
+    tail,
     training_against_inference,
+    types_for,
 )
-from analysis.characterize.thread_scaling import Scaling, over_batch, parallelism
-from results.records.characterization import Characterization, Recording
+from analysis.characterize.group_costs import group_costs
+from results.records import Characterization, WorkloadRecording
 
 SUFFICIENT = 0.9
 """The part of the time in operations that "types for 90 %" is about."""
 
 
 @dataclass(frozen=True)
-class Seen:
+class CharacterizeAnswer:
     """Everything that is told. compared: the mixes that stand for their workloads; pictures: variant → its linkage."""
 
     data: Characterization
@@ -42,10 +54,10 @@ class Seen:
     linkage: tuple[Merge, ...]
     pictures: Mapping[str, tuple[Merge, ...]]
     distance_changes: tuple[DistanceChange, ...]
-    steadiness: tuple[tuple[Recording, Stationarity], ...]
+    steadiness: tuple[tuple[WorkloadRecording, Stationarity], ...]
     against: tuple[Against, ...]
     parallelism: tuple[Scaling, ...]
-    over_batch: tuple[tuple[Recording, Mix], ...]
+    over_batch: tuple[tuple[WorkloadRecording, Mix], ...]
     costs: tuple[GroupCost, ...]
     densities: tuple[Density, ...]
     launching: tuple[Launching, ...]
@@ -63,12 +75,12 @@ def look(
     *,
     reproduce: str = "",
     peaks: Mapping[str, float] | None = None,
-) -> Seen:
+) -> CharacterizeAnswer:
     """Work it all out. reproduce: "fathom" to tell the paper's numbers beside ours; peaks: unit → FLOP/s."""
     found = mixes(data, grouping)
-    chosen = compared(found)
+    chosen = comparable_mixes(found)
     varied = pictures(chosen)
-    return Seen(
+    return CharacterizeAnswer(
         data=data,
         mixes=tuple(found),
         compared=tuple(chosen),

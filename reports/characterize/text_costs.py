@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analysis.characterize.execution_modes import step_energy_j, ways
-from analysis.characterize.fathom_groups import GROUPS
-from analysis.characterize.thread_scaling import Amdahl
-from reports.characterize.text import Seen
-from reports.characterize.words import UNKNOWN, in_range, joules, ratio, times, whole
+from analysis.characterize import GROUPS, Amdahl, step_energy_j, ways
+from reports.characterize.text import CharacterizeAnswer
+from reports.characterize.words import UNKNOWN, at_least_time, in_range, joules, ratio, times, whole
+from reports.shared import digits, percent, si, si_time
 from reports.shared.columns import columns
-from reports.shared.numbers import digits, percent, si, si_time
+
+NO_GROUP = "none"
+"""What stands for the group of operations that have none."""
 
 MOST_TYPES = 4
 """Operation types told of one workload in parallelism."""
@@ -23,7 +24,7 @@ def _serial(law: Amdahl) -> tuple[str, str]:
     return f"{100 * law.serial_ratio:.0f} %", in_range(law.serial_low, law.serial_high)
 
 
-def parallel(seen: Seen) -> Iterator[str]:
+def parallel(seen: CharacterizeAnswer) -> Iterator[str]:
     if not seen.parallelism:
         return
     counts = sorted({count for each in seen.parallelism for count in each.times_s})
@@ -48,7 +49,7 @@ def parallel(seen: Seen) -> Iterator[str]:
     yield from columns(rows, left=(0, 1, 2))
 
 
-def batches(seen: Seen) -> Iterator[str]:
+def batches(seen: CharacterizeAnswer) -> Iterator[str]:
     if not seen.over_batch:
         return
     yield "Over the batch: a step under the profiler, a sample of it, and the shares"
@@ -60,7 +61,7 @@ def batches(seen: Seen) -> Iterator[str]:
     yield from columns(rows, left=(0,))
 
 
-def costs(seen: Seen) -> Iterator[str]:
+def costs(seen: CharacterizeAnswer) -> Iterator[str]:
     if not seen.costs:
         return
     yield "What the groups of a training step do (exact), and at what rate (under the profiler)"
@@ -71,12 +72,12 @@ def costs(seen: Seen) -> Iterator[str]:
         rows.append(
             [
                 each.workload if each.workload != last else "",
-                each.group,
+                each.group or NO_GROUP,
                 str(each.calls),
                 f"≥ {si(each.at_least_flop, '')}" if each.flop is None else si(each.flop, ""),
                 si(each.bytes, "B"),
                 UNKNOWN if each.flop_per_byte is None else digits(each.flop_per_byte, 2),
-                UNKNOWN if each.time_s is None else si_time(each.time_s),
+                at_least_time(each.time_s, each.at_least_time_s),
                 UNKNOWN if each.flop_per_s is None else si(each.flop_per_s, ""),
                 UNKNOWN if each.bytes_per_s is None else si(each.bytes_per_s, "B"),
                 *([ratio(each.utilization_ratio(seen.peaks))] if seen.peaks else []),
@@ -86,7 +87,7 @@ def costs(seen: Seen) -> Iterator[str]:
     yield from columns(rows, left=(0, 1))
 
 
-def launches(seen: Seen) -> Iterator[str]:
+def launches(seen: CharacterizeAnswer) -> Iterator[str]:
     if not seen.launching:
         return
     yield "How a step is cut up: launches (on a CPU: calls that would be some), and what lies between"
@@ -100,8 +101,8 @@ def launches(seen: Seen) -> Iterator[str]:
             [
                 each.workload,
                 f"{each.launches:.0f}",
-                si_time(each.launch_s),
-                percent(each.small_ratio),
+                UNKNOWN if each.launch_s is None else si_time(each.launch_s),
+                ratio(each.small_ratio),
                 percent(each.between_ratio),
                 UNKNOWN if recording.peak_memory_bytes is None else si(recording.peak_memory_bytes, "B"),
                 UNKNOWN if recording.live_bytes is None else si(recording.live_bytes, "B"),
@@ -111,7 +112,7 @@ def launches(seen: Seen) -> Iterator[str]:
     yield from columns(rows, left=(0,))
 
 
-def unequal(seen: Seen) -> Iterator[str]:
+def unequal(seen: CharacterizeAnswer) -> Iterator[str]:
     if not seen.tails:
         return
     yield "Times of single calls in one step: how unequal, and the law that fits best of three (distance: Kolmogorov's)"
@@ -123,7 +124,7 @@ def unequal(seen: Seen) -> Iterator[str]:
     yield from columns(rows, left=(0, 6))
 
 
-def alone(seen: Seen) -> Iterator[str]:
+def reconstruction_lines(seen: CharacterizeAnswer) -> Iterator[str]:
     if not seen.reconstructed:
         return
     yield "The step put together from its operations timed alone"
@@ -133,19 +134,22 @@ def alone(seen: Seen) -> Iterator[str]:
             [
                 each.workload,
                 each.mode,
-                each.group,
+                each.group or NO_GROUP,
                 str(each.calls),
                 str(each.kinds),
-                si_time(each.alone_s),
-                si_time(each.recorded_s),
+                at_least_time(each.alone_s, each.at_least_alone_s),
+                UNKNOWN if each.recorded_s is None else si_time(each.recorded_s),
                 times(each.ratio),
                 "" if each.step_ratio is None else times(each.step_ratio),
             ]
         )
     yield from columns(rows, left=(0, 1, 2))
+    if untimed := {each.workload: each.untimed for each in seen.reconstructed if each.group == "all" and each.untimed}:
+        told = ", ".join(f"{calls} of {workload}" for workload, calls in untimed.items())
+        yield f"note: calls that could not be run again, so that sums with them are at least so much: {told}"
 
 
-def other_ways(seen: Seen) -> Iterator[str]:
+def other_ways(seen: CharacterizeAnswer) -> Iterator[str]:
     """Seeds and switches: what each changes of the step."""
     rows = [["workload", "way", "step", "÷ the mix", "95 %", "energy a step"]]
     for each in ways(seen.data):

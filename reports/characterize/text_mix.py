@@ -8,15 +8,13 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
-from analysis.characterize.fathom_groups import GROUPS, MOST_UNCLASSIFIED_RATIO, OPERATIONS, figure3_groups
-from analysis.characterize.outlier_steps import slow_steps
-from analysis.characterize.similarity import inverted
+from analysis.characterize import GROUPS, MOST_UNCLASSIFIED_RATIO, OPERATIONS, figure3_groups, inverted, slow_steps
 from reports.characterize import text_costs, variants
-from reports.characterize.text import Seen, paper_label, paper_name, types_told
+from reports.characterize.text import CharacterizeAnswer, paper_label, paper_name, types_told
 from reports.characterize.words import UNKNOWN, in_range, ratio, times, whole
-from reports.shared.columns import WIDTH, columns
-from reports.shared.numbers import STATUS_WORDS, percent, si, si_time
-from results.records.characterization import WARM_UP, Characterization, Recording
+from reports.shared import STATUS_WORDS, WIDTH, percent, si, si_time
+from reports.shared.columns import columns
+from results.records import WARM_UP, Characterization, WorkloadRecording
 
 REASONS = {
     None: "",
@@ -26,8 +24,8 @@ REASONS = {
 """What the processor time of a slow step says."""
 
 
-def to_text(seen: Seen) -> str:
-    """Everything a person is told."""
+def to_text(seen: CharacterizeAnswer) -> str:
+    """Everything a person is shown."""
     parts = (
         _groups(seen),
         _likeness(seen),
@@ -40,14 +38,14 @@ def to_text(seen: Seen) -> str:
         text_costs.costs(seen),
         text_costs.launches(seen),
         text_costs.unequal(seen),
-        text_costs.alone(seen),
+        text_costs.reconstruction_lines(seen),
         text_costs.other_ways(seen),
         _lost(seen),
     )
     return "\n".join("\n".join(lines) + "\n" for lines in map(list, parts) if lines)
 
 
-def _groups(seen: Seen) -> Iterator[str]:
+def _groups(seen: CharacterizeAnswer) -> Iterator[str]:
     if not seen.mixes:
         return
     fewest, most = (pick(each.steps for each in seen.mixes) for pick in (min, max))
@@ -59,7 +57,7 @@ def _groups(seen: Seen) -> Iterator[str]:
         rows.append(
             [
                 each.label,
-                si_time(each.step_s if each.step_s is not None else each.profiled_s),
+                UNKNOWN if each.step_s is None else si_time(each.step_s),
                 *(whole(each.groups[group].ratio) for group in GROUPS),
                 whole(each.unclassified_ratio) or "0",
                 UNKNOWN if told is None else str(told),
@@ -77,7 +75,7 @@ def _groups(seen: Seen) -> Iterator[str]:
             yield f"warning: {each.label}: {percent(each.unclassified_ratio)} of the step is in no group: {names}"
 
 
-def _likeness(seen: Seen) -> Iterator[str]:
+def _likeness(seen: CharacterizeAnswer) -> Iterator[str]:
     if not seen.linkage:
         return
     yield "Likeness by operation types: cosine distance, centroid linkage"
@@ -88,7 +86,7 @@ def _likeness(seen: Seen) -> Iterator[str]:
         yield f"note: {len(crossed)} of these lie below one that made a part of them, as centroids may"
 
 
-def _reproduced(seen: Seen) -> Iterator[str]:
+def _reproduced(seen: CharacterizeAnswer) -> Iterator[str]:
     if not seen.reproduce:
         return
     paper = figure3_groups()
@@ -113,7 +111,7 @@ def _reproduced(seen: Seen) -> Iterator[str]:
     yield "note: the work of F and H does not grow with the batch: at small sizes both are larger than in the paper"
 
 
-def _steady(seen: Seen) -> Iterator[str]:
+def _steady(seen: CharacterizeAnswer) -> Iterator[str]:
     if not seen.steadiness:
         return
     yield "Steps one after another, without the profiler: level and spread"
@@ -138,7 +136,7 @@ def _around(low_s: float | None, middle_s: float, high_s: float | None) -> str:
     return in_range(low_s / middle_s - 1, high_s / middle_s - 1, signed=True)
 
 
-def _first(data: Characterization, recording: Recording) -> str:
+def _first(data: Characterization, recording: WorkloadRecording) -> str:
     """The very first step, that warms up."""
     times = [s.time_s for s in data.steps if (s.recording, s.part, s.step) == (recording.recording, WARM_UP, 0)]
     return si_time(times[0]) if times else UNKNOWN
@@ -148,7 +146,7 @@ def _signed(value: float | None) -> str:
     return UNKNOWN if value is None else f"{100 * value:+.0f} %"
 
 
-def _against(seen: Seen) -> Iterator[str]:
+def _against(seen: CharacterizeAnswer) -> Iterator[str]:
     if len({(each.mode, each.device) for each in seen.against}) < 2:
         return
     yield "Training against inference: a step, and ÷ training on the CPU"
@@ -164,7 +162,7 @@ def _against(seen: Seen) -> Iterator[str]:
     yield from columns(rows, left=(0,))
 
 
-def _lost(seen: Seen) -> Iterator[str]:
+def _lost(seen: CharacterizeAnswer) -> Iterator[str]:
     for each in seen.data.recordings:
         if each.status != "ok":
             words = STATUS_WORDS.get(each.status, each.status)

@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.characterize.fathom_groups import figure3
-from analysis.characterize.similarity import Merge, centroid_linkage, matrix
-from reports.characterize.text import Seen
-from reports.shared import figure_panels
+from analysis.characterize import Merge, centroid_linkage, figure3, matrix
+from reports.characterize.text import CharacterizeAnswer
+from reports.shared import figure_panels, fitting
 from reports.shared.columns import columns
-from reports.shared.numbers import fitting
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,7 +29,7 @@ _LEAF_IN = 0.21
 _LETTERS = 24
 
 
-def to_lines(seen: Seen) -> Iterator[str]:
+def to_lines(seen: CharacterizeAnswer) -> Iterator[str]:
     """The linkage of each variant, and the pairs that it moves most."""
     for variant, merges in seen.pictures.items():
         yield f"Likeness, {variant} where there are two: cosine distance, centroid linkage"
@@ -50,7 +48,7 @@ def _short(names: Sequence[str]) -> str:
     return " + ".join(names)
 
 
-def rows(seen: Seen) -> list[dict[str, Any]]:
+def rows(seen: CharacterizeAnswer) -> list[dict[str, Any]]:
     """A row a pair of workloads and variant."""
     return [
         {"left": each.left, "right": each.right, "variant": variant, "distance": distance}
@@ -59,7 +57,7 @@ def rows(seen: Seen) -> list[dict[str, Any]]:
     ]
 
 
-def figure(seen: Seen) -> Figure | None:
+def figure(seen: CharacterizeAnswer) -> Figure | None:
     """A tree of each variant, on one scale; the paper's own before them where it is reproduced."""
     trees = {name: merges for name, merges in trees_of(seen).items() if merges}
     if len(seen.pictures) < 2 or not all(seen.pictures.values()):
@@ -78,7 +76,7 @@ def figure(seen: Seen) -> Figure | None:
     return made
 
 
-def trees_of(seen: Seen) -> dict[str, Sequence[Merge]]:
+def trees_of(seen: CharacterizeAnswer) -> dict[str, Sequence[Merge]]:
     """Name of a panel → its merges."""
     rows = {name: tuple(cells.values()) for name, cells in figure3().items()}
     paper = {PAPER: centroid_linkage(rows)} if seen.reproduce else {}

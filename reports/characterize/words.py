@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reports.shared.numbers import digits, percent, si
+from reports.shared import digits, percent, si, si_time
 
 UNKNOWN = "–"
 
@@ -26,6 +26,13 @@ def in_range(low: float | None, high: float | None, signed: bool = False) -> str
 
 def times(ratio: float | None) -> str:
     return UNKNOWN if ratio is None else digits(ratio, 2)
+
+
+def at_least_time(time_s: float | None, at_least_s: float | None) -> str:
+    """A time; where only a part of it is known, that it is at least so much."""
+    if time_s is not None:
+        return si_time(time_s)
+    return f"≥ {si_time(at_least_s)}" if at_least_s else UNKNOWN
 
 
 def joules(energy_j: float | None) -> str:

@@ -9,15 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from analysis.stats.comparison import MARGIN_RATIO, OF_A_STEP, conditions, difference, holm, verdict
-from analysis.utilization.step_times import block_means_s, whole_steps
-from analysis.utilization.work_times import variant
-from cleaning.gates.evidence import samples_and_telemetry
-from results.records import MEASURED, Run, Sample, Sitting
-from results.records.comparisons import ONLY_A, ONLY_B, UNKNOWN, Comparison
-from results.store.layout import key_of
-from results.store.manifest import driver_branch
-from results.store.reading import RunData
+from analysis.stats import MARGIN_RATIO, OF_A_STEP, conditions, difference, holm, verdict
+from analysis.utilization import block_means_s, variant, whole_steps
+from cleaning.gates import samples_and_telemetry
+from results.records import MEASURED, ONLY_A, ONLY_B, UNKNOWN, Comparison, Run, Sample, Sitting
+from results.store import RunData, driver_branch, key_of
 
 OF_A_MACHINE = ("device_name", "driver_branch", "torch_version", "torch_threads", "power_limit_w")
 """What must be equal of where two runs were measured; what neither says is equal."""
@@ -53,7 +49,7 @@ def refusals(a: RunData, b: RunData, across: Collection[str] = ()) -> list[str]:
     ]
 
 
-def compared(
+def compare_runs(
     a: RunData, b: RunData, across: Collection[str] = (), margin_ratio: float | None = None
 ) -> list[Comparison]:
     """One row for each cell of either run, matched ones first, in A's order.
@@ -70,8 +66,8 @@ def compared(
     if not common:
         raise ValueError(f"these runs have no cell in common: {_nearest(mine, others)} (--across compares across it)")
     rows = _adjusted([_row(mine[key], others[key], margin_ratio) for key in common])
-    rows += [_alone(group, ONLY_A) for key, group in mine.items() if key not in others]
-    return rows + [_alone(group, ONLY_B) for key, group in others.items() if key not in mine]
+    rows += [_unmatched(group, ONLY_A) for key, group in mine.items() if key not in others]
+    return rows + [_unmatched(group, ONLY_B) for key, group in others.items() if key not in mine]
 
 
 def groups(data: RunData, across: Collection[str] = ()) -> dict[Key, Group]:
@@ -142,7 +138,7 @@ def _row(a: Group, b: Group, margin_ratio: float | None) -> Comparison:
 
 
 def _mean_s(group: Group) -> float:
-    from analysis.stats.summary import summarise
+    from analysis.stats import summarise
 
     means = [summarise(times).mean for times in group.times]
     return sum(means) / len(means)
@@ -157,7 +153,7 @@ def _adjusted(rows: Sequence[Comparison]) -> list[Comparison]:
     ]
 
 
-def _alone(group: Group, where: str) -> Comparison:
+def _unmatched(group: Group, where: str) -> Comparison:
     status = ", ".join(dict.fromkeys(run.status for run in group.runs))
     row = replace(_blank(group, where), reason=f"{NO_COUNTERPART}{status}")
     return replace(row, cells_a=row.cells_b, cells_b=()) if where == ONLY_A else row

@@ -9,17 +9,27 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from cleaning.reconcile.run import View
+from cleaning.reconcile import View
 from reports.compare.cells import NO_COUNTERPART
 from reports.compare.text import HEADS, cell_names, closing_lines, row_cells
-from reports.shared import citation
-from reports.shared.html import Section, Verdict, document
-from reports.shared.html_figures import picture
-from reports.shared.html_tables import DASH, Names, Table, natural
-from reports.shared.numbers import STATUS_WORDS, digits, fitting, percent
+from reports.shared import (
+    DASH,
+    STATUS_WORDS,
+    Names,
+    Section,
+    Table,
+    Verdict,
+    citation,
+    digits,
+    document,
+    fitting,
+    natural,
+    percent,
+    picture,
+)
 from reports.sweep.answer import page_cells
-from results.records.comparisons import FASTER, ONLY_A, ONLY_B, SAME, SLOWER, UNKNOWN, Comparison
-from results.store.reading import RunData
+from results.records import FASTER, ONLY_A, ONLY_B, SAME, SLOWER, UNKNOWN, Comparison
+from results.store import RunData
 
 _NAME_LETTERS = 60
 _ALONE = (ONLY_A, ONLY_B)
@@ -57,7 +67,7 @@ class Side:
 def page(
     rows: Sequence[Comparison], sides: tuple[Side, Side], figures: Mapping[str, str], across: Sequence[str] = ()
 ) -> str:
-    """The whole document. rows: of `compared`; figures: name → SVG text; across: fields that were let differ."""
+    """The whole document. rows: of `compare_runs`; figures: name → SVG text; across: fields that were let differ."""
     title = " · ".join(("flopledger", f"{sides[1].name} against {sides[0].name}"))
     sections = (
         Section("cells", "Cells", (_HOW,), (_cells(rows),)),

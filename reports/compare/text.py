@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reports.shared.columns import columns, wrapped
-from reports.shared.numbers import digits, percent, si_time
-from results.records.comparisons import FASTER, ONLY_A, ONLY_B, SAME, SLOWER, UNKNOWN, Comparison
+from reports.shared import digits, percent, si_time, wrapped
+from reports.shared.columns import columns
+from results.records import FASTER, ONLY_A, ONLY_B, SAME, SLOWER, UNKNOWN, Comparison
 
 SHOWN = 12
 """Unmatched cells of each run that are named; csv and json have all."""

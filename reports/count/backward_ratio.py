@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from cleaning.accounts.account.backward_ratio import EXACT, INPUT, REASONS, Backward, Missing
-from reports.shared.numbers import digits, fitting, si
-from results.records.accounts import AccountRatio
+from cleaning.accounts.account import EXACT, INPUT, REASONS, Backward, Missing
+from reports.shared import digits, fitting, si
+from results.records import AccountRatio
 
 RULE = 2
 """The rule of thumb."""

@@ -9,9 +9,8 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
-from reports.shared.columns import WIDTH
-from reports.shared.numbers import STATUS_WORDS, fitting
-from results.records.accounts import AccountLaw
+from reports.shared import STATUS_WORDS, WIDTH, fitting
+from results.records import AccountLaw
 
 PARTS = 6
 """Parts of one law that the table has without `detail`."""
@@ -98,10 +97,10 @@ def closing(laws: Sequence[AccountLaw]) -> list[str]:
 def document(model: str, laws: Sequence[AccountLaw]) -> dict[str, Any]:
     """The laws as JSON: every key is there, unknown is null."""
     totals = [law for law in laws if not law.part]
-    return {"model": model, "laws": [{**_one(law), "parts": _told(_parts(laws, law))} for law in totals]}
+    return {"model": model, "laws": [{**_one(law), "parts": _laws_json(_parts(laws, law))} for law in totals]}
 
 
-def _told(parts: Sequence[AccountLaw]) -> list[dict[str, Any]]:
+def _laws_json(parts: Sequence[AccountLaw]) -> list[dict[str, Any]]:
     keys = ("slope", "constant", "holds", "reason")
     return [{"part": part.part, **{key: _one(part)[key] for key in keys}} for part in parts]
 

@@ -12,12 +12,11 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from cleaning.accounts.account.backward_ratio import Backward
-from cleaning.accounts.vocabulary.causes import CONVENTION
+from cleaning.accounts.account import Backward
+from cleaning.accounts.vocabulary import CONVENTION
 from reports.count import backward_ratio
-from reports.shared.columns import WIDTH
-from reports.shared.numbers import STATUS_WORDS, digits, fitting, si
-from results.records.accounts import Account, AccountCause
+from reports.shared import STATUS_WORDS, WIDTH, digits, fitting, si
+from results.records import Account, AccountCause
 
 SHOWN_CAUSES = 12
 """Lines of causes by kind for one pass of one counter."""
@@ -26,7 +25,7 @@ PHASES = ("forward", "backward")
 
 
 @dataclass(frozen=True)
-class Counted:
+class ModelCounts:
     """One model at one batch size: exact FLOP of a training step by pass, and every counter's account.
 
     exact: None where a call of the pass has no rule; at_least_flop has the sum of the others, and unknown_calls how
@@ -41,7 +40,7 @@ class Counted:
     batch_size: int
     parameters: int | None
     exact: dict[str, int | None]
-    other_flop: dict[str, int]
+    other_flop: dict[str, int | None]
     not_understood: dict[str, int]
     accounts: Sequence[Account]
     causes: Sequence[AccountCause]
@@ -62,7 +61,7 @@ class Counted:
 
 
 def to_text(
-    counted: Counted, width: int = WIDTH, colour: bool = False, detail: bool = False, ratios: bool = False
+    counted: ModelCounts, width: int = WIDTH, colour: bool = False, detail: bool = False, ratios: bool = False
 ) -> str:
     """The table of one model; with `ratios` backward ÷ forward, with `detail` that and every counter's causes."""
     from rich.console import Console
@@ -85,13 +84,13 @@ def to_text(
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
-def heading(counted: Counted) -> list[str]:
+def heading(counted: ModelCounts) -> list[str]:
     """The model and its exact count."""
     size = "" if counted.parameters is None else f", {si(counted.parameters, '').strip()} parameters"
     return [f"{counted.model}, batch {counted.batch_size}{size}", f"exact: {_totals(counted)}"]
 
 
-def _totals(counted: Counted) -> str:
+def _totals(counted: ModelCounts) -> str:
     """Both passes in words: "at least" where a call of the pass has no rule, and nothing derived from it."""
     forward, backward = (counted.exact.get(phase, 0) for phase in PHASES)
     words = ", ".join(f"{_total(counted, phase)} {phase}" for phase in PHASES)
@@ -101,7 +100,7 @@ def _totals(counted: Counted) -> str:
     return f"{words}{ratio}; 3 × forward is {_deviation(3 * forward, forward + backward)}"
 
 
-def _total(counted: Counted, phase: str) -> str:
+def _total(counted: ModelCounts, phase: str) -> str:
     flop = counted.exact.get(phase, 0)
     return si(flop, "FLOP") if flop is not None else f"at least {si(counted.at_least_flop[phase], 'FLOP')}"
 
@@ -113,7 +112,7 @@ def _deviation(estimate: int, truth: int) -> str:
     return "exact" if not off else f"{digits(abs(off) * 100, 2)} % {'above' if off > 0 else 'below'} the step"
 
 
-def _table(counted: Counted) -> Any:
+def _table(counted: ModelCounts) -> Any:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
@@ -128,7 +127,7 @@ def _table(counted: Counted) -> Any:
     return table
 
 
-def _cells(counted: Counted, counter: str) -> list[Any]:
+def _cells(counted: ModelCounts, counter: str) -> list[Any]:
     from rich.text import Text
 
     found = {phase: counted.account(counter, phase) for phase in PHASES}
@@ -137,15 +136,27 @@ def _cells(counted: Counted, counter: str) -> list[Any]:
         status = "" if forward is None else f"{STATUS_WORDS.get(forward.status, forward.status)}: {forward.reason}"
         return [counter, "", "", "", "", "", status, ""]
     numbers = [text for phase in PHASES for text in _numbers(found[phase])]
-    left = [account.unexplained_flop for account in found.values() if account and account.unexplained_flop is not None]
-    unexplained = "unknown" if not left else si(sum(left), "").strip() if any(left) else "0"
+    left = _unexplained(found.values())
+    unexplained = "unknown" if left is None else si(left, "").strip() if left else "0"
     return [
         counter,
         forward.native_unit,
         *numbers,
         _cause_words(counted, [account for account in found.values() if account]),
-        Text(unexplained, style="bold red" if any(left) else ""),
+        Text(unexplained, style="bold red" if left else ""),
     ]
+
+
+def _unexplained(accounts: Iterable[Account | None]) -> int | float | None:
+    """What no cause explains in all the passes that a counter counted; None where one of them is not known."""
+    left = [account.unexplained_flop for account in accounts if account is not None and _has_count(account)]
+    known = [value for value in left if value is not None]
+    return sum(known) if known and len(known) == len(left) else None
+
+
+def _has_count(account: Account) -> bool:
+    """Whether a counter counted this pass, be it in part."""
+    return account.status == "ok" and (account.native_value is not None or account.at_least_flop is not None)
 
 
 def _numbers(account: Account | None) -> tuple[str, str]:
@@ -156,13 +167,13 @@ def _numbers(account: Account | None) -> tuple[str, str]:
     return si(account.flop, ""), "" if account.flop_ratio is None else digits(account.flop_ratio, 4)
 
 
-def _cause_words(counted: Counted, accounts: Sequence[Account]) -> str:
+def _cause_words(counted: ModelCounts, accounts: Sequence[Account]) -> str:
     """The largest cause of all its passes, in words."""
     sums: dict[str, Fraction] = {}
     for cause in counted.causes:
         if cause.counter == accounts[0].counter and cause.cause != CONVENTION:
             sums[cause.cause] = sums.get(cause.cause, Fraction(0)) + Fraction(cause.flop)
-    if not sums and accounts[0].exact_flop is None:
+    if not sums and any(account.exact_flop is None for account in accounts if _has_count(account)):
         return "unknown: the exact count is partial"
     if not sums:
         return "counts a multiply-add as 1" if any(a.native_unit == "mac" for a in accounts) else "none: it is exact"
@@ -170,13 +181,13 @@ def _cause_words(counted: Counted, accounts: Sequence[Account]) -> str:
     return f"{name.replace('_', ' ')} {'+' if sums[name] > 0 else '-'}{si(float(abs(sums[name])), '').strip()}"
 
 
-def closing(counted: Counted) -> list[str]:
+def closing(counted: ModelCounts) -> list[str]:
     """What the table means, in a line or two."""
     ok = [account for account in counted.accounts if account.status == "ok" and account.flop_ratio is not None]
     lines = []
     if counted.not_understood:
         names = ", ".join(f"{name} ({calls})" for name, calls in counted.not_understood.items())
-        lines.append(f"The exact count does not understand {names}: what it has is part of the total.")
+        lines.append(f"The exact count does not understand {names}: what products these hold is in no total.")
     left = [account for account in ok if account.unexplained_flop]
     if left:
         names = ", ".join(dict.fromkeys(account.counter for account in left))
@@ -184,7 +195,8 @@ def closing(counted: Counted) -> list[str]:
     elif ok:
         worst = max(ok, key=lambda account: abs((account.flop_ratio or 0) - 1))
         if worst.flop_ratio == 1:
-            return [*lines, "All of them are exact."]
+            partial = any(account.exact_flop is None for account in counted.accounts if _has_count(account))
+            return [*lines, f"All of them are exact{' in the pass that has a total' if partial else ''}."]
         lines.append(
             f"Every FLOP of difference has a cause. Furthest off: {worst.counter}, {worst.phase}, "
             f"{digits(worst.flop_ratio or 0, 4)} × exact."
@@ -192,7 +204,7 @@ def closing(counted: Counted) -> list[str]:
     return lines
 
 
-def _print_detail(console: Any, counted: Counted, counter: str, phase: str) -> None:
+def _print_detail(console: Any, counted: ModelCounts, counter: str, phase: str) -> None:
     from rich.table import Table
     from rich.text import Text
 
@@ -230,7 +242,7 @@ def _sum(causes: Iterable[AccountCause]) -> int | float:
     return int(exact) if exact.denominator == 1 else float(exact)
 
 
-def document(counted: Counted) -> dict[str, Any]:
+def document(counted: ModelCounts) -> dict[str, Any]:
     """The answer as JSON: every documented key is there, unknown is null."""
     return {
         "model": counted.model,
@@ -255,14 +267,13 @@ def document(counted: Counted) -> dict[str, Any]:
     }
 
 
-def _at_least(counted: Counted, phase: str) -> int | None:
+def _at_least(counted: ModelCounts, phase: str) -> int | None:
     return counted.at_least_flop.get(phase) if counted.exact[phase] is None else counted.exact[phase]
 
 
-def _counter(counted: Counted, counter: str) -> dict[str, Any]:
+def _counter(counted: ModelCounts, counter: str) -> dict[str, Any]:
     found = {phase: counted.account(counter, phase) for phase in PHASES}
     first = found["forward"] or found["backward"]
-    left = [account.unexplained_flop for account in found.values() if account and account.unexplained_flop is not None]
     return {
         "counter": counter,
         "status": None if first is None else first.status,
@@ -275,7 +286,7 @@ def _counter(counted: Counted, counter: str) -> dict[str, Any]:
         "peak_memory_bytes": None if first is None else first.peak_memory_bytes,
         "ignored": {} if first is None else dict(first.ignored),
         "not_understood": {} if first is None else dict(first.not_understood),
-        "unexplained_flop": sum(left) if left else None,
+        "unexplained_flop": _unexplained(found.values()),
         "causes": [
             {"phase": each.phase, "cause": each.cause, "kind": each.kind, "module": each.module, "flop": each.flop}
             for each in _of(counted.causes, counter)

@@ -10,9 +10,9 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from cleaning.accounts.vocabulary.causes import CAUSES
-from reports.shared.numbers import digits, si
-from results.records.accounts import Account, AccountCause
+from cleaning.accounts.vocabulary import CAUSES
+from reports.shared import digits, si
+from results.records import Account, AccountCause
 
 PASSES = ("forward", "backward")
 NOT_TRIED = re.compile(r"^not tried after a batch of \d+: ")

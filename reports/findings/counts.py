@@ -6,11 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from statistics import median
 
-from cleaning.counts.sums import known_sum, whole_sum
+from cleaning.counts import known_sum, whole_sum
 from reports.findings.data import Published, largest_batch, widest
 from reports.findings.shared import IN_PART, OPEN, SETTLED, Section, cells, link, named, picture, table, times
-from reports.shared.cell_names import model_name
-from reports.shared.numbers import percent, si
+from reports.shared import model_name, percent, si
 from results.records import Agreement, CleanedOperation, Ratio, Run
 
 FIGURES = (
@@ -109,6 +108,8 @@ def counters(runs: Sequence[Published], folder: str) -> Section:
     if run is None:
         return Section(title, OPEN, "No published run counted with several counters.")
     rows = [row for row in run.agreement if row.total_ratio is not None and row.counter != OWN]
+    if not rows:
+        return Section(title, OPEN, f"No total of a counter in {run.name} stands beside an exact count.")
     far = max(rows, key=lambda row: abs((row.total_ratio or 1.0) - 1))
     models = len({row.model for row in rows})
     exact = sum(row.ratio == 1 for row in rows if row.ratio is not None)

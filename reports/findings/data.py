@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from reports.sweep.figures.gallery import AGREEMENT, POST2021, PROFILED, RATIOS, UTILIZATION, WORK_TIMES
+from reports.sweep.figures import AGREEMENT, POST2021, PROFILED, RATIOS, UTILIZATION, WORK_TIMES
 from results.records import (
     MEASURED,
     Agreement,
@@ -24,9 +24,7 @@ from results.records import (
     Utilization,
     WorkTime,
 )
-from results.store.columns import read_records
-from results.store.layout import CEILINGS
-from results.store.reading import RunData
+from results.store import CEILINGS, RunData, read_records
 
 R = TypeVar("R", bound=Record)
 
@@ -128,7 +126,7 @@ def widest(runs: Iterable[Published]) -> list[Published]:
     return sorted(runs, key=rank, reverse=True)
 
 
-def alike(cells: Iterable[Run]) -> list[Run]:
+def common_settings(cells: Iterable[Run]) -> list[Run]:
     """The cells of the precision, layout and compiler that the most have, one of each repeated cell."""
     groups: dict[tuple[str, str, bool], list[Run]] = {}
     for cell in cells:

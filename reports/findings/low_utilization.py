@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from math import inf
 from statistics import median
 
-from reports.findings.data import Published, alike, bandwidth, widest
+from reports.findings.data import Published, bandwidth, common_settings, widest
 from reports.findings.shared import IN_PART, OPEN, SETTLED, Section, link, named, picture, share
-from reports.findings.traffic import Traffic, rank_correlation, traffic, traffic_table
-from reports.shared.numbers import digits, percent, si
+from reports.findings.traffic import Traffic, traffic, traffic_table
+from reports.shared import digits, percent, si
 from results.records import Run, Utilization
 
 LOW = ("mobilenet_v2", "efficientnet_b0")
@@ -41,7 +41,7 @@ def low_utilization(runs: Sequence[Published], folder: str) -> Section:
     bound = any(t.attainable_ratio is not None for t in found)
     elsewhere = None if bound else bounded(runs)
     still_open = "" if bound else f" The attainable bound{_but_for(elsewhere)}, and every GPU, are open."
-    reached = " and ".join(_said(t, repeated(runs, run, t)) for t in low)
+    reached = " and ".join(_traffic_sentence(t, repeated(runs, run, t)) for t in low)
     answer = (
         f"Real, on {run.device_name}: by the exact count {reached}, "
         f"at most 1/{gap:.2g} of the median of the other {len(others)} models of the run, and no miscount explains it."
@@ -134,14 +134,14 @@ def _inside_products(low: Sequence[Traffic]) -> str:
 def _steadiest(run: Published) -> int:
     """Of the batches that the most models have the one whose widest interval is the narrowest."""
     sizes: dict[int, list[float]] = {}
-    for cell in alike(run.measured):
+    for cell in common_settings(run.measured):
         row = run.headline(cell)
         if row is not None and row.time_s and row.time_low_s is not None and row.time_high_s is not None:
             sizes.setdefault(cell.batch_size, []).append((row.time_high_s - row.time_low_s) / row.time_s)
     return min(sizes, key=lambda size: (-len(sizes[size]), max(sizes[size])))
 
 
-def _said(each: Traffic, others: Sequence[Utilization]) -> str:
+def _traffic_sentence(each: Traffic, others: Sequence[Utilization]) -> str:
     own = f"{each.run.model} {share(each.row)} % of the peak [`{each.run.cell_id}`]"
     if not others:
         return own
@@ -195,10 +195,16 @@ def _not_the_count(runs: Sequence[Published], low: Sequence[Traffic]) -> list[st
     raised = f" What is far off is too high ({told}), which would raise utilization, not lower it." if over else ""
     return [
         f"* **Not the count.** {agreeing} of {len(forward)} forward counts of these two models' products equal ours "
-        "to the unit, and so does what one real step executed; with normalisation and the like they are at most "
+        f"to the unit{_executed(low)}; with normalisation and the like they are at most "
         f"{percent(far)} away.{raised} {named(row.cell_id for row in rows)}",
         suspected,
     ]
+
+
+def _executed(low: Sequence[Traffic]) -> str:
+    """That the counts are those of one real step, where each cell recorded one and none differed."""
+    differs = any(mark.startswith("executed_differs") for t in low for mark in t.row.warnings)
+    return ", and so does what one real step executed" if all(t.run.executed for t in low) and not differs else ""
 
 
 def _the_bytes(found: Sequence[Traffic], low: Sequence[Traffic]) -> list[str]:
@@ -206,7 +212,9 @@ def _the_bytes(found: Sequence[Traffic], low: Sequence[Traffic]) -> list[str]:
     others = [t.unfused_flop_per_byte for t in found if t.run.model not in LOW]
     least = {t.run.model for t in sorted(found, key=lambda t: t.unfused_flop_per_byte)[:3]}
     same = "the same three" if least == {t.run.model for t in found[:3]} else "not the same three"
-    rho = rank_correlation([t.unfused_flop_per_byte for t in found], [t.used_ratio for t in found])
+    from scipy.stats import spearmanr  # 1 s to import: not for a command's --help
+
+    rho = spearmanr([t.unfused_flop_per_byte for t in found], [t.used_ratio for t in found]).statistic
     fastest = sorted(found, key=lambda t: -t.unfused_bytes_per_s)[:3]
     return [
         f"* **The bytes.** With nothing fused they do {' and '.join(digits(t.unfused_flop_per_byte) for t in low)} "

@@ -14,7 +14,7 @@ from reports.findings import published as findings_published
 from reports.findings import times as findings_times
 from reports.findings.data import Published
 from reports.findings.shared import OPEN, Section, cells, link, table
-from reports.shared.numbers import percent, si_time
+from reports.shared import percent, si_time
 
 HEAD = """# Findings
 

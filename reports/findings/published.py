@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from analysis.project.compute import gpu_hours, published_runs
-from analysis.project.compute.published_runs import Observation
+from analysis.project.compute import Observation, gpu_hours, published_runs
 from reports.findings.data import Published
 from reports.findings.shared import IN_PART, OPEN, Section, cells, table
-from reports.shared.numbers import fitting
+from reports.shared import fitting
 from results.records import Run
 
 MODEL = "resnet50"

@@ -12,8 +12,6 @@ SETTLED, IN_PART, OPEN = "settled", "in part", "open"
 MOST_CELLS = 6
 """Cells that a sentence names one by one; of more it names the first and says where the others are."""
 
-FIGURE_WORDS = "[{name}]({path})"
-
 
 @dataclass(frozen=True)
 class Section:

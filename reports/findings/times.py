@@ -5,16 +5,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 
-from analysis.devices.precisions import PRECISIONS
-from analysis.stats.comparison import MARGIN_RATIO, conditions, difference
-from analysis.utilization.step_times import block_means_s, whole_steps
-from cleaning.gates.evidence import samples_and_telemetry
+from analysis.devices import PRECISIONS
+from analysis.stats import MARGIN_RATIO, conditions, difference
+from analysis.utilization import block_means_s, whole_steps
+from cleaning.gates import samples_and_telemetry
 from reports.findings.data import Published, widest
 from reports.findings.shared import IN_PART, OPEN, SETTLED, Section, cells, link, named, share, table
-from reports.shared.numbers import digits
-from results.records import Run, Sample, Utilization
-from results.records.rows import to_text
-from results.store.layout import Key, key_of
+from reports.shared import digits
+from results.records import Run, Sample, Utilization, to_text
+from results.store import Key, key_of
 
 Blocks = Mapping[Key, Sequence[Sample]]
 

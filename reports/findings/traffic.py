@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analysis.operators import registry
-from analysis.profile.fusion import fused
-from analysis.utilization.numerators import count_table
-from reports.findings.data import Published, alike, bandwidth, largest_batch
+from analysis.profile import fused
+from analysis.utilization import count_table
+from reports.findings.data import Published, bandwidth, common_settings, largest_batch
 from reports.findings.shared import OPEN, cells, share, table
-from reports.shared.numbers import digits, percent, si
+from reports.shared import digits, percent, si
 from results.records import Operation, Run, Utilization
-from results.store.store import read_operations
+from results.store import read_operations
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Traffic:
 def traffic(run: Published, size: int | None = None) -> list[Traffic]:
     """Each model of a run in its commonest setting, the lowest utilization first. size: the batch, by default the
     largest that the most models have."""
-    cells_alike = alike(run.measured)
+    cells_alike = common_settings(run.measured)
     size = size or largest_batch(cells_alike)
     known = bandwidth(run.path.parent, run.device_name)
     found = []
@@ -60,7 +60,8 @@ def _traffic(run: Published, cell: Run, row: Utilization, bytes_per_s: float | N
     moved = counted.read_bytes + counted.written_bytes
     groups = fused(table, storages)
     times = {work.cell_id: work.profiled_time_s for work in run.work_times if work.work == "batch"}
-    products_s = sum(product.time_s or 0.0 for product in run.products(cell.cell_id, "batch"))
+    products = [product.time_s for product in run.products(cell.cell_id, "batch")]
+    products_s = sum(time_s for time_s in products if time_s is not None) if all(products) else None
     profiled_s = times.get(cell.cell_id)
     return Traffic(
         run=cell,
@@ -91,22 +92,6 @@ def attainable(
             moved[leader] = moved.get(leader, 0) + size
     least_s = sum(max(flop[each] / peak_flop_per_s, moved[each] / bytes_per_s) for each in flop)
     return sum(flop.values()) / peak_flop_per_s / least_s if least_s else None
-
-
-def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
-    """Spearman's: Pearson's of the ranks. For values without ties."""
-    a, b = (_ranks(values) for values in (first, second))
-    mean = (len(a) - 1) / 2
-    above = sum((x - mean) * (y - mean) for x, y in zip(a, b, strict=True))
-    return above / sum((x - mean) ** 2 for x in a)
-
-
-def _ranks(values: Sequence[float]) -> list[int]:
-    order = sorted(range(len(values)), key=lambda i: values[i])
-    ranks = [0] * len(values)
-    for rank, place in enumerate(order):
-        ranks[place] = rank
-    return ranks
 
 
 def traffic_table(run: Published, found: Sequence[Traffic]) -> str:

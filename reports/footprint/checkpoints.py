@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.footprint.step.checkpointing import Choice
-from analysis.formula.algebra.constraints import amount
-from reports.shared.numbers import fitting, percent
+from analysis.footprint.step import Choice
+from analysis.formula.algebra import amount
+from reports.shared import fitting, percent
 
 SHOWN = 4
 """Stretches that a line names, at most."""

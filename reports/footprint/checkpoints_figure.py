@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from analysis.formula.algebra.constraints import amount
-from reports.footprint.text import Answer
+from analysis.formula.algebra import amount
+from reports.footprint.text import FootprintAnswer
 from reports.footprint.timeline_figure import SCALES
-from reports.shared.figure_style import PAGE_IN
+from reports.shared import PAGE_IN
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def curve(answer: Answer) -> Figure:
+def curve(answer: FootprintAnswer) -> Figure:
     """The picture: a choice a point; the steps between them are what no choice that was found is below.
 
     With a memory, what of it a step may take, where that is in sight. Raises ValueError for an answer without choices.

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from analysis.footprint.schedule.minimum import Minimal
-from analysis.footprint.step.checkpointing import Choice
-from analysis.formula.derivation.footprint import QUANTITIES, Piece
+from analysis.footprint.schedule import Minimal
+from analysis.footprint.step import Choice
+from analysis.formula.derivation import Piece
+from analysis.formula.derivation.footprint import QUANTITIES
 from reports.footprint.checkpoints import modules
 
 MIB = 2**20

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 
-from analysis.formula.algebra.constraints import amount
-from reports.shared.numbers import digits
-from results.records.footprint import Checked
+from analysis.formula.algebra import amount
+from reports.shared import digits
+from results.records import FootprintCheck
 
 HEAD = """# Footprint
 
@@ -92,11 +92,11 @@ TAIL = """## Not claimed
 
 
 def page(
-    rows: Sequence[Checked],
+    rows: Sequence[FootprintCheck],
     machine: Mapping[str, str],
     source: str,
     published: Sequence[str] = (),
-    others: tuple[str, Sequence[Checked]] = ("", ()),
+    others: tuple[str, Sequence[FootprintCheck]] = ("", ()),
 ) -> str:
     """The whole document. published: the lines of the section on others' measurements. others: where from, and rows of
     models beside the thirteen."""
@@ -107,7 +107,7 @@ def page(
     return "\n".join(parts).rstrip("\n") + "\n"
 
 
-def other_models(source: str, rows: Sequence[Checked]) -> list[str]:
+def other_models(source: str, rows: Sequence[FootprintCheck]) -> list[str]:
     """The section of models beside the thirteen."""
     sizes = ", ".join(map(str, sorted({row.batch_size for row in rows})))
     optimizers = ", ".join(sorted({row.optimizer for row in rows}))
@@ -128,7 +128,7 @@ def other_models(source: str, rows: Sequence[Checked]) -> list[str]:
     ]
 
 
-def _by_kernels(row: Checked) -> bool:
+def _by_kernels(row: FootprintCheck) -> bool:
     """Whether tensors are within their goal, so that what is missing is kernels' own."""
     return abs(tensors_error(row) or 0.0) <= GOAL_TENSORS
 
@@ -146,7 +146,7 @@ measured − 1, the last column MemTracker's (`torch.distributed._tools`) agains
 code grew; `python -m benchmarks.pages.footprint --again DIR` makes all predictions again with the code as it is."""
 
 
-def summary(rows: Sequence[Checked]) -> list[str]:
+def summary(rows: Sequence[FootprintCheck]) -> list[str]:
     """Errors by precision: least, median, most."""
     lines = [
         "| precision | steps | of tensors: least, median, most | of all: least, median, most | MemTracker, of all |",
@@ -170,7 +170,7 @@ def summary(rows: Sequence[Checked]) -> list[str]:
     return lines
 
 
-def unmeasured(rows: Sequence[Checked]) -> str:
+def unmeasured(rows: Sequence[FootprintCheck]) -> str:
     """Which models have no row in one of the precisions, batch by batch, as a sentence; empty where each has them."""
     there = {(row.batch_size, row.model, row.precision) for row in rows}
     models, precisions = {model for _, model, _ in there}, {precision for *_, precision in there}
@@ -184,7 +184,7 @@ def unmeasured(rows: Sequence[Checked]) -> str:
 GOAL_TENSORS, GOAL_ALL = 0.01, 0.05
 
 
-def table(rows: Sequence[Checked]) -> list[str]:
+def table(rows: Sequence[FootprintCheck]) -> list[str]:
     """A row a step."""
     lines = [
         "| model | batch | precision | predicted | measured | error | of tensors | kernels' own | peak measured in "
@@ -208,17 +208,17 @@ def table(rows: Sequence[Checked]) -> list[str]:
     return lines
 
 
-def error(row: Checked) -> float | None:
+def error(row: FootprintCheck) -> float | None:
     """Of the prediction against all that was allocated."""
     return row.predicted_bytes / row.measured_bytes - 1 if row.measured_bytes else None
 
 
-def tensors_error(row: Checked) -> float | None:
+def tensors_error(row: FootprintCheck) -> float | None:
     """Of the prediction against tensors alone."""
     return row.predicted_bytes / row.tensors_bytes - 1 if row.tensors_bytes else None
 
 
-def peer_error(row: Checked) -> float | None:
+def peer_error(row: FootprintCheck) -> float | None:
     """Of MemTracker against all that was allocated."""
     return row.tracked_bytes / row.measured_bytes - 1 if row.tracked_bytes and row.measured_bytes else None
 
@@ -232,7 +232,7 @@ def signed(ratio: float | None) -> str:
     return f"{'+' if ratio > 0 else '−'}{digits(100 * abs(ratio), 2)} %"
 
 
-def _spread(rows: Iterable[Checked], of: Callable[[Checked], float | None]) -> str:
+def _spread(rows: Iterable[FootprintCheck], of: Callable[[FootprintCheck], float | None]) -> str:
     found = sorted(value for row in rows if (value := of(row)) is not None)
     if not found:
         return "–"

@@ -5,12 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from analysis.footprint.step.cudnn_observations import WorkspaceObservation, as_allowed, observations
-from analysis.footprint.step.cudnn_workspaces import PASSES, allowance_bytes
-from analysis.footprint.step.published import ALLOCATED, PROCESS, REQUESTED, RESERVED, RISEN, TENSORS, Published
-from analysis.formula.algebra.constraints import amount
+from analysis.footprint.step import (
+    ALLOCATED,
+    PASSES,
+    PROCESS,
+    REQUESTED,
+    RESERVED,
+    RISEN,
+    TENSORS,
+    Published,
+    WorkspaceObservation,
+    allowance_bytes,
+    as_allowed,
+    observations,
+)
+from analysis.formula.algebra import amount
 from reports.footprint.published_trainings import trainings
-from results.records.footprint import Predicted
+from results.records import FootprintPrediction
 
 TITLE = "## Against what others measured on GPUs"
 
@@ -68,24 +79,24 @@ allowance* is how many calls took all of its bytes; where the history has bytes 
 took more."""  # noqa: E501
 
 
-def section(rows: Sequence[Published], predicted: Mapping[str, Predicted]) -> list[str]:
+def section(rows: Sequence[Published], predicted: Mapping[str, FootprintPrediction]) -> list[str]:
     """The whole section. Raises KeyError for a row without a prediction."""
     lessons = (LESSONS, *trainings(rows, predicted))
     return [TITLE, "", INTRODUCTION, "", *_summary(rows, predicted), "", *_table(rows, predicted), "", *lessons, "",
             *_assumptions(rows), "", OF_CUDNN, "", *workspaces(observations())]  # fmt: skip
 
 
-def error(row: Published, predicted: Predicted) -> float:
+def error(row: Published, predicted: FootprintPrediction) -> float:
     """Predicted ÷ measured − 1."""
     return predicted.predicted_bytes / row.measured_bytes - 1
 
 
-def without(row: Published, predicted: Predicted) -> float:
+def without(row: Published, predicted: FootprintPrediction) -> float:
     """The same without the allowance for cuDNN."""
     return predicted.without_bytes / row.measured_bytes - 1
 
 
-def _summary(rows: Sequence[Published], predicted: Mapping[str, Predicted]) -> list[str]:
+def _summary(rows: Sequence[Published], predicted: Mapping[str, FootprintPrediction]) -> list[str]:
     lines = [
         "| of | rows | error: least, median, most | within 5 % | without the allowance | within 5 % |",
         "| --- | ---: | --- | ---: | --- | ---: |",
@@ -105,7 +116,7 @@ def _spread(errors: Sequence[float]) -> tuple[str, str]:
     return ", ".join(map(_signed, spread)), str(sum(abs(value) <= 0.05 for value in errors))
 
 
-def _table(rows: Sequence[Published], predicted: Mapping[str, Predicted]) -> list[str]:
+def _table(rows: Sequence[Published], predicted: Mapping[str, FootprintPrediction]) -> list[str]:
     marks = _marks(rows)
     lines = [
         "| step | precision | optimizer | torch | of | measured | predicted | error | without | source |",

@@ -13,8 +13,8 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from statistics import linear_regression, median
 
-from analysis.footprint.step.published import Published
-from results.records.footprint import Predicted
+from analysis.footprint.step import Published
+from results.records import FootprintPrediction
 
 SOURCE = "https://github.com/Stone-ResearchLife/xMem"
 
@@ -25,7 +25,7 @@ NEAR, NEARER = 0.1, 0.05
 WIDTH, TIED = 119, "\N{NO-BREAK SPACE}"
 """Of the page's lines, and what holds a number and its unit on one."""
 
-Of = Callable[[Predicted], int]
+Of = Callable[[FootprintPrediction], int]
 """One of the two predictions: with the allowance for cuDNN, or without."""
 
 CHOSEN = """* **{count} trainings of one source** ({gpus}; images of 86 × 86, TF32) were chosen before an error was
@@ -44,7 +44,7 @@ of the other models each is {off} off at the median, {line_near} within 5 %. Wit
 {bare_constant} MiB and {bare_slope}, and each is {bare_off} off, {bare_line_near} within 5 %."""
 
 
-def trainings(rows: Sequence[Published], predicted: Mapping[str, Predicted]) -> list[str]:
+def trainings(rows: Sequence[Published], predicted: Mapping[str, FootprintPrediction]) -> list[str]:
     """The lines of one item of the page's list; none where the source has no rows."""
     found = [row for row in rows if row.source == SOURCE]
     if not found:
@@ -59,8 +59,8 @@ def trainings(rows: Sequence[Published], predicted: Mapping[str, Predicted]) -> 
         "small": len(more),
         "least": f"{min(more):.0f}",
         "most": f"{max(more):.0f}",
-        **_told(large, pairs, _with, ""),
-        **_told(large, pairs, _without, "bare_"),
+        **_error_row(large, pairs, _with, ""),
+        **_error_row(large, pairs, _without, "bare_"),
     }
     text = " ".join(each.replace("\n", " ").format(**words) for each in (CHOSEN, FOUND, LINE))
     kept = text.replace(" %", f"{TIED}%").replace(" MiB", f"{TIED}MiB")
@@ -68,13 +68,13 @@ def trainings(rows: Sequence[Published], predicted: Mapping[str, Predicted]) -> 
     return [each.replace(TIED, " ") for each in lines]
 
 
-def line(pairs: Sequence[tuple[Published, Predicted]], of: Of) -> tuple[float, float]:
+def line(pairs: Sequence[tuple[Published, FootprintPrediction]], of: Of) -> tuple[float, float]:
     """(bytes, ratio): measured ≈ bytes + ratio × predicted, by least squares."""
     slope, constant = linear_regression([of(each) for _, each in pairs], [row.measured_bytes for row, _ in pairs])
     return constant, slope
 
 
-def by_the_others(pairs: Sequence[tuple[Published, Predicted]], of: Of) -> list[float]:
+def by_the_others(pairs: Sequence[tuple[Published, FootprintPrediction]], of: Of) -> list[float]:
     """Errors of the line through all runs of other models, a run each."""
     errors = []
     for row, each in pairs:
@@ -83,8 +83,11 @@ def by_the_others(pairs: Sequence[tuple[Published, Predicted]], of: Of) -> list[
     return errors
 
 
-def _told(
-    large: Sequence[tuple[Published, Predicted]], pairs: Sequence[tuple[Published, Predicted]], of: Of, which: str
+def _error_row(
+    large: Sequence[tuple[Published, FootprintPrediction]],
+    pairs: Sequence[tuple[Published, FootprintPrediction]],
+    of: Of,
+    which: str,
 ) -> dict[str, str | int]:
     errors = [of(each) / row.measured_bytes - 1 for row, each in large]
     constant, slope = line(pairs, of)
@@ -101,9 +104,9 @@ def _told(
     return {which + name: value for name, value in told.items()}
 
 
-def _with(each: Predicted) -> int:
+def _with(each: FootprintPrediction) -> int:
     return each.predicted_bytes
 
 
-def _without(each: Predicted) -> int:
+def _without(each: FootprintPrediction) -> int:
     return each.without_bytes

@@ -10,17 +10,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.devices.memory import Memory
-from analysis.footprint.step.caching_allocator import Reserved
-from analysis.footprint.step.largest_batch import Fit
-from analysis.footprint.step.live_bytes import BEFORE, CATEGORIES, Footprint, Held, place
-from analysis.footprint.step.workspaces import Workspace
-from analysis.formula.algebra.constraints import amount
+from analysis.devices import Memory
+from analysis.footprint.step import BEFORE, CATEGORIES, BatchFit, Footprint, LiveStorage, Reserved, Workspace, place
+from analysis.formula.algebra import amount
 from reports.footprint import checkpoints as footprint_checkpoints
 from reports.footprint.checkpoints import Checkpoints
-from reports.shared.columns import WIDTH
-from reports.shared.numbers import fitting, percent
-from results.records import Operation
+from reports.shared import WIDTH, fitting, percent
+from results.records import Operation, cell_text
 
 WORDS = {
     "weight": "weights",
@@ -42,13 +38,13 @@ GROWING = ("activation", "cast", "input")
 
 
 @dataclass(frozen=True)
-class Fitted:
+class MemoryFit:
     """The largest batch in a memory, of which margin_ratio is to stay free. roomy: the same with cuDNN's workspaces."""
 
     memory: Memory
     margin_ratio: float
-    fit: Fit
-    roomy: Fit | None = None
+    fit: BatchFit
+    roomy: BatchFit | None = None
 
     @property
     def largest_batch(self) -> int:
@@ -62,7 +58,7 @@ class Fitted:
 
 
 @dataclass(frozen=True)
-class Answer:
+class FootprintAnswer:
     """All that the command tells of a step. minimal_bytes: of the best order that was found, with its proven bound.
 
     roomy: `reserved` with cuDNN's workspaces, where it may have some. checkpoints: None where nobody asked for them.
@@ -80,7 +76,7 @@ class Answer:
     reserved: Reserved
     roomy: Reserved | None = None
     workspaces: tuple[Workspace, ...] = ()
-    fitted: Fitted | None = None
+    fitted: MemoryFit | None = None
     minimal_bytes: int | None = None
     lower_bound_bytes: int | None = None
     checkpoints: Checkpoints | None = None
@@ -92,14 +88,14 @@ class Answer:
         return sum(each.nbytes for each in self.workspaces if each.needed)
 
 
-def to_text(answer: Answer, form: str, top: int) -> str:
+def to_text(answer: FootprintAnswer, form: str, top: int) -> str:
     """The answer in a format: table, csv or json. top: how many of the largest tensors are listed."""
     if form == "json":
         return json.dumps(document(answer, top), indent=2, ensure_ascii=False) + "\n"
     return _csv(answer) if form == "csv" else _table(answer, top)
 
 
-def document(answer: Answer, top: int) -> dict[str, Any]:
+def document(answer: FootprintAnswer, top: int) -> dict[str, Any]:
     """The answer as JSON has it; unknown is null."""
     found, peak = answer.found, answer.found.peak_at
     return {
@@ -134,7 +130,7 @@ def document(answer: Answer, top: int) -> dict[str, Any]:
     }
 
 
-def _fit(fitted: Fitted) -> dict[str, Any]:
+def _fit(fitted: MemoryFit) -> dict[str, Any]:
     fit, memory = fitted.fit, fitted.memory
     return {
         "memory": memory.name or None,
@@ -150,7 +146,7 @@ def _fit(fitted: Fitted) -> dict[str, Any]:
     }
 
 
-def _tensor(held: Held) -> dict[str, Any]:
+def _tensor(held: LiveStorage) -> dict[str, Any]:
     made = held.made
     return {
         "bytes": held.nbytes,
@@ -161,7 +157,7 @@ def _tensor(held: Held) -> dict[str, Any]:
     }
 
 
-def _csv(answer: Answer) -> str:
+def _csv(answer: FootprintAnswer) -> str:
     """A row, or with checkpoints one a choice: the document's numbers, the nested ones in columns of their own."""
     whole = document(answer, 0) | {"checkpoints": [], "fit": {}}
     row = {name: value for name, value in whole.items() if not isinstance(value, (dict, list))}
@@ -178,7 +174,7 @@ def checkpoints_csv(found: Checkpoints) -> str:
     return _rows([list(rows[0]), *(list(each.values()) for each in rows)])
 
 
-def timeline_csv(answer: Answer) -> str:
+def timeline_csv(answer: FootprintAnswer) -> str:
     """Live bytes by category, a row a moment: before the first operation (index -1), then while each runs."""
     found = answer.found
     head = ["index", "operation", "module", "phase", *(f"{name}_bytes" for name in CATEGORIES), "live_bytes"]
@@ -192,14 +188,15 @@ def timeline_csv(answer: Answer) -> str:
 
 def _rows(rows: Sequence[Sequence[Any]]) -> str:
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
+    safe = [[cell_text(value) if isinstance(value, str) else value for value in row] for row in rows]
+    csv.writer(text, lineterminator="\n").writerows(safe)
     return text.getvalue()
 
 
 # --- the table -------------------------------------------------------------------------------------------------------
 
 
-def _table(answer: Answer, top: int) -> str:
+def _table(answer: FootprintAnswer, top: int) -> str:
     lines = [_title(answer), *_wrapped(meaning(answer)), "", *_filling(answer), "", *_beside(answer)]
     if top and answer.found.held:
         lines += ["", *_largest(answer.found.held[:top])]
@@ -211,13 +208,13 @@ def _table(answer: Answer, top: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _title(answer: Answer) -> str:
+def _title(answer: FootprintAnswer) -> str:
     parts = [answer.model, f"batch {answer.batch_size}", answer.precision, f"optimizer {answer.optimizer}"]
     parts += [f"{answer.accumulate} batches a step"] if answer.accumulate > 1 else []
     return ", ".join([*parts, f"as on {answer.device}"])
 
 
-def meaning(answer: Answer) -> str:
+def meaning(answer: FootprintAnswer) -> str:
     """What the footprint says, in a sentence or two."""
     found, at = answer.found, answer.found.peak_at
     where = f"in {at.operation}{f' of {at.module}' if at.module else ''} ({at.phase})" if at.operation else "before it"
@@ -229,7 +226,7 @@ def meaning(answer: Answer) -> str:
     return f"{start} {percent(fixed)} of it are weights, gradients and their like: a smaller batch lowers it little."
 
 
-def _filling(answer: Answer) -> Iterator[str]:
+def _filling(answer: FootprintAnswer) -> Iterator[str]:
     """What fills the peak, largest first."""
     found = answer.found
     yield f"{'what fills the peak':<30}{'bytes':>14}{'':>14}{'share':>9}"
@@ -242,7 +239,7 @@ def _share(ratio: float) -> str:
     return percent(ratio) if ratio >= LEAST_SHARE else "< 0.1 %"
 
 
-def _beside(answer: Answer) -> Iterator[str]:
+def _beside(answer: FootprintAnswer) -> Iterator[str]:
     """The peak beside what an allocator and libraries make of it."""
     rows = [
         ("live bytes at the peak", answer.found.peak_bytes, "in the order of the program (eager)"),
@@ -259,7 +256,7 @@ def _beside(answer: Answer) -> Iterator[str]:
             yield f"  {words:<28}{nbytes:>14,}{amount(nbytes, 'B'):>14}  {said[: WIDTH - 60]}".rstrip()
 
 
-def _largest(held: Sequence[Held]) -> Iterator[str]:
+def _largest(held: Sequence[LiveStorage]) -> Iterator[str]:
     yield f"{'largest at the peak':<30}{'bytes':>14}  made by"
     for each in held:
         made = each.made.operation.removeprefix("aten.") or "before the step"
@@ -268,7 +265,7 @@ def _largest(held: Sequence[Held]) -> Iterator[str]:
         yield f"  {fitting(each.module or '(no module)', 28):<28}{each.nbytes:>14,}  {told}"
 
 
-def fit_words(answer: Answer) -> str:
+def fit_words(answer: FootprintAnswer) -> str:
     """Which batch fits, and how that is known."""
     fitted = answer.fitted
     if fitted is None:
@@ -296,7 +293,7 @@ def fit_words(answer: Answer) -> str:
     )
 
 
-def _room_words(roomy: Fit | None) -> str:
+def _room_words(roomy: BatchFit | None) -> str:
     if roomy is None:
         return ""
     if not roomy.largest_batch:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from analysis.footprint.step.live_bytes import CATEGORIES
-from reports.footprint.text import WORDS, Answer
-from reports.shared.figure_style import PAGE_IN
+from analysis.footprint.step import CATEGORIES
+from reports.footprint.text import WORDS, FootprintAnswer
+from reports.shared import PAGE_IN
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,7 +33,7 @@ NARROWEST_RATIO = 0.04
 """Of the step: a phase that is narrower has no name in the picture."""
 
 
-def timeline(answer: Answer) -> Figure:
+def timeline(answer: FootprintAnswer) -> Figure:
     """The picture. A category that is never there is left out of it."""
     import matplotlib.pyplot as plt
     import seaborn as sns
@@ -59,7 +59,7 @@ def timeline(answer: Answer) -> Figure:
     return figure
 
 
-def _mark(axes: Any, answer: Answer, scale: int, unit: str) -> None:
+def _mark(axes: Any, answer: FootprintAnswer, scale: int, unit: str) -> None:
     """The peak, with where it is."""
     at, peak = answer.found.peak_at, answer.found.peak_bytes / scale
     axes.plot([at.index], [peak], marker="v", color="0.1", markersize=5, clip_on=False)
@@ -71,7 +71,7 @@ def _mark(axes: Any, answer: Answer, scale: int, unit: str) -> None:
     )  # fmt: skip
 
 
-def _phases(axes: Any, answer: Answer) -> None:
+def _phases(axes: Any, answer: FootprintAnswer) -> None:
     """Lines where a phase begins, and the names of those that are wide enough; recomputation is inside of backward."""
     start, count = 0, len(answer.operations)
     named = ["backward" if each.phase == "recompute" else each.phase for each in answer.operations]

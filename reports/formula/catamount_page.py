@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import sympy
 
-from analysis.catamount.graph_terms import FIXED, QUANTITIES, Term, terms
+from analysis.catamount import FIXED, QUANTITIES, Term, terms
 
 Numbers = tuple[int, ...]
 """parameters, FLOP, bytes, total footprint."""

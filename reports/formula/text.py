@@ -13,19 +13,10 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from analysis.formula.algebra.constraints import amount
-from analysis.formula.algebra.evaluate import value
-from analysis.formula.algebra.expressions import plain
-from analysis.formula.algebra.format import pretty
-from analysis.formula.algebra.length_cost import Padded, Spread
-from analysis.formula.algebra.parameter_grid import as_csv
-from analysis.formula.algebra.simplify import shortest
-from analysis.formula.algebra.solve import Solution
-from analysis.formula.derivation.footprint import Piece
-from analysis.formula.derivation.interpolate import told
-from analysis.formula.derivation.sampling import Axis
-from analysis.formula.derivation.totals import PART, QUANTITIES, Term
-from reports.shared.columns import WIDTH
+from analysis.formula.algebra import CostDistribution, Padded, Solution, amount, as_csv, plain, pretty, shortest, value
+from analysis.formula.derivation import PART, Axis, Piece, Term, point_text
+from analysis.formula.derivation.totals import QUANTITIES
+from reports.shared import WIDTH
 
 MOST_LINES = 4
 """Lines of one formula in the table."""
@@ -63,12 +54,12 @@ class Varied:
     """A quantity over lengths that vary."""
 
     quantity: str
-    spread: Spread
+    spread: CostDistribution
     padded: Padded | None
 
 
 @dataclass(frozen=True)
-class Answer:
+class FormulaAnswer:
     """All that a command has to tell of one model. point: of the values; checked: where the count is the formula's.
 
     pieces: footprint → where its peak is as the batch grows, other symbols as at the point. minimal_proven: no order
@@ -103,7 +94,7 @@ class Answer:
     at_least: Mapping[str, Expr] = field(default_factory=dict)
 
 
-def to_text(answer: Answer, form: str) -> str:
+def to_text(answer: FormulaAnswer, form: str) -> str:
     """The answer in a format: table, csv or json."""
     return {"table": _table, "csv": _csv, "json": _json}[form](answer)
 
@@ -111,11 +102,11 @@ def to_text(answer: Answer, form: str) -> str:
 # --- JSON and CSV ----------------------------------------------------------------------------------------------------
 
 
-def _json(answer: Answer) -> str:
+def _json(answer: FormulaAnswer) -> str:
     return json.dumps(document(answer), indent=2, ensure_ascii=False) + "\n"
 
 
-def document(answer: Answer) -> dict[str, Any]:
+def document(answer: FormulaAnswer) -> dict[str, Any]:
     """The answer as JSON has it: every formula as text that sympy parses, unknown as null."""
     formulas = {name: _plain(answer.totals[name]) for name in QUANTITIES}
     return {
@@ -201,7 +192,7 @@ def _spread(varied: Varied) -> dict[str, Any]:
     }
 
 
-def _csv(answer: Answer) -> str:
+def _csv(answer: FormulaAnswer) -> str:
     """The sweep where one is asked for; else a row a quantity, or a part and quantity."""
     if answer.swept:
         return as_csv(answer.swept)
@@ -240,15 +231,15 @@ def _at(formula: Expr | None, point: Point) -> int | Fraction | None:
 # --- table -----------------------------------------------------------------------------------------------------------
 
 
-def _table(answer: Answer) -> str:
+def _table(answer: FormulaAnswer) -> str:
     return "\n".join(_lines(answer)) + "\n"
 
 
-def _lines(answer: Answer) -> Iterator[str]:
+def _lines(answer: FormulaAnswer) -> Iterator[str]:
     rules = "" if answer.rules == "flopledger" else f", by the rules of {answer.rules.capitalize()}"
     yield from _wrapped(
         f"{answer.model}: a training step with {answer.optimizer} in {answer.precision}{rules}, as formulas in "
-        f"{', '.join(answer.symbols)}; values at {told(answer.point)}.",
+        f"{', '.join(answer.symbols)}; values at {point_text(answer.point)}.",
         "",
     )
     yield ""
@@ -276,7 +267,7 @@ def _lines(answer: Answer) -> Iterator[str]:
             yield ""
             yield from found
     yield ""
-    yield from _wrapped(_said(answer), "")
+    yield from _wrapped(_validity_text(answer), "")
 
 
 def _formula(label: str, formula: Expr, point: Point, name: str) -> Iterator[str]:
@@ -307,7 +298,7 @@ def _amount(number: int | Fraction | None, name: str) -> str:
     return amount(number, measure(name))
 
 
-def _peaks(answer: Answer) -> Iterator[str]:
+def _peaks(answer: FormulaAnswer) -> Iterator[str]:
     """Where the peaks are as the batch grows."""
     for name, found in answer.pieces.items():
         at = [
@@ -322,7 +313,7 @@ def _peaks(answer: Answer) -> Iterator[str]:
         yield from _wrapped(f"the minimal one is of the order found at the point of the values; {known}", "    ")
 
 
-def _growths(answer: Answer) -> Iterator[str]:
+def _growths(answer: FormulaAnswer) -> Iterator[str]:
     if answer.growth:
         yield f"{'as it grows':13}{'quantity':23}{'by 1 % of it':>12}  leading term; tends to, per parameter"
     for growth in answer.growth:
@@ -338,12 +329,12 @@ def _limit(limit: Expr) -> str:
     return "∞" if str(limit) == "oo" else pretty(limit)
 
 
-def _derivatives(answer: Answer) -> Iterator[str]:
+def _derivatives(answer: FormulaAnswer) -> Iterator[str]:
     for name, formula in (answer.derivatives or {}).items():
         yield from _formula(f"d {QUANTITIES[name]} / d {answer.derivative_of}"[:49], formula, answer.point, name)
 
 
-def _solutions(answer: Answer) -> Iterator[str]:
+def _solutions(answer: FormulaAnswer) -> Iterator[str]:
     for solved in answer.solved:
         found = solved.solution
         words = f"{solved.text}: {found.unknown} = {found.value:,}, the {found.end}"
@@ -353,7 +344,7 @@ def _solutions(answer: Answer) -> Iterator[str]:
             yield from _wrapped(f"    equal where {found.unknown} = {pretty(found.formula)}", "        ")
 
 
-def _sweep(answer: Answer) -> Iterator[str]:
+def _sweep(answer: FormulaAnswer) -> Iterator[str]:
     """The swept points with the quantities that a page has room for."""
     if not answer.swept:
         return
@@ -367,7 +358,7 @@ def _sweep(answer: Answer) -> Iterator[str]:
         yield "  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True))
 
 
-def _varied(answer: Answer) -> Iterator[str]:
+def _varied(answer: FormulaAnswer) -> Iterator[str]:
     for varied in answer.varied:
         unit = measure(varied.quantity)
         spread, quantiles = varied.spread, varied.spread.quantiles
@@ -383,10 +374,10 @@ def _varied(answer: Answer) -> Iterator[str]:
         yield from _wrapped(words, "    ")
 
 
-def _said(answer: Answer) -> str:
+def _validity_text(answer: FormulaAnswer) -> str:
     """Where the formulas hold and how that is known."""
     holds = ", ".join(map(_domain, answer.axes))
-    at = "; ".join(told(point) for point in answer.checked[-3:])
+    at = "; ".join(point_text(point) for point in answer.checked[-3:])
     words = [
         f"Exact, from {answer.samples} points; equal to the count of whole numbers at {len(answer.checked)} more "
         f"({at}). For {holds}."

@@ -12,13 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from analysis.profile.advice import advise
-from analysis.profile.module_tree import Node, conservation, tree
-from analysis.profile.roofline import Against, Place, StepRoof, places, step_roof
-from analysis.stats.summary import means
+from analysis.profile import Against, ModuleNode, RoofPlace, StepRoof, advise, conservation, places, step_roof, tree
+from analysis.stats import means
 from reports.profile.summary import latencies
-from results.records.rows import to_text
-from results.records.step_profile import StepOperation, StepProfile
+from results.records import StepOperation, StepProfile, cell_text
 
 PLACED = (
     "intensity", "arithmetic_s", "memory_s", "launch_s", "roof_flop_per_s", "datasheet_roof_flop_per_s",
@@ -28,7 +25,7 @@ PLACED = (
 
 
 def headline(roof: StepRoof) -> tuple[str, Against]:
-    """(denominator, ratios) that the step is told with: of the measured ceiling, of the datasheet where there is
+    """(denominator, ratios) that the step is reported with: of the measured ceiling, of the datasheet where there is
     none."""
     if roof.ceiling.utilization_ratio is None and roof.datasheet.utilization_ratio is not None:
         return "datasheet", roof.datasheet
@@ -51,7 +48,7 @@ def document(profile: StepProfile) -> dict[str, Any]:
     }
 
 
-def module_row(node: Node) -> dict[str, Any]:
+def module_row(node: ModuleNode) -> dict[str, Any]:
     """One module with all below it: every figure has a key."""
     return {
         "module": node.module,
@@ -71,11 +68,11 @@ def module_row(node: Node) -> dict[str, Any]:
         "flop_per_s": node.flop_per_s,
         "utilization_ratio": node.utilization_ratio,
         "bound": node.bound or None,
-        **_unknown(node),
+        **_partial_totals(node),
     }
 
 
-def _flop(node: Node) -> dict[str, int | None]:
+def _flop(node: ModuleNode) -> dict[str, int | None]:
     """Model FLOP by pass; None where an operation of the pass has no rule."""
     return {
         "model_flop": None if node.unknown() else node.model_flop,
@@ -85,7 +82,7 @@ def _flop(node: Node) -> dict[str, int | None]:
     }
 
 
-def _unknown(node: Node) -> dict[str, float | None]:
+def _partial_totals(node: ModuleNode) -> dict[str, float | None]:
     """What is known beside: FLOP of the operations that have a rule, how many have none, their share of the time."""
     return {
         "at_least_flop": node.model_flop,
@@ -97,10 +94,10 @@ def _unknown(node: Node) -> dict[str, float | None]:
 def operation_rows(profile: StepProfile) -> list[dict[str, Any]]:
     """One dict an operation: its record and its place under the roof."""
     found = zip(profile.operations, places(profile), strict=True)
-    return [{**vars(operation), **_known(operation), **_placed(its)} for operation, its in found]
+    return [{**vars(operation), **_flop_fields(operation), **_placed(its)} for operation, its in found]
 
 
-def _known(operation: StepOperation) -> dict[str, Any]:
+def _flop_fields(operation: StepOperation) -> dict[str, Any]:
     """Nothing in place of FLOP that no rule counts."""
     return {} if operation.understood else {"model_flop": None, "other_flop": None}
 
@@ -115,7 +112,7 @@ def operations_csv(profile: StepProfile) -> str:
     return _csv(operation_rows(profile))
 
 
-def _step(profile: StepProfile, nodes: Mapping[str, Node]) -> dict[str, Any]:
+def _step(profile: StepProfile, nodes: Mapping[str, ModuleNode]) -> dict[str, Any]:
     root, roof = nodes[""], step_roof(profile)
     denominator, against = headline(roof)
     sums = conservation(profile, nodes)
@@ -151,7 +148,7 @@ def _step(profile: StepProfile, nodes: Mapping[str, Node]) -> dict[str, Any]:
         "datasheet_attainable_ratio": roof.datasheet.attainable_ratio,
         "time_by_bound_s": {bound or "unknown": time_s for bound, time_s in roof.time_by_bound_s.items()},
         "conserved": sums.holds,
-        **_unknown(root),
+        **_partial_totals(root),
     }
 
 
@@ -164,7 +161,7 @@ def _spread(times_s: Sequence[float]) -> dict[str, float | None]:
     return {"median_time_s": float(told.median[0]), "low_time_s": low, "high_time_s": high}
 
 
-def _placed(its: Place) -> dict[str, Any]:
+def _placed(its: RoofPlace) -> dict[str, Any]:
     return {name: getattr(its, name) for name in PLACED} | {"roof_unit": its.unit, "bound": its.bound or None}
 
 
@@ -173,7 +170,7 @@ def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
     writer = csv.writer(out, lineterminator="\n")
     header = _names(rows)
     writer.writerow(header)
-    writer.writerows([to_text(row[name]) for name in header] for row in rows)
+    writer.writerows([cell_text(row[name]) for name in header] for row in rows)
     return out.getvalue()
 
 

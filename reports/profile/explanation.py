@@ -10,13 +10,23 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from analysis.profile.advice import advise
-from analysis.profile.module_tree import Node, tree
-from analysis.profile.roofline import BETWEEN, BOUNDS, RECOMPUTE, Against, StepRoof, moved_bytes, places, step_roof
+from analysis.profile import (
+    BETWEEN,
+    BOUNDS,
+    RECOMPUTE,
+    Against,
+    ModuleNode,
+    StepRoof,
+    advise,
+    moved_bytes,
+    places,
+    step_roof,
+    tree,
+)
 from reports.profile.data import headline
 from reports.profile.fusion import Ladder, grouped, kernels, ladder, rates
-from reports.shared.numbers import digits, percent, si, si_time
-from results.records.step_profile import StepOperation, StepProfile
+from reports.shared import digits, percent, si, si_time
+from results.records import StepOperation, StepProfile
 
 KIND_WORDS: Mapping[str, str] = {
     "convolution": "convolutions", "matmul": "matrix products", "attention": "attention",
@@ -62,7 +72,7 @@ _RATE = {"ceiling": "best rate measured on this machine", "datasheet": "rate tha
 def explained(profile: StepProfile) -> list[str]:
     """Paragraphs: how much of the device was used, what was possible, where the time went."""
     root, roof = tree(profile)[""], step_roof(profile)
-    said = [_used(profile, root, roof), *_possible(profile, roof), _gone(roof)]
+    said = [_used(profile, root, roof), *_possible(profile, roof), _bound_shares(roof)]
     return [paragraph for paragraph in said if paragraph]
 
 
@@ -122,7 +132,7 @@ def listed(names: Sequence[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
-def _used(profile: StepProfile, root: Node, roof: StepRoof) -> str:
+def _used(profile: StepProfile, root: ModuleNode, roof: StepRoof) -> str:
     denominator, against = headline(roof)
     flop = f"{_at_least(root)}{si(root.model_flop, 'FLOP')}"
     work = f"A step of {profile.model}{_batch(profile)} has {flop} of useful arithmetic"
@@ -137,7 +147,7 @@ def _used(profile: StepProfile, root: Node, roof: StepRoof) -> str:
     )
 
 
-def _at_least(root: Node) -> str:
+def _at_least(root: ModuleNode) -> str:
     return "at least " if root.unknown() else ""
 
 
@@ -232,7 +242,7 @@ def _fused(profile: StepProfile, against: Against, found: Ladder) -> str:
     return f"{text}: at most {most} is possible here, with this memory, batch size and precision."
 
 
-def _gone(roof: StepRoof) -> str:
+def _bound_shares(roof: StepRoof) -> str:
     shares = {**dict.fromkeys((*BOUNDS, BETWEEN, ""), 0.0), **roof.share_by_bound}
     told = sorted(((share, bound) for bound, share in shares.items() if share >= _WORTH_SAYING), reverse=True)
     if not told:

@@ -11,12 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from html import escape
 
-from analysis.profile.module_tree import OPTIMIZER, Node
-from analysis.profile.roofline import main_bound, places, time_by_bound
+from analysis.profile import OPTIMIZER, ModuleNode, main_bound, places, time_by_bound
 from reports.profile.summary import ratio
-from reports.shared.bound_colours import COLOURS
-from reports.shared.numbers import percent, si, si_time
-from results.records.step_profile import StepOperation, StepProfile
+from reports.shared import COLOURS, percent, si, si_time
+from results.records import StepOperation, StepProfile
 
 WIDTH = 1160
 ROW = 26
@@ -43,17 +41,17 @@ class Box:
     depth: int
 
 
-def icicle(profile: StepProfile, nodes: Mapping[str, Node]) -> str:
+def icicle(profile: StepProfile, nodes: Mapping[str, ModuleNode]) -> str:
     """The picture as an SVG element; "" where nothing was timed."""
     found = list(boxes(profile, nodes))
     if not found:
         return ""
     height = ROW * (1 + max(box.depth for box in found))
     head = f'<svg class="icicle" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{_LABEL}">'
-    return "\n".join([head, *map(_drawn, found), "</svg>"])
+    return "\n".join([head, *map(_box_svg, found), "</svg>"])
 
 
-def boxes(profile: StepProfile, nodes: Mapping[str, Node]) -> Iterator[Box]:
+def boxes(profile: StepProfile, nodes: Mapping[str, ModuleNode]) -> Iterator[Box]:
     """The rectangles, the step first. Starts and widths are of WIDTH, which is the step."""
     root = nodes[""]
     between_s = sum(profile.between_s.values())
@@ -73,7 +71,7 @@ def boxes(profile: StepProfile, nodes: Mapping[str, Node]) -> Iterator[Box]:
         start += time_s * scale
 
 
-def _below(nodes: Mapping[str, Node], path: str, start: float, scale: float, step_s: float) -> Iterator[Box]:
+def _below(nodes: Mapping[str, ModuleNode], path: str, start: float, scale: float, step_s: float) -> Iterator[Box]:
     """A module's box and those under it, side by side from its left edge."""
     waiting = [(path, start)]
     while waiting:
@@ -88,7 +86,7 @@ def _below(nodes: Mapping[str, Node], path: str, start: float, scale: float, ste
             start += (nodes[child].time_s or 0.0) * scale
 
 
-def _others(profile: StepProfile, nodes: Mapping[str, Node]) -> Iterator[tuple[str, str, float]]:
+def _others(profile: StepProfile, nodes: Mapping[str, ModuleNode]) -> Iterator[tuple[str, str, float]]:
     """(label, bound, seconds) of the operations that belong to no module below the root."""
     inside = list(nodes[""].children)
     groups: dict[str, list[int]] = {}
@@ -107,7 +105,7 @@ def _is_below(operation: StepOperation, paths: list[str]) -> bool:
     return any(operation.module == path or operation.module.startswith(f"{path}.") for path in paths)
 
 
-def _tip(node: Node, step_s: float) -> str:
+def _tip(node: ModuleNode, step_s: float) -> str:
     time_s = node.time_s or 0.0
     lines = [
         f"{node.module or 'the whole step'}: {node.type}",
@@ -119,7 +117,7 @@ def _tip(node: Node, step_s: float) -> str:
     return "\n".join(lines)
 
 
-def _drawn(box: Box) -> str:
+def _box_svg(box: Box) -> str:
     y = box.depth * ROW
     room = int((box.width - 8) / LETTER)
     label = box.label if len(box.label) <= room else box.label.split()[0] if len(box.label.split()[0]) <= room else ""

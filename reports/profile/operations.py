@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analysis.profile.roofline import Place, main_bound, moved_bytes, places, time_by_bound
+from analysis.profile import RoofPlace, main_bound, moved_bytes, places, time_by_bound
 from reports.profile.summary import UNKNOWN, time
+from reports.shared import digits, fitting, percent, si
 from reports.shared.columns import columns
-from reports.shared.numbers import digits, fitting, percent, si
-from results.records.step_profile import StepOperation, StepProfile
+from results.records import StepOperation, StepProfile
 
 COLUMNS = ("operation", "phase", "sizes", "times", "FLOP", "bytes", "time", "share", "attained", "bound")
 WORDS = (0, 1, 2, 9)
@@ -28,7 +28,7 @@ class OperationGroup:
     """Operations of one name, phase and sizes."""
 
     operations: tuple[StepOperation, ...]
-    places: tuple[Place, ...]
+    places: tuple[RoofPlace, ...]
 
     @property
     def first(self) -> StepOperation:
@@ -66,7 +66,7 @@ class OperationGroup:
 
 def operation_groups(profile: StepProfile) -> list[OperationGroup]:
     """Operations that move something or take time, gathered; the longest first."""
-    gathered: dict[object, tuple[list[StepOperation], list[Place]]] = {}
+    gathered: dict[object, tuple[list[StepOperation], list[RoofPlace]]] = {}
     for operation, its in zip(profile.operations, places(profile), strict=True):
         if operation.time_s or moved_bytes(operation):
             key = (operation.name, operation.phase, str(operation.input_shapes), operation.dtype)

@@ -12,18 +12,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.profile.module_tree import Node, tree
-from analysis.profile.roofline import BETWEEN, BOUNDS, StepRoof, step_roof
+from analysis.profile import BETWEEN, BOUNDS, ModuleNode, StepRoof, step_roof, tree
 from reports.profile.explanation import advised, explained, verdict
 from reports.profile.fusion import Ladder, ladder
 from reports.profile.icicle import icicle
 from reports.profile.page_tables import kernel_rows, module_rows, operation_rows
 from reports.profile.summary import conservation_lines, summary_lines
-from reports.shared.bound_colours import COLOURS, WORDS
-from reports.shared.html import TABLES_SCRIPT, rendered
-from reports.shared.html_figures import data_uri, natural_size
-from reports.shared.numbers import digits, percent, si_time
-from results.records.step_profile import StepProfile
+from reports.shared import COLOURS, TABLES_SCRIPT, data_uri, digits, natural_size, percent, rendered, si_time
+from reports.shared.bound_colours import WORDS
+from results.records import StepProfile
 
 TEMPLATE = "profile.html.j2"
 SCRIPT = "profile.js"
@@ -136,7 +133,7 @@ def _shares(roof: StepRoof) -> str:
     return "; ".join(mark.text for mark in _bar(roof))
 
 
-def _depths(nodes: Mapping[str, Node]) -> list[tuple[str, int]]:
+def _depths(nodes: Mapping[str, ModuleNode]) -> list[tuple[str, int]]:
     """Buttons above the tree: what they say, and the depth that they unfold to."""
     deepest = max(node.depth for node in nodes.values())
     return [(f"depth {depth}", depth) for depth in range(1, min(deepest, 4))] + [("all", ALL)] if deepest else []

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from analysis.profile.module_tree import Node
+from analysis.profile import ModuleNode
 from reports.profile.explanation import name_of
 from reports.profile.fusion import Kernel, kernels
 from reports.profile.operations import OperationGroup, operation_groups, sizes
 from reports.profile.summary import UNKNOWN, ratio, time
-from reports.profile.tree import shown
-from reports.shared.bound_colours import COLOURS
-from reports.shared.numbers import digits, percent, si
-from results.records.step_profile import StepProfile
+from reports.profile.tree import listed_nodes
+from reports.shared import COLOURS, digits, percent, si
+from results.records import StepProfile
 
 MOST = 40
 """Rows of operations and of kernels; all of them are in operations.csv."""
@@ -32,7 +31,7 @@ class TableCell:
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """path: of a module, so that the row has a place in the tree; None: of nothing."""
 
     cells: tuple[TableCell, ...]
@@ -48,11 +47,11 @@ class Rows:
 
     caption: str
     columns: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
     words: frozenset[str]
 
 
-def module_rows(nodes: Mapping[str, Node]) -> Rows:
+def module_rows(nodes: Mapping[str, ModuleNode]) -> Rows:
     """The tree, a row a module."""
     columns = (
         "module", "parameters", "MAC", "FLOP", "bytes", "forward", "backward", "waited", "FLOP/s", "used", "bound by",
@@ -63,7 +62,7 @@ def module_rows(nodes: Mapping[str, Node]) -> Rows:
         "forward pass; FLOP: forward and backward; forward, backward: time of its operations; waited: time between "
         "them; used: utilization, waits included.",
         columns=columns,
-        rows=tuple(_module_row(node, root) for node in shown(nodes)),
+        rows=tuple(_module_row(node, root) for node in listed_nodes(nodes)),
         words=frozenset(("module", "bound by")),
     )
 
@@ -100,7 +99,7 @@ def kernel_rows(profile: StepProfile) -> Rows | None:
     )
 
 
-def _module_row(node: Node, root: Node) -> Row:
+def _module_row(node: ModuleNode, root: ModuleNode) -> TableRow:
     cells = (
         TableCell(f"{node.name}: {node.type}" if node.module else node.type),
         _of(si(node.parameters, ""), node.parameters, root.parameters),
@@ -116,10 +115,10 @@ def _module_row(node: Node, root: Node) -> Row:
         TableCell(ratio(node.utilization_ratio), node.utilization_ratio),
         _bound(node.bound),
     )
-    return Row(cells, node.module, node.depth, node.settings, node.module)
+    return TableRow(cells, node.module, node.depth, node.settings, node.module)
 
 
-def _operation_row(each: OperationGroup, step_s: float) -> Row:
+def _operation_row(each: OperationGroup, step_s: float) -> TableRow:
     intensity = each.flop / each.moved_bytes if each.moved_bytes else None
     cells = (
         TableCell(each.first.name.removeprefix("aten.")),
@@ -134,10 +133,10 @@ def _operation_row(each: OperationGroup, step_s: float) -> Row:
         TableCell(UNKNOWN if each.attained_ratio is None else digits(each.attained_ratio, 2), each.attained_ratio),
         _bound(each.bound),
     )
-    return Row(cells)
+    return TableRow(cells)
 
 
-def _kernel_row(kernel: Kernel) -> Row:
+def _kernel_row(kernel: Kernel) -> TableRow:
     leader = kernel.leader
     where = f" {leader.module}" if leader.module else ""
     cells = (
@@ -151,7 +150,7 @@ def _kernel_row(kernel: Kernel) -> Row:
         _time(kernel.fused_s),
         _time(kernel.time_s),
     )
-    return Row(cells)
+    return TableRow(cells)
 
 
 def _following(kernel: Kernel) -> str:

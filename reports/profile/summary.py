@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean, median
 
-from analysis.profile.module_tree import OPTIMIZER, SIDES, Conservation, Node, conservation
-from analysis.profile.roofline import Against, StepRoof, step_roof
-from reports.shared.numbers import digits, percent, si, si_time
-from results.records.step_profile import StepProfile
+from analysis.profile import OPTIMIZER, SIDES, Against, Conservation, ModuleNode, StepRoof, conservation, step_roof
+from reports.shared import digits, percent, si, si_time
+from results.records import StepProfile
 
 UNKNOWN = "–"
 
@@ -22,7 +21,7 @@ Line = tuple[str, str]
 """(what it is, its value in words)."""
 
 
-def latencies(profile: StepProfile, root: Node) -> dict[str, float | None]:
+def latencies(profile: StepProfile, root: ModuleNode) -> dict[str, float | None]:
     """Pass → seconds, waits included; None where nothing of it was timed."""
     between: dict[str, float] = dict.fromkeys(SIDE_WORDS, 0.0)
     for phase, waited_s in profile.between_s.items():
@@ -31,7 +30,7 @@ def latencies(profile: StepProfile, root: Node) -> dict[str, float | None]:
     return {side: None if time_s is None else time_s + between[side] for side, time_s in taken.items()}
 
 
-def summary_lines(profile: StepProfile, root: Node) -> list[Line]:
+def summary_lines(profile: StepProfile, root: ModuleNode) -> list[Line]:
     """The summary."""
     return [
         *_size_lines(profile),
@@ -43,7 +42,7 @@ def summary_lines(profile: StepProfile, root: Node) -> list[Line]:
     ]
 
 
-def conservation_lines(profile: StepProfile, root: Node) -> list[str]:
+def conservation_lines(profile: StepProfile, root: ModuleNode) -> list[str]:
     """What adds up, as sums that a reader can check."""
     told = conservation(profile, {"": root})
     lines = [_time_sum(told)] if told.attributed_s is not None and told.step_s is not None else []
@@ -81,7 +80,7 @@ def _size_lines(profile: StepProfile) -> list[Line]:
     return lines
 
 
-def _flop_lines(root: Node, together: int) -> list[Line]:
+def _flop_lines(root: ModuleNode, together: int) -> list[Line]:
     before, more = root.at_least("forward"), root.at_least("forward", "backward")
     lines = [("forward", f"{before}{si(root.forward_mac, 'MAC')} = {before}{si(root.forward_flop, 'FLOP')}")]
     if together > 1:
@@ -104,7 +103,7 @@ def _times(part: int, whole: int) -> str:
     return f" = {digits(part / whole)} × forward" if whole else ""
 
 
-def _time_lines(profile: StepProfile, root: Node) -> list[Line]:
+def _time_lines(profile: StepProfile, root: ModuleNode) -> list[Line]:
     flop = {"forward": root.forward_flop, "backward": root.backward_flop, OPTIMIZER: root.optimizer_flop}
     return [
         (f"{SIDE_WORDS[side]} latency", f"{time(time_s)}{'' if root.unknown(side) else _rate(flop[side], time_s)}")
@@ -113,7 +112,7 @@ def _time_lines(profile: StepProfile, root: Node) -> list[Line]:
     ]
 
 
-def _recompute_lines(profile: StepProfile, root: Node) -> list[Line]:
+def _recompute_lines(profile: StepProfile, root: ModuleNode) -> list[Line]:
     """Rates of all that ran: with what was recorded as calculated again, and with what the caller takes it to be."""
     factor, found = profile.recompute_fwd_factor, latencies(profile, root)
     if root.unknown() or root.unknown("recompute"):
@@ -132,7 +131,7 @@ def _recompute_lines(profile: StepProfile, root: Node) -> list[Line]:
     return lines
 
 
-def _step_lines(profile: StepProfile, root: Node) -> list[Line]:
+def _step_lines(profile: StepProfile, root: ModuleNode) -> list[Line]:
     recorded, alone = profile.step_times_s, profile.unprofiled_times_s
     flop = 0 if root.unknown() else root.model_flop  # no rate of a part of the work
     lines = [("step latency, profiled", f"{_steps(recorded)}{_rate(flop, _mean(recorded))}")]

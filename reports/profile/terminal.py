@@ -12,14 +12,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from analysis.profile.module_tree import Node, tree
+from analysis.profile import ModuleNode, tree
 from reports.profile.operations import OperationGroup, operation_cells, operation_groups, operations_heading
 from reports.profile.summary import UNKNOWN, summary_lines, time
 from reports.profile.tree import EXPLAINED, closing, heading, rankings, remarks
-from reports.shared.bound_colours import COLOURS
-from reports.shared.columns import WIDTH
-from reports.shared.numbers import digits, si
-from results.records.step_profile import StepProfile
+from reports.shared import COLOURS, WIDTH, digits, si
+from results.records import StepProfile
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -39,15 +37,15 @@ class Column:
     name: str
     letters: int
     rank: int
-    said: Callable[[Node, Node], str]
+    said: Callable[[ModuleNode, ModuleNode], str]
 
 
-def _of(written: Callable[[Any], str], amount: Callable[[Node], Any]) -> Callable[[Node, Node], str]:
+def _of(written: Callable[[Any], str], amount: Callable[[ModuleNode], Any]) -> Callable[[ModuleNode, ModuleNode], str]:
     """An amount with its share of the root's."""
     return lambda node, root: f"{written(amount(node))} {_share(amount(node), amount(root))}"
 
 
-def _flop(node: Node, root: Node) -> str:
+def _flop(node: ModuleNode, root: ModuleNode) -> str:
     """Model FLOP with their share of the root's; no share of what is not known."""
     share = "" if root.unknown() else f" {_share(node.model_flop, root.model_flop)}"
     return f"{node.at_least()}{si(node.model_flop, '')}{share}"
@@ -113,7 +111,7 @@ def terminal_text(
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
-def module_table(nodes: Mapping[str, Node], depth: int, width: int) -> Table:
+def module_table(nodes: Mapping[str, ModuleNode], depth: int, width: int) -> Table:
     """The tree, a line a module."""
     from rich.text import Text
 
@@ -140,7 +138,7 @@ def fitting_columns(width: int) -> list[Column]:
     return [column for column in COLUMNS if column in kept]
 
 
-def guided(nodes: Mapping[str, Node], depth: int = -1) -> Iterator[tuple[str, Node]]:
+def guided(nodes: Mapping[str, ModuleNode], depth: int = -1) -> Iterator[tuple[str, ModuleNode]]:
     """Modules as the tree lists them, each with the lines that join it to its parent, two letters a level."""
     waiting = [("", "", "")]
     while waiting:
@@ -154,7 +152,7 @@ def guided(nodes: Mapping[str, Node], depth: int = -1) -> Iterator[tuple[str, No
             waiting.append((child, under + ("└ " if last else "├ "), under + ("  " if last else "│ ")))
 
 
-def ranking_table(nodes: Mapping[str, Node], depth: int, top: int) -> Table:
+def ranking_table(nodes: Mapping[str, ModuleNode], depth: int, top: int) -> Table:
     """The classes with the most of everything, at each depth."""
     table = _bare(expand=False)
     table.add_column("depth", justify="right", no_wrap=True)
@@ -184,7 +182,7 @@ def operation_table(profile: StepProfile, found: list[OperationGroup], width: in
     return table
 
 
-def summary_table(profile: StepProfile, root: Node) -> Table:
+def summary_table(profile: StepProfile, root: ModuleNode) -> Table:
     """What is said in a dozen lines."""
     table = _bare(expand=False, show_header=False)
     table.add_column(no_wrap=True, style="dim")
@@ -202,13 +200,13 @@ def _bare(expand: bool = True, show_header: bool = True) -> Table:
     )
 
 
-def _coloured(column: Column, node: Node, text: str) -> Any:
+def _coloured(column: Column, node: ModuleNode, text: str) -> Any:
     from rich.text import Text
 
     return Text(text, style=COLOURS[node.bound] if column.name == "bound" else "")
 
 
-def _is_short(node: Node, root: Node) -> bool:
+def _is_short(node: ModuleNode, root: ModuleNode) -> bool:
     """Whether it takes next to nothing of the step."""
     return node.time_s is not None and bool(root.time_s) and node.time_s < DIM_SHARE * (root.time_s or 0.0)
 

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from analysis.profile.module_tree import Node, tree
+from analysis.profile import ModuleNode, tree
 from reports.profile.explanation import advised, verdict
 from reports.profile.summary import UNKNOWN, conservation_lines, ratio, summary_lines, time
+from reports.shared import percent, si
 from reports.shared.columns import columns
-from reports.shared.numbers import percent, si
-from results.records.step_profile import StepProfile
+from results.records import StepProfile
 
-Amount = Callable[[Node], float | None]
+Amount = Callable[[ModuleNode], float | None]
 
 RANKED: Mapping[str, tuple[Amount, Callable[[float], str]]] = {
     "parameters": (lambda node: node.counted_parameters, lambda value: si(value, "")),
@@ -59,7 +59,7 @@ def tree_text(
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
-def remarks(profile: StepProfile, root: Node) -> list[str]:
+def remarks(profile: StepProfile, root: ModuleNode) -> list[str]:
     """Notes, what adds up, and what has no FLOP for want of a rule."""
     lines = [*(f"note: {note}" for note in profile.notes), *conservation_lines(profile, root)]
     if profile.not_understood:
@@ -83,7 +83,7 @@ def aggregated_text(profile: StepProfile, depth: int = -1, top: int = 1) -> str:
     return "\n".join(_ranked(tree(profile), depth, top)) + "\n"
 
 
-def ranked(nodes: Iterable[Node], amount: Amount, top: int) -> list[tuple[str, float]]:
+def ranked(nodes: Iterable[ModuleNode], amount: Amount, top: int) -> list[tuple[str, float]]:
     """(class, amount) of the `top` classes with the most; those of unknown amount are left out."""
     sums: dict[str, float] = defaultdict(float)
     for node in nodes:
@@ -92,18 +92,18 @@ def ranked(nodes: Iterable[Node], amount: Amount, top: int) -> list[tuple[str, f
     return sorted(sums.items(), key=lambda item: -item[1])[:top]
 
 
-def by_depth(nodes: Mapping[str, Node], depth: int = -1) -> dict[int, list[Node]]:
+def by_depth(nodes: Mapping[str, ModuleNode], depth: int = -1) -> dict[int, list[ModuleNode]]:
     """Depth → its modules, the root's 0 first, down to `depth` or, for -1, to the innermost."""
-    levels: dict[int, list[Node]] = defaultdict(list)
+    levels: dict[int, list[ModuleNode]] = defaultdict(list)
     for node in nodes.values():
         if depth < 0 or node.depth <= depth:
             levels[node.depth].append(node)
     return dict(sorted(levels.items()))
 
 
-def shown(nodes: Mapping[str, Node], depth: int = -1) -> list[Node]:
+def listed_nodes(nodes: Mapping[str, ModuleNode], depth: int = -1) -> list[ModuleNode]:
     """Modules as the tree lists them: each before its children, down to `depth`."""
-    order: list[Node] = []
+    order: list[ModuleNode] = []
     waiting = [""]
     while waiting:
         node = nodes[waiting.pop()]
@@ -113,15 +113,15 @@ def shown(nodes: Mapping[str, Node], depth: int = -1) -> list[Node]:
     return order
 
 
-def tree_lines(nodes: Mapping[str, Node], depth: int = -1) -> list[str]:
+def tree_lines(nodes: Mapping[str, ModuleNode], depth: int = -1) -> list[str]:
     """The tree as aligned columns, the modules' settings at the end of the lines."""
     root = nodes[""]
-    modules = shown(nodes, depth)
+    modules = listed_nodes(nodes, depth)
     rows = [(*COLUMNS, "settings"), *((*cells(node, root), node.settings) for node in modules)]
     return columns(rows, left=WORDS)
 
 
-def cells(node: Node, root: Node) -> tuple[str, ...]:
+def cells(node: ModuleNode, root: ModuleNode) -> tuple[str, ...]:
     """One module's line, without its settings."""
     name = f"{'  ' * node.depth}{f'({node.name}): ' if node.module else ''}{node.type}"
     return (
@@ -142,7 +142,7 @@ def cells(node: Node, root: Node) -> tuple[str, ...]:
     )
 
 
-def rankings(nodes: Mapping[str, Node], depth: int = -1, top: int = 1) -> Iterator[tuple[int, str, str]]:
+def rankings(nodes: Mapping[str, ModuleNode], depth: int = -1, top: int = 1) -> Iterator[tuple[int, str, str]]:
     """(depth, what is ranked, the classes with the most)."""
     for level, modules in by_depth(nodes, depth).items():
         for words, (amount, written) in RANKED.items():
@@ -150,7 +150,7 @@ def rankings(nodes: Mapping[str, Node], depth: int = -1, top: int = 1) -> Iterat
                 yield level, words, ", ".join(f"{name} {written(value)}" for name, value in found)
 
 
-def _ranked(nodes: Mapping[str, Node], depth: int, top: int) -> list[str]:
+def _ranked(nodes: Mapping[str, ModuleNode], depth: int, top: int) -> list[str]:
     lines: list[str] = []
     last = -1
     for level, words, told in rankings(nodes, depth, top):

@@ -9,15 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.project.parallelism.step import ParallelStep, Plan
-from analysis.project.parallelism.transformer import Transformer
-from analysis.stats.intervals import Answer, Swing
+from analysis.project.parallelism import ParallelStep, Plan, Transformer
+from analysis.stats import Estimate, Swing
 from reports.project import shared as project_shared
-from reports.shared.columns import wrapped
+from reports.shared import wrapped
 
 
 @dataclass(frozen=True)
-class Fit:
+class DevicePlan:
     """How the model is trained on so many devices. batch: sequences a step; plan, step: None where nothing fits.
 
     least_devices: the smallest power of two of devices on which a plan fits; None: none up to the limit looked at.
@@ -41,10 +40,10 @@ class BudgetAnswer:
     asked: Mapping[str, float | str]
     domain: str
     law: str
-    answers: Mapping[str, Answer]
+    answers: Mapping[str, Estimate]
     swings: Mapping[str, Sequence[Swing]]
     contrast: Mapping[str, Mapping[str, float]]
-    fit: Fit | None
+    fit: DevicePlan | None
     notes: Sequence[str]
     reached: project_shared.ReachedUtilization
     confidence: float
@@ -84,7 +83,7 @@ def document(told: BudgetAnswer) -> dict[str, Any]:
     }
 
 
-def _fit(fit: Fit) -> dict[str, Any]:
+def _fit(fit: DevicePlan) -> dict[str, Any]:
     return {
         "shape": vars(fit.model),
         "devices": fit.devices,
@@ -126,7 +125,7 @@ def _contrast(told: BudgetAnswer) -> list[str]:
     return lines
 
 
-def fit_lines(fit: Fit) -> list[str]:
+def fit_lines(fit: DevicePlan) -> list[str]:
     """Shape, batch and the fastest plan that fits."""
     model = fit.model
     shape = f"{model.layers} layers × {model.width}, {model.heads} heads, sequence {model.sequence}"

@@ -9,12 +9,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from analysis.devices.interconnects import links
-from analysis.project.compute import scaling_laws
-from analysis.project.compute.gpu_hours import TooFew, left_out, predicted_utilization
-from analysis.project.compute.published_runs import excluded_runs, observations
-from analysis.project.parallelism.step import Cluster, Plan, step
-from analysis.project.parallelism.transformer import Transformer
+from analysis.devices import links
+from analysis.project.compute import TooFew, excluded_runs, left_out, observations, predicted_utilization, scaling_laws
+from analysis.project.parallelism import Cluster, Plan, Transformer
+from analysis.project.parallelism.step import step
 from reports.project.shared import quantity
 
 MEGATRON: Sequence[tuple[str, Transformer, int, int, float, float]] = (
@@ -164,7 +162,7 @@ Not checked on a GPU yet.
 
 def page(shown: Mapping[str, str]) -> str:
     """The whole document. shown: "compute" and "budget" → what these commands print."""
-    parts = [HEAD, _block(shown["compute"]), METHOD, reached(), COVERAGE, coverage(), AFTER_COVERAGE]
+    parts = [HEAD, _block(shown["compute"]), METHOD, reach_table(), COVERAGE, coverage(), AFTER_COVERAGE]
     parts += [_left_out(), AFTER_LEFT_OUT, budgets(), "\n", _block(shown["budget"]), AFTER_BUDGETS, floors(), TAIL]
     return "".join(parts)
 
@@ -173,7 +171,7 @@ def _block(text: str) -> str:
     return "".join(f"    {line}".rstrip() + "\n" for line in text.splitlines())
 
 
-def reached() -> str:
+def reach_table() -> str:
     """What is predicted for each family, class and generation that has runs."""
     rows = observations()
     lines = ["| family | class | generation | runs | stacks | seen | median | 80 % | 95 % |"]
@@ -183,7 +181,7 @@ def reached() -> str:
         ratios = [row.ratio for row in here]
         seen = f"{min(ratios):.3f} to {max(ratios):.3f}" if len(here) > 1 else f"{ratios[0]:.3f}"
         stacks = len({row.stack for row in here})
-        told = _predicted(family, generation, kind)
+        told = _prediction_cells(family, generation, kind)
         lines.append(f"| {family} | {kind} | {generation} | {len(here)} | {stacks} | {seen} | {told} |")
     return "\n".join(lines) + "\n"
 
@@ -193,7 +191,7 @@ def _order(key: tuple[str, str, str]) -> tuple[str, str, float, str]:
     return family, kind, float(generation.split()[0]), generation
 
 
-def _predicted(family: str, generation: str, kind: str) -> str:
+def _prediction_cells(family: str, generation: str, kind: str) -> str:
     try:
         where = predicted_utilization(observations(), family, generation, kind)
     except TooFew:

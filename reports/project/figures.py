@@ -10,16 +10,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from analysis.project.frontier import Accelerator, Domain, Formulas, SubBatches, first_order, frontier, shipped
 from analysis.project.frontier import domain as frontier_domain
-from analysis.project.frontier import first_order, frontier
 from analysis.project.frontier import learning_curves as frontier_learning_curves
-from analysis.project.frontier.accelerator import Accelerator, SubBatches
-from analysis.project.frontier.domain import Domain
-from analysis.project.frontier.shipped_formulas import Formulas, shipped
 from analysis.project.papers import ppopp2019, ppopp2019_case_study
 from analysis.project.papers import results as papers_results
-from reports.shared import figure_style
-from reports.shared.figure_panels import plain
+from reports.shared import figure_style, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,7 +37,7 @@ SKETCH = frontier_learning_curves.LearningCurve(alpha=60.0, beta_g=-0.3, floor=0
 Subjects = Sequence[tuple[Domain, Formulas]]
 
 
-def drawn() -> dict[str, bytes]:
+def paper_pictures() -> dict[str, bytes]:
     """File name → picture: all figures of the five domains on the paper's target, and of its case study."""
     target = ppopp2019.target_of(papers_results.inputs("ppopp2019"))
     found = [
@@ -57,7 +53,7 @@ def drawn() -> dict[str, bytes]:
             "roofline": roofline(found, target),
         }
 
-    return figure_style.drawn(figures)
+    return figure_style.render_all(figures)
 
 
 def of_domain(domain: Domain, formulas: Formulas, target: Accelerator) -> dict[str, bytes]:
@@ -72,7 +68,7 @@ def of_domain(domain: Domain, formulas: Formulas, target: Accelerator) -> dict[s
         }
         return {"learning_curve": learning_curves([domain]), **made} if "alpha" in domain.numbers else made
 
-    return figure_style.drawn(figures)
+    return figure_style.render_all(figures)
 
 
 def learning_curves(found: Sequence[Domain], sketch: bool = False) -> Figure:
@@ -105,7 +101,7 @@ def growth(found: Subjects, target: Accelerator) -> Figure:
     looks = _looks([domain.name for domain, _ in found])
     for domain, formulas in found:
         colour, label = looks[domain.name][0], f"{domain.name}, {domain.sub_batch} a step"
-        sizes, exact, by_law = _grown(domain, formulas, target)
+        sizes, exact, by_law = _width_sweep(domain, formulas, target)
         for axes, line, law in zip(panels, exact, by_law, strict=True):
             axes.plot(sizes, line, color=colour, label=label)
             axes.plot(sizes, law, color=colour, linestyle=(0, (3, 2)), linewidth=0.9)
@@ -125,7 +121,7 @@ def growth(found: Subjects, target: Accelerator) -> Figure:
     return figure
 
 
-def _grown(
+def _width_sweep(
     domain: Domain, formulas: Formulas, target: Accelerator
 ) -> tuple[list[float], list[list[float]], list[list[float]]]:
     """Parameters of widths up to the projected one; what each of `GROWN` is there, exactly and by the fitted laws."""
@@ -133,7 +129,7 @@ def _grown(
     widths = sorted({max(2, round(top * 2 ** (-step / 2))) for step in range(17)})
     costs = [frontier.cost_of(domain, formulas, target, width) for width in widths]
     costs = [cost for cost in costs if cost["parameters"] >= LEAST_PARAMETERS] or costs
-    laws = first_order.fitted(domain, formulas, target, top).laws
+    laws = first_order.fit_sweep(domain, formulas, target, top).laws
     sizes = [cost["parameters"] for cost in costs]
     exact = [(c["flop"] / batch, c["moved_bytes"], c["flop"] / c["moved_bytes"], c["footprint_bytes"]) for c in costs]
     by_law = [

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.stats.intervals import Answer, Swing
+from analysis.stats import Estimate, Swing
 from reports.project import shared as project_shared
-from reports.shared.columns import wrapped
+from reports.shared import wrapped
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class GpuHoursAnswer:
 
     asked: Mapping[str, float]
     answer: str
-    answers: Mapping[str, Answer]
+    answers: Mapping[str, Estimate]
     swings: Mapping[str, Sequence[Swing]]
     reached: project_shared.ReachedUtilization
     confidence: float

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.stats.intervals import Answer, Swing
-from analysis.stats.printed_numbers import amount
+from analysis.stats import Estimate, Swing, amount
 from reports.project import shared as project_shared
 
 EXTRA: Mapping[str, tuple[str, str]] = {
@@ -22,14 +21,14 @@ EXTRA: Mapping[str, tuple[str, str]] = {
 
 
 @dataclass(frozen=True)
-class Timed:
+class DrawnAnswers:
     """All answers by draws. inputs: what has an interval; given: price and so on → (median, low, high).
 
     reached: the utilization, None where the roofline's shares are assumed; link: what joins the devices, in words, ""
     for one.
     """
 
-    answers: Mapping[str, Answer]
+    answers: Mapping[str, Estimate]
     swings: Mapping[str, Sequence[Swing]]
     inputs: Sequence[str]
     confidence: float
@@ -40,7 +39,7 @@ class Timed:
     link: str
 
 
-def quantities(timed: Timed) -> dict[str, tuple[str, str]]:
+def quantities(timed: DrawnAnswers) -> dict[str, tuple[str, str]]:
     """Answers that no other projection has, and those that are called otherwise here."""
     return {
         name: each
@@ -49,12 +48,12 @@ def quantities(timed: Timed) -> dict[str, tuple[str, str]]:
     }
 
 
-def wide(timed: Timed) -> bool:
+def wide(timed: DrawnAnswers) -> bool:
     """Whether any answer has an interval."""
     return any(each.low < each.high for each in timed.answers.values())
 
 
-def sentences(timed: Timed, roofline_s: float) -> Iterator[str]:
+def sentences(timed: DrawnAnswers, roofline_s: float) -> Iterator[str]:
     """Where the time is from, and what the interval is of. roofline_s: what a step takes by the assumed shares."""
     if timed.reached is not None:
         low, high = timed.reached.utilization.interval(timed.confidence)
@@ -65,7 +64,7 @@ def sentences(timed: Timed, roofline_s: float) -> Iterator[str]:
         )
         yield from project_shared.why_sentences(timed.reached)
     if wide(timed):
-        yield f"Low and high: {100 * timed.confidence:g} % of draws of {', '.join(timed.inputs)}{_together(timed)}."
+        yield f"Low and high: {100 * timed.confidence:g} % of draws of {', '.join(timed.inputs)}{_draw_note(timed)}."
     if timed.devices > 1:
         yield (
             f"{timed.devices:,} devices, each with the sub-batch, add up their gradients over {timed.link} after each "
@@ -78,7 +77,7 @@ def sentences(timed: Timed, roofline_s: float) -> Iterator[str]:
     yield f"Training compute, hours and costs are of {epochs}, without what evaluation and failed runs take."
 
 
-def _together(timed: Timed) -> str:
+def _draw_note(timed: DrawnAnswers) -> str:
     """How they are drawn."""
     told = ", independent of each other" if len(timed.inputs) > 1 else ""
     if set(timed.inputs) <= {"utilization", *timed.given}:
@@ -86,13 +85,13 @@ def _together(timed: Timed) -> str:
     return f"{told}; a number of the file is as likely below its value as above, and never beyond its ends"
 
 
-def runs_of(timed: Timed) -> str:
+def runs_of(timed: DrawnAnswers) -> str:
     """The published runs that the utilization is from, as lines below a table; "" where it was given or assumed."""
     predicted = timed.reached.predicted if timed.reached else None
     return "\n".join(["", *project_shared.runs_table(predicted.near), ""]) if predicted else ""
 
 
-def document(timed: Timed, roofline_s: float) -> dict[str, Any]:
+def document(timed: DrawnAnswers, roofline_s: float) -> dict[str, Any]:
     """What JSON has of it; the answers are among those of the projection."""
     return {
         "by": "roofline" if timed.reached is None else "utilization",

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, fields
 from itertools import groupby
 
-from analysis.project.papers.results import ASSUMED, BETWEEN, NOT, PAPERS, REPRODUCED, VERDICTS, PaperCell, count
-from analysis.stats.printed_numbers import amount
-from reports.shared.columns import WIDTH, columns
+from analysis.project.papers import ASSUMED, BETWEEN, NOT, PAPERS, REPRODUCED, VERDICTS, PaperCell, count
+from analysis.stats import amount
+from reports.shared import WIDTH
+from reports.shared.columns import columns
 
 MARKS = {REPRODUCED: "=", ASSUMED: "≈", NOT: "✗"}
 """Verdict → its mark in a table."""

@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from analysis.project.frontier import Accelerator, Domain, Formulas, first_order, frontier, shipped
 from analysis.project.frontier import domain as frontier_domain
-from analysis.project.frontier import first_order, frontier
-from analysis.project.frontier.accelerator import Accelerator
-from analysis.project.frontier.domain import Domain
-from analysis.project.frontier.shipped_formulas import Formulas, shipped
-from analysis.project.papers import ppopp2019
+from analysis.project.papers import PaperCell, count, ppopp2019
 from analysis.project.papers import results as papers_results
-from analysis.project.papers.results import PaperCell, count
-from analysis.stats.printed_numbers import amount
+from analysis.stats import amount
 from reports.project.paper import to_markdown
 
 TEMPLATE = Path(__file__).with_name("templates") / "frontier.md.j2"
@@ -49,7 +45,7 @@ def _laws(found: Sequence[tuple[Domain, Formulas]], target: Accelerator) -> Iter
     yield "| --- |" + " ---: |" * 11
     for domain, formulas in found:
         grown = frontier.project(domain, formulas, target).grown
-        fit, limits = first_order.fitted(domain, formulas, target, grown), first_order.asymptote(domain, formulas)
+        fit, limits = first_order.fit_sweep(domain, formulas, target, grown), first_order.asymptote(domain, formulas)
         laws, worst = fit.laws, {name: f"{100 * ratio:.1f} %" for name, ratio in fit.worst_ratio.items()}
         cells = (
             *(amount(laws.gamma), amount(limits["gamma"]), worst["flop"]),

@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.project.parallelism.step import Cluster, ParallelStep, Plan
-from analysis.project.parallelism.transformer import Transformer
+from analysis.project.parallelism import Cluster, ParallelStep, Plan, Transformer
 from reports.project.budget import plan_words
 from reports.project.shared import quantity
-from reports.shared.columns import wrapped
+from reports.shared import wrapped
 
 PLAN = ("data", "tensor", "pipeline", "micro", "zero", "recompute")
 TIMES = ("compute_s", "moved_s", "kernels_s", "tensor_s", "send_s", "bubble_s", "data_s", "data_exposed_s", "update_s")

@@ -7,11 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.project.compute.gpu_hours import RULES_OF_THUMB, PredictedUtilization
-from analysis.project.compute.published_runs import Observation
-from analysis.stats.intervals import Answer, Swing, Uncertain
-from reports.shared.columns import wrapped
-from reports.shared.numbers import digits, si
+from analysis.project.compute import RULES_OF_THUMB, Observation, PredictedUtilization
+from analysis.stats import Estimate, Swing, Uncertain
+from reports.shared import digits, si, wrapped
 
 LABELS: Mapping[str, tuple[str, str]] = {
     "flop": ("training compute", "FLOP"),
@@ -83,13 +81,13 @@ def head(confidence: float) -> str:
     return f"{'':<18}{'':>16}   {100 * confidence:g} % interval"
 
 
-def line(name: str, answer: Answer) -> str:
+def line(name: str, answer: Estimate) -> str:
     """One answer with its interval."""
     label, unit = LABELS[name]
     return f"{label:<18}{quantity(answer.value, unit):>16}   {ends(answer.low, answer.high)}"
 
 
-def meaning(name: str, answer: Answer) -> list[str]:
+def meaning(name: str, answer: Estimate) -> list[str]:
     """The main answer as a sentence, in lines of the page."""
     label, unit = LABELS[name]
     interval = "" if answer.low == answer.high else f" ({ends(answer.low, answer.high)})"
@@ -170,7 +168,7 @@ def row_document(row: Observation) -> dict[str, Any]:
     return {field: getattr(row, field) if getattr(row, field) != "" else None for field in ROW_FIELDS}
 
 
-def answer_document(answer: Answer) -> dict[str, float | None]:
+def answer_document(answer: Estimate) -> dict[str, float | None]:
     """An answer as JSON has it; an end that is not there is null."""
     return {name: value if math.isfinite(value) else None for name, value in vars(answer).items()}
 
@@ -198,7 +196,7 @@ def runs_table(rows: Sequence[Observation]) -> list[str]:
     return [top, *lines]
 
 
-def answers_csv(answers: Mapping[str, Answer], reached: ReachedUtilization, confidence: float) -> list[list[Any]]:
+def answers_csv(answers: Mapping[str, Estimate], reached: ReachedUtilization, confidence: float) -> list[list[Any]]:
     """Rows of the CSV of answers; an end that is not there is empty."""
     low, high = reached.utilization.interval(confidence)
     found: list[list[Any]] = [["quantity", "value", "low", "high", "confidence", "unit"]]

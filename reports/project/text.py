@@ -10,15 +10,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.project.frontier.accelerator import Accelerator, SubBatches
-from analysis.project.frontier.domain import Domain
-from analysis.project.frontier.first_order import Fit
-from analysis.project.frontier.frontier import DAY_S, Spread
-from analysis.stats.printed_numbers import amount
+from analysis.project.frontier import DAY_S, Accelerator, Domain, FirstOrderFit, ProjectionRange, SubBatches
+from analysis.stats import amount
 from reports.project import monte_carlo
-from reports.project.monte_carlo import Timed
+from reports.project.monte_carlo import DrawnAnswers
 from reports.project.shared import quantity
-from reports.shared.columns import WIDTH, columns
+from reports.shared import WIDTH
+from reports.shared.columns import columns
 
 MANY = 1e18
 """From here on an amount is told as a power of ten."""
@@ -33,14 +31,14 @@ class ProjectionAnswer:
     domain: Domain
     target: Accelerator
     rules: str
-    spread: Spread
-    fit: Fit
+    spread: ProjectionRange
+    fit: FirstOrderFit
     limits: Mapping[str, float]
     sub_batches: SubBatches
     largest_batch: int | None
     accelerators: int | None
     notes: tuple[str, ...] = ()
-    timed: Timed | None = None
+    timed: DrawnAnswers | None = None
 
 
 def quantities(told: ProjectionAnswer) -> dict[str, tuple[str, str]]:

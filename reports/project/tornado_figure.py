@@ -10,10 +10,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.stats.intervals import Answer, Swing
+from analysis.stats import Estimate, Swing
 from reports.project.shared import quantity
-from reports.shared import figure_panels, figure_style
-from reports.shared.numbers import digits
+from reports.shared import digits, figure_panels, figure_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,7 +48,7 @@ _LOG_FROM = 3.0
 """Ends further apart than this many times are drawn on an axis of logarithms."""
 
 
-def tornadoes(found: Mapping[str, tuple[Answer, Sequence[Swing]]], confidence: float) -> Figure:
+def tornadoes(found: Mapping[str, tuple[Estimate, Sequence[Swing]]], confidence: float) -> Figure:
     """One figure with a panel for each answer. Draw and render inside `style.theme()`."""
     from matplotlib.figure import Figure
 
@@ -65,7 +64,7 @@ def tornadoes(found: Mapping[str, tuple[Answer, Sequence[Swing]]], confidence: f
     return figure
 
 
-def _panel(axis: Axes, title: str, answer: Answer, swings: Sequence[Swing]) -> None:
+def _panel(axis: Axes, title: str, answer: Estimate, swings: Sequence[Swing]) -> None:
     import seaborn as sns
 
     colours = sns.color_palette("colorblind")
@@ -97,7 +96,7 @@ def _panel(axis: Axes, title: str, answer: Answer, swings: Sequence[Swing]) -> N
     figure_panels.plain([axis])
 
 
-def _room(axis: Axes, answer: Answer, logarithmic: bool) -> None:
+def _room(axis: Axes, answer: Estimate, logarithmic: bool) -> None:
     """Limits with room for the numbers beside the bars, and few enough ticks to read."""
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 

@@ -1,4 +1,4 @@
-"""How a bound looks wherever it is drawn: one colour each, told apart by colour-blind readers, and one word."""
+"""How a bound looks wherever it is drawn: one colour each, distinguished by colour-blind readers, and one word."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cleaning.reconcile.run import View
+from cleaning.reconcile import View
 from results.records import Run
 
 

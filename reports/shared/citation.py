@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from results.records import Sitting
-from results.store.manifest import Manifest
+from results.store import Manifest
 
 AUTHORS = "The flopledger contributors"
 TITLE = "flopledger: what fraction of a device's peak training a neural network really uses"

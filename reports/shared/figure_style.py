@@ -1,7 +1,7 @@
 """One look for every figure: fonts, sizes, a palette safe for colour-blind readers, and files that rebuild bit for bit.
 
 A precision, a method, a phase and a verdict keep their colour and their marker (or hatch) in every figure, so that
-they can be told apart in grey as well.
+they can be distinguished in grey as well.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def _look(colour: int | str, marker: str) -> tuple[Any, str]:
     return (sns.color_palette("colorblind")[colour] if isinstance(colour, int) else colour), marker
 
 
-def drawn(figures: Callable[[], Mapping[str, Figure]]) -> dict[str, bytes]:
+def render_all(figures: Callable[[], Mapping[str, Figure]]) -> dict[str, bytes]:
     """File name → content of all the pictures that this makes, in the project's style."""
     with theme():
         return {

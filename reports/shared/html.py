@@ -84,13 +84,13 @@ def environment() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=seen,
+        finalize=visible_text,
     )
     made.filters["sort_value"] = sort_value
     return made
 
 
-def seen(value: Any) -> Any:
+def visible_text(value: Any) -> Any:
     """Text with what cannot be seen, or turns what follows, as its number: "\\u202e"; anything else as it is."""
     from markupsafe import Markup
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from cleaning.reconcile.run import View
+from cleaning.reconcile import View
 from reports.shared.cell_names import cell_name, model_name, shared_variant, variant_lines, variant_of
 
 DASH = "–"

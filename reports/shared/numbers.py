@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Sequence
 
-from cleaning.reconcile.run import View
+from cleaning.reconcile import View
 from results.records import Utilization
 
 OF_WHAT = {
@@ -132,7 +132,8 @@ def _placed(view: View) -> str:
     """Where a cell without complaints stands."""
     headline = view.headline
     if headline is None:
-        return "no peak known: see reasons" if view.timed else "no count and no time"
+        unknown = "no whole count" if view.partial else "no peak known"
+        return f"{unknown}: see reasons" if view.timed else "no count and no time"
     ceiling = view.fraction(headline.method, "ceiling")
     if ceiling is not None and ceiling.denominator != headline.denominator and ceiling.utilization_ratio is not None:
         return f"{percent(ceiling.utilization_ratio)} of the ceiling"

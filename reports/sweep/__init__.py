@@ -1,1 +1,4 @@
-"""What did a sweep find: tables, page and figures?"""
+"""What did a sweep find: tables, page and figures?
+
+Shows a run as it is on disk.
+"""

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from reports.shared import figure_panels, figure_style
-from reports.shared.numbers import digits, fitting
+from reports.shared import digits, figure_panels, figure_style, fitting
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,13 +30,13 @@ Line = dict[str, list[Row]]
 """Phase → the operations of one forward product in it."""
 
 
-def counted(products: pd.DataFrame) -> dict[str, Figure]:
+def count_figure(products: pd.DataFrame) -> dict[str, Figure]:
     """A table, one row a forward product: kernels, and how often it was counted before and after, by phase."""
     rows, step = _worst_step(products[products["phase"].isin(PHASES)])
     if rows.empty:
         return {}
     lines = _lines(rows)
-    kept, rest = _kept(lines)
+    kept, rest = _page_lines(lines)
     phases = [phase for phase in PHASES if any(phase in line for line in lines.values())]
     figure, (axes,), _ = figure_panels.grid(1, 1, 0.5 + (len(kept) + 1) * _ROW_IN, width_in=figure_style.PAGE_IN)
     axes.set_xlim(0, 3 * len(phases) + 3)
@@ -116,7 +115,7 @@ def _unique(name: str, taken: Mapping[str, Any]) -> str:
     return next(other for i in range(2, len(taken) + 3) if (other := f"{name} #{i}") not in taken)
 
 
-def _kept(lines: Mapping[str, Line]) -> tuple[Mapping[str, Line], list[str]]:
+def _page_lines(lines: Mapping[str, Line]) -> tuple[Mapping[str, Line], list[str]]:
     """Lines that fit on a page, in their order: of more than that the largest, as found or as they are."""
     if len(lines) <= _MOST_ROWS:
         return lines, []

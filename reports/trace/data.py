@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pandas as pd
 
-    from cleaning.trace.clean import CleanedTrace
+    from cleaning.trace import CleanedTrace
 
 
 @dataclass(frozen=True)

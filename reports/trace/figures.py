@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.trace.operations import PRODUCTS
-from cleaning.trace.totals import UNKNOWN_OPERATOR
-from reports.shared import figure_panels, figure_style
-from reports.shared.numbers import PREFIXES, digits
+from analysis.trace import MISSING, PRODUCTS
+from cleaning.trace import UNKNOWN_OPERATOR
+from reports.shared import PREFIXES, digits, figure_panels, figure_style
 from reports.sweep.figures import gallery
-from reports.trace.count_figures import PHASES, counted
+from reports.trace.count_figures import PHASES, count_figure
 from results.records import Kernel, OperationInstance
 
 if TYPE_CHECKING:
@@ -47,9 +46,9 @@ def figures(directory: Path) -> dict[str, Figure]:
     """
     instances = gallery.read(directory / INSTANCES, OperationInstance)
     kernels = gallery.read(directory / KERNELS, Kernel)
-    known = _known(instances, "expected_flop") | _known(instances, "raw_flop")
+    known = _has_count(instances, "expected_flop") | _has_count(instances, "raw_flop")
     products = instances[known | _without_count(instances)]
-    drawn = counted(instances[known])
+    drawn = count_figure(instances[known])
     drawn |= _flop_per_step(products)
     drawn |= _ratios(products)
     drawn |= _timeline(instances, kernels)
@@ -57,12 +56,18 @@ def figures(directory: Path) -> dict[str, Figure]:
 
 
 def _without_count(frame: pd.DataFrame) -> pd.Series[bool]:
-    """Operations that make products, by their kind or by their kernels, and have no count after repair."""
+    """Operations that make products, by their kind or by their kernels, and have no count after repair, or are not
+    there."""
     makes = frame["kind"].isin(PRODUCTS) | (frame["reason"] == UNKNOWN_OPERATOR)
-    return makes & frame["repaired_flop"].isna()
+    return (makes & frame["repaired_flop"].isna()) | _absent(frame)
 
 
-def _known(frame: pd.DataFrame, name: str) -> pd.Series[bool]:
+def _absent(frame: pd.DataFrame) -> pd.Series[bool]:
+    """Rows that stand for calls which are not in the recording."""
+    return frame["reason"].fillna("").astype(str).str.startswith(MISSING)
+
+
+def _has_count(frame: pd.DataFrame, name: str) -> pd.Series[bool]:
     """Where a count is there and not 0."""
     return _numbers(frame, name) > 0
 
@@ -152,7 +157,9 @@ def _ratios(products: pd.DataFrame) -> dict[str, Figure]:
     found = {kind: _pair(rows[rows["kind"] == kind]) for kind in (kind or "other" for kind in kinds)}
     if len(found) > 1:
         found["all"] = _pair(rows)
-    gaps = {kind: _gaps(rows if kind == "all" else rows[rows["kind"] == kind]) for kind in found}
+    cut = set(STATES) if _absent(rows).any() else set()
+    gaps = {kind: cut | _gaps(rows if kind == "all" else rows[rows["kind"] == kind]) for kind in found}
+    found = {kind: {state: None if cut else value for state, value in pair.items()} for kind, pair in found.items()}
     found = {kind: pair for kind, pair in found.items() if pair["repaired"] is not None or pair["raw"] or gaps[kind]}
     if not any(value is not None for pair in found.values() for value in pair.values()):
         return {}

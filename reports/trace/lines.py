@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from analysis.devices.peaks import Device
-from analysis.trace.operations import PRODUCTS
-from cleaning.trace.totals import WITHOUT_COUNT, Outside, PhaseTotal
-from reports.shared.numbers import fitting, percent, si, si_time
+from analysis.devices import Device
+from analysis.trace import PRODUCTS
+from cleaning.trace import WITHOUT_COUNT, Outside, PhaseTotal
+from reports.shared import fitting, percent, si, si_time
 from reports.trace.data import kernel_counts
-from reports.trace.rates import FAST_ALGORITHM, IMPOSSIBLE, Rate, product_time_s, rates, together
+from reports.trace.rates import FAST_ALGORITHM, IMPOSSIBLE, Rate, overall_ratio, product_time_s, rates
 from results.records import OperationInstance
 
 if TYPE_CHECKING:
@@ -26,14 +26,24 @@ _LEAST_UNNAMED = 0.001
 
 
 def partial_lines(trace: Trace) -> list[str]:
-    """Why a phase has no total: how many of its calls have no count in any state, and what time they take."""
+    """Why a phase has no total: calls that are missing, and how many have no count in any state, and their time."""
     said: dict[str, str] = {}
+    lost = [f"{_lacking(each.phase)}: {each.reason}" for each in trace.cleaned.missing]
     for state, totals in reversed(list(trace.cleaned.phase_totals.items())):
         for name, total in totals.items():
             if total.unknown_calls:
                 said.setdefault(name, _without_count(total, state, name.removesuffix("_flop")))
-    return [*said.values(), *_assumed(trace.cleaned.assumed_gradients)]
+    return [*dict.fromkeys(lost), *said.values(), *_assumed(trace.cleaned.assumed_gradients)]
 
+
+def _lacking(phase: str) -> str:
+    """How it is said that calls of a recorded phase are missing."""
+    total = "forward" if phase == "loss" else phase
+    return f"{total} has no total" if total in TOTALS else f"calls are missing {OUTSIDE.get(phase or 'none', phase)}"
+
+
+TOTALS = ("forward", "backward", "recompute")
+"""Phases that have a total."""
 
 OUTSIDE = {"optimizer": "in the optimizer", "none": "in no phase"}
 """What products belong to that are in no phase's total → how it is said."""
@@ -113,7 +123,7 @@ def rate_lines(trace: Trace, device: Device | None) -> list[str]:
         return [f"no rate: analysis/devices/peaks.csv has no {name}; --device names one that it has"] if name else []
     cleaned = trace.cleaned
     found = rates(cleaned.instances, cleaned.kernels, device)
-    share = together(found)
+    share = overall_ratio(found)
     if share is None:
         return [f"no rate: no product has a count, a time of its kernels and a peak of {device.name}"]
     told = [f"{percent(share)} of the dense peak in the calls that are counted ({device.name}: {device.source})"]

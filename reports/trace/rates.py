@@ -16,10 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from analysis.devices.peaks import Device
-from analysis.devices.precisions import PRECISIONS, TENSOR_UNITS, unit_of
-from analysis.trace.kernel_names import makes_products
-from analysis.trace.operations import torch_dtype
+from analysis.devices import PRECISIONS, TENSOR_UNITS, Device, unit_of
+from analysis.trace import makes_products, torch_dtype
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,7 +71,7 @@ def rates(instances: Sequence[OperationInstance], kernels: pd.DataFrame, device:
     return tuple(sorted(made, key=lambda rate: -rate.flop))
 
 
-def together(rates: Sequence[Rate]) -> float | None:
+def overall_ratio(rates: Sequence[Rate]) -> float | None:
     """Σ FLOP ÷ peak of each unit, over the time of the kernels of the same products; None without any."""
     time_s = sum(rate.time_s for rate in rates)
     ideal_s = sum(rate.flop / rate.peak_flop_per_s for rate in rates)

@@ -13,11 +13,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.devices.peaks import Device
-from analysis.trace.operations import PRODUCTS
-from cleaning.counts.sums import whole_sum
-from reports.shared.columns import WIDTH
-from reports.shared.numbers import PREFIXES, digits, fitting, si_time
+from analysis.devices import Device
+from analysis.trace import PRODUCTS
+from cleaning.counts import whole_sum
+from reports.shared import PREFIXES, WIDTH, digits, fitting, si_time
 from reports.trace.data import Trace, kernel_counts
 from reports.trace.lines import impossible as impossible
 from reports.trace.lines import outside_lines, partial_lines, rate_lines, unexplained_lines, without_count
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.table import Table
 
-    from cleaning.trace.totals import Outside, PhaseTotal
+    from cleaning.trace import Outside, PhaseTotal
 
 STATES = {"raw": "as found", "deduplicated": "each multiply-add once", "repaired": "gaps filled from shapes, too"}
 """State of the counts → what it is. The second is what the 2021 post did by hand."""
@@ -89,6 +88,7 @@ def document(trace: Trace) -> dict[str, Any]:
         "unknown_time_ratio": _by_phase(trace, "unknown_time_ratio"),
         "outside_time_ratio": cleaned.outside_time_ratio,
         "outside_phases": {name: _outside(found) for name, found in cleaned.outside_phases.items()},
+        "missing": [{"phase": each.phase, "calls": each.calls, "reason": each.reason} for each in cleaned.missing],
         "assumed_gradients": cleaned.assumed_gradients,
         "unnamed_time_ratio": cleaned.unnamed.time_ratio,
         "unnamed_kernels": [{"name": name, "time_s": time_s} for name, time_s in cleaned.unnamed.longest],
@@ -134,7 +134,7 @@ def _texts(column: pd.Series[Any]) -> list[str]:
     unknown = column.isna().tolist()
     if column.dtype.kind == "i":
         return ["" if gap or value < 0 else str(value) for gap, value in zip(unknown, column.tolist(), strict=True)]
-    return ["" if gap else records_rows.to_text(value) for gap, value in zip(unknown, column.tolist(), strict=True)]
+    return ["" if gap else records_rows.cell_text(value) for gap, value in zip(unknown, column.tolist(), strict=True)]
 
 
 def _total(trace: Trace, state: str, phase: str) -> PhaseTotal:
@@ -211,13 +211,15 @@ def totals_table(trace: Trace) -> Table:
 def ratios_table(trace: Trace) -> Table:
     """Backward ÷ forward by kind of operation, as found and as cleaned, beside the rule of thumb of 2 to 1.
 
-    A ratio of which a side has a call without a count is unknown.
+    A ratio of which a side has a call without a count, or lacks calls, is unknown.
     """
     table = _table("backward ÷ forward", "forward", "backward", "found", "cleaned", "rule")
+    cut = {each.phase for each in trace.cleaned.missing} & {phase for phases in SIDES.values() for phase in phases}
     for kind, instances in by_kind(trace.cleaned.instances).items():
         sides = {phase: [i for i in instances if i.phase in phases] for phase, phases in SIDES.items()}
         states = [
-            _ratio(_sum(sides["backward"], state), _sum(sides["forward"], state)) for state in ("raw", "repaired")
+            _UNKNOWN if cut else _ratio(_sum(sides["backward"], state), _sum(sides["forward"], state))
+            for state in ("raw", "repaired")
         ]
         if sides["backward"]:
             table.add_row(kind, str(len(sides["forward"])), str(len(sides["backward"])), *states, "2")

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from results.records.rows import Record
+from results.records.rows import OfCell
 
 
 @dataclass(frozen=True, kw_only=True)
-class Utilization(Record):
+class Utilization(OfCell):
     """utilization.csv: one fraction, with its numerator, its denominator and its time; rebuilt from raw rows."""
 
-    cell_id: str
-    attempt: int
-    model: str
-    batch_size: int
-    precision: str
-    device: str
     method: str  # theory, theory_as_published, exact, …
     numerator_source: str  # fvcore, ptflops, flopledger
     denominator: str  # datasheet, clock, ceiling, user
@@ -44,15 +38,9 @@ class Utilization(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepTime(Record):
+class StepTime(OfCell):
     """step_times.csv: how long one step of a cell takes, or one phase of it, over the timed blocks; from raw rows."""
 
-    cell_id: str
-    attempt: int
-    model: str
-    batch_size: int
-    precision: str
-    device: str
     phase: str = ""  # empty: the whole step; phases are of a pass of their own
     clock: str  # device or wall: what the times are of
     mean_s: float  # total time ÷ total steps
@@ -70,19 +58,13 @@ class StepTime(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorkTime(Record):
+class WorkTime(OfCell):
     """work_times.csv: how long one sample, one batch, the last batch and an epoch take; from raw rows.
 
     The epoch's time is its full batches' mean × their number + the last batch's mean. `profiled_*`: the same under
     torch.profiler. `real_*`: an epoch that was run from end to end, where that was short enough.
     """
 
-    cell_id: str
-    attempt: int
-    model: str
-    batch_size: int
-    precision: str
-    device: str
     work: str  # one, batch, last, epoch
     items: int | None = None  # images in it
     steps: int | None = None  # training steps in it

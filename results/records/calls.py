@@ -99,7 +99,7 @@ class PlainCall:
 
 
 @dataclass(frozen=True)
-class Recording:
+class CallRecording:
     """One forward pass and, where there is one, its backward pass.
 
     operations: in order of execution, all phases. calls: of the forward pass, in order of their beginning.

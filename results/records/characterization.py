@@ -23,7 +23,7 @@ WARM_UP, PLAIN, PROFILED = "warm_up", "plain", "profiled"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recording(Record):
+class WorkloadRecording(Record):
     """recordings.csv: one workload, run one way in one process; what it is, and what became of it."""
 
     recording: int
@@ -102,7 +102,8 @@ class OperationCost(Record):
     other_flop: int = 0
     read_bytes: int = 0
     written_bytes: int = 0
-    time_s: float | None = None
+    time_s: float | None = None  # of those calls that were timed
+    untimed_calls: int = 0  # that the profiler's steps could not be matched with
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +129,7 @@ class AloneTime(Record):
 
 
 FILES: Mapping[str, type[Record]] = {
-    "recordings.csv": Recording,
+    "recordings.csv": WorkloadRecording,
     "steps.csv": RecordedStep,
     "operation_times.csv.gz": OperationTime,
     "operation_costs.csv.gz": OperationCost,
@@ -141,7 +142,7 @@ FILES: Mapping[str, type[Record]] = {
 class Characterization:
     """The rows of the files."""
 
-    recordings: tuple[Recording, ...] = ()
+    recordings: tuple[WorkloadRecording, ...] = ()
     steps: tuple[RecordedStep, ...] = ()
     times: tuple[OperationTime, ...] = ()
     costs: tuple[OperationCost, ...] = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from results.records.rows import Record
+from results.records.rows import OfCell, Record
 from results.records.vocabulary import WHOLE, Json
 
 
@@ -61,15 +61,9 @@ class CleanedOperation(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProfileCount(Record):
+class ProfileCount(OfCell):
     """cleaned/profile_counts.csv: model FLOP of one work and phase of a profile, as found and as cleaned."""
 
-    cell_id: str
-    attempt: int
-    model: str
-    batch_size: int
-    precision: str
-    device: str
     source: str  # torch_profiler, kineto, nsys
     work: str
     items: int  # images in it

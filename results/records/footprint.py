@@ -8,7 +8,7 @@ from results.records.rows import Record
 
 
 @dataclass(frozen=True, kw_only=True)
-class Checked(Record):
+class FootprintCheck(Record):
     """One step: what was predicted before it, and what was measured. Bytes; None: not measured, `reason` says why.
 
     predicted_bytes: the eager footprint; measured_bytes: the allocator's highest; tensors_bytes: of it, what outlives
@@ -39,7 +39,7 @@ class Checked(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Predicted(Record):
+class FootprintPrediction(Record):
     """What we predict of a number that others measured (`analysis.footprint.step.published`), by its name.
 
     predicted_bytes: of the quantity that was measured; without_bytes: the same without cuDNN's workspaces; live_bytes:

@@ -3,7 +3,8 @@
 None is an empty field, booleans are true and false, integers are exact, floats are the shortest text that reads back
 equal, and nested values (tuples, lists, mappings) are compact JSON with text as keys. What `to_values` accepts,
 `from_row` gives back equal, except that lists come back as tuples and that line ends and NULs in text become spaces.
-What could not be read back is refused before it is written. Nothing here knows CSV's quoting or files.
+What could not be read back is refused before it is written. A text that a spreadsheet would take for a formula has an
+apostrophe before it (`cell_text`). Nothing here knows CSV's quoting or files.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import re
 import types
 import typing
 from collections.abc import Mapping
@@ -41,9 +43,27 @@ class Record:
             raise ValueError(f"{cls.__name__}: {fault}") from fault
 
 
+@dataclass(frozen=True, kw_only=True)
+class OfCell(Record):
+    """Base of what is derived of one attempt at a cell: the first columns of its file."""
+
+    cell_id: str
+    attempt: int
+    model: str
+    batch_size: int
+    precision: str
+    device: str
+
+
 def header(record: type[Record]) -> tuple[str, ...]:
     """Column names of a record's file."""
-    return tuple(f.name for f in dataclasses.fields(record))  # type: ignore[arg-type]
+    if record not in _HEADERS:
+        _HEADERS[record] = tuple(f.name for f in dataclasses.fields(record))  # type: ignore[arg-type]
+    return _HEADERS[record]
+
+
+_HEADERS: dict[type, tuple[str, ...]] = {}
+"""Asked for each row that is compared: a table, as `_COLUMNS`."""
 
 
 def to_values(record: Record) -> list[str]:
@@ -61,7 +81,7 @@ def to_values(record: Record) -> list[str]:
         value = plain(value)
         if not _fits(value, column):
             raise ValueError(f"{type(record).__name__}.{name}: expected {column.label}, got {value!r}")
-        texts.append(json.dumps(value) if column.anything and isinstance(value, str) else to_text(value))
+        texts.append(json.dumps(value) if column.anything and isinstance(value, str) else cell_text(value))
     return texts
 
 
@@ -81,6 +101,21 @@ def to_text(value: Any) -> str:
     if isinstance(value, float):
         return float.__repr__(value)
     return json.dumps(value, separators=(",", ":"), sort_keys=isinstance(value, Mapping), default=json_default)
+
+
+def cell_text(value: Any) -> str:
+    """One value as the text of a CSV cell: `to_text`, with an apostrophe before text that begins like a formula.
+
+    Names in the files of others (modules, kernels, devices) may begin with one of `= + - @` or a tab, which
+    spreadsheets calculate. Numbers stay as they are. `literal` takes the apostrophe away again.
+    """
+    text = to_text(value)
+    return f"'{text}" if isinstance(value, str) and _FORMULA.match(text) else text
+
+
+def literal(text: str) -> str:
+    """The text that `cell_text` wrote as `text`."""
+    return text[1:] if text[:1] == "'" and _FORMULA.match(text) else text
 
 
 def plain(value: Any) -> Any:
@@ -107,6 +142,8 @@ def from_text(text: str, hint: Any, name: str = "") -> Any:
 def _from_text(text: str, column: _Column, name: str) -> Any:
     if text == "" and (column.optional or str not in column.kinds):
         return None if column.optional else _empty(column, name)
+    if column.optional and float in column.kinds and text.lower() == "nan":
+        return None
     for kind in column.kinds:
         try:
             return _parse(text, kind)
@@ -169,7 +206,7 @@ def _holds(kind: Any, value: Any) -> bool:
 
 def _parse(text: str, kind: Any) -> Any:
     if kind is str:
-        return text
+        return literal(text)
     if kind is bool:
         return {"true": True, "false": False}[text]
     if kind is int:
@@ -206,5 +243,8 @@ def json_default(value: Any) -> Any:
     number = plain(value)
     return str(value) if number is value else number
 
+
+_FORMULA = re.compile(r"'*[=+\-@\t]")
+"""What a spreadsheet calculates, and apostrophes before it: of these `cell_text` adds one and `literal` takes one."""
 
 _ONE_LINE = {ord(character): " " for character in "\r\n\0"}

@@ -27,6 +27,9 @@ STATUSES = (
 
 MEASURED = ("ok", "not_converged")
 
+LOOP = "loop"
+"""The value of `Parameters.data` for a cell that a meter measured in somebody's own training loop."""
+
 RECORDERS = ("kineto", "nsys")
 """What a sweep can keep recordings of: the values of `Parameters.profile` beside none."""
 

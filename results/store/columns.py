@@ -15,8 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from results.records import SCHEMA_VERSION
-from results.records.rows import Record, from_text, header, kinds_of, to_text
+from results.records import SCHEMA_VERSION, Record, from_text, header, kinds_of, to_text
 from results.store.migrations import migrate
 
 R = TypeVar("R", bound=Record)

@@ -28,8 +28,8 @@ from results.records import (
     Storage,
     Telemetry,
     header,
+    to_values,
 )
-from results.records.rows import to_values
 
 CELL_FILES: dict[str, type[Record]] = {
     "samples.csv": Sample,

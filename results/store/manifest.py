@@ -8,6 +8,7 @@ there: it is written first, and always replaced whole.
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import json
 import os
 from collections.abc import Mapping
@@ -15,8 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from results.records import SCHEMA_VERSION, Json, Sitting, digest
-from results.records.rows import json_default
+from results.records import SCHEMA_VERSION, Json, Sitting, digest, json_default
 from results.store.disk import DISK, Disk, faults, read, replace
 from results.store.migrations import check_readable, migrate
 
@@ -121,6 +121,11 @@ def _manifest(file: Path, document: Mapping[str, Any], version: int) -> Manifest
         return Manifest(**values)
     except TypeError as fault:
         raise ValueError(f"{file} is no manifest: {fault}") from fault
+
+
+def utc_now() -> str:
+    """The time of day in UTC, to the second, as ISO 8601 with a Z."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def driver_branch(driver: str) -> str:

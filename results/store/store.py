@@ -29,6 +29,8 @@ from results.store.reading import RunData, read_operations, read_profile, read_r
 
 __all__ = ["FAILED", "Store", "RunData", "read_operations", "read_profile", "read_run"]
 
+NOT_CONVERGED = "not_converged"
+
 FAILED = ("out_of_memory", "timeout", "device_error", "crashed")
 """Statuses that a resumed sweep keeps unless it is asked to try them again."""
 
@@ -133,13 +135,14 @@ class Store:
         """The number for the next attempt at a cell: above any that a file holds a row of, committed or not."""
         return self._attempts.get(cell_id, 0) + 1
 
-    def done(self, retry_failed: bool = False) -> dict[str, str]:
+    def done(self, retry_failed: bool = False, retry_unconverged: bool = False) -> dict[str, str]:
         """cell_id → status, of the cells that need no more measuring.
 
         That is the status of a cell's last committed attempt, if its rows and its profiles are intact. Interrupted
-        cells are never done; cells that failed, or of which a work did, are done unless `retry_failed`.
+        cells are never done; cells that failed, or of which a work did, are done unless `retry_failed`, and
+        those whose interval did not become narrow unless `retry_unconverged`.
         """
-        again = {INTERRUPTED, *(FAILED if retry_failed else ())}
+        again = {INTERRUPTED, *(FAILED if retry_failed else ()), *((NOT_CONVERGED,) if retry_unconverged else ())}
         lacking = self._lacking if retry_failed else set()
         return {
             cell_id: status

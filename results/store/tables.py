@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from results.records import SCHEMA_VERSION
-from results.records.rows import Record, from_text, kinds_of
+from results.records import SCHEMA_VERSION, Record, from_text, kinds_of, literal
 from results.store.columns import Block, texts
 
 _INT64 = np.iinfo(np.int64)
@@ -47,7 +46,7 @@ def column(texts: Sequence[str], hint: Any) -> pd.Series[Any]:
         return _BUILDERS[kinds](texts)
     if kinds == (int, float):
         return pd.Series([from_text(text, hint) for text in texts], dtype=object)
-    return pd.Series(list(texts), dtype="str")
+    return pd.Series([literal(text) for text in texts], dtype="str")
 
 
 def _integers(texts: Sequence[str]) -> pd.Series[Any]:

@@ -2,7 +2,7 @@
 
 A worker times one kernel after another within a budget; the parent imports no torch and keeps every row that came.
 Exit codes: 0 every unit, memory and launches have a number; 1 some have none, or a worker died; 2 the caller's mistake;
-3 a file could not be written; 130 Ctrl-C, after the rows measured by then were told.
+3 a file could not be written; 130 Ctrl-C, after the rows measured by then were reported.
 """
 
 from __future__ import annotations
@@ -13,15 +13,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.devices.precisions import PRECISIONS
-from runners.cli.arguments import Parser, add_format, names, number
-from runners.cli.exits import FAILED, INTERRUPTED, Mistake, guarded
-from runners.cli.progress import passing
+from analysis.devices import PRECISIONS
+from runners.cli import FAILED, INTERRUPTED, Mistake, Parser, add_format, guarded, names, number, passing
 from runners.workers import devices
 
 if TYPE_CHECKING:
-    from reports.ceiling.text import Seen
-    from runners.workers.probe import ProbeResult
+    from reports.ceiling import CeilingAnswer
+    from runners.workers import ProbeResult
 
 BUDGET_S = 120.0
 DIED = ("crashed", "timeout", "device_error", "invalid")
@@ -44,7 +42,7 @@ def _run(options: argparse.Namespace) -> int:
     """Everything after parsing. Raises Mistake, StoreFault, KeyboardInterrupt."""
     from runners.ceiling import output as ceiling_output
     from runners.cli import output_files
-    from runners.workers.pool import Worker, prepare
+    from runners.workers import Worker, prepare
 
     _check_device(options)
     if options.out is not None:
@@ -65,10 +63,10 @@ def _run(options: argparse.Namespace) -> int:
     return INTERRUPTED if interrupted else failed(seen)
 
 
-def failed(seen: Seen) -> int:
+def failed(seen: CeilingAnswer) -> int:
     """0, or 1 where a worker died or a unit, memory or launches have no number, or one that cannot be."""
-    from analysis.devices.ceilings import best
-    from analysis.profile.machine import bandwidth, launch_cost
+    from analysis.devices import best
+    from analysis.profile import bandwidth, launch_cost
 
     for threads in seen.threads:
         mine = seen.of(threads)
@@ -84,11 +82,11 @@ def _search(
     probed: ProbeResult,
     precisions: Sequence[str],
     threads: Sequence[int | None],
-) -> tuple[Seen, bool]:
+) -> tuple[CeilingAnswer, bool]:
     """What was found, and whether Ctrl-C ended it."""
-    from reports.ceiling.text import Seen
+    from reports.ceiling import CeilingAnswer
     from runners.ceiling.search import Search
-    from runners.workers.telemetry import Watch
+    from runners.workers import Watch
 
     host = probed.environment.host
     watch = Watch(probed.device)
@@ -108,7 +106,7 @@ def _search(
     notes = ["interrupted: rows that were not tried are missing"] if interrupted else []
     notes += [watch.reason] if watch.reason else []
     notes += devices.busy(probed.device, host, OTHERS)
-    return Seen(
+    return CeilingAnswer(
         device=probed.device,
         device_name=search.device_name,
         rows=tuple(rows),
@@ -149,12 +147,12 @@ def _threads(options: argparse.Namespace, probed: ProbeResult) -> tuple[int | No
     return (None,)
 
 
-def _show(seen: Seen, form: str) -> None:
+def _show(seen: CeilingAnswer, form: str) -> None:
     """Data on stdout."""
     import json
 
-    from reports.ceiling.text import document, to_text
-    from reports.sweep.answer.table import to_csv
+    from reports.ceiling import document, to_text
+    from reports.sweep.answer import to_csv
     from results.records import Ceiling
 
     if form == "json":

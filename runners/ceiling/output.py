@@ -9,21 +9,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from results.records import Ceiling
-from results.store.layout import CEILINGS
-from runners.cli.output_files import put
+from results.store import CEILINGS
+from runners.cli import put
 
 if TYPE_CHECKING:
-    from reports.ceiling.text import Seen
+    from reports.ceiling import CeilingAnswer
 
 
-def write(seen: Seen, out: Path) -> None:
+def write(seen: CeilingAnswer, out: Path) -> None:
     """Raises StoreFault."""
     from reports.ceiling import figures as ceiling_figures
     from reports.shared import figure_style
-    from reports.sweep.answer.table import to_csv
+    from reports.sweep.answer import to_csv
 
     put(out / CEILINGS, to_csv(seen.rows, Ceiling))
-    for name, content in figure_style.drawn(lambda: ceiling_figures.figures(seen)).items():
+    for name, content in figure_style.render_all(lambda: ceiling_figures.figures(seen)).items():
         put(out / name, content)
 
 

@@ -11,13 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from analysis.devices.precisions import PRECISIONS
-from analysis.devices.telemetry import Reading, mean_sm_clock_hz
-from measure.ceiling.trials import CACHE, ESSENTIAL, SPENT, Trial, titled
+from analysis.devices import PRECISIONS, Reading, mean_sm_clock_hz
+from measure.ceiling import CACHE, ESSENTIAL, SPENT, Trial, titled
 from results.records import Ceiling
-from runners.ceiling.tasks import Timed
-from runners.workers.fault import Fault
-from runners.workers.pool import Stopwatch
+from runners.ceiling.tasks import TimedCeiling
+from runners.workers import Fault, Stopwatch
 
 TASKS = "runners.ceiling.tasks"
 PLAN_TIMEOUT_S = 300.0
@@ -52,7 +50,7 @@ class Search:
     device: str
     device_name: str
     say: Callable[[str], None]
-    found: list[Timed] = field(default_factory=list)
+    found: list[TimedCeiling] = field(default_factory=list)
 
     def run(self, precisions: Sequence[str], threads: Sequence[int | None], budget_s: float) -> None:
         """Everything, in `found`. budget_s: from when plans are made. Raises KeyboardInterrupt, with rows kept."""
@@ -121,7 +119,7 @@ class Search:
         ]
         return [*(Job("launch", replace(blank, operation=view), view) for view in views), *copies]
 
-    def _row(self, job: Job, share_s: float) -> Timed:
+    def _row(self, job: Job, share_s: float) -> TimedCeiling:
         if share_s <= 0:
             return _failed(job.blank, Fault("unavailable", SPENT))
         answer = self.worker.call(
@@ -130,5 +128,5 @@ class Search:
         return _failed(job.blank, answer) if isinstance(answer, Fault) else answer
 
 
-def _failed(blank: Ceiling, fault: Fault) -> Timed:
-    return Timed(replace(blank, status=fault.status, reason=fault.reason), 0.0, 0.0)
+def _failed(blank: Ceiling, fault: Fault) -> TimedCeiling:
+    return TimedCeiling(replace(blank, status=fault.status, reason=fault.reason), 0.0, 0.0)

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from analysis.devices.precisions import PRECISIONS
-from measure.ceiling.trials import Move, Trial, moves, sweep
+from analysis.devices import PRECISIONS
+from measure.ceiling import Move, Trial, moves, sweep
 from results.records import Ceiling
 
 if TYPE_CHECKING:
-    from measure.ceiling.ceilings import Bench
+    from measure.ceiling import Bench
 
 ANY = "fp32"
 """The flags under which copies and launches are timed; no copy depends on them."""
@@ -25,7 +25,7 @@ PROBE_S = 60.0
 
 
 @dataclass(frozen=True)
-class Timed:
+class TimedCeiling:
     """A row, and the host time of its first and last call (`time.monotonic`, which all processes share)."""
 
     row: Ceiling
@@ -59,30 +59,30 @@ def views(device: str) -> tuple[str, ...]:
     return launch_overhead.operations(device)
 
 
-def kernel(blank: Ceiling, trial: Trial, share_s: float) -> Timed:
+def kernel(blank: Ceiling, trial: Trial, share_s: float) -> TimedCeiling:
     """The row of one product or convolution."""
     with _bench(blank, share_s) as bench:
-        return _timed(bench, bench.explained(bench.row(blank, trial, 1), trial))
+        return _timed_row(bench, bench.explained(bench.row(blank, trial, 1), trial))
 
 
-def copy(blank: Ceiling, move: Move, share_s: float) -> Timed:
+def copy(blank: Ceiling, move: Move, share_s: float) -> TimedCeiling:
     """The row of one copy or triad."""
     from measure.ceiling import bandwidth
 
     with _bench(blank, share_s) as bench:
-        return _timed(bench, bandwidth.row(bench, blank, move, 1))
+        return _timed_row(bench, bandwidth.row(bench, blank, move, 1))
 
 
-def launch(blank: Ceiling, view: str, share_s: float) -> Timed:
+def launch(blank: Ceiling, view: str, share_s: float) -> TimedCeiling:
     """The row of launches, seen from the device or from the host."""
     from measure.ceiling import launch_overhead
 
     with _bench(blank, share_s) as bench:
-        return _timed(bench, launch_overhead.row(bench, blank, view, 1))
+        return _timed_row(bench, launch_overhead.row(bench, blank, view, 1))
 
 
-def _timed(bench: Bench, row: Ceiling) -> Timed:
-    return Timed(row, *bench.window_s)
+def _timed_row(bench: Bench, row: Ceiling) -> TimedCeiling:
+    return TimedCeiling(row, *bench.window_s)
 
 
 @contextlib.contextmanager
@@ -90,9 +90,9 @@ def _bench(blank: Ceiling, share_s: float) -> Iterator[Bench]:
     """A bench for the blank's device, precision and threads, until its share of time is over."""
     import torch
 
-    from measure.ceiling.ceilings import DTYPES, Bench
+    from measure.ceiling import DTYPES, Bench
     from measure.device import apply_precision
-    from measure.timing.blocks import clock_for
+    from measure.timing import clock_for
 
     policy, device = PRECISIONS[blank.precision or ANY], blank.device
     apply_precision.supported(policy, device)
@@ -111,7 +111,7 @@ def _bench(blank: Ceiling, share_s: float) -> Iterator[Bench]:
 
 def quick(device: str, precisions: tuple[str, ...], budget_s: float) -> list[Ceiling]:
     """What a profile needs, in one call (measure.ceiling.quick)."""
-    from measure.ceiling.quick import measure_machine
-    from measure.timing.clocks import clock_for
+    from measure.ceiling import measure_machine
+    from measure.timing import clock_for
 
     return measure_machine(device, precisions, clock_for(device), budget_s)

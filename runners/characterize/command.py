@@ -3,7 +3,7 @@
 A worker runs each workload and gives back what it recorded; a fault in one costs one row. What is told is worked out of
 the recorded rows alone, so that `python -m runners.characterize DIR` tells it again without torch. Exit codes: 0 all
 were recorded; 1 some were not; 2 the caller's mistake; 3 a file could not be written; 130 Ctrl-C, after what was
-recorded by then was told.
+recorded by then was reported.
 """
 
 from __future__ import annotations
@@ -15,18 +15,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from results.records.characterization import Characterization, Recording
+from results.records import Characterization, WorkloadRecording
 from runners.characterize import files as characterize_files
 from runners.characterize import options as characterize_options
 from runners.characterize import plan as characterize_plan
-from runners.cli.exits import FAILED, INTERRUPTED, MISTAKE, Mistake, guarded
-from runners.cli.progress import passing
+from runners.cli import FAILED, INTERRUPTED, MISTAKE, Mistake, guarded, passing
 from runners.workers import devices
 
 if TYPE_CHECKING:
-    from reports.characterize.text import Seen
-    from runners.characterize.task import Request
-    from runners.workers.probe import ProbeResult
+    from reports.characterize import CharacterizeAnswer
+    from runners.characterize.task import RecordingRequest
+    from runners.workers import ProbeResult
 
 ASKED_WRONGLY = ("invalid", "unavailable")
 """Statuses that are the caller's mistake."""
@@ -51,8 +50,8 @@ def _run(options: Namespace) -> int:
         data, interrupted = _read(options), False
     else:
         _check(options)
-        data, notes, interrupted = _recorded(options)
-    from reports.characterize.text import look
+        data, notes, interrupted = _record_all(options)
+    from reports.characterize import look
 
     seen = look(data, grouping, notes, reproduce=options.reproduce or "", peaks=peaks)
     show(seen, options)
@@ -60,7 +59,7 @@ def _run(options: Namespace) -> int:
 
 
 def _grouping(options: Namespace) -> Any:
-    from analysis.characterize.fathom_groups import FATHOM
+    from analysis.characterize import FATHOM
 
     try:
         return FATHOM.moved(options.place)
@@ -72,8 +71,7 @@ def _peaks(options: Namespace) -> dict[str, float]:
     """Unit → the best FLOP/s that --ceilings has, of the threads that the shares are of; empty without a file."""
     if options.ceilings is None:
         return {}
-    from analysis.devices import peaks
-    from analysis.devices.ceilings import best, impossible
+    from analysis.devices import best, impossible, peaks
     from runners.ceiling import output as ceiling_output
 
     try:
@@ -108,7 +106,7 @@ def _read(options: Namespace) -> Characterization:
     return data
 
 
-def _way(recording: Recording) -> tuple[str, ...]:
+def _way(recording: WorkloadRecording) -> tuple[str, ...]:
     """What a recording is of, as text; its workload first."""
     return (recording.workload, *(str(getattr(recording, name)) for name in WAY))
 
@@ -122,9 +120,9 @@ def _check(options: Namespace) -> None:
         characterize_files.reserve_new(options.out)
 
 
-def _recorded(options: Namespace) -> tuple[Characterization, tuple[str, ...], bool]:
+def _record_all(options: Namespace) -> tuple[Characterization, tuple[str, ...], bool]:
     """What was recorded, notes on all of it, and whether Ctrl-C ended it."""
-    from runners.workers.pool import Worker, prepare
+    from runners.workers import Worker, prepare
 
     prepare()
     worker = Worker("characterize", quiet=not options.debug)
@@ -153,7 +151,7 @@ def _recorded(options: Namespace) -> tuple[Characterization, tuple[str, ...], bo
     return data, notes, interrupted
 
 
-def _on(request: Request, probed: Sequence[ProbeResult]) -> Request:
+def _on(request: RecordingRequest, probed: Sequence[ProbeResult]) -> RecordingRequest:
     """The request, with what its device is and which PyTorch runs it."""
     device = next(each for each in probed if each.device == request.recording.device)
     version = device.environment.torch.torch or ""
@@ -167,12 +165,12 @@ def _check_precisions(options: Namespace, probed: Sequence[ProbeResult]) -> None
                 raise Mistake(f"--precisions: {each.refused[precision]}")
 
 
-def _one(worker: Any, request: Request, options: Namespace, *, only: bool) -> Characterization:
+def _one(worker: Any, request: RecordingRequest, options: Namespace, *, only: bool) -> Characterization:
     """The rows of one recording; of one that failed its own row, which says why.
 
     Raises Mistake for one that cannot be, where it is the only workload.
     """
-    from runners.workers.fault import Fault
+    from runners.workers import Fault
 
     start_s = time.monotonic()
     answer = worker.call("runners.characterize.task:record", request, timeout_s=options.timeout)
@@ -189,17 +187,17 @@ def _one(worker: Any, request: Request, options: Namespace, *, only: bool) -> Ch
     return Characterization(recordings=(replace(request.recording, status=answer.status, reason=answer.reason),))
 
 
-def _say(request: Request, place: int, count: int) -> None:
+def _say(request: RecordingRequest, place: int, count: int) -> None:
     each = request.recording
     passing(f"[{place + 1}/{count}] {each.workload}, {each.mode}, {each.device}, {each.why}")
 
 
-def show(seen: Seen, options: Namespace) -> None:
+def show(seen: CharacterizeAnswer, options: Namespace) -> None:
     """Data on stdout, and everything where --out says. Raises StoreFault."""
     import json
 
     from reports.characterize import data as characterize_data
-    from reports.characterize.text_mix import to_text
+    from reports.characterize import to_text
 
     if options.format == "json":
         print(json.dumps(characterize_data.document(seen), indent=1, allow_nan=False))

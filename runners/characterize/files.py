@@ -13,12 +13,11 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from results.records.characterization import FILES, Characterization
-from runners.cli.exits import Mistake
-from runners.cli.output_files import put, reserve
+from results.records import FILES, Characterization
+from runners.cli import Mistake, put, reserve
 
 if TYPE_CHECKING:
-    from reports.characterize.text import Seen
+    from reports.characterize import CharacterizeAnswer
 
 FIRST = next(iter(FILES))
 FIGURES = "figures"
@@ -37,7 +36,7 @@ def reserve_new(out: Path) -> None:
 
 def write_rows(data: Characterization, out: Path) -> None:
     """The files of rows. Raises StoreFault."""
-    from reports.sweep.answer.table import to_csv
+    from reports.sweep.answer import to_csv
 
     for name, rows in reversed(data.rows().items()):
         text = to_csv(rows, FILES[name]).encode()
@@ -63,18 +62,17 @@ def read_rows(directory: Path) -> Characterization:
     return Characterization(*found)  # type: ignore[arg-type]
 
 
-def write_report(seen: Seen, out: Path) -> None:
+def write_report(seen: CharacterizeAnswer, out: Path) -> None:
     """The derived tables, the report, and the figures last, so that a picture that fails loses no table."""
     import json
 
     from reports.characterize import data as characterize_data
-    from reports.characterize import figures_mix
-    from reports.characterize.text_mix import to_text
+    from reports.characterize import figures_mix, to_text
     from reports.shared import figure_style
 
     for name, text in characterize_data.tables(seen).items():
         put(out / name, text)
     put(out / DATA, json.dumps(characterize_data.document(seen), indent=1, allow_nan=False) + "\n")
     put(out / PAGE, to_text(seen))
-    for name, content in figure_style.drawn(lambda: figures_mix.figures(seen)).items():
+    for name, content in figure_style.render_all(lambda: figures_mix.figures(seen)).items():
         put(out / FIGURES / name, content)

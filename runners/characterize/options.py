@@ -5,13 +5,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from analysis.devices.precisions import PRECISIONS
-from results.records.characterization import EXECUTIONS, MODES
+from analysis.devices import PRECISIONS
+from results.records import EXECUTIONS, MODES
 from runners.characterize.task import OWN
-from runners.cli.arguments import Parser, add_format, names, number, sizes
-from runners.cli.model_options import LAYOUTS, MODEL
-from workloads.catalogue.catalogue import OPTIMIZERS, SUITES
-from workloads.catalogue.fathom_sizes import AS_CODED, AS_PAPER
+from runners.cli import LAYOUTS, MODEL, Parser, add_format, names, number, sizes
+from workloads.catalogue import AS_CODED, AS_PAPER, OPTIMIZERS, SUITES
 
 BOTH = "both"
 VARIANTS = (AS_CODED, AS_PAPER, BOTH)
@@ -21,7 +19,6 @@ REPRODUCED = ("fathom",)
 STEPS = 12
 BATCH = 8
 TIMEOUT_S = 1800.0
-MOST_S = 15.0
 
 DESCRIPTION = "How do workloads differ: operation mix, similarity, training against inference, parallelism?"
 EPILOG = "What each number means, and where its formula comes from: docs/characterize.md."

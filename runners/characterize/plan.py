@@ -12,14 +12,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from results.errors import Unavailable
-from results.records.characterization import Recording
+from results import Unavailable
+from results.records import WorkloadRecording
 from runners.characterize.options import BATCH, BOTH
-from runners.characterize.task import OWN, Request
-from runners.cli.exits import Mistake
-from workloads.catalogue.catalogue import ENTRIES, SUITES, entry, reason_not_trainable
-from workloads.catalogue.fathom_sizes import AS_CODED, AS_PAPER, SMALL
-from workloads.catalogue.model_names import check
+from runners.characterize.task import OWN, RecordingRequest
+from runners.cli import Mistake
+from workloads.catalogue import AS_CODED, AS_PAPER, ENTRIES, SMALL, SUITES, check, entry, reason_not_trainable
 
 DEFAULT_OPTIMIZER = "sgd"
 
@@ -51,15 +49,15 @@ def _named(name: str, variant: str | None, small: bool) -> str:
     return f"{base}{scale}" if f"{base}{scale}" in ENTRIES else name
 
 
-def requests(options: Namespace, devices: Sequence[str]) -> list[Request]:
+def requests(options: Namespace, devices: Sequence[str]) -> list[RecordingRequest]:
     """All recordings, a workload's together. devices: as they were found. Raises Mistake for a batch it cannot take."""
-    found: list[Request] = []
+    found: list[RecordingRequest] = []
     for model in models_of(options):
         first = _first(model, options, devices[0])
         for each in _recordings(first, options, devices):
             wanted = replace(each, recording=len(found))
             found.append(
-                Request(
+                RecordingRequest(
                     wanted,
                     hyper=_hyper(model, options),
                     plain=options.steps,
@@ -71,11 +69,11 @@ def requests(options: Namespace, devices: Sequence[str]) -> list[Request]:
     return found
 
 
-def _is_profiled(recording: Recording) -> bool:
+def _is_profiled(recording: WorkloadRecording) -> bool:
     return recording.why in ("mix", "threads", "batch")
 
 
-def _first(model: str, options: Namespace, device: str) -> Recording:
+def _first(model: str, options: Namespace, device: str) -> WorkloadRecording:
     known = ENTRIES.get(model)
     batch_size = options.batch_size or (known.batch_size if known is not None else 0) or BATCH
     if known is not None:
@@ -83,7 +81,7 @@ def _first(model: str, options: Namespace, device: str) -> Recording:
         if reason is not None:
             raise Mistake(f"{reason} (batch size {batch_size})")
     own = known is not None and bool(known.optimizer)
-    return Recording(
+    return WorkloadRecording(
         recording=0,
         workload=model,
         variant=known.variant if known is not None else "",
@@ -97,7 +95,7 @@ def _first(model: str, options: Namespace, device: str) -> Recording:
     )
 
 
-def _recordings(first: Recording, options: Namespace, devices: Sequence[str]) -> Iterator[Recording]:
+def _recordings(first: WorkloadRecording, options: Namespace, devices: Sequence[str]) -> Iterator[WorkloadRecording]:
     for device in devices:
         threads = options.threads if device == "cpu" else (None,)
         here = replace(first, device=device, threads=threads[0])

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from results.records.characterization import (
+from results.records import (
     PLAIN,
     PROFILED,
     WARM_UP,
@@ -24,15 +24,14 @@ from results.records.characterization import (
     OperationCost,
     OperationTime,
     RecordedStep,
-    Recording,
+    WorkloadRecording,
 )
 
 if TYPE_CHECKING:
     import torch
 
-    from measure.profile.step_kinds import ModelStep
-    from measure.profile.step_series import RecordedSteps, Timed
-    from workloads.catalogue.base import Batch, Workload
+    from measure.profile import ModelStep, RecordedSteps, StepTiming
+    from workloads.catalogue import Batch, Workload
 
 JOINED_STEPS = 3
 """Profiled steps whose calls are joined with the exact operations, for the time beside each cost: of the kept ones
@@ -45,11 +44,11 @@ OWN = "own"
 
 
 @dataclass(frozen=True)
-class Request:
+class RecordingRequest:
     """One recording to make. recording: its row, without what comes of it. hyper: what the factory takes beside the
     name. profiled: steps under the profiler; costs: whether its operations are counted, too; alone: and timed alone."""
 
-    recording: Recording
+    recording: WorkloadRecording
     hyper: Mapping[str, Any] = field(default_factory=dict)
     plain: int = 12
     profiled: int = 12
@@ -58,14 +57,13 @@ class Request:
     alone: bool = False
 
 
-def record(request: Request) -> Characterization:
+def record(request: RecordingRequest) -> Characterization:
     """The rows of one recording. Raises ValueError where the workload cannot be built or fails."""
     import torch
 
-    from analysis.devices.precisions import PRECISIONS
+    from analysis.devices import PRECISIONS
     from measure.device import apply_precision
-    from measure.profile import step_series
-    from measure.profile.model_guard import naming_faults
+    from measure.profile import naming_faults, step_series
 
     asked = request.recording
     device = torch.device(asked.device)
@@ -79,7 +77,7 @@ def record(request: Request) -> Characterization:
     step = _step(workload, model, batch, request, policy)
     built_s = time.monotonic() - start_s
     with apply_precision.session(policy, device), naming_faults(model):
-        traced, live_bytes, why = _traced(step) if request.costs else (None, None, "")
+        traced, live_bytes, why = _trace_step(step) if request.costs else (None, None, "")
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
         found = step_series.record(
@@ -95,7 +93,7 @@ def record(request: Request) -> Characterization:
         costs: tuple[OperationCost, ...] = ()
         if traced is not None and request.profiled:
             costs = _costs(asked, found, traced, model, _usual(rows.steps))
-        single = _alone(asked, step) if request.alone else ()
+        single = _lone_times(asked, step) if request.alone else ()
     done = replace(
         asked,
         hyper=dict(workload.hyper),
@@ -110,11 +108,10 @@ def record(request: Request) -> Characterization:
     return replace(rows, recordings=(done,), costs=costs, alone=single)
 
 
-def _built(request: Request, device: torch.device) -> tuple[Workload, torch.nn.Module, Batch]:
+def _built(request: RecordingRequest, device: torch.device) -> tuple[Workload, torch.nn.Module, Batch]:
     import torch
 
-    from runners.workers.any_model import get
-    from runners.workers.batches import in_layout
+    from runners.workers import get, in_layout
 
     asked = request.recording
     workload = get(asked.workload, **request.hyper)
@@ -127,10 +124,12 @@ def _built(request: Request, device: torch.device) -> tuple[Workload, torch.nn.M
     return workload, model, in_layout(asked.layout, workload.batch(workload.hyper, asked.batch_size, device, generator))
 
 
-def _step(workload: Workload, model: torch.nn.Module, batch: Batch, request: Request, policy: Any) -> ModelStep:
-    from measure.profile.step_kinds import ModelStep
+def _step(
+    workload: Workload, model: torch.nn.Module, batch: Batch, request: RecordingRequest, policy: Any
+) -> ModelStep:
+    from measure.profile import ModelStep
     from runners.profile.task import DETECTION
-    from workloads.training.step import OPTIMIZERS
+    from workloads.training import OPTIMIZERS
 
     asked = request.recording
     training = asked.mode == "training"
@@ -143,7 +142,7 @@ def _step(workload: Workload, model: torch.nn.Module, batch: Batch, request: Req
     return ModelStep(model, inputs, {}, batch.target, loss, optimizer, mode, policy, asked.device.partition(":")[0])
 
 
-def _compiled(step: ModelStep, asked: Recording) -> ModelStep:
+def _compiled(step: ModelStep, asked: WorkloadRecording) -> ModelStep:
     import torch
 
     if asked.execution != "compiled":
@@ -153,11 +152,11 @@ def _compiled(step: ModelStep, asked: Recording) -> ModelStep:
     return replace(step, model=compiled)
 
 
-def _traced(step: ModelStep) -> tuple[Any, int | None, str]:
+def _trace_step(step: ModelStep) -> tuple[Any, int | None, str]:
     """The exact operations of the step, the most bytes that live at once, and what there is to say of them."""
-    from analysis.footprint.step.live_bytes import footprint
-    from measure.operations.tracer import trace_step
-    from measure.profile.step_kinds import traced_on_fakes
+    from analysis.footprint.step import footprint
+    from measure.operations import trace_step
+    from measure.profile import traced_on_fakes
 
     trace, why = traced_on_fakes(step) if step.device_type == "cpu" else (None, "")
     if trace is None:
@@ -172,7 +171,8 @@ def _traced(step: ModelStep) -> tuple[Any, int | None, str]:
 
 
 def _rows(number: int, found: RecordedSteps, cuda: bool) -> Characterization:
-    from measure.profile.typed_steps import tags_of, typed_steps
+    from measure.profile import tags_of
+    from measure.profile.typed_steps import typed_steps
 
     steps = [*_plain(number, WARM_UP, found.warm_up), *_plain(number, PLAIN, found.plain)]
     times = []
@@ -207,26 +207,26 @@ def _rows(number: int, found: RecordedSteps, cuda: bool) -> Characterization:
     return Characterization(steps=tuple(steps), times=tuple(times), calls=tuple(of_calls))
 
 
-def _plain(number: int, part: str, timed: tuple[Timed, ...]) -> Iterator[RecordedStep]:
+def _plain(number: int, part: str, timed: tuple[StepTiming, ...]) -> Iterator[RecordedStep]:
     for place, each in enumerate(timed):
         yield RecordedStep(recording=number, part=part, step=place, time_s=each.time_s, cpu_s=each.cpu_s)
 
 
 def _usual(steps: Sequence[RecordedStep]) -> list[int]:
     """The places of the profiled steps that are joined with the exact operations."""
-    from analysis.characterize.operation_mix import kept
+    from analysis.characterize import inner_steps
 
-    mine = kept([step for step in steps if step.part == PROFILED])
+    mine = inner_steps([step for step in steps if step.part == PROFILED])
     middle = statistics.median(step.time_s for step in mine)
     nearest = sorted(mine, key=lambda step: (abs(step.time_s - middle), step.step))
     return sorted(step.step for step in nearest[:JOINED_STEPS])
 
 
 def _costs(
-    asked: Recording, found: RecordedSteps, trace: Any, model: torch.nn.Module, joined: Sequence[int]
+    asked: WorkloadRecording, found: RecordedSteps, trace: Any, model: torch.nn.Module, joined: Sequence[int]
 ) -> tuple[OperationCost, ...]:
     """The operations of a step, those of one name, phase and module together; their times from the steps `joined`."""
-    from measure.profile.step_profile import StepDescription, table_of
+    from measure.profile import StepDescription, table_of
 
     told = StepDescription(asked.workload, asked.batch_size, asked.device, asked.precision)
     profile = table_of(found.profile, trace, model, told, only=joined)
@@ -251,6 +251,7 @@ def _costs(
             read_bytes=total.read_bytes + row.read_bytes,
             written_bytes=total.written_bytes + row.written_bytes,
             time_s=total.time_s if row.time_s is None else row.time_s + (total.time_s or 0.0),
+            untimed_calls=total.untimed_calls + (row.time_s is None),
         )
     return tuple(sums.values())
 
@@ -266,16 +267,16 @@ def _classes(model: torch.nn.Module) -> dict[str, str]:
     return found
 
 
-def _alone(asked: Recording, step: ModelStep) -> tuple[AloneTime, ...]:
-    from measure.profile.micro_benchmark import alone
+def _lone_times(asked: WorkloadRecording, step: ModelStep) -> tuple[AloneTime, ...]:
+    from measure.profile import time_operations
 
-    return tuple(AloneTime(recording=asked.recording, **vars(each)) for each in alone(step, asked.device))
+    return tuple(AloneTime(recording=asked.recording, **vars(each)) for each in time_operations(step, asked.device))
 
 
 def _energy_of(device: str) -> Any:
     """A reader of the device's energy counter in J; one of None where there is none."""
-    from measure.device.telemetry import open_device
-    from results.errors import Unavailable
+    from measure.device import open_device
+    from results import Unavailable
 
     try:
         counter = open_device(device)

@@ -7,12 +7,12 @@ or imports more than the standard library does, so that `--help` and syntax erro
 from __future__ import annotations
 
 import argparse
-import difflib
+import os
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
-from results.limits import stated
+from results import nearest, stated
 from results.printable import printable
 from runners.cli.exits import MISTAKE, instructed
 
@@ -39,6 +39,15 @@ class Parser(argparse.ArgumentParser):
         settings.setdefault("allow_abbrev", False)
         settings.setdefault("formatter_class", _Formatter)
         super().__init__(**settings)
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse's. Where a shell asks for completions (`_ARGCOMPLETE` in the environment), prints them and ends
+        the process."""
+        if "_ARGCOMPLETE" in os.environ:
+            import argcomplete
+
+            argcomplete.autocomplete(self, always_complete_options="long")
+        return super().parse_args(args, namespace)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """As argparse's; limits in the environment that cannot be are a mistake, too."""
@@ -83,12 +92,6 @@ def choice_error(kind: str, got: object, valid: Iterable[str]) -> str:
     near = nearest(str(got), names)
     line = f"unknown {kind}: expected {_listed(names)}, got {str(got)!r}"
     return f"{line}, nearest {' or '.join(near)}" if near else line
-
-
-def nearest(got: str, valid: Sequence[str], n: int = 3) -> list[str]:
-    """Up to n valid names that look like `got`, best first; letter case does not count."""
-    by_folded = {name.casefold(): name for name in reversed(valid)}
-    return [by_folded[name] for name in difflib.get_close_matches(got.casefold(), list(by_folded), n, cutoff=0.6)]
 
 
 def number(kind: type[int] | type[float], low: float | None = None, high: float | None = None) -> Callable[[str], Any]:
@@ -157,7 +160,7 @@ class _Formatter(argparse.HelpFormatter):
 
 def number_of_bytes(text: str) -> int:
     """A `type=` for amounts of memory."""
-    from analysis.devices.memory import parse_bytes
+    from analysis.devices import parse_bytes
 
     try:
         return parse_bytes(text)

@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any, TextIO, cast
 
-from results.errors import StoreFault
+from results import StoreFault
 from results.printable import printable
 
 FAILED = 1
@@ -36,17 +36,28 @@ INTERRUPTED, TERMINATED = 130, 143
 """Ctrl-C and SIGTERM, as a shell has them."""
 
 
-WITHOUT_TORCH = ["numpy", "pandas", "scipy", "sympy", "matplotlib", "seaborn", "rich", "jinja2"]
+WITHOUT_TORCH = [
+    "numpy",
+    "pandas",
+    "scipy",
+    "sympy",
+    "matplotlib",
+    "seaborn",
+    "rich",
+    "jinja2",
+    "lazy_loader",
+    "argcomplete",
+]
 WITH_TORCH = ["torch", "torchvision", "nvtx", "pynvml", "fvcore", "ptflops"]
 """Modules that the requirements bring, by their name at import."""
 
 
 class Mistake(ValueError):
-    """What the caller asked for cannot be: its words are told as one line, and the exit code is 2."""
+    """What the caller asked for cannot be: its words are reported as one line, and the exit code is 2."""
 
 
 def guarded(run: Callable[[], int], debug: bool | None = None, about: str = "") -> int:
-    """The exit code that `run` returns, or that of what it raises, which is told in one line.
+    """The exit code that `run` returns, or that of what it raises, which is reported in one line.
 
     A `Mistake` exits at once, as the parser does. debug: the command's --debug, with which tracebacks are shown; None:
     it has none, and what nobody foresaw passes through. about: the words before that, such as the name of a file. A
@@ -55,21 +66,21 @@ def guarded(run: Callable[[], int], debug: bool | None = None, about: str = "") 
     try:
         return run()
     except KeyboardInterrupt:
-        return _told("interrupted", INTERRUPTED)
+        return _print_error("interrupted", INTERRUPTED)
     except Mistake as fault:
         if debug:
             traceback.print_exc()
-        sys.exit(_told(str(fault), MISTAKE))
+        sys.exit(_print_error(str(fault), MISTAKE))
     except StoreFault as fault:
-        return _told(str(fault), UNWRITABLE)
+        return _print_error(str(fault), UNWRITABLE)
     except BrokenPipeError:
         raise
     except Exception as fault:
         if isinstance(fault, OSError) and fault.errno in FULL:
-            return _told(f"{about}the output could not be written: {fault.strerror}", UNWRITABLE)
+            return _print_error(f"{about}the output could not be written: {fault.strerror}", UNWRITABLE)
         if debug is not False:
             raise
-        return _told(f"{about}{type(fault).__name__}: {fault} (--debug tells where)", FAILED)
+        return _print_error(f"{about}{type(fault).__name__}: {fault} (--debug tells where)", FAILED)
 
 
 def instructed(words: str) -> str:
@@ -83,7 +94,7 @@ def instructed(words: str) -> str:
     return words
 
 
-def _told(words: str, code: int) -> int:
+def _print_error(words: str, code: int) -> int:
     with contextlib.suppress(OSError):  # where nobody can be told, the code still says it
         print(f"error: {printable(' '.join(instructed(words).split()))}", file=sys.stderr)
     return code
@@ -146,7 +157,7 @@ def exit_code(main: Callable[[], int]) -> int:
     except ModuleNotFoundError as fault:
         if instructed(str(fault)) == str(fault):
             raise
-        return _told(str(fault), FAILED)
+        return _print_error(str(fault), FAILED)
     except BrokenPipeError:
         _drop_output()
         return 128 + signal.SIGPIPE
@@ -154,7 +165,7 @@ def exit_code(main: Callable[[], int]) -> int:
         if fault.errno not in FULL:
             raise
         _drop_output()
-        return _told(f"the output could not be written: {fault.strerror}", UNWRITABLE)
+        return _print_error(f"the output could not be written: {fault.strerror}", UNWRITABLE)
     return code
 
 

@@ -18,9 +18,8 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from measure.device.processes import PRELOAD, context, end_with, redirect
-from results.confinement import Rights, confine, free_bytes
-from results.limits import LIMITS, VARIABLE, limit
+from measure.device import PRELOAD, context, end_with, redirect
+from results import LIMITS, VARIABLE, Rights, confine, free_bytes, limit
 from runners.cli.exits import Mistake
 
 REAP_S = 5.0
@@ -104,7 +103,7 @@ def read(
 def _lacks_memory(model: str) -> bool:
     import torch
 
-    from workloads.sources.any_model import get
+    from workloads.sources import get
 
     torch.set_num_threads(1)
     try:

@@ -6,7 +6,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import Any
 
-from results.errors import Unavailable
+from results import Unavailable
 from runners.cli.arguments import names, number, sizes
 from runners.cli.exits import Mistake
 
@@ -54,8 +54,7 @@ def add_model(group: Any, batch_size: str = "1") -> None:
 
 def check_models(models: Sequence[str], options: Namespace) -> None:
     """Raises Mistake where a model or an input cannot be what it says, before anything is imported that is slow."""
-    from workloads.catalogue.input_shapes import parse_shapes
-    from workloads.catalogue.model_names import GRAPHS, check
+    from workloads.catalogue import GRAPHS, check, parse_shapes
 
     for name in options.hyper or {}:
         if name in WORDS or (getattr(options, name, None) is not None and name in SIZES):

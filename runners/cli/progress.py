@@ -68,7 +68,7 @@ class Progress:
             self._bar.advance(self._task)
             return
         took = f"{run.duration_s:.0f} s" if run.duration_s is not None else ""
-        self._print(f"[{self._done}/{self._total}] {line}; {took}, {self._left()}")
+        self._print(f"[{self._done}/{self._total}] {line}; {took}, {self._time_left()}")
 
     def say(self, text: str) -> None:
         """A line about the sweep itself."""
@@ -78,7 +78,7 @@ class Progress:
         else:
             self._print(text)
 
-    def _left(self) -> str:
+    def _time_left(self) -> str:
         left = self._total - self._done
         if not left:
             return "none left"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from measure.trace.attribution.recording import Recording
+    from measure.trace.attribution import Recording
 
 LAUNCHES = (b'"cudaLaunchKernel', b'"cuLaunchKernel', b'"hipLaunchKernel', b'"hipExtModuleLaunchKernel"')
 """In a Kineto trace: the name of a call that launches a kernel, or its beginning."""
@@ -34,7 +34,7 @@ CHUNK = 1 << 22
 LONGEST = max(map(len, LAUNCHES))
 
 
-def recorded(path: Path, part: Callable[[Recording], Recording] | None = None) -> Recording:
+def read_recording(path: Path, part: Callable[[Recording], Recording] | None = None) -> Recording:
     """The recording in a file, attributed. Raises ValueError, one line, for what cannot be read whole.
 
     part: what of it is wanted, as a recording that is not yet attributed; None: all.

@@ -11,19 +11,14 @@ from argparse import Namespace
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from results.errors import Unavailable
-from runners.cli.arguments import choice_error
-from runners.cli.exits import FAILED, MISTAKE, Mistake, guarded, instructed
-from runners.cli.model_options import check_models, hyper_of
-from runners.cli.progress import passing
+from results import Unavailable
+from runners.cli import FAILED, MISTAKE, Mistake, check_models, choice_error, guarded, hyper_of, instructed, passing
 from runners.count import options as count_options
-from runners.workers.any_model import FACTORY, FAST, TRAINER
+from runners.workers import FACTORY, FAST, TRAINER
 
 if TYPE_CHECKING:
-    from reports.count.text import Counted
-    from results.records import FlopCount
-    from results.records.accounts import AccountLaw
-    from results.records.calls import Recording
+    from reports.count import ModelCounts
+    from results.records import AccountLaw, CallRecording, FlopCount
 
 EXACT = "exact"
 OWN = "flopledger"
@@ -49,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: Namespace) -> int:
     check_models(options.models, options)
     counters = _counters(options.counters)
-    from measure.counters.harness.isolation import prepare
+    from measure.counters.harness import prepare
     from runners.cli import output_files
     from runners.count import output as count_output
 
@@ -71,7 +66,7 @@ def _run(options: Namespace) -> int:
     return failed
 
 
-def _accounts(model: str, options: Namespace, counters: Sequence[str]) -> list[Counted]:
+def _accounts(model: str, options: Namespace, counters: Sequence[str]) -> list[ModelCounts]:
     return count(model, options, counters, (options.batch_size,))
 
 
@@ -88,7 +83,7 @@ def _laws(model: str, options: Namespace, counters: Sequence[str]) -> list[tuple
 
 def _counters(asked: Sequence[str]) -> tuple[str, ...]:
     """The counters in the registry's order; our own for the exact count. Raises Mistake for a name of none."""
-    from measure.counters.harness.registry import COUNTERS
+    from measure.counters.harness import COUNTERS
 
     for name in asked:
         if name not in (*COUNTERS, EXACT, "all"):
@@ -99,9 +94,9 @@ def _counters(asked: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in COUNTERS if name in wanted)
 
 
-def count(model: str, options: Namespace, counters: Sequence[str], sizes: Sequence[int]) -> list[Counted]:
+def count(model: str, options: Namespace, counters: Sequence[str], sizes: Sequence[int]) -> list[ModelCounts]:
     """The account of one model at each batch size. Raises Uncounted where it cannot be built or run."""
-    from measure.counters.harness.isolation import count_isolated, record_isolated
+    from measure.counters.harness import count_isolated, record_isolated
 
     hyper = hyper_of(options)
     alone = tuple(counters) == (OWN,) and not (options.ratios or options.detail or options.out)  # these need operations
@@ -126,11 +121,11 @@ def _named(model: str, reason: str) -> str:
     return reason if reason.startswith(model) else f"{model}: {reason}"
 
 
-def _exactly(model: str, hyper: dict[str, Any], options: Namespace, sizes: Sequence[int]) -> list[Counted]:
+def _exactly(model: str, hyper: dict[str, Any], options: Namespace, sizes: Sequence[int]) -> list[ModelCounts]:
     """The fast count alone; nothing where it does not have the answer, and the model has to be recorded."""
-    from cleaning.accounts.vocabulary.causes import CAUSES
-    from measure.counters.harness.isolation import count_isolated
-    from reports.count.text import Counted
+    from cleaning.accounts.vocabulary import CAUSES
+    from measure.counters.harness import count_isolated
+    from reports.count import ModelCounts
 
     passing(f"{model}: counting")
     registry = {EXACT: (FAST, "")}
@@ -138,7 +133,7 @@ def _exactly(model: str, hyper: dict[str, Any], options: Namespace, sizes: Seque
     if any(row.status != "ok" or row.not_understood for row in rows):
         return []
     return [
-        Counted(
+        ModelCounts(
             model=model,
             batch_size=size,
             parameters=mine[0].parameters,
@@ -155,26 +150,31 @@ def _exactly(model: str, hyper: dict[str, Any], options: Namespace, sizes: Seque
     ]
 
 
-def _answer(model: str, size: int, recording: Recording, rows: Sequence[FlopCount]) -> Counted:
-    from analysis.operators.registry import cost, not_understood
-    from cleaning.accounts.account.backward_ratio import backward
-    from cleaning.accounts.account.reconcile import PHASES, at_least, exact, reconcile, unknown_calls
-    from cleaning.accounts.vocabulary.causes import CAUSES
-    from reports.count.text import Counted
+def _answer(model: str, size: int, recording: CallRecording, rows: Sequence[FlopCount]) -> ModelCounts:
+    from analysis.operators import not_understood
+    from analysis.operators.registry import cost
+    from cleaning.accounts.account import PHASES, at_least, backward, exact, unknown_calls
+    from cleaning.accounts.account.reconcile import reconcile
+    from cleaning.accounts.vocabulary import CAUSES
+    from reports.count import ModelCounts
 
     table = recording.training or recording.operations
     accounts, causes = reconcile(model, size, recording, rows)
     phases = {**PHASES, "optimizer": ("optimizer",), "recompute": ("recompute",)}
     unknown = {name: unknown_calls(recording, members) for name, members in phases.items()}
-    return Counted(
+    other: dict[str, int | None] = {
+        name: sum(int(cost(operation).other_flop) for operation in table if operation.phase in members)
+        for name, members in phases.items()
+    }
+    untrained: dict[str, int | None] = (
+        {} if recording.training else {"optimizer": None}
+    )  # an evaluation has no such step
+    return ModelCounts(
         model=model,
         batch_size=size,
         parameters=recording.parameters,
-        exact={name: exact(recording, name, members) for name, members in phases.items()},
-        other_flop={
-            name: sum(int(cost(operation).other_flop) for operation in table if operation.phase in members)
-            for name, members in phases.items()
-        },
+        exact={name: exact(recording, name, members) for name, members in phases.items()} | untrained,
+        other_flop=other | untrained,
         not_understood=not_understood(table),
         accounts=accounts,
         causes=causes,
@@ -183,12 +183,12 @@ def _answer(model: str, size: int, recording: Recording, rows: Sequence[FlopCoun
         backward=backward(model, size, recording.training, accounts)
         if recording.training and not any(unknown.values())
         else None,
-        at_least_flop={name: at_least(recording, members) for name, members in phases.items()},
+        at_least_flop={name: at_least(recording, members) for name, members in phases.items() if name not in untrained},
         unknown_calls=unknown,
     )
 
 
-def _notes(recording: Recording) -> list[str]:
+def _notes(recording: CallRecording) -> list[str]:
     notes = [f"note: {recording.note}"] if recording.note else []
     if recording.untrained:
         notes.append(f"note: no training step ({recording.untrained}); exact is of the model in evaluation")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from runners.cli.arguments import Parser, add_format, names, number
-from runners.cli.model_options import MODEL, add_model
+from runners.cli import MODEL, Parser, add_format, add_model, names, number
 
 TIMEOUT_S = 600.0
 

@@ -12,18 +12,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runners.cli.output_files import put
-from runners.cli.progress import passing
+from runners.cli import passing, put
 
 if TYPE_CHECKING:
-    from reports.count.text import Counted
-    from results.records.accounts import Account, AccountCause, AccountLaw, AccountRatio
+    from reports.count import ModelCounts
+    from results.records import Account, AccountCause, AccountLaw, AccountRatio
 
 Laws = Sequence[tuple[str, Sequence["AccountLaw"]]]
 """(model, its laws)."""
 
 
-def accounts(answers: Sequence[Counted], options: Namespace) -> None:
+def accounts(answers: Sequence[ModelCounts], options: Namespace) -> None:
     """The accounts of every model; with --out tables and pictures, too. Raises StoreFault."""
     passing("")
     print(accounts_text(answers, options, sys.stdout.isatty()), end="")
@@ -38,16 +37,16 @@ def laws(answers: Laws, options: Namespace) -> None:
     passing("")
     print(laws_text(answers, options, sys.stdout.isatty()), end="")
     if options.out is not None:
-        from runners.cli.output_files import put
+        from runners.cli import put
 
         put(options.out / "laws.csv", _laws_csv(answers))
 
 
-def accounts_text(answers: Sequence[Counted], options: Namespace, colour: bool) -> str:
+def accounts_text(answers: Sequence[ModelCounts], options: Namespace, colour: bool) -> str:
     """The accounts in the format that was asked for."""
     from reports.count.text import document, to_text
-    from reports.sweep.answer.table import to_csv
-    from results.records.accounts import Account, AccountCause, AccountRatio
+    from reports.sweep.answer import to_csv
+    from results.records import Account, AccountCause, AccountRatio
 
     if options.format == "json":
         return _json([document(answer) for answer in answers], options)
@@ -61,15 +60,15 @@ def accounts_text(answers: Sequence[Counted], options: Namespace, colour: bool) 
     return to_csv(_accounts(answers), Account)
 
 
-def _accounts(answers: Sequence[Counted]) -> list[Account]:
+def _accounts(answers: Sequence[ModelCounts]) -> list[Account]:
     return [account for answer in answers for account in answer.accounts]
 
 
-def _causes(answers: Sequence[Counted]) -> list[AccountCause]:
+def _causes(answers: Sequence[ModelCounts]) -> list[AccountCause]:
     return [cause for answer in answers for cause in answer.causes]
 
 
-def _ratios(answers: Sequence[Counted]) -> list[AccountRatio]:
+def _ratios(answers: Sequence[ModelCounts]) -> list[AccountRatio]:
     return [row for answer in answers if answer.backward for row in answer.backward.ratios]
 
 
@@ -85,8 +84,8 @@ def laws_text(answers: Laws, options: Namespace, colour: bool) -> str:
 
 
 def _laws_csv(answers: Laws) -> str:
-    from reports.sweep.answer.table import to_csv
-    from results.records.accounts import AccountLaw
+    from reports.sweep.answer import to_csv
+    from results.records import AccountLaw
 
     return to_csv([law for _, found in answers for law in found], AccountLaw)
 
@@ -98,7 +97,7 @@ def _json(documents: Sequence[Any], options: Namespace) -> str:
 
 
 if TYPE_CHECKING:
-    from results.records.accounts import Account, AccountCause, AccountRatio
+    from results.records import Account, AccountCause, AccountRatio
 
 
 def write(
@@ -107,12 +106,12 @@ def write(
     """accounts.csv, causes.csv, ratios.csv; a waterfall of each model and pass, PNG and SVG. Raises StoreFault."""
     from reports.count import waterfall_figure
     from reports.shared import figure_style
-    from reports.sweep.answer.table import to_csv
-    from results.records.accounts import Account, AccountCause, AccountRatio
+    from reports.sweep.answer import to_csv
+    from results.records import Account, AccountCause, AccountRatio
 
     tables = {"accounts": to_csv(accounts, Account), "causes": to_csv(causes, AccountCause)}
     tables |= {"ratios": to_csv(ratios, AccountRatio)}
     for name, rows in tables.items():
         put(out / f"{name}.csv", rows)
-    for name, content in figure_style.drawn(lambda: waterfall_figure.waterfalls(accounts, causes)).items():
+    for name, content in figure_style.render_all(lambda: waterfall_figure.waterfalls(accounts, causes)).items():
         put(out / name, content)

@@ -19,14 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis.devices import peaks
-from analysis.devices.telemetry import EVENT_REASONS
-from analysis.utilization.utilization import HARMLESS_REASONS
-from measure.counters.harness.registry import COUNTERS, install_line
-from measure.device import environment
-from measure.device.telemetry import DeviceTelemetry, open_device
-from results.errors import Unavailable, one_line
-from runners.workers.devices import BUSY_LOAD_RATIO
+from analysis.devices import EVENT_REASONS, peaks
+from analysis.utilization import HARMLESS_REASONS
+from measure.counters.harness import COUNTERS, install_line
+from measure.device import DeviceTelemetry, environment, open_device
+from results import Unavailable, one_line
+from runners.workers import BUSY_LOAD_RATIO
 
 STATES = ("ok", "warn", "missing")
 
@@ -198,7 +196,7 @@ def counter_checks(counters: Mapping[str, tuple[str, str]] = COUNTERS) -> Iterat
             re.split(r"[^\w.-]", package, maxsplit=1)[0] for package in packages.split()
         ]  # without versions
         versions = [environment.package_version(distribution) for distribution in distributions]
-        if all(version or _found(package) for package, version in zip(distributions, versions, strict=True)):
+        if all(version or _is_installed(package) for package, version in zip(distributions, versions, strict=True)):
             known = versions[0] if versions else "part of the project" if name == OWN else "part of torch"
             yield Check("counter", "ok", f"{name} {known or ''}".strip())
         else:
@@ -208,7 +206,7 @@ def counter_checks(counters: Mapping[str, tuple[str, str]] = COUNTERS) -> Iterat
 
 def tool_checks(which: Callable[[str], str | None] = shutil.which) -> Iterator[Check]:
     """NVTX and NVIDIA's profilers."""
-    if _found("nvtx"):
+    if _is_installed("nvtx"):
         yield Check("nvtx", "ok", f"nvtx {environment.package_version('nvtx') or ''}".strip())
     else:
         yield Check("nvtx", "missing", "package nvtx", "a timeline shows no phases: python -m pip install nvtx")
@@ -311,7 +309,7 @@ def throttle_check(reasons: Sequence[str] | None) -> Iterator[Check]:
         yield Check("throttling", "ok", "nothing holds the clock down")
 
 
-def _found(package: str) -> bool:
+def _is_installed(package: str) -> bool:
     try:
         return importlib.util.find_spec(package.replace("-", "_")) is not None
     except (ImportError, ValueError):

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.devices import peaks
 from analysis.devices.precisions import UNITS
-from reports.shared.columns import WIDTH
-from runners.cli.arguments import Parser, add_format
-from runners.cli.exits import FAILED, Mistake, guarded
+from reports.shared import WIDTH
+from results import StoreFault
+from runners.cli import FAILED, Mistake, Parser, add_format, guarded
 
 if TYPE_CHECKING:
     from runners.doctor.checks import Check
@@ -58,13 +58,17 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _answered(parser: Parser, options: Namespace) -> int:
     """Prints what was asked for; the exit code."""
-    if options.peaks is not None:
-        return print_peaks(parser, options.peaks, options.format)
+    if options.self_test and options.peaks is not None:
+        parser.fail("--peaks: expected without --self-test")
     if options.self_test:
-        return print_self_test(options.device, options.format, options.save, options.write)
-    for option, value in (("--save", options.save), ("--write", options.write)):
+        return print_self_test(
+            "auto" if options.device is None else options.device, options.format, options.save, options.write
+        )
+    for option, value in (("--device", options.device), ("--save", options.save), ("--write", options.write)):
         if value is not None:
             parser.fail(f"{option}: expected with --self-test")
+    if options.peaks is not None:
+        return print_peaks(parser, options.peaks, options.format)
     from runners.doctor.checks import all_checks, is_fit
 
     lines = all_checks(options.out)
@@ -78,7 +82,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "--self-test", action="store_true", help="known work: may numbers be believed here? (3 minutes)"
     )
-    parser.add_argument("--device", default="auto", help="of --self-test: auto, cuda, cuda:1 or cpu (auto)")
+    parser.add_argument("--device", help="of --self-test: auto, cuda, cuda:1 or cpu (auto)")
     parser.add_argument(
         "--save", type=Path, metavar="FILE", help="of --self-test: keep the answer as JSON, to attach to a report"
     )
@@ -110,32 +114,49 @@ def print_self_test(device: str, form: str, save: Path | None = None, run: Path 
     save: a new file for the document. run: a directory to keep it in as well. Raises Mistake for no such device, a file
     that exists or no such directory, StoreFault for what cannot be written, all of them before anything is measured.
     """
-    from runners.cli.output_files import put
     from runners.doctor.self_test import self_test
 
     device, places = _device(device), _places(save, run)
     answer = self_test(device, lambda line: print(line, file=sys.stderr, flush=True))
     document = json.dumps(answer, indent=2, ensure_ascii=False)
+    unwritten = _put(places, document + "\n")
+    _print_self_test(answer, document, form)
+    if unwritten:
+        raise unwritten
+    return FAILED if answer["verdict"] == "failed" else 0
+
+
+def _put(places: list[Path], document: str) -> StoreFault | None:
+    """Writes the document; the first fault, as what was measured is worth printing all the same."""
+    from runners.cli import put
+
+    faults = []
     for place in places:
-        put(place, document + "\n")
+        try:
+            put(place, document)
+        except StoreFault as fault:
+            faults.append(fault)
+    return faults[0] if faults else None
+
+
+def _print_self_test(answer: Mapping[str, Any], document: str, form: str) -> None:
     checks: list[dict[str, Any]] = answer["checks"]
     if form == "json":
         print(document)
     elif form == "csv":
         _write_csv(checks)
     else:
-        told = [(c["check"], c["verdict"], _shown(c["found"]), c["expected"], c["reason"]) for c in checks]
+        told = [(c["check"], c["verdict"], _number_text(c["found"]), c["expected"], c["reason"]) for c in checks]
         _table(f"{answer['device']}: known work", ("check", "verdict", "found", "expected", "reason"), told)
         print(f"\n{SELF_TEST_SAYS[answer['verdict']]}")
         if answer["stand_in"]:
             print(STAND_IN_SAYS)
-    return FAILED if answer["verdict"] == "failed" else 0
 
 
 def _places(save: Path | None, run: Path | None) -> list[Path]:
     """Files for the self-test's document, in which something can be written. Raises Mistake, StoreFault."""
-    from cleaning.facts.self_test import SELF_TEST_FILE
-    from runners.cli.output_files import reserve
+    from cleaning.facts import SELF_TEST_FILE
+    from runners.cli import reserve
 
     if save is not None and save.exists():
         raise Mistake(f"--save: expected a new file, got {save}, which exists: no answer is overwritten")
@@ -147,7 +168,7 @@ def _places(save: Path | None, run: Path | None) -> list[Path]:
     return places
 
 
-def _shown(found: float | None) -> str:
+def _number_text(found: float | None) -> str:
     return "" if found is None else f"{found:.5g}"
 
 
@@ -158,10 +179,10 @@ def _device(name: str) -> str:
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if name == "auto":
         return "cuda" if count else "cpu"
-    kind, _, index = name.partition(":")
-    there = name == "cpu" or (kind == "cuda" and (index or "0").isdecimal() and int(index or 0) < count)
-    if not there:
-        raise Mistake(f"no such device: expected cpu, cuda or cuda:N of {count} CUDA devices, got {name}")
+    gpus = ["cuda", *(f"cuda:{index}" for index in range(count))] if count else []
+    if name not in ("cpu", *gpus):
+        known = f"auto, cpu, {', '.join(gpus)}" if gpus else "auto or cpu, as torch sees no CUDA device"
+        raise Mistake(f"no such device: expected {known}, got {name!r}")
     return name
 
 

@@ -17,10 +17,21 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from analysis.devices.precisions import PRECISIONS
-from results.errors import Unavailable, one_line
-from runners.doctor.known_work import counts, energy, precision, rates, times
-from runners.doctor.known_work.answers import FAILED, OK, UNAVAILABLE, Asked, Check, Checked
+from analysis.devices import PRECISIONS
+from results import Unavailable, one_line
+from runners.doctor.known_work import (
+    FAILED,
+    OK,
+    UNAVAILABLE,
+    Check,
+    CheckResult,
+    DeviceUnderTest,
+    counts,
+    energy,
+    precision,
+    rates,
+    times,
+)
 
 LONGEST_REASON = 300
 
@@ -45,11 +56,12 @@ def self_test(device: str, say: Callable[[str], None] = lambda line: None) -> di
 
     say: told of each check's start.
     """
-    from measure.device.environment import device_facts, environment
-    from results.store.manifest import harness_version
+    from measure.device import device_facts
+    from measure.device.environment import environment
+    from results.store import harness_version
 
     place, here = device_facts(device), environment()
-    asked = Asked(device, str(place.name or ""), place.multiprocessors)
+    asked = DeviceUnderTest(device, str(place.name or ""), place.multiprocessors)
     begun = datetime.now(UTC)
     done = []
     for name, check in CHECKS.items():
@@ -71,11 +83,13 @@ def self_test(device: str, say: Callable[[str], None] = lambda line: None) -> di
     }
 
 
-def guarded(name: str, check: Check, asked: Asked) -> Checked:
+def guarded(name: str, check: Check, asked: DeviceUnderTest) -> CheckResult:
     """The check's answer under its name; whatever it meets is an answer, too."""
     try:
         return replace(check(asked), check=name)
     except Unavailable as fault:
-        return Checked(name, UNAVAILABLE, None, "", one_line(str(fault), LONGEST_REASON))
+        return CheckResult(name, UNAVAILABLE, None, "", one_line(str(fault), LONGEST_REASON))
     except Exception as fault:  # noqa: BLE001 - a broken device raises anything; it becomes the check's answer
-        return Checked(name, FAILED, None, "an answer", one_line(f"{type(fault).__name__}: {fault}", LONGEST_REASON))
+        return CheckResult(
+            name, FAILED, None, "an answer", one_line(f"{type(fault).__name__}: {fault}", LONGEST_REASON)
+        )

@@ -9,25 +9,23 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from results.errors import one_line
-from results.records.footprint import Checked
-from runners.footprint.step import StepOptions, parts, traced
+from results import one_line
+from results.records import FootprintCheck
+from runners.footprint.step import StepOptions, parts, trace_batch
 
 
-def check(asked: StepOptions, batch_size: int, device: str) -> Checked:
+def check(asked: StepOptions, batch_size: int, device: str) -> FootprintCheck:
     """Raises what the step raises; MemTracker's own faults are the row's reason."""
     import torch
 
-    from analysis.footprint.step.caching_allocator import replay
-    from analysis.footprint.step.live_bytes import footprint
-    from analysis.footprint.step.workspaces import allowance, where_there_is_room
+    from analysis.footprint.step import allowance, footprint, replay, where_there_is_room
     from measure.profiler import allocations
 
-    step = traced(asked, batch_size)
+    step = trace_batch(asked, batch_size)
     found = footprint(step.operations, step.storages)
     names = {operation.name for operation in step.operations}
     make = partial(parts, asked, batch_size, None, device)
-    row = Checked(
+    row = FootprintCheck(
         model=asked.model,
         batch_size=batch_size,
         precision=asked.precision,
@@ -67,9 +65,9 @@ def check(asked: StepOptions, batch_size: int, device: str) -> Checked:
     return replace(row, tracked_bytes=tracked, reason=reason)
 
 
-def _on_cuda(row: Checked, make: Any, device: str) -> Checked:
-    from analysis.footprint.step.allocator_history import rows
-    from measure.profiler.allocations import on_cuda
+def _on_cuda(row: FootprintCheck, make: Any, device: str) -> FootprintCheck:
+    from analysis.footprint.step import rows
+    from measure.profiler import on_cuda
 
     counters, snapshot = on_cuda(make, device)
     index = int(device.partition(":")[2] or 0)

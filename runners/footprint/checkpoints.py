@@ -10,17 +10,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from analysis.footprint.step.checkpointing import Choice, checkpointed, curve, stretches_of
-from analysis.footprint.step.largest_batch import MOST, SMALL, Fit, Lines
-from reports.footprint.checkpoints import Checkpoints
+from analysis.footprint.step import MOST, SMALL, BatchFit, Choice, Lines, checkpointed, curve, stretches_of
+from reports.footprint import Checkpoints
 from runners.footprint.fit import capability, moments
 
 if TYPE_CHECKING:
-    from runners.footprint.step import Traced
+    from runners.footprint.step import StepTrace
 
 
 def checkpoints(
-    step_at: Callable[[int], Traced], batch_size: int, fit: Fit | None, device: str, name: str
+    step_at: Callable[[int], StepTrace], batch_size: int, fit: BatchFit | None, device: str, name: str
 ) -> Checkpoints:
     """What checkpointing would bring a step; with a fit, the largest batch of each choice. Raises what `step_at` does.
 
@@ -36,7 +35,7 @@ def checkpoints(
 
 
 def _largest(
-    step_at: Callable[[int], Traced], choice: Choice, available_bytes: int, device: str, known: str | None, most: int
+    step_at: Callable[[int], StepTrace], choice: Choice, available_bytes: int, device: str, known: str | None, most: int
 ) -> int | None:
     """The largest batch up to `most` that fits with a choice of checkpoints; None where the model refuses a small one,
     or small ones differ in their operations."""

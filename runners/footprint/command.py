@@ -15,18 +15,14 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from runners.cli.arguments import SHOWN, nearest
-from runners.cli.exits import FAILED, Mistake, guarded, instructed
-from runners.cli.model_options import check_models, hyper_of
-from runners.cli.output_files import put
-from runners.cli.progress import passing
+from results import nearest
+from runners.cli import FAILED, SHOWN, Mistake, check_models, guarded, hyper_of, instructed, passing, put
 from runners.footprint import options as footprint_options
 
 if TYPE_CHECKING:
-    from analysis.devices.memory import Memory
-    from reports.footprint.checkpoints import Checkpoints
-    from reports.footprint.text import Answer, Fitted
-    from runners.footprint.step import StepOptions, Traced
+    from analysis.devices import Memory
+    from reports.footprint import Checkpoints, FootprintAnswer, MemoryFit
+    from runners.footprint.step import StepOptions, StepTrace
 
 TABLE = "timeline.csv"
 
@@ -51,7 +47,7 @@ def _run(options: Namespace) -> int:
     _check_checkpoints(options)
     memory = memory_of(options.fit, options.memory_bytes)
     if options.out is not None:
-        from runners.cli.output_files import reserve
+        from runners.cli import reserve
 
         reserve(options.out / TABLE)
     from runners.footprint.step import StepOptions
@@ -62,7 +58,7 @@ def _run(options: Namespace) -> int:
     )  # fmt: skip
     steps = Steps(asked)
     try:
-        fitted = _fitted(steps, options, memory) if memory else None
+        fitted = _fit_batch(steps, options, memory) if memory else None
         answer = _answer(steps, options, fitted)
     except Untraced as fault:
         passing("")
@@ -89,22 +85,22 @@ class Steps:
 
     def __init__(self, asked: StepOptions) -> None:
         self.asked = asked
-        self._traced: dict[int, Traced] = {}
+        self._traced: dict[int, StepTrace] = {}
 
-    def at(self, batch_size: int) -> Traced:
+    def at(self, batch_size: int) -> StepTrace:
         """The step at this batch."""
         if batch_size not in self._traced:
             passing(f"{self.asked.model}: batch {batch_size}")
             self._traced[batch_size] = self._trace(batch_size)
         return self._traced[batch_size]
 
-    def _trace(self, batch_size: int) -> Traced:
-        from results.errors import Unavailable
-        from runners.footprint.step import traced
+    def _trace(self, batch_size: int) -> StepTrace:
+        from results import Unavailable
+        from runners.footprint.step import trace_batch
 
         model = self.asked.model
         try:
-            return traced(self.asked, batch_size)
+            return trace_batch(self.asked, batch_size)
         except ValueError as fault:
             said = " ".join(str(fault).split()).removeprefix(f"{model}: ")
             raise Mistake(f"{model} at batch {batch_size}: {said}") from fault
@@ -133,25 +129,22 @@ def memory_of(name: str, memory_bytes: int | None) -> Memory | None:
     raise Mistake(f"--fit: expected a device of known memory, or --memory-bytes beside it, got {name!r}{like}")
 
 
-def _fitted(steps: Steps, options: Namespace, memory: Memory) -> Fitted:
-    from analysis.footprint.step.cudnn_workspaces import convolves
-    from reports.footprint.text import Fitted
+def _fit_batch(steps: Steps, options: Namespace, memory: Memory) -> MemoryFit:
+    from analysis.footprint.step import convolves
+    from reports.footprint import MemoryFit
     from runners.footprint.fit import fit
 
     asked = (steps.at, memory.memory_bytes, options.margin_ratio, options.device, memory.name)
     found = fit(*asked)
     least = steps.at(min(found.needed))
     room = options.device == "cuda" and convolves(least.operations)
-    return Fitted(memory, options.margin_ratio, found, fit(*asked, room=options.precision) if room else None)
+    return MemoryFit(memory, options.margin_ratio, found, fit(*asked, room=options.precision) if room else None)
 
 
-def _answer(steps: Steps, options: Namespace, fitted: Fitted | None) -> Answer:
-    from analysis.footprint.schedule.minimum import minimal
-    from analysis.footprint.step.caching_allocator import replay
-    from analysis.footprint.step.cudnn_workspaces import with_workspaces
-    from analysis.footprint.step.live_bytes import footprint
-    from analysis.footprint.step.workspaces import allowance, unforeseen, where_there_is_room
-    from reports.footprint.text import Answer
+def _answer(steps: Steps, options: Namespace, fitted: MemoryFit | None) -> FootprintAnswer:
+    from analysis.footprint.schedule import minimal
+    from analysis.footprint.step import allowance, footprint, replay, unforeseen, where_there_is_room, with_workspaces
+    from reports.footprint import FootprintAnswer
     from runners.footprint.fit import capability
 
     largest = fitted.largest_batch or fitted.least_batch if fitted else footprint_options.BATCH_SIZE
@@ -160,7 +153,7 @@ def _answer(steps: Steps, options: Namespace, fitted: Fitted | None) -> Answer:
     cudnn = where_there_is_room(step.operations, found.ledger, options.device, options.precision)
     more = unforeseen(step.operations, options.device, options.layout)
     least = minimal(step.operations, step.storages)
-    return Answer(
+    return FootprintAnswer(
         model=options.model,
         batch_size=step.batch_size,
         precision=options.precision,
@@ -181,14 +174,14 @@ def _answer(steps: Steps, options: Namespace, fitted: Fitted | None) -> Answer:
     )
 
 
-def _checkpoints(steps: Steps, options: Namespace, batch_size: int, fitted: Fitted | None) -> Checkpoints:
+def _checkpoints(steps: Steps, options: Namespace, batch_size: int, fitted: MemoryFit | None) -> Checkpoints:
     from runners.footprint.checkpoints import checkpoints
 
     passing(f"{options.model}: checkpoints")
     return checkpoints(steps.at, batch_size, fitted.fit if fitted else None, options.device, options.fit)
 
 
-def _refused(fitted: Fitted | None) -> str:
+def _refused(fitted: MemoryFit | None) -> str:
     """Why no larger batch was looked at, where the model says so."""
     return f"no larger batch: {fitted.fit.refused}" if fitted and fitted.fit.refused else ""
 
@@ -205,9 +198,9 @@ def _notes(options: Namespace, found: Any) -> list[str]:
     return notes
 
 
-def too_large(model: str, fitted: Fitted) -> str:
+def too_large(model: str, fitted: MemoryFit) -> str:
     """That not even the smallest batch fits, in one line."""
-    from analysis.formula.algebra.constraints import amount
+    from analysis.formula.algebra import amount
 
     least, available = fitted.least_batch, fitted.fit.available_bytes
     needed = amount(fitted.fit.needed[least], "B")
@@ -217,9 +210,9 @@ def too_large(model: str, fitted: Fitted) -> str:
     )
 
 
-def _tell(answer: Answer, options: Namespace) -> None:
+def _tell(answer: FootprintAnswer, options: Namespace) -> None:
     """The answer on stdout, and the files of --out. Raises StoreFault."""
-    from reports.footprint.text import to_text
+    from reports.footprint import to_text
 
     if options.out is not None:
         write(answer, options)
@@ -228,13 +221,12 @@ def _tell(answer: Answer, options: Namespace) -> None:
 
 
 if TYPE_CHECKING:
-    from reports.footprint.text import Answer
+    from reports.footprint import FootprintAnswer
 
 
-def write(answer: Answer, options: Namespace) -> None:
+def write(answer: FootprintAnswer, options: Namespace) -> None:
     """Every file; the picture last, so that one that fails loses no table. Raises StoreFault."""
-    from reports.footprint import checkpoints_figure, timeline_figure
-    from reports.footprint.text import checkpoints_csv, timeline_csv, to_text
+    from reports.footprint import checkpoints_csv, checkpoints_figure, timeline_csv, timeline_figure, to_text
     from reports.shared import figure_style
 
     put(options.out / "footprint.json", to_text(answer, "json", options.top))

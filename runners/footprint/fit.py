@@ -12,15 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from analysis.footprint.step.cudnn_workspaces import with_workspaces
-from analysis.footprint.step.largest_batch import SMALL, Fit, Lines, largest_batch
-from analysis.footprint.step.live_bytes import BEFORE, footprint, live_bytes
-from analysis.footprint.step.workspaces import allowance
-from runners.cli.exits import Mistake
-from runners.workers.batches import FEW_BATCHES, MORE_BATCHES, SMALL_BATCH_BYTES
+from analysis.footprint.step import BEFORE, SMALL, BatchFit, Lines, allowance, footprint, with_workspaces
+from analysis.footprint.step.largest_batch import largest_batch
+from analysis.footprint.step.live_bytes import live_bytes
+from runners.cli import Mistake
+from runners.workers import FEW_BATCHES, MORE_BATCHES, SMALL_BATCH_BYTES
 
 if TYPE_CHECKING:
-    from runners.footprint.step import StepOptions, Traced
+    from runners.footprint.step import StepOptions, StepTrace
 
 LEAST = (1, 2, 4, 8, 16, 32, 64)
 """The smallest batches that are tried: batch normalisation of single values needs two, a graph may have one alone."""
@@ -37,14 +36,14 @@ class Fitting:
 
 
 def fit(
-    step_at: Callable[[int], Traced],
+    step_at: Callable[[int], StepTrace],
     memory_bytes: int,
     margin_ratio: float,
     device: str,
     name: str = "",
-    beside: Callable[[Traced], int] = lambda _step: 0,
+    beside: Callable[[StepTrace], int] = lambda _step: 0,
     room: str = "",
-) -> Fit:
+) -> BatchFit:
     """The largest batch whose step leaves `margin_ratio` of a memory free. Raises what `step_at` does.
 
     name: of the device, which decides the workspaces. beside: bytes that lie there throughout.
@@ -59,10 +58,10 @@ def fit(
 
 
 def moments(
-    step: Traced,
+    step: StepTrace,
     device: str,
     known: str | None,
-    beside: Callable[[Traced], int] = lambda _step: 0,
+    beside: Callable[[StepTrace], int] = lambda _step: 0,
     room: str = "",
 ) -> list[int]:
     """Bytes at each moment of a step, with all that is beside its tensors. known: the device's compute capability."""
@@ -79,14 +78,14 @@ def fitting(asked: StepOptions, memory_bytes: int, margin_ratio: float, name: st
 
     A worker's task. A sweep's cell has more batches than one lying on the device: two, or four small ones.
     """
-    from runners.footprint.step import traced
+    from runners.footprint.step import trace_batch
 
-    steps: dict[int, Traced] = {}
+    steps: dict[int, StepTrace] = {}
 
-    def step_at(batch_size: int) -> Traced:
+    def step_at(batch_size: int) -> StepTrace:
         if batch_size not in steps:
             try:
-                steps[batch_size] = traced(asked, batch_size)
+                steps[batch_size] = trace_batch(asked, batch_size)
             except ValueError as fault:
                 raise Mistake(str(fault)) from fault
         return steps[batch_size]
@@ -100,7 +99,7 @@ def fitting(asked: StepOptions, memory_bytes: int, margin_ratio: float, name: st
     return Fitting(found.largest_batch, min(found.needed), lines)
 
 
-def _lying(step: Traced) -> int:
+def _lying(step: StepTrace) -> int:
     """Bytes of the batches that lie on the device beside the one in work."""
     batch_bytes = sum(each.nbytes or 0 for each in step.storages if each.role == "input" and each.born_index == BEFORE)
     return batch_bytes * (FEW_BATCHES - 1) + min(batch_bytes, SMALL_BATCH_BYTES) * (MORE_BATCHES - FEW_BATCHES)
@@ -108,13 +107,13 @@ def _lying(step: Traced) -> int:
 
 def capability(name: str) -> str | None:
     """The compute capability of a device of the table of peaks; None for any other."""
-    from analysis.devices.peaks import lookup
+    from analysis.devices import lookup
 
     known = lookup(name) if name else None
     return known.compute_capability if known else None
 
 
-def _least(step_at: Callable[[int], Traced]) -> int:
+def _least(step_at: Callable[[int], StepTrace]) -> int:
     """The smallest of LEAST that the step takes. Raises what it says of 2 where it takes none."""
     faults: list[Mistake] = []
     for batch_size in LEAST:

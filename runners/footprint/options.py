@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from analysis.devices.precisions import PRECISIONS
-from runners.cli.arguments import MARGIN_RATIO, Parser, add_format, number, number_of_bytes
-from runners.cli.model_options import LAYOUTS, MODEL, add_model
+from analysis.devices import PRECISIONS
+from runners.cli import LAYOUTS, MARGIN_RATIO, MODEL, Parser, add_format, add_model, number, number_of_bytes
 from runners.footprint.step import NONE
-from workloads.catalogue.catalogue import OPTIMIZERS, OWN
+from workloads.catalogue import OPTIMIZERS, OWN
 
 BATCH_SIZE = 32
 """Where neither a batch nor a memory is said."""

@@ -11,26 +11,25 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from analysis.footprint.step.published import MATERIALIZED, Published, as_measured, predicted_bytes
-from results.records.footprint import Predicted
-from runners.footprint.step import StepOptions, traced
+from analysis.footprint.step import MATERIALIZED, Published, as_measured, predicted_bytes
+from results.records import FootprintPrediction
+from runners.footprint.step import StepOptions, trace_batch
 
 
-def predict(row: Published) -> Predicted:
+def predict(row: Published) -> FootprintPrediction:
     """Our prediction of one published number. Raises what the step raises."""
-    from analysis.footprint.step.live_bytes import footprint
-    from analysis.footprint.step.workspaces import allowance
+    from analysis.footprint.step import allowance, footprint
 
     asked = StepOptions(
         row.model, row.precision, row.optimizer, accumulate=row.accumulate, hyper=dict(row.hyper or {}), loop=row.loop
     )  # fmt: skip
     with _attention(row.attention):
-        step = traced(asked, row.batch_size)
+        step = trace_batch(asked, row.batch_size)
     found = footprint(step.operations, step.storages)
     cublas = allowance(step.operations, "cuda", row.capability) if row.capability else ()
     beside = [*(each.nbytes for each in cublas), *filter(None, (row.beside_bytes,))]
     storages = as_measured(step.operations, found.ledger, row.copies, row.late_zero, row.kept, beside)
-    return Predicted(
+    return FootprintPrediction(
         name=row.name,
         predicted_bytes=predicted_bytes(step.operations, storages, row),
         without_bytes=predicted_bytes(step.operations, storages, replace(row, cudnn=False)),

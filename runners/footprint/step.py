@@ -12,14 +12,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from analysis.devices.precisions import PRECISIONS
-from results.errors import Unavailable
+from analysis.devices import PRECISIONS
+from results import Unavailable
 from results.records import Operation, Storage
-from runners.workers.any_model import LARGEST_REAL
+from runners.workers import LARGEST_REAL
 
 if TYPE_CHECKING:
-    from measure.fake.mode import FakeMode
-    from measure.operations.tracer import StepParts, Trace
+    from measure.fake import FakeMode
+    from measure.operations import StepParts, Trace
 
 NONE = "none"
 """The optimizer of a step that makes gradients alone."""
@@ -45,7 +45,7 @@ class StepOptions:
 
 
 @dataclass(frozen=True)
-class Traced:
+class StepTrace:
     """What a step does at one batch. notes: what was unusual."""
 
     batch_size: int
@@ -54,10 +54,10 @@ class Traced:
     notes: tuple[str, ...] = ()
 
 
-def traced(asked: StepOptions, batch_size: int) -> Traced:
+def trace_batch(asked: StepOptions, batch_size: int) -> StepTrace:
     """The step at a batch. Raises Unavailable, ValueError or whatever the model raises that cannot be trained so."""
-    from measure.fake.mode import NOT_ON_FAKE, fake_mode, quiet
-    from measure.operations.tracer import trace_step
+    from measure.fake import NOT_ON_FAKE, fake_mode, quiet
+    from measure.operations import trace_step
 
     reason: tuple[str, ...] = ()
     with _quietly(), quiet():
@@ -79,12 +79,12 @@ def traced(asked: StepOptions, batch_size: int) -> Traced:
             reason = (f"{fault}: the step was run on real tensors",)
             built = parts(asked, batch_size, None)
             found = trace_step(built.step, model=built.model, optimizer=built.optimizer, inputs=built.inputs)
-    return Traced(batch_size, found.operations, found.storages, (*reason, *found.notes))
+    return StepTrace(batch_size, found.operations, found.storages, (*reason, *found.notes))
 
 
 def _rules(device: str) -> contextlib.AbstractContextManager[None]:
     """What a device's dispatcher does otherwise than a CPU's."""
-    from measure.operations.cuda_dispatch import cuda_rules
+    from measure.operations import cuda_rules
 
     return cuda_rules() if device == "cuda" else contextlib.nullcontext()
 
@@ -100,11 +100,10 @@ def parts(asked: StepOptions, batch_size: int, mode: FakeMode | None, device: st
     """The step on fake tensors of a mode, whose optimizer has its state; without one on real tensors of a device."""
     import torch
 
-    from measure.fake.mode import to_fake
-    from measure.operations.tracer import StepParts
-    from runners.workers.any_model import get
-    from runners.workers.batches import in_layout
-    from workloads.training.step import GradientStep, TrainingStep, have_state, optimizer_of
+    from measure.fake import to_fake
+    from measure.operations import StepParts
+    from runners.workers import get, in_layout
+    from workloads.training import GradientStep, TrainingStep, have_state, optimizer_of
 
     workload = get(asked.model, **asked.hyper)
     with torch.random.fork_rng(devices=[]), torch.device(device if mode is None else "meta"):

@@ -14,18 +14,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from results.errors import Unavailable
-from runners.cli.arguments import choice_error
-from runners.cli.exits import FAILED, Mistake, guarded, instructed
-from runners.cli.model_options import WORDS, check_models, hyper_of
-from runners.cli.progress import passing
+from results import Unavailable
+from runners.cli import FAILED, WORDS, Mistake, check_models, choice_error, guarded, hyper_of, instructed, passing
 from runners.formula import options as formula_options
 
 if TYPE_CHECKING:
-    from analysis.formula.derivation.derive import Derived
-    from analysis.formula.derivation.symbolic_table import Convention
-    from analysis.formula.derivation.totals import Term
-    from reports.formula.text import Answer
+    from analysis.formula.derivation import Convention, Derived, Term
+    from reports.formula import FormulaAnswer
     from runners.formula.points import Subject
 
 BATCH, CATAMOUNT = "batch", "catamount"
@@ -40,12 +35,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: Namespace) -> int:
     check_models([options.model], options)
     if options.out is not None:
-        from runners.cli.output_files import reserve
+        from runners.cli import reserve
 
         reserve(options.out)
-    from analysis.formula.algebra.solve import NoSolution
-    from analysis.formula.derivation.sampling import Unfitted
-    from measure.model.garbage_collector import collector_off
+    from analysis.formula.algebra import NoSolution
+    from analysis.formula.derivation import Unfitted
+    from measure.model import collector_off
     from runners.formula.points import NotBuilt
 
     try:
@@ -63,34 +58,35 @@ def _run(options: Namespace) -> int:
     return _tell(found, options)
 
 
-def _tell(found: Answer, options: Namespace) -> int:
-    from reports.formula.text import to_text
+def _tell(found: FormulaAnswer, options: Namespace) -> int:
+    from reports.formula import to_text
 
     text = to_text(found, options.format)
     if options.out is not None:
-        from runners.cli.output_files import put
+        from runners.cli import put
 
         put(options.out, text)
     print(text, end="")
     return 0
 
 
-def answer(options: Namespace) -> Answer:
+def answer(options: Namespace) -> FormulaAnswer:
     """Everything that is asked of the model's formulas. Raises Mistake, NotBuilt, Unfitted or NoSolution."""
-    from analysis.formula.derivation import totals
-    from analysis.formula.derivation.sampling import Restructured, Unfitted
-    from reports.formula.text import Answer
+    from analysis.formula.derivation import Restructured, Unfitted, totals
+    from reports.formula import FormulaAnswer
     from runners.formula import questions
     from runners.formula.branches import branched
     from runners.formula.checks import CHECKED_CALLS, checked_apart
     from runners.formula.footprints import footprints
     from runners.formula.points import sampler
 
+    if options.fused and options.rules == CATAMOUNT:
+        raise Mistake("--fused: Catamount's rules are of operations by themselves; leave one of the two out")
     subject = _subject(options)
     symbols = _symbols(options, subject)
     point = questions.point_of(options.at, symbols, subject)
     convention, terms = _convention(options, subject, symbols)
-    asked = questions.Asked.of(options, symbols)  # mistakes are told before anything takes long
+    asked = questions.Questions.of(options, symbols)  # mistakes are told before anything takes long
     looked_at = sampler(subject, lambda count: passing(f"{options.model}: {count} points"))
     derived, alone = _derived(options, subject, symbols, looked_at, convention)
     if alone:
@@ -104,7 +100,7 @@ def answer(options: Namespace) -> Answer:
         raise Unfitted(branched(fault, subject, derived.axes, looked_at)) from fault
     peaks = footprints(options.rules, derived, point, looked_at, CHECKED_CALLS)
     whole = totals.totals(derived, terms, peaks.formulas)
-    return Answer(
+    return FormulaAnswer(
         model=options.model,
         rules=options.rules,
         optimizer=subject.optimizer,
@@ -114,7 +110,14 @@ def answer(options: Namespace) -> Answer:
         terms=tuple(terms),
         point=point,
         checked=(*derived.checked, *late),
-        notes=(*_kept(subject), *alone.values(), *notes, *_idle(whole, symbols), *_without(derived), *peaks.notes),
+        notes=(
+            *_option_notes(subject),
+            *alone.values(),
+            *notes,
+            *_idle(whole, symbols),
+            *_without(derived),
+            *peaks.notes,
+        ),
         pieces=peaks.pieces,
         minimal_proven=peaks.proven,
         axes=(*derived.axes, *derived.structural),
@@ -123,7 +126,7 @@ def answer(options: Namespace) -> Answer:
         parts=totals.parts(derived, options.by) if options.by else {},
         by=options.by or "",
         at_least=totals.at_least(derived),
-        **asked.answered(whole, point, {**peaks.why, **_unknown(derived)}),
+        **asked.answered(whole, point, {**peaks.why, **_unknown_quantities(derived)}),
     )
 
 
@@ -134,7 +137,7 @@ def _derived(
 
     Raises NotBuilt or Unfitted.
     """
-    from runners.formula.points import Alone
+    from runners.formula.points import FixedSymbol
 
     asked = (options.at, options.sweep, options.derivative, options.lengths_of, *options.solve, *options.symbols)
     words = set(re.findall(r"\w+", " ".join(filter(None, asked))))
@@ -143,7 +146,7 @@ def _derived(
         kept = [name for name in symbols if name not in notes]
         try:
             return _formulas(subject, kept, looked_at, convention), notes
-        except Alone as fault:
+        except FixedSymbol as fault:
             if fault.symbol in words or len(kept) == 1:
                 raise
             own = subject.value(fault.symbol)
@@ -152,10 +155,9 @@ def _derived(
 
 def _formulas(subject: Subject, symbols: Sequence[str], looked_at: Any, convention: Any) -> Derived:
     """The formulas in these symbols. Raises Alone for one that the model takes one value of."""
-    from analysis.formula.derivation import derive
-    from analysis.formula.derivation.sampling import Restructured, Unfitted
+    from analysis.formula.derivation import Restructured, Unfitted, derive
     from runners.formula.branches import branched, repeated
-    from runners.formula.points import NotBuilt, alone, axes
+    from runners.formula.points import NotBuilt, axes, fixed_symbol
 
     where = axes(subject, symbols, looked_at)
     try:
@@ -165,12 +167,12 @@ def _formulas(subject: Subject, symbols: Sequence[str], looked_at: Any, conventi
     except derive.Uninterpolated as fault:
         raise Unfitted(repeated(fault, subject, where, looked_at)) from fault
     except NotBuilt as fault:
-        raise alone(fault, where, looked_at) from fault
+        raise fixed_symbol(fault, where, looked_at) from fault
 
 
-def _unknown(derived: Any) -> dict[str, str]:
+def _unknown_quantities(derived: Any) -> dict[str, str]:
     """Quantity → why it has no formula: operations that no rule understands."""
-    from analysis.formula.derivation.totals import FLOP
+    from analysis.formula.derivation import FLOP
 
     names = ", ".join(derived.not_understood)
     return dict.fromkeys(FLOP, f"no rule understands {names}") if names else {}
@@ -184,16 +186,17 @@ def _without(derived: Any) -> tuple[str, ...]:
     return (f"No formula of all FLOP: those of {', '.join(places)} follow none (unequal windows).",)
 
 
-def _kept(subject: Subject) -> tuple[str, ...]:
-    """A note on each argument of the model's function that is called as an option of this command."""
-    return tuple(
+def _option_notes(subject: Subject) -> tuple[str, ...]:
+    """A note on fusion, and on each argument of the model's function that is called as an option here."""
+    changed = ("Chains of pointwise operations count as one each; no compiler is claimed to do it.",)
+    return (changed if subject.fused else ()) + tuple(
         f"The function's own {name} stays {value}: --{name} means another." for name, value in subject.kept.items()
     )
 
 
 def _idle(whole: Mapping[str, Any], symbols: Sequence[str]) -> tuple[str, ...]:
     """A note on symbols that change nothing."""
-    from analysis.formula.algebra.expressions import names
+    from analysis.formula.algebra import names
 
     seen = set().union(*(names(formula) for formula in whole.values() if formula is not None))
     idle = [name for name in symbols if name not in seen]
@@ -202,9 +205,9 @@ def _idle(whole: Mapping[str, Any], symbols: Sequence[str]) -> tuple[str, ...]:
 
 def _subject(options: Namespace) -> Subject:
     """The model with its sizes. Raises Mistake where it cannot be what it says."""
-    from analysis.devices.precisions import PRECISIONS
+    from analysis.devices import PRECISIONS
     from runners.formula.points import Subject, limits, names_of, smallest
-    from runners.workers.any_model import get
+    from runners.workers import get
 
     given = hyper_of(options)
     words = {name: value for name, value in given.items() if not isinstance(value, int)}
@@ -224,12 +227,13 @@ def _subject(options: Namespace) -> Subject:
         smallest=smallest(options.model),
         limits=limits(options.model),
         kept={name: value for name, value in workload.hyper.items() if name in WORDS},
+        fused=options.fused,
     )
 
 
 def _optimizer(options: Namespace) -> str:
     if options.rules == CATAMOUNT:
-        from analysis.catamount.rules import optimizer_of
+        from analysis.catamount import optimizer_of
 
         return optimizer_of(options.model)
     return "sgd"
@@ -253,21 +257,20 @@ def _fixed(options: Namespace) -> Mapping[str, int]:
     """Sizes that the convention knows one value of."""
     if options.rules != CATAMOUNT:
         return {}
-    from analysis.catamount.graph_terms import FIXED
+    from analysis.catamount import FIXED
 
     return FIXED.get(options.model, {})
 
 
 def _convention(options: Namespace, subject: Subject, symbols: Sequence[str]) -> tuple[Convention, list[Term]]:
     """What is counted how, and what the convention adds to this model beside its operations."""
-    from analysis.formula.derivation.symbolic_table import OWN, Convention
+    from analysis.formula.derivation import OWN, Convention
 
     if options.rules != CATAMOUNT:
         return OWN, []
-    from analysis.catamount.graph_terms import terms
-    from analysis.catamount.rules import KEPT, RULES, footprint
-    from analysis.formula.algebra.expressions import parse, symbol
-    from analysis.formula.derivation.totals import Term
+    from analysis.catamount import KEPT, RULES, footprint, terms
+    from analysis.formula.algebra import parse, symbol
+    from analysis.formula.derivation import Term
 
     names = {size: name for name, size in subject.symbols.items()}
     sizes = {**subject.sizes, BATCH: subject.batch_size}

@@ -8,14 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from analysis.footprint.schedule.minimum import minimal
-from analysis.footprint.step.live_bytes import footprint
+from analysis.footprint.schedule import minimal
+from analysis.footprint.step import footprint
+from analysis.formula.derivation import Derived, Expr, Point, Sample, peak_of, point_text, value_of
 from analysis.formula.derivation import footprint as derivation_footprint
-from analysis.formula.derivation.derive import Derived
-from analysis.formula.derivation.footprint_terms import peak_of
-from analysis.formula.derivation.interpolate import Point, told, value_of
-from analysis.formula.derivation.sampling import Sample
-from analysis.formula.derivation.totals import Expr
 from runners.formula.points import BATCH, NotBuilt
 
 EAGER, MINIMAL = derivation_footprint.QUANTITIES
@@ -62,12 +58,12 @@ def footprints(
         single = {**{axis.symbol: axis.base for axis in (*derived.axes, *derived.structural)}, BATCH: 1}
         notes += [f"The eager footprint {each}." for each in _wrong(found, single, sample(single), False).values()]
         pieces = {name: derivation_footprint.pieces(peaks, BATCH, point) for name, peaks in kept.items()}
-    notes += [UNKNOWN] * bool(kept and _unknown(derived))
+    notes += [UNKNOWN] * bool(kept and _has_unknown_sizes(derived))
     proven = found.proven if MINIMAL in kept else None
     return FootprintFormulas({name: found.formula(name) for name in kept}, pieces, why, tuple(notes), proven)
 
 
-def _unknown(derived: Derived) -> bool:
+def _has_unknown_sizes(derived: Derived) -> bool:
     """Whether a storage of the step has no known size."""
     _fixed, sizes = derived.levels[0]
     return bool(footprint(sizes.samples[0].operations, sizes.samples[0].storages).unknown)
@@ -82,7 +78,7 @@ def _wrong(
         if sample is not None and name in found.peaks:
             formula, exact = derivation_footprint.value(found.peaks[name], where), of(sample)
             if formula != exact:
-                wrong[name] = f"at {told(where)} is {exact:,} B, where the formula gives {int(formula):,}"
+                wrong[name] = f"at {point_text(where)} is {exact:,} B, where the formula gives {int(formula):,}"
     return wrong
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from analysis.devices.precisions import PRECISIONS
-from runners.cli.arguments import Parser, add_format, names
-from runners.cli.model_options import MODEL, add_model
-from workloads.catalogue.catalogue import OPTIMIZERS, OWN
+from analysis.devices import PRECISIONS
+from runners.cli import MODEL, Parser, add_format, add_model, names
+from workloads.catalogue import OPTIMIZERS, OWN
 
 RULES = ("flopledger", "catamount")
 BY = ("phase", "kind", "module", "operation")
@@ -37,6 +36,9 @@ def parser() -> Parser:
     group.add_argument("--rules", choices=RULES, default=RULES[0], help="what is counted how (flopledger)")
     group.add_argument(
         "--optimizer", choices=(*OPTIMIZERS, OWN), help="of the step (sgd; of Catamount's models its own)"
+    )
+    group.add_argument(
+        "--fused", action="store_true", help="of the step with chains of pointwise operations as one each"
     )
     group.add_argument("--precision", choices=PRECISIONS, default="fp32", help="of the step (fp32)")
     _add_questions(made.add_argument_group("what is asked of them"))

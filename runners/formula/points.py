@@ -19,9 +19,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from analysis.formula.derivation.interpolate import Point, told
-from analysis.formula.derivation.sampling import Axis, NoSample, Sample, spread
-from results.errors import Unavailable
+from analysis.formula.derivation import Axis, NoSample, Point, Sample, point_text, spread
+from results import Unavailable
 
 BATCH = "batch"
 
@@ -56,7 +55,7 @@ class NotBuilt(NoSample):
         super().__init__(words)
 
 
-class Alone(NotBuilt):
+class FixedSymbol(NotBuilt):
     """A symbol whose size the model takes one value of, while the others stay as they are."""
 
     def __init__(self, symbol: str, value: int, why: NotBuilt | None) -> None:
@@ -69,7 +68,7 @@ class Subject:
     """A model as the command line has it. sizes: all it is built from, with their values; fixed: what else its factory
     takes; symbols: symbol → its size, "batch" for the batch; smallest: size → where it starts; limits: (size, relation,
     a number or another size) that hold, or the model cannot be built; kept: sizes that stay as they are, as an option
-    has their name."""
+    has their name; fused: chains of pointwise operations are one each (`analysis/optables/fuse_pointwise.py`)."""
 
     model: str
     sizes: Mapping[str, int]
@@ -81,6 +80,7 @@ class Subject:
     smallest: Mapping[str, int] | None = None
     limits: Sequence[tuple[str, str, int | str]] = ()
     kept: Mapping[str, int] = field(default_factory=dict)
+    fused: bool = False
 
     def value(self, symbol: str) -> int:
         """What a symbol's size is where it is no symbol."""
@@ -121,14 +121,14 @@ def _sample(subject: Subject, point: Point) -> Sample:
     try:
         return Sample(dict(point), *step_at(subject, point))
     except Exception as fault:  # a model's own code may raise anything
-        raise NotBuilt(f"{subject.model} at {told(point)}: {why(fault)}", point) from fault
+        raise NotBuilt(f"{subject.model} at {point_text(point)}: {why(fault)}", point) from fault
 
 
 def step_at(subject: Subject, point: Point) -> tuple[Any, Any, Any]:
     """The operations, storages and parameters of a step at a point. Raises what the model does."""
     sizes = {subject.symbols[symbol]: value for symbol, value in point.items()}
     batch_size = sizes.pop(BATCH, subject.batch_size)
-    return traced(subject, {**subject.sizes, **sizes}, batch_size)
+    return trace_sizes(subject, {**subject.sizes, **sizes}, batch_size)
 
 
 def axes(subject: Subject, symbols: Sequence[str], sample_at: Callable[[Point], Sample]) -> tuple[Axis, ...]:
@@ -182,7 +182,7 @@ def _corners(axes: Sequence[Axis]) -> Iterator[dict[str, int]]:
 
 def limits(model: str) -> tuple[tuple[str, str, int | str], ...]:
     """The limits of a model of the catalogue, with the steps of its images and of its loops."""
-    from workloads.catalogue.catalogue import ENTRIES
+    from workloads.catalogue import ENTRIES
 
     known = ENTRIES.get(model)
     if known is None:
@@ -241,7 +241,7 @@ def _axis(symbol: str, base: Mapping[str, int], own: int, sample_at: Callable[[P
             why = why or fault
         else:
             return axis
-    raise Alone(symbol, base[symbol], why)
+    raise FixedSymbol(symbol, base[symbol], why)
 
 
 def _there(point: Point, sample_at: Callable[[Point], Sample]) -> bool:
@@ -252,17 +252,17 @@ def _there(point: Point, sample_at: Callable[[Point], Sample]) -> bool:
     return True
 
 
-def alone(fault: NotBuilt, found: Sequence[Axis], sample_at: Callable[[Point], Sample]) -> NotBuilt:
+def fixed_symbol(fault: NotBuilt, found: Sequence[Axis], sample_at: Callable[[Point], Sample]) -> NotBuilt:
     """Of a point that the model does not take: the symbol that keeps it from that, if it is one; else the fault."""
     for axis in found:
         if axis.symbol in fault.point and _there({**fault.point, axis.symbol: axis.base}, sample_at):
-            return Alone(axis.symbol, axis.base, fault)
+            return FixedSymbol(axis.symbol, axis.base, fault)
     return fault
 
 
 def smallest(model: str) -> dict[str, int]:
     """Size → where it starts, of models whose images have a least size or a step."""
-    from workloads.catalogue.catalogue import ENTRIES
+    from workloads.catalogue import ENTRIES
 
     known = ENTRIES.get(model)
     if known is None or "image_size" not in known.hyper:
@@ -296,14 +296,14 @@ def why(fault: Exception) -> str:
     return ("" if plain and said else f"{type(fault).__name__}: ") + said + (f" ({where})" if where else "")
 
 
-def traced(subject: Subject, sizes: Mapping[str, int], batch_size: int) -> tuple[Any, Any, Any]:
+def trace_sizes(subject: Subject, sizes: Mapping[str, int], batch_size: int) -> tuple[Any, Any, Any]:
     """The operations, storages and parameters of a step with these sizes. Raises what the model does."""
     import torch
 
-    from measure.fake.mode import fake_mode, quiet, to_fake
-    from measure.operations.tracer import trace_step
-    from runners.workers.any_model import get
-    from workloads.training.step import TrainingStep, have_state, optimizer_of
+    from measure.fake import fake_mode, quiet, to_fake
+    from measure.operations import trace_step
+    from runners.workers import get
+    from workloads.training import TrainingStep, have_state, optimizer_of
 
     with quiet():
         workload = get(subject.model, **{**subject.fixed, **sizes})
@@ -321,4 +321,11 @@ def traced(subject: Subject, sizes: Mapping[str, int], batch_size: int) -> tuple
             have_state(optimizer, trained)
         inputs = (batch.inputs, batch.target)
         found = trace_step(step, model=model, optimizer=optimizer, inputs=inputs, mode=mode, steps_before=0)
-    return found.operations, found.storages, parameters
+    if not subject.fused:
+        return found.operations, found.storages, parameters
+    from analysis.optables import StepTable, renumbered, understand_fused
+    from analysis.optables.fuse_pointwise import fuse_pointwise
+
+    understand_fused()
+    table = renumbered(fuse_pointwise(StepTable(found.operations, found.storages)))
+    return table.operations, table.storages, parameters

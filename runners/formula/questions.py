@@ -11,19 +11,31 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from analysis.devices.precisions import PRECISIONS
-from analysis.formula.algebra.asymptotics import derivative, elasticity, leading, limit
-from analysis.formula.algebra.constraints import request
-from analysis.formula.algebra.evaluate import rows
-from analysis.formula.algebra.expressions import Expr, names, symbol
-from analysis.formula.algebra.length_cost import padded, spread
-from analysis.formula.algebra.length_distribution import Lengths, named, read
-from analysis.formula.algebra.parameter_grid import MOST_POINTS, axes, parse_point, points
+from analysis.devices import PRECISIONS
+from analysis.formula.algebra import (
+    MOST_POINTS,
+    Expr,
+    Lengths,
+    axes,
+    derivative,
+    elasticity,
+    leading,
+    limit,
+    named,
+    names,
+    padded,
+    parse_point,
+    points,
+    read,
+    request,
+    rows,
+    spread,
+    symbol,
+)
 from analysis.formula.algebra.solve import solve
 from analysis.formula.derivation.totals import QUANTITIES
-from reports.formula.text import Growth, Solved, Varied, measure
-from runners.cli.arguments import choice_error
-from runners.cli.exits import Mistake
+from reports.formula import Growth, Solved, Varied, measure
+from runners.cli import Mistake, choice_error
 from runners.formula.points import BATCH, Subject
 
 LENGTH = "seq"
@@ -66,7 +78,7 @@ def _check(option: str, name: str, symbols: Sequence[str], more: str = "") -> No
 
 
 @dataclass(frozen=True)
-class Asked:
+class Questions:
     """The questions of a command line, read."""
 
     symbols: tuple[str, ...]
@@ -79,7 +91,7 @@ class Asked:
     rates: Any
 
     @classmethod
-    def of(cls, options: Namespace, symbols: Sequence[str]) -> Asked:
+    def of(cls, options: Namespace, symbols: Sequence[str]) -> Questions:
         """Raises Mistake for a question that cannot be one."""
         for name, option in ((options.derivative, "--derivative"), (options.lengths_of, "--lengths-of")):
             if name:
@@ -128,8 +140,8 @@ class Asked:
         known = {name: formula for name, formula in whole.items() if formula is not None}
         found = {**known, **{short: known[name] for short, name in SHORT.items() if name in known}}
         if self.rates is not None:
-            from analysis.formula.algebra.expressions import rational
-            from analysis.formula.derivation.bounds import time_bound
+            from analysis.formula.algebra import rational
+            from analysis.formula.derivation import time_bound
 
             peak, bandwidth = self.rates.peak_flop_per_s, self.rates.bandwidth_bytes_per_s
             if whole["model_flop"] is not None:
@@ -168,7 +180,7 @@ class Asked:
 
     def _growth(self, whole: Mapping[str, Expr], point: Mapping[str, int]) -> list[Growth]:
         found = [
-            _grown(name, quantity, whole, point)
+            _growth_of(name, quantity, whole, point)
             for name in self.symbols
             for quantity in GROWN
             if name in names(whole[quantity])
@@ -203,7 +215,7 @@ class Asked:
         return found
 
 
-def _grown(name: str, quantity: str, whole: Mapping[str, Expr], point: Mapping[str, int]) -> Growth:
+def _growth_of(name: str, quantity: str, whole: Mapping[str, Expr], point: Mapping[str, int]) -> Growth:
     formula = whole[quantity]
     first = _or_none(lambda: leading(formula, name))
     return Growth(
@@ -253,7 +265,7 @@ def _lengths(text: str) -> Lengths:
 
 
 def _rates(device: str, precision: str) -> Any:
-    from analysis.formula.derivation.bounds import rates
+    from analysis.formula.derivation import rates
 
     try:
         return rates(device, PRECISIONS[precision].matmul_unit)

@@ -12,8 +12,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from runners.cli.arguments import choice_error
-from runners.cli.exits import Mistake
+from runners.cli import Mistake, choice_error
 
 SECTION = "flops_profiler"
 

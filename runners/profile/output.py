@@ -10,10 +10,10 @@ import json
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
-from runners.cli.output_files import put, reserve
+from runners.cli import put, reserve
 
 if TYPE_CHECKING:
-    from results.records.step_profile import StepProfile
+    from results.records import StepProfile
 
 PAGE = "profile.html"
 PICTURE = "roofline"
@@ -36,9 +36,9 @@ def report(profile: StepProfile, options: Namespace, width: int | None = None) -
         return made(profile)
     if width is None:
         return _text(profile, options)
-    from reports.profile.terminal import terminal_text
+    from reports.profile import terminal_text
 
-    return terminal_text(profile, **_shown(options), operations=options.operations, width=width)
+    return terminal_text(profile, **_display_options(options), operations=options.operations, width=width)
 
 
 def write(profile: StepProfile, options: Namespace) -> None:
@@ -64,13 +64,12 @@ def write(profile: StepProfile, options: Namespace) -> None:
 
 
 def _text(profile: StepProfile, options: Namespace) -> str:
-    from reports.profile.operations import operations_text
-    from reports.profile.tree import tree_text
+    from reports.profile import operations_text, tree_text
 
-    text = tree_text(profile, **_shown(options))
+    text = tree_text(profile, **_display_options(options))
     return f"{text}\n{operations_text(profile)}" if options.operations else text
 
 
-def _shown(options: Namespace) -> dict[str, Any]:
+def _display_options(options: Namespace) -> dict[str, Any]:
     """How much of the modules is shown."""
     return {"depth": options.module_depth, "top": options.top_modules, "detailed": options.detailed}

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from results.records.step_profile import StepProfile
+from results.records import StepProfile
 
 if TYPE_CHECKING:
     import torch
 
-    from workloads.catalogue.base import Batch, Workload
+    from workloads.catalogue import Batch, Workload
 
 DETECTION = "detection"
 
@@ -24,7 +24,7 @@ NONE = "none"
 
 
 @dataclass(frozen=True)
-class Request:
+class ProfileRequest:
     """What is to be profiled. hyper: what the factory takes beside the model. optimizer: "none": gradients alone."""
 
     model: str
@@ -41,13 +41,13 @@ class Request:
     hyper: Mapping[str, Any] = field(default_factory=dict)
 
 
-def profile(request: Request) -> StepProfile:
+def profile(request: ProfileRequest) -> StepProfile:
     """Raises ValueError where the model cannot be built or fails, Unavailable where nothing can be recorded."""
     import torch
 
-    from measure.profile.step_profile import profile_step
-    from runners.workers.any_model import get
-    from workloads.training.step import optimizer_of
+    from measure.profile import profile_step
+    from runners.workers import get
+    from workloads.training import optimizer_of
 
     workload = get(request.model, **request.hyper)
     training = request.mode == "train"
@@ -75,10 +75,10 @@ def profile(request: Request) -> StepProfile:
     return replace(found, batch_size=request.batch_size)  # which sizes of inputs do not say for every model
 
 
-def _built(workload: Workload, request: Request, device: torch.device) -> tuple[torch.nn.Module, Batch]:
+def _built(workload: Workload, request: ProfileRequest, device: torch.device) -> tuple[torch.nn.Module, Batch]:
     import torch
 
-    from runners.workers.batches import in_layout
+    from runners.workers import in_layout
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

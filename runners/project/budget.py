@@ -13,13 +13,12 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from runners.cli.arguments import Parser, choice_error, number
-from runners.cli.exits import Mistake, guarded
+from runners.cli import Mistake, Parser, choice_error, guarded, number
 from runners.project.machine import add_expenses, add_machine, expenses, machine, positive
 from runners.project.output import FLOP, HOURS, add_output, reserve_all, tell
 
 if TYPE_CHECKING:
-    from reports.project.budget import BudgetAnswer
+    from reports.project import BudgetAnswer
 
 
 TRANSFORMER = "transformer"

@@ -9,21 +9,23 @@ from pathlib import Path
 from typing import Any
 
 from analysis.devices import memory as devices_memory
-from analysis.project.compute.budget import Curve
-from analysis.project.compute.published_runs import family_of
-from analysis.project.frontier import accelerator, frontier
+from analysis.project.compute import Curve, family_of
+from analysis.project.frontier import (
+    Accelerator,
+    Domain,
+    Formulas,
+    accelerator,
+    domain_inputs,
+    frontier,
+    running_costs,
+    shipped,
+)
 from analysis.project.frontier import domain as frontier_domain
-from analysis.project.frontier.accelerator import Accelerator
-from analysis.project.frontier.domain import Domain
-from analysis.project.frontier.monte_carlo import domain_inputs
-from analysis.project.frontier.prices import running_costs
-from analysis.project.frontier.shipped_formulas import Formulas, shipped
-from analysis.stats.intervals import Input, answers, tornado
-from reports.project.budget import BudgetAnswer
-from runners.cli.arguments import choice_error
-from runners.cli.exits import Mistake
+from analysis.stats import Input, answers, tornado
+from reports.project import BudgetAnswer
+from runners.cli import Mistake, choice_error
 from runners.project.machine import expenses, machine
-from runners.project.output import asked, intervals_of, spent
+from runners.project.output import budget_flop, intervals_of, request_json
 
 
 def domain_answer(options: Namespace) -> BudgetAnswer:
@@ -33,12 +35,12 @@ def domain_answer(options: Namespace) -> BudgetAnswer:
     if options.family is None and options.utilization is None:
         raise Mistake(f"--utilization: expected with {options.domain}: no published run of such a model is known here")
     reached, given = machine(options), expenses(options)
-    inputs = {**_drawn(domain), "utilization": reached.utilization, **given}
+    inputs = {**_interval_inputs(domain), "utilization": reached.utilization, **given}
     curve = Curve(domain, formulas)
 
     def function(draws: Mapping[str, Any]) -> dict[str, Any]:
-        flop, hours = spent(options, reached.peak_flop_per_s, draws)
-        found = curve.bought(flop, {name: draws[name] for name in _drawn(domain)})
+        flop, hours = budget_flop(options, reached.peak_flop_per_s, draws)
+        found = curve.bought(flop, {name: draws[name] for name in _interval_inputs(domain)})
         days = hours / 24 / options.devices
         return {**found, "flop": flop, "gpu_hours": hours, "days": days, **running_costs(hours, draws)}
 
@@ -50,7 +52,7 @@ def domain_answer(options: Namespace) -> BudgetAnswer:
     value, unit = options.budget
     return BudgetAnswer(
         title=f"{value:g} {unit} of {domain.name} on {reached.device}, {reached.precision}",
-        asked=asked(options),
+        asked=request_json(options),
         domain=options.domain,
         law="",
         answers=found,
@@ -65,14 +67,14 @@ def domain_answer(options: Namespace) -> BudgetAnswer:
     )
 
 
-def _drawn(domain: Domain) -> dict[str, Input]:
+def _interval_inputs(domain: Domain) -> dict[str, Input]:
     """The numbers of the file that have ends, but for the target, which a budget does not ask for."""
     return {name: each for name, each in domain_inputs(domain).items() if name != "error_target"}
 
 
 def _notes(domain: Domain) -> list[str]:
     """What the numbers leave out, and which of the file's are in the intervals."""
-    drawn = _drawn(domain)
+    drawn = _interval_inputs(domain)
     if not drawn:
         return ["one epoch; the learning curve has no interval: a file may give [value, low, high] for its numbers"]
     return [

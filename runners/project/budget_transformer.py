@@ -10,17 +10,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis.project.compute import scaling_laws
-from analysis.project.frontier.prices import running_costs
-from analysis.project.parallelism.transformer import Transformer
-from analysis.stats.intervals import Input, Uncertain, answers, medians, tornado
-from reports.project.budget import BudgetAnswer, Fit
-from reports.project.shared import ReachedUtilization, quantity
-from runners.cli.arguments import choice_error
-from runners.cli.exits import Mistake
-from runners.project.output import asked, intervals_of, spent
+from analysis.project.frontier import running_costs
+from analysis.project.parallelism import Transformer
+from analysis.stats import Input, Uncertain, answers, medians, tornado
+from reports.project import BudgetAnswer, DevicePlan, ReachedUtilization, quantity
+from runners.cli import Mistake, choice_error
+from runners.project.output import budget_flop, intervals_of, request_json
 
 if TYPE_CHECKING:
-    from analysis.project.parallelism.step import Cluster
+    from analysis.project.parallelism import Cluster
 
 HEAD = 128
 ASPECT = 128
@@ -54,7 +52,7 @@ def transformer_answer(options: Namespace, reached: ReachedUtilization, given: M
     moved = [name for name in ("loss", "parameters", "tokens", "gpu_hours", "cost", "co2_kg") if name in found]
     return BudgetAnswer(
         title=_title(options, reached),
-        asked=asked(options),
+        asked=request_json(options),
         domain="transformer",
         law=law.name,
         answers=found,
@@ -93,12 +91,12 @@ def _function(options: Namespace, law: scaling_laws.Law, peak: float) -> Callabl
     """What the answers are of draws of the inputs."""
 
     def of(draws: Mapping[str, Any]) -> dict[str, Any]:
-        from analysis.project.compute.gpu_hours import gpu_hours_of
+        from analysis.project.compute import gpu_hours_of
 
         constants = {name: draws.get(name, value) for name, value in law.constants().items()}
         size = None if options.parameters is None else options.parameters + 0 * draws["utilization"]
         if options.budget is not None:
-            flop, hours = spent(options, peak, draws)
+            flop, hours = budget_flop(options, peak, draws)
         else:
             flop = _flop_for(constants, options.reach, size)
             hours = gpu_hours_of(flop, peak, draws["utilization"])
@@ -181,7 +179,7 @@ def shape(parameters: float, sequence: int, vocabulary: int) -> Transformer:
     return min((of(layers) for layers in (1, 2, *range(4, 257, 4))), key=far)
 
 
-def _fit(options: Namespace, parameters: float, critical_tokens: float) -> Fit | None:
+def _fit(options: Namespace, parameters: float, critical_tokens: float) -> DevicePlan | None:
     """The fastest plan on the devices asked for, and the fewest that would do.
 
     None without memory or bandwidth, and for so few parameters that the vocabulary alone has more.
@@ -198,7 +196,7 @@ def _fit(options: Namespace, parameters: float, critical_tokens: float) -> Fit |
     found = plans(model, options.devices, batch, cluster)
     plan, step = found[0] if found else (None, None)
     least = options.devices if found else _least(model, critical_tokens, options, cluster)
-    return Fit(model, options.devices, batch, cluster.memory_bytes, plan, step, least)
+    return DevicePlan(model, options.devices, batch, cluster.memory_bytes, plan, step, least)
 
 
 def _batch(sequences: float, devices: int) -> int:
@@ -209,8 +207,8 @@ def _batch(sequences: float, devices: int) -> int:
 
 def _least(model: Transformer, critical_tokens: float, options: Namespace, cluster: Cluster) -> int | None:
     """The fewest in powers of two; weights alone say how many it takes at least."""
+    from analysis.project.parallelism import WEIGHT_BYTES
     from analysis.project.parallelism.plans import plans
-    from analysis.project.parallelism.step import WEIGHT_BYTES
 
     devices: int = 2 ** max(0, math.ceil(math.log2(WEIGHT_BYTES * model.parameters / cluster.memory_bytes)))
     while devices <= MOST_DEVICES:
@@ -222,11 +220,9 @@ def _least(model: Transformer, critical_tokens: float, options: Namespace, clust
 
 
 def _cluster(options: Namespace) -> Cluster | None:
+    from analysis.devices import PRECISIONS, between, peaks, within
     from analysis.devices import memory as devices_memory
-    from analysis.devices import peaks
-    from analysis.devices.interconnects import between, within
-    from analysis.devices.precisions import PRECISIONS
-    from analysis.project.parallelism.step import Cluster
+    from analysis.project.parallelism import Cluster
 
     device, memory = peaks.lookup(options.device), devices_memory.lookup(options.device)
     if device is None or memory is None or device.bandwidth_bytes_per_s is None:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
-from runners.cli.exits import MISTAKE
+from runners.cli import MISTAKE
 
 MODES = {
     "--reproduce": ("runners.project.paper:main", "a paper's tables and figures beside what follows from its inputs"),

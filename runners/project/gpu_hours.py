@@ -12,14 +12,12 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from runners.cli.arguments import Parser
-from runners.cli.exits import guarded
+from runners.cli import Parser, guarded
 from runners.project.machine import add_expenses, add_machine, expenses, machine, positive
 from runners.project.output import add_output, intervals_of, reserve_all, tell
 
 if TYPE_CHECKING:
-    from reports.project.gpu_hours import GpuHoursAnswer
-    from reports.project.shared import ReachedUtilization
+    from reports.project import GpuHoursAnswer, ReachedUtilization
 
 EXAMPLES = """examples:
   python -m runners.project --compute --gpu-hours 300 --device "NVIDIA A100-SXM4-80GB" --family cnn
@@ -61,10 +59,10 @@ def _run(options: Namespace) -> int:
 
 def answer_of(options: Namespace, device: ReachedUtilization, given: dict[str, Any]) -> GpuHoursAnswer:
     """The answers of the options on this device."""
-    from analysis.project.compute.gpu_hours import flop_of, gpu_hours_of
-    from analysis.project.frontier.prices import running_costs
-    from analysis.stats.intervals import Uncertain, answers, exactly, tornado
-    from reports.project.gpu_hours import GpuHoursAnswer
+    from analysis.project.compute import flop_of, gpu_hours_of
+    from analysis.project.frontier import running_costs
+    from analysis.stats import Uncertain, answers, exactly, tornado
+    from reports.project import GpuHoursAnswer
 
     hours, flop = options.gpu_hours, options.flop
     inputs: dict[str, Uncertain] = {"utilization": device.utilization, **given}
@@ -84,14 +82,16 @@ def answer_of(options: Namespace, device: ReachedUtilization, given: dict[str, A
         asked={"gpu_hours": hours} if hours is not None else {"flop": flop},
         answer=main_answer,
         answers=answers(function, inputs, options.confidence),
-        swings={name: tornado(function, inputs, name, options.confidence) for name in _drawn(main_answer, given)},
+        swings={
+            name: tornado(function, inputs, name, options.confidence) for name in _tornado_answers(main_answer, given)
+        },
         reached=device,
         confidence=options.confidence,
         given=intervals_of(given, options.confidence),
     )
 
 
-def _drawn(answer: str, given: dict[str, Any]) -> list[str]:
+def _tornado_answers(answer: str, given: dict[str, Any]) -> list[str]:
     """The answers of which a tornado is drawn."""
     more = {"price": "cost", "watts": "energy_kwh", "intensity": "co2_kg"}
     return [answer, *[more[name] for name in more if name in given]]

@@ -17,17 +17,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.devices.precisions import PRECISIONS, TENSOR_UNITS
-from analysis.project.compute.published_runs import Observation, ours
+from analysis.devices import PRECISIONS, TENSOR_UNITS
+from analysis.project.compute import Observation, ours
 from results.records import MEASURED
-from runners.cli.arguments import Parser, choice_error, number
-from runners.cli.exits import Mistake
+from runners.cli import Mistake, Parser, choice_error, number
 
 if TYPE_CHECKING:
-    from analysis.devices.peaks import Device
-    from analysis.project.compute.gpu_hours import PredictedUtilization
-    from analysis.stats.intervals import Uncertain
-    from reports.project.shared import ReachedUtilization
+    from analysis.devices import Device
+    from analysis.project.compute import PredictedUtilization
+    from analysis.stats import Uncertain
+    from reports.project import ReachedUtilization
 
 LEAST, MOST = 1e-9, 1e60
 """Of any amount that is given."""
@@ -107,8 +106,7 @@ def reached_of(options: Namespace, device: Device | None, unit: str, peak: float
     """What of this peak a training reaches: as the options give it, else as runs predict it. Raises Mistake."""
     if options.utilization is not None:
         return _machine(options, device, unit, peak, source, _utilization(options, unit))
-    from analysis.project.compute import published_runs
-    from analysis.project.compute.gpu_hours import TooFew, predicted_utilization
+    from analysis.project.compute import TooFew, predicted_utilization, published_runs
 
     if unit not in published_runs.CLASS_OF_UNIT:
         raise Mistake(f"--utilization: expected with {unit}: no published run is known here")
@@ -134,7 +132,7 @@ def expenses(options: Namespace) -> dict[str, Uncertain]:
         if getattr(options, name) is not None and getattr(options, needs) is None:
             raise Mistake(f"--{name}: expected --{needs} with it")
     names = [name for name in ("price", "watts", "pue", "intensity") if getattr(options, name) is not None]
-    return {name: _given(getattr(options, name), options.confidence, "log") for name in names}
+    return {name: _caller_interval(getattr(options, name), options.confidence, "log") for name in names}
 
 
 def _machine(
@@ -148,7 +146,7 @@ def _machine(
     left_out: Mapping[str, int] | None = None,
 ) -> ReachedUtilization:
     from analysis.devices import peaks
-    from reports.project.shared import ReachedUtilization
+    from reports.project import ReachedUtilization
 
     name = peaks.spelling(device, options.device) if device else options.device
     family = options.family or ""
@@ -190,12 +188,12 @@ def _utilization(options: Namespace, unit: str) -> Uncertain:
     given: Range = options.utilization
     if unit in TENSOR_UNITS and (given.high > 1 or (given.high == 1 and given.low < 1)):
         raise Mistake(f"--utilization: expected less than 1 on {unit} units, got {given.low:g}..{given.high:g}")
-    return _given(given, options.confidence, "logit" if unit in TENSOR_UNITS else "log")
+    return _caller_interval(given, options.confidence, "logit" if unit in TENSOR_UNITS else "log")
 
 
-def _given(given: Range, confidence: float, scale: str) -> Uncertain:
+def _caller_interval(given: Range, confidence: float, scale: str) -> Uncertain:
     """The caller's number or interval."""
-    from analysis.stats.intervals import between, exactly
+    from analysis.stats import between, exactly
 
     return exactly(given.low) if given.low == given.high else between(given.low, given.high, confidence, scale)
 

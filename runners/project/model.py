@@ -12,17 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runners.cli.arguments import Parser, choice_error, number
-from runners.cli.exits import FAILED, Mistake, guarded
-from runners.cli.progress import passing
-from runners.project.monte_carlo import add_measured, add_replicas, timed
+from runners.cli import FAILED, Mistake, Parser, choice_error, guarded, number, passing
+from runners.project.monte_carlo import add_measured, add_replicas, draw_answers
 from runners.project.output import add_output, reserve_all, tell
 
 if TYPE_CHECKING:
-    from analysis.project.frontier.accelerator import Accelerator
-    from analysis.project.frontier.domain import Domain
-    from analysis.project.frontier.shipped_formulas import Formulas
-    from reports.project.text import ProjectionAnswer
+    from analysis.project.frontier import Accelerator, Domain, Formulas
+    from reports.project import ProjectionAnswer
 
 RULES = ("catamount", "flopledger")
 UNITS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8")
@@ -55,6 +51,7 @@ def parser() -> Parser:
     add_replicas(made)
     add_output(made)
     made.add_argument("--figures", type=Path, metavar="DIR", help="draw its figures there, too")
+    made.add_argument("--allow-code", action="store_true", help="run a function that the file names as its model")
     made.add_argument("--debug", action="store_true", help="tracebacks")
     return made
 
@@ -84,9 +81,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run(options: Namespace) -> int:
+    from reports.project import runs_of
     from reports.project import text as project_text
-    from reports.project.monte_carlo import runs_of
-    from runners.cli.output_files import put, reserve
+    from runners.cli import put, reserve
 
     reserve_all(options)
     if options.figures:
@@ -100,12 +97,12 @@ def _run(options: Namespace) -> int:
         return formulas
     try:
         told = answer(domain, target, formulas, options.memory_gib is not None)
-        found = timed(options, domain, target, formulas)
+        found = draw_answers(options, domain, target, formulas)
     except ValueError as fault:
         raise Mistake(str(fault)) from fault
     told = replace(told, timed=found, notes=tuple(_notes(target, formulas, found is not None and found.reached)))
     if options.figures:
-        from reports.project.figures import of_domain
+        from reports.project import of_domain
 
         for name, content in of_domain(domain, formulas, target).items():
             put(options.figures / name, content)
@@ -117,7 +114,7 @@ def _run(options: Namespace) -> int:
 def answer(domain: Domain, target: Accelerator, formulas: Formulas, must_fit: bool = False) -> ProjectionAnswer:
     """The whole projection. Raises ValueError for what cannot be, and for a sub-batch that does not fit if it must."""
     from analysis.project.frontier import first_order, frontier
-    from reports.project.text import ProjectionAnswer
+    from reports.project import ProjectionAnswer
 
     spread = frontier.spread(domain, formulas, target)
     grown = spread.middle.grown
@@ -134,7 +131,7 @@ def answer(domain: Domain, target: Accelerator, formulas: Formulas, must_fit: bo
         target=target,
         rules=formulas.rules,
         spread=spread,
-        fit=first_order.fitted(domain, formulas, target, grown),
+        fit=first_order.fit_sweep(domain, formulas, target, grown),
         limits=first_order.asymptote(domain, formulas, target.element_bytes),
         sub_batches=frontier.batches(domain, formulas, target, grown),
         largest_batch=largest,
@@ -180,9 +177,23 @@ def _domain(options: Namespace) -> Domain:
     if options.sub_batch is not None:
         tables = {**tables, "sub_batch": options.sub_batch}
     try:
-        return frontier_domain.from_tables(tables, path.stem)
+        domain = frontier_domain.from_tables(tables, path.stem)
     except ValueError as fault:
         raise Mistake(f"{path.name}: {fault}") from fault
+    _check_code(domain.model, path, options.allow_code)
+    return domain
+
+
+def _check_code(model: str, path: Path, is_allowed: bool) -> None:
+    """Raises Mistake where a file, which may be somebody else's, names code that would run and nobody allowed it."""
+    from workloads.catalogue import CODE, parse
+
+    try:
+        form = parse(model).form
+    except ValueError:
+        return  # refused where the model is built
+    if form in CODE and not is_allowed:
+        raise Mistake(f"{path.name} names code, which would run as you: {model}; read it, then add --allow-code")
 
 
 def _path(file: str | None) -> Path:
@@ -213,7 +224,7 @@ def _tables(path: Path) -> dict[str, object]:
 def _formulas(domain: Domain, rules: str | None) -> Formulas | int:
     """Those that are shipped, else the model's own; the exit code where it has none. rules: None for Catamount's where
     these are shipped, else ours."""
-    from analysis.project.frontier.shipped_formulas import shipped
+    from analysis.project.frontier import shipped
 
     known = shipped(rules or RULES[0]).get(domain.model)
     if known is not None and not set(domain.sizes) - set(known.sizes):
@@ -230,6 +241,8 @@ def _notes(target: Accelerator, formulas: Formulas, measured: object) -> list[st
         "The footprint is what is kept for the backward pass and a gradient of each parameter; bytes are of every "
         "operation alone, nothing fused."
     )
+    if formulas.products_alone:
+        notes.append("FLOP are those of products alone: the other arithmetic has no formula, and the step takes more.")
     if target.element_bytes != formulas.element_bytes:
         notes.append(f"Every number is taken to have {target.element_bytes} bytes in memory.")
     if not measured:
@@ -238,8 +251,7 @@ def _notes(target: Accelerator, formulas: Formulas, measured: object) -> list[st
 
 
 if TYPE_CHECKING:
-    from analysis.project.frontier.domain import Domain
-    from analysis.project.frontier.shipped_formulas import Formulas
+    from analysis.project.frontier import Domain, Formulas
 
 BATCH = "batch"
 
@@ -249,10 +261,10 @@ def derived(domain: Domain, rules: str) -> Formulas | int:
 
     The exit code, after one line on stderr, where it has none. Raises Mistake for a model or size that cannot be.
     """
-    from analysis.formula.derivation.sampling import Unfitted
-    from analysis.project.frontier.shipped_formulas import Formulas
-    from results.errors import Unavailable
-    from runners.cli.model_options import check_models
+    from analysis.formula.derivation import Unfitted
+    from analysis.project.frontier import Formulas
+    from results import Unavailable
+    from runners.cli import check_models
     from runners.formula import options as formula_options
     from runners.formula.command import answer
     from runners.formula.points import NotBuilt
@@ -268,12 +280,17 @@ def derived(domain: Domain, rules: str) -> Formulas | int:
     except Mistake as fault:
         raise Mistake(str(fault).removeprefix("--symbols: ")) from fault
     passing("")
+    if found.not_understood:
+        names = ", ".join(found.not_understood)
+        print(f"error: {domain.model}: no rule counts {names}: a part of its FLOP is no projection", file=sys.stderr)
+        return FAILED
     sizes = {name: size for name, size in domain.sizes.items() if isinstance(size, int)}
     own = {name: size for name, size in found.point.items() if name != BATCH}
     quantities = {name: whole for name, whole in found.totals.items() if whole is not None}
-    if "all_flop" not in quantities:
+    products_alone = "all_flop" not in quantities
+    if products_alone:
         quantities["all_flop"] = quantities["model_flop"]
-    return Formulas(domain.model, found.rules, {**sizes, **own}, quantities)
+    return Formulas(domain.model, found.rules, {**sizes, **own}, quantities, products_alone=products_alone)
 
 
 def _words(domain: Domain, rules: str) -> Sequence[str]:

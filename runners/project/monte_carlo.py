@@ -11,15 +11,11 @@ from argparse import Namespace
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from runners.cli.arguments import Parser, choice_error, number
-from runners.cli.exits import Mistake
+from runners.cli import Mistake, Parser, choice_error, number
 
 if TYPE_CHECKING:
-    from analysis.project.frontier.accelerator import Accelerator
-    from analysis.project.frontier.domain import Domain
-    from analysis.project.frontier.shipped_formulas import Formulas
-    from reports.project.monte_carlo import Timed
-    from reports.project.shared import ReachedUtilization
+    from analysis.project.frontier import Accelerator, Domain, Formulas
+    from reports.project import DrawnAnswers, ReachedUtilization
 
 MOVED = ("gpu_hours", "cost", "energy_kwh", "co2_kg")
 """Answers of which it is told what they hang on."""
@@ -36,15 +32,15 @@ def add_measured(made: Parser) -> None:
     add_expenses(made)
 
 
-def timed(options: Namespace, domain: Domain, target: Accelerator, formulas: Formulas) -> Timed | None:
+def draw_answers(options: Namespace, domain: Domain, target: Accelerator, formulas: Formulas) -> DrawnAnswers | None:
     """The answers by draws, None where nothing asks for them. Raises Mistake or ValueError."""
     from analysis.project.frontier import monte_carlo
-    from analysis.stats.intervals import Uncertain, answers, tornado
-    from reports.project.monte_carlo import Timed
+    from analysis.stats import Uncertain, answers, tornado
+    from reports.project import DrawnAnswers
     from runners.project.machine import expenses
     from runners.project.output import intervals_of
 
-    reached, given = _reached(options, domain, target), expenses(options)
+    reached, given = _asked_utilization(options, domain, target), expenses(options)
     reduce_s, link = reduction(options, target)
     if options.rows and reached is None:
         raise Mistake("--rows: expected --measured with it")
@@ -58,7 +54,7 @@ def timed(options: Namespace, domain: Domain, target: Accelerator, formulas: For
         batch = options.devices * domain.sub_batch
         raise Mistake(f"--devices: expected a batch of at most all data, got {batch:,} of {found['data'].value:,.0f}")
     moved = [name for name in MOVED if name in found]
-    return Timed(
+    return DrawnAnswers(
         answers=found,
         swings={name: tornado(function, inputs, name, options.confidence) for name in moved},
         inputs=[name for name, each in inputs.items() if not isinstance(each, Uncertain) or each.spread],
@@ -71,7 +67,7 @@ def timed(options: Namespace, domain: Domain, target: Accelerator, formulas: For
     )
 
 
-def _reached(options: Namespace, domain: Domain, target: Accelerator) -> ReachedUtilization | None:
+def _asked_utilization(options: Namespace, domain: Domain, target: Accelerator) -> ReachedUtilization | None:
     """The utilization that the options ask for. Raises Mistake."""
     asked = [name for name in ("measured", "family", "utilization", "run") if getattr(options, name)]
     if not asked:
@@ -80,7 +76,7 @@ def _reached(options: Namespace, domain: Domain, target: Accelerator) -> Reached
         if getattr(options, name) is not None:
             raise Mistake(f"--{name.replace('_', '-')}: expected without --{asked[0]}, which takes its place")
     from analysis.devices import peaks
-    from analysis.project.compute.published_runs import family_of
+    from analysis.project.compute import family_of
     from runners.project.machine import reached_of
 
     known = family_of(domain.model)
@@ -96,10 +92,9 @@ def _reached(options: Namespace, domain: Domain, target: Accelerator) -> Reached
 
 
 if TYPE_CHECKING:
-    from analysis.devices.interconnects import Link
-    from analysis.devices.peaks import Device
-    from analysis.project.frontier.accelerator import Accelerator
-    from analysis.project.parallelism.collectives import Group
+    from analysis.devices import Device, Link
+    from analysis.project.frontier import Accelerator
+    from analysis.project.parallelism import Group
 
 OF_LINKS = ("within", "between", "node", "link_ratio")
 
@@ -124,7 +119,7 @@ def reduction(options: Namespace, target: Accelerator) -> tuple[Callable[[float]
             if getattr(options, name) is not None:
                 raise Mistake(f"--{name.replace('_', '-')}: expected --devices of 2 or more with it")
         return None, ""
-    from analysis.project.parallelism.collectives import all_reduce_s
+    from analysis.project.parallelism import all_reduce_s
 
     group = _group(options)
     words = group.slowest().name
@@ -137,7 +132,7 @@ def reduction(options: Namespace, target: Accelerator) -> tuple[Callable[[float]
 def _group(options: Namespace) -> Group:
     """The devices and their links. Raises Mistake."""
     from analysis.devices import interconnects, peaks
-    from analysis.project.parallelism.collectives import Group
+    from analysis.project.parallelism import Group
 
     node = min(options.node or interconnects.NODE_DEVICES, options.devices)
     if options.devices % node:
@@ -155,7 +150,7 @@ def _link(
     side: str, options: Namespace, device: Device | None, own: Callable[[Device], Link], needed: bool
 ) -> Link | None:
     """The one that the options name, else the device's own. Raises Mistake where there is none and it is needed."""
-    from analysis.devices.interconnects import links
+    from analysis.devices import links
 
     name = getattr(options, side)
     if name is not None:

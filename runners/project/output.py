@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runners.cli.arguments import Parser, add_format
-from runners.cli.exits import Mistake
+from runners.cli import Mistake, Parser, add_format
 
 if TYPE_CHECKING:
-    from analysis.stats.intervals import Answer, Swing, Uncertain
+    from analysis.stats import Estimate, Swing, Uncertain
 
 ENDINGS = (".png", ".svg")
 
@@ -30,7 +29,7 @@ def add_output(made: Parser) -> None:
 
 def reserve_all(options: Namespace) -> None:
     """Make sure that what will be written can be. Raises Mistake or StoreFault."""
-    from runners.cli.output_files import reserve
+    from runners.cli import reserve
 
     if options.tornado is not None and options.tornado.suffix not in ENDINGS:
         raise Mistake(f"--tornado: expected a file ending in .png or .svg, got {options.tornado}")
@@ -46,18 +45,18 @@ def intervals_of(given: Mapping[str, Uncertain], confidence: float) -> dict[str,
     return {name: (each.median, *each.interval(confidence)) for name, each in given.items()}
 
 
-def tell(options: Namespace, text: str, answers: Mapping[str, Answer], swings: Mapping[str, Sequence[Swing]]) -> int:
+def tell(options: Namespace, text: str, answers: Mapping[str, Estimate], swings: Mapping[str, Sequence[Swing]]) -> int:
     """Write what was asked for, print the text; the exit code. Raises Mistake for a picture of nothing."""
-    from runners.cli.output_files import put
+    from runners.cli import put
 
     if options.tornado is not None:
-        from reports.project.tornado_figure import tornadoes
-        from reports.shared.figure_style import drawn
+        from reports.project import tornadoes
+        from reports.shared import render_all
 
         moved = {name: (answers[name], each) for name, each in swings.items() if each and _ends(answers[name], each)}
         if not moved:
             raise Mistake("--tornado: expected an answer with an interval that ends, there is none")
-        pictures = drawn(lambda: {"tornado": tornadoes(moved, options.confidence)})
+        pictures = render_all(lambda: {"tornado": tornadoes(moved, options.confidence)})
         put(options.tornado, next(data for name, data in pictures.items() if name.endswith(options.tornado.suffix)))
     if options.out is not None:
         put(options.out, text)
@@ -65,13 +64,13 @@ def tell(options: Namespace, text: str, answers: Mapping[str, Answer], swings: M
     return 0
 
 
-def _ends(answer: Answer, swings: Sequence[Swing]) -> bool:
+def _ends(answer: Estimate, swings: Sequence[Swing]) -> bool:
     return all(map(math.isfinite, (answer.low, answer.high, *(end for s in swings for end in (s.low, s.high)))))
 
 
-def spent(options: Namespace, peak_flop_per_s: float, draws: Mapping[str, Any]) -> tuple[Any, Any]:
+def budget_flop(options: Namespace, peak_flop_per_s: float, draws: Mapping[str, Any]) -> tuple[Any, Any]:
     """(FLOP, GPU-hours) of the budget for draws of the utilization."""
-    from analysis.project.compute.gpu_hours import flop_of, gpu_hours_of
+    from analysis.project.compute import flop_of, gpu_hours_of
 
     amount, unit = options.budget
     if unit == FLOP:
@@ -81,7 +80,7 @@ def spent(options: Namespace, peak_flop_per_s: float, draws: Mapping[str, Any]) 
     return flop_of(hours, peak_flop_per_s, draws["utilization"]), hours
 
 
-def asked(options: Namespace) -> dict[str, float | str]:
+def request_json(options: Namespace) -> dict[str, float | str]:
     """What was asked, as JSON has it."""
     if options.budget is None:
         return {"loss": options.reach}

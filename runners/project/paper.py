@@ -6,9 +6,8 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis.project.papers.results import PAPERS
-from runners.cli.arguments import Parser, add_format
-from runners.cli.exits import guarded
+from analysis.project.papers import PAPERS
+from runners.cli import Parser, add_format, guarded
 
 
 def parser() -> Parser:
@@ -33,22 +32,22 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run(options: Namespace) -> int:
-    from analysis.project.papers.ppopp2019_case_study import reproduced
+    from analysis.project.papers import reproduced
     from reports.project import paper
-    from runners.cli.output_files import put, reserve
+    from runners.cli import put, reserve
 
     for path in (options.page, options.figures and options.figures / "figure"):
         if path:
             reserve(path)
     cells = reproduced()
     if options.page:
-        from reports.project.paper_page import page
+        from reports.project import page
 
         put(options.page, page(cells))
     if options.figures:
-        from reports.project.figures import drawn
+        from reports.project import paper_pictures
 
-        for name, content in drawn().items():
+        for name, content in paper_pictures().items():
             put(options.figures / name, content)
     told = {
         "table": lambda: paper.to_text(options.reproduce, cells),

@@ -12,14 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.devices.precisions import PRECISIONS
-from runners.cli.arguments import Parser, add_format, choice_error, number
-from runners.cli.exits import Mistake, guarded
+from analysis.devices import PRECISIONS
+from runners.cli import Mistake, Parser, add_format, choice_error, guarded, number
 from runners.project.machine import positive
 
 if TYPE_CHECKING:
-    from analysis.project.parallelism.step import Cluster
-    from analysis.project.parallelism.transformer import Transformer
+    from analysis.project.parallelism import Cluster, Transformer
 
 EXAMPLES = """examples:
   python -m runners.project --parallel --parameters 70e9 --devices 64 --batch 512 --device "NVIDIA H100 80GB HBM3"
@@ -68,7 +66,7 @@ def _add_cluster(made: Parser) -> None:
 
 
 def _add_plan(made: Parser) -> None:
-    from analysis.project.parallelism.transformer import RECOMPUTE
+    from analysis.project.parallelism import RECOMPUTE
 
     group = made.add_argument_group("only plans with")
     for name, words in (("tensor", "devices a matrix"), ("pipeline", "stages"), ("micro", "sequences at once")):
@@ -85,8 +83,9 @@ def main(arguments: Sequence[str]) -> int:
 
 def _run(options: Namespace) -> int:
     from analysis.project.parallelism.plans import plans
-    from reports.project.parallelism import ParallelismAnswer, to_text
-    from runners.cli.output_files import put, reserve
+    from reports.project import ParallelismAnswer
+    from reports.project.parallelism import to_text
+    from runners.cli import put, reserve
 
     if options.out is not None:
         reserve(options.out)
@@ -107,7 +106,7 @@ def _run(options: Namespace) -> int:
 
 
 def _model(options: Namespace) -> Transformer:
-    from analysis.project.parallelism.transformer import Transformer
+    from analysis.project.parallelism import Transformer
     from runners.project.budget_transformer import shape
 
     sizes = [options.layers, options.width, options.heads]
@@ -124,9 +123,8 @@ def _cluster(options: Namespace) -> Cluster:
     """The devices. Raises Mistake."""
     from dataclasses import replace
 
-    from analysis.devices import peaks
-    from analysis.devices.interconnects import between, within
-    from analysis.project.parallelism.step import Cluster
+    from analysis.devices import between, peaks, within
+    from analysis.project.parallelism import Cluster
 
     device = peaks.lookup(options.device)
     if device is None or device.bandwidth_bytes_per_s is None:
@@ -158,7 +156,7 @@ def _memory(options: Namespace) -> float:
 
 
 def _link(side: str, name: str | None) -> Any:
-    from analysis.devices.interconnects import links
+    from analysis.devices import links
 
     if name is None:
         return None

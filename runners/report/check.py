@@ -9,14 +9,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runners.cli.exits import FAILED, Mistake
+from runners.cli import FAILED, Mistake
 
 if TYPE_CHECKING:
-    from cleaning.facts.self_test import SelfTest
-    from cleaning.gates.evidence import Evidence
-    from cleaning.reconcile.run import Built
+    from cleaning.facts import SelfTest
+    from cleaning.gates import Evidence
+    from cleaning.reconcile import Built
     from results.records import Operation, ProfiledOperation, Storage, Utilization
-    from results.store.store import RunData
+    from results.store import RunData
 
 ReadTable = Callable[[str], "tuple[Sequence[Operation], Sequence[Storage]]"]
 ReadProfile = Callable[[str, int], "Sequence[ProfiledOperation]"]
@@ -27,11 +27,10 @@ def render(path: Path, form: str) -> int:
 
     Raises Mistake.
     """
-    from cleaning.gates.gates import judge
-    from reports.sweep.answer import gates
-    from reports.sweep.answer.table import to_csv, to_json
-    from results.errors import Inconsistent
-    from results.records.verdicts import Verdict, stands
+    from cleaning.gates import judge
+    from reports.sweep.answer import gates, to_csv, to_json
+    from results import Inconsistent
+    from results.records import Verdict, stands
 
     try:
         evidence = evidence_of(path)
@@ -52,10 +51,9 @@ def evidence_of(path: Path) -> Evidence:
 
     Raises ValueError if it holds no run, or none with a committed cell.
     """
-    from reports.sweep.figures.gallery import UTILIZATION
+    from reports.sweep.figures import UTILIZATION
     from results.records import Utilization
-    from results.store.columns import read_records
-    from results.store.store import read_operations, read_profile, read_run
+    from results.store import read_operations, read_profile, read_records, read_run
     from runners.report.derived import differences
     from runners.report.recordings import recording
 
@@ -71,7 +69,7 @@ def evidence_of(path: Path) -> Evidence:
 
 def self_test_of(path: Path) -> SelfTest | str | None:
     """The self-test that lies in a run's directory; in words, why it cannot be read; None: there is none."""
-    from cleaning.facts.self_test import SELF_TEST_FILE, parsed
+    from cleaning.facts import SELF_TEST_FILE, parsed
 
     if not (path / SELF_TEST_FILE).is_file():
         return None
@@ -113,7 +111,7 @@ def raw_evidence(
     data: RunData, read_table: ReadTable, read_profile: ReadProfile, malformed: Mapping[str, str]
 ) -> Evidence:
     """The evidence of a run's raw rows alone. malformed: cells of which it has none, and why."""
-    from cleaning.gates.evidence import Evidence, all_facts, counts_of, profile_facts, samples_and_telemetry
+    from cleaning.gates import Evidence, all_facts, counts_of, profile_facts, samples_and_telemetry
 
     samples, telemetry = samples_and_telemetry(data)
     return Evidence(
@@ -131,7 +129,7 @@ def _built(
     data: RunData, read_table: ReadTable, read_profile: ReadProfile, read_recording: Any, malformed: dict[str, str]
 ) -> tuple[RunData, Built]:
     """What is derived from all cells; from those alone of which something can be, the others go to `malformed`."""
-    from cleaning.reconcile.run import build
+    from cleaning.reconcile import build
 
     def derived(some: RunData) -> Built:
         return build(some, lambda trace_id: read_table(trace_id)[0], read_profile, read_recording)

@@ -17,17 +17,28 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runners.cli.arguments import CONVENTIONS, Parser, add_format, choice_error, names, number
-from runners.cli.exits import UNWRITABLE, Mistake, guarded
-from runners.cli.output_files import attempt, put, remove_others
+from runners.cli import (
+    CONVENTIONS,
+    UNWRITABLE,
+    Mistake,
+    Parser,
+    add_format,
+    attempt,
+    choice_error,
+    guarded,
+    names,
+    number,
+    put,
+    remove_others,
+)
 from runners.report.recordings import recording
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from cleaning.reconcile.run import Built
+    from cleaning.reconcile import Built
     from results.records import Ceiling
-    from results.store.manifest import Manifest
+    from results.store import Manifest
 
 
 UTILIZATION = "utilization.csv"
@@ -49,10 +60,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command. 0: everything is rebuilt; 2: the caller's mistake, as one line; 3: a file could not be made."""
     parser = _parser()
     options = parser.parse_args(arguments)
-    return guarded(lambda: _asked(options, parser))
+    return guarded(lambda: _dispatch(options, parser))
 
 
-def _asked(options: Namespace, parser: Parser) -> int:
+def _dispatch(options: Namespace, parser: Parser) -> int:
     """What the options ask for; the exit code."""
     if options.findings is not None:
         return _findings(options, parser)
@@ -68,8 +79,8 @@ def _asked(options: Namespace, parser: Parser) -> int:
 
         return check.render(options.runs[0], options.format)
     if several:
-        return _compared(options, parser)
-    return _told(options)
+        return _compare(options, parser)
+    return _rebuild(options)
 
 
 def _findings(options: Namespace, parser: Parser) -> int:
@@ -78,11 +89,11 @@ def _findings(options: Namespace, parser: Parser) -> int:
     if len(options.runs) > 1 or options.check or options.out:
         parser.fail("--findings: expected at most the folder of published runs beside it")
     folder = options.runs[0] if options.runs else findings.PUBLISHED
-    return findings.told(folder, options.findings)
+    return findings.write_page(folder, options.findings)
 
 
-def _compared(options: Namespace, parser: Parser) -> int:
-    from reports.compare.cells import ACROSS
+def _compare(options: Namespace, parser: Parser) -> int:
+    from reports.compare import ACROSS
     from runners.report import compare
 
     if len(options.runs) > 2:
@@ -94,9 +105,9 @@ def _compared(options: Namespace, parser: Parser) -> int:
     return compare.render(first, second, options.format, options.across, options.margin, options.out)
 
 
-def _told(options: Namespace) -> int:
+def _rebuild(options: Namespace) -> int:
     """Rebuilds and prints; the exit code."""
-    from results.errors import Inconsistent
+    from results import Inconsistent
 
     (directory,) = options.runs
 
@@ -121,8 +132,8 @@ def rebuild(path: Path, out: Path | None = None) -> Built:
 
 def _rebuilt(path: Path, out: Path | None) -> tuple[Built, list[str]]:
     """What was derived, with its faults among the problems, and the faults."""
-    from cleaning.reconcile.run import build
-    from results.store.store import read_operations, read_profile, read_run
+    from cleaning.reconcile import build
+    from results.store import read_operations, read_profile, read_run
 
     data = read_run(path)
     if not data.runs:
@@ -151,7 +162,7 @@ def write(built: Built, out: Path, manifest: Manifest | None = None, ceilings: S
     for file, content in derived_tables(built):
         put(out / file, content, KEPT)
     faults: list[str] = []
-    drawn = attempt("figures", lambda: _drawn(out), faults) or {}
+    drawn = attempt("figures", lambda: _pictures(out), faults) or {}
     for name, content in drawn.items():
         put(out / FIGURES / name, content, KEPT)
     if not faults:
@@ -162,12 +173,12 @@ def write(built: Built, out: Path, manifest: Manifest | None = None, ceilings: S
     return faults
 
 
-def _drawn(out: Path) -> dict[str, bytes]:
+def _pictures(out: Path) -> dict[str, bytes]:
     """File name → content of every figure of the tables in `out`."""
     from reports.shared import figure_style
     from reports.sweep.figures import gallery
 
-    return figure_style.drawn(lambda: gallery.figures(out))
+    return figure_style.render_all(lambda: gallery.figures(out))
 
 
 def _page(built: Built, drawn: dict[str, bytes], manifest: Manifest | None, ceilings: Sequence[Ceiling]) -> bytes:
@@ -179,7 +190,7 @@ def _page(built: Built, drawn: dict[str, bytes], manifest: Manifest | None, ceil
 
 def show(built: Built, form: str, out: Path, convention: str = "flop") -> None:
     """Data on stdout; where the files are on stderr. convention: of CONVENTIONS, of the rows that are shown."""
-    from reports.sweep.answer.table import to_csv, to_json, to_text
+    from reports.sweep.answer import to_csv, to_json, to_text
     from results.records import Utilization
 
     rows = built.utilization if convention == "flop" else built.post2021

@@ -6,15 +6,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runners.cli.exits import UNWRITABLE, Mistake
-from runners.cli.output_files import attempt, put, remove_others
+from runners.cli import UNWRITABLE, Mistake, attempt, put, remove_others
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from reports.compare.page import Side
-    from results.records.comparisons import Comparison
-    from results.store.reading import RunData
+    from reports.compare import Side
+    from results.records import Comparison
+    from results.store import RunData
 
 TABLE = "comparison.csv"
 PAGE = "report.html"
@@ -33,14 +32,13 @@ def render(
 
     Raises Mistake for runs that cannot be compared and for an `out` that is a run, StoreFault.
     """
-    from reports.compare import cells
-    from reports.compare.page import Side
+    from reports.compare import Side, cells
 
     if out is not None:
         _check_no_run(out)
     try:
         sides = Side("A", str(a), _read(a)), Side("B", str(b), _read(b))
-        rows = cells.compared(sides[0].data, sides[1].data, across, margin_ratio)
+        rows = cells.compare_runs(sides[0].data, sides[1].data, across, margin_ratio)
     except (ValueError, OSError) as fault:
         raise Mistake(str(fault)) from fault
     faults = [] if out is None else _write(rows, sides, sorted(across), out)
@@ -54,8 +52,8 @@ def render(
 
 def _print(rows: Sequence[Comparison], sides: tuple[Side, Side], form: str, across: Sequence[str]) -> None:
     from reports.compare import text as compare_text
-    from reports.sweep.answer.table import to_csv, to_json
-    from results.records.comparisons import Comparison
+    from reports.sweep.answer import to_csv, to_json
+    from results.records import Comparison
 
     if form == "csv":
         print(to_csv(rows, Comparison), end="")
@@ -70,12 +68,12 @@ def _write(rows: Sequence[Comparison], sides: tuple[Side, Side], across: Sequenc
     from reports.compare import figure as compare_figure
     from reports.compare import page as compare_page
     from reports.shared import figure_style
-    from reports.sweep.answer.table import to_csv
-    from results.records.comparisons import Comparison
+    from reports.sweep.answer import to_csv
+    from results.records import Comparison
 
     put(out / TABLE, to_csv(rows, Comparison))
     faults: list[str] = []
-    drawn = attempt("figures", lambda: figure_style.drawn(lambda: compare_figure.ratios(rows)), faults) or {}
+    drawn = attempt("figures", lambda: figure_style.render_all(lambda: compare_figure.ratios(rows)), faults) or {}
     for name, content in drawn.items():
         put(out / FIGURES / name, content)
     if not faults:
@@ -89,14 +87,14 @@ def _write(rows: Sequence[Comparison], sides: tuple[Side, Side], across: Sequenc
 
 def _check_no_run(out: Path) -> None:
     """Raises Mistake where the files would stand among those of a run, in the place of its own."""
-    from results.store.manifest import MANIFEST
+    from results.store import MANIFEST
 
     if (out / MANIFEST).is_file():
         raise Mistake(f"--out: expected a directory of its own for the comparison, got {out}, which is a run")
 
 
 def _read(path: Path) -> RunData:
-    from results.store.store import read_run
+    from results.store import read_run
 
     data = read_run(path)
     if not data.runs:

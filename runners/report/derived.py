@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from results.store.layout import decompress
+from results.store import decompress
 
 if TYPE_CHECKING:
-    from cleaning.gates.evidence import Difference
-    from cleaning.reconcile.run import Built
+    from cleaning.gates import Difference
+    from cleaning.reconcile import Built
 
 SAME = 1e-9
 """Relative difference of two numbers that are the same."""
@@ -27,8 +27,8 @@ Row = dict[str, str]
 
 def differences(path: Path, built: Built) -> list[Difference]:
     """What differs, and one entry without words for each table that is as it should be."""
-    from cleaning.gates.evidence import Difference
-    from reports.sweep.figures.gallery import UTILIZATION
+    from cleaning.gates import Difference
+    from reports.sweep.figures import UTILIZATION
 
     found = []
     for file, content in derived_tables(built):
@@ -39,17 +39,17 @@ def differences(path: Path, built: Built) -> list[Difference]:
         except (ValueError, OSError, EOFError, csv.Error) as fault:
             found.append(Difference(file, "", f"cannot be read: {fault}"))
             continue
-        told = [Difference(file, cell_id, words) for cell_id, words in compared(there, _rows(content, file))]
+        told = [Difference(file, cell_id, words) for cell_id, words in table_differences(there, _rows(content, file))]
         found += told or [Difference(file, "", "")]
     return found
 
 
 def derived_tables(built: Built) -> Iterable[tuple[str, bytes]]:
     """(file, content) of every derived table; one without rows is its header alone."""
-    from reports.sweep.answer.table import to_csv
-    from reports.sweep.figures.gallery import UTILIZATION
+    from reports.sweep.answer import to_csv
+    from reports.sweep.figures import UTILIZATION
     from results import records
-    from results.store.layout import compress
+    from results.store import compress
 
     derived = {
         UTILIZATION: (built.utilization, records.Utilization),
@@ -69,7 +69,7 @@ def derived_tables(built: Built) -> Iterable[tuple[str, bytes]]:
         yield file, compress(content) if file.endswith(".gz") else content
 
 
-def compared(there: list[Row], now: list[Row]) -> Iterator[tuple[str, str]]:
+def table_differences(there: list[Row], now: list[Row]) -> Iterator[tuple[str, str]]:
     """(cell id or empty, what differs) of two tables."""
     if len(there) != len(now):
         yield "", f"{len(there)} rows, the raw rows give {len(now)}"

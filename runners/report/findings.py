@@ -10,22 +10,21 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runners.cli.exits import Mistake
-from runners.cli.output_files import put
+from runners.cli import Mistake, put
 
 if TYPE_CHECKING:
-    from reports.findings.data import Published
+    from reports.findings import Published
 
 PUBLISHED = Path("results/published")
 PAGE = Path("docs/findings.md")
 
 
-def told(folder: Path, page: Path) -> int:
+def write_page(folder: Path, page: Path) -> int:
     """Writes the page of the runs in `folder` and its figure; 0. Raises Mistake where there is none, StoreFault."""
-    from results.errors import Inconsistent
+    from results import Inconsistent
 
     try:
-        text, pictures = made(folder, page)
+        text, pictures = page_and_pictures(folder, page)
     except (ValueError, Inconsistent, OSError) as fault:
         raise Mistake(str(fault)) from fault
     for name, content in pictures.items():
@@ -35,7 +34,7 @@ def told(folder: Path, page: Path) -> int:
     return 0
 
 
-def made(folder: Path, page: Path) -> tuple[str, dict[str, bytes]]:
+def page_and_pictures(folder: Path, page: Path) -> tuple[str, dict[str, bytes]]:
     """The page and its pictures, by name. Raises ValueError where nothing is published."""
     from reports.findings import low_utilization
     from reports.findings import page as findings_page
@@ -43,10 +42,10 @@ def made(folder: Path, page: Path) -> tuple[str, dict[str, bytes]]:
     runs = published(folder)
     text = findings_page.page(runs, Path(os.path.relpath(folder, page.parent)).as_posix())
     run = low_utilization.best_timed(runs)
-    return text, {} if run is None else drawn(low_utilization.PICTURE, run)
+    return text, {} if run is None else run_pictures(low_utilization.PICTURE, run)
 
 
-def drawn(name: str, run: Published) -> dict[str, bytes]:
+def run_pictures(name: str, run: Published) -> dict[str, bytes]:
     """The figure of one run, as PNG and SVG."""
     from reports.findings import figure as findings_figure
     from reports.findings import traffic as findings_traffic
@@ -54,14 +53,13 @@ def drawn(name: str, run: Published) -> dict[str, bytes]:
 
     stem = name.removesuffix(".png")
     found = findings_traffic.traffic(run)
-    return figure_style.drawn(lambda: {stem: findings_figure.bytes_and_utilization(found, run.device_name)})
+    return figure_style.render_all(lambda: {stem: findings_figure.bytes_and_utilization(found, run.device_name)})
 
 
 def published(folder: Path) -> list[Published]:
     """The runs of a folder, in the order of their making. Raises ValueError where there is none."""
-    from reports.findings.data import Published
-    from results.store.manifest import MANIFEST
-    from results.store.store import read_run
+    from reports.findings import Published
+    from results.store import MANIFEST, read_run
 
     paths = sorted(path.parent for path in folder.glob(f"*/{MANIFEST}"))
     if not paths:

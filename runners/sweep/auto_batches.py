@@ -14,9 +14,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from analysis.devices.precisions import PRECISIONS
-from analysis.footprint.step.largest_batch import MOST
-from analysis.formula.algebra.constraints import amount
+from analysis.devices import PRECISIONS
+from analysis.footprint.step import MOST
+from analysis.formula.algebra import amount
 from results.records import Cell
 from runners.footprint.fit import Fitting
 from runners.sweep.plan import Grid, auto_key
@@ -74,7 +74,7 @@ def resolved(grid: Grid, memory_bytes: int, margin_ratio: float, ask: Callable[[
     return replace(grid, batch_sizes=(), auto=auto)
 
 
-def told(auto: Mapping[str, Any]) -> list[str]:
+def plan_lines(auto: Mapping[str, Any]) -> list[str]:
     """What was planned, a line a model and precision."""
     free = f"{amount(auto['memory_bytes'], 'B')}, {100 * auto['margin_ratio']:.3g} % of it left free"
     lines = []

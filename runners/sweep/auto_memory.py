@@ -11,25 +11,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from results.records import Cell, Run
-from runners.cli.arguments import MARGIN_RATIO
-from runners.cli.progress import passing
+from runners.cli import MARGIN_RATIO, passing
 from runners.footprint.fit import Fitting
 from runners.sweep.auto_batches import corrected, resolved
 from runners.sweep.options import as_options, union
 from runners.sweep.plan import Grid, cells
-from workloads.catalogue.catalogue import hyper_of
+from workloads.catalogue import hyper_of
 
 if TYPE_CHECKING:
-    from results.store.store import Store
-    from runners.workers.probe import ProbeResult
+    from results.store import Store
+    from runners.workers import ProbeResult
 
 TIMEOUT_S = 600.0
 
 
-def found(grid: Grid, probed: ProbeResult, given_bytes: int | None, given_ratio: float | None) -> Grid:
+def grid_with_batches(grid: Grid, probed: ProbeResult, given_bytes: int | None, given_ratio: float | None) -> Grid:
     """The grid with its batches. What the run was planned with before stays; given_bytes and given_ratio are for a new
     one. Raises ValueError where nobody can say what fits."""
-    from runners.workers.pool import Worker
+    from runners.workers import Worker
 
     bytes_ = grid.auto.get("memory_bytes") or given_bytes or memory_bytes(probed)
     margin = grid.auto.get("margin_ratio", MARGIN_RATIO if given_ratio is None else given_ratio)
@@ -67,7 +66,7 @@ def _asking(
 ) -> Callable[[str, str], Fitting | str]:
     """What asks a `launch.Worker` for a model and precision of this grid."""
     from runners.footprint.step import StepOptions
-    from runners.workers.fault import Fault
+    from runners.workers import Fault
 
     def ask(model: str, precision: str) -> Fitting | str:
         passing(f"{model} {precision}: which batches fit")
@@ -81,7 +80,7 @@ def _asking(
 
 
 def replanning(store: Store, grid: Grid, earlier: Sequence[Grid]) -> Callable[[Run, list[Cell]], list[Cell]]:
-    """What plans anew after a cell whose batch was predicted to fit ran out of memory; the manifest is told."""
+    """What plans anew after a cell whose batch was predicted to fit ran out of memory; the manifest gets it."""
     state = {"grid": grid}
 
     def replan(run: Run, waiting: list[Cell]) -> list[Cell]:

@@ -12,19 +12,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from analysis.devices.precisions import PRECISIONS, Precision
+from analysis.devices import PRECISIONS, Precision
 from results.records import Ceiling, Cell, Sample
 from runners.sweep import works
 from runners.sweep.findings import CellFindings, CellMeasurement, OperationTable, WorkFindings
 from runners.sweep.plan import hyper
-from runners.workers.batches import Batches, in_layout
+from runners.workers import Batches, in_layout
 
 if TYPE_CHECKING:
     import torch
 
-    from measure.operations.tracer import FakeMode, StepParts, Trace
-    from measure.timing.protocols import Protocol
-    from workloads.catalogue.base import Batch, Workload
+    from measure.operations import FakeMode, StepParts, Trace
+    from measure.timing import Protocol
+    from workloads.catalogue import Batch, Workload
 
 
 _LEFT: list[works.Subject] = []
@@ -33,8 +33,8 @@ _LEFT: list[works.Subject] = []
 
 def ceilings(sitting: str, device: str, precision: str, budget_s: float) -> list[Ceiling]:
     """What single kernels reach on this device in this precision."""
-    from measure.ceiling.ceilings import measure_ceilings
-    from measure.timing.blocks import clock_for
+    from measure.ceiling import measure_ceilings
+    from measure.timing import clock_for
 
     return measure_ceilings(sitting, device, PRECISIONS[precision], clock_for(device), budget_s)
 
@@ -44,8 +44,8 @@ def reference_trace(cell: Cell) -> OperationTable:
 
     Raises ValueError if the model cannot take these sizes, RuntimeError if memory or a device gives out.
     """
-    from measure.operations.tracer import trace
-    from runners.workers.worker import classify
+    from measure.operations import trace
+    from runners.workers import classify
 
     try:
         found = trace(lambda mode: _traced_parts(cell, mode))
@@ -62,7 +62,7 @@ def _traced_parts(cell: Cell, mode: FakeMode | None) -> StepParts:
 
     import torch
 
-    from measure.operations.tracer import StepParts, to_fake
+    from measure.operations import StepParts, to_fake
 
     workload = _workload(cell)
     torch.manual_seed(cell.seed)  # what data decides (detection) repeats
@@ -101,7 +101,7 @@ def prepare(cell: Cell) -> Prepared:
     import torch
 
     from measure.device import apply_precision
-    from measure.timing.blocks import clock_for
+    from measure.timing import clock_for
 
     policy = PRECISIONS[cell.precision]
     device = torch.device(cell.device)
@@ -128,7 +128,7 @@ def prepare(cell: Cell) -> Prepared:
 def measure(cell: Cell, protocol: Protocol) -> CellMeasurement:
     """Train the cell's model for real, and time it by `protocol`. What it leaves is for `measure_work`."""
     from measure.device import apply_precision
-    from measure.operations.tracer import trace_step
+    from measure.operations import trace_step
 
     _LEFT.clear()
     made = prepare(cell)
@@ -149,7 +149,7 @@ def measure(cell: Cell, protocol: Protocol) -> CellMeasurement:
         step.batches = made.batches.endless(cell.batch_size)
     if cell.compile:
         found = replace(found, compile_s=_compile(step, clock))
-    measured = _timed(cell, step, clock, protocol, found)
+    measured = _measure_cell(cell, step, clock, protocol, found)
     after = apply_precision.read_flags()
     measured = replace(measured, findings=replace(measured.findings, flags_after=after))
     wrong = apply_precision.check(
@@ -176,19 +176,18 @@ def measure_work(cell_id: str, work: str) -> WorkFindings:
 
 def _step_s(blocks: Iterable[Sample]) -> float:
     """The mean time of a step over the measured blocks."""
-    from measure.timing.blocks import step_time_s
+    from measure.timing import step_time_s
 
     timed = [block for block in blocks if block.part == "measure"]
     return float(sum(step_time_s(block) * block.steps for block in timed) / sum(block.steps for block in timed))
 
 
-def _timed(cell: Cell, step: Any, clock: Any, protocol: Protocol, found: CellFindings) -> CellMeasurement:
+def _measure_cell(cell: Cell, step: Any, clock: Any, protocol: Protocol, found: CellFindings) -> CellMeasurement:
     """Warm up, measure, split into phases; with memory and loss read where nothing is timed."""
     import torch
 
     from measure.device import cpu_contention
-    from measure.timing.blocks import measure_blocks, measure_phases, warm_up
-    from measure.timing.profiler_ranges import Ranges
+    from measure.timing import Ranges, blocks_in_order, measure_blocks, measure_phases, suspension, warm_up
 
     on_cuda = cell.device.startswith("cuda")
     ranges = Ranges(enabled=on_cuda)
@@ -212,6 +211,9 @@ def _timed(cell: Cell, step: Any, clock: Any, protocol: Protocol, found: CellFin
         warnings.append("allocation_retries: the caching allocator freed and asked again while timing")
     if busy := cpu_contention.warning(others_ratio):
         warnings.append(busy)
+    blocks = (*blocks_in_order(warm, timing), *phases)
+    if any(block.part == suspension.SUSPENDED for block in blocks):
+        warnings.append(suspension.WARNING)
     last_loss = _loss(step)
     if not math.isfinite(last_loss):
         warnings.append(f"loss: the last loss was {last_loss}")
@@ -228,14 +230,13 @@ def _timed(cell: Cell, step: Any, clock: Any, protocol: Protocol, found: CellFin
         peak_memory_bytes=int(torch.cuda.max_memory_allocated(cell.device)) if on_cuda else None,
         reserved_memory_bytes=int(torch.cuda.max_memory_reserved(cell.device)) if on_cuda else None,
     )
-    blocks = (*warm.blocks, *timing.blocks, *phases)
     return CellMeasurement(timing.status, timing.reason, blocks, tuple(warnings), found)
 
 
 def _workload(cell: Cell) -> Workload:
     import importlib
 
-    from workloads.catalogue.catalogue import factory
+    from workloads.catalogue import factory
 
     module, _, function = factory(cell.model).partition(":")
     workload: Workload = getattr(importlib.import_module(module), function)(cell.model, **hyper(cell))
@@ -254,7 +255,7 @@ def _step(cell: Cell, workload: Workload, model: Any, batches: list[Batch], devi
     """The training step, and its optimizer."""
     import torch
 
-    from workloads.training.step import TrainingStep, optimizer_of
+    from workloads.training import TrainingStep, optimizer_of
 
     policy: Precision = PRECISIONS[cell.precision]
     optimizer = optimizer_of(cell.optimizer, workload, model.parameters())
@@ -289,7 +290,7 @@ def _compile(step: Any, clock: Any) -> float:
 
 def _executed(traced: Trace) -> dict[str, int]:
     """ "kind/dtype" → model FLOP of a real step: what `Run.executed` holds."""
-    from analysis.utilization.numerators import count_table
+    from analysis.utilization import count_table
 
     by_kind = count_table(traced.operations).flop_by_kind_dtype
     return {f"{kind}/{dtype}": flop for (kind, dtype), flop in sorted(by_kind.items())}

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runners.cli.exits import FAILED, INTERRUPTED, TERMINATED, UNWRITABLE
+from runners.cli import FAILED, INTERRUPTED, TERMINATED, UNWRITABLE
 from runners.sweep.options import (
     EARLIER,
     RUNS,
@@ -37,10 +37,9 @@ from runners.sweep.plan import Grid, check, check_images, remaining
 
 if TYPE_CHECKING:
     from results.records import Cell
-    from results.store.store import Store
+    from results.store import Store
     from runners.sweep.sitting import Replan
-    from runners.workers.probe import ProbeResult
-    from runners.workers.telemetry import Watch
+    from runners.workers import ProbeResult, Watch
 
 PROBE_TIMEOUT_S = 180.0
 
@@ -57,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     made = parser()
     options = made.parse_args(arguments)
     command = shlex.join(["python", "-m", "runners.sweep", *(sys.argv[1:] if arguments is None else arguments)])
-    from results.errors import StoreFault
+    from results import StoreFault
 
     signal.signal(signal.SIGTERM, _terminated)
     try:
@@ -89,8 +88,8 @@ def _stopped(code: int) -> int:
 
 def _sweep(options: argparse.Namespace, command: str) -> int:
     """Everything after parsing. Raises ValueError for a mistake, StoreFault, OSError, KeyboardInterrupt."""
-    from results.store.store import check_vacant
-    from runners.workers.pool import prepare
+    from results.store import check_vacant
+    from runners.workers import prepare
 
     resumed = resumed_run(options)
     stored = stored_options(resumed)
@@ -112,7 +111,7 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
 
     recorder = nsight.check(planned) if resumed is None else ""  # before a directory is made
     with _store(options, resumed, grid, probed, command) as store:
-        todo = remaining(planned, store.done(options.retry_failed))
+        todo = remaining(planned, store.done(options.retry_failed, options.retry_unconverged))
         if len(todo) < len(planned):
             print(f"{len(planned) - len(todo)} of {len(planned)} cells are there already", file=sys.stderr)
         if recorder := recorder or nsight.check(todo):
@@ -137,9 +136,8 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
 def _sit_down(store: Store, probed: ProbeResult) -> Watch:
     """Begins a sitting. Raises ValueError if this machine may not go on with the run."""
     from results import records
-    from results.store.manifest import harness_version
-    from runners.sweep.sitting import utc_now
-    from runners.workers.telemetry import Watch
+    from results.store import harness_version, utc_now
+    from runners.workers import Watch
 
     watch = Watch(probed.device)
     environment = probed.environment
@@ -172,8 +170,8 @@ def _with_batches(grid: Grid, options: argparse.Namespace, probed: ProbeResult) 
         return grid
     from runners.sweep import auto_batches, auto_memory
 
-    made = auto_memory.found(grid, probed, options.memory_bytes, options.margin_ratio)
-    for line in auto_batches.told(made.auto):
+    made = auto_memory.grid_with_batches(grid, probed, options.memory_bytes, options.margin_ratio)
+    for line in auto_batches.plan_lines(made.auto):
         print(line, file=sys.stderr)
     return made
 
@@ -187,7 +185,7 @@ def _collect(
     replan: Replan | None = None,
 ) -> int:
     """Measure what is to do, in the sitting begun last; how many cells failed."""
-    from runners.cli.progress import Progress
+    from runners.cli import Progress
     from runners.sweep.sitting import Limits, Sitting, failed
 
     name, version = store.sittings[-1].sitting, str(probed.environment.torch.torch)
@@ -215,7 +213,7 @@ def _cautions(probed: ProbeResult, watch: Watch) -> list[str]:
 
 def _probe(device: str) -> ProbeResult:
     """What the device is, asked in a process that ends again. Raises ValueError for one that is not there."""
-    found: ProbeResult = _asked("runners.workers.probe:probe", device)
+    found: ProbeResult = _worker_answer("runners.workers.probe:probe", device)
     return found
 
 
@@ -229,13 +227,12 @@ def _check_compiler(grid: Grid, which: Callable[[str], str | None] = shutil.whic
 def _check_data(grid: Grid) -> None:
     """Raises ValueError for images that cannot be read, or fewer than are asked for."""
     if grid.data != "synthetic":
-        check_images(grid, _asked("runners.workers.batches:images", grid.data))
+        check_images(grid, _worker_answer("runners.workers.batches:images", grid.data))
 
 
-def _asked(task: str, *arguments: Any) -> Any:
+def _worker_answer(task: str, *arguments: Any) -> Any:
     """The answer of a process that ends again. Raises ValueError if it has none."""
-    from runners.workers.fault import Fault
-    from runners.workers.pool import Worker
+    from runners.workers import Fault, Worker
 
     worker = Worker("probe")
     try:
@@ -257,9 +254,7 @@ def _check_budget(budget_s: float | None, first: Cell) -> None:
 
 def _store(options: argparse.Namespace, resumed: Path | None, grid: Grid, probed: ProbeResult, command: str) -> Store:
     """The run directory, new or gone on with. Raises ValueError if it cannot be had."""
-    from results.store.manifest import Manifest, harness_version
-    from results.store.store import Store
-    from runners.sweep.sitting import utc_now
+    from results.store import Manifest, Store, harness_version, utc_now
 
     if resumed is not None:
         return Store.resume(resumed)
@@ -279,20 +274,16 @@ def _store(options: argparse.Namespace, resumed: Path | None, grid: Grid, probed
 
 def _notes(probed: ProbeResult) -> tuple[str, ...]:
     """What a reader of the run must know before its numbers."""
-    from analysis.devices.peaks import stand_in_warning
+    from analysis.devices import stand_in_warning
 
     return (stand_in_warning(probed.name),) if probed.properties.stand_in else ()
 
 
 def _peak_row(probed: ProbeResult) -> dict[str, Any] | None:
     """A copy of the device's row of analysis/devices/peaks.csv; None where it has none."""
-    from analysis.devices.peaks import lookup
+    from analysis.devices import kept_row
 
-    device = lookup(probed.name, probed.properties.multiprocessors)
-    if device is None:
-        return None
-    told = ("name", "row_id", "source", "verification", "bandwidth_bytes_per_s")
-    return {**{name: getattr(device, name) for name in told}, "peaks": dict(device.peaks)}
+    return kept_row(probed.name, probed.properties.multiprocessors)
 
 
 def _peak_row_id(probed: ProbeResult) -> str:

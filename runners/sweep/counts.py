@@ -1,15 +1,14 @@
 """What counters give for the cells of one sitting: each workload is counted once, at all batches that cells ask for.
 
-Each counter runs in a process of its own. Batches that are too large to count are told by the law of the batch.
+Each counter runs in a process of its own. Batches that are too large to count are computed by the law of the batch.
 """
 
 from __future__ import annotations
 
-from measure.counters.harness.batch_law import extrapolate
-from measure.counters.harness.isolation import batches_to_count, count_isolated
+from measure.counters.harness import batches_to_count, count_isolated, extrapolate
 from results.records import Cell, FlopCount, digest
 from runners.sweep.plan import hyper
-from workloads.catalogue.catalogue import factory
+from workloads.catalogue import factory
 
 TIMEOUT_S = 300.0
 """Of one counter and workload, all its batches together."""

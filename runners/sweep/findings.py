@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from results.records import Cell, Operation, ProfiledOperation, Record, Run, Sample, Storage
-from runners.workers.telemetry import WindowEnergy
+from runners.workers import WindowEnergy
 
 Rows = Mapping[str, Sequence[Record]]
 """File → a cell's rows."""
@@ -64,7 +64,7 @@ class WorkFindings:
     recordings: dict[str, WorkRecording] = field(default_factory=dict)
 
 
-def joined(parts: Sequence[WorkFindings]) -> WorkFindings:
+def merge_findings(parts: Sequence[WorkFindings]) -> WorkFindings:
     """What several passes gave, in their order; what two of them warn of is said once."""
     whole = WorkFindings()
     for part in parts:

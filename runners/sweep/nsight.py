@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from measure.profiler import nsight
-from results.errors import Unavailable
+from results import Unavailable
 from results.records import Cell, non_default
-from results.store.layout import QUICK, compress
+from results.store import QUICK, compress
 from runners.sweep.findings import WorkFindings, WorkRecording
-from runners.workers.fault import Fault
+from runners.workers import Fault
 
 SOURCE = "nsys"
 TASK = "runners.sweep.nsight:record_work"
@@ -105,10 +105,10 @@ def record_work(words: Sequence[str], folder: str, limit_s: float) -> bytes:
 def _check(export: Path) -> None:
     """Raises ValueError for an export that cannot be read, or whose step launched no kernel."""
     from measure.trace.attribution.last_step import last_step
-    from runners.cli.recordings import recorded
+    from runners.cli import read_recording
 
     try:
-        recording = recorded(export, last_step)
+        recording = read_recording(export, last_step)
     except ValueError as fault:
         raise ValueError(f"its export: {str(fault).removeprefix(f'{export}: ')}") from fault
     if "kernel" not in set(recording.kernels["what"]):

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.devices.precisions import PRECISIONS
-from measure.counters.harness.registry import COUNTERS
+from analysis.devices import PRECISIONS
+from measure.counters.harness import COUNTERS
 from results.records import RECORDERS
-from runners.cli.arguments import (
+from runners.cli import (
     CONVENTIONS,
     MARGIN_RATIO,
     Parser,
@@ -27,12 +27,12 @@ from runners.cli.arguments import (
     sizes,
 )
 from runners.sweep.plan import DEFAULT_METHODS, METHODS, Grid, cells, check_profile
-from runners.workers.devices import check_name
-from workloads.catalogue.catalogue import ENTRIES, OPTIMIZERS, OWN, SUITES, hyper_of
+from runners.workers import check_name
+from workloads.catalogue import ENTRIES, OPTIMIZERS, OWN, SUITES, hyper_of
 
 if TYPE_CHECKING:
     from results.records import Cell
-    from runners.workers.probe import ProbeResult
+    from runners.workers import ProbeResult
 
 RUNS = Path("results/runs")
 DEFAULT_MODELS = ("resnet18", "mobilenet_v2")
@@ -123,6 +123,9 @@ def parser() -> Parser:
         action="store_true",
         help="with --resume: measure failed cells again, and cells with a failed work",
     )
+    run.add_argument(
+        "--retry-unconverged", action="store_true", help="with --resume: measure cells again whose interval is too wide"
+    )
     run.add_argument("--time-budget", type=number(float, 0), metavar="S", help="start no cell that would not finish")
     run.add_argument("--cell-timeout", type=number(float, SMALLEST_TIMEOUT_S), default=900.0, metavar="S")
     add_format(run)
@@ -155,7 +158,7 @@ def _on_off(text: str) -> bool:
 
 def check_options(options: argparse.Namespace, stored: dict[str, Any]) -> None:
     """What can be checked without a device. Raises ValueError."""
-    from workloads.vision.cifar_files import directory_of
+    from workloads.vision import directory_of
 
     for model in _models(options, stored):
         if model not in ENTRIES:
@@ -252,7 +255,7 @@ def stored_options(resumed: Path | None) -> dict[str, Any]:
     """What the run was asked for before; empty for a new one. Raises ValueError if it is no run."""
     if resumed is None:
         return {}
-    from results.store.manifest import read_manifest
+    from results.store import read_manifest
 
     return dict(read_manifest(resumed).options)
 

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from measure.counters.harness.registry import COUNTERS
+from measure.counters.harness import COUNTERS
 from results.records import WORKS, Cell
-from workloads.catalogue.catalogue import IMAGES, OPTIMIZERS, OWN, entry, hyper_of, reason_not_trainable
-from workloads.vision.cifar_files import CLASSES
+from workloads.catalogue import IMAGES, OPTIMIZERS, OWN, entry, hyper_of, reason_not_trainable
+from workloads.vision import CLASSES
 
 METHODS = ("theory", "one", "batch", "epoch", "exact")
 """Methods of counting, in the order in which they are told. one, batch and epoch: from a profile."""

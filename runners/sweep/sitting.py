@@ -6,27 +6,22 @@ written, the caller's Ctrl-C, a used-up time budget and a lost device end a sitt
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from analysis.devices.precisions import PRECISIONS, unit_of
-from analysis.utilization.work_times import works_of
-from measure.timing.protocols import Protocol
-from results.errors import Inconsistent, StoreFault
+from analysis.devices import PRECISIONS, unit_of
+from analysis.utilization import works_of
+from measure.timing import Protocol
+from results import Inconsistent, StoreFault
 from results.records import MEASURED, Ceiling, Cell, ProfiledOperation, Record, Run, Telemetry, digest
-from results.store.layout import profile_file
-from results.store.store import Store, read_operations
-from runners.cli.progress import Progress, title
+from results.store import Store, profile_file, read_operations, utc_now
+from runners.cli import Progress, title
 from runners.sweep import nsight
 from runners.sweep.counts import Counts
-from runners.sweep.findings import Attempt, CellMeasurement, CellOutcome, OperationTable, WorkFindings, joined
+from runners.sweep.findings import Attempt, CellMeasurement, CellOutcome, OperationTable, WorkFindings, merge_findings
 from runners.sweep.plan import hyper, reason_against, worker_key
-from runners.workers.fault import Fault
-from runners.workers.pool import Stopwatch, Worker, uninterrupted
-from runners.workers.telemetry import Watch
-from runners.workers.worker import classify
+from runners.workers import Fault, Stopwatch, Watch, Worker, classify, uninterrupted
 
 CELL_TIMEOUT_S = 900.0
 TRACE_TIMEOUT_S = 300.0
@@ -135,7 +130,7 @@ class Sitting:
         stopwatch = Stopwatch()
         self._attempt = self._begun(cell)
         try:
-            outcome = self._measured(cell)
+            outcome = self._measure(cell)
         except KeyboardInterrupt:
             self.close()
             self._learn(duration_s=stopwatch.elapsed_s)
@@ -211,7 +206,7 @@ class Sitting:
             )
         return replace(attempt, committed=seals)
 
-    def _measured(self, cell: Cell) -> CellOutcome:
+    def _measure(self, cell: Cell) -> CellOutcome:
         """What became of one cell."""
         if against := reason_against(cell):
             return CellOutcome("invalid", against)
@@ -220,7 +215,7 @@ class Sitting:
         counts = [replace(row, cell_id=cell.cell_id, attempt=self._attempt.number) for row in self._counts.of(cell)]
         counted = CellOutcome("", rows={"flop_counts.csv": counts})
         self.progress.stage(cell, "tracing")
-        fault = self._traced(cell)
+        fault = self._keep_trace(cell)
         if fault is not None and fault.status == "invalid":
             return self._failed(fault, counted)
         notes = self._traces.get(self._attempt.trace_id, ()) if fault is None else (f"{fault.status}: {fault.reason}",)
@@ -236,7 +231,7 @@ class Sitting:
             answer = self._with_works(cell, answer, stopwatch)
         if isinstance(answer, Fault):
             return self._failed(answer, counted)
-        outcome = self._kept(cell, answer, counted)
+        outcome = self._keep_rows(cell, answer, counted)
         if answer.status != "ok":
             self.measurer.stop()  # the next cell gets a fresh one after any status but ok
         return outcome
@@ -264,9 +259,9 @@ class Sitting:
                 lost = f"not tried after {work}: {answer.reason}"
                 answer = WorkFindings(unprofiled={work: answer.reason})
             parts.append(answer)
-        found = joined(parts)
+        found = merge_findings(parts)
         if cell.profile == nsight.SOURCE:
-            found = joined([found, self._with_nsight(cell, found.profiled, stopwatch)])
+            found = merge_findings([found, self._with_nsight(cell, found.profiled, stopwatch)])
         return measured.with_works(found)
 
     def _with_nsight(self, cell: Cell, works: Sequence[str], stopwatch: Stopwatch) -> WorkFindings:
@@ -289,7 +284,7 @@ class Sitting:
         warnings = (*so_far.warnings, lost) if lost else so_far.warnings
         return CellOutcome(fault.status, fault.reason, warnings, so_far.rows)
 
-    def _kept(self, cell: Cell, measured: CellMeasurement, so_far: CellOutcome) -> CellOutcome:
+    def _keep_rows(self, cell: Cell, measured: CellMeasurement, so_far: CellOutcome) -> CellOutcome:
         """What was measured, as rows."""
         found, number = measured.findings, self._attempt.number
         self._learn(findings=found, recordings=measured.recordings)
@@ -319,7 +314,7 @@ class Sitting:
             self.measurer.stop()
             self._key = worker_key(cell)
 
-    def _traced(self, cell: Cell) -> Fault | None:
+    def _keep_trace(self, cell: Cell) -> Fault | None:
         """Keep the operation table of the cell's step, unless the run has it; its id goes into the attempt."""
         if "exact" not in cell.methods:
             return None
@@ -402,11 +397,6 @@ def trace_id(cell: Cell, torch_version: str) -> str:
     policy = PRECISIONS[cell.precision]
     table = [cell.model, hyper(cell), cell.batch_size, policy.autocast, policy.scaler, cell.optimizer, cell.layout]
     return digest([*table, torch_version])
-
-
-def utc_now() -> str:
-    """Now, UTC, ISO 8601, to the second."""
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def failed(runs: Sequence[Run]) -> list[Run]:

@@ -17,17 +17,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from analysis.utilization.work_times import images_of
-from measure.timing.protocols import TIMED_WORKS, Protocol
-from results.errors import Unavailable
+from analysis.utilization import images_of
+from measure.timing import TIMED_WORKS, WARNING, Protocol
+from results import Unavailable
 from results.records import Cell
 from runners.sweep.findings import WorkFindings, WorkRecording
-from runners.workers.worker import classify
+from runners.workers import classify
 
 if TYPE_CHECKING:
-    from measure.timing.clocks import Clock
-    from runners.workers.batches import Batches
-    from workloads.training.step import TrainingStep
+    from measure.timing import Clock
+    from runners.workers import Batches
+    from workloads.training import TrainingStep
 
 SEGMENTS = 10
 """How many parts a real epoch is timed in, at most."""
@@ -105,7 +105,7 @@ def _free(cell: Cell) -> None:
 
 def steps(subject: Subject, work: str) -> Callable[[Any], Step]:
     """For a model, compiled or not, the step of a work on it. Both take the same batches; `batch` has the cell's."""
-    from workloads.training.step import GradientStep
+    from workloads.training import GradientStep
 
     own = work == "batch"
     batches = subject.step.batches if own else subject.batches.endless(images_of(subject.cell, work))
@@ -117,21 +117,24 @@ def steps(subject: Subject, work: str) -> Callable[[Any], Step]:
 
 def _time(subject: Subject, work: str, step: Step, found: WorkFindings) -> float:
     """Warm up and measure as the cell's own step was, by shorter rules; a step's time."""
-    from measure.timing.blocks import measure_blocks, warm_up
+    from measure.timing import blocks_in_order, measure_blocks, warm_up
 
     protocol = _in_time(subject, subject.protocol.for_pass())
     ranged = _ranges(subject).step(step)
     warm = warm_up(ranged, subject.clock, protocol)
     timing = measure_blocks(ranged, subject.clock, protocol, warm.step_s)
-    found.blocks += [replace(block, work=work) for block in (*warm.blocks, *timing.blocks)]
+    blocks = blocks_in_order(warm, timing)
+    found.blocks += [replace(block, work=work) for block in blocks]
     if timing.reason:
         found.warnings.append(f"{work}: {timing.reason}")
+    if warm.suspended or timing.suspended:
+        found.warnings.append(WARNING)
     return timing.summary.mean
 
 
 def _profile(subject: Subject, work: str, step: Step, found: WorkFindings) -> None:
     """Record the operations of one step, and how long it takes while it is recorded."""
-    from measure.profiler.work_profiles import profile_step
+    from measure.profiler import profile_step
 
     profile = profile_step(
         step,
@@ -154,7 +157,7 @@ def _profile(subject: Subject, work: str, step: Step, found: WorkFindings) -> No
 
 def _run_epoch(subject: Subject, found: WorkFindings) -> None:
     """A whole epoch from end to end, unless it would take too long. Raises Unavailable if it has no time at all."""
-    from measure.timing.blocks import measure_stretch
+    from measure.timing import measure_stretch
 
     cell = subject.cell
     whole, rest = divmod(cell.epoch_images, cell.batch_size)
@@ -195,7 +198,7 @@ def _left_s(subject: Subject) -> float:
 
 
 def _ranges(subject: Subject) -> Any:
-    from measure.timing.profiler_ranges import Ranges
+    from measure.timing import Ranges
 
     return Ranges(enabled=subject.cell.device.startswith("cuda"))
 

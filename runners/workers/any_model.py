@@ -13,15 +13,15 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from results.errors import Unavailable
+from results import Unavailable
 from results.records import FlopCount, Operation
 
 if TYPE_CHECKING:
     import torch
 
-    from measure.fake.mode import FakeMode
-    from measure.operations.tracer import StepParts
-    from workloads.catalogue.base import Workload
+    from measure.fake import FakeMode
+    from measure.operations import StepParts
+    from workloads.catalogue import Workload
 
 FACTORY, TRAINER, FAST = (
     "runners.workers.any_model:get",
@@ -88,7 +88,7 @@ def _outermost(modules: Mapping[str, torch.nn.Module], wanted: set[str]) -> list
 
 
 def _matching(option: str, pattern: str, names: dict[str, Any], what: str) -> list[str]:
-    from runners.cli.arguments import nearest
+    from results import nearest
 
     inside = f"{pattern}.*" if what == "parameter" else pattern
     found = fnmatch.filter(names, pattern) or fnmatch.filter(names, inside)
@@ -132,8 +132,8 @@ def training(workload: Workload, batch_size: int) -> tuple[Operation, ...]:
 
     Raises Unavailable, ValueError or RuntimeError where the model cannot be trained at this batch.
     """
-    from measure.fake.mode import NOT_ON_FAKE, fake_mode
-    from measure.operations.tracer import trace_step
+    from measure.fake import NOT_ON_FAKE, fake_mode
+    from measure.operations import trace_step
 
     try:
         mode = fake_mode()
@@ -151,9 +151,9 @@ def training(workload: Workload, batch_size: int) -> tuple[Operation, ...]:
 def _parts(workload: Workload, batch_size: int, mode: FakeMode | None) -> StepParts:
     import torch
 
-    from measure.fake.mode import to_fake
-    from measure.operations.tracer import StepParts
-    from workloads.training.step import OPTIMIZERS, TrainingStep
+    from measure.fake import to_fake
+    from measure.operations import StepParts
+    from workloads.training import OPTIMIZERS, TrainingStep
 
     model = workload.build(**workload.hyper).train()
     generator = torch.Generator().manual_seed(0)

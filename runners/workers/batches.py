@@ -19,7 +19,7 @@ from results.records import Cell
 if TYPE_CHECKING:
     import torch
 
-    from workloads.catalogue.base import Batch, Workload
+    from workloads.catalogue import Batch, Workload
 
 FEW_BATCHES, MORE_BATCHES = 2, 4
 SMALL_BATCH_BYTES = 64 * 2**20
@@ -52,7 +52,7 @@ class Batches:
             return itertools.cycle(self.some(size))
         from workloads.vision import cifar
 
-        return self._moved(cifar.endless(self._images, size, self._generator()))
+        return self._on_device(cifar.endless(self._images, size, self._generator()))
 
     def epoch(self, count: int, size: int) -> Iterator[Batch]:
         """The batches of one epoch of `count` items, the last one smaller if `size` does not divide it.
@@ -66,7 +66,7 @@ class Batches:
             )
         from workloads.vision import cifar
 
-        return self._moved(cifar.epoch(self._images, count, size, self._generator()))
+        return self._on_device(cifar.epoch(self._images, count, size, self._generator()))
 
     def _random(self, size: int) -> list[Batch]:
         import torch
@@ -98,11 +98,11 @@ class Batches:
 
         return torch.Generator().manual_seed(self._cell.seed)
 
-    def _moved(self, pipeline: Iterator[Batch]) -> Iterator[Batch]:
+    def _on_device(self, pipeline: Iterator[Batch]) -> Iterator[Batch]:
         from workloads.vision import cifar
 
         for batch in pipeline:
-            yield in_layout(self._cell.layout, cifar.moved(batch, self._device))
+            yield in_layout(self._cell.layout, cifar.to_device(batch, self._device))
 
 
 def in_layout(layout: str, batch: Batch) -> Batch:
@@ -110,7 +110,7 @@ def in_layout(layout: str, batch: Batch) -> Batch:
     import torch
     from torch.utils._pytree import tree_map
 
-    from workloads.catalogue.base import Batch
+    from workloads.catalogue import Batch
 
     if layout != "channels_last":
         return batch

@@ -15,15 +15,18 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from measure.device.processes import end_with, redirect
-from results.errors import Inconsistent, Unavailable, one_line
+from measure.device import end_with, redirect
+from results import Inconsistent, Unavailable, one_line
 from runners.workers.fault import Fault
 
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "ALLOC_FAILED", "bad_alloc")
 NO_ENGINE = "unable to find an engine to execute this computation"
 """What torch says where every algorithm of cuDNN's failed, be it that none can do it or that no workspace fitted."""
 
-DEVICE = ("CUDA error", "cuDNN error", "CUDNN_STATUS", "CUBLAS_STATUS", "CUFFT", "NCCL error", "device-side assert")
+LIBRARIES = ("cuDNN error", "CUDNN_STATUS", "CUBLAS_STATUS", "CUFFT")
+"""In the words of a library that met an error of the device: they say that it failed, and not why."""
+
+DEVICE = ("CUDA error", *LIBRARIES, "NCCL error", "device-side assert")
 LONGEST_REASON = 400
 
 _SACRIFICE = "500"  # of 1000: a worker is killed long before the process that keeps the rows
@@ -70,7 +73,7 @@ def classify(fault: BaseException) -> Fault:
         line = one_line(f"{line} (no workspace fitted: the device refused memory)", LONGEST_REASON)
         return Fault("out_of_memory", line, detail)
     if name == "AcceleratorError" or any(sign in text for sign in DEVICE):
-        return Fault("device_error", line, detail)
+        return Fault("device_error", one_line(f"{line}{_said_by_device(text)}", LONGEST_REASON), detail)
     return Fault("crashed", line, detail)
 
 
@@ -78,6 +81,18 @@ def _memory_was_refused() -> bool:
     """Whether a CUDA device of this process has refused memory to torch."""
     torch = sys.modules.get("torch")
     return torch is not None and torch.cuda.is_initialized() and bool(torch.cuda.memory_stats().get("num_ooms"))
+
+
+def _said_by_device(text: str) -> str:
+    """The device's own error in brackets, where the words are a library's."""
+    torch = sys.modules.get("torch")
+    if not any(sign in text for sign in LIBRARIES) or torch is None or not torch.cuda.is_initialized():
+        return ""
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError as fault:
+        return f" ({str(fault).splitlines()[0]})"
+    return ""
 
 
 def _send(connection: Connection, answer: Any) -> bool:

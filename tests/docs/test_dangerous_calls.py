@@ -28,12 +28,19 @@ SAFE = {("torch.load", "weights_only"): True, ("np.load", "allow_pickle"): False
 """Call → the keyword that it must have, with this value."""
 
 
+def dotted(node: ast.expr) -> str:
+    """As `ast.unparse`, which takes its time."""
+    if isinstance(node, ast.Name):
+        return node.id
+    return f"{dotted(node.value)}.{node.attr}" if isinstance(node, ast.Attribute) else ast.unparse(node)
+
+
 def found(source: str) -> Iterator[str]:
     """The calls in a source that are none of data alone, by name."""
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.Call):
             continue
-        name, keywords = ast.unparse(node.func), {each.arg: each.value for each in node.keywords}
+        name, keywords = dotted(node.func), {each.arg: each.value for each in node.keywords}
         if name in NAMES | ATTRIBUTES or name.rpartition(".")[2] in METHODS:
             yield name
         for (call, keyword), wanted in SAFE.items():

@@ -144,15 +144,16 @@ def test_paths_in_backquotes_exist(document: Path) -> None:
 
 def test_constraints_meet_the_requirements() -> None:
     from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
 
     lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
     assert all(re.fullmatch(r"[\w.-]+==[\w.]+", line) for line in lines), "a pin is NAME==VERSION, no hash, no address"
-    pins = {_plain(name): version for name, _, version in (line.partition("==") for line in lines)}
+    pins = {canonicalize_name(name): version for name, _, version in (line.partition("==") for line in lines)}
     for file in (*REQUIREMENTS, "requirements-dev.txt"):
         for line in (ROOT / file).read_text().splitlines():
             if line and not line.startswith(("#", "-r")):
                 wanted = Requirement(line)
-                assert wanted.specifier.contains(pins[_plain(wanted.name)]), line
+                assert wanted.specifier.contains(pins[canonicalize_name(wanted.name)]), line
 
 
 def test_what_pip_installs_is_what_the_requirements_say() -> None:
@@ -165,7 +166,3 @@ def test_what_pip_installs_is_what_the_requirements_say() -> None:
     assert not any("-r " in (ROOT / file).read_text() for file in files)
     listed = project["project"]["license-files"]
     assert all((ROOT / name).read_text().lstrip().startswith("Apache License") for name in listed)
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()

@@ -40,10 +40,12 @@ def test_the_version_is_the_packages_own():
 
 
 WITH_EXAMPLES = (
+    "measure.meter.meter",
     "measure.step.count",
     "measure.step.footprint",
     "measure.step.register",
     "analysis.devices.device_peak",
+    "runners.formula.step_formulas",
 )
 
 
@@ -70,3 +72,32 @@ def test_an_unknown_device_or_dtype_is_named():
         flopledger.peak("H10000")
     with pytest.raises(ValueError, match="got 'fp31'"):
         flopledger.peak("NVIDIA H100 80GB HBM3", "fp31")
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "words"),
+    [
+        ("synthetic_matmull", {}, "nearest: synthetic_matmul"),
+        ("synthetic_matmul", {"symbols": ["batc"]}, "got 'batc', nearest batch"),
+        ("synthetic_matmul", {"optimizer": "sdg"}, "got 'sdg', nearest sgd"),
+        ("synthetic_matmul", {"width": 0}, "expected 1 or more, got 0"),
+        ("synthetic_matmul", {"hight": 3}, "has no hight"),
+        ("--help", {}, "--help"),
+    ],
+)
+def test_a_formula_of_what_there_is_not_is_one_line(model, options, words):
+    with pytest.raises(ValueError, match=r"\A.*\Z") as fault:
+        flopledger.formula(model, **options)
+    assert words in str(fault.value)
+
+
+def test_formulas_have_the_counts_of_a_step():
+    """Derived by hand: d layers of b × w by w × w are d products forward, and 2·d − 1 backward, as the first layer's
+    input needs no gradient; a product is 2·b·w² FLOP."""
+    formulas = flopledger.formula("synthetic_matmul", ["batch", "width", "depth"])
+    for batch, width, depth in ((6, 48, 3), (1, 7, 1), (130, 5, 9)):
+        values = formulas.at(batch=batch, width=width, depth=depth)
+        assert values["model_flop"] == (3 * depth - 1) * 2 * batch * width**2
+        assert values["parameters"] == depth * width**2
+    with pytest.raises(ValueError, match="got 'widht', nearest width"):
+        formulas.at(widht=3)

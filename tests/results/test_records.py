@@ -6,9 +6,11 @@ import collections.abc
 import csv
 import dataclasses
 import hashlib
+import importlib
 import io
 import json
 import math
+import pkgutil
 import types
 import typing
 from typing import Any
@@ -19,16 +21,31 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from results import records
-from results.records import Cell, FlopCount, Operation, Record, Run, Sample, Sitting, Storage, Telemetry, header
-from results.records.rows import from_text, to_text, to_values
+from results.records import (
+    Ceiling,
+    Cell,
+    FlopCount,
+    Operation,
+    Record,
+    Run,
+    Sample,
+    Sitting,
+    Storage,
+    Telemetry,
+    header,
+)
+from results.records.rows import cell_text, from_text, literal, to_text, to_values
 from results.store import layout
+from results.store.tables import table
 
+MODULES = [importlib.import_module(f"results.records.{each.name}") for each in pkgutil.iter_modules(records.__path__)]
 KINDS = sorted(
-    (
+    {
         kind
-        for kind in vars(records).values()
+        for module in MODULES
+        for kind in vars(module).values()
         if isinstance(kind, type) and issubclass(kind, Record) and kind is not Record
-    ),
+    },
     key=lambda kind: kind.__name__,
 )
 
@@ -71,7 +88,7 @@ def records_of(kind: type[Record]) -> st.SearchStrategy[Record]:
 def test_a_record_comes_back_equal_from_csv_and_from_a_file_of_ours(kind):
     """The same rows both ways: making them up is what takes time."""
 
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=20, deadline=None)
     @given(st.lists(records_of(kind), max_size=3))
     def check(rows):
         check_csv(kind, rows)
@@ -258,3 +275,39 @@ def test_fields_whose_value_is_all_that_could_be_said():
     assert count.to_row()["not_understood"] == '{"aten::mul":3}'
     sitting = Sitting(sitting="s", started_at="", host="h", device="cpu", device_name="d", environment={"a": [1, None]})
     assert Sitting.from_row(sitting.to_row()) == sitting
+
+
+@dataclasses.dataclass(frozen=True)
+class Named(Record):
+    module: str
+
+
+FORMULAS = ["=cmd|' /C calc'!A0", "+1+1", "-2", "@SUM(1)", "\t=1", "'=1", "''-x", "=", "'@"]
+ORDINARY = ["", "conv1", "'quoted'", "a=b", "x-y", "[1]", "{}", " =1", "–"]
+
+
+@pytest.mark.parametrize("text", FORMULAS)
+def test_a_name_like_a_formula_is_text_to_a_spreadsheet(text: str) -> None:
+    assert cell_text(text) == f"'{text}"
+    assert literal(cell_text(text)) == text
+    assert Named(text).to_row() == {"module": f"'{text}"}
+    assert Named.from_row(Named(text).to_row()) == Named(text)
+    assert table("named.csv", Named, ["module"], [[[f"'{text}"]]])["module"].tolist() == [text]
+
+
+@pytest.mark.parametrize("text", ORDINARY)
+def test_other_names_are_written_as_they_are(text: str) -> None:
+    assert cell_text(text) == text == literal(text)
+
+
+@pytest.mark.parametrize(("number", "text"), [(-2, "-2"), (-0.5, "-0.5"), (float("-inf"), "-inf")])
+def test_a_negative_number_is_no_formula(number: float, text: str) -> None:
+    assert cell_text(number) == text
+
+
+@pytest.mark.parametrize("text", ["nan", "NaN"])
+def test_what_is_no_number_is_unknown_where_that_can_be(text: str) -> None:
+    hints = typing.get_type_hints(Ceiling)
+    assert from_text(text, hints["flop_per_s"]) is None
+    assert from_text("1e99", hints["flop_per_s"]) == 1e99
+    assert from_text(text, hints["reason"]) == text

@@ -175,6 +175,8 @@ def test_which_cells_need_no_more_measuring(tmp_path):
     with Store.resume(tmp_path / "run") as store:
         assert store.done() == before == {status: status for status in (*kept, *FAILED)} | {"twice": "ok"}
         assert store.done(retry_failed=True) == {status: status for status in kept} | {"twice": "ok"}
+        assert "not_converged" not in store.done(retry_unconverged=True)
+        assert set(store.done()) - set(store.done(True, True)) == {"not_converged", *FAILED}
         assert set(FAILED) == {"out_of_memory", "timeout", "device_error", "crashed"}
         assert store.next_attempt("twice") == 3
         assert store.next_attempt("never") == 1

@@ -174,9 +174,9 @@ def test_autocast_and_gradients_are_as_in_the_loop():
     with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
         model(torch.ones(3, 8))
     profiler.stop_profile()
-    assert profiler._found().operations[0].name == "aten._to_copy"
-    assert all(row.time_s is not None for row in profiler._found().operations)
-    assert {row.dtype for row in profiler._found().operations if row.model_flop} == {"bfloat16"}
+    assert profiler._finished_profile().operations[0].name == "aten._to_copy"
+    assert all(row.time_s is not None for row in profiler._finished_profile().operations)
+    assert {row.dtype for row in profiler._finished_profile().operations if row.model_flop} == {"bfloat16"}
 
 
 def test_a_model_that_asks_for_values_is_traced_on_real_tensors():
@@ -186,7 +186,7 @@ def test_a_model_that_asks_for_values_is_traced_on_real_tensors():
     model(torch.ones(2, 4))
     profiler.stop_profile()
     assert profiler.get_total_macs() == 2 * 16
-    assert any("fake tensors cannot run" in note for note in profiler._found().notes)
+    assert any("fake tensors cannot run" in note for note in profiler._finished_profile().notes)
 
 
 def test_a_model_that_calls_itself_gives_nothing_back_and_runs_while_an_error_is_handled():
@@ -253,7 +253,7 @@ def test_the_root_has_a_time_and_what_it_does_itself_is_counted():
     profiler.stop_profile()
     assert profiler.get_total_macs() == 2 * (4 * 8 * 8)
     assert 0 < profiler.get_total_duration() <= took_s
-    assert {row.module for row in profiler._found().operations if row.model_flop} == {"layer", ""}
+    assert {row.module for row in profiler._finished_profile().operations if row.model_flop} == {"layer", ""}
 
 
 def test_the_innermost_depth_is_in_the_aggregate(capsys: pytest.CaptureFixture[str]):
@@ -424,7 +424,7 @@ def test_the_parameters_of_a_model_in_parts_are_the_parts_together(capsys: pytes
     profiler.start_profile()
     model(torch.ones(3, 8))
     profiler.stop_profile()
-    assert "848" in tree_text(replace(profiler._found(), world_size=4, model_parallel=4))
+    assert "848" in tree_text(replace(profiler._finished_profile(), world_size=4, model_parallel=4))
 
 
 class Engine:
@@ -461,11 +461,11 @@ def test_totals_of_a_model_in_parts_are_deepspeeds_but_for_the_samples(capsys: p
     mine.start_profile()
     model(torch.ones(3, 8))
     mine.stop_profile()
-    told = " ".join(tree_text(mine._found()).split())
+    told = " ".join(tree_text(mine._finished_profile()).split())
     assert said["params of model = params per GPU * mp_size"] == "848"
     assert "parameters of the model (× 4) 848" in told
     assert said["samples/second"] == str(8 * 3 / 3)
-    assert mine._found().samples == 2 * 3
+    assert mine._finished_profile().samples == 2 * 3
     assert "world size 8 = 2 data parallel × 4 model parallel" in told
 
 
@@ -480,6 +480,6 @@ def test_the_factor_and_both_words_for_strings_are_deepspeeds(capsys: pytest.Cap
     profiler.start_profile()
     profiler._watch._model(torch.ones(3, 8))
     profiler.stop_profile()
-    assert profiler._found().recompute_fwd_factor == 0.75
+    assert profiler._finished_profile().recompute_fwd_factor == 0.75
     for words in ({"as_string": False}, {"as_strings": False}):
         assert profile_model(mlp(), (3, 8), print_profile=False, **words)[1] == 3 * MLP_MACS

@@ -164,7 +164,7 @@ def test_out_holds_the_tables_and_figures_and_is_made_again_alike(
     names = {path.stem for path in (out / "figures").iterdir()}
     assert names == {"counts_by_operation", "flop_per_step", "backward_forward_by_kind", "timeline"}
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
-    monkeypatch.setattr(trace, "_drawn", lambda out: {})  # tests/reports/trace/test_figures_trace.py draws twice
+    monkeypatch.setattr(trace, "_pictures", lambda out: {})  # tests/reports/trace/test_figures_trace.py draws twice
     assert run(capsys, OURS, "--out", out)[0] == 0
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
 
@@ -221,7 +221,7 @@ def test_a_launch_on_the_seam_of_two_chunks_is_seen(tmp_path: Path, monkeypatch:
 
 
 def test_times_begin_with_the_first_event_that_has_one() -> None:
-    recording = trace.recorded(OURS)
+    recording = trace.read_recording(OURS)
     first = int(recording.calls["start_ns"].min())
     assert trace.cleaned(recording).begin_ns == min(first, int(recording.kernels["start_ns"].min()))
     lost = recording.kernels.copy()
@@ -325,7 +325,7 @@ def test_an_unwritable_place_is_found_before_the_file_is_read(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:
     (tmp_path / "file").touch()
-    monkeypatch.setattr(trace, "recorded", lambda path: pytest.fail("read first"))
+    monkeypatch.setattr(trace, "read_recording", lambda path: pytest.fail("read first"))
     code, out, err = run(capsys, OURS, "--out", tmp_path / "file" / "below")
     assert (code, out, err.count("\n")) == (3, "", 1)
     assert "could not be written" in err
@@ -363,7 +363,7 @@ def test_a_figure_that_fails_loses_no_table(
     def fail(out: Path) -> None:
         raise RuntimeError("no ink")
 
-    monkeypatch.setattr(trace, "_drawn", fail)
+    monkeypatch.setattr(trace, "_pictures", fail)
     code, out, err = run(capsys, OURS, "--out", tmp_path / "out")
     assert code == 3
     assert "51.400 k" in out

@@ -13,7 +13,7 @@ import pytest
 
 from results.store.store import read_run
 
-pytestmark = [pytest.mark.standin, pytest.mark.slow]
+pytestmark = pytest.mark.standin
 
 KERNEL_NS = 300_000
 KERNELS = 186

@@ -12,7 +12,11 @@ import pytest
 pytestmark = pytest.mark.standin
 
 HERE = Path(__file__).parent
-HONEST = {"efficiency": 0.5, "elementwise_gbps": 2000}
+EFFICIENCY = 0.2
+"""So little that products are long against what a launch takes on a busy machine, which the wall sees and events do
+not; so much that tensor units are above what vector units could do."""
+
+HONEST = {"efficiency": EFFICIENCY, "elementwise_gbps": 2000}
 
 ALL = ("fp32", "tf32", "amp-bf16", "amp-fp16")
 PRODUCTS = {f"rate {precision}" for precision in ALL}
@@ -25,12 +29,12 @@ def both(precision):
 
 
 LIES = {
-    "rates above the sheet": ({"efficiency": 2}, PRODUCTS | CONVOLUTIONS),
-    "fp32 runs as tf32": ({"tf32_always": 1}, both("fp32")),  # 0.5 × 494.7 = 3.7 × 66.9 TFLOP/s
+    "rates above the sheet": ({"efficiency": 1.3}, PRODUCTS | CONVOLUTIONS),
+    "fp32 runs as tf32": ({"tf32_always": 1}, both("fp32")),  # 0.2 × 494.7 = 1.5 × 66.9 TFLOP/s
     "tf32 runs as fp32": ({"tf32_never": 1}, both("tf32")),
     "bf16 is emulated in fp32": ({"bf16_emulated": 1}, both("amp-bf16")),
-    "bf16 and fp16 above the sheet": ({"half_tflops": 3 * 989.4}, both("amp-bf16") | both("amp-fp16")),
-    "convolutions in a fifth of their time": ({"convolution_scale": 0.2}, CONVOLUTIONS),
+    "bf16 and fp16 above the sheet": ({"half_tflops": 6 * 989.4}, both("amp-bf16") | both("amp-fp16")),
+    "convolutions in a tenth of their time": ({"convolution_scale": 0.1}, CONVOLUTIONS),
     "events a tenth too long": ({"time_scale": 1.1}, {"events"}),
     "events with an offset of 0.4 ms": ({"event_offset_ns": 4e5}, {"sleep"}),  # 4.04 + 0.4 is 1.8 × (2.02 + 0.4)
     "one convolution of ten is not run": ({"convolution_skipped": 10}, {"count"}),
@@ -92,8 +96,8 @@ def test_an_honest_device_passes_each_check(answers):
     assert with_verdict(rows, "unavailable") == UNAVAILABLE["honest"]
     assert "computes nothing" in rows["ieee fp32"]["reason"]
     for precision, peak in (("fp32", 66.9e12), ("tf32", 494.7e12), ("amp-bf16", 989.4e12), ("amp-fp16", 989.4e12)):
-        assert rows[f"rate {precision}"]["found"] == pytest.approx(0.5 * peak, rel=0.01)
-        assert rows[f"convolution {precision}"]["found"] == pytest.approx(0.5 * peak, rel=0.03)
+        assert rows[f"rate {precision}"]["found"] == pytest.approx(EFFICIENCY * peak, rel=0.01)
+        assert rows[f"convolution {precision}"]["found"] == pytest.approx(EFFICIENCY * peak, rel=0.03)
 
 
 def test_flags_that_a_variable_overrules_fail(answers):

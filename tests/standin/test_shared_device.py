@@ -13,7 +13,7 @@ import pytest
 
 from results.store.store import read_run
 
-pytestmark = [pytest.mark.standin, pytest.mark.slow]
+pytestmark = pytest.mark.standin
 
 REASONS = (
     "sw_power_cap", "hw_slowdown", "sync_boost", "sw_thermal_slowdown", "hw_thermal_slowdown",

@@ -21,6 +21,7 @@ GAP_NS = 10_000_000
 
 DRIFT = 5e-5
 """So much that five blocks, the fewest, are not narrow, however few steps a busy machine has time for."""
+SHORT = {"cap_s": 1.0, "min_time_s": 0.2, "warm_cap_s": 0.5, "warm_min_s": 0.2}
 RULES = {"cap_s": 4.0, "min_time_s": 0.2, "warm_cap_s": 0.5}
 MIB = 2**20
 MEMORY_MIB, CONTEXT_MIB = 1024, 24
@@ -31,6 +32,8 @@ TASKS = {
     "graphs": Task("phases", ("graphs",)),
     "compiled": Task("phases", ("compiled",)),
     "drift": Task("timing", (RULES,), {"drift_per_launch": DRIFT}),
+    "device waits": Task("timing", (SHORT,), {"kernel_ns": 1000, "call_ns": 50_000}),
+    "host waits": Task("timing", (SHORT,)),
     "largest": Task(
         "largest_batch",
         ("resnet18", 64, (MEMORY_MIB - CONTEXT_MIB) * MIB),
@@ -123,6 +126,11 @@ def test_a_step_that_slows_down_is_not_converged_and_said_to_drift(answers):
         step_time(samples).drift == f"drift: the last third of the blocks took {100 * slower:+.1f} % against the first"
     )
     assert slower > 0.01
+
+
+def test_a_step_whose_device_waits_is_host_bound_and_the_reverse(answers):
+    """Calls that take the host 50 times as long as a kernel takes the device; kernels that take 67 times as long."""
+    assert [answers[waits]["host_bound"] for waits in ("device waits", "host waits")] == [True, False]
 
 
 def test_the_largest_batch_is_that_of_the_planted_memory(answers):

@@ -91,7 +91,7 @@ def _flow(paper: str, **facts: int | bool | None) -> Entry:
     return _entry("flow", {"image_size": 368}, paper, facts)
 
 
-def _known(description: str, **hyper: int) -> Entry:
+def _synthetic_entry(description: str, **hyper: int) -> Entry:
     return _entry("synthetic", hyper, description, {}, library="workloads.synthetic")
 
 
@@ -298,10 +298,10 @@ _SEQUENCES = {
 """Models of text and speech: Catamount's at the sizes that its published counts are for, and GPT-2 small."""
 
 _SYNTHETIC = {
-    "synthetic_matmul": _known("square linear layers: FLOP known exactly", width=1024, depth=4),
-    "synthetic_convolution": _known("one 3 × 3 convolution: FLOP known exactly", image_size=64, channels=64),
-    "synthetic_sleep": _known("a forward pass that sleeps: time known", sleep_us=20_000),
-    "synthetic_copy": _known("a copy: bytes known", width=4_194_304),
+    "synthetic_matmul": _synthetic_entry("square linear layers: FLOP known exactly", width=1024, depth=4),
+    "synthetic_convolution": _synthetic_entry("one 3 × 3 convolution: FLOP known exactly", image_size=64, channels=64),
+    "synthetic_sleep": _synthetic_entry("a forward pass that sleeps: time known", sleep_us=20_000),
+    "synthetic_copy": _synthetic_entry("a copy: bytes known", width=4_194_304),
 }
 """Known answers, to calibrate the harness with."""
 

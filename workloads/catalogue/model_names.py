@@ -1,4 +1,4 @@
-"""What a person types for a model, in parts: seven forms, told apart and checked without torch.
+"""What a person types for a model, in parts: seven forms, distinguished and checked without torch.
 
     resnet18                       a name of the catalogue: torchvision's, of text and speech, or synthetic
     timm:NAME                      a model of timm, with random weights
@@ -24,8 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from results.errors import Unavailable
-from results.limits import beyond, limit
+from results import Unavailable, beyond, limit
 from workloads.catalogue.catalogue import ENTRIES, check_name
 
 INSTALL = {"timm": "timm>=1.0.31,<2", "transformers": "transformers>=5.23,<6", "onnx": "onnx>=1.17,<2"}
@@ -36,6 +35,9 @@ PACKAGES = {"timm": "timm", "hf": "transformers"}
 
 GRAPHS = {".pt2": "pt2", ".onnx": "onnx"}
 """How a file of a graph ends → its form."""
+
+CODE = ("module", "file")
+"""Forms whose building runs a person's own code."""
 
 FORMS = "a name of the catalogue, timm:NAME, hf:CONFIG, module:function, file.py:function, model.pt2 or model.onnx"
 
@@ -130,8 +132,30 @@ def read_config(spec: Spec) -> Mapping[str, Any] | None:
         raise Unavailable(
             f"{spec.text}: its code is on the hub (auto_map): nothing is downloaded; give it as file.py:fn"
         )
+    _check_kernels(spec, config)
     _check_counts(spec, config)
     return config
+
+
+def _check_kernels(spec: Spec, config: Mapping[str, Any]) -> None:
+    """Raises ValueError where a configuration, or a part of it, names an implementation that is no part of
+    transformers: it would be a kernel of the hub, which is code."""
+    parts: list[Any] = [config]
+    while parts:
+        for name, value in parts.pop().items():
+            if _IMPLEMENTATION.search(name):
+                kinds = value.values() if isinstance(value, dict) else [value]
+                if strange := next((each for each in kinds if each is not None and each not in IMPLEMENTATIONS), None):
+                    expected = ", ".join(IMPLEMENTATIONS)
+                    raise ValueError(f"{spec.text}: {name}: expected one of {expected}, got {str(strange)[:60]!r}")
+            elif isinstance(value, (dict, list)):
+                parts += [each for each in ([value] if isinstance(value, dict) else value) if isinstance(each, dict)]
+
+
+IMPLEMENTATIONS = ("eager", "sdpa", "flex_attention", "batched_mm", "grouped_mm")
+"""Of attention and experts, those that are written in PyTorch alone."""
+
+_IMPLEMENTATION = re.compile(r"_implementation(_internal)?$")
 
 
 def _check_counts(spec: Spec, config: Mapping[str, Any]) -> None:

@@ -7,11 +7,9 @@ the batch itself.
 
 from __future__ import annotations
 
-from workloads.catalogue.base import Workload
-from workloads.catalogue.catalogue import entry, hyper_of
+from workloads.catalogue import Workload, entry, hyper_of
 from workloads.catamount import bert, nmt, recurrent_lm, speech, word2vec
-from workloads.text import gpt
-from workloads.text.families import Family, made
+from workloads.text import Family, family_workload, gpt
 
 TASKS = ("language", "translation", "speech", "embedding")
 """Tasks of the catalogue whose workloads are made here."""
@@ -38,4 +36,4 @@ def get(name: str, /, **hyper: int) -> Workload:
     known, sizes = entry(name), hyper_of(name, **hyper)
     if name not in FAMILIES:
         raise ValueError(f"{name} is a {known.task} workload; those made here are {', '.join(FAMILIES)}")
-    return made(name, FAMILIES[name], known, sizes)
+    return family_workload(name, FAMILIES[name], known, sizes)

@@ -1,4 +1,4 @@
-"""Catamount's `word2vec`: skip-grams whose context is told from noise (Mikolov et al. 2013, arXiv:1301.3781).
+"""Catamount's `word2vec`: skip-grams whose context is distinguished from noise (Mikolov et al. 2013, arXiv:1301.3781).
 
 With hidden h and vocabulary v it has 2hv + v parameters. Each of the `positions` of a sample is a word and one of its
 context; the same `negatives` words, drawn with the batch as TensorFlow's log-uniform sampler would, are noise to all of
@@ -15,8 +15,8 @@ import torch
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from workloads.catalogue.base import Batch
-from workloads.text.tokens import draw, log_expected, log_uniform
+from workloads.catalogue import Batch
+from workloads.text import draw, log_expected, log_uniform
 
 Logits = tuple[torch.Tensor, torch.Tensor]
 

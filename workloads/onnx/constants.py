@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from workloads.onnx.node import DTYPES, Known, Node, integers, single
+from workloads.onnx.node import DTYPES, Known, OnnxNode, integers, single
 
-Function = Callable[[Node, list[Any]], Any]
+Function = Callable[[OnnxNode, list[Any]], Any]
 
 _NUMPY = {"bfloat16": "float32"}
 """Types that numpy has not → one that holds their values."""
 
 
-def calculate(node: Node, arrays: list[Any]) -> tuple[Known, ...]:
+def calculate(node: OnnxNode, arrays: list[Any]) -> tuple[Known, ...]:
     """What a node gives for known values, as arrays: numpy makes a number of an array without dimensions."""
     made = KNOWN[node.op](node, arrays)
     return tuple(np.asarray(each) for each in (made if isinstance(made, tuple) else (made,)))
@@ -35,7 +35,7 @@ def _folding(function: Callable[..., Any]) -> Function:
     return lambda node, arrays: reduce(function, _broadcast(node, arrays))
 
 
-def _broadcast(node: Node, arrays: list[Any]) -> list[Any]:
+def _broadcast(node: OnnxNode, arrays: list[Any]) -> list[Any]:
     """The arrays as they are, if what they broadcast to is not too large."""
     node.bounded(math.prod(np.broadcast_shapes(*(np.shape(each) for each in arrays))))
     return arrays
@@ -48,7 +48,7 @@ def _divide(left: Known, right: Known) -> Known:
     return np.asarray(left / right)
 
 
-def _cast(node: Node, arrays: list[Any]) -> Known:
+def _cast(node: OnnxNode, arrays: list[Any]) -> Known:
     name = DTYPES.get(node.get("to"))
     if name is None:
         raise node.refuse(f"type {node.get('to')} is not known")
@@ -56,47 +56,47 @@ def _cast(node: Node, arrays: list[Any]) -> Known:
     return cast
 
 
-def _gather(node: Node, arrays: list[Any]) -> Known:
+def _gather(node: OnnxNode, arrays: list[Any]) -> Known:
     data, axis = arrays[0], node.get("axis", 0)
     node.bounded(arrays[1].size * data.size // max(data.shape[axis], 1))
     taken: Known = np.take(data, arrays[1].astype(np.int64), axis=axis)
     return taken
 
 
-def _concat(node: Node, arrays: list[Any]) -> Known:
+def _concat(node: OnnxNode, arrays: list[Any]) -> Known:
     node.bounded(sum(each.size for each in arrays))
     return np.concatenate(arrays, axis=node.get("axis", 0))
 
 
-def _unsqueeze(node: Node, arrays: list[Any]) -> Known:
+def _unsqueeze(node: OnnxNode, arrays: list[Any]) -> Known:
     return np.expand_dims(arrays[0], tuple(integers(node, arrays, 1, "axes") or ()))
 
 
-def _squeeze(node: Node, arrays: list[Any]) -> Known:
+def _squeeze(node: OnnxNode, arrays: list[Any]) -> Known:
     axes = integers(node, arrays, 1, "axes")
     made: Known = np.squeeze(arrays[0], None if axes is None else tuple(axes))
     return made
 
 
-def _reshape(_node: Node, arrays: list[Any]) -> Known:
+def _reshape(_node: OnnxNode, arrays: list[Any]) -> Known:
     sizes = [arrays[0].shape[i] if size == 0 else int(size) for i, size in enumerate(arrays[1])]
     return np.reshape(arrays[0], sizes)
 
 
-def _flatten(node: Node, arrays: list[Any]) -> Known:
+def _flatten(node: OnnxNode, arrays: list[Any]) -> Known:
     axis = node.get("axis", 1)
     return np.reshape(arrays[0], (int(np.prod(arrays[0].shape[:axis])), -1))
 
 
-def _transpose(node: Node, arrays: list[Any]) -> Known:
+def _transpose(node: OnnxNode, arrays: list[Any]) -> Known:
     return np.transpose(arrays[0], node.get("perm"))
 
 
-def _slice(node: Node, arrays: list[Any]) -> Known:
+def _slice(node: OnnxNode, arrays: list[Any]) -> Known:
     return np.asarray(arrays[0])[slices(node, arrays, arrays[0].ndim)]
 
 
-def slices(node: Node, inputs: list[Any], rank: int) -> tuple[slice, ...]:
+def slices(node: OnnxNode, inputs: list[Any], rank: int) -> tuple[slice, ...]:
     """What a Slice takes of each dimension."""
     starts = integers(node, inputs, 1, "starts") or []
     ends = integers(node, inputs, 2, "ends") or []
@@ -109,14 +109,14 @@ def slices(node: Node, inputs: list[Any], rank: int) -> tuple[slice, ...]:
     return tuple(taken)
 
 
-def _constant_of_shape(node: Node, arrays: list[Any]) -> Known:
+def _constant_of_shape(node: OnnxNode, arrays: list[Any]) -> Known:
     value = node.get("value", np.zeros(1, np.float32))
     sizes = [int(size) for size in arrays[0]]
     node.bounded(math.prod(sizes))
     return np.full(sizes, single(value), value.dtype)
 
 
-def _range(node: Node, arrays: list[Any]) -> Known:
+def _range(node: OnnxNode, arrays: list[Any]) -> Known:
     start, stop, step = (single(each) for each in arrays)
     if not all(map(math.isfinite, (start, stop, step))) or step == 0:
         raise node.refuse(f"expected a step that is not 0 between numbers, got {start}, {stop}, {step}")
@@ -124,30 +124,30 @@ def _range(node: Node, arrays: list[Any]) -> Known:
     return np.arange(start, stop, step, dtype=arrays[0].dtype)
 
 
-def _expand(node: Node, arrays: list[Any]) -> Known:
+def _expand(node: OnnxNode, arrays: list[Any]) -> Known:
     sizes = np.broadcast_shapes(arrays[0].shape, tuple(int(size) for size in arrays[1]))
     node.bounded(math.prod(sizes))
     return np.broadcast_to(arrays[0], sizes)
 
 
-def _tile(node: Node, arrays: list[Any]) -> Known:
+def _tile(node: OnnxNode, arrays: list[Any]) -> Known:
     times = [int(each) for each in arrays[1]]
     node.bounded(arrays[0].size * math.prod(times))
     return np.tile(arrays[0], times)
 
 
-def _split(node: Node, arrays: list[Any]) -> tuple[Known, ...]:
+def _split(node: OnnxNode, arrays: list[Any]) -> tuple[Known, ...]:
     axis, sizes = node.get("axis", 0), integers(node, arrays, 1, "split")
     cuts = len(node.outputs) if sizes is None else np.cumsum(sizes)[:-1]
     return tuple(np.split(arrays[0], cuts, axis=axis))
 
 
-def _trilu(node: Node, arrays: list[Any]) -> Known:
+def _trilu(node: OnnxNode, arrays: list[Any]) -> Known:
     k = int(single(arrays[1])) if len(arrays) > 1 and arrays[1] is not None else 0
     return np.triu(arrays[0], k) if node.get("upper", 1) else np.tril(arrays[0], k)
 
 
-def _reduced(function: Callable[..., Any], node: Node, arrays: list[Any]) -> Known:
+def _reduced(function: Callable[..., Any], node: OnnxNode, arrays: list[Any]) -> Known:
     axes = integers(node, arrays, 1, "axes")
     keep = bool(node.get("keepdims", 1))
     return np.asarray(function(arrays[0], axis=None if axes is None else tuple(axes), keepdims=keep))

@@ -16,15 +16,14 @@ import numpy as np
 import sympy
 import torch
 
-from workloads.catalogue.model_names import require
+from workloads.catalogue import require
 from workloads.onnx.constants import KNOWN
 from workloads.onnx.module import OnnxNet
-from workloads.onnx.node import DTYPES, Known, Node
+from workloads.onnx.node import DTYPES, Known, OnnxNode
 from workloads.onnx.operators import OPERATORS
 from workloads.onnx.recurrent import LAYERS
-from workloads.sources.file_inputs import UNKNOWN_BELOW, GraphInput, identifier
-from workloads.sources.files import Graph
-from workloads.training.building import told
+from workloads.sources import UNKNOWN_BELOW, Graph, GraphInput, identifier
+from workloads.training import fault_text
 
 SIZES = (("seq", 128), ("len", 128), ("token", 128), ("height", 224), ("width", 224))
 """Part of a dimension's name → its default; others have OTHER_SIZE."""
@@ -76,9 +75,9 @@ def _load(path: str) -> Any:
     try:
         model = onnx.load(path)
     except FileNotFoundError as fault:
-        raise ValueError(f"{path}: weights outside of it are missing: {told(fault)}") from fault
+        raise ValueError(f"{path}: weights outside of it are missing: {fault_text(fault)}") from fault
     except Exception as fault:
-        raise ValueError(f"{path} is no ONNX file, or it is damaged: {told(fault)}") from fault
+        raise ValueError(f"{path} is no ONNX file, or it is damaged: {fault_text(fault)}") from fault
     if not model.graph.node or not model.opset_import:
         raise ValueError(f"{path} is no ONNX file, or it is damaged: expected a graph with nodes; it has none")
     if model.functions:
@@ -108,16 +107,16 @@ def _array(path: str, tensor: Any) -> Known:
     try:
         array = numpy_helper.to_array(tensor)
     except Exception as fault:
-        raise ValueError(f"{path}: {tensor.name or 'a constant'} cannot be read: {told(fault)}") from fault
+        raise ValueError(f"{path}: {tensor.name or 'a constant'} cannot be read: {fault_text(fault)}") from fault
     return np.asarray(array.astype(np.float32) if name == "bfloat16" else array)
 
 
-def _node(path: str, place: int, proto: Any, opset: int) -> Node:
+def _node(path: str, place: int, proto: Any, opset: int) -> OnnxNode:
     from onnx import helper
 
     known = proto.domain in ("", "ai.onnx")
     attributes = {each.name: _value(path, helper.get_attribute_value(each)) for each in proto.attribute}
-    return Node(
+    return OnnxNode(
         op=proto.op_type if known else f"{proto.domain}.{proto.op_type}",
         name=proto.name or f"{proto.op_type}_{place}",
         inputs=tuple(proto.input),
@@ -137,7 +136,7 @@ def _value(path: str, value: Any) -> Any:
     return [_value(path, each) for each in value] if isinstance(value, Iterable) else value
 
 
-def _check_known(path: str, node: Node) -> None:
+def _check_known(path: str, node: OnnxNode) -> None:
     names = {*OPERATORS, *KNOWN, *LAYERS, "Constant"}
     if node.op not in names:
         near = difflib.get_close_matches(node.op, names, n=1, cutoff=0.8)
@@ -145,7 +144,7 @@ def _check_known(path: str, node: Node) -> None:
         raise ValueError(f"{path}: ONNX operator {node.op} (node {node.name!r}) is not known{hint}")
 
 
-def _input(path: str, proto: Any, nodes: Iterable[Node], initialisers: Mapping[str, Known]) -> GraphInput:
+def _input(path: str, proto: Any, nodes: Iterable[OnnxNode], initialisers: Mapping[str, Known]) -> GraphInput:
     tensor = proto.type.tensor_type
     if not proto.type.HasField("tensor_type") or tensor.elem_type not in DTYPES:
         raise ValueError(f"{path}: input {proto.name} is no tensor of a type that is known")
@@ -161,7 +160,7 @@ def _input(path: str, proto: Any, nodes: Iterable[Node], initialisers: Mapping[s
     return GraphInput(name, sizes, DTYPES[tensor.elem_type], _below(proto.name, nodes, initialisers))
 
 
-def _below(name: str, nodes: Iterable[Node], initialisers: Mapping[str, Known]) -> int:
+def _below(name: str, nodes: Iterable[OnnxNode], initialisers: Mapping[str, Known]) -> int:
     """Rows of the smallest table that this input looks into, followed through what does not change numbers."""
     handed, rows = {name}, []
     for node in nodes:
@@ -174,7 +173,7 @@ def _below(name: str, nodes: Iterable[Node], initialisers: Mapping[str, Known]) 
 
 def _build(
     path: str,
-    nodes: tuple[Node, ...],
+    nodes: tuple[OnnxNode, ...],
     initialisers: Mapping[str, Known],
     inputs: list[str],
     outputs: tuple[str, ...],

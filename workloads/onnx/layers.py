@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from workloads.onnx.node import Node, around, integers, padding
+from workloads.onnx.node import OnnxNode, around, integers, padding
 
 _CONVOLUTIONS = {1: torch.conv1d, 2: torch.conv2d, 3: torch.conv3d}
 _TRANSPOSED = {1: torch.conv_transpose1d, 2: torch.conv_transpose2d, 3: torch.conv_transpose3d}
@@ -21,7 +21,7 @@ _AVERAGE_POOLS = {1: functional.avg_pool1d, 2: functional.avg_pool2d, 3: functio
 _LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}
 
 
-def convolution(node: Node, inputs: list[Any], _training: bool) -> torch.Tensor:
+def convolution(node: OnnxNode, inputs: list[Any], _training: bool) -> torch.Tensor:
     """Conv of one to three dimensions; padding that differs between the two sides is an operation of its own."""
     x, weight, *bias = inputs
     rank = weight.dim() - 2
@@ -35,7 +35,7 @@ def convolution(node: Node, inputs: list[Any], _training: bool) -> torch.Tensor:
     return made
 
 
-def transposed_convolution(node: Node, inputs: list[Any], _training: bool) -> torch.Tensor:
+def transposed_convolution(node: OnnxNode, inputs: list[Any], _training: bool) -> torch.Tensor:
     """ConvTranspose with written padding, the same on both sides."""
     x, weight, *bias = inputs
     rank = weight.dim() - 2
@@ -51,7 +51,7 @@ def transposed_convolution(node: Node, inputs: list[Any], _training: bool) -> to
     return made
 
 
-def gemm(node: Node, inputs: list[Any], _training: bool) -> torch.Tensor:
+def gemm(node: OnnxNode, inputs: list[Any], _training: bool) -> torch.Tensor:
     """alpha·A·B + beta·C; a linear layer where it is one."""
     left, right, *added = inputs
     alpha, beta = node.get("alpha", 1.0), node.get("beta", 1.0)
@@ -64,7 +64,7 @@ def gemm(node: Node, inputs: list[Any], _training: bool) -> torch.Tensor:
     return alpha * torch.mm(left, right) if bias is None else torch.addmm(bias, left, right, beta=beta, alpha=alpha)
 
 
-def batch_norm(node: Node, inputs: list[Any], training: bool) -> torch.Tensor:
+def batch_norm(node: OnnxNode, inputs: list[Any], training: bool) -> torch.Tensor:
     """BatchNormalization. ONNX's momentum is the share that is kept, torch's the share that is new."""
     x, weight, bias, mean, variance = inputs
     return functional.batch_norm(
@@ -72,26 +72,26 @@ def batch_norm(node: Node, inputs: list[Any], training: bool) -> torch.Tensor:
     )
 
 
-def layer_norm(node: Node, inputs: list[Any], _training: bool) -> torch.Tensor:
+def layer_norm(node: OnnxNode, inputs: list[Any], _training: bool) -> torch.Tensor:
     """LayerNormalization over the last dimensions, from `axis` on."""
     x, weight, *bias = inputs
     axis = node.get("axis", -1)
     return functional.layer_norm(x, x.shape[axis:], weight, bias[0] if bias else None, node.get("epsilon", 1e-5))
 
 
-def rms_norm(node: Node, inputs: list[Any], _training: bool) -> torch.Tensor:
+def rms_norm(node: OnnxNode, inputs: list[Any], _training: bool) -> torch.Tensor:
     """RMSNormalization over the last dimensions, from `axis` on."""
     x, weight = inputs
     return functional.rms_norm(x, x.shape[node.get("axis", -1) :], weight, node.get("epsilon", 1e-5))
 
 
-def instance_norm(node: Node, inputs: list[Any], _training: bool) -> torch.Tensor:
+def instance_norm(node: OnnxNode, inputs: list[Any], _training: bool) -> torch.Tensor:
     """InstanceNormalization."""
     x, weight, bias = inputs
     return functional.instance_norm(x, weight=weight, bias=bias, eps=node.get("epsilon", 1e-5))
 
 
-def group_norm(node: Node, inputs: list[Any], _training: bool) -> torch.Tensor:
+def group_norm(node: OnnxNode, inputs: list[Any], _training: bool) -> torch.Tensor:
     """GroupNormalization; before version 21 scale and bias are those of a group, which torch has not."""
     x, weight, bias = inputs
     if node.opset < 21 and weight.shape[0] != x.shape[1]:
@@ -99,7 +99,7 @@ def group_norm(node: Node, inputs: list[Any], _training: bool) -> torch.Tensor:
     return functional.group_norm(x, node.get("num_groups"), weight, bias, node.get("epsilon", 1e-5))
 
 
-def max_pool(node: Node, inputs: list[Any], _training: bool) -> torch.Tensor:
+def max_pool(node: OnnxNode, inputs: list[Any], _training: bool) -> torch.Tensor:
     """MaxPool without its indices."""
     kernel, strides, before, x = _window(node, inputs[0], -float("inf"))
     dilations = node.get("dilations", [1] * len(kernel))
@@ -109,7 +109,7 @@ def max_pool(node: Node, inputs: list[Any], _training: bool) -> torch.Tensor:
     return pooled
 
 
-def average_pool(node: Node, inputs: list[Any], _training: bool) -> torch.Tensor:
+def average_pool(node: OnnxNode, inputs: list[Any], _training: bool) -> torch.Tensor:
     """AveragePool; padding that differs between the sides only where it is counted."""
     counts = bool(node.get("count_include_pad", 0))
     kernel, strides, before, x = _window(node, inputs[0], 0.0 if counts else None)
@@ -119,7 +119,9 @@ def average_pool(node: Node, inputs: list[Any], _training: bool) -> torch.Tensor
     return pooled
 
 
-def _window(node: Node, x: torch.Tensor, fill: float | None) -> tuple[list[int], list[int], list[int], torch.Tensor]:
+def _window(
+    node: OnnxNode, x: torch.Tensor, fill: float | None
+) -> tuple[list[int], list[int], list[int], torch.Tensor]:
     """(kernel, strides, padding on both sides, input); what differs between the sides is put around the input."""
     kernel = list(node.get("kernel_shape"))
     before, after = padding(node, tuple(x.shape[2:]), tuple(kernel))
@@ -130,25 +132,25 @@ def _window(node: Node, x: torch.Tensor, fill: float | None) -> tuple[list[int],
     return kernel, list(node.get("strides", [1] * len(kernel))), before, x
 
 
-def global_average(_node: Node, inputs: list[Any], _training: bool) -> torch.Tensor:
+def global_average(_node: OnnxNode, inputs: list[Any], _training: bool) -> torch.Tensor:
     """GlobalAveragePool."""
     x: torch.Tensor = inputs[0]
     return x.mean(tuple(range(2, x.dim())), keepdim=True)
 
 
-def global_maximum(_node: Node, inputs: list[Any], _training: bool) -> torch.Tensor:
+def global_maximum(_node: OnnxNode, inputs: list[Any], _training: bool) -> torch.Tensor:
     """GlobalMaxPool."""
     x: torch.Tensor = inputs[0]
     return x.amax(tuple(range(2, x.dim())), keepdim=True)
 
 
-def dropout(node: Node, inputs: list[Any], training: bool) -> torch.Tensor:
+def dropout(node: OnnxNode, inputs: list[Any], training: bool) -> torch.Tensor:
     """Dropout; its mask is not given out."""
     ratio = float(np.asarray(inputs[1]).reshape(-1)[0]) if len(inputs) > 1 and inputs[1] is not None else None
     return functional.dropout(inputs[0], node.get("ratio", 0.5) if ratio is None else ratio, training)
 
 
-def resize(node: Node, inputs: list[Any], _training: bool) -> torch.Tensor:
+def resize(node: OnnxNode, inputs: list[Any], _training: bool) -> torch.Tensor:
     """Resize and Upsample of the spatial dimensions, by sizes or by scales."""
     x: torch.Tensor = inputs[0]
     rank = x.dim() - 2
@@ -166,7 +168,7 @@ def resize(node: Node, inputs: list[Any], _training: bool) -> torch.Tensor:
     return functional.interpolate(x, sizes[2:], mode=name, align_corners=corners)
 
 
-def _scales(node: Node, inputs: list[Any], place: int) -> list[float] | None:
+def _scales(node: OnnxNode, inputs: list[Any], place: int) -> list[float] | None:
     value = inputs[place] if place < len(inputs) else node.get("scales")
     if isinstance(value, torch.Tensor):
         raise node.refuse("scales depend on data")

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from results.limits import beyond, limit
+from results import beyond, limit
 from workloads.onnx.constants import KNOWN, calculate
-from workloads.onnx.node import Known, Node, single
+from workloads.onnx.node import Known, OnnxNode, single
 from workloads.onnx.operators import OPERATORS, Operator
 from workloads.onnx.recurrent import LAYERS, Recurrent
 
@@ -28,7 +28,11 @@ class OnnxNet(torch.nn.Module):
     """See the module. forward takes the graph's inputs in order, and gives its one output or a tuple of several."""
 
     def __init__(
-        self, nodes: Sequence[Node], initialisers: Mapping[str, Known], inputs: Sequence[str], outputs: Sequence[str]
+        self,
+        nodes: Sequence[OnnxNode],
+        initialisers: Mapping[str, Known],
+        inputs: Sequence[str],
+        outputs: Sequence[str],
     ) -> None:
         super().__init__()
         trained = {name for name, array in initialisers.items() if is_weight(array)}
@@ -67,7 +71,7 @@ class GraphStep(torch.nn.Module):
     """One node. Tensors that it holds are called by the operator's names for its inputs, as in torch's layers."""
 
     def __init__(
-        self, node: Node, values: Mapping[str, Any], trained: set[str], made: dict[str, torch.nn.Parameter]
+        self, node: OnnxNode, values: Mapping[str, Any], trained: set[str], made: dict[str, torch.nn.Parameter]
     ) -> None:
         super().__init__()
         self.node = node
@@ -127,27 +131,27 @@ def is_weight(array: Known) -> bool:
     return bool(np.isfinite(array).all() and np.abs(array).max() < HUGE)
 
 
-def _stays(node: Node, place: int, array: Known) -> bool:
+def _stays(node: OnnxNode, place: int, array: Known) -> bool:
     """Whether an initialiser may be needed to calculate sizes, so that its value stays known."""
     small = array.size < 2 or not np.issubdtype(array.dtype, np.floating)
     return _is_index(node, place) or (small and node.op in KNOWN)
 
 
-def _is_index(node: Node, place: int) -> bool:
+def _is_index(node: OnnxNode, place: int) -> bool:
     """What a Gather takes stays known where it is: one index is a slice."""
     return node.op == "Gather" and place == 1
 
 
-def _operator(node: Node) -> Operator:
+def _operator(node: OnnxNode) -> Operator:
     """What the node does with tensors; one that only calculates sizes refuses them when it is run."""
     return OPERATORS.get(node.op, Operator(_refuse))
 
 
-def _refuse(node: Node, _inputs: list[Any], _training: bool) -> Any:
+def _refuse(node: OnnxNode, _inputs: list[Any], _training: bool) -> Any:
     raise node.refuse("its inputs depend on data; expected values that follow from sizes")
 
 
-def _folded(node: Node, values: Mapping[str, Any], trained: set[str]) -> dict[str, Any] | None:
+def _folded(node: OnnxNode, values: Mapping[str, Any], trained: set[str]) -> dict[str, Any] | None:
     """What a node gives, if that follows from constants alone; None if it has to run."""
     if node.op == "Constant":
         return {node.outputs[0]: _constant(node)}
@@ -157,7 +161,7 @@ def _folded(node: Node, values: Mapping[str, Any], trained: set[str]) -> dict[st
     return dict(zip(node.outputs, calculate(node, [values.get(name) for name in node.inputs]), strict=False))
 
 
-def _constant(node: Node) -> Known:
+def _constant(node: OnnxNode) -> Known:
     for name, dtype in (
         ("value", None),
         ("value_float", "float32"),

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from results.limits import beyond, limit
+from results import beyond, limit
 
 DTYPES = {
     1: "float32", 2: "uint8", 3: "int8", 5: "int16", 6: "int32", 7: "int64", 9: "bool", 10: "float16", 11: "float64",
@@ -24,7 +24,7 @@ DTYPES = {
 
 
 @dataclass(frozen=True)
-class Node:
+class OnnxNode:
     """One node. op: its operator; of another domain than ONNX's own, "domain.operator". opset: the version of ONNX's
     operators that the file asks for. An input that is left out has the name ""."""
 
@@ -58,7 +58,7 @@ class Node:
 Known = np.ndarray[Any, Any]
 
 
-def known(node: Node, inputs: list[Any], place: int, default: Any = None) -> Any:
+def known_value(node: OnnxNode, inputs: list[Any], place: int, default: Any = None) -> Any:
     """An input whose value is known, as an array; `default` where it is left out. Raises ValueError if it depends on
     data."""
     value = inputs[place] if place < len(inputs) else None
@@ -69,9 +69,9 @@ def known(node: Node, inputs: list[Any], place: int, default: Any = None) -> Any
     return value
 
 
-def integers(node: Node, inputs: list[Any], place: int, attribute: str) -> list[int] | None:
+def integers(node: OnnxNode, inputs: list[Any], place: int, attribute: str) -> list[int] | None:
     """Whole numbers that older versions of an operator have as attribute and newer ones as input; None if neither."""
-    value = known(node, inputs, place, node.get(attribute))
+    value = known_value(node, inputs, place, node.get(attribute))
     return None if value is None else [int(each) for each in np.asarray(value).reshape(-1)]
 
 
@@ -80,7 +80,7 @@ def single(value: Any) -> Any:
     return np.asarray(value).reshape(-1)[0].item()
 
 
-def padding(node: Node, sizes: tuple[int, ...], kernel: tuple[int, ...]) -> tuple[list[int], list[int]]:
+def padding(node: OnnxNode, sizes: tuple[int, ...], kernel: tuple[int, ...]) -> tuple[list[int], list[int]]:
     """Padding (before, after) each spatial dimension, written out or asked for by `auto_pad`."""
     rank = len(kernel)
     auto = node.get("auto_pad", "NOTSET")

@@ -16,9 +16,9 @@ import torch
 from torch.nn import functional
 
 from workloads.onnx import layers, tensors
-from workloads.onnx.node import Node
+from workloads.onnx.node import OnnxNode
 
-Function = Callable[[Node, list[Any], bool], Any]
+Function = Callable[[OnnxNode, list[Any], bool], Any]
 
 
 @dataclass(frozen=True)
@@ -45,13 +45,13 @@ def _folded(function: Callable[[Any, Any], Any]) -> Operator:
 def _with(function: Callable[..., Any], **defaults: Any) -> Operator:
     """A function of one input and of attributes, named as torch's arguments are: ONNX's name → (torch's, default)."""
 
-    def run(node: Node, inputs: list[Any], _training: bool) -> Any:
+    def run(node: OnnxNode, inputs: list[Any], _training: bool) -> Any:
         return function(inputs[0], **{name: node.get(theirs, value) for theirs, (name, value) in defaults.items()})
 
     return Operator(run)
 
 
-def _softmax(function: Callable[..., Any], node: Node, inputs: list[Any], _training: bool) -> Any:
+def _softmax(function: Callable[..., Any], node: OnnxNode, inputs: list[Any], _training: bool) -> Any:
     """Before version 13 over all dimensions from `axis` on."""
     if node.opset >= 13:
         return function(inputs[0], node.get("axis", -1))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from workloads.onnx.node import Node
+from workloads.onnx.node import OnnxNode
 
 LAYERS: dict[str, tuple[Callable[..., torch.nn.RNNBase], tuple[int, ...], list[str]]] = {
     "LSTM": (torch.nn.LSTM, (0, 2, 3, 1), ["Sigmoid", "Tanh", "Tanh"]),
@@ -29,7 +29,7 @@ class Recurrent(torch.nn.Module):
     """One node. weights: W (directions, gates·H, inputs), R (directions, gates·H, H) and B (directions, 2·gates·H) or
     None."""
 
-    def __init__(self, node: Node, weights: list[np.ndarray[Any, Any] | None]) -> None:
+    def __init__(self, node: OnnxNode, weights: list[np.ndarray[Any, Any] | None]) -> None:
         super().__init__()
         _check(node)
         kind, _, _ = LAYERS[node.op]
@@ -69,7 +69,7 @@ class Recurrent(torch.nn.Module):
 
 
 def _reordered(
-    node: Node, direction: int, w: np.ndarray[Any, Any], r: np.ndarray[Any, Any], b: np.ndarray[Any, Any] | None
+    node: OnnxNode, direction: int, w: np.ndarray[Any, Any], r: np.ndarray[Any, Any], b: np.ndarray[Any, Any] | None
 ) -> list[np.ndarray[Any, Any]]:
     """The four tensors of one direction, two without biases, gate by gate in torch's order."""
     order, width = LAYERS[node.op][1], r.shape[2]
@@ -79,7 +79,7 @@ def _reordered(
     return [np.concatenate([part[g * width : (g + 1) * width] for g in order]) for part in parts]
 
 
-def _check(node: Node) -> None:
+def _check(node: OnnxNode) -> None:
     usual = LAYERS[node.op][2]
     directions = 2 if node.get("direction", "forward") == "bidirectional" else 1
     node.only("direction", "forward", "bidirectional")

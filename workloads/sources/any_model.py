@@ -14,12 +14,8 @@ from functools import partial
 
 import torch
 
-from workloads.catalogue.base import Batch, Workload
-from workloads.catalogue.catalogue import entry, factory
-from workloads.catalogue.input_shapes import Shape, parse_shapes
-from workloads.catalogue.model_names import GRAPHS, Spec, check, parse
-from workloads.training.inputs import draw
-from workloads.training.losses import mean_loss
+from workloads.catalogue import GRAPHS, Batch, Shape, Spec, Workload, check, entry, factory, parse, parse_shapes
+from workloads.training import draw, mean_loss
 
 __all__ = ["check", "get"]
 
@@ -60,7 +56,7 @@ def _catalogue(spec: Spec, shapes: Sequence[Shape], _maker: Spec | None, hyper: 
         return getter(name, **{**hyper, **sizes})
     if task in OWN_INPUTS or any(shape.name for shape in shapes):
         raise ValueError(f"{name} takes its own inputs: leave --input out and say its sizes, as in {_sized(name)}")
-    return replace(getter(name, **hyper), batch=partial(_drawn, tuple(shapes)), loss=mean_loss)
+    return replace(getter(name, **hyper), batch=partial(_draw_inputs, tuple(shapes)), loss=mean_loss)
 
 
 def _sized(name: str) -> str:
@@ -79,7 +75,7 @@ def _sizes_of(shapes: Sequence[Shape], task: str) -> dict[str, int]:
     return {"image_size": height} | ({"frames": frames[0]} if frames else {})
 
 
-def _drawn(
+def _draw_inputs(
     shapes: Sequence[Shape],
     hyper: Mapping[str, int],
     size: int,

@@ -15,9 +15,8 @@ from typing import Any
 import sympy
 import torch
 
-from workloads.catalogue.input_shapes import Shape
-from workloads.catalogue.model_names import nearest
-from workloads.training.inputs import draw
+from workloads.catalogue import Shape, nearest
+from workloads.training import draw
 
 UNKNOWN_BELOW = 2
 """Whole numbers of which nothing is known are 0 or 1: a mask, a kind of token, a choice of two."""

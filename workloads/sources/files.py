@@ -13,11 +13,9 @@ from importlib import import_module
 
 import torch
 
-from workloads.catalogue.base import Batch, Workload
-from workloads.catalogue.input_shapes import Shape
-from workloads.catalogue.model_names import Spec
+from workloads.catalogue import Batch, Shape, Spec, Workload
 from workloads.sources.file_inputs import Dimensions, GraphInput, chosen, dimensions, draw_all
-from workloads.training.losses import mean_loss
+from workloads.training import mean_loss
 
 READERS = {"pt2": "workloads.sources.torch_export", "onnx": "workloads.onnx.file"}
 """Form → the module whose `read(path)` gives a Graph."""

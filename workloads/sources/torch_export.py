@@ -26,7 +26,7 @@ from torch.utils._pytree import TreeSpec, tree_unflatten
 from workloads.sources.file_inputs import UNKNOWN_BELOW, GraphInput, identifier
 from workloads.sources.files import Graph
 from workloads.sources.torch_archives import check, check_operations, weights_alone
-from workloads.training.building import told
+from workloads.training import fault_text
 
 TRAINING: Mapping[str, str] = {
     "aten.batch_norm.default": "training",
@@ -106,7 +106,7 @@ def load(path: str) -> ExportedProgram:
         with weights_alone(), _quiet():
             program = torch.export.load(path)
     except Exception as fault:
-        raise ValueError(f"{path} cannot be loaded by torch {torch.__version__}: {told(fault)}") from fault
+        raise ValueError(f"{path} cannot be loaded by torch {torch.__version__}: {fault_text(fault)}") from fault
     check_operations(path, program.graph_module)
     return program
 
@@ -203,7 +203,7 @@ def _build(path: str, program: ExportedProgram, device: torch.device) -> torch.n
         with _quiet():
             unflattened = UnflattenedModule(program)
     except Exception as fault:
-        raise ValueError(f"{path}: its modules cannot be told apart: {told(fault)}") from fault
+        raise ValueError(f"{path}: its modules cannot be told apart: {fault_text(fault)}") from fault
     model = _plain(unflattened, unflattened.module_call_graph[0].signature.out_spec, {})
     for parameter in model.parameters():
         parameter.requires_grad_(parameter.is_floating_point())

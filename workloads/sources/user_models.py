@@ -21,14 +21,10 @@ from typing import Any
 
 import torch
 
-from workloads.catalogue.base import Batch, Workload
-from workloads.catalogue.input_shapes import Shape
-from workloads.catalogue.model_names import Spec, check, nearest
+from workloads.catalogue import Batch, Shape, Spec, Workload, check, nearest
 from workloads.sources.interface import workload_of
+from workloads.training import draw, mean_loss, positional, resized, sizes_alone, split, takes
 from workloads.training.building import building
-from workloads.training.inputs import draw, positional, resized, split, takes
-from workloads.training.losses import mean_loss
-from workloads.training.meta import sizes_alone
 
 Made = Callable[[int, torch.device, "torch.Generator | None"], Any]
 """(size, device, generator) → inputs, or a Batch."""
@@ -52,7 +48,7 @@ def get(spec: Spec, shapes: Sequence[Shape] = (), maker: Spec | None = None, /, 
         return workload
     model, inputs = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
     if not isinstance(model, torch.nn.Module):
-        raise ValueError(f"{spec.text}: expected {RETURNS}; got {_told(made)}")
+        raise ValueError(f"{spec.text}: expected {RETURNS}; got {_type_text(made)}")
     feed = _feed(spec, module, inputs, shapes, maker)
     return Workload(
         name=spec.text,
@@ -95,7 +91,7 @@ def member(module: ModuleType, spec: Spec) -> Callable[..., Any]:
         names = [name for name, value in vars(module).items() if callable(value)]
         raise ValueError(f"{spec.target} has no {spec.function!r}{nearest(spec.function, names)}")
     if not callable(function):
-        raise ValueError(f"{spec.text}: expected a function, got {_told(function)}")
+        raise ValueError(f"{spec.text}: expected a function, got {_type_text(function)}")
     return function  # type: ignore[no-any-return]
 
 
@@ -140,7 +136,7 @@ def _feed(spec: Spec, module: ModuleType, inputs: Any, shapes: Sequence[Shape], 
     if maker is not None:
         return partial(_named_maker, maker, member(load(maker), maker))
     if shapes:
-        return partial(_drawn, tuple(shapes))
+        return partial(_draw_batch, tuple(shapes))
     if inputs is None:
         inputs = getattr(module, f"{spec.function}_batch", None)
     if inputs is None:
@@ -161,7 +157,7 @@ def _named_maker(
         return maker(size, device, generator)
 
 
-def _drawn(shapes: Sequence[Shape], size: int, device: torch.device, generator: torch.Generator | None) -> Any:
+def _draw_batch(shapes: Sequence[Shape], size: int, device: torch.device, generator: torch.Generator | None) -> Any:
     plain = [draw(shape, size, device, generator) for shape in shapes if not shape.name]
     return (*plain, {shape.name: draw(shape, size, device, generator) for shape in shapes if shape.name})
 
@@ -185,7 +181,7 @@ def _batch(
     return Batch(positional(parameters, inputs, named), None)
 
 
-def _told(value: Any) -> str:
+def _type_text(value: Any) -> str:
     """What came, by its type."""
     if isinstance(value, tuple):
         return f"({', '.join(type(part).__name__ for part in value)})"

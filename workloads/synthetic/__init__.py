@@ -1,1 +1,4 @@
-"""Workloads with known answers."""
+"""Workloads with known answers.
+
+For calibration only: no model that anyone trains.
+"""

@@ -15,12 +15,11 @@ from functools import partial
 import torch
 from torch.nn.functional import mse_loss
 
-from workloads.catalogue.base import Batch, Workload
-from workloads.catalogue.catalogue import entry, hyper_of
+from workloads.catalogue import Batch, Workload, entry, hyper_of
 
 
 @dataclass(frozen=True)
-class Answer:
+class KnownAnswer:
     """What one training step of a synthetic workload is known to do; None where nothing is claimed.
 
     forward_flop, backward_flop: convolutions and matrix products, a multiply-add being 2, taps on zero padding
@@ -33,33 +32,33 @@ class Answer:
     copied_bytes: int | None = None
 
 
-def matmul_answer(hyper: Mapping[str, int], size: int) -> Answer:
+def matmul_answer(hyper: Mapping[str, int], size: int) -> KnownAnswer:
     """Each layer multiplies size × w by w × w: size·w² multiply-adds forward.
 
     Backward does the same once for each weight, and once more for each layer's input but the first's, which needs no
     gradient: 2·depth − 1 products.
     """
     product = 2 * size * hyper["width"] ** 2
-    return Answer(forward_flop=hyper["depth"] * product, backward_flop=(2 * hyper["depth"] - 1) * product)
+    return KnownAnswer(forward_flop=hyper["depth"] * product, backward_flop=(2 * hyper["depth"] - 1) * product)
 
 
-def convolution_answer(hyper: Mapping[str, int], size: int) -> Answer:
+def convolution_answer(hyper: Mapping[str, int], size: int) -> KnownAnswer:
     """A 3 × 3 convolution of c to c channels that keeps S × S positions: 9·c² multiply-adds at each.
 
     Its input needs no gradient, so that backward does the weight's alone: as many again.
     """
     product = 2 * size * hyper["image_size"] ** 2 * 9 * hyper["channels"] ** 2
-    return Answer(forward_flop=product, backward_flop=product)
+    return KnownAnswer(forward_flop=product, backward_flop=product)
 
 
-def sleep_answer(hyper: Mapping[str, int], size: int) -> Answer:
+def sleep_answer(hyper: Mapping[str, int], size: int) -> KnownAnswer:
     """No product at all, and a host that sleeps; a step cannot be shorter."""
-    return Answer(forward_flop=0, backward_flop=0, sleep_s=hyper["sleep_us"] / 1e6)
+    return KnownAnswer(forward_flop=0, backward_flop=0, sleep_s=hyper["sleep_us"] / 1e6)
 
 
-def copy_answer(hyper: Mapping[str, int], size: int) -> Answer:
+def copy_answer(hyper: Mapping[str, int], size: int) -> KnownAnswer:
     """size × width float32 elements of 4 bytes, read once and written once by the forward pass."""
-    return Answer(forward_flop=0, backward_flop=0, copied_bytes=4 * size * hyper["width"])
+    return KnownAnswer(forward_flop=0, backward_flop=0, copied_bytes=4 * size * hyper["width"])
 
 
 class Sleep(torch.nn.Module):
@@ -131,7 +130,7 @@ def _items(hyper: Mapping[str, int], size: int) -> int:
     return size
 
 
-BUILDERS: Mapping[str, tuple[Callable[..., torch.nn.Module], Callable[[Mapping[str, int], int], Answer]]] = {
+BUILDERS: Mapping[str, tuple[Callable[..., torch.nn.Module], Callable[[Mapping[str, int], int], KnownAnswer]]] = {
     "synthetic_matmul": (build_matmul, matmul_answer),
     "synthetic_convolution": (build_convolution, convolution_answer),
     "synthetic_sleep": (build_sleep, sleep_answer),
@@ -158,6 +157,6 @@ def get(name: str, /, **hyper: int) -> Workload:
     )
 
 
-def answer(name: str, hyper: Mapping[str, int], size: int) -> Answer:
+def answer(name: str, hyper: Mapping[str, int], size: int) -> KnownAnswer:
     """What one step of this workload does at a batch of `size`, derived by hand."""
     return BUILDERS[name][1](hyper, size)

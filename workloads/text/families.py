@@ -9,11 +9,9 @@ from typing import Any
 
 import torch
 
-from workloads.catalogue.base import Batch, Workload
-from workloads.catalogue.catalogue import reason_not_trainable
-from workloads.catalogue.entries import Entry
+from workloads.catalogue import Batch, Entry, Workload, reason_not_trainable
 from workloads.text import tokens
-from workloads.training.meta import sizes_alone
+from workloads.training import sizes_alone
 
 
 @dataclass(frozen=True)
@@ -28,7 +26,7 @@ class Family:
     optimizer: Callable[[Iterable[torch.nn.Parameter]], torch.optim.Optimizer] | None = None
 
 
-def made(name: str, family: Family, known: Entry, sizes: Mapping[str, int]) -> Workload:
+def family_workload(name: str, family: Family, known: Entry, sizes: Mapping[str, int]) -> Workload:
     """The workload of a family at these sizes. Raises ValueError, one line, for sizes that do not go together."""
     reason = reason_not_trainable(name, sizes, batch_size=2)
     if reason is not None:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from traceback import extract_tb
 from typing import Any, NoReturn
 
-from results.errors import Unavailable
+from results import Unavailable
 
 HUB_SWITCHES = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 
@@ -23,7 +23,7 @@ LONGEST = 300
 """Characters of another's words that are kept."""
 
 
-def told(fault: BaseException) -> str:
+def fault_text(fault: BaseException) -> str:
     """An exception in one line: its type and what it says; of one that says nothing (a bare assert), the line of code
     that raised it."""
     frames = [frame for frame in extract_tb(fault.__traceback__) if frame.name != "_assert"]  # torch's own for fx
@@ -43,9 +43,9 @@ def building(what: str) -> Iterator[None]:
     except (Unavailable, MemoryError):
         raise
     except ImportError as fault:
-        raise Unavailable(f"{what} raised {told(fault)}") from fault
+        raise Unavailable(f"{what} raised {fault_text(fault)}") from fault
     except Exception as fault:
-        raise ValueError(f"{what} raised {told(fault)}") from fault
+        raise ValueError(f"{what} raised {fault_text(fault)}") from fault
 
 
 @contextlib.contextmanager

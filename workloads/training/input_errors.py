@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch.nn.modules.module import register_module_forward_hook
 
-from workloads.catalogue.base import Batch, Workload
-from workloads.training.building import told
+from workloads.catalogue import Batch, Workload
+from workloads.training.building import fault_text
 from workloads.training.losses import tensors
 
 
@@ -35,8 +35,8 @@ def reason(model: torch.nn.Module, inputs: Sequence[Any]) -> str:
         with torch.no_grad():
             model(*inputs)
     except Exception as fault:  # noqa: BLE001  any way to fail is the answer
-        where = next((told for seen, told in failed if seen is fault), f"{type(model).__name__} got {shapes(inputs)}")
-        return f"{where}: {told(fault)}"
+        where = next((place for seen, place in failed if seen is fault), f"{type(model).__name__} got {shapes(inputs)}")
+        return f"{where}: {fault_text(fault)}"
     finally:
         handle.remove()
         with torch.no_grad():

@@ -14,9 +14,8 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from results.errors import Unavailable
-from workloads.catalogue.input_shapes import Shape
-from workloads.catalogue.model_names import nearest
+from results import Unavailable
+from workloads.catalogue import Shape, nearest
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -71,7 +70,7 @@ def positional(
     for name in named:
         _check_has_position(name, places, parameters, len(inputs))
     last = max(places[name] for name in named)
-    rest = [_given(parameter, named) for parameter in order[len(inputs) : last + 1]]
+    rest = [_argument(parameter, named) for parameter in order[len(inputs) : last + 1]]
     return (*inputs, *rest)
 
 
@@ -91,7 +90,7 @@ def _check_has_position(
     raise ValueError(f"forward takes no {name!r}; it takes {', '.join(places) or 'nothing'}{nearest(name, places)}")
 
 
-def _given(parameter: inspect.Parameter, named: Mapping[str, Any]) -> Any:
+def _argument(parameter: inspect.Parameter, named: Mapping[str, Any]) -> Any:
     if parameter.name in named:
         return named[parameter.name]
     if parameter.default is inspect.Parameter.empty:

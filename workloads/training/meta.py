@@ -36,7 +36,7 @@ def sizes_alone(reading: Sequence[tuple[type, str]] = ()) -> Iterator[None]:
         return
     with _one_at_a_time, contextlib.ExitStack() as undo:
         for name in INITIALISERS:
-            undo.enter_context(_exchanged(torch.nn.init, name, _untouched(getattr(torch.nn.init, name))))
+            undo.enter_context(_exchanged(torch.nn.init, name, _skip_meta(getattr(torch.nn.init, name))))
         for owner, name in reading:
             undo.enter_context(_exchanged(owner, name, classmethod(_with_values(vars(owner)[name].__func__))))
         yield
@@ -52,7 +52,7 @@ def _exchanged(where: Any, name: str, instead: Any) -> Iterator[None]:
         setattr(where, name, original)
 
 
-def _untouched(original: Callable[..., Any]) -> Callable[..., Any]:
+def _skip_meta(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def initialise(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         return tensor if tensor.is_meta else original(tensor, *args, **kwargs)

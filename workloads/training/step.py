@@ -14,8 +14,7 @@ from typing import Any
 
 import torch
 
-from workloads.catalogue.base import Batch, Workload
-from workloads.catalogue.catalogue import OWN
+from workloads.catalogue import OWN, Batch, Workload
 
 Mark = Callable[[str], None]
 

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Subset
 from torchvision.datasets import CIFAR10
 from torchvision.transforms import Compose, Normalize, Resize, ToTensor
 
-from workloads.catalogue.base import Batch
+from workloads.catalogue import Batch
 from workloads.vision.cifar_files import CLASSES, check
 
 Images: TypeAlias = CIFAR10 | Subset[Any]
@@ -84,10 +84,10 @@ def epoch(images: CIFAR10, count: int, batch_size: int, generator: torch.Generat
 
 def preloaded(pipeline: Iterable[Sequence[torch.Tensor]], count: int, device: torch.device) -> list[Batch]:
     """The first `count` batches, on the device; fewer if the epoch is shorter."""
-    return [moved(_batch(pair), device) for pair in itertools.islice(iter(pipeline), count)]
+    return [to_device(_batch(pair), device) for pair in itertools.islice(iter(pipeline), count)]
 
 
-def moved(batch: Batch, device: torch.device) -> Batch:
+def to_device(batch: Batch, device: torch.device) -> Batch:
     """A batch of images and labels, on the device."""
     (images,) = batch.inputs
     return Batch((images.to(device),), batch.target.to(device))

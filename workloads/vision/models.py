@@ -14,9 +14,8 @@ import torch
 from torchvision.models import get_model
 from torchvision.models.regnet import BlockParams
 
-from workloads.catalogue.base import Batch, Workload
-from workloads.catalogue.catalogue import entry, hyper_of, reason_not_trainable
-from workloads.training.meta import sizes_alone
+from workloads.catalogue import Batch, Workload, entry, hyper_of, reason_not_trainable
+from workloads.training import sizes_alone
 from workloads.vision import data, wide_resnet
 
 __all__ = ["build", "get", "reason_not_trainable"]

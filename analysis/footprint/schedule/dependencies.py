@@ -12,7 +12,7 @@ How long a block of memory lives is not what Python's references made of it, but
   has used goes, though the eager step holds it until the next `zero_grad`;
 * what outlives the step and nobody used is a result of it and stays, as does a gradient that no optimizer has read;
 * where two gradients meet in the backward pass the sum takes the place of one
-  (`analysis.footprint.step.live_bytes.settled`).
+  (`analysis.footprint.step.live_bytes.reuse_gradients`).
 
 A storage of unknown size counts as 0, as in the footprint.
 """
@@ -22,8 +22,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from analysis.footprint.step.live_bytes import settled
-from results.errors import Inconsistent
+from analysis.footprint.step import reuse_gradients
+from results import Inconsistent
 from results.records import Operation, Storage
 
 KEPT = frozenset(("weight", "buffer", "optimizer_state", "input"))
@@ -36,7 +36,7 @@ BEFORE = -1
 
 
 @dataclass(frozen=True)
-class Block:
+class SharedMemory:
     """Storages that share their memory, as one. maker: the node that makes it, -1: there before the step.
 
     users: the nodes that read or write it, rising, the maker among them. stays: it is there at the end.
@@ -60,7 +60,7 @@ class Graph:
     operations: tuple[int, ...]
     before: tuple[tuple[int, ...], ...]
     after: tuple[tuple[int, ...], ...]
-    blocks: tuple[Block, ...]
+    blocks: tuple[SharedMemory, ...]
     made_bytes: tuple[int, ...]
     goes: tuple[tuple[int, ...], ...]
     at_first_bytes: int
@@ -135,7 +135,7 @@ def with_views(operations: Sequence[Operation], found: Graph, order: Sequence[in
 def _sums(operations: Sequence[Operation], storages: Sequence[Storage]) -> dict[int, int]:
     """Storage → the one whose memory it shares, of sums of gradients that take the place of one of their two."""
     shared: dict[int, int] = {}
-    for before, after in zip(storages, settled(operations, storages), strict=True):
+    for before, after in zip(storages, reuse_gradients(operations, storages), strict=True):
         if before.died_index != after.died_index and before.died_index is not None:
             shared[operations[before.died_index].writes[0]] = before.id
     for number in sorted(shared):
@@ -157,7 +157,7 @@ def _blocks(
     uses: Sequence[Sequence[int]],
     node_of: Mapping[int, int],
     consumed: frozenset[int],
-) -> tuple[Block, ...]:
+) -> tuple[SharedMemory, ...]:
     members: dict[int, list[Storage]] = {}
     for each in storages:
         members.setdefault(shared.get(each.id, each.id), []).append(each)
@@ -166,7 +166,7 @@ def _blocks(
         for number in numbers:
             users[number].append(node)
     return tuple(
-        Block(
+        SharedMemory(
             nbytes=max(each.nbytes or 0 for each in group),
             maker=BEFORE if group[0].born_index == BEFORE else node_of[group[0].born_index],
             users=tuple(users[number]),

@@ -20,7 +20,7 @@ from analysis.footprint.schedule.dependencies import BEFORE, Graph, graph, live_
 from analysis.footprint.schedule.list_scheduling import PREFERENCES, listed
 from analysis.footprint.schedule.lower_bound import forced_bytes
 from analysis.footprint.schedule.search import searched
-from analysis.footprint.step.live_bytes import CATEGORIES, Place, footprint, place
+from analysis.footprint.step import CATEGORIES, StepPlace, footprint, place
 from results.records import Operation, Storage
 
 EFFORT = 100_000
@@ -52,7 +52,7 @@ class Minimal:
     lower_bound_bytes: int
     order: tuple[int, ...]
     proven: bool
-    peak_at: Place
+    peak_at: StepPlace
     by_category: Mapping[str, int]
     how: str
     looks: int

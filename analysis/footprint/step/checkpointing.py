@@ -62,10 +62,12 @@ def checkpointed(
     operations: Sequence[Operation], storages: Sequence[Storage], stretches: Iterable[Stretch]
 ) -> tuple[tuple[Operation, ...], tuple[Storage, ...]]:
     """The table and the ledger of the step with these stretches checkpointed. Stretches must not overlap."""
-    again = [found for each in sorted(stretches) if (found := _Again.of(operations, storages, each)) is not None]
+    again = [
+        found for each in sorted(stretches) if (found := _Recomputation.of(operations, storages, each)) is not None
+    ]
     rows: list[tuple[Operation, bool]] = []
     number = len(storages)
-    copies: dict[int, tuple[_Again, dict[int, int]]] = {}
+    copies: dict[int, tuple[_Recomputation, dict[int, int]]] = {}
     for each in again:
         names = {storage: number + place for place, storage in enumerate(each.made)}
         number += len(names)
@@ -85,7 +87,7 @@ def checkpointed(
 
 
 @dataclass(frozen=True)
-class _Again:
+class _Recomputation:
     """A stretch that is made again. operations: what is; made: the storages that it makes; dropped: those made in the
     stretch that only the backward pass of the stretch held; trigger: the backward operation before which it is made
     again; asking: those that read it."""
@@ -97,7 +99,9 @@ class _Again:
     asking: tuple[int, ...]
 
     @classmethod
-    def of(cls, operations: Sequence[Operation], storages: Sequence[Storage], stretch: Stretch) -> _Again | None:
+    def of(
+        cls, operations: Sequence[Operation], storages: Sequence[Storage], stretch: Stretch
+    ) -> _Recomputation | None:
         """None where the backward pass asks for nothing that the stretch makes."""
         first, last = stretch
         inner = [each for each in operations[first : last + 1] if each.phase in ("forward", "loss")]
@@ -139,7 +143,7 @@ def _ledger(
     table: Sequence[Operation],
     storages: Sequence[Storage],
     moved: Mapping[int, int],
-    again: Sequence[_Again],
+    again: Sequence[_Recomputation],
     copies: Sequence[Mapping[int, int]],
 ) -> tuple[Storage, ...]:
     """The storages of the new table. What is dropped and what is made again goes after its last use."""

@@ -1,7 +1,7 @@
 """What cuDNN took in histories that others published: `recorded_workspaces.csv`, each row with its source.
 
 They are torch.profiler's memory events, its timeline of memory, and a trace of the caching allocator. Each allocation
-that is freed inside of a convolution is that pass's workspace; convolutions are told by the calls around, or by the
+that is freed inside of a convolution is that pass's workspace; convolutions are known by the calls around, or by the
 order and the bytes of their outputs. Nothing here was measured by us. `analysis/footprint/step/cudnn_workspaces.py` has
 the rules.
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.footprint.step.cudnn_workspaces import INDICES_BYTES, PASSES, TF32, Convolution, allowance_bytes
-from results.records.rows import Record
+from results.records import Record
 
 TABLE = Path(__file__).with_name("recorded_workspaces.csv")
 

@@ -35,8 +35,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from analysis.footprint.step.live_bytes import BEFORE
-from analysis.operators.operands import attribute, output_mask, shape
-from analysis.operators.traffic import itemsize
+from analysis.operators import attribute, itemsize, output_mask, shape
 from results.records import Operation, Storage
 
 TF32 = "tf32"

@@ -22,7 +22,7 @@ MOST = 2**24
 
 
 @dataclass(frozen=True)
-class Fit:
+class BatchFit:
     """largest_batch: 0 where not even the smallest fits. needed: batch → bytes of all that were looked at.
 
     predicted: by the small batches alone; None where they predict nothing. capped: the next batch was not looked at, as
@@ -61,7 +61,7 @@ class Lines:
 
 def largest_batch(
     need: Callable[[int], Sequence[int] | int], available_bytes: int, least: int = 1, most: int = MOST
-) -> Fit:
+) -> BatchFit:
     """Look for it. need: batch → bytes at each moment of its step, or of the highest alone, and raises what the step
     does; ValueError: it takes no such batch. least: the smallest batch that the step takes."""
     at = _Looked(need, least)
@@ -70,7 +70,7 @@ def largest_batch(
     small = [batch for batch in SMALL if least < batch <= most]
     high = min((batch for batch in small if at.highest(batch) > available_bytes), default=None)
     low = max((batch for batch in small if high is None or batch < high), default=least)
-    guess = _predicted([(batch, at.looked[batch]) for batch in small if batch in at.looked], available_bytes)
+    guess = _predicted_batch([(batch, at.looked[batch]) for batch in small if batch in at.looked], available_bytes)
     trial = guess if guess is not None else 2 * low
     while high is None or high - low > 1:
         trial = min(max(trial, low + 1), most if high is None else high - 1)
@@ -106,14 +106,14 @@ class _Looked:
         found = self.looked.get(batch, math.inf)
         return found if isinstance(found, (int, float)) else max(found)
 
-    def fit(self, batch: int, available_bytes: int, guess: int | None, capped: bool = False) -> Fit:
+    def fit(self, batch: int, available_bytes: int, guess: int | None, capped: bool = False) -> BatchFit:
         """What was found."""
         needed = {number: int(self.highest(number)) for number in sorted(self.looked)}
         refused = self.refused.get(batch + 1, "")
-        return Fit(batch, available_bytes, needed, guess, capped or bool(refused), refused)
+        return BatchFit(batch, available_bytes, needed, guess, capped or bool(refused), refused)
 
 
-def _predicted(small: Sequence[tuple[int, Any]], available_bytes: int) -> int | None:
+def _predicted_batch(small: Sequence[tuple[int, Any]], available_bytes: int) -> int | None:
     """By the lines of two small batches; None without two that have as many moments."""
     if len(small) < 2 or isinstance(small[0][1], int) or len(small[0][1]) != len(small[1][1]):
         return None

@@ -30,7 +30,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from results.errors import Inconsistent
+from results import Inconsistent
 from results.records import Operation, Storage
 
 CAST = "cast"
@@ -49,7 +49,7 @@ _OPAQUE = frozenset(("aten.mkldnn_rnn_layer",))
 
 
 @dataclass(frozen=True)
-class Place:
+class StepPlace:
     """An operation of the step. index -1: before the first one; then operation, module and phase are empty."""
 
     index: int
@@ -59,7 +59,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Held:
+class LiveStorage:
     """A storage that is alive at the peak, and the operation that made it.
 
     module: of that operation; of what was there before the step, the first that reads it.
@@ -68,7 +68,7 @@ class Held:
     storage: int
     nbytes: int
     category: str
-    made: Place
+    made: StepPlace
     module: str = ""
 
 
@@ -83,9 +83,9 @@ class Footprint:
     timeline: Mapping[str, tuple[int, ...]]
     total_bytes: tuple[int, ...]
     peak_bytes: int
-    peak_at: Place
+    peak_at: StepPlace
     by_category: Mapping[str, int]
-    held: tuple[Held, ...]
+    held: tuple[LiveStorage, ...]
     unknown: tuple[int, ...]
     ledger: tuple[Storage, ...]
 
@@ -96,8 +96,8 @@ def footprint(operations: Sequence[Operation], storages: Iterable[Storage]) -> F
     Raises ValueError for sizes that are expressions (give them values first) and for operations that are not numbered
     from 0, Inconsistent for a storage that dies before it is born or lives outside of the step.
     """
-    known, unknown = _checked(operations, tuple(storages))
-    known = settled(operations, known)
+    known, unknown = _known_storages(operations, tuple(storages))
+    known = reuse_gradients(operations, known)
     category = categories(operations, known)
     timeline = {
         name: live_bytes((each for each in known if category[each.id] == name), len(operations)) for name in CATEGORIES
@@ -121,8 +121,8 @@ def footprint(operations: Sequence[Operation], storages: Iterable[Storage]) -> F
 
 def peak_bytes(operations: Sequence[Operation], storages: Iterable[Storage]) -> int:
     """The peak of `footprint` alone, in a fraction of its time. Raises what it raises."""
-    known, _ = _checked(operations, tuple(storages))
-    return max(live_bytes(settled(operations, known), len(operations)))
+    known, _ = _known_storages(operations, tuple(storages))
+    return max(live_bytes(reuse_gradients(operations, known), len(operations)))
 
 
 def categories(operations: Sequence[Operation], storages: Iterable[Storage]) -> dict[int, str]:
@@ -137,7 +137,7 @@ def categories(operations: Sequence[Operation], storages: Iterable[Storage]) -> 
     return found
 
 
-def settled(operations: Sequence[Operation], storages: Iterable[Storage]) -> list[Storage]:
+def reuse_gradients(operations: Sequence[Operation], storages: Iterable[Storage]) -> list[Storage]:
     """The storages, of which one that a sum of gradients reads last gives its memory to the sum.
 
     Such a sum is a plain `add` of two in the backward pass. The first that dies there gives its place, if it is as
@@ -172,20 +172,20 @@ def live_bytes(storages: Iterable[Storage], operations: int) -> tuple[int, ...]:
     return tuple(accumulate(change[:-1]))
 
 
-def place(operations: Sequence[Operation], index: int) -> Place:
+def place(operations: Sequence[Operation], index: int) -> StepPlace:
     """Where operation `index` is; -1: nowhere, before the first one."""
     if index == BEFORE:
-        return Place(BEFORE, "", "", "")
+        return StepPlace(BEFORE, "", "", "")
     found = operations[index]
-    return Place(index, found.name, found.module, found.phase)
+    return StepPlace(index, found.name, found.module, found.phase)
 
 
-def _held(operations: Sequence[Operation], storage: Storage, category: str) -> Held:
+def _held(operations: Sequence[Operation], storage: Storage, category: str) -> LiveStorage:
     made = place(operations, storage.born_index)
-    return Held(storage.id, storage.nbytes, category, made, made.module)
+    return LiveStorage(storage.id, storage.nbytes, category, made, made.module)
 
 
-def _with_readers(operations: Sequence[Operation], held: Iterable[Held]) -> tuple[Held, ...]:
+def _with_readers(operations: Sequence[Operation], held: Iterable[LiveStorage]) -> tuple[LiveStorage, ...]:
     """The same, those of before the step with the module that reads them first."""
     readers: dict[int, str] = {}
     for operation in operations:
@@ -196,7 +196,9 @@ def _with_readers(operations: Sequence[Operation], held: Iterable[Held]) -> tupl
     )
 
 
-def _checked(operations: Sequence[Operation], storages: Sequence[Storage]) -> tuple[list[Storage], tuple[int, ...]]:
+def _known_storages(
+    operations: Sequence[Operation], storages: Sequence[Storage]
+) -> tuple[list[Storage], tuple[int, ...]]:
     """(storages of known size, numbers of the others)."""
     for position, operation in enumerate(operations):
         if operation.index != position:

@@ -21,8 +21,7 @@ from typing import Any
 from analysis.footprint.step.caching_allocator import replay, rounded
 from analysis.footprint.step.cudnn_workspaces import with_workspaces
 from analysis.footprint.step.live_bytes import BEFORE, live_bytes, lives
-from results.records import Operation, Storage
-from results.records.rows import Record
+from results.records import Operation, Record, Storage
 
 TABLE = Path(__file__).with_name("published_memory.csv")
 

@@ -13,8 +13,8 @@ from fractions import Fraction
 
 import sympy
 
-from analysis.formula.algebra.evaluate import Point, checked, partly, value
-from analysis.formula.algebra.expressions import Expr, names, symbol, unknown
+from analysis.formula.algebra.evaluate import Point, checked_point, partly, value
+from analysis.formula.algebra.expressions import Expr, names, symbol, unknown_name
 from analysis.formula.algebra.format import pretty
 
 _ROUNDINGS = (sympy.floor, sympy.ceiling)
@@ -27,14 +27,6 @@ class Leading:
 
     coefficient: Expr
     degree: int
-
-
-@dataclass(frozen=True)
-class Reaction:
-    """elasticity: by how many percent a formula grows where the symbol grows by one percent, at a point."""
-
-    name: str
-    elasticity: Fraction
 
 
 def leading(expression: Expr, name: str) -> Leading:
@@ -75,7 +67,7 @@ def derivative(expression: Expr, name: str) -> Expr:
 
     Raises ValueError for a maximum, minimum or remainder, which have none everywhere, and an unknown symbol.
     """
-    _known(name, names(expression))
+    _check_symbol(name, names(expression))
     whole = smooth(expression)
     if whole.has(sympy.Mod, *_EXTREMES):
         raise ValueError(f"expected a formula with a derivative everywhere, got {pretty(whole)}")
@@ -95,9 +87,9 @@ def elasticity(expression: Expr, name: str, point: Point) -> Fraction:
     Of a maximum the argument that is largest there counts (of equals the first). Raises ValueError for a formula that
     is 0 there, one with a remainder, and a point as `evaluation.value` does.
     """
-    given = checked(point, names(expression), [*names(expression), *point])
+    given = checked_point(point, names(expression), [*names(expression), *point])
     if name not in given:
-        raise ValueError(unknown("symbol", name, given))
+        raise ValueError(unknown_name("symbol", name, given))
     others = {other: number for other, number in given.items() if other != name}
     main = _active(partly(smooth(expression), others), {name: given[name]})
     if main.has(sympy.Mod):
@@ -107,13 +99,6 @@ def elasticity(expression: Expr, name: str, point: Point) -> Fraction:
     if whole == 0:
         raise ValueError(f"expected a formula that is not 0 at {name}={given[name]}")
     return Fraction(given[name]) * value(sympy.diff(main, symbol(name)), here, here) / whole
-
-
-def reactions(expression: Expr, point: Point, symbols: Collection[str] | None = None) -> list[Reaction]:
-    """The elasticity in each symbol (None: of the formula), the strongest first, of equals by name."""
-    over = names(expression) if symbols is None else sorted(symbols)
-    found = [Reaction(name, elasticity(expression, name, point)) for name in over]
-    return sorted(found, key=lambda reaction: (-abs(reaction.elasticity), reaction.name))
 
 
 def _leading(expression: Expr, main: Expr) -> Leading:
@@ -172,6 +157,6 @@ def _active(expression: Expr, point: Point) -> Expr:
     return choose(arguments, key=lambda argument: value(argument, point, point))
 
 
-def _known(name: str, valid: Collection[str]) -> None:
+def _check_symbol(name: str, valid: Collection[str]) -> None:
     if name not in valid:
-        raise ValueError(unknown("symbol", name, valid))
+        raise ValueError(unknown_name("symbol", name, valid))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from analysis.devices.units import UNITS
-from analysis.formula.algebra.expressions import Expr, names, parse, symbol, unknown
+from analysis.formula.algebra.expressions import Expr, names, parse, symbol, unknown_name
 from analysis.formula.algebra.parameter_grid import span
 
 RELATIONS: Mapping[str, str] = {"<=": "<=", "≤": "<=", ">=": ">=", "≥": ">=", "==": "==", "=": "==", "<": "<", ">": ">"}
@@ -46,7 +46,7 @@ class Candidates:
 
 
 @dataclass(frozen=True)
-class Request:
+class Constraint:
     """left, right: formulas in symbols, in B, FLOP and s. relation: one of RELATIONS' values. text: as it was asked.
 
     measure: what both sides are, where a side is a quantity of which that is known: "B", "FLOP", "FLOP/B" or "s".
@@ -66,7 +66,7 @@ def request(
     quantities: Mapping[str, Expr],
     symbols: Collection[str] | None = None,
     measures: Mapping[str, str] | None = None,
-) -> Request:
+) -> Constraint:
     """The request that a text makes.
 
     quantities: name → formula, in B, FLOP, s or plain numbers. symbols: that may be used (None: those of the
@@ -81,8 +81,8 @@ def request(
     sides = [found["left"].strip(), found["right"].strip()]
     for side, other in (sides, sides[::-1]):
         _check_units(side, other, measures or {})
-    named, candidates = _unknown(found["for"].strip(), valid)
-    return Request(
+    named, candidates = _unknown_symbol(found["for"].strip(), valid)
+    return Constraint(
         left=parse(_in_base_units(found["left"]), meanings),
         relation=RELATIONS[found["relation"]],
         right=parse(_in_base_units(found["right"]), meanings),
@@ -113,12 +113,12 @@ _SHOWN: Mapping[str, Sequence[str]] = {
 """What it measures → units for a person, the largest first."""
 
 
-def _unknown(text: str, valid: Collection[str]) -> tuple[str, Candidates]:
+def _unknown_symbol(text: str, valid: Collection[str]) -> tuple[str, Candidates]:
     found = _FOR.fullmatch(text)
     if found is None:
         raise ValueError(f"expected a symbol after for, got {text!r}")
     if found["name"] not in valid:
-        raise ValueError(unknown("symbol", found["name"], valid))
+        raise ValueError(unknown_name("symbol", found["name"], valid))
     return found["name"], _candidates(found["which"])
 
 
@@ -153,7 +153,7 @@ def _in_base_units(text: str) -> str:
     def product(found: re.Match[str]) -> str:
         number, unit = found.groups()
         if unit not in UNITS:
-            raise ValueError(unknown("unit", unit, UNITS))
+            raise ValueError(unknown_name("unit", unit, UNITS))
         factor = UNITS[unit][1]
         return f"({number}*{factor.numerator}/{factor.denominator})"
 

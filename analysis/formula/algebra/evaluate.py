@@ -18,7 +18,7 @@ from typing import Any
 
 import sympy
 
-from analysis.formula.algebra.expressions import Expr, names, symbol, unknown
+from analysis.formula.algebra.expressions import Expr, names, symbol, unknown_name
 
 Exact = int | Fraction
 Point = Mapping[str, int]
@@ -35,13 +35,13 @@ def value(expression: Expr, point: Point, symbols: Collection[str] | None = None
     without value, a name that is none of the symbols, a value that is no positive whole number, a division by zero.
     """
     wanted = names(expression)
-    return _at(expression, wanted, checked(point, wanted, symbols))
+    return _at(expression, wanted, checked_point(point, wanted, symbols))
 
 
 def values(expression: Expr, points: Iterable[Point], symbols: Collection[str] | None = None) -> list[Exact]:
     """`value` at each point."""
     wanted = names(expression)
-    return [_at(expression, wanted, checked(point, wanted, symbols)) for point in points]
+    return [_at(expression, wanted, checked_point(point, wanted, symbols)) for point in points]
 
 
 def rows(formulas: Mapping[str, Expr], points: Iterable[Point]) -> list[dict[str, Exact]]:
@@ -56,7 +56,7 @@ def rows(formulas: Mapping[str, Expr], points: Iterable[Point]) -> list[dict[str
             raise ValueError(f"expected formulas that are not called as symbols are, got {', '.join(sorted(shared))}")
         row: dict[str, Exact] = dict(point)
         for name, formula in formulas.items():
-            row[name] = _at(formula, wanted[name], checked(point, wanted[name], point.keys()))
+            row[name] = _at(formula, wanted[name], checked_point(point, wanted[name], point.keys()))
         found.append(row)
     return found
 
@@ -67,13 +67,13 @@ def partly(expression: Expr, point: Point) -> Expr:
     return _replaced(sympy.sympify(expression), here)
 
 
-def checked(point: Point, wanted: Iterable[str], symbols: Collection[str] | None = None) -> dict[str, int]:
+def checked_point(point: Point, wanted: Iterable[str], symbols: Collection[str] | None = None) -> dict[str, int]:
     """The point with its values as ints. Raises ValueError as `value` does."""
     needed = list(wanted)
     valid = needed if symbols is None else sorted(set(symbols) | set(needed))
     for name in point:
         if name not in valid:
-            raise ValueError(unknown("symbol", name, valid))
+            raise ValueError(unknown_name("symbol", name, valid))
     if missing := [name for name in needed if name not in point]:
         given = ", ".join(point) or "none"
         raise ValueError(f"expected a value for each of {', '.join(needed)}, got {given}: no {', '.join(missing)}")

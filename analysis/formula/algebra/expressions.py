@@ -12,7 +12,6 @@ floating point (0.5 is one half), and no simplification.
 
 from __future__ import annotations
 
-import difflib
 import keyword
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -21,7 +20,7 @@ from typing import Any, NoReturn
 
 import sympy
 
-from results.limits import beyond, limit
+from results import beyond, limit, nearest
 
 Expr = Any
 """A sympy expression, or an int."""
@@ -67,11 +66,10 @@ def names(*expressions: Expr) -> list[str]:
     return sorted({free.name for expression in expressions for free in sympy.sympify(expression).free_symbols})
 
 
-def unknown(kind: str, got: str, valid: Iterable[str]) -> str:
+def unknown_name(kind: str, got: str, valid: Iterable[str]) -> str:
     """One line for a name that is none of the valid ones, with the nearest of them."""
     known = [str(name) for name in valid]
-    folded = {name.casefold(): name for name in reversed(known)}
-    near = [folded[name] for name in difflib.get_close_matches(got.casefold(), list(folded), 3, cutoff=0.5)]
+    near = nearest(got, known, cutoff=0.5)
     shown = known if len(known) <= MOST_NAMED else [*known[:MOST_NAMED], f"{len(known) - MOST_NAMED} others"]
     line = f"unknown {kind}: expected {' or '.join(filter(None, [', '.join(shown[:-1]), *shown[-1:]])) or 'none'}"
     return f"{line}, got {got!r}" + (f", nearest {' or '.join(near)}" if near else "")
@@ -176,7 +174,7 @@ class _Reader:
 
     def called(self, name: str) -> Expr:
         if name not in FUNCTIONS:
-            raise ValueError(unknown("function", name, FUNCTIONS))
+            raise ValueError(unknown_name("function", name, FUNCTIONS))
         function, count = FUNCTIONS[name]
         arguments = [self.total()]
         while self.take(","):
@@ -192,7 +190,7 @@ class _Reader:
         if self.meanings is None:
             return symbol(name)
         if name not in self.meanings:
-            raise ValueError(unknown("name", name, self.meanings))
+            raise ValueError(unknown_name("name", name, self.meanings))
         return sympy.sympify(self.meanings[name])
 
     def peek(self) -> tuple[str, str]:

@@ -18,7 +18,7 @@ from fractions import Fraction
 import sympy
 
 from analysis.formula.algebra.evaluate import Exact, Point, partly, values
-from analysis.formula.algebra.expressions import Expr, names, rational, symbol, unknown
+from analysis.formula.algebra.expressions import Expr, names, rational, symbol, unknown_name
 from analysis.formula.algebra.length_distribution import Lengths, quantile_place
 from analysis.formula.algebra.simplify import Monomial, monomials
 
@@ -26,7 +26,7 @@ QUANTILES = (0.05, 0.5, 0.95, 0.99)
 
 
 @dataclass(frozen=True)
-class Spread:
+class CostDistribution:
     """A cost over a distribution of lengths, in the cost's unit; mean and quantiles exact.
 
     quantiles: share → the least cost that at least this share of the weight does not exceed.
@@ -47,8 +47,8 @@ class Padded:
     padded: with all at the longest of the batch, in the mean. longest: the mean of the longest length.
     """
 
-    own: Spread
-    padded: Spread
+    own: CostDistribution
+    padded: CostDistribution
     longest: Fraction
 
     @property
@@ -62,7 +62,7 @@ def mean(expression: Expr, name: str, lengths: Lengths) -> Expr:
 
     Of each term the part that depends on the length is averaged: a power by its moment, another part at each length.
     """
-    _known(expression, name)
+    _check_symbol(expression, name)
     main = symbol(name)
     by_part: dict[Monomial, list[Expr]] = {}
     for monomial, number in monomials(expression).items():
@@ -73,12 +73,14 @@ def mean(expression: Expr, name: str, lengths: Lengths) -> Expr:
     return sympy.expand(sympy.Add(*parts))
 
 
-def spread(expression: Expr, name: str, lengths: Lengths, fixed: Point, shares: Sequence[float] = QUANTILES) -> Spread:
+def spread(
+    expression: Expr, name: str, lengths: Lengths, fixed: Point, shares: Sequence[float] = QUANTILES
+) -> CostDistribution:
     """Mean, deviation and quantiles of a formula over one symbol's lengths, the other symbols at fixed values.
 
     Raises ValueError for a symbol without value or that the formula does not have, and for a fixed value of the length.
     """
-    _known(expression, name)
+    _check_symbol(expression, name)
     if name in fixed:
         raise ValueError(f"expected lengths for {name}, got a fixed value of it as well")
     held = {other: number for other, number in fixed.items() if other in names(expression)}
@@ -109,13 +111,13 @@ def padded(
     )
 
 
-def _spread(costs: Sequence[Exact], weights: Sequence[int], shares: Sequence[float]) -> Spread:
+def _spread(costs: Sequence[Exact], weights: Sequence[int], shares: Sequence[float]) -> CostDistribution:
     pairs = sorted(zip(costs, weights, strict=True))
     whole = sum(weight for _, weight in pairs)
     centre = Fraction(sum(cost * weight for cost, weight in pairs)) / whole
     variance = sum(weight * (cost - centre) ** 2 for cost, weight in pairs) / whole
     ranked = [weight for _, weight in pairs]
-    return Spread(
+    return CostDistribution(
         mean=centre,
         deviation=math.sqrt(variance),
         lowest=pairs[0][0],
@@ -137,6 +139,6 @@ def _mean_of(part: Monomial, name: str, lengths: Lengths) -> Expr:
     return rational(Fraction(sum(map(operator.mul, lengths.weights, found)), lengths.weight))
 
 
-def _known(expression: Expr, name: str) -> None:
+def _check_symbol(expression: Expr, name: str) -> None:
     if name not in (valid := names(expression)):
-        raise ValueError(unknown("symbol", name, valid))
+        raise ValueError(unknown_name("symbol", name, valid))

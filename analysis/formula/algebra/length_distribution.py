@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from analysis.formula.algebra.expressions import unknown
+from analysis.formula.algebra.expressions import unknown_name
 
 WEIGHT = 2**60
 MOST = 20_000
@@ -112,7 +112,7 @@ def named(text: str) -> Lengths:
     """The distribution that a text names, such as `poisson:20`. Raises ValueError, in one line, for any other text."""
     name, *given = (piece.strip() for piece in text.split(":"))
     if name not in DISTRIBUTIONS:
-        raise ValueError(unknown("distribution", name, DISTRIBUTIONS))
+        raise ValueError(unknown_name("distribution", name, DISTRIBUTIONS))
     words, make = DISTRIBUTIONS[name]
     try:
         parameters = [float(piece) for piece in given]
@@ -234,7 +234,7 @@ def _place(header: Sequence[str], column: str | None, source: str) -> int:
     if column is None and len(header) > 1:
         raise ValueError(f"expected one column, or the name of one, in {source}, got {', '.join(header)}")
     if column is not None and column not in header:
-        raise ValueError(unknown("column", column, header))
+        raise ValueError(unknown_name("column", column, header))
     return header.index(column) if column is not None else 0
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import sympy
 
-from analysis.formula.algebra.expressions import Expr, names, rational, symbol, unknown
+from analysis.formula.algebra.expressions import Expr, names, rational, symbol, unknown_name
 from analysis.formula.algebra.format import pretty
 
 Monomial = tuple[tuple[Expr, int], ...]
@@ -56,7 +56,7 @@ def factored(expression: Expr) -> Expr:
         return _sum(terms)
     number, common = _content(terms)
     rest = {_over(monomial, common): factor / number for monomial, factor in terms.items()}
-    return _joined(number, _product(common), _split(rest))
+    return _scaled(number, _product(common), _split(rest))
 
 
 def collected(expression: Expr, by: str) -> Expr:
@@ -65,7 +65,7 @@ def collected(expression: Expr, by: str) -> Expr:
     The symbol inside a rounding counts as part of the coefficient. Raises ValueError for a symbol it does not have.
     """
     if by not in (valid := names(expression)):
-        raise ValueError(unknown("symbol", by, valid))
+        raise ValueError(unknown_name("symbol", by, valid))
     main = symbol(by)
     by_power: dict[int, dict[Monomial, Fraction]] = {}
     for monomial, number in monomials(expression).items():
@@ -75,7 +75,7 @@ def collected(expression: Expr, by: str) -> Expr:
     parts: list[Expr] = []
     for power, terms in by_power.items():
         number, rest = _number_apart(factored(_sum(terms)))
-        whole = _joined(number, main**power, rest)
+        whole = _scaled(number, main**power, rest)
         parts += sympy.Add.make_args(whole)  # what is free of the symbol may be a sum
     return parts[0] if len(parts) == 1 else sympy.Add(*parts, evaluate=False)
 
@@ -171,7 +171,7 @@ def _number_apart(form: Expr) -> tuple[Fraction, Expr]:
     )
 
 
-def _joined(number: Fraction, *parts: Expr) -> Expr:
+def _scaled(number: Fraction, *parts: Expr) -> Expr:
     """The product as it is written: a number is not multiplied into a sum."""
     factors = [part for whole in parts for part in sympy.Mul.make_args(whole) if part != 1]
     if number != 1 or not factors:

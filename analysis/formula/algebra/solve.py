@@ -20,9 +20,9 @@ from fractions import Fraction
 import sympy
 
 from analysis.formula.algebra.asymptotics import limit
-from analysis.formula.algebra.constraints import Candidates, Request, amount
-from analysis.formula.algebra.evaluate import Exact, Point, checked, partly, value
-from analysis.formula.algebra.expressions import Expr, names, rational, symbol
+from analysis.formula.algebra.constraints import Constraint, amount
+from analysis.formula.algebra.evaluate import Exact, Point, checked_point, partly, value
+from analysis.formula.algebra.expressions import Expr, names, symbol
 from analysis.formula.algebra.monotonicity import Runs, runs
 
 LIMIT = "limit"
@@ -64,7 +64,7 @@ class Solution:
         return _PROOFS[self.proof].format(self.searched_to)
 
 
-def solve(request: Request, fixed: Point, measure: str = "") -> Solution:
+def solve(request: Constraint, fixed: Point, measure: str = "") -> Solution:
     """The answer to a request, the other symbols at fixed values.
 
     measure: how messages print the sides (empty: as the request says). Raises NoSolution where no candidate, or every
@@ -72,7 +72,7 @@ def solve(request: Request, fixed: Point, measure: str = "") -> Solution:
     """
     unknown = symbol(request.unknown)
     wanted = [name for name in names(request.left, request.right) if name != request.unknown]
-    held = {name: number for name, number in checked(fixed, wanted, [*wanted, *fixed]).items() if name in wanted}
+    held = {name: number for name, number in checked_point(fixed, wanted, [*wanted, *fixed]).items() if name in wanted}
     if request.unknown in fixed:
         raise ValueError(f"expected {request.unknown} to be solved for, got a fixed value of it")
     left, right = partly(request.left, held), partly(request.right, held)
@@ -125,7 +125,7 @@ def _difference(left: Expr, right: Expr) -> Expr:
     return whole if whole.has(sympy.Max, sympy.Min) else sympy.expand(whole)
 
 
-def _chosen(found: Runs, request: Request, left: Expr, right: Expr, measure: str) -> tuple[int, str, int | None]:
+def _chosen(found: Runs, request: Constraint, left: Expr, right: Expr, measure: str) -> tuple[int, str, int | None]:
     """The answer, which end of a stretch it is, and the candidate beyond it."""
     candidates = request.candidates
     if not found.runs:
@@ -148,35 +148,35 @@ def _chosen(found: Runs, request: Request, left: Expr, right: Expr, measure: str
     return start, "smallest", None if start == candidates.first else start - candidates.step
 
 
-def _every(found: Runs, request: Request) -> str:
+def _every(found: Runs, request: Constraint) -> str:
     reach = f"up to {found.searched_to:,}" if found.searched_to is not None else "without end"
-    return f"no largest {request.unknown}: every one {reach} satisfies {_asked(request)}"
+    return f"no largest {request.unknown}: every one {reach} satisfies {_question_text(request)}"
 
 
-def _asked(request: Request) -> str:
+def _question_text(request: Constraint) -> str:
     return request.text.rpartition(" for ")[0]
 
 
-def _left(request: Request) -> str:
+def _left_text(request: Constraint) -> str:
     """The left side as it was written."""
     return re.split("[<>=≤≥]", request.text)[0].strip()
 
 
-def _none(found: Runs, request: Request, left: Expr, right: Expr, measure: str) -> str:
+def _none(found: Runs, request: Constraint, left: Expr, right: Expr, measure: str) -> str:
     """Why there is no answer, with the value at the first candidate (and the last, where there is one)."""
     at = {request.unknown: request.candidates.first}
 
-    def told(side: Expr, point: Point) -> str:
+    def amount_at(side: Expr, point: Point) -> str:
         return amount(value(side, point, [request.unknown]), measure)
 
     if request.relation == "==":
         reach = "" if found.searched_to is None else f" up to {found.searched_to}"
-        return f"no {request.unknown}{reach} for which {_asked(request)} exactly"
+        return f"no {request.unknown}{reach} for which {_question_text(request)} exactly"
     last = request.candidates.last or found.searched_to
-    ends = [f"{request.unknown}={at[request.unknown]} has {told(left, at)}"]
+    ends = [f"{request.unknown}={at[request.unknown]} has {amount_at(left, at)}"]
     if last is not None and last != request.candidates.first:
-        ends.append(f"{request.unknown}={last} has {told(left, {request.unknown: last})}")
-    asked = f"{_left(request)} {request.relation} {told(right, at)}"
+        ends.append(f"{request.unknown}={last} has {amount_at(left, {request.unknown: last})}")
+    asked = f"{_left_text(request)} {request.relation} {amount_at(right, at)}"
     if last is None and (tends := _limit(left, request.unknown)) is not None:
         ends.append(f"it tends to {amount(tends, measure)} as {request.unknown} grows")
     even = "even " if len(ends) == 1 else ""
@@ -190,20 +190,3 @@ def _limit(side: Expr, name: str) -> Fraction | None:
     except ValueError:  # rounding decides it: the message then has one end less
         return None
     return Fraction(int(found.p), int(found.q)) if found.is_Rational else None
-
-
-def ridge_batch(flop: Expr, nbytes: Expr, ridge: float | Fraction, unknown: str, fixed: Point) -> Solution:
-    """The smallest value of the unknown at which FLOP ÷ bytes reaches a device's ridge point.
-
-    ridge: FLOP per byte, peak ÷ bandwidth. Raises NoSolution where it is never reached, naming what is approached.
-    """
-    asked = Request(
-        left=sympy.sympify(flop) / nbytes,
-        relation=">=",
-        right=rational(ridge),
-        unknown=unknown,
-        candidates=Candidates(),
-        text=f"intensity >= {float(ridge):g} FLOP/B for {unknown}",
-        measure="FLOP/B",
-    )
-    return solve(asked, fixed)

@@ -13,7 +13,7 @@ from fractions import Fraction
 import sympy
 
 from analysis.devices import peaks
-from analysis.formula.algebra.expressions import Expr, rational, unknown
+from analysis.formula.algebra import Expr, rational, unknown_name
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def rates(device_name: str, unit: str) -> Rates:
         more = f", nearest {' or '.join(near)}" if near else ""
         raise ValueError(f"expected a device of the table of peaks, got {device_name!r}{more}")
     if unit not in device.peaks:
-        raise ValueError(f"{device.name}: {unknown('unit', unit, device.peaks)}")
+        raise ValueError(f"{device.name}: {unknown_name('unit', unit, device.peaks)}")
     if device.bandwidth_bytes_per_s is None:
         raise ValueError(f"{device.name}: its sheet prints no bandwidth")
     return Rates(device.peaks[unit], device.bandwidth_bytes_per_s, device.source)

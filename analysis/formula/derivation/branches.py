@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 
-from analysis.formula.derivation.interpolate import Point, told
+from analysis.formula.derivation.interpolate import Point, point_text
 from analysis.formula.derivation.sampling import Sample, Sampler
 from analysis.formula.derivation.symbolic_table import place_of
 from results.records import Operation
@@ -38,7 +38,7 @@ class Change:
             (name,) = self.symbols
             where = f"{name} {self.before.point[name]} and {self.after.point[name]}"
         else:
-            where = f"{told(self.before.point)} and {told(self.after.point)}"
+            where = f"{point_text(self.before.point)} and {point_text(self.after.point)}"
         return f"the operations change between {where}: {difference(self.before, self.after)}"
 
 

@@ -104,14 +104,14 @@ def _levelled(
 ) -> tuple[_Level, Counts, tuple[Point, ...]]:
     """The tables at all levels, the counts in all symbols, and where they were checked."""
 
-    def found(checks: int) -> tuple[_Level, Counts, tuple[Point, ...]]:
+    def count_level(checks: int) -> tuple[_Level, Counts, tuple[Point, ...]]:
         level = _Level(sampled, sized, structural, convention, checks)
         return level, *level.counts()
 
     at_first, then = LEVEL_CHECKS
     with contextlib.suppress(Uninterpolated):
-        return found(at_first)
-    return found(then)
+        return count_level(at_first)
+    return count_level(then)
 
 
 def _structural(sampled: Sampler, axes: Sequence[Axis]) -> tuple[Axis, ...]:
@@ -151,7 +151,7 @@ class _Level:
     def counts(self) -> tuple[Counts, tuple[Point, ...]]:
         """The counts in all symbols, and the points that they were checked at."""
         if not self._structural:
-            return self._counted({})
+            return self._counts_at({})
         points: list[Point] = [{axis.symbol: axis.base for axis in self._structural}]
         points += [
             {**points[0], axis.symbol: axis.at(steps)}
@@ -159,18 +159,18 @@ class _Level:
             for steps in range(1, 1 + STRUCTURE_POINTS)
         ]
         for turn in range(STRUCTURE_LONGEST):
-            found = self._fitted(points)
-            late = self._further(found, turn) if isinstance(found, str) else self._apart(turn)
+            found = self._fit_forms(points)
+            late = self._further(found, turn) if isinstance(found, str) else self._check_point(turn)
             if late in points:
                 continue
             if not isinstance(found, str) and self._agrees(found, late):
-                return found, (*self._counted(points[0])[1], *self._counted(late)[1])
+                return found, (*self._counts_at(points[0])[1], *self._counts_at(late)[1])
             points.append(late)
         raise Uninterpolated(self._structural)
 
-    def _fitted(self, points: Sequence[Point]) -> Counts | str:
+    def _fit_forms(self, points: Sequence[Point]) -> Counts | str:
         """Forms through the counts at all points; or the symbol along which there is none ("" where it is between)."""
-        tables = [self._counted(point)[0] for point in points]
+        tables = [self._counts_at(point)[0] for point in points]
         fitter = Fitter(points, STRUCTURE_DEGREE)
         found: dict[tuple[Any, str], list[Form]] = defaultdict(list)
         for key in dict.fromkeys(key for table in tables for key in table if key not in self.without):
@@ -188,9 +188,9 @@ class _Level:
         for axis in self._structural:
             if axis.symbol == symbol:
                 return {**base, symbol: axis.at(STRUCTURE_POINTS + 1 + turn)}
-        return self._apart(turn)
+        return self._check_point(turn)
 
-    def _apart(self, turn: int) -> Point:
+    def _check_point(self, turn: int) -> Point:
         """A point with all structural symbols changed, not twice in the same proportion; of one symbol, further out."""
         if len(self._structural) == 1:
             axis = self._structural[0]
@@ -201,12 +201,12 @@ class _Level:
 
     def _agrees(self, found: Counts, late: Point) -> bool:
         """Whether forms in all symbols are those that are had at another structural point, of other sizes."""
-        there = self._counted(late, skipped=1)[0]
+        there = self._counts_at(late, skipped=1)[0]
         here = {key: partly_at(form, late) for key, form in found.items()}
         keys = (here.keys() | there.keys()) - self.without
         return all(here.get(key, {}) == there.get(key, {}) for key in keys)
 
-    def _counted(self, fixed: Point, skipped: int = 0) -> tuple[Counts, tuple[Point, ...]]:
+    def _counts_at(self, fixed: Point, skipped: int = 0) -> tuple[Counts, tuple[Point, ...]]:
         """The counts at a point of the structural symbols, as forms in the others, and where they were checked."""
         key = tuple(fixed.values())
         if key not in self._at:

@@ -20,11 +20,11 @@ from fractions import Fraction
 
 import sympy
 
-from analysis.footprint.step.live_bytes import BEFORE
+from analysis.footprint.step import BEFORE
 from analysis.formula.derivation.derive import STRUCTURE_DEGREE, Derived, partly_at
 from analysis.formula.derivation.footprint_terms import FootprintTable, Peak, Unalike, peak_of
-from analysis.formula.derivation.interpolate import Fitter, Form, Point, plus, times, told, value_of
-from analysis.formula.derivation.symbolic_table import Place, place_of
+from analysis.formula.derivation.interpolate import Fitter, Form, Point, plus, point_text, times, value_of
+from analysis.formula.derivation.symbolic_table import CountKey, place_of
 from analysis.formula.derivation.totals import Expr, expression
 
 BATCH = "batch"
@@ -34,14 +34,14 @@ MOST = 200
 
 QUANTITIES = ("eager_footprint_bytes", "minimal_footprint_bytes")
 
-_FIRST = Place("", "", "", "before the first operation")
+_FIRST = CountKey("", "", "", "before the first operation")
 
 
 @dataclass(frozen=True)
 class Labelled:
     """What is alive while an operation runs. Of modules that a symbol multiplies, the numbers of the place are *."""
 
-    place: Place
+    place: CountKey
     form: Form
 
 
@@ -50,7 +50,7 @@ class Piece:
     """From this value of a symbol on, up to the next piece, the peak is at an operation; other symbols are fixed."""
 
     start: int
-    place: Place
+    place: CountKey
     slope_bytes: Fraction
     constant_bytes: Fraction
 
@@ -125,7 +125,7 @@ def pieces(peaks: Sequence[Labelled], symbol: str, point: Point) -> tuple[Piece,
     return _envelope(lines)
 
 
-def _envelope(lines: Sequence[tuple[Fraction, Fraction, Place]]) -> tuple[Piece, ...]:
+def _envelope(lines: Sequence[tuple[Fraction, Fraction, CountKey]]) -> tuple[Piece, ...]:
     """The upper envelope of lines over the whole numbers from 1 on. Of lines that are equal the first."""
     start, found = 1, list[Piece]()
     while True:
@@ -171,14 +171,14 @@ def _through(
     for fixed, peaks in (*fitted, (late, there)):
         here = [partly_at(each.form, fixed) for each in whole]
         if any(form not in here for form in peaks.values()) or any(form not in peaks.values() for form in here):
-            raise Unalike(f"the peak at {told(fixed)} is at operations that it is not at elsewhere")
+            raise Unalike(f"the peak at {point_text(fixed)} is at operations that it is not at elsewhere")
     return tuple(whole)
 
 
-def _by_place(peaks: Sequence[Labelled]) -> dict[tuple[Place, int], Form]:
+def _by_place(peaks: Sequence[Labelled]) -> dict[tuple[CountKey, int], Form]:
     """The forms by place; of several at one place each by its number from the first on (0, 1, …) and by that from the
     last (-1, -2, …): of two layers the second is the last, and of three it is between."""
-    there: dict[Place, list[Form]] = {}
+    there: dict[CountKey, list[Form]] = {}
     for each in peaks:
         there.setdefault(each.place, []).append(each.form)
     return {
@@ -205,4 +205,4 @@ def _check(peaks: Sequence[Labelled], tables: Sequence[tuple[Point, FootprintTab
         for sample in table.samples:
             found, exact = value(peaks, sample.point), peak_of(sample)
             if found != exact:
-                raise Unalike(f"at {told(sample.point)} the formula gives {found}, the footprint is {exact}")
+                raise Unalike(f"at {point_text(sample.point)} the formula gives {found}, the footprint is {exact}")

@@ -29,10 +29,9 @@ from typing import Any
 
 import numpy
 
-from analysis.footprint.schedule.dependencies import BEFORE, Graph, graph
-from analysis.footprint.schedule.minimum import Minimal, minimal
-from analysis.footprint.step.live_bytes import footprint, settled
-from analysis.formula.derivation.interpolate import Atom, Form, Monomial, Point, told, value_of
+from analysis.footprint.schedule import BEFORE, Graph, Minimal, graph, minimal
+from analysis.footprint.step import footprint, reuse_gradients
+from analysis.formula.derivation.interpolate import Atom, Form, Monomial, Point, point_text, value_of
 from analysis.formula.derivation.sampling import Sample, Sizes
 from results.records import Storage
 
@@ -66,7 +65,7 @@ class FootprintTable:
         """Of the eager order. Raises Unalike where storages live otherwise at some sample."""
         lives = [_lives(sample) for sample in self.samples]
         if other := next((s for s, found in zip(self.samples, lives, strict=True) if found != lives[0]), None):
-            raise Unalike(f"storages live otherwise at {told(other.point)}")
+            raise Unalike(f"storages live otherwise at {point_text(other.point)}")
         moments = len(self.operations) + 1
         spans = [(born + 1, moments if died is None else died + 2) for born, died in lives[0]]
         rows = _alive(self._rows, spans, moments)
@@ -81,7 +80,7 @@ class FootprintTable:
         found = minimal(self.operations, storages)
         shape = self._graph
         if _shape(graph(self.operations, storages)) != _shape(shape):
-            raise Unalike(f"other gradients are summed in place at {told(point)}")
+            raise Unalike(f"other gradients are summed in place at {point_text(point)}")
         node_of = {index: node for node, index in enumerate(shape.operations)}
         order = [node_of[index] for index in found.order if index in node_of]
         turn = {node: place for place, node in enumerate(order)}
@@ -100,7 +99,7 @@ class FootprintTable:
         graphs = [graph(sample.operations, sample.storages) for sample in self.samples]
         for sample, other in zip(self.samples, graphs, strict=True):
             if _shape(other) != _shape(graphs[0]):
-                raise Unalike(f"what has to come before what is another at {told(sample.point)}")
+                raise Unalike(f"what has to come before what is another at {point_text(sample.point)}")
         return graphs[0]
 
     def _most(self, rows: Matrix) -> list[tuple[int, Form]]:
@@ -117,7 +116,9 @@ def peak_of(sample: Sample) -> int:
 
 
 def _lives(sample: Sample) -> list[tuple[int, int | None]]:
-    return [(each.born_index, each.died_index) for each in settled(sample.operations, _numbers(sample.storages))]
+    return [
+        (each.born_index, each.died_index) for each in reuse_gradients(sample.operations, _numbers(sample.storages))
+    ]
 
 
 def _alive(rows: Matrix, spans: Sequence[tuple[int, int]], moments: int) -> Matrix:

@@ -61,7 +61,7 @@ Form = dict[Monomial, Fraction]
 ONE: Monomial = ()
 
 
-def told(point: Point) -> str:
+def point_text(point: Point) -> str:
     """A point for a person: "batch 3, image 64"."""
     return ", ".join(f"{symbol} {value}" for symbol, value in point.items())
 

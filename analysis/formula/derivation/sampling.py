@@ -2,7 +2,7 @@
 
 `derive` asks for tables at a base, along each symbol's axis and in between, until every size has a form that also holds
 at points which no form was fitted to. Where the operations themselves change (layers, an unrolled loop)
-that is told by `Restructured`, a size without a form by `Unfitted`. It builds no model: `sample_at` does.
+that is reported by `Restructured`, a size without a form by `Unfitted`. It builds no model: `sample_at` does.
 
 Tables of one step at several points side by side: every size as its values at the points.
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
-from analysis.formula.derivation.interpolate import Fitter, Form, Point, Values, number_of, told
+from analysis.formula.derivation.interpolate import Fitter, Form, Point, Values, number_of, point_text
 from results.records import Operation, Storage
 
 STRIDE = (1, 2, 5, 11, 22, 37, 63, 90, 124, 161, 199, 240, 283, 330)
@@ -84,7 +84,7 @@ class Restructured(Unfitted):
 
     def __init__(self, base: Point, point: Point, what: str = "") -> None:
         self.base, self.point = dict(base), dict(point)
-        super().__init__(f"at {told(point)} the operations change" + (f": {what}" if what else ""))
+        super().__init__(f"at {point_text(point)} the operations change" + (f": {what}" if what else ""))
 
 
 Sampler = Callable[[Point], Sample]
@@ -190,7 +190,7 @@ def _tried(at: Sampler, point: Point) -> list[Sample]:
 
 
 def _doubted(fitter: Fitter, sizes: Sequence[Values], axes: Sequence[Axis]) -> dict[str, int] | None:
-    """Where along an axis to look next, as more than one rounding is possible; None where all is told."""
+    """Where along an axis to look next, as more than one rounding is possible; None where the points decide."""
     among = {axis.symbol: [axis.at(steps) for steps in range(1, REACH)] for axis in axes}
     found = (fitter.doubt(values, among) for values in sizes)
     return next(({symbol: value} for symbol, value in filter(None, found)), None)
@@ -224,7 +224,7 @@ def _between(axes: Sequence[Axis]) -> Iterator[dict[str, int]]:
 
 def spread(axes: Sequence[Axis]) -> Iterator[dict[str, int]]:
     """Points at which all symbols are changed, each by another number of steps. The first is one more than a multiple
-    of 32 away from the base, so that what is divided by 2, 4, … 32 and rounded is told apart; later ones are not."""
+    of 32 away from the base, so that what is divided by 2, 4, … 32 and rounded is distinguished; later ones are not."""
     turn = 0
     while True:
         blocks = ((place + turn * (place + 2 + turn * (3 * place + 1))) % 11 for place in range(len(axes)))
@@ -265,7 +265,7 @@ def columns(samples: Sequence[Sample]) -> list[Values]:
     for each in zip(*(sample.storages for sample in samples), strict=True):
         found[tuple(storage.nbytes for storage in each)] = None
     for each_attributes in attributes:
-        joined(each_attributes, lambda values: found.setdefault(values))
+        merge_values(each_attributes, lambda values: found.setdefault(values))
     return list(found)
 
 
@@ -279,14 +279,14 @@ def _unlike(samples: Sequence[Sample]) -> Iterable[tuple[Operation, ...]]:
     return unlike.values()
 
 
-def joined(values: Sequence[Any], size: Callable[[Values], Any]) -> Any:
+def merge_values(values: Sequence[Any], size: Callable[[Values], Any]) -> Any:
     """One nested value in place of several that differ in whole numbers: each of those by `size`. Where something else
     differs (a scale that is a root of a size), the first's is kept."""
     first = values[0]
     if all(value is first or value == first for value in values):
         return first
     if isinstance(first, Mapping):
-        return {key: joined([value.get(key) for value in values], size) for key in first}
+        return {key: merge_values([value.get(key) for value in values], size) for key in first}
     if isinstance(first, (list, tuple)) and len({len(value) for value in values}) == 1:
-        return type(first)(joined(each, size) for each in zip(*values, strict=True))
+        return type(first)(merge_values(each, size) for each in zip(*values, strict=True))
     return size(tuple(values)) if all(type(value) is int for value in values) else first

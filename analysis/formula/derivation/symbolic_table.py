@@ -21,16 +21,15 @@ from typing import Any, NamedTuple
 from sympy import QQ
 from sympy.polys.rings import ring
 
-from analysis.formula.derivation.interpolate import Form, Monomial, Point, number_of, told
-from analysis.formula.derivation.sampling import Sample, Sizes, Unfitted, joined
-from analysis.operators import registry
-from analysis.operators.operands import numel
+from analysis.formula.derivation.interpolate import Form, Monomial, Point, number_of, point_text
+from analysis.formula.derivation.sampling import Sample, Sizes, Unfitted, merge_values
+from analysis.operators import numel, registry
 from results.records import Operation
 
 FOOTPRINT = "footprint_bytes"
 
 
-class Place(NamedTuple):
+class CountKey(NamedTuple):
     """What counts are kept apart by. Of modules that a symbol multiplies, the numbers are *."""
 
     phase: str
@@ -102,7 +101,7 @@ def _refuse(wrong: Mapping[Key, tuple[int | Fraction, int]], sample: Sample, wit
     for key, (found, exact) in wrong.items():
         if key not in without:
             raise Unfitted(
-                f"{key[1]} of {key[0]} at {told(sample.point)}: the formula gives {found}, the count {exact}"
+                f"{key[1]} of {key[0]} at {point_text(sample.point)}: the formula gives {found}, the count {exact}"
             )
 
 
@@ -168,10 +167,10 @@ def _of_storage(
         yield place_of(operations[storage.born_index], merged), "made_bytes"
 
 
-def place_of(operation: Operation, merged: bool = False) -> Place:
+def place_of(operation: Operation, merged: bool = False) -> CountKey:
     """Where an operation counts. merged: of modules, numbers are *."""
     module = _without_numbers(operation.module) if merged else operation.module
-    return Place(operation.phase, operation.kind, module, operation.name)
+    return CountKey(operation.phase, operation.kind, module, operation.name)
 
 
 @lru_cache(maxsize=1 << 16)
@@ -238,7 +237,7 @@ class _Symbolic:
             first,
             input_shapes=tuple(map(self._shape, zip(*(row.input_shapes for row in rows), strict=True))),
             output_shapes=tuple(map(self._shape, zip(*(row.output_shapes for row in rows), strict=True))),
-            attributes=joined([row.attributes for row in rows], self._element),
+            attributes=merge_values([row.attributes for row in rows], self._element),
         )
 
     def _shape(self, shapes: tuple[tuple[int, ...], ...]) -> tuple[Any, ...]:
@@ -291,7 +290,7 @@ def operation_classes(samples: Sequence[Sample], place_of: Callable[[Operation],
 
 def _cost_key(rows: Sequence[Operation]) -> tuple[Any, ...]:
     """Equal for operations of one table, or of tables side by side, that differ in nothing that costs: only in where
-    they are. Sizes and attributes are told by the object, as the tracer keeps one for all calls of a signature."""
+    they are. Sizes and attributes are known by the object, as the tracer keeps one for all calls of a signature."""
     first = rows[0]
     sizes = [id(part) for row in rows for part in (row.input_shapes, row.output_shapes, row.attributes)]
     storages = (*first.reads, *first.writes)

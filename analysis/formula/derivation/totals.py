@@ -25,7 +25,7 @@ import sympy
 
 from analysis.formula.derivation.derive import Derived
 from analysis.formula.derivation.interpolate import Form, plus
-from analysis.formula.derivation.symbolic_table import FOOTPRINT, Place
+from analysis.formula.derivation.symbolic_table import FOOTPRINT, CountKey
 
 Expr = Any
 
@@ -54,7 +54,7 @@ FLOP = ("model_flop", "all_flop")
 PART = (*COSTS, "operational_intensity")
 """The same, with all FLOP ÷ bytes accessed."""
 
-BY: Mapping[str, Callable[[Place], str]] = {
+BY: Mapping[str, Callable[[CountKey], str]] = {
     "phase": lambda place: place.phase,
     "kind": lambda place: place.kind or "not understood",
     "module": lambda place: place.module or "(the model itself)",
@@ -102,7 +102,7 @@ def totals(
     roles = {place: form for (place, of), form in derived.counts.items() if of == "role_bytes"}
     found = {
         "parameters": derived.total("parameters"),
-        **{name: _cost(derived, name, lambda place: isinstance(place, Place)) for name in COSTS[:3]},
+        **{name: _cost(derived, name, lambda place: isinstance(place, CountKey)) for name in COSTS[:3]},
         "total_footprint_bytes": derived.total(FOOTPRINT),
         "kept_bytes": plus(form for role, form in roles.items() if role in KEPT),
         "io_bytes": roles.get("input", {}),
@@ -124,14 +124,14 @@ def at_least(derived: Derived) -> dict[str, Expr]:
     """Model FLOP and all FLOP of the operations that a rule understands, where there are others; else nothing."""
     if not derived.not_understood:
         return {}
-    return {name: expression(_cost(derived, name, lambda place: isinstance(place, Place))) for name in FLOP}
+    return {name: expression(_cost(derived, name, lambda place: isinstance(place, CountKey))) for name in FLOP}
 
 
 def parts(derived: Derived, by: str) -> dict[str, dict[str, Expr]]:
     """Costs by phase, kind, module or operation, in order of the step."""
     label = BY[by]
-    grouped: dict[str, list[Place]] = {}
-    for place in dict.fromkeys(place for place, _ in derived.counts if isinstance(place, Place)):
+    grouped: dict[str, list[CountKey]] = {}
+    for place in dict.fromkeys(place for place, _ in derived.counts if isinstance(place, CountKey)):
         grouped.setdefault(label(place), []).append(place)
     found = {
         name: {cost: expression(_cost(derived, cost, frozenset(places).__contains__)) for cost in COSTS}
@@ -139,7 +139,7 @@ def parts(derived: Derived, by: str) -> dict[str, dict[str, Expr]]:
     }
     for place, _ in derived.without:
         found[label(place)]["all_flop"] = None
-    for place in dict.fromkeys(place for place, _ in derived.counts if isinstance(place, Place)):
+    for place in dict.fromkeys(place for place, _ in derived.counts if isinstance(place, CountKey)):
         if not place.kind:  # not understood
             found[label(place)].update(dict.fromkeys(FLOP))
     return {name: {**costs, "operational_intensity": _intensity(costs)} for name, costs in found.items()}

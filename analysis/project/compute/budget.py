@@ -7,42 +7,15 @@ holds so far.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.project.frontier import learning_curves
-from analysis.project.frontier.domain import Domain
-from analysis.project.frontier.frontier import grown_for
-from analysis.project.frontier.monte_carlo import APART, Numbers, Steps, with_values
-from analysis.project.frontier.shipped_formulas import Formulas
+from analysis.project.frontier import APART, Domain, Formulas, Numbers, Steps, with_values
 
 Array = NDArray[np.float64]
 
 START = 1e6
 """Data that a curve is followed from where a domain says nothing of today's."""
-
-
-@dataclass(frozen=True)
-class Bought:
-    """data: in units of the learning curve; grown: the size that grows; flop: of an epoch over that data."""
-
-    data: float
-    parameters: float
-    grown: int
-    error: float
-    flop: float
-
-
-def at_data(domain: Domain, formulas: Formulas, data: float) -> Bought:
-    """A model of the size for so much data, trained once over it. Raises ValueError for less than any model takes."""
-    numbers = domain.values()
-    parameters = learning_curves.ModelSize(numbers["sigma"], numbers["beta_p"]).parameters(data)
-    grown = grown_for(domain, formulas, parameters)
-    steps = data / numbers["per_sample"] / domain.sub_batch
-    error = float(error_at(numbers, np.asarray(data, dtype=np.float64)))
-    return Bought(data, parameters, grown, error, _step_flop(domain, formulas, grown) * steps)
 
 
 def error_at(numbers: Numbers, data: Array) -> Array:

@@ -32,7 +32,7 @@ from statistics import fmean, harmonic_mean
 import numpy as np
 
 from analysis.project.compute.published_runs import Observation
-from analysis.stats.intervals import SCALES, Uncertain
+from analysis.stats import SCALES, Uncertain
 
 SECONDS_PER_HOUR = 3600
 
@@ -52,7 +52,7 @@ class TooFew(ValueError):
 
 
 @dataclass(frozen=True)
-class Spread:
+class VarianceComponents:
     """Variances on the scale. between, within: S² and W²; degrees of each; harmonic: runs a stack."""
 
     between: float
@@ -105,7 +105,7 @@ def predicted_utilization(
             return _from(rows, here, _by_generation, scale, f"{group} on {generation}", "")
         except TooFew:
             why = f"too few stacks to tell how runs of one generation differ: all {group} taken together"
-    return _from(rows, own, _together, scale, f"{group} on any device", why)
+    return _from(rows, own, _pool_key, scale, f"{group} on any device", why)
 
 
 Stratum = Callable[[Observation], tuple[Hashable, Hashable]]
@@ -116,7 +116,7 @@ def _by_generation(row: Observation) -> tuple[Hashable, Hashable]:
     return (row.precision_class, row.generation), row.stack
 
 
-def _together(row: Observation) -> tuple[Hashable, Hashable]:
+def _pool_key(row: Observation) -> tuple[Hashable, Hashable]:
     """All generations as one; a stack counts once a generation."""
     return row.precision_class, (row.stack, row.generation)
 
@@ -140,7 +140,7 @@ def _from(
     return PredictedUtilization(where, group, fallback, tuple(near), tuple(rows), len(stacks), degrees)
 
 
-def pooled(strata: Iterable[Sequence[Sequence[float]]]) -> Spread:
+def pooled(strata: Iterable[Sequence[Sequence[float]]]) -> VarianceComponents:
     """S² and W² of values in stacks in strata."""
     between = within = 0.0
     between_degrees = within_degrees = 0
@@ -154,7 +154,7 @@ def pooled(strata: Iterable[Sequence[Sequence[float]]]) -> Spread:
         for values, mean in zip(stacks, means, strict=True):
             within += sum((value - mean) ** 2 for value in values)
             within_degrees += len(values) - 1
-    return Spread(
+    return VarianceComponents(
         between / between_degrees if between_degrees else math.nan,
         within / within_degrees if within_degrees else 0.0,
         between_degrees,
@@ -188,7 +188,7 @@ def gpu_hours_of(flop: float, peak_flop_per_s: float, ratio: float) -> float:
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldOut:
     """Of a prediction from all other stacks for each run of one: how many runs it holds. asked: the confidence."""
 
     asked: float
@@ -198,7 +198,7 @@ class Held:
     stacks: int
 
 
-def left_out(found: Sequence[Observation], confidence: float) -> Held:
+def left_out(found: Sequence[Observation], confidence: float) -> HeldOut:
     """Leave one stack out: predict each of its runs from the others, and count how many lie in the interval.
 
     stacks_held: the mean share over stacks, which one stack with many runs does not rule. Runs that the others say
@@ -220,4 +220,4 @@ def left_out(found: Sequence[Observation], confidence: float) -> Held:
         if inside:
             held, runs = held + sum(inside), runs + len(inside)
             shares.append(sum(inside) / len(inside))
-    return Held(confidence, held, runs, fmean(shares) if shares else math.nan, len(shares))
+    return HeldOut(confidence, held, runs, fmean(shares) if shares else math.nan, len(shares))

@@ -19,8 +19,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.devices.peaks import Device, lookup, spelling
-from analysis.devices.precisions import PRECISIONS
+from analysis.devices import PRECISIONS, Device, lookup, spelling
 
 TABLE = Path(__file__).with_name("published_utilization.csv")
 

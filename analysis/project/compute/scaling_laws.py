@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.stats.intervals import Block
+from analysis.stats import JointNormal
 
 Array = NDArray[np.float64]
 
@@ -58,13 +58,13 @@ class Law:
         named = {"a": self.a, "b": self.b, "e": self.e, "alpha": self.alpha, "beta": self.beta}
         return {name: np.asarray([value]) for name, value in named.items()}
 
-    def block(self) -> Block | None:
+    def block(self) -> JointNormal | None:
         """The constants as one uncertain input; None without a covariance."""
         if self.covariance is None:
             return None
         places = (math.log(self.a), math.log(self.b), math.log(self.e), self.alpha, self.beta)
         scales = ("log", "log", "log", "exact", "exact")
-        return Block(("a", "b", "e", "alpha", "beta"), places, scales, self.covariance)
+        return JointNormal(("a", "b", "e", "alpha", "beta"), places, scales, self.covariance)
 
 
 LAWS: Mapping[str, Law] = {

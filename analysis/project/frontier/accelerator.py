@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from analysis.devices import memory as devices_memory
 from analysis.devices import peaks
-from analysis.formula.algebra.expressions import unknown
+from analysis.formula.algebra import unknown_name
 
 COMPUTE_RATIO, MEMORY_RATIO = 0.8, 0.7
 """The shares of peak and bandwidth that the paper assumes to be achievable."""
@@ -110,9 +110,11 @@ def of_device(device: str, unit: str, like: Accelerator) -> Accelerator:
     if row is None:
         names = [known.name for known in peaks.all_devices()]
         near = peaks.nearest(device)
-        raise ValueError(f"{unknown('device', device, names).partition(', nearest')[0]}, nearest {' or '.join(near)}")
+        raise ValueError(
+            f"{unknown_name('device', device, names).partition(', nearest')[0]}, nearest {' or '.join(near)}"
+        )
     if unit not in row.peaks:
-        raise ValueError(f"{row.name}: {unknown('dtype with a peak', unit, row.peaks)}")
+        raise ValueError(f"{row.name}: {unknown_name('dtype with a peak', unit, row.peaks)}")
     if row.bandwidth_bytes_per_s is None:
         raise ValueError(f"{row.name}: expected a bandwidth in the table of peaks, there is none")
     memory = devices_memory.lookup(device)

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from analysis.formula.algebra.expressions import names, parse, unknown
+from analysis.formula.algebra import names, parse, unknown_name
 from analysis.project.frontier import learning_curves
 
 FOLDER = Path(__file__).with_name("domains")
@@ -92,7 +92,7 @@ def from_tables(tables: Mapping[str, Any], name: str) -> Domain:
     known = ("name", "model", "grows", "sub_batch", "sizes", "source", *TABLES)
     for key in tables:
         if key not in known:
-            raise ValueError(unknown("key", key, known))
+            raise ValueError(unknown_name("key", key, known))
     for key in ("model", "grows"):
         if not (isinstance(tables.get(key), str) and tables[key]):
             raise ValueError(f"{key}: expected a word, got {tables.get(key, 'nothing')!r}")
@@ -132,7 +132,7 @@ def _numbers(table: str, found: Any) -> Iterator[tuple[str, Interval]]:
     valid = (*TABLES[table], *(("unit",) if table in WORDS else ()))
     for key, value in found.items():
         if key not in valid:
-            raise ValueError(unknown(f"key of {table}", key, valid))
+            raise ValueError(unknown_name(f"key of {table}", key, valid))
         if key != "unit":
             yield TABLES[table][key], _interval(f"{table}.{key}", value)
 

@@ -3,7 +3,7 @@
     FLOP = gamma · p · b      bytes = lambda · p + mu · b · √p      footprint = delta · p      section 4 of the paper
 
 so that the operational intensity is b·√p ÷ (lambda/gamma · √p + mu/gamma · b): the form of one matrix product of b rows
-by a square of side √p (`matrix_product_intensity`). A fit takes points of a sweep over widths, all counting alike
+by a square of side √p. A fit takes points of a sweep over widths, all counting alike
 (least squares of relative residuals). Not claimed: that the laws hold for small models, where embeddings weigh more;
 `Fit.worst_ratio` says how far the farthest point is.
 
@@ -58,11 +58,6 @@ class Laws:
         """FLOP a byte."""
         return self.flop(parameters, batch) / self.moved_bytes(parameters, batch)
 
-    def intensity_limits(self, parameters: float, batch: float) -> tuple[float, float]:
-        """What the intensity tends to as the batch grows (√p · gamma/mu), and as the model does (b · gamma/lambda)."""
-        of_batch = math.sqrt(parameters) * self.gamma / self.mu if self.mu else math.inf
-        return of_batch, batch * self.gamma / self.lambda_ if self.lambda_ else math.inf
-
     def batch_of(self, intensity: float, parameters: float) -> float:
         """The sub-batch with this intensity; infinite where no batch has it.
 
@@ -74,7 +69,7 @@ class Laws:
 
 
 @dataclass(frozen=True)
-class Fit:
+class FirstOrderFit:
     """Laws of a sweep. worst_ratio: quantity → its largest residual relative to the exact value."""
 
     laws: Laws
@@ -82,7 +77,7 @@ class Fit:
     points: int
 
 
-def fit(points: Sequence[Point]) -> Fit:
+def fit(points: Sequence[Point]) -> FirstOrderFit:
     """The laws of these points. Raises ValueError for fewer than two, or a sweep of one size in one batch."""
     if len(points) < 2 or len({(point.parameters, point.batch) for point in points}) < 2:
         raise ValueError(f"expected a sweep of two sizes or more, got {len(points)}")
@@ -92,12 +87,7 @@ def fit(points: Sequence[Point]) -> Fit:
     )
     held = [(p.parameters, p.footprint_bytes) for p in points if p.footprint_bytes is not None]
     laws = Laws(gamma, lambda_, mu, _one([p / f for p, f in held]) if held else None)
-    return Fit(laws, _residuals(laws, points), len(points))
-
-
-def matrix_product_intensity(batch: float, side: float) -> float:
-    """FLOP a byte of a product of (batch × side) and (side × side) in fp32, each matrix moved once: b·s ÷ (2s + 4b)."""
-    return 2 * batch * side * side / (4 * (2 * batch * side + side * side))
+    return FirstOrderFit(laws, _residuals(laws, points), len(points))
 
 
 def _one(ratios: Sequence[float]) -> float:
@@ -141,7 +131,7 @@ WIDTHS = 9
 BATCHES = (0.25, 1.0, 4.0)
 
 
-def fitted(domain: Domain, formulas: Formulas, target: Accelerator, grown: int) -> Fit:
+def fit_sweep(domain: Domain, formulas: Formulas, target: Accelerator, grown: int) -> FirstOrderFit:
     """The laws of the sweep up to this size."""
     return fit(list(sweep(domain, formulas, target, grown)))
 

@@ -4,7 +4,7 @@
            → step (roofline) → epoch
 
 Intervals are those of the box: every number with an interval goes to both ends, all combinations, and the least and the
-most of each result are told. That is wider than a confidence interval and takes no correlation into account. Not
+most of each result are reported. That is wider than a confidence interval and takes no correlation into account. Not
 claimed: what no input says, such as how many epochs it takes, or that a curve holds so far out.
 """
 
@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 
-from analysis.formula.algebra.expressions import unknown
+from analysis.formula.algebra import unknown_name
 from analysis.project.frontier import learning_curves
 from analysis.project.frontier.accelerator import Accelerator, SubBatches, sub_batches
 from analysis.project.frontier.domain import Domain
@@ -53,7 +53,7 @@ class Projection:
 
 
 @dataclass(frozen=True)
-class Spread:
+class ProjectionRange:
     """A projection with the least and the most of each of its numbers over the box of intervals."""
 
     middle: Projection
@@ -102,13 +102,13 @@ def project(
     )
 
 
-def spread(domain: Domain, formulas: Formulas, target: Accelerator) -> Spread:
+def spread(domain: Domain, formulas: Formulas, target: Accelerator) -> ProjectionRange:
     """The projection with its intervals. Raises ValueError as `project` does, at any corner."""
     middle = project(domain, formulas, target)
     found = [middle, *(project(domain, formulas, target, corner) for corner in domain.corners())]
     kept = [name.name for name in fields(Projection) if isinstance(getattr(middle, name.name), int | float)]
     columns = {name: [float(getattr(each, name)) for each in found] for name in kept}
-    return Spread(
+    return ProjectionRange(
         middle,
         {name: min(values) for name, values in columns.items()},
         {name: max(values) for name, values in columns.items()},
@@ -137,7 +137,7 @@ def grown_for(domain: Domain, formulas: Formulas, parameters: float) -> int:
     Raises ValueError for a model that has more parameters even at 1, or whose parameters the size does not change.
     """
     if domain.grows not in formulas.sizes:
-        raise ValueError(f"grows: {unknown(f'size of {formulas.model}', domain.grows, formulas.sizes)}")
+        raise ValueError(f"grows: {unknown_name(f'size of {formulas.model}', domain.grows, formulas.sizes)}")
 
     def count(size: int) -> float:
         return formulas.at("parameters", **domain.sizes_at(size))

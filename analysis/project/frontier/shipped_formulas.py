@@ -15,8 +15,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from analysis.formula.algebra.evaluate import compiled
-from analysis.formula.algebra.expressions import names, parse, unknown
+from analysis.formula.algebra import compiled, names, parse, unknown_name
 
 FILE = Path(__file__).with_name("frontier_formulas.csv")
 
@@ -31,6 +30,7 @@ class Formulas:
     the batch.
 
     sizes: the value of each size where nobody gives another. element_bytes: of a number in the step that was counted.
+    products_alone: whether all_flop is model_flop, because the other arithmetic has no formula.
     """
 
     model: str
@@ -38,6 +38,7 @@ class Formulas:
     sizes: Mapping[str, int]
     quantities: Mapping[str, Any]
     element_bytes: int = 4
+    products_alone: bool = False
 
     def at(self, quantity: str, **point: int) -> float:
         """`exact` as a float."""
@@ -48,7 +49,7 @@ class Formulas:
         known = {**self.sizes, BATCH: 1}
         for name in point:
             if name not in known:
-                raise ValueError(f"{self.model}: {unknown('size', name, known)}")
+                raise ValueError(f"{self.model}: {unknown_name('size', name, known)}")
         here = {**known, **point}
         wanted, function = _called(self.quantities[quantity])
         return function(*(here[name] for name in wanted))
@@ -57,7 +58,7 @@ class Formulas:
         """The same with other sizes. Raises ValueError as `at` does."""
         for name in sizes:
             if name not in self.sizes:
-                raise ValueError(f"{self.model}: {unknown('size', name, self.sizes)}")
+                raise ValueError(f"{self.model}: {unknown_name('size', name, self.sizes)}")
         return replace(self, sizes={**self.sizes, **sizes})
 
 

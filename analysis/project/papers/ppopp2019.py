@@ -16,15 +16,20 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from analysis.project.frontier import learning_curves
-from analysis.project.frontier.accelerator import Accelerator
-from analysis.project.frontier.data_parallel import epoch_s
-from analysis.project.frontier.domain import Domain
-from analysis.project.frontier.first_order import asymptote
-from analysis.project.frontier.frontier import DAY_S, batches, cost_of, grown_for
-from analysis.project.frontier.shipped_formulas import Formulas
+from analysis.project.frontier import (
+    DAY_S,
+    Accelerator,
+    Domain,
+    Formulas,
+    asymptote,
+    batches,
+    cost_of,
+    epoch_s,
+    grown_for,
+    learning_curves,
+)
 from analysis.project.papers.results import Inputs, Key, Ours
-from analysis.stats.printed_numbers import box
+from analysis.stats import box
 
 MILLION = 1e6
 YEAR_DAYS = 365.0
@@ -38,7 +43,7 @@ Found = dict[Key, Ours]
 
 
 @dataclass(frozen=True)
-class Row:
+class PaperRow:
     """A domain as the paper's tables have it. sizes: of the model; asymptotic: those of table 2 where they differ;
     assumed: keys of the assumptions that its sizes are; sigma: that of the one in place of the printed sigma; samples:
     that of what an epoch counts, "" where the data are samples, None where nobody says; years: section 5 has them."""
@@ -65,11 +70,11 @@ SPEECH: Mapping[str, int | str] = {
 """The artifact's, with the frames of section 4.2."""
 
 ROWS = (
-    Row("word LM", "wordlm", "hidden", {"vocab": 10004, "seq": 80}, samples="sentences", years=True),
-    Row("character LM", "charlm", "hidden", {"vocab": 98, "seq": 150}, {}, (), "char_sigma", "letters", True),
-    Row("NMT", "nmt", "hidden", {"vocab": 36548, "seq": 50}, {"seq": 26}, ("nmt_seq",), None, "pairs", True),
-    Row("speech", "speech", "hidden", SPEECH),
-    Row("image", "resnet152", "width", {"image": 224, "classes": 1000}, assumed=("layers",), samples=""),
+    PaperRow("word LM", "wordlm", "hidden", {"vocab": 10004, "seq": 80}, samples="sentences", years=True),
+    PaperRow("character LM", "charlm", "hidden", {"vocab": 98, "seq": 150}, {}, (), "char_sigma", "letters", True),
+    PaperRow("NMT", "nmt", "hidden", {"vocab": 36548, "seq": 50}, {"seq": 26}, ("nmt_seq",), None, "pairs", True),
+    PaperRow("speech", "speech", "hidden", SPEECH),
+    PaperRow("image", "resnet152", "width", {"image": 224, "classes": 1000}, assumed=("layers",), samples=""),
 )
 """Sizes are the artifact's (github.com/baidu-research/catamount, tests/full) but for those that are assumed."""
 
@@ -111,13 +116,13 @@ def tables(given: Inputs, assumed: Mapping[str, float], formulas: Mapping[str, F
     return found
 
 
-def domain_of(row: Row, batch: int = 1, sizes: Mapping[str, int | str] | None = None) -> Domain:
+def domain_of(row: PaperRow, batch: int = 1, sizes: Mapping[str, int | str] | None = None) -> Domain:
     """A row as a domain: what grows, and its sizes."""
     return Domain(row.name, row.model, row.grows, batch, {}, {**row.sizes, **(sizes or {})})
 
 
 def sized(
-    row: Row, given: Inputs, assumed: Mapping[str, float], formulas: Mapping[str, Formulas]
+    row: PaperRow, given: Inputs, assumed: Mapping[str, float], formulas: Mapping[str, Formulas]
 ) -> tuple[Domain, int]:
     """A row of table 3 with its sub-batch, and the width that has its parameters."""
     domain = domain_of(row, int(given("Table 3", row.name, "sub-batch")))
@@ -125,7 +130,7 @@ def sized(
     return domain, grown_for(domain, formulas[row.model], _parameters(row, given, sigma))
 
 
-def _scales(row: Row, given: Inputs) -> Iterator[tuple[Key, Ours]]:
+def _scales(row: PaperRow, given: Inputs) -> Iterator[tuple[Key, Ours]]:
     """Table 1, and the data of table 3."""
     now, desired, beta_g, samples, alpha = (
         given.printed("Table 1", row.name, column)
@@ -152,7 +157,7 @@ def _scales(row: Row, given: Inputs) -> Iterator[tuple[Key, Ours]]:
     yield ("Table 3", row.name, "data of Table 1"), Ours(more * samples.value, (), low * least, high * most)
 
 
-def _asymptotes(row: Row, given: Inputs, formulas: Mapping[str, Formulas]) -> Iterator[tuple[Key, Ours]]:
+def _asymptotes(row: PaperRow, given: Inputs, formulas: Mapping[str, Formulas]) -> Iterator[tuple[Key, Ours]]:
     """Table 2: limits as the model grows, at table 3's sub-batch."""
     batch = int(given("Table 3", row.name, "sub-batch"))
     models = RESNETS if row.model in RESNETS else (row.model,)
@@ -163,14 +168,14 @@ def _asymptotes(row: Row, given: Inputs, formulas: Mapping[str, Formulas]) -> It
         yield ("Table 2", row.name, name), Ours(value, ("depths",) if len(models) > 1 else ())
 
 
-def _parameters(row: Row, given: Inputs, sigma: float) -> float:
+def _parameters(row: PaperRow, given: Inputs, sigma: float) -> float:
     """What the data of table 3 take. sigma: in millions."""
     data, beta_p = given("Table 3", row.name, "data"), given("Table 1", row.name, "beta_p")
     return learning_curves.ModelSize(sigma * MILLION, beta_p).parameters(data)
 
 
 def _requirements(
-    row: Row, given: Inputs, assumed: Mapping[str, float], formulas: Mapping[str, Formulas], target: Accelerator
+    row: PaperRow, given: Inputs, assumed: Mapping[str, float], formulas: Mapping[str, Formulas], target: Accelerator
 ) -> Iterator[tuple[Key, Ours]]:
     """Table 3, and the years of section 5."""
     yield ("Table 3", row.name, "parameters"), _by_sigma(row, given)
@@ -196,7 +201,7 @@ def _requirements(
         yield ("Section 5", row.name, "years of an epoch"), years
 
 
-def _by_sigma(row: Row, given: Inputs) -> Ours:
+def _by_sigma(row: PaperRow, given: Inputs) -> Ours:
     """The parameters by the printed sigma, and over what the inputs may have been rounded from."""
     data, beta_p, sigma = (
         given.printed(table, row.name, column)
@@ -213,7 +218,7 @@ def _chosen(domain: Domain, formulas: Formulas, target: Accelerator, grown: int)
     return math.ceil(OVER_RIDGE * ridge / LANES) * LANES
 
 
-def samples_of(row: Row, given: Inputs, assumed: Mapping[str, float]) -> float | None:
+def samples_of(row: PaperRow, given: Inputs, assumed: Mapping[str, float]) -> float | None:
     """What a step takes sub-batch of: the data over what a sample has of it. None where nobody says."""
     if row.samples is None:
         return None

@@ -22,8 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from analysis.project.frontier.accelerator import Accelerator
-from analysis.project.frontier.shipped_formulas import Formulas
+from analysis.project.frontier import Accelerator, Formulas
 
 LAYERS = 2
 """Of the graph that the formulas are of."""
@@ -136,11 +135,6 @@ class Product:
         """The two products of its backward pass: (m × n) by (n × k) for the first matrix, (k × m) by (m × n) for the
         second."""
         return Product(self.m, self.n, self.k, self.times), Product(self.k, self.m, self.n, self.times)
-
-
-def largest_tile(cache_bytes: float, element_bytes: int = 4) -> int:
-    """The side of the largest tile of which three fit the cache: one of each matrix."""
-    return max(1, int((cache_bytes / element_bytes / 3) ** 0.5))
 
 
 def time_s(products: Iterable[Product], target: Accelerator, tile: int | None = None) -> float:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from analysis.devices.interconnects import Link
+from analysis.devices import Link
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,6 @@ class Group:
 def ring_bytes(total_bytes: float, devices: int) -> float:
     """Bytes that each device sends in a reduce-scatter or in an all-gather of so many bytes in all."""
     return total_bytes * (devices - 1) / devices
-
-
-def all_reduce_bytes(total_bytes: float, devices: int) -> float:
-    """Bytes that each device sends in a ring all-reduce."""
-    return 2 * ring_bytes(total_bytes, devices)
 
 
 def tree_bytes(total_bytes: float, devices: int) -> float:

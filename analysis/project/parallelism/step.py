@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from analysis.devices.interconnects import ACHIEVED, NODE_DEVICES, Link
+from analysis.devices import ACHIEVED, NODE_DEVICES, Link
 from analysis.project.parallelism.collectives import Group, all_reduce_s, half_s, send_s
 from analysis.project.parallelism.transformer import RECOMPUTE, Transformer
 
@@ -72,7 +72,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Held:
+class DeviceBytes:
     """Bytes on the fullest device."""
 
     weights: float
@@ -106,7 +106,7 @@ class ParallelStep:
     step_s: float
     model_ratio: float
     hardware_ratio: float
-    held: Held
+    held: DeviceBytes
 
 
 def micro_batches(plan: Plan, batch: int) -> int:
@@ -147,7 +147,7 @@ def zero_bytes(parameters: float, stage: int, data: int) -> tuple[float, float, 
     return weights, gradients, optimizer
 
 
-def held(model: Transformer, plan: Plan, batch: int) -> Held:
+def held(model: Transformer, plan: Plan, batch: int) -> DeviceBytes:
     """What the fullest device keeps. Raises Unfit."""
     check(model, plan, batch)
     weights, gradients, optimizer = zero_bytes(stage_parameters(model, plan), plan.zero, plan.data)
@@ -161,9 +161,9 @@ def held(model: Transformer, plan: Plan, batch: int) -> Held:
         kept += model.activation_bytes(plan.micro, plan.tensor, "selective")
     logits = model.logit_bytes(plan.micro, plan.tensor)
     if plan.pipeline == 1:
-        return Held(weights, gradients, optimizer, kept + logits)
+        return DeviceBytes(weights, gradients, optimizer, kept + logits)
     last = block * model.layers / plan.pipeline + logits  # the last stage has one micro-batch, and the logits
-    return Held(weights, gradients, optimizer, max(kept, last))
+    return DeviceBytes(weights, gradients, optimizer, max(kept, last))
 
 
 def step(model: Transformer, plan: Plan, batch: int, cluster: Cluster) -> ParallelStep:
@@ -197,12 +197,6 @@ def step(model: Transformer, plan: Plan, batch: int, cluster: Cluster) -> Parall
         hardware_ratio=(flop + model.recomputed_flop(batch, plan.recompute)) / whole,
         held=kept,
     )
-
-
-def tensor_bytes(model: Transformer, plan: Plan) -> float:
-    """What a device sends for tensor parallelism, for one micro-batch on its stage."""
-    message = 2 * plan.micro * model.sequence * model.width
-    return _reduces(plan) * 2 * message * (plan.tensor - 1) / plan.tensor * model.layers / plan.pipeline
 
 
 def groups(plan: Plan, cluster: Cluster) -> tuple[Group, Group]:

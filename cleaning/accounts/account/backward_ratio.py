@@ -12,12 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from cleaning.accounts.rules.flop_counter_mode import ATTENTION_BACKWARD, attention_backward
-from cleaning.accounts.vocabulary.items import exact_flop
-from cleaning.profile.instances import FORWARD
-from cleaning.reconcile.backward_ratio import Closed, closed_form, ratios
-from results.records import Operation, Run
-from results.records.accounts import Account, AccountRatio
+from cleaning.accounts.rules import ATTENTION_BACKWARD, attention_backward
+from cleaning.accounts.vocabulary import exact_flop
+from cleaning.profile import FORWARD
+from cleaning.reconcile import Closed, closed_form, ratios
+from results.records import Account, AccountRatio, Operation, Run
 
 EXACT = "exact"
 
@@ -149,15 +148,15 @@ def _of_product(
     left = 2 * flop - sum(exact_flop(gradient) for gradient in gradients)
     if not left:
         return
-    first, second = _asked(operation, gradients)
+    first, second = _needed_gradients(operation, gradients)
     if made_of and gradients and not (first or second):
-        first, second = _asked(operation, gradients, made_of)
-    missing = [(INPUT, first), (WEIGHT if _kept(operation) not in written else FACTOR, second)]
+        first, second = _needed_gradients(operation, gradients, made_of)
+    missing = [(INPUT, first), (WEIGHT if _weight_storage(operation) not in written else FACTOR, second)]
     named = [(reason, flop) for reason, asked in missing if asked is False]
     yield from named if sum(part for _, part in named) == left else [(OTHER, left)]
 
 
-def _asked(
+def _needed_gradients(
     operation: Operation, gradients: Sequence[Operation], made_of: Mapping[int, set[int]] = MappingProxyType({})
 ) -> tuple[bool | None, bool | None]:
     """Whether the gradient of a product's input, and of its weight or second factor, is calculated; None: not told.
@@ -176,7 +175,7 @@ def _asked(
     return operation.reads[-1] in read, operation.reads[-2] in read
 
 
-def _kept(operation: Operation) -> int | None:
+def _weight_storage(operation: Operation) -> int | None:
     """The storage of a product's weight or second factor."""
     if "weight" in operation.input_names:
         return operation.reads[operation.input_names.index("weight")]

@@ -10,18 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from analysis.operators.registry import not_understood
+from analysis.operators import not_understood
 from cleaning.accounts.account.reconcile import OWN, PHASES
-from cleaning.accounts.vocabulary.items import exact_flop
-from cleaning.reconcile.batch_law import Law, Series, culprits, law_of, listed
-from results.records import WHOLE, FlopCount
-from results.records.accounts import AccountLaw
-from results.records.calls import Recording
+from cleaning.accounts.vocabulary import exact_flop
+from cleaning.reconcile import Law, Series, culprits, law_of, listed
+from results.records import WHOLE, AccountLaw, CallRecording, FlopCount
 
 EXACT = "exact"
 
 
-def exact_laws(model: str, recordings: Mapping[int, Recording], asked: Sequence[int]) -> list[AccountLaw]:
+def exact_laws(model: str, recordings: Mapping[int, CallRecording], asked: Sequence[int]) -> list[AccountLaw]:
     """The law of each pass of a training step, and of its modules. asked: the batches that were to be traced."""
     reasons = [f"batch {size}: {_why(recordings.get(size))}" for size in asked if _why(recordings.get(size))]
     traced = {size: recording for size, recording in recordings.items() if recording.training}
@@ -49,7 +47,7 @@ def exact_laws(model: str, recordings: Mapping[int, Recording], asked: Sequence[
     return laws
 
 
-def _why(recording: Recording | None) -> str:
+def _why(recording: CallRecording | None) -> str:
     if recording is None:
         return "not traced"
     return recording.untrained
@@ -79,7 +77,7 @@ def _counter_phase(blank: AccountLaw, rows: Sequence[FlopCount], reasons: Sequen
     series: dict[str, Series] = {"": {}}
     native: Series = {}
     for row in rows:
-        series.setdefault(row.operator, {})[row.batch_size] = _seen(row)
+        series.setdefault(row.operator, {})[row.batch_size] = _printed_value(row)
         if not row.operator:
             native[row.batch_size] = row.native_value  # type: ignore[assignment]
     laws = _rows(blank, series, reasons)
@@ -110,7 +108,7 @@ def _divided(total: AccountLaw, counted: Law, operators: Sequence[str]) -> str:
     return f"note: {named} and does not grow with it; undivided, all of it is {counted.slope_flop:,} a sample"
 
 
-def _seen(row: FlopCount) -> int:
+def _printed_value(row: FlopCount) -> int:
     """What the user sees; a law holds for whole numbers and any other number breaks it as it is."""
     return row.native_value if row.printed is None else row.printed  # type: ignore[return-value]
 
@@ -124,13 +122,13 @@ def _rows(blank: AccountLaw, series: Mapping[str, Series], reasons: Sequence[str
     """The total, then its parts that have a constant or break the law, the largest constant first."""
     laws = {part: law_of(points, blank.batches) for part, points in series.items()}
     whole = laws[""]
-    total = _told(blank, "", whole, [*filter(None, (whole.reason, culprits(whole, laws))), *reasons])
+    total = _law_row(blank, "", whole, [*filter(None, (whole.reason, culprits(whole, laws))), *reasons])
     odd = [(part, law) for part, law in laws.items() if part and (law.constant_flop or law.holds is False)]
     odd.sort(key=lambda item: (item[1].constant_flop is not None, -abs(item[1].constant_flop or 0), item[0]))
-    return [total, *(_told(blank, part, law, [law.reason] if law.reason else []) for part, law in odd)]
+    return [total, *(_law_row(blank, part, law, [law.reason] if law.reason else []) for part, law in odd)]
 
 
-def _told(blank: AccountLaw, part: str, law: Law, reasons: Sequence[str]) -> AccountLaw:
+def _law_row(blank: AccountLaw, part: str, law: Law, reasons: Sequence[str]) -> AccountLaw:
     return replace(
         blank,
         part=part,

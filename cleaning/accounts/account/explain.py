@@ -12,10 +12,8 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
-from cleaning.accounts.vocabulary.causes import CONVENTION, PRODUCT
-from cleaning.accounts.vocabulary.items import Item, Native, exact_flop, is_complex, real_flop
-from results.records import Operation
-from results.records.calls import Recording
+from cleaning.accounts.vocabulary import CONVENTION, PRODUCT, Item, Native, exact_flop, is_complex, real_flop
+from results.records import CallRecording, Operation
 
 WEIGHT = "weight_calculation_not_seen"
 """The cause for products that a layer's call runs before the layer's own."""
@@ -30,7 +28,7 @@ Causes = dict[Key, Native]
 
 
 def explain(
-    recording: Recording, phase: str, unit: str, items: Sequence[Item], missed: Callable[[Operation], str]
+    recording: CallRecording, phase: str, unit: str, items: Sequence[Item], missed: Callable[[Operation], str]
 ) -> Causes:
     """The causes between the exact FLOP of one pass and a counter's native number.
 
@@ -74,7 +72,7 @@ def _product(account: defaultdict[Key, Native], item: Item, operations: Sequence
 
 
 def _shared_out(
-    recording: Recording, phase: str, products: Sequence[Item]
+    recording: CallRecording, phase: str, products: Sequence[Item]
 ) -> tuple[list[tuple[Item, list[Operation]]], list[Operation]]:
     """(each item with the operations that are its, the operations that are nobody's)."""
     narrow = sorted(range(len(products)), key=lambda place: products[place].last - products[place].first)
@@ -98,7 +96,7 @@ def _shared_out(
     return found, nobodys
 
 
-def _first_time(recording: Recording) -> dict[int, int]:
+def _first_time(recording: CallRecording) -> dict[int, int]:
     """Index of a product that checkpointing calculates again → that of the same one in the forward pass: where torch
     enters the engine a second time, the backward pass belongs to the former."""
     first: defaultdict[tuple[str, str, tuple[tuple[int, ...], ...]], list[int]] = defaultdict(list)

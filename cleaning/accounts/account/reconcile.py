@@ -10,14 +10,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
-from analysis.operators.registry import bucket_of
+from analysis.operators import bucket_of
 from cleaning.accounts.account.explain import Causes, explain
 from cleaning.accounts.account.registry import RULES, rule_of
-from cleaning.accounts.vocabulary.causes import CONVENTION
-from cleaning.accounts.vocabulary.items import Native, exact_flop
-from results.records import WHOLE, FlopCount, Operation
-from results.records.accounts import Account, AccountCause
-from results.records.calls import Recording
+from cleaning.accounts.vocabulary import CONVENTION, Native, exact_flop
+from results.records import WHOLE, Account, AccountCause, CallRecording, FlopCount, Operation
 
 PHASES: Mapping[str, tuple[str, ...]] = {"forward": ("forward", "loss"), "backward": ("backward",)}
 """Pass → phases of a training step that belong to it."""
@@ -27,7 +24,7 @@ OWN = "flopledger"
 Accounts = tuple[list[Account], list[AccountCause]]
 
 
-def reconcile(model: str, batch_size: int, recording: Recording, rows: Iterable[FlopCount]) -> Accounts:
+def reconcile(model: str, batch_size: int, recording: CallRecording, rows: Iterable[FlopCount]) -> Accounts:
     """The account of every total among the rows. Counters that failed have a row with the reason and no causes."""
     accounts: list[Account] = []
     causes: list[AccountCause] = []
@@ -40,7 +37,7 @@ def reconcile(model: str, batch_size: int, recording: Recording, rows: Iterable[
     return accounts, causes
 
 
-def exact(recording: Recording, phase: str, members: Sequence[str] | None = None) -> int | None:
+def exact(recording: CallRecording, phase: str, members: Sequence[str] | None = None) -> int | None:
     """Model FLOP of one pass of a training step; of the recorded evaluation where no step could be trained. None where
     a call of the pass has no rule: its total is not known.
 
@@ -50,23 +47,23 @@ def exact(recording: Recording, phase: str, members: Sequence[str] | None = None
     return None if unknown_calls(recording, phases) else at_least(recording, phases)
 
 
-def at_least(recording: Recording, phases: Sequence[str]) -> int:
+def at_least(recording: CallRecording, phases: Sequence[str]) -> int:
     """Model FLOP of the calls that have a rule, of some phases of a step."""
     return sum(exact_flop(operation) for operation in _table(recording) if operation.phase in phases)
 
 
-def unknown_calls(recording: Recording, phases: Sequence[str]) -> int:
+def unknown_calls(recording: CallRecording, phases: Sequence[str]) -> int:
     """How many calls of these phases have no rule, so that nobody knows what products they hold."""
     return sum(
         bucket_of(operation.name) == "not_understood" for operation in _table(recording) if operation.phase in phases
     )
 
 
-def _table(recording: Recording) -> Sequence[Operation]:
+def _table(recording: CallRecording) -> Sequence[Operation]:
     return recording.training or recording.operations
 
 
-def _account(model: str, recording: Recording, row: FlopCount) -> tuple[Account, list[AccountCause]]:
+def _account(model: str, recording: CallRecording, row: FlopCount) -> tuple[Account, list[AccountCause]]:
     native = row.native_value if row.printed is None else row.printed
     known = exact(recording, row.phase) if row.phase in PHASES else None
     causes: Causes | None = None
@@ -102,7 +99,7 @@ def _account(model: str, recording: Recording, row: FlopCount) -> tuple[Account,
     return account, [] if causes is None else _rows(account, causes)
 
 
-def _causes(recording: Recording, row: FlopCount) -> Causes:
+def _causes(recording: CallRecording, row: FlopCount) -> Causes:
     rule = rule_of(row.counter)
     items, missed = rule.count(recording, row.phase)
     found: defaultdict[tuple[str, str, str], Native] = defaultdict(int)
@@ -112,7 +109,7 @@ def _causes(recording: Recording, row: FlopCount) -> Causes:
     return {key: native for key, native in found.items() if native}
 
 
-def _evaluation(recording: Recording, phase: str) -> Causes:
+def _evaluation(recording: CallRecording, phase: str) -> Causes:
     """What the products of the evaluated graph are more, or less, than those of a training step."""
     if not recording.training:
         return {}

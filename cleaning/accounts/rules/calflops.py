@@ -8,9 +8,18 @@ from dataclasses import replace
 from math import prod
 
 from cleaning.accounts.rules.deepspeed import MODULES, SHARED
-from cleaning.accounts.vocabulary import module_hooks, patched_functions
-from cleaning.accounts.vocabulary.items import FUSED_NOT_SEEN, Counted, Item, bound, missed_by, other, product
-from results.records.calls import Call, Recording
+from cleaning.accounts.vocabulary import (
+    FUSED_NOT_SEEN,
+    Counted,
+    Item,
+    bound,
+    missed_by,
+    module_hooks,
+    other,
+    patched_functions,
+    product,
+)
+from results.records import Call, CallRecording
 
 UNIT = "flop"
 
@@ -18,7 +27,7 @@ BACKWARD = 2
 """Its backward pass: so many times the forward one, whatever the layer."""
 
 
-def count(recording: Recording, phase: str) -> Counted:
+def count(recording: CallRecording, phase: str) -> Counted:
     """Its items of one pass. A module with several parents is met once for each of them."""
     times = module_hooks.visits(recording)
     found = [(_owner(recording, call), item) for call, item in patched_functions.calls(recording, FUNCTIONS)]
@@ -29,7 +38,7 @@ def count(recording: Recording, phase: str) -> Counted:
     return items, missed_by(FUSED_NOT_SEEN, "operator_without_rule")
 
 
-def _owner(recording: Recording, call: Call) -> int:
+def _owner(recording: CallRecording, call: Call) -> int:
     """The module whose hooks gather a function's count: the nearest that is a part of the model."""
     return next((each.serial for each in (call, *recording.around(call)) if each.serial >= 0), 0)
 

@@ -7,16 +7,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from cleaning.accounts.vocabulary import module_hooks, patched_functions
+from cleaning.accounts.vocabulary import (
+    FUSED_NOT_SEEN,
+    Counted,
+    Item,
+    bound,
+    missed_by,
+    module_hooks,
+    nn,
+    other,
+    patched_functions,
+    product,
+)
 from cleaning.accounts.vocabulary import module_hooks as vocabulary_module_hooks
-from cleaning.accounts.vocabulary.items import FUSED_NOT_SEEN, Counted, Item, bound, missed_by, other, product
-from cleaning.accounts.vocabulary.module_hooks import nn
-from results.records.calls import Call, ModuleInfo, Recording
+from results.records import Call, CallRecording, ModuleInfo
 
 UNIT = "flop"
 
 
-def count(recording: Recording, phase: str) -> Counted:
+def count(recording: CallRecording, phase: str) -> Counted:
     """Its items of one pass."""
     found = [item for _, item in patched_functions.calls(recording, FUNCTIONS)]
     found += [item for _, item in module_hooks.items(recording, MODULES)]

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from analysis.operators.products import attention_backward_executed
-from analysis.operators.registry import shape
-from cleaning.accounts.vocabulary.items import (
+from analysis.operators import attention_backward_executed, shape
+from cleaning.accounts.vocabulary import (
     FUSED_NOT_SEEN,
     Counted,
     Item,
@@ -17,8 +16,7 @@ from cleaning.accounts.vocabulary.items import (
     of_operation,
     real_flop,
 )
-from results.records import Operation
-from results.records.calls import Recording
+from results.records import CallRecording, Operation
 
 UNIT = "flop"
 
@@ -51,7 +49,7 @@ ATTENTION_BACKWARD = frozenset(
 )
 
 
-def count(recording: Recording, phase: str) -> Counted:
+def count(recording: CallRecording, phase: str) -> Counted:
     """Its items of one pass. What is calculated again runs in the backward pass, and is counted there."""
     found = [item for operation in in_phase(recording, phase) if (item := _item(operation)) is not None]
     if phase == "backward":

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from cleaning.accounts.vocabulary.items import Counted, exact_flop, in_phase, missed_by, of_operation
-from results.records.calls import Recording
+from cleaning.accounts.vocabulary import Counted, exact_flop, in_phase, missed_by, of_operation
+from results.records import CallRecording
 
 UNIT = "flop"
 
 
-def count(recording: Recording, phase: str) -> Counted:
+def count(recording: CallRecording, phase: str) -> Counted:
     """Its items of one pass."""
     items = [of_operation(operation, exact_flop(operation)) for operation in in_phase(recording, phase)]
     return [item for item in items if item.native], missed_by({}, "operator_without_rule")

@@ -11,13 +11,20 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-from cleaning.accounts.vocabulary import module_hooks
+from cleaning.accounts.vocabulary import (
+    Counted,
+    Item,
+    bound,
+    first_tensor,
+    missed_by,
+    module_hooks,
+    other,
+    printed_flop,
+    product,
+    used,
+)
 from cleaning.accounts.vocabulary import module_hooks as vocabulary_module_hooks
-from cleaning.accounts.vocabulary.data_flow import used
-from cleaning.accounts.vocabulary.items import Counted, Item, bound, first_tensor, missed_by, other, product
-from cleaning.accounts.vocabulary.patched_functions import printed_flop
-from results.records import Operation
-from results.records.calls import APPLIED, FUNCTION, Call, ModuleInfo, Recording, Sized, tensors
+from results.records import APPLIED, FUNCTION, Call, CallRecording, ModuleInfo, Operation, Sized, tensors
 
 UNIT = "mac"
 
@@ -28,7 +35,7 @@ TRANSPOSED = [f"{place}.conv_transpose{rest}" for place in ("F", "torch") for re
 Reader = Callable[[Call], Iterator[Item]]
 
 
-def count(recording: Recording, phase: str) -> Counted:
+def count(recording: CallRecording, phase: str) -> Counted:
     """Its items of one pass."""
     alive = used(recording)
     calls = tuple(call for call in recording.calls if _is_seen(recording, call, alive))
@@ -37,7 +44,7 @@ def count(recording: Recording, phase: str) -> Counted:
     return found, _missed(recording, alive)
 
 
-def _is_seen(recording: Recording, call: Call, alive: set[int]) -> bool:
+def _is_seen(recording: CallRecording, call: Call, alive: set[int]) -> bool:
     """Whether it is in the graph: what nothing uses is left out, and a function with a backward pass of its own is one
     node, whatever it calls."""
     under = recording.operations[call.first : call.last]
@@ -46,7 +53,7 @@ def _is_seen(recording: Recording, call: Call, alive: set[int]) -> bool:
     return all(around.name != APPLIED for around in recording.around(call))
 
 
-def _missed(recording: Recording, alive: set[int]) -> Callable[[Operation], str]:
+def _missed(recording: CallRecording, alive: set[int]) -> Callable[[Operation], str]:
     applied = {index for call in recording.calls if call.name == APPLIED for index in range(call.first, call.last)}
     without = {"attention": "attention_not_seen", "convolution": "string_padding_not_seen"}
     otherwise = module_hooks.missed_recurrent(recording, missed_by(without, "operator_without_rule"))
@@ -59,7 +66,7 @@ def _missed(recording: Recording, alive: set[int]) -> Callable[[Operation], str]
     return why
 
 
-def _is_node(recording: Recording, call: Call) -> bool:
+def _is_node(recording: CallRecording, call: Call) -> bool:
     """Whether it is a function with a handle, and not the same function one level below (F.batch_norm, torch's)."""
     if call.what != FUNCTION or call.name not in READERS:
         return False

@@ -12,11 +12,19 @@ from dataclasses import replace
 from fractions import Fraction
 from math import prod
 
-from cleaning.accounts.vocabulary import module_hooks, patched_functions
+from cleaning.accounts.vocabulary import (
+    Counted,
+    Item,
+    bound,
+    in_and_out,
+    module_hooks,
+    nn,
+    other,
+    patched_functions,
+    product,
+)
 from cleaning.accounts.vocabulary import module_hooks as vocabulary_module_hooks
-from cleaning.accounts.vocabulary.items import Counted, Item, bound, in_and_out, other, product
-from cleaning.accounts.vocabulary.module_hooks import nn
-from results.records.calls import MODULE, Call, ModuleInfo, Recording, tensors
+from results.records import MODULE, Call, CallRecording, ModuleInfo, tensors
 
 UNIT = "mac"
 
@@ -24,7 +32,7 @@ TWICE = ("activation_counted", "pooling_counted", "resizing_counted")
 """Causes of functions that a module or function with a rule of its own may call."""
 
 
-def count(recording: Recording, phase: str) -> Counted:
+def count(recording: CallRecording, phase: str) -> Counted:
     """Its items of one pass, as its print adds them up."""
     seen = module_hooks.visits(recording, RULES)
     modules = list(module_hooks.multiplied(module_hooks.items(recording, RULES), seen))
@@ -36,7 +44,7 @@ def count(recording: Recording, phase: str) -> Counted:
     return items, module_hooks.missed(recording, RULES)
 
 
-def _divisor(recording: Recording) -> int:
+def _divisor(recording: CallRecording) -> int:
     """The length of the root's first input; 1 where it was called with keywords, as models of several inputs are."""
     return recording.batch if len(recording.calls[0].arguments) == 1 else 1
 
@@ -47,7 +55,7 @@ def _divided(modules: list[Item], divisor: int) -> Iterator[Item]:
             yield Item(Fraction(item.native, divisor) - item.native, "divided_by_batch", item.kind, item.module)
 
 
-def _function(recording: Recording, call: Call, item: Item) -> Item:
+def _function(recording: CallRecording, call: Call, item: Item) -> Item:
     """A function's item, halved to multiply-adds; under a module or function that was counted for it, a second one."""
     native = item.native // 2 if not item.cause else item.native
     above = next(recording.around(call), None)

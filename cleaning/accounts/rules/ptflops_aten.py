@@ -6,16 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from cleaning.accounts.vocabulary.items import (
-    FUSED_NOT_SEEN,
-    Counted,
-    Item,
-    in_phase,
-    missed_by,
-    of_operation,
-    real_flop,
-)
-from results.records.calls import Recording
+from cleaning.accounts.vocabulary import FUSED_NOT_SEEN, Counted, Item, in_phase, missed_by, of_operation, real_flop
+from results.records import CallRecording
 
 UNIT = "mac"
 
@@ -24,12 +16,12 @@ WITH_BIAS = {"aten.addmm": "self", "aten.convolution": "bias", "aten._convolutio
 """Operator → the argument that is its bias."""
 
 
-def count(recording: Recording, phase: str) -> Counted:
+def count(recording: CallRecording, phase: str) -> Counted:
     """Its items of one pass."""
     return list(_items(recording, phase)), missed_by(FUSED_NOT_SEEN, "operator_without_rule")
 
 
-def _items(recording: Recording, phase: str) -> Iterator[Item]:
+def _items(recording: CallRecording, phase: str) -> Iterator[Item]:
     for operation in in_phase(recording, phase):
         if operation.name not in FORMULAS:
             continue

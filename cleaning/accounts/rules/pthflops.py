@@ -8,12 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from math import prod
 
-from cleaning.accounts.vocabulary import module_hooks
-from cleaning.accounts.vocabulary.data_flow import Traced
-from cleaning.accounts.vocabulary.items import Counted, Item, first_tensor, other, product
-from cleaning.accounts.vocabulary.module_hooks import NN
-from results.records import Operation
-from results.records.calls import APPLIED, MODULE, Call, ModuleInfo, Recording, tensors
+from cleaning.accounts.vocabulary import NN, Counted, DataFlow, Item, first_tensor, module_hooks, other, product
+from results.records import APPLIED, MODULE, Call, CallRecording, ModuleInfo, Operation, tensors
 
 UNIT = "mac"
 
@@ -36,12 +32,12 @@ RULES = {
 """Class → rule; derived classes have the same."""
 
 
-def count(recording: Recording, phase: str) -> Counted:
+def count(recording: CallRecording, phase: str) -> Counted:
     """Its items of one pass."""
     leaves: list[Call] = []
     folded: list[Call] = []
     found: list[Item] = []
-    traced = Traced(recording)
+    traced = DataFlow(recording)
     for call in recording.calls:
         if leaves and call.index > leaves[-1].index and _is_inside(recording, call, leaves[-1]):
             continue
@@ -60,13 +56,13 @@ def count(recording: Recording, phase: str) -> Counted:
     return found, _missed(recording, folded)
 
 
-def _missed(recording: Recording, folded: list[Call]) -> Callable[[Operation], str]:
+def _missed(recording: CallRecording, folded: list[Call]) -> Callable[[Operation], str]:
     constant = {index for call in folded for index in range(call.first, call.last)}
     otherwise = module_hooks.missed(recording, RULES)
     return lambda operation: "constants_folded" if operation.index in constant else otherwise(operation)
 
 
-def _is_inside(recording: Recording, call: Call, leaf: Call) -> bool:
+def _is_inside(recording: CallRecording, call: Call, leaf: Call) -> bool:
     return any(around.index == leaf.index for around in recording.around(call))
 
 

@@ -7,18 +7,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from cleaning.accounts.vocabulary import module_hooks
+from cleaning.accounts.vocabulary import Counted, Item, in_and_out, module_hooks, nn, other, product
 from cleaning.accounts.vocabulary import module_hooks as vocabulary_module_hooks
-from cleaning.accounts.vocabulary.items import Counted, Item, in_and_out, other, product
-from cleaning.accounts.vocabulary.module_hooks import nn
-from results.records.calls import Call, ModuleInfo, Recording, tensors
+from results.records import Call, CallRecording, ModuleInfo, tensors
 
 UNIT = "mac"
 
 RESIZED = {"nearest": 1, "linear": 5, "bilinear": 11, "bicubic": 259}
 
 
-def count(recording: Recording, phase: str) -> Counted:
+def count(recording: CallRecording, phase: str) -> Counted:
     """Its items of one pass. A module is hooked once for each parent, and what its hooks counted is added up as often;
     but the latter walk does not look into modules that have a rule."""
     hooked, added = module_hooks.visits(recording), module_hooks.visits(recording, CLOSED)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from math import prod
 from typing import Any
 
-from cleaning.accounts.vocabulary.items import (
+from cleaning.accounts.vocabulary import (
     FUSED_NOT_SEEN,
     Counted,
     Item,
@@ -24,8 +24,7 @@ from cleaning.accounts.vocabulary.items import (
     product,
     real_flop,
 )
-from results.records import Operation
-from results.records.calls import FUNCTION, Call, PlainCall, Recording
+from results.records import FUNCTION, Call, CallRecording, Operation, PlainCall
 
 UNIT = "flop"
 
@@ -38,14 +37,14 @@ Shapes = tuple[tuple[int, ...], ...]
 ELEMENTWISE = {"aten.add": "addition_counted", "aten.mul": "multiplication_counted"}
 
 
-def count(recording: Recording, phase: str) -> Counted:
+def count(recording: CallRecording, phase: str) -> Counted:
     """Its items of one pass. What is calculated again runs in the backward pass, and is counted there."""
     if phase == "forward":
         return [*_operations(recording, phase), *_convolutions(recording)], _forward_missed(recording)
-    return [*_operations(recording, phase), *_again(recording)], _backward_missed
+    return [*_operations(recording, phase), *_recomputed_items(recording)], _backward_missed
 
 
-def _operations(recording: Recording, phase: str) -> Iterator[Item]:
+def _operations(recording: CallRecording, phase: str) -> Iterator[Item]:
     for operation in in_phase(recording, phase):
         if operation.name in PRODUCTS:
             yield of_operation(operation, real_flop(operation))
@@ -55,7 +54,7 @@ def _operations(recording: Recording, phase: str) -> Iterator[Item]:
     yield from _inner(recording, phase)
 
 
-def _inner(recording: Recording, phase: str) -> Iterator[Item]:
+def _inner(recording: CallRecording, phase: str) -> Iterator[Item]:
     """Products that an operator without a rule calls inside itself: together they stand for that operator, if it is a
     product."""
     without: dict[str, list[Operation]] = {}
@@ -82,7 +81,7 @@ def _elements(call: PlainCall) -> int:
     return prod(call.shapes[0]) if call.shapes else 1
 
 
-def _convolutions(recording: Recording) -> Iterator[Item]:
+def _convolutions(recording: CallRecording) -> Iterator[Item]:
     for call in recording.calls:
         if call.what == FUNCTION and call.name in CONV2D and _is_counted(call):
             weight, output = first_tensor(_convolved(call)["weight"]), first_tensor(call.output)
@@ -90,7 +89,7 @@ def _convolutions(recording: Recording) -> Iterator[Item]:
                 yield product(call, 2 * output.numel * prod(weight.shape[1:]), kind="convolution")
 
 
-def _again(recording: Recording) -> Iterator[Item]:
+def _recomputed_items(recording: CallRecording) -> Iterator[Item]:
     """What is calculated again: a product counts as the same one did forward."""
     known: dict[tuple[str, str, Shapes], int] = {}
     for operation in in_phase(recording, "forward"):
@@ -120,7 +119,7 @@ def _convolved(call: Call) -> dict[str, Any]:
     return bound(call, "input weight bias stride padding dilation groups")
 
 
-def _forward_missed(recording: Recording) -> Callable[[Operation], str]:
+def _forward_missed(recording: CallRecording) -> Callable[[Operation], str]:
     calls = [call for call in recording.calls if call.name in CONV2D and not _has_batch(call)]
     bare = {index for call in calls for index in range(call.first, call.last)}
     other = missed_by(FUSED_NOT_SEEN, "operator_without_rule")

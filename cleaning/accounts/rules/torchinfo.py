@@ -7,9 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from cleaning.accounts.vocabulary.items import Counted, Item, first_tensor, other, product
-from cleaning.accounts.vocabulary.module_hooks import NN, fault_of_convolution, missed
-from results.records.calls import MODULE, Call, ModuleInfo, Recording
+from cleaning.accounts.vocabulary import NN, Counted, Item, fault_of_convolution, first_tensor, missed, other, product
+from results.records import MODULE, Call, CallRecording, ModuleInfo
 
 UNIT = "mac"
 
@@ -18,7 +17,7 @@ RECURRENT = ("rnn.RNN", "rnn.GRU", "rnn.LSTM", "rnn.RNNCell", "rnn.GRUCell", "rn
 NORMALIZATION = ("batchnorm.", "normalization.", "instancenorm.")
 
 
-def count(recording: Recording, phase: str) -> Counted:
+def count(recording: CallRecording, phase: str) -> Counted:
     """Its items of one pass: of every call of a module without children."""
     found: list[Item] = []
     for call in recording.calls:

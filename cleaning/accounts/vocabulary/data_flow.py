@@ -1,21 +1,21 @@
 """What flows where in a forward pass: what follows from inputs and weights, and what the outputs follow from.
 
 Counters that read a graph see neither what is calculated from constants alone (torch.fx does that at once) nor what
-nothing uses (torch.jit leaves it out). Both are told by storages: a view belongs to what it is a view of.
+nothing uses (torch.jit leaves it out). Both are recognised by storages: a view belongs to what it is a view of.
 """
 
 from __future__ import annotations
 
-from results.records.calls import Call, Recording, Sized, tensors
+from results.records import Call, CallRecording, Sized, tensors
 
 
-class Traced:
+class DataFlow:
     """Which tensors follow from the inputs, the weights or a module that stands for itself, call by call.
 
     Calls are asked about in their order.
     """
 
-    def __init__(self, recording: Recording) -> None:
+    def __init__(self, recording: CallRecording) -> None:
         self._operations = recording.operations
         self._known = set(recording.sources)
         self._at = self._leaf_until = 0
@@ -44,7 +44,7 @@ class Traced:
             self._at += 1
 
 
-def used(recording: Recording) -> set[int]:
+def used(recording: CallRecording) -> set[int]:
     """The indices of the forward operations whose results reach an output; views, which calculate nothing, apart."""
     wanted, found = set(recording.results), set()
     for operation in reversed(recording.operations):

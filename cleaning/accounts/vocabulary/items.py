@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from analysis.operators.registry import cost, kind_of
+from analysis.operators import kind_of
+from analysis.operators.registry import cost
 from cleaning.accounts.vocabulary.causes import PRODUCT
-from results.records import Operation
-from results.records.calls import Call, Recording, Sized, tensors
+from results.records import Call, CallRecording, Operation, Sized, tensors
 
 Native = int | Fraction
 
@@ -71,7 +71,7 @@ def is_complex(operation: Operation) -> bool:
     return any(dtype.startswith("complex") for dtype in operation.input_dtypes)
 
 
-def in_phase(recording: Recording, phase: str) -> Iterator[Operation]:
+def in_phase(recording: CallRecording, phase: str) -> Iterator[Operation]:
     """The operations of one pass."""
     return (operation for operation in recording.operations if operation.phase == phase)
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from math import prod
 
 from cleaning.accounts.vocabulary.items import Item, first_tensor
-from results.records import Operation
-from results.records.calls import MODULE, Call, ModuleInfo, Recording, tensors
+from results.records import MODULE, Call, CallRecording, ModuleInfo, Operation, tensors
 
 NN = "torch.nn.modules."
 
@@ -25,7 +24,7 @@ def nn(where: str, names: str) -> list[str]:
     return [f"{NN}{where}.{name}" for name in names.split()]
 
 
-def items(recording: Recording, rules: Mapping[str, Rule]) -> Iterator[tuple[int, Item]]:
+def items(recording: CallRecording, rules: Mapping[str, Rule]) -> Iterator[tuple[int, Item]]:
     """(serial of the module, item) of every call of a module whose very class has a rule."""
     for call in recording.calls:
         if call.what == MODULE and call.name in rules and call.serial >= 0:
@@ -33,7 +32,7 @@ def items(recording: Recording, rules: Mapping[str, Rule]) -> Iterator[tuple[int
                 yield call.serial, item
 
 
-def visits(recording: Recording, closed: Collection[str] = ()) -> Counter[int]:
+def visits(recording: CallRecording, closed: Collection[str] = ()) -> Counter[int]:
     """Serial → how often a walk from the root comes by: once for each of its parents. closed: classes whose children
     it leaves out."""
     seen: Counter[int] = Counter()
@@ -65,7 +64,7 @@ def fault_of_convolution(module: ModuleInfo, call: Call, otherwise: str = "") ->
     return "without_batch" if bare else otherwise
 
 
-def missed(recording: Recording, known: Collection[str]) -> Callable[[Operation], str]:
+def missed(recording: CallRecording, known: Collection[str]) -> Callable[[Operation], str]:
     """The cause for a product that no hook saw. known: the classes with a rule."""
     around = _module_around(recording)
 
@@ -82,7 +81,7 @@ def missed(recording: Recording, known: Collection[str]) -> Callable[[Operation]
     return missed_recurrent(recording, why)
 
 
-def missed_recurrent(recording: Recording, otherwise: Callable[[Operation], str]) -> Callable[[Operation], str]:
+def missed_recurrent(recording: CallRecording, otherwise: Callable[[Operation], str]) -> Callable[[Operation], str]:
     """The cause for a product in a recurrent layer, which may run as products one by one; `otherwise` for any other."""
     around = _module_around(recording)
 
@@ -94,7 +93,7 @@ def missed_recurrent(recording: Recording, otherwise: Callable[[Operation], str]
     return why
 
 
-def _module_around(recording: Recording) -> Callable[[Operation], ModuleInfo | None]:
+def _module_around(recording: CallRecording) -> Callable[[Operation], ModuleInfo | None]:
     """Which module of the model an operation of the forward pass ran in, the innermost; None: in none."""
     calls = [call for call in recording.calls if call.what == MODULE]
     starts = [call.first for call in calls]

@@ -14,7 +14,7 @@ import numpy as np
 
 from cleaning.accounts.vocabulary.items import Item, bound, first_tensor, other, product
 from cleaning.accounts.vocabulary.module_hooks import Recurrent
-from results.records.calls import FUNCTION, Call, Recording, Sized, tensors
+from results.records import FUNCTION, Call, CallRecording, Sized, tensors
 
 Rule = Callable[[Call], Iterator[Item]]
 
@@ -33,7 +33,7 @@ GATE_SCALARS = {1: 1, 3: 7, 4: 10}
 """Gates of a recurrent layer → scalar operations of a step for each element of its hidden state."""
 
 
-def calls(recording: Recording, rules: dict[str, Rule]) -> Iterator[tuple[Call, Item]]:
+def calls(recording: CallRecording, rules: dict[str, Rule]) -> Iterator[tuple[Call, Item]]:
     """Each call of a function that has a rule, wherever it is made, with its items."""
     for call in recording.calls:
         if call.what == FUNCTION and call.name in rules:

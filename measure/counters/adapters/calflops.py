@@ -4,7 +4,7 @@ It began as a copy of DeepSpeed's flops profiler and counts by the same rules (`
 bmm, attention or einops, divides a transposed convolution by its groups twice, drops all but the sizes of resized
 images, and counts a module once for each parent that has it. `native_value` is its FLOP; its multiply-adds are half of
 the product rows, with none for recurrent layers and einsum, of which `reason` tells. See `wrapped_functions.py` for how
-rows are told apart.
+rows are distinguished.
 
 Its backward pass is the forward pass times a factor, 2 unless it is told another: no layer, no frozen weight and no
 attention is looked at. The rows of phase backward are that, nothing counted. Its parameters are those that a gradient
@@ -23,11 +23,11 @@ from typing import Any
 import torch
 from calflops import calculate_flops, calculate_pipline, flops_counter, pytorch_ops
 
-from measure.counters.adapters.wrapped_functions import TORCH, Listener, Own, note_of, visited
-from measure.counters.harness.rows import rows, spread
-from measure.model.module_paths import ModulePaths
-from measure.model.run import evaluating
-from results.errors import Inconsistent
+from measure.counters.adapters.wrapped_functions import TORCH, FunctionListener, Own, note_of, visited
+from measure.counters.harness import spread
+from measure.counters.harness.rows import rows
+from measure.model import ModulePaths, evaluating
+from results import Inconsistent
 from results.records import FlopCount
 
 NAME = "calflops"
@@ -42,7 +42,7 @@ def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
     Raises Inconsistent if its rules do not add up to what it says, and whatever its rules or the model raise.
     """
     with evaluating(model), ModulePaths(model) as paths:
-        listener = Listener(pytorch_ops, model, paths, TORCH)
+        listener = FunctionListener(pytorch_ops, model, paths, TORCH)
         stacks = calculate_pipline.module_flop_count, calculate_pipline.module_mac_count
         with listener.listening(*stacks), _ended(), listener.unseen:
             flop, mac, parameters = calculate_flops(
@@ -77,7 +77,7 @@ def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
     return rows(forward, spread(own)) + rows(backward, spread(_times(own, BACKWARD_PER_FORWARD)))
 
 
-def _as_visited(model: torch.nn.Module, listener: Listener) -> tuple[Own, int]:
+def _as_visited(model: torch.nn.Module, listener: FunctionListener) -> tuple[Own, int]:
     """(what each module counted, by every path that calflops adds it up for; the multiply-adds so added)."""
     modules = dict(model.named_modules(remove_duplicate=False))
     counted: defaultdict[int, Counter[tuple[str, str]]] = defaultdict(Counter)

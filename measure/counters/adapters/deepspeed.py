@@ -5,7 +5,7 @@ bias of a convolution but none for that of a linear layer, 2 an element of batch
 normalisations, 1 an input of pooling, of ReLU, GELU and SiLU and of torch.add and torch.mul, none for `a + b`, `a * b`,
 sigmoid or tanh. Only functions that it wraps are seen: `from torch.nn.functional import linear` is not. It also gives
 multiply-adds: half of the product rows here, but none for recurrent layers and einsum, of which `reason` tells. See
-`wrapped_functions.py` for how rows are told apart.
+`wrapped_functions.py` for how rows are distinguished.
 
 Forward only. The backward pass that its runtime prints is (2 + recompute factor) times this number by decree and left
 out here, as are its times. It is told to use the CPU, else it would hold a GPU that this process has no use for. Its
@@ -24,11 +24,11 @@ os.environ.setdefault("DS_ACCELERATOR", "cpu")  # read when imported
 import einops
 from deepspeed.profiling.flops_profiler import profiler
 
-from measure.counters.adapters.wrapped_functions import TORCH, Listener, note_of
-from measure.counters.harness.rows import rows, spread
-from measure.model.module_paths import ModulePaths
-from measure.model.run import evaluating
-from results.errors import Inconsistent
+from measure.counters.adapters.wrapped_functions import TORCH, FunctionListener, note_of
+from measure.counters.harness import spread
+from measure.counters.harness.rows import rows
+from measure.model import ModulePaths, evaluating
+from results import Inconsistent
 from results.records import FlopCount
 
 NAME = "deepspeed"
@@ -40,7 +40,7 @@ def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
     Raises Inconsistent if its rules do not add up to what it says, and whatever its rules or the model raise.
     """
     with evaluating(model), ModulePaths(model) as paths:
-        listener = Listener(profiler, model, paths, {**TORCH, "einops": einops})
+        listener = FunctionListener(profiler, model, paths, {**TORCH, "einops": einops})
         with listener.listening(profiler.module_flop_count, profiler.module_mac_count):
             flop, mac, parameters = _ask(model, inputs, listener)
     _check(listener, flop, mac)
@@ -59,7 +59,7 @@ def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
     return rows(blank, spread(listener.own))
 
 
-def _ask(model: torch.nn.Module, inputs: tuple[Any, ...], listener: Listener) -> tuple[int, int, int]:
+def _ask(model: torch.nn.Module, inputs: tuple[Any, ...], listener: FunctionListener) -> tuple[int, int, int]:
     """DeepSpeed's FLOP, multiply-adds and parameters."""
     profile = profiler.FlopsProfiler(model)
     try:
@@ -71,7 +71,7 @@ def _ask(model: torch.nn.Module, inputs: tuple[Any, ...], listener: Listener) ->
         profile.end_profile()
 
 
-def _check(listener: Listener, flop: int, mac: int) -> None:
+def _check(listener: FunctionListener, flop: int, mac: int) -> None:
     """It adds up each module once, however many parents have it."""
     heard = sum(sum(counted.values()) for counted in listener.own.values()), sum(listener.mac.values())
     if heard != (flop, mac):

@@ -24,7 +24,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from measure.counters.harness.rows import rows
 from measure.counters.harness.uncounted import uncounted
-from measure.model.run import evaluating, summed
+from measure.model import evaluating, summed
 from results.records import WHOLE, FlopCount
 
 NAME = "flop_counter_mode"
@@ -36,7 +36,7 @@ Counts = Mapping[str, Mapping[Any, int]]
 """Its modules, the root by the name of its class, → operator → FLOP."""
 
 
-class Seen(TorchDispatchMode):
+class OperatorCalls(TorchDispatchMode):
     """Counts the calls of every operator that reaches it, by phase; what they do is untouched."""
 
     supports_higher_order_operators = True
@@ -53,7 +53,7 @@ class Seen(TorchDispatchMode):
 
 def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
     """Forward and backward of model(*inputs): a total and a row for each operator, by module."""
-    counter, seen = FlopCounterMode(display=False), Seen()
+    counter, seen = FlopCounterMode(display=False), OperatorCalls()
     with evaluating(model), seen, counter:
         outputs = model(*inputs)
         forward = counter.get_flop_counts()

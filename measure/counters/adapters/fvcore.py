@@ -19,8 +19,9 @@ from typing import Any
 
 import torch
 
-from measure.counters.harness.rows import Counted, rows
-from measure.model.run import evaluating, tensors
+from measure.counters.harness import Counted
+from measure.counters.harness.rows import rows
+from measure.model import evaluating, tensors
 from results.records import WHOLE, FlopCount
 
 with warnings.catch_warnings():

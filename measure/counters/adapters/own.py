@@ -17,12 +17,13 @@ from typing import Any
 import torch
 
 from analysis.operators import registry
-from measure.counters.harness.rows import rows, spread
-from measure.fake.mode import NOT_ON_FAKE
-from measure.fast_count.reference import traced
-from measure.model.run import evaluating, summed
-from measure.operations.tracer import Trace, trace_step
-from results.errors import one_line
+from measure.counters.harness import spread
+from measure.counters.harness.rows import rows
+from measure.fake import NOT_ON_FAKE
+from measure.fast_count import trace_model
+from measure.model import evaluating, summed
+from measure.operations import Trace, trace_step
+from results import one_line
 from results.records import FlopCount, Operation
 
 NAME = "flopledger"
@@ -71,7 +72,7 @@ def _phase(table: Sequence[Operation], phase: str, note: str, workload: str, bat
 def _trace(model: torch.nn.Module, inputs: tuple[Any, ...]) -> tuple[Trace, str]:
     """The table of one pass forward and back, and what must be said of it."""
     try:
-        return traced(model, inputs, {}, train=None, grad_inputs=None, loss_of=None), ""
+        return trace_model(model, inputs, {}, train=None, grad_inputs=None, loss_of=None), ""
     except NOT_ON_FAKE as fault:
         reason = one_line(str(fault), 200)
     trace = trace_step(_step(model, inputs), model=model, inputs=inputs, steps_before=0)

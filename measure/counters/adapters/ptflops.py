@@ -5,7 +5,7 @@ and add 1 for each bias element; normalisation, activation and pooling count ele
 a functional (nn.ReLU, pooling) twice. It divides what modules did by the batch, but not what functions did, so that its
 print means something at a batch of 1 only. Here `native_value` is the whole batch's, from ptflops' own accumulators
 before that division (equal to its print at a batch of 1), and `reason` tells what it printed. Its own hooks do all
-counting; this adapter listens to each, so that rows can be told apart, and checks that they add up to the print.
+counting; this adapter listens to each, so that rows can be distinguished, and checks that they add up to the print.
 
 Each operator's row has one unit: "Conv2d" holds its multiply-adds (`mac`), "Conv2d elementwise" its bias additions
 (`flop`). A function's work is told with the module whose forward called it. It does not see `@`, F.linear, F.conv2d,
@@ -27,11 +27,10 @@ import torch
 from ptflops import get_model_complexity_info
 from ptflops.pytorch_ops import FUNCTIONAL_MAPPING, MODULES_MAPPING, TENSOR_OPS_MAPPING
 
-from measure.counters.harness.recurrent import recurrent_multiply_adds
-from measure.counters.harness.rows import Counted, rows, spread
-from measure.model.module_paths import ModulePaths
-from measure.model.run import evaluating
-from results.errors import Inconsistent, one_line
+from measure.counters.harness import Counted, recurrent_multiply_adds, spread
+from measure.counters.harness.rows import rows
+from measure.model import ModulePaths, evaluating
+from results import Inconsistent, one_line
 from results.records import FlopCount
 
 NAME = "ptflops"

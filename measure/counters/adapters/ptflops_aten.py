@@ -24,10 +24,10 @@ from ptflops.aten_ops import ATEN_OPS_MAPPING
 
 from analysis.operators import registry
 from measure.counters.adapters.ptflops import ask
-from measure.counters.harness.rows import rows, spread
-from measure.model.module_paths import ModulePaths
-from measure.model.run import evaluating, left_as_found
-from results.errors import Inconsistent
+from measure.counters.harness import spread
+from measure.counters.harness.rows import rows
+from measure.model import ModulePaths, evaluating, left_as_found
+from results import Inconsistent
 from results.records import FlopCount
 
 NAME = "ptflops_aten"
@@ -40,7 +40,7 @@ BIAS_AT = {aten.addmm: 0, aten.convolution: 2, aten._convolution: 2}
 Rule = Callable[[Any, Any], int]
 
 
-class Listener(io.TextIOBase):
+class DispatchListener(io.TextIOBase):
     """Adds up what ptflops' rules count, by module, and the calls that it announces, as text, to have no rule for."""
 
     def __init__(self, paths: ModulePaths) -> None:
@@ -81,7 +81,7 @@ def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
     Raises Inconsistent if ptflops gave up, or if its rules do not add up to its print.
     """
     with evaluating(model), left_as_found(model), ModulePaths(model) as paths:
-        listener = Listener(paths)
+        listener = DispatchListener(paths)
         hooks = {operator: listener.to(operator, rule) for operator, rule in ATEN_OPS_MAPPING.items()}
         with contextlib.redirect_stderr(io.StringIO()):
             printed, parameters = ask(model, inputs, "aten", hooks, ost=listener, verbose=True)

@@ -26,10 +26,11 @@ import torch
 from pthflops import count_ops, ops_fx
 from torch.fx import Node
 
-from analysis.operators.registry import bucket_of
-from measure.counters.harness.rows import rows, spread
-from measure.model.run import evaluating, tensors
-from results.errors import Inconsistent, Unavailable
+from analysis.operators import bucket_of
+from measure.counters.harness import spread
+from measure.counters.harness.rows import rows
+from measure.model import evaluating, tensors
+from results import Inconsistent, Unavailable
 from results.records import FlopCount
 
 NAME = "pthflops"
@@ -49,7 +50,7 @@ class Tally:
     not_understood: Counter[str] = field(default_factory=Counter)
 
 
-class Listener(ops_fx.ProfilingInterpreter):  # type: ignore[misc]  # pthflops has no types
+class NodeListener(ops_fx.ProfilingInterpreter):  # type: ignore[misc]  # pthflops has no types
     """pthflops' interpreter that also tells what it counted for each call. Its counts are untouched."""
 
     def __init__(self, *args: Any, tally: Tally, **kwargs: Any) -> None:
@@ -117,7 +118,7 @@ def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
 def _listening(tally: Tally) -> Iterator[None]:
     """count_ops with an interpreter that is listened to; put back afterwards."""
     original = ops_fx.ProfilingInterpreter
-    ops_fx.ProfilingInterpreter = partial(Listener, tally=tally)
+    ops_fx.ProfilingInterpreter = partial(NodeListener, tally=tally)
     try:
         yield
     finally:

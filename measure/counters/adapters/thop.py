@@ -30,11 +30,11 @@ with warnings.catch_warnings():
     from thop.profile import register_hooks
 
 from measure.counters.adapters.ptflops import NO_ARITHMETIC
-from measure.counters.harness.rows import Counted, rows, spread
-from measure.counters.harness.uncounted import Unseen, uncounted
-from measure.model.module_paths import ModulePaths
-from measure.model.run import evaluating, left_as_found
-from results.errors import Inconsistent
+from measure.counters.harness import Counted, UncountedCalls, spread
+from measure.counters.harness.rows import rows
+from measure.counters.harness.uncounted import uncounted
+from measure.model import ModulePaths, evaluating, left_as_found
+from results import Inconsistent
 from results.records import FlopCount
 
 NAME = "thop"
@@ -50,7 +50,7 @@ CELLS = {
 """Recurrent module → its gates, each a product with the input and one with the state, and thop's rule for one step."""
 
 
-class Listener:
+class HookListener:
     """What thop's rules count, by id of the module, and the calls that no rule counts."""
 
     def __init__(self) -> None:
@@ -87,11 +87,11 @@ def count(model: nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_siz
 
     Raises Inconsistent if its rules do not add up to its number, and whatever the model raises.
     """
-    listener = Listener()
+    listener = HookListener()
     rules = {kind: listener.to(rule) for kind, rule in register_hooks.items()}
     left = left_as_found(model, ("total_ops", "total_params"))
     with evaluating(model), left, ModulePaths(model) as paths:
-        unseen = Unseen(_looks(model, paths))
+        unseen = UncountedCalls(_looks(model, paths))
         for leaf in [m for m in model.modules() if type(m) not in register_hooks and not list(m.children())]:
             leaf.register_forward_hook(listener.called)
         with unseen:

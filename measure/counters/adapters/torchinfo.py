@@ -24,11 +24,11 @@ import torchinfo
 from torch import nn
 from torchinfo.layer_info import LayerInfo
 
-from measure.counters.harness.rows import Counted, rows, spread
-from measure.counters.harness.uncounted import Unseen, uncounted
-from measure.model.module_paths import ModulePaths
-from measure.model.run import evaluating
-from results.errors import Inconsistent
+from measure.counters.harness import Counted, UncountedCalls, spread
+from measure.counters.harness.rows import rows
+from measure.counters.harness.uncounted import uncounted
+from measure.model import ModulePaths, evaluating
+from results import Inconsistent
 from results.records import FlopCount
 
 NAME = "torchinfo"
@@ -58,7 +58,7 @@ def count(model: nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_siz
     """
     with evaluating(model), ModulePaths(model) as paths:
         leaves = {path for path, m in model.named_modules(remove_duplicate=False) if m._parameters and not m._modules}
-        unseen = Unseen(lambda: paths.current in leaves)
+        unseen = UncountedCalls(lambda: paths.current in leaves)
         with unseen:
             summary = _ask(model, inputs)
     own = _by_module(summary.summary_list)

@@ -23,10 +23,10 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from analysis.utilization.counter_operators import ELEMENTS
-from measure.counters.harness.recurrent import recurrent_multiply_adds
-from measure.counters.harness.uncounted import Unseen, uncounted
-from measure.model.module_paths import ModulePaths
+from analysis.utilization import ELEMENTS
+from measure.counters.harness import UncountedCalls, recurrent_multiply_adds
+from measure.counters.harness.uncounted import uncounted
+from measure.model import ModulePaths
 
 Owners = Mapping[str, Any]
 """What a function is called with ("F", "torch") → the module or class that has it."""
@@ -37,7 +37,7 @@ Own = Mapping[str, Counter[tuple[str, str]]]
 """Path of a module → (operator, "flop") → what it counted outside of its children."""
 
 
-class Listener:
+class FunctionListener:
     """What a library's rules count, by path of the module. `unseen`, entered, sees the operators that none counted.
 
     library: the module with `wrapFunc` and MODULE_HOOK_MAPPING. paths: of the modules, while the model runs.
@@ -55,7 +55,7 @@ class Listener:
         self._names = _names(owners)
         self._inside = 0  # wrapped functions that run now
         self._zero: Counter[str] = Counter()  # calls whose rule said 0
-        self.unseen = Unseen(lambda: self._inside > 0 or paths.current in self._recurrent)
+        self.unseen = UncountedCalls(lambda: self._inside > 0 or paths.current in self._recurrent)
 
     @property
     def uncounted(self) -> tuple[dict[str, int], dict[str, int]]:
@@ -134,7 +134,7 @@ class Listener:
         return type(module) in self._library.MODULE_HOOK_MAPPING
 
 
-def note_of(listener: Listener, mac: int) -> str:
+def note_of(listener: FunctionListener, mac: int) -> str:
     """What must be said of the library's number of multiply-adds; empty if it is half of the product rows."""
     if not listener.without_mac:
         return ""

@@ -2,7 +2,7 @@
 
 Exact: counts are whole numbers, and a law that misses one of them by a single unit is no law. A count that follows
 none says so; nothing is fitted. c is not 0 in models with a part that does not see the batch (swin_v2). Rows of modules
-are left out: they are told for the smallest batch alone.
+are left out: they are reported for the smallest batch alone.
 """
 
 from __future__ import annotations

@@ -21,11 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from measure.counters.harness.registry import install_line
-from measure.device.processes import LAST_WORDS, end_with, redirect
-from results.confinement import Rights, confine
-from results.errors import Inconsistent, Unavailable
-from results.records import WHOLE, FlopCount
-from results.records.calls import Recording
+from measure.device import LAST_WORDS, end_with, redirect
+from results import Inconsistent, Rights, Unavailable, confine
+from results.records import WHOLE, CallRecording, FlopCount
 
 THREADS = 1
 """Of torch in the child. Counting is many small operations and few seconds of arithmetic: on a busy machine threads
@@ -38,7 +36,7 @@ MODULE_DEPTH = 2
 
 @dataclass(frozen=True)
 class Task:
-    """What the child process is told."""
+    """What the child process is given."""
 
     counter: str
     target: str
@@ -83,7 +81,7 @@ def run(connection: Connection, task: Task, lifeline: Connection) -> None:
             model = workload.build(**workload.hyper).eval()
         for size in task.batch_sizes:
             if task.records:
-                connection.send([_recorded(task, workload, model, size)])
+                connection.send([_record_calls(task, workload, model, size)])
                 continue
             rows = _count(adapter, workload, model, size, baseline_bytes)
             connection.send([row for row in rows if _is_kept(row, size == min(task.batch_sizes))])
@@ -146,7 +144,7 @@ def _inputs(workload: Any, size: int) -> Any:
     return inputs[:1] if workload.task == "detection" else inputs  # in eval mode it takes images and no targets
 
 
-def _recorded(task: Task, workload: Any, model: Any, size: int) -> Recording:
+def _record_calls(task: Task, workload: Any, model: Any, size: int) -> CallRecording:
     """What the model calls at one batch size, and the operations of a training step where a trainer gives them."""
     import torch
 
@@ -154,7 +152,7 @@ def _recorded(task: Task, workload: Any, model: Any, size: int) -> Recording:
 
     torch.set_num_threads(THREADS)
     if task.only_training:
-        return _with_training(task, workload, size, Recording((), (), (), batch=size))
+        return _with_training(task, workload, size, CallRecording((), (), (), batch=size))
     inputs = _inputs(workload, size)
     try:
         found = record(model, inputs)
@@ -165,7 +163,7 @@ def _recorded(task: Task, workload: Any, model: Any, size: int) -> Recording:
     return _with_training(task, workload, size, found) if task.trainer else found
 
 
-def _with_training(task: Task, workload: Any, size: int, found: Recording) -> Recording:
+def _with_training(task: Task, workload: Any, size: int, found: CallRecording) -> CallRecording:
     """The recording with the operations of a training step, or with why there are none."""
     try:
         return dataclasses.replace(found, training=tuple(_load(task.trainer)(workload, size)))

@@ -21,9 +21,8 @@ from typing import Any
 from measure.counters.harness.batch_law import extrapolate
 from measure.counters.harness.child import Failure, Task, run
 from measure.counters.harness.registry import COUNTERS, Registry, check_counter
-from measure.device.processes import PRELOAD, context, end_of, last_words, prepare
-from results.records import FlopCount
-from results.records.calls import Recording
+from measure.device import PRELOAD, context, end_of, last_words, prepare
+from results.records import CallRecording, FlopCount
 
 __all__ = ["batches_to_count", "count_isolated", "extrapolate", "prepare", "record_isolated"]
 
@@ -86,7 +85,7 @@ def record_isolated(
     trainer: str = "",
     explainer: str = "",
     only_training: bool = False,
-) -> tuple[dict[int, Recording], Failure | None]:
+) -> tuple[dict[int, CallRecording], Failure | None]:
     """What a model calls, as counters run it, by batch size; and why there is no more, if there is not.
 
     trainer: "module:function" with function(workload, batch_size) -> the operations of a training step. explainer: the

@@ -19,12 +19,12 @@ import torch
 import torch.fx
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from measure.fake.mode import NOT_ON_FAKE, FakeMode, fake_copy, fake_mode
-from measure.model.run import evaluating, summed, tensors
-from measure.operations.tracer import Recorder
-from measure.profile.unseen_operations import plain_calls
-from results.errors import Unavailable, one_line
-from results.records.calls import APPLIED, FUNCTION, MODULE, Call, ModuleInfo, Recording, Sized
+from measure.fake import NOT_ON_FAKE, FakeMode, fake_copy, fake_mode
+from measure.model import evaluating, summed, tensors
+from measure.operations import Recorder
+from measure.profile import plain_calls
+from results import Unavailable, one_line
+from results.records import APPLIED, FUNCTION, MODULE, Call, CallRecording, ModuleInfo, Sized
 
 FUNCTIONAL = (
     "linear bilinear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d "
@@ -58,7 +58,7 @@ _FUNCTION: Any = torch.autograd.Function
 PLAIN = (bool, int, float, str, type(None))
 
 
-def record(model: torch.nn.Module, inputs: tuple[Any, ...], *, plain: bool = True) -> Recording:
+def record(model: torch.nn.Module, inputs: tuple[Any, ...], *, plain: bool = True) -> CallRecording:
     """model(*inputs) forward, and the backward pass of the sum of its outputs, as counters run them: in eval mode.
 
     plain: whether to run the model once more, on its real tensors and without listening, for the elementwise calls.
@@ -88,10 +88,10 @@ def _look_for_scripted(model: torch.nn.Module) -> None:
             )
 
 
-def _record(model: torch.nn.Module, inputs: tuple[Any, ...], mode: FakeMode | None) -> Recording:
+def _record(model: torch.nn.Module, inputs: tuple[Any, ...], mode: FakeMode | None) -> CallRecording:
     with contextlib.nullcontext() if mode is None else mode:
         recorder = Recorder(model, None, inputs)
-        listener = Listener(model, recorder)
+        listener = CallListener(model, recorder)
         sources = listener.storages([*model.parameters(), *tensors(inputs)])
         with recorder.recording(mode):
             recorder.mark("forward")
@@ -104,7 +104,7 @@ def _record(model: torch.nn.Module, inputs: tuple[Any, ...], mode: FakeMode | No
                 recorder.mark("backward")
                 total.backward()
             recorder.mark("end")
-    return Recording(
+    return CallRecording(
         operations=recorder.trace().operations,
         calls=tuple(listener.calls()),
         modules=listener.modules,
@@ -115,7 +115,7 @@ def _record(model: torch.nn.Module, inputs: tuple[Any, ...], mode: FakeMode | No
     )
 
 
-class Listener:
+class CallListener:
     """Hears the calls of all modules of a model and of the watched functions, while it listens."""
 
     def __init__(self, model: torch.nn.Module, recorder: Recorder) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 
-from analysis.utilization.counter_operators import FLOP_PER_NATIVE
+from analysis.utilization import FLOP_PER_NATIVE
 from results.records import WHOLE, FlopCount
 
 Counted = Mapping[tuple[str, str], int | float]

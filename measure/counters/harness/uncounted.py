@@ -12,13 +12,13 @@ from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from analysis.operators.registry import PRODUCTS, bucket_of, kind_of
+from analysis.operators import PRODUCTS, bucket_of, kind_of
 
 NO_OPERATOR = ("prim.", "profiler.")
 """Begin names of what the dispatcher calls beside operators."""
 
 
-class Unseen(TorchDispatchMode):
+class UncountedCalls(TorchDispatchMode):
     """Counts the calls of operators that run where the counter does not look; what they do is untouched."""
 
     supports_higher_order_operators = True

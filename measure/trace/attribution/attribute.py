@@ -20,10 +20,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.trace.operations import is_product
+from analysis.trace import is_product
 from measure.trace.attribution import nesting, phases
 from measure.trace.attribution.autograd_nodes import forward_calls, makers, starting_at
-from measure.trace.attribution.nesting import FORWARD_ONLY, NODE, OPERATOR, Flags, Ints, Place
+from measure.trace.attribution.forest import Forest
+from measure.trace.attribution.missing_calls import missing_calls
+from measure.trace.attribution.nesting import FORWARD_ONLY, NODE, OPERATOR, CallNesting, Flags, Ints
 from measure.trace.attribution.recording import Recording, kernels_table
 
 SAMPLE = 20
@@ -49,6 +51,7 @@ def attribute(recording: Recording) -> Recording:
     What the reader knew of kernels that have no call here (PyProf's phases) stays. Doing it twice changes nothing.
     """
     calls, ranges = _in_order(recording.calls), recording.ranges
+    number = _ints(calls, "sequence_nr").copy()
     spans, sign = phases.steps(ranges)
     calls["step"] = phases.within(spans, "step", _ints(calls, "process"), _ints(calls, "start_ns"), -1)
     is_node = _nodes(calls, recording.flows)
@@ -57,10 +60,13 @@ def attribute(recording: Recording) -> Recording:
     forward = forward_calls(made_by, calls, place, nesting.matches(OPERATOR, calls["name"]))
     _fill(calls, place, made_by, forward)
     calls["phase"] = phases.of_calls(calls, ranges, place.node, place.recomputed)
+    calls["lost_kernels"] = _lost_kernels(calls, recording.lost_launches, place.parent)
     count, problems = _steps(recording, len(spans), sign)
     kernels = recording.kernels[recording.kernels["what"] != "call"]
     kernels = _linked(kernels, calls, recording) if len(kernels) or not len(calls) else _call_rows(calls)
-    return replace(recording, calls=calls, kernels=kernels, steps=count, problems=problems)
+    done = bool((recording.calls["phase"] != "").any())  # then numbers are no longer those that were recorded
+    missing = recording.missing if done else missing_calls(Forest(calls, place, number), recording)
+    return replace(recording, calls=calls, kernels=kernels, steps=count, problems=problems, missing=missing)
 
 
 def _in_order(calls: pd.DataFrame) -> pd.DataFrame:
@@ -94,7 +100,7 @@ def _fresh(calls: pd.DataFrame, source: str, is_node: Flags) -> Flags:
     return found & ~is_node
 
 
-def _fill(calls: pd.DataFrame, place: Place, made_by: Ints, forward: Ints) -> None:
+def _fill(calls: pd.DataFrame, place: CallNesting, made_by: Ints, forward: Ints) -> None:
     """What follows for the columns of calls from where they lie."""
     in_node = np.flatnonzero(place.node >= 0)
     node = place.node[in_node]
@@ -111,6 +117,15 @@ def _fill(calls: pd.DataFrame, place: Place, made_by: Ints, forward: Ints) -> No
     thread[in_node[takes]] = thread[node[takes]]
     number[in_node[takes]] = number[node[takes]]
     calls["sequence_nr"], calls["forward_thread"] = number, thread
+
+
+def _lost_kernels(calls: pd.DataFrame, launches: pd.DataFrame, parent: Ints) -> Ints:
+    """How many kernels each call launched that were not recorded."""
+    found = np.zeros(len(calls), np.int64)
+    if len(launches) and len(calls):
+        at = nesting.innermost(calls, parent, launches)
+        np.add.at(found, at[at >= 0], 1)
+    return found
 
 
 def _steps(recording: Recording, count: int, sign: str) -> tuple[int | None, tuple[str, ...]]:

@@ -16,10 +16,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from measure.trace.attribution.nesting import Flags, Ints, Place, lanes
+from measure.trace.attribution.nesting import CallNesting, Flags, Ints, lanes
 
 
-def makers(calls: pd.DataFrame, place: Place, is_node: Flags, flows: pd.DataFrame) -> Ints:
+def makers(calls: pd.DataFrame, place: CallNesting, is_node: Flags, flows: pd.DataFrame) -> Ints:
     """For each call that is a frame of autograd the call that made its node; -1: none is recorded, or no frame."""
     (lane,) = lanes(calls)
     number, thread = _ints(calls, "sequence_nr"), _ints(calls, "forward_thread")
@@ -32,9 +32,7 @@ def makers(calls: pd.DataFrame, place: Place, is_node: Flags, flows: pd.DataFram
     for who in {*zip(process[nodes].tolist(), thread[nodes].tolist(), strict=True)}:
         mine = nodes[(process[nodes] == who[0]) & (thread[nodes] == who[1])]
         candidates = {at: rows for at, rows in tables.items() if home[at] == who[0]}
-        rows = _forward_thread(
-            np.unique(number[mine]), {at: (number[found], found) for at, found in candidates.items()}
-        )
+        rows = forward_thread(np.unique(number[mine]), {at: (number[found], found) for at, found in candidates.items()})
         if rows is None:
             continue
         before = np.searchsorted(number[rows], number[mine], side="right") - 1
@@ -45,7 +43,7 @@ def makers(calls: pd.DataFrame, place: Place, is_node: Flags, flows: pd.DataFram
     return made_by
 
 
-def forward_calls(made_by: Ints, calls: pd.DataFrame, place: Place, operator: Flags) -> Ints:
+def forward_calls(made_by: Ints, calls: pd.DataFrame, place: CallNesting, operator: Flags) -> Ints:
     """For each frame of autograd the forward call that its maker amounts to; -1: none."""
     parent, number = place.parent.tolist(), _ints(calls, "sequence_nr").tolist()
     thread = _ints(calls, "forward_thread").tolist()
@@ -99,7 +97,8 @@ def _last_of_each(rows: Ints, lane: Ints, number: Ints) -> dict[int, NDArray[np.
     return {int(at): rows[lane[rows] == at] for at in np.unique(lane[rows])}
 
 
-def _forward_thread(numbers: Ints, candidates: dict[int, tuple[Ints, Ints]]) -> Ints | None:
+def forward_thread(numbers: Ints, candidates: dict[int, tuple[Ints, Ints]]) -> Ints | None:
+    """Of threads, (numbers, rows) each, the rows of the one that has most of the numbers; None: none has one."""
     best, most = None, 0
     for known, rows in candidates.values():
         hits = int(np.isin(numbers, known).sum())

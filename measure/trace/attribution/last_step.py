@@ -40,7 +40,15 @@ def last_step(recording: Recording) -> Recording:
         kernels=kernels[own | unlaunched].reset_index(drop=True),
         ranges=_in(recording.ranges, "start_ns", begin, end),
         flows=_in(recording.flows, "forward_ns", begin, end),
+        gaps=_touching(recording.gaps, begin, end),
+        lost_launches=_in(recording.lost_launches, "start_ns", begin, end),
     )
+
+
+def _touching(gaps: pd.DataFrame, begin: int, end: int) -> pd.DataFrame:
+    """The gaps of which a part may lie in the step."""
+    before, after = (gaps[f"{side}_ns"].to_numpy(np.int64) for side in ("before", "after"))
+    return gaps[((after < 0) | (after >= begin)) & ((before < 0) | (before <= end))].reset_index(drop=True)
 
 
 def _in(table: pd.DataFrame, column: str, begin: int, end: int) -> pd.DataFrame:

@@ -4,7 +4,7 @@ One sweep over a thread's calls and ranges of modules in the order of start, the
 still open. In whole microseconds a call may seem to begin where the one around it ends: one without length at the very
 end of another counts as inside.
 
-Not claimed: that calls which overlap without nesting are told apart; the later is taken to lie inside the earlier
+Not claimed: that calls which overlap without nesting are distinguished; the later is taken to lie inside the earlier
 while that lasts.
 """
 
@@ -50,7 +50,7 @@ FORWARD_ONLY = frozenset(
 
 
 @dataclass(frozen=True)
-class Place:
+class CallNesting:
     """For each call: `parent`, the call around it; `module`, of the innermost range; `node`, the frame of autograd that
     runs it, itself if it is one (-1: none, or the forward pass is recalculated in it); `recomputed`."""
 
@@ -78,7 +78,7 @@ def lanes(*tables: pd.DataFrame) -> list[Ints]:
     return list(np.split(codes, cuts))
 
 
-def place(calls: pd.DataFrame, modules: pd.DataFrame, node: Flags, fresh: Flags) -> Place:
+def place(calls: pd.DataFrame, modules: pd.DataFrame, node: Flags, fresh: Flags) -> CallNesting:
     """Where every call lies. calls: in the order of start; modules: ranges with a column `module`.
 
     node: which calls are frames of autograd. fresh: which, inside of such a frame, recalculate the forward pass.
@@ -94,7 +94,7 @@ def place(calls: pd.DataFrame, modules: pd.DataFrame, node: Flags, fresh: Flags)
 
 def _sweep(
     order: Ints, lane_of: Ints, starts: Ints, ends: Ints, is_node: Flags, is_fresh: Flags, paths: list[str]
-) -> Place:
+) -> CallNesting:
     count = len(is_node)
     lane, start, end = lane_of.tolist(), starts.tolist(), ends.tolist()
     node_flags, fresh_flags = is_node.tolist(), is_fresh.tolist()
@@ -124,7 +124,7 @@ def _sweep(
         stack.append((ends_at, begins, item, path, runs, again))
     names = np.empty(count, object)
     names[:] = module
-    return Place(np.asarray(parent, np.int64), names, np.asarray(node, np.int64), np.asarray(recomputed, bool))
+    return CallNesting(np.asarray(parent, np.int64), names, np.asarray(node, np.int64), np.asarray(recomputed, bool))
 
 
 def innermost(calls: pd.DataFrame, parent: Ints, points: pd.DataFrame) -> Ints:

@@ -27,8 +27,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-LINKS = ("containment", "external_id", "sequence", "graph", "none")
-"""How a kernel found its call."""
+from analysis.trace import Missing
 
 CALL_COLUMNS: Mapping[str, Any] = {
     "index": -1,
@@ -47,6 +46,7 @@ CALL_COLUMNS: Mapping[str, Any] = {
     "input_dtypes": None,
     "concrete_inputs": None,
     "external_id": -1,
+    "lost_kernels": 0,  # kernels that it launched, by its runtime, and that were not recorded
     "forward_index": -1,  # of a call in the backward pass: index of the call whose gradient it calculates
 }
 """Column of `calls` → what it holds where nothing is known. Text and None make columns of objects, numbers int64."""
@@ -82,6 +82,17 @@ FLOW_COLUMNS: Mapping[str, Any] = {
     "backward_thread": -1,
     "backward_process": -1,
     "backward_ns": -1,
+}
+
+LAUNCH_PLACES: Mapping[str, Any] = {"process": -1, "thread": -1, "start_ns": -1}
+GAP_COLUMNS: Mapping[str, Any] = {
+    "count": 0,  # of events that were numbered and are not there
+    "before_process": -1,
+    "before_thread": -1,
+    "before_ns": -1,  # start of the last event before; -1: there is none
+    "after_process": -1,
+    "after_thread": -1,
+    "after_ns": -1,  # start of the first event after; -1: there is none
 }
 
 
@@ -139,11 +150,18 @@ def flows_table(**values: Iterable[Any]) -> pd.DataFrame:
     return table(FLOW_COLUMNS, values)
 
 
+def gaps_table(**values: Iterable[Any]) -> pd.DataFrame:
+    """`gaps` of these columns."""
+    return table(GAP_COLUMNS, values)
+
+
 @dataclass(frozen=True)
 class Recording:
     """What one file holds. `problems`: what it lacks, in words.
 
-    steps: training steps in it as the recorder marked them; None: it marked none.
+    steps: training steps in it as the recorder marked them; None: it marked none. gaps: where the recorder's numbers of
+    events leave some out. missing: calls that it lacks, which `attribute` finds. ends: whether the file has the end
+    that its recorder writes, where it writes one. lost_launches: of kernels that were not recorded, where others were.
     """
 
     source: str  # kineto, nsys, pyprof, cupti
@@ -155,3 +173,7 @@ class Recording:
     problems: tuple[str, ...] = ()
     ranges: pd.DataFrame = field(default_factory=ranges_table)
     flows: pd.DataFrame = field(default_factory=flows_table)
+    gaps: pd.DataFrame = field(default_factory=gaps_table)
+    missing: tuple[Missing, ...] = ()
+    ends: bool = True
+    lost_launches: pd.DataFrame = field(default_factory=lambda: table(LAUNCH_PLACES, {}))

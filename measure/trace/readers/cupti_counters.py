@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from measure.trace.attribution.recording import Recording, calls_table, kernels_table, ranges_table
+from measure.trace.attribution import Recording, calls_table, kernels_table, ranges_table
 from measure.trace.readers import kineto
 from measure.trace.readers.json_events import events, to_ns
 

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from results.limits import BoundedStream, beyond, check_regular, limit
+from results import BoundedStream, beyond, check_regular, limit
 
 CHUNK = 1 << 20
 """Characters read at a time."""
@@ -124,7 +124,7 @@ class _Document:
             if at < len(self._text) and self._text[at] == "]":
                 self._at = at + 1
                 return
-            if not self._grown():
+            if not self._read_more():
                 raise self._broken()
 
     def _value(self) -> Any:
@@ -138,7 +138,7 @@ class _Document:
             if end < len(self._text):
                 self._at = end
                 return value
-            if not self._grown():
+            if not self._read_more():
                 raise self._broken()
 
     def _peek(self) -> str:
@@ -150,7 +150,7 @@ class _Document:
             if not self._more():
                 raise self._broken()
 
-    def _grown(self) -> bool:
+    def _read_more(self) -> bool:
         """Reads as much again as has not ended, so that a value of any size is looked at a few times only; False at the
         end of the file. Raises ValueError for a value that is larger than its limit."""
         waiting = len(self._text) - self._at

@@ -21,7 +21,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from measure.trace.attribution.recording import Recording, calls_table, flows_table, kernels_table, ranges_table
+from measure.trace.attribution import (
+    LAUNCH_PLACES,
+    Recording,
+    calls_table,
+    flows_table,
+    kernels_table,
+    ranges_table,
+    table,
+)
+from measure.trace.readers.event_numbers import gaps
 from measure.trace.readers.json_events import HOW_TO_RECORD, events, to_ns
 from measure.trace.readers.kernel_launches import GRAPH, LAUNCH, LAUNCH_COLUMNS, launch_of, one_each
 
@@ -47,6 +56,12 @@ CATEGORIES = {
 LONGEST = 1 << 16
 """Characters of a value that is read as a literal; a parser takes thousand times as many bytes."""
 
+WINDOW, WINDOW_END = "Trace", "Record Window End"
+"""Category of the event that spans what was recorded, and name of the one at its end. Kineto writes both of them."""
+
+KERNEL_LAUNCH = re.compile(r"Launch(?!HostFunc)")
+"""In the names of calls that launch kernels."""
+
 MODULE_FRAME = "nn.Module: "
 ANNOTATION = re.compile(r"ProfilerStep#|Optimizer\.|flopledger\.|enumerate\(DataLoader\)#|DistributedDataParallel\.")
 """Names of annotations, which torch 1.8 to 1.10 recorded as operators."""
@@ -64,7 +79,7 @@ def read(path: str | Path) -> Recording:
             columns.take(event)
         except _MALFORMED as error:
             words = _line(f"{type(error).__name__}: {error}")
-            raise ValueError(f"{path}: {_told(event)} is not as its recorder writes it ({words})") from error
+            raise ValueError(f"{path}: {_event_text(event)} is not as its recorder writes it ({words})") from error
     if not len(columns.calls.names) and not len(columns.kernels.names):
         held = "hardware counters only" if columns.counters else "neither operator calls nor kernels"
         raise ValueError(f"{path}: the trace holds {held}; {HOW_TO_RECORD}")
@@ -75,7 +90,7 @@ _MALFORMED = (TypeError, ValueError, AttributeError, KeyError, OverflowError, Re
 """What the parts of an event that have another type than the profiler gives them lead to."""
 
 
-def _told(event: Mapping[str, Any]) -> str:
+def _event_text(event: Mapping[str, Any]) -> str:
     return f"the event {_line(json.dumps(event))[:80]}"
 
 
@@ -104,10 +119,12 @@ class _Columns:
         self.kernels = _Events("device", "stream", "start_ns", "time_ns", "correlation", "external_id")
         self.launches = _Events(*place, "correlation")
         self.ranges = _Events(*place)
+        self.numbers = _Events("external_id", "event_index", "process", "thread", "start_ns")
         self.calls.objects = {"input_shapes": [], "input_dtypes": [], "concrete_inputs": []}
         self.kernels.objects = {"what": [], "grid": [], "block": []}
         self.flows: dict[str, dict[Any, tuple[int, int, int]]] = {"s": {}, "f": {}}
         self.counters = 0
+        self.begins = self.ends = False
         self._same: dict[Any, Any] = {}  # one object for equal names and shapes
         self._values: dict[tuple[str, ...], tuple[Any, ...]] = {}
         self._numbers: dict[Any, int] = {}
@@ -132,6 +149,10 @@ class _Columns:
                 take = self._take_of[category] = self._takes.get(CATEGORIES.get(str(category).lower(), ""))
             if take is not None:
                 take(event, event.get("args") or {})
+            elif category == WINDOW:
+                self.begins = True
+        elif event.get("name") == WINDOW_END:
+            self.ends = True
         elif category == "fwdbwd" and event.get("ph") in self.flows:
             at = (self._number(event.get("pid")), self._number(event.get("tid")), to_ns(event.get("ts")))
             self.flows[event["ph"]][event.get("id")] = at
@@ -142,6 +163,7 @@ class _Columns:
             self._range(event, args)
             return
         self._place(self.calls, event)
+        self._numbered(event, args)
         ints = self.calls.ints
         ints["external_id"].append(_int(args.get("External id", args.get("external id"))))
         ints["sequence_nr"].append(_int(args.get("Sequence number")))
@@ -156,6 +178,7 @@ class _Columns:
 
     def _range(self, event: dict[str, Any], args: dict[str, Any]) -> None:
         self._place(self.ranges, event)
+        self._numbered(event, args)
 
     def _frame(self, event: dict[str, Any], args: dict[str, Any]) -> None:
         if _name(event).startswith(MODULE_FRAME):
@@ -189,6 +212,14 @@ class _Columns:
         kind.ints["thread"].append(self._number(event.get("tid")))
         kind.ints["start_ns"].append(_start_ns(event))
         kind.ints["time_ns"].append(max(to_ns(event.get("dur")), 0))
+
+    def _numbered(self, event: dict[str, Any], args: dict[str, Any]) -> None:
+        ints = self.numbers.ints
+        ints["external_id"].append(_int(args.get("External id", args.get("external id"))))
+        ints["event_index"].append(_int(args.get("Ev Idx")))
+        ints["process"].append(self._number(event.get("pid")))
+        ints["thread"].append(self._number(event.get("tid")))
+        ints["start_ns"].append(_start_ns(event))
 
     def _number(self, value: Any) -> int:
         """A process or thread as a number: torch 1.9 wrote "25738"; of a word, a serial number below -1."""
@@ -268,15 +299,19 @@ def _recording(path: str, columns: _Columns, header: Mapping[str, Any]) -> Recor
         **{name: columns.ranges.column(name) for name in ("thread", "process", "time_ns")},
     )
     ranges = ranges.sort_values(["start_ns", "time_ns", "name"], ascending=[True, False, True], ignore_index=True)
+    lost = _lost_launches(columns.launches, kernels, base_ns)
     return Recording(
         source="kineto",
         path=path,
         calls=calls,
         kernels=kernels,
         device_name=_device_name(header, kernels),
-        problems=tuple(_problems(calls, kernels, doubles)),
+        problems=tuple(_problems(calls, kernels, doubles, len(lost))),
         ranges=ranges,
         flows=_flows(columns.flows, base_ns),
+        lost_launches=lost,
+        ends=columns.ends or not columns.begins,
+        gaps=gaps({name: columns.numbers.column(name) for name in columns.numbers.ints}, base_ns),
     )
 
 
@@ -348,6 +383,18 @@ def _launch_rows(found: _Events) -> pd.DataFrame:
     return pd.DataFrame({name: values[name] for name in LAUNCH_COLUMNS})
 
 
+def _lost_launches(found: _Events, kernels: pd.DataFrame, base_ns: int) -> pd.DataFrame:
+    """Where kernels were launched that were not recorded; none, where no kernel was."""
+    if not (kernels["what"] == "kernel").any():
+        return table(LAUNCH_PLACES, {})
+    launches = np.fromiter((bool(KERNEL_LAUNCH.search(name)) for name in found.names), bool, len(found.names))
+    ran = np.isin(found.column("correlation"), kernels["correlation"].to_numpy(np.int64))
+    lost = np.flatnonzero(launches & ~ran)
+    starts = found.column("start_ns")[lost] + base_ns
+    places = {name: found.column(name)[lost] for name in ("process", "thread")}
+    return table(LAUNCH_PLACES, {**places, "start_ns": starts})
+
+
 def _flows(found: dict[str, dict[Any, tuple[int, int, int]]], base_ns: int) -> pd.DataFrame:
     both = sorted((found["s"][number], found["f"][number]) for number in found["s"].keys() & found["f"].keys())
     names = ("process", "thread", "ns")
@@ -376,8 +423,10 @@ def _device_name(header: Mapping[str, Any], kernels: pd.DataFrame) -> str:
     return ", ".join(dict.fromkeys(name for name in ran if name))
 
 
-def _problems(calls: pd.DataFrame, kernels: pd.DataFrame, doubles: int) -> list[str]:
+def _problems(calls: pd.DataFrame, kernels: pd.DataFrame, doubles: int, lost: int) -> list[str]:
     told = []
+    if lost:
+        told.append(f"{lost} launches of kernels have none that was recorded: the calls that made them have no time")
     if not len(kernels):
         told.append("no kernels: operator calls take their place")
     unlaunched = int((kernels["launch_start_ns"] < 0).sum())

@@ -19,9 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from analysis.trace.operations import is_product
-from measure.trace.attribution.nesting import NODE
-from measure.trace.attribution.recording import Recording, calls_table, kernels_table
+from analysis.trace import is_product
+from measure.trace.attribution import NODE, Recording, calls_table, kernels_table
 from measure.trace.readers.pyprof_arguments import (
     LINEAR,
     Arguments,
@@ -32,14 +31,14 @@ from measure.trace.readers.pyprof_arguments import (
     of_marker,
     of_params,
 )
-from measure.trace.readers.pyprof_rows import HOW_TO_MAKE, NOTHING, Row, read_rows
+from measure.trace.readers.pyprof_rows import HOW_TO_MAKE, NOTHING, PyprofRow, read_rows
 
 
 @dataclass(slots=True)
 class _Call:
     """The rows of one call, and what follows from them."""
 
-    first: Row
+    first: PyprofRow
     rows: list[int] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)  # in the autograd graph, of all rows
     kernels: list[str] = field(default_factory=list)
@@ -77,7 +76,7 @@ def read(path: str | Path) -> Recording:
 # --- calls -----------------------------------------------------------------------------------------------------------
 
 
-def _calls(rows: Sequence[Row]) -> list[_Call]:
+def _calls(rows: Sequence[PyprofRow]) -> list[_Call]:
     calls: list[_Call] = []
     counted = any(row.sub > 0 for row in rows)  # else Sub is 0 in every row and marks no beginning
     before = None
@@ -94,7 +93,7 @@ def _calls(rows: Sequence[Row]) -> list[_Call]:
     return calls
 
 
-def _same_call(call: _Call, before: Row, row: Row, counted: bool) -> bool:
+def _same_call(call: _Call, before: PyprofRow, row: PyprofRow, counted: bool) -> bool:
     """Whether a row goes on with the call of the row before it. counted: does Sub count the kernels of a call?"""
     first = call.first
     if _who(first) != _who(row):
@@ -110,7 +109,7 @@ def _same_call(call: _Call, before: Row, row: Row, counted: bool) -> bool:
     return first.params == row.params
 
 
-def _who(row: Row) -> tuple[str, str, str, int]:
+def _who(row: PyprofRow) -> tuple[str, str, str, int]:
     return row.direction, row.module, row.family(), row.thread
 
 
@@ -251,7 +250,7 @@ def _calls_table(calls: Sequence[_Call]) -> Any:
     )
 
 
-def _kernels_table(rows: Sequence[Row], calls: Sequence[_Call], call_of: Sequence[int]) -> Any:
+def _kernels_table(rows: Sequence[PyprofRow], calls: Sequence[_Call], call_of: Sequence[int]) -> Any:
     return kernels_table(
         name=[row.kernel for row in rows],
         time_ns=[row.time_ns for row in rows],
@@ -269,7 +268,7 @@ def _kernels_table(rows: Sequence[Row], calls: Sequence[_Call], call_of: Sequenc
     )
 
 
-def _problems(rows: Sequence[Row], calls: Sequence[_Call], steps: int | None) -> list[str]:
+def _problems(rows: Sequence[PyprofRow], calls: Sequence[_Call], steps: int | None) -> list[str]:
     told = ["PyProf keeps no start times: the order of rows stands for it"]
     if not any(row.sequence for row in rows):
         told.append("no sequence numbers (-c seq): calls are told apart by their sizes, gradients find no forward call")

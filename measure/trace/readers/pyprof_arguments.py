@@ -15,8 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.trace.operations import kind_of_call
-from analysis.trace.signatures import FORMS
+from analysis.trace import FORMS, kind_of_call
 
 CONVOLUTIONS = frozenset(("conv1d", "conv2d", "conv3d"))
 LINEAR = frozenset(("linear", "bias"))

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
-from measure.trace.attribution.nesting import NODE
+from measure.trace.attribution import NODE
 from measure.trace.readers.pyprof_arguments import LINEAR
-from results.limits import BoundedStream, beyond, check_regular, limit
+from results import BoundedStream, beyond, check_regular, limit
 
 HOW_TO_MAKE = (
     "run PyProf's last step again: python -m pyprof.prof --csv "
@@ -32,7 +32,7 @@ NOTHING = ("", "-", "na", "None")
 
 
 @dataclass(slots=True)
-class Row:
+class PyprofRow:
     """One kernel as PyProf tells of it."""
 
     op: str
@@ -68,7 +68,7 @@ class Row:
         return (*self.sequence, *self.other_sequence)
 
 
-def read_rows(path: str) -> Iterator[Row]:
+def read_rows(path: str) -> Iterator[PyprofRow]:
     """The rows of a file. Raises ValueError, one line."""
     with _open(path) as file:
         try:
@@ -92,7 +92,7 @@ def _open(path: str) -> IO[str]:
         raise ValueError(f"{path}: {error.strerror or error}") from error
 
 
-def _csv_rows(file: IO[str], path: str) -> Iterator[Row]:
+def _csv_rows(file: IO[str], path: str) -> Iterator[PyprofRow]:
     reader = csv.reader(file, strict=True)
     try:
         header = [name.strip() for name in next(reader, [])]
@@ -123,8 +123,8 @@ def _misfit(path: str, line: int, got: int, expected: int) -> str:
     return f"{path}: line {line} has {got} fields instead of {expected}: {why}; {HOW_TO_MAKE}"
 
 
-def _csv_row(cell: Callable[[str], str]) -> Row:
-    return Row(
+def _csv_row(cell: Callable[[str], str]) -> PyprofRow:
+    return PyprofRow(
         op=cell("op"),
         module=cell("module"),
         direction=cell("direction"),
@@ -132,7 +132,7 @@ def _csv_row(cell: Callable[[str], str]) -> Row:
         sequence=_ints(cell("seqid")),
         other_sequence=_ints(cell("altseqid")),
         thread=_int(cell("tid")),
-        layer=_known(cell("layer")),
+        layer=_text_or_empty(cell("layer")),
         kernel=cell("kernel"),
         params=cell("params"),
         time_ns=max(_int(cell("sil(ns)")), 0),
@@ -144,7 +144,7 @@ def _csv_row(cell: Callable[[str], str]) -> Row:
     )
 
 
-def _dict_rows(file: IO[str], path: str) -> Iterator[Row]:
+def _dict_rows(file: IO[str], path: str) -> Iterator[PyprofRow]:
     longest = limit("line_bytes")
     for number, line in enumerate(iter(lambda: file.readline(longest + 1), ""), 1):
         if not line.strip():
@@ -164,9 +164,9 @@ def _dict_rows(file: IO[str], path: str) -> Iterator[Row]:
 _HOW_TO_PARSE = "run PyProf's parse step again: python -m pyprof.parse net.sqlite > net.dict"
 
 
-def _dict_row(found: Mapping[str, Any]) -> Row:
+def _dict_row(found: Mapping[str, Any]) -> PyprofRow:
     marker = next((m for m in map(_literal, found.get("marker") or ()) if m is not None), None)
-    return Row(
+    return PyprofRow(
         op=str(marker["op"]) if marker else _first(found.get("op")),
         module=_first(found.get("mod")),
         direction=str(found.get("dir", "")),
@@ -174,7 +174,7 @@ def _dict_row(found: Mapping[str, Any]) -> Row:
         sequence=_tuple(found.get("seqId")),
         other_sequence=_tuple(found.get("altSeqId")),
         thread=_number(found.get("tid")),
-        layer=_known(_first(found.get("layer"))),
+        layer=_text_or_empty(_first(found.get("layer"))),
         kernel=str(found.get("kLongName") or found["kShortName"]),
         params=str(marker) if marker else "",
         time_ns=max(_number(found.get("kDuration")), 0),
@@ -205,7 +205,7 @@ def _literal(text: Any) -> Mapping[str, Any] | None:
     return found if isinstance(found, dict) and "op" in found else None
 
 
-def _known(text: str) -> str:
+def _text_or_empty(text: str) -> str:
     return "" if text in NOTHING else text
 
 

@@ -12,9 +12,9 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from measure.trace.attribution.recording import Recording
+from measure.trace.attribution import Recording
 from measure.trace.readers.nsys import HOW_TO_RECORD
-from results.limits import BoundedStream, check_regular
+from results import BoundedStream, check_regular
 
 READERS = {
     "kineto": "measure.trace.readers.kineto:read",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping, Sequence
 
-from reports.shared.columns import WIDTH, columns
-from results.records import Run
-from results.records.verdicts import FAIL, OPEN, PASS, Verdict
+from reports.shared import WIDTH
+from reports.shared.columns import columns
+from results.records import FAIL, OPEN, PASS, Run, Verdict
 
 SHOWN = 4
 """Cells of a failing gate that the table names; csv and json have all."""

@@ -11,9 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from cleaning.reconcile.run import View
-from reports.shared.cell_names import cell_name, shared_variant
-from reports.shared.numbers import OF_WHAT, STATUS_WORDS, digits, fitting, percent, si, si_time
+from cleaning.reconcile import View
+from reports.shared import OF_WHAT, STATUS_WORDS, cell_name, digits, fitting, percent, shared_variant, si, si_time
 from results.records import Utilization
 
 _WORTH_SAYING = 1.25
@@ -73,6 +72,8 @@ def _peak(row: Utilization) -> str:
 
 def _nothing(views: Sequence[View]) -> str:
     timed = [view for view in views if view.timed]
+    if timed and all(view.partial for view in timed):
+        return "Steps were timed, but their FLOP are known in part alone: the reasons are in utilization.csv."
     if timed:
         return "Steps were timed, but no peak is known for this device: pass --peak-tflops or measure a ceiling."
     reasons = sorted({STATUS_WORDS.get(view.run.status, view.run.status) for view in views})
@@ -185,7 +186,7 @@ def _overlap(a: tuple[float, float], b: tuple[float, float]) -> bool:
 
 
 def _ratios(view: View) -> tuple[float, float]:
-    """The interval of the headline's ratio; everything from 0 up where there is none, which is never told apart."""
+    """The interval of the headline's ratio; everything from 0 up where there is none, which is never distinguished."""
     row = _row(view)
     low, high = row.utilization_low_ratio, row.utilization_high_ratio
     return (0.0 if low is None else low, math.inf if high is None else high)

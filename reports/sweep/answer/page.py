@@ -9,20 +9,28 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from cleaning.reconcile.run import Built, View
-from reports.shared import citation
-from reports.shared.cell_names import cell_name, shared_variant
-from reports.shared.html import Section, Verdict, document
-from reports.shared.html_figures import picture
-from reports.shared.html_tables import Names, Table
-from reports.shared.numbers import OF_WHAT, fitting, percent
+from cleaning.reconcile import Built, View
+from reports.shared import (
+    OF_WHAT,
+    Names,
+    Section,
+    Table,
+    Verdict,
+    cell_name,
+    citation,
+    document,
+    fitting,
+    percent,
+    picture,
+    shared_variant,
+)
 from reports.sweep.answer import page_cells, page_counts
 from reports.sweep.answer.headline import basis, closing
 from reports.sweep.answer.table import heading, peak_lines
 from results.records import Ceiling
 
 if TYPE_CHECKING:
-    from results.store.manifest import Manifest
+    from results.store import Manifest
 
 _NAME_LETTERS = 60
 
@@ -83,7 +91,10 @@ def _cells(built: Built) -> Section:
     said = "step ms: mean of the timed blocks, ±: half of its 95 % interval; used: utilization, the training step's "
     said += "model FLOP ÷ (its time × peak)."
     return Section(
-        "cells", "Cells", _said(text or said), _only(page_cells.measured_cells(built.views) if built.views else None)
+        "cells",
+        "Cells",
+        _sentences(text or said),
+        _only(page_cells.measured_cells(built.views) if built.views else None),
     )
 
 
@@ -101,7 +112,7 @@ def _methods(built: Built, names: Names) -> Section:
         page_cells.post2021(built.post2021, names),
         page_cells.missing_fractions(built.views, names),
     )
-    return Section("methods", "Utilization by method", _said(text), _only(found, *more))
+    return Section("methods", "Utilization by method", _sentences(text), _only(found, *more))
 
 
 def _figures(built: Built, figures: Mapping[str, str]) -> Section:
@@ -122,7 +133,7 @@ def _counters(built: Built) -> Section:
     )
     matrices = (page_counts.agreement(rows, phase) for phase in dict.fromkeys(row.phase for row in rows))
     found = (*matrices, page_counts.disagreement(rows), page_counts.broken_laws(built.batch_laws))
-    return Section("counters", "Counters side by side", _said(*text), _only(*found))
+    return Section("counters", "Counters side by side", _sentences(*text), _only(*found))
 
 
 def _ratios(built: Built, names: Names) -> Section:
@@ -136,7 +147,7 @@ def _ratios(built: Built, names: Names) -> Section:
         "The rule of thumb is 2. Exact is 2 less the first layer's share of the forward pass, because nobody needs the "
         "gradient of an image."
     )
-    return Section("backward", "Backward and forward", _said(text if found else ""), found)
+    return Section("backward", "Backward and forward", _sentences(text if found else ""), found)
 
 
 def _times(built: Built, names: Names) -> Section:
@@ -148,7 +159,7 @@ def _times(built: Built, names: Names) -> Section:
         "torch.profiler; run whole: an epoch from end to end, where that is short enough; agrees: the intervals of the "
         "two meet."
     )
-    return Section("times", "Epochs, and what the profiler costs", _said(text if found else ""), found)
+    return Section("times", "Epochs, and what the profiler costs", _sentences(text if found else ""), found)
 
 
 def _peaks(built: Built, names: Names, ceilings: Sequence[Ceiling]) -> Section:
@@ -206,7 +217,7 @@ def _seen_in(name: str, views: Sequence[View]) -> str:
     return f"From {percent(high)} of {of} ({first}) down to {percent(low)} ({last})."
 
 
-def _said(*sentences: str) -> tuple[str, ...]:
+def _sentences(*sentences: str) -> tuple[str, ...]:
     return tuple(sentence for sentence in sentences if sentence)
 
 

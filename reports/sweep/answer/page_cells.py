@@ -8,9 +8,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from cleaning.reconcile.run import HEADLINES, View
-from reports.shared.html_tables import CELL, DASH, WORDS, Cells, Names, Table, grouped, in_order, reasons, span
-from reports.shared.numbers import OF_WHAT, SHORT, STATUS_WORDS, digits, merged, si, si_time, skeleton
+from cleaning.reconcile import HEADLINES, View
+from reports.shared import (
+    CELL,
+    DASH,
+    OF_WHAT,
+    SHORT,
+    STATUS_WORDS,
+    Cells,
+    Names,
+    Table,
+    digits,
+    grouped,
+    merged,
+    reasons,
+    si,
+    si_time,
+    skeleton,
+    span,
+)
+from reports.shared.html_tables import WORDS, in_order
 from reports.sweep.answer.table import cells_table
 from results.records import Ceiling, Sitting, Utilization
 
@@ -35,13 +52,13 @@ def measured_cells(views: Sequence[View]) -> Table:
 
 
 def methods(views: Sequence[View], names: Names) -> Table | None:
-    """Utilization by each method and each counter, over the denominator that the cell is told by."""
-    return _by_method("Utilization by method, with the 95 % interval of the time", _told(views), names)
+    """Utilization by each method and each counter, over the denominator that the cell is reported by."""
+    return _by_method("Utilization by method, with the 95 % interval of the time", _headline_rows(views), names)
 
 
 def theories(views: Sequence[View], names: Names) -> Table | None:
     """The method theory by counter, where the table of methods has one column for all of them."""
-    rows = [row for row in _told(views) if row.method == "theory"]
+    rows = [row for row in _headline_rows(views) if row.method == "theory"]
     if len({row.numerator_source for row in rows if row.utilization_ratio is not None}) <= _MOST_SOURCES:
         return None
     return _by_method("Theory, by the counter whose forward pass is taken three times", rows, names, apart=True)
@@ -75,7 +92,7 @@ def denominators(views: Sequence[View], names: Names) -> Table | None:
 
 
 def missing_fractions(views: Sequence[View], names: Names) -> Table | None:
-    """Why a measured cell has no ratio by a method, over the denominator that it is told by."""
+    """Why a measured cell has no ratio by a method, over the denominator that it is reported by."""
     why: dict[Cells, list[str]] = {}
     for view in views:
         of = _denominator(view) or HEADLINES[-1]
@@ -175,15 +192,15 @@ def environment(sittings: Sequence[Sitting], named: Sequence[str] = ()) -> Table
 
 
 def _denominator(view: View) -> str:
-    """What the cell is told by; of a cell without a headline the first that any method has; else empty."""
+    """What the cell is reported by; of a cell without a headline the first that any method has; else empty."""
     if view.headline is not None:
         return view.headline.denominator
     known = {row.denominator for row in view.fractions if row.utilization_ratio is not None}
     return next((name for name in HEADLINES if name in known), "")
 
 
-def _told(views: Iterable[View]) -> list[Utilization]:
-    """Each cell's fractions over the denominator that it is told by."""
+def _headline_rows(views: Iterable[View]) -> list[Utilization]:
+    """Each cell's fractions over the denominator that it is reported by."""
     denominators = [(view, _denominator(view)) for view in views]
     return [row for view, of in denominators for row in view.fractions if row.denominator == of]
 
@@ -205,7 +222,7 @@ def _by_method(caption: str, rows: Iterable[Utilization], names: Names, apart: b
 
 
 def _methods_in(rows: Iterable[Utilization], apart: bool) -> list[Key]:
-    """(method, its sources) of each column that has a ratio anywhere, in the order in which they are told."""
+    """(method, its sources) of each column that has a ratio anywhere, in the order in which they are reported."""
     order = {name: place for place, name in enumerate(METHOD_ORDER)}
     methods = grouped((row for row in rows if row.utilization_ratio is not None), lambda row: row.method)
     keys: list[Key] = []

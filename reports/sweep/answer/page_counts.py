@@ -8,21 +8,27 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from analysis.utilization.numerators import PROFILER
-from reports.shared.html_tables import (
+from analysis.utilization import PROFILER
+from reports.shared import (
     CELL,
     DASH,
-    WORDS,
+    STATUS_WORDS,
     Cells,
     Names,
     Table,
+    digits,
     grouped,
+    merged,
     models_listed,
     natural,
+    percent,
     reasons,
+    si,
+    si_time,
+    skeleton,
     span,
 )
-from reports.shared.numbers import STATUS_WORDS, digits, merged, percent, si, si_time, skeleton
+from reports.shared.html_tables import WORDS
 from results.records import WHOLE, Agreement, BatchLaw, CleaningLog, FlopCount, ProfileCount, Ratio, WorkTime
 
 _STATES = ("found", "cleaned", "exact")

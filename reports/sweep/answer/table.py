@@ -14,25 +14,29 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from cleaning.reconcile.run import Built, View
-from reports.shared.cell_names import cell_name, model_name, shared_variant, variant_lines, variant_of
-from reports.shared.columns import WIDTH
-from reports.shared.numbers import (
+from cleaning.reconcile import Built, View
+from reports.shared import (
     OF_WHAT,
     SHORT,
     STATUS_WORDS,
+    WIDTH,
+    cell_name,
     digits,
     half_width,
     merged,
+    model_name,
     percent,
+    shared_variant,
     si,
     si_time,
     skeleton,
+    variant_lines,
+    variant_of,
     verdict,
 )
 from reports.sweep.answer.headline import closing_sentence
 from results.records import Record, Utilization, WorkTime, header
-from results.store.layout import key_of
+from results.store import key_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -228,7 +232,7 @@ def warning_lines(built: Built) -> list[str]:
 
 
 def _untimed(built: Built) -> dict[tuple[str, int], list[str]]:
-    """What a measured cell's works lack, and why; a failed cell's reason is told once, for all of it."""
+    """What a measured cell's works lack, and why; a failed cell's reason is reported once, for all of it."""
     measured = {key_of(view.run) for view in built.views if view.measured}
     lacks: dict[tuple[str, int], list[str]] = {}
     for row in built.work_times:

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.utilization.numerators import OWN
-from reports.shared import figure_panels, figure_style
-from reports.shared.numbers import digits, fitting
+from analysis.utilization import OWN
+from reports.shared import digits, figure_panels, figure_style, fitting
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cleaning.profile.clean import AT_LEAST
-from reports.shared import figure_panels, figure_style
-from reports.shared.numbers import fitting
+from cleaning.profile import AT_LEAST
+from reports.shared import figure_panels, figure_style, fitting
 from results.records import RECORDERS
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.devices.peaks import STAND_IN_MARK
+from analysis.devices import STAND_IN_MARK
 from reports.shared import figure_style
 from reports.sweep.figures import backward_ratio, cleaning_stages, counters, epoch_times, utilization
 from reports.sweep.figures import methods as figures_methods
@@ -71,8 +71,7 @@ def _column(frame: pd.DataFrame, name: str) -> dict[str, str]:
 
 def read(path: Path, record: type[Record]) -> pd.DataFrame:
     """A derived table (.csv or .csv.gz) with the types of its record; no rows where the file is missing or empty."""
-    from results.store.columns import read_rows
-    from results.store.tables import table
+    from results.store import read_rows, table
 
     names, rows = read_rows(path)
     return table(str(path), record, names, [rows]) if rows else table(str(path), record, header(record), [])

@@ -11,9 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from reports.shared import figure_panels, figure_style
-from reports.shared.cell_names import variant_lines
-from reports.shared.numbers import OF_WHAT, fitting, si
+from reports.shared import OF_WHAT, figure_panels, figure_style, fitting, si, variant_lines
 from reports.sweep.figures.utilization import headline
 
 if TYPE_CHECKING:
@@ -120,7 +118,7 @@ def _figure(page: _Page, post2021: bool) -> Figure:
     figure_panels.plain(drawn, spare)
     marks = [figure_panels.mark(name, color=colour, marker=marker) for name, (colour, marker) in looks.items()]
     figure_panels.legend(figure, marks)
-    figure_panels.say_below(figure, *_said(page, post2021))
+    figure_panels.say_below(figure, *_caption_lines(page, post2021))
     return figure
 
 
@@ -144,7 +142,7 @@ def _panel(axes: Axes, points: pd.DataFrame, models: Sequence[str], looks: figur
     figure_panels.lines_between(axes, len(models))
 
 
-def _said(page: _Page, post2021: bool) -> list[str]:
+def _caption_lines(page: _Page, post2021: bool) -> list[str]:
     """What the ratio is of, and what the bars are."""
     points = page.points
     denominator = str(points["denominator"].iloc[0])

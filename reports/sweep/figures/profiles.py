@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.stats.affine import line
-from reports.shared import figure_panels, figure_style
-from reports.shared.numbers import PREFIXES, digits, fitting
+from analysis.stats import line
+from reports.shared import PREFIXES, digits, figure_panels, figure_style, fitting
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -198,7 +197,7 @@ def _operation_figure(model: str, rows: pd.DataFrame) -> Figure:
         for y, pair in enumerate(bars.values()):
             if phase in pair:
                 _bar(axes, y, pair[phase], scale)
-        together = _together(rest)
+        together = _sum_pairs(rest)
         if phase in together:
             words = ", ".join(f"{verdict} {digits(flop / scale)}" for verdict, flop in together[phase].items())
             figure_panels.write_word(axes, f"{words} {prefix}FLOP, not drawn", 0, len(bars))
@@ -254,13 +253,13 @@ def _fitting(bars: Mapping[str, Pair]) -> tuple[Mapping[str, Pair], list[Pair]]:
         for name, pair in bars.items():
             blocks.setdefault(".".join(name.split(".")[:depth]), []).append(pair)
         if _LEAST_GROUPS <= len(blocks) <= _MOST_BARS:
-            return {name: _together(pairs) for name, pairs in blocks.items()}, []
+            return {name: _sum_pairs(pairs) for name, pairs in blocks.items()}, []
     size = {name: sum(bar.total() for bar in pair.values()) for name, pair in bars.items()}
     kept = set(sorted(bars, key=lambda name: -size[name])[: _MOST_BARS - 1])
     return {name: bars[name] for name in bars if name in kept}, [bars[name] for name in bars if name not in kept]
 
 
-def _together(pairs: Sequence[Pair]) -> Pair:
+def _sum_pairs(pairs: Sequence[Pair]) -> Pair:
     """The sum of several, verdict by verdict: what is over in one never hides what is under in another."""
     sums: dict[str, Bar] = {}
     for pair in pairs:

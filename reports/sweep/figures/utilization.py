@@ -13,23 +13,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cleaning.reconcile.run import HEADLINES, METHODS
-from reports.shared import figure_style
-from reports.shared.figure_panels import (
+from cleaning.reconcile import HEADLINES, METHODS
+from reports.shared import (
     GREY,
-    WORDS,
+    OF_WHAT,
     batch_axis,
+    figure_style,
     gravest,
     grid,
     hang_words,
-    in_order,
     labels,
     percent_top,
     plain,
+    si,
     title,
     why,
 )
-from reports.shared.numbers import OF_WHAT, si
+from reports.shared.figure_panels import WORDS, in_order
 from results.records import Utilization
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ Looks = dict[str, tuple[Any, str]]
 
 def read(path: Path) -> pd.DataFrame:
     """utilization.csv with the types of its record. Raises ValueError for a file that is none."""
-    from results.store.tables import table
+    from results.store import table
 
     with path.open(encoding="utf-8", newline="") as file:
         names, *rows = list(csv.reader(file)) or [[]]
@@ -141,7 +141,7 @@ def _model_panel(axes: Axes, points: pd.DataFrame, models: Sequence[str], looks:
     place = {name: (index - (len(looks) - 1) / 2) * step for index, name in enumerate(looks)}
     for label, same in points.groupby("label", sort=False):
         y = models.index(str(label))
-        for precision, row in _found(same):
+        for precision, row in _known_points(same):
             colour, marker = looks[precision]
             at = (100 * row.utilization_ratio, y + place[precision])
             _point(axes, row, *at, horizontal=True, color=colour, fmt=marker)
@@ -156,7 +156,7 @@ def _model_panel(axes: Axes, points: pd.DataFrame, models: Sequence[str], looks:
 def _batch_panel(axes: Axes, points: pd.DataFrame, looks: Looks) -> None:
     """Lines over the batch size of one model; words hang from the top where a cell has no ratio."""
     for precision, (colour, marker) in looks.items():
-        mine = [row for _, row in _found(points[points["precision"] == precision].sort_values("batch_size"))]
+        mine = [row for _, row in _known_points(points[points["precision"] == precision].sort_values("batch_size"))]
         axes.plot([r.batch_size for r in mine], [100 * r.utilization_ratio for r in mine], color=colour, linewidth=1)
         for row in mine:
             _point(axes, row, row.batch_size, 100 * row.utilization_ratio, horizontal=False, color=colour, fmt=marker)
@@ -165,7 +165,7 @@ def _batch_panel(axes: Axes, points: pd.DataFrame, looks: Looks) -> None:
         hang_words(axes, [(float(str(batch)), words, colour) for colour, words in missing])
 
 
-def _found(points: pd.DataFrame) -> list[tuple[str, Any]]:
+def _known_points(points: pd.DataFrame) -> list[tuple[str, Any]]:
     """(precision, row) of the points that have a ratio."""
     known = points.dropna(subset=["utilization_ratio"])
     return list(zip(known["precision"], known.itertuples(index=False), strict=True))

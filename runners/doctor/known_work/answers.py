@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from analysis.devices import peaks
-from cleaning.facts.self_test import FAILED, OK, UNAVAILABLE, Checked
+from cleaning.facts import FAILED, OK, UNAVAILABLE, CheckResult
 
-__all__ = ["FAILED", "UNAVAILABLE", "OK", "Asked", "Check", "Checked", "within"]
+__all__ = ["FAILED", "UNAVAILABLE", "OK", "DeviceUnderTest", "Check", "CheckResult", "within"]
 
 
 @dataclass(frozen=True)
-class Asked:
+class DeviceUnderTest:
     """The device that is tested. name: as its driver prints it."""
 
     device: str
@@ -29,10 +29,10 @@ class Asked:
         return peaks.is_stand_in(self.name)
 
 
-Check = Callable[[Asked], Checked]
+Check = Callable[[DeviceUnderTest], CheckResult]
 
 
-def within(found: float, low: float, high: float, expected: str, reason: str) -> Checked:
+def within(found: float, low: float, high: float, expected: str, reason: str) -> CheckResult:
     """ok where low ≤ found ≤ high; the reason is given where it is not."""
     fits = low <= found <= high
-    return Checked("", OK if fits else FAILED, found, expected, "" if fits else reason)
+    return CheckResult("", OK if fits else FAILED, found, expected, "" if fits else reason)

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from cleaning.facts.self_test import MEMORY_RATIO
-from runners.doctor.known_work.answers import Asked, Check, Checked, within
+from cleaning.facts import MEMORY_RATIO
+from runners.doctor.known_work.answers import Check, CheckResult, DeviceUnderTest, within
 
 MODEL, IMAGE_SIZE, BATCH = "resnet18", 64, 2
 
 
-def count(asked: Asked) -> Checked:
+def count(asked: DeviceUnderTest) -> CheckResult:
     """The exact count of a step, on fake tensors ÷ the FLOP of the calls whose kernels ran."""
     from analysis.operators.registry import cost
-    from measure.profiler.work_profiles import profile_step
-    from measure.timing.clocks import clock_for
+    from measure.profiler import profile_step
+    from measure.timing import clock_for
     from runners.doctor.known_work.executed import executed_flop
-    from runners.footprint.step import StepOptions, parts, traced
+    from runners.footprint.step import StepOptions, parts, trace_batch
 
     step = StepOptions(MODEL, "fp32", "sgd", _kind(asked), hyper={"image_size": IMAGE_SIZE})
-    counted = sum(int(cost(operation).model_flop or 0) for operation in traced(step, BATCH).operations)
+    counted = sum(int(cost(operation).model_flop or 0) for operation in trace_batch(step, BATCH).operations)
     real = parts(step, BATCH, None, asked.device)
     recorded = profile_step(
         real.step, real.model, clock_for(asked.device), work="batch", cuda=asked.is_cuda, most_steps=1
@@ -31,8 +31,8 @@ def count(asked: Asked) -> Checked:
 def memory(model: str, batch_size: int, image_size: int = 224) -> Check:
     """Bytes of tensors at the highest in a step, seen ÷ predicted."""
 
-    def check(asked: Asked) -> Checked:
-        from results.errors import Unavailable
+    def check(asked: DeviceUnderTest) -> CheckResult:
+        from results import Unavailable
         from runners.footprint import check_task
         from runners.footprint.step import StepOptions
 
@@ -48,5 +48,5 @@ def memory(model: str, batch_size: int, image_size: int = 224) -> Check:
     return check
 
 
-def _kind(asked: Asked) -> str:
+def _kind(asked: DeviceUnderTest) -> str:
     return "cuda" if asked.is_cuda else "cpu"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
-from results.errors import Unavailable
+from results import Unavailable
 from results.records import ProfiledOperation
 
 Shapes = Sequence[Any]

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from analysis.devices.precisions import PRECISIONS
-from cleaning.facts.self_test import FP32_ERROR
-from results.errors import Unavailable
-from runners.doctor.known_work.answers import FAILED, OK, Asked, Checked, within
+from analysis.devices import PRECISIONS
+from cleaning.facts import FP32_ERROR
+from results import Unavailable
+from runners.doctor.known_work.answers import FAILED, OK, CheckResult, DeviceUnderTest, within
 
 TERMS = 512
 """Of each sum, in the product and in the convolution: what FP32_ERROR is for."""
 
 
-def flags_read_back(asked: Asked) -> Checked:
+def flags_read_back(asked: DeviceUnderTest) -> CheckResult:
     """How many flags disagree with what a cell of each precision sets, and variables that overrule them."""
     from measure.device import apply_precision
 
@@ -22,10 +22,10 @@ def flags_read_back(asked: Asked) -> Checked:
         with apply_precision.session(precision, asked.device) as found:
             wrong += [f"{precision.name}: {each}" for each in apply_precision.check(found, precision, asked.device)]
     reason = "; ".join(dict.fromkeys(wrong))
-    return Checked("", FAILED if wrong else OK, len(wrong), "0 flags other than they were set", reason)
+    return CheckResult("", FAILED if wrong else OK, len(wrong), "0 flags other than they were set", reason)
 
 
-def ieee(asked: Asked) -> Checked:
+def ieee(asked: DeviceUnderTest) -> CheckResult:
     """The larger error of an fp32 product and of a convolution against fp64, with the flags of an fp32 cell."""
     import torch
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from statistics import fmean
 from typing import Any
 
-from cleaning.facts.self_test import BLOCKS, EVENTS_RATIO, FEWEST_COVERED, REPEATS, SLEEP_RATIO
-from measure.timing.clocks import clock_for
-from results.errors import Unavailable
-from runners.doctor.known_work.answers import Asked, Checked, within
+from cleaning.facts import BLOCKS, EVENTS_RATIO, FEWEST_COVERED, REPEATS, SLEEP_RATIO
+from measure.timing import clock_for
+from results import Unavailable
+from runners.doctor.known_work.answers import CheckResult, DeviceUnderTest, within
 
 FEWEST_BLOCKS, MOST_BLOCKS = 5, 10
 """For one whose wall time no other process of the host disturbs: device time that is too long must not be hidden by a
@@ -22,7 +22,7 @@ SLEEPS, CYCLES, PAUSE_S = (40, 80), 100_000, 0.001
 short enough to see an offset of a tenth of that), or seconds of the host."""
 
 
-def long_product(asked: Asked) -> tuple[Callable[[], Any], int]:
+def long_product(asked: DeviceUnderTest) -> tuple[Callable[[], Any], int]:
     """A product that is long against its launch, and how many of them take LONG_S."""
     import torch
 
@@ -38,7 +38,7 @@ def long_product(asked: Asked) -> tuple[Callable[[], Any], int]:
     return lambda: a @ a, max(3, int(LONG_S / max(clock.wall_s() - begun_s, 1e-6)))
 
 
-def events(asked: Asked) -> Checked:
+def events(asked: DeviceUnderTest) -> CheckResult:
     """Device time of a long block ÷ its wall time."""
     if not asked.is_cuda:
         raise Unavailable("a CPU has no time of its own beside the wall's")
@@ -53,7 +53,7 @@ def events(asked: Asked) -> Checked:
     return within(most, 1 - EVENTS_RATIO, 1 + EVENTS_RATIO, words, "events do not agree with the host's clock")
 
 
-def sleep(asked: Asked) -> Checked:
+def sleep(asked: DeviceUnderTest) -> CheckResult:
     """A sleep twice as long ÷ a sleep, as this program's clock sees them."""
     import torch
 
@@ -72,9 +72,9 @@ def sleep(asked: Asked) -> Checked:
     return within(long_s / short_s, 2 * (1 - SLEEP_RATIO), 2 * (1 + SLEEP_RATIO), f"2 within {SLEEP_RATIO:.0%}", why)
 
 
-def intervals(asked: Asked) -> Checked:
+def intervals(asked: DeviceUnderTest) -> CheckResult:
     """How many of eight 95 % intervals cover the mean of all blocks."""
-    from analysis.stats.summary import summarise
+    from analysis.stats import summarise
 
     product, times = long_product(asked)
     means_s = []
@@ -89,7 +89,7 @@ def intervals(asked: Asked) -> Checked:
     return within(covered, FEWEST_COVERED, REPEATS, words, why)
 
 
-def _time_of(asked: Asked, call: Callable[[], Any], times: int) -> tuple[float | None, float]:
+def _time_of(asked: DeviceUnderTest, call: Callable[[], Any], times: int) -> tuple[float | None, float]:
     """Device time, None on a CPU, and wall time of so many calls."""
     clock = clock_for(asked.device)
     begun_s, first = clock.wall_s(), clock.event()

@@ -10,7 +10,7 @@ import pytest
 import sympy
 
 from analysis.catamount import rules
-from analysis.catamount.graph_nodes import SCALAR, Node, Tensor, flop, footprint_of, parameters, pooled, traffic
+from analysis.catamount.graph_nodes import SCALAR, GraphNode, Tensor, flop, footprint_of, parameters, pooled, traffic
 from analysis.catamount.while_loops import backward_step, forward_step
 from analysis.operators import registry
 from results.records import Operation
@@ -21,7 +21,7 @@ SQUARE, ROW = Tensor((4, 6)), Tensor((6,))
 
 def one(name: str, *inputs: Tensor, to: tuple[Tensor, ...] = (SQUARE,)) -> tuple[int, int, int]:
     """(FLOP, bytes, footprint) of one node."""
-    nodes = (Node(name, inputs, to),)
+    nodes = (GraphNode(name, inputs, to),)
     return flop(nodes).all_flop, sum(traffic(nodes)), footprint_of(nodes)
 
 
@@ -89,12 +89,16 @@ def test_nodes(node: str) -> None:
 
 def test_pooling_compares_each_element_of_the_smaller_tensor_with_its_window() -> None:
     small, large = Tensor((1, 2, 2)), Tensor((1, 4, 4))
-    assert pooled(Node("MaxPool", (large,), (small,)), 9).all_flop == 4 * 9
-    assert pooled(Node("MaxPoolGrad", (large, small, small), (large,)), 9).all_flop == 4 * 9
+    assert pooled(GraphNode("MaxPool", (large,), (small,)), 9).all_flop == 4 * 9
+    assert pooled(GraphNode("MaxPoolGrad", (large, small, small), (large,)), 9).all_flop == 4 * 9
 
 
 def test_times_multiply_and_parameters_are_variables_only() -> None:
-    nodes = (Node("Variable", (), (SQUARE,), 2), Node("Buffer", (), (ROW,)), Node("Add", (ROW, ROW), (ROW,), -3))
+    nodes = (
+        GraphNode("Variable", (), (SQUARE,), 2),
+        GraphNode("Buffer", (), (ROW,)),
+        GraphNode("Add", (ROW, ROW), (ROW,), -3),
+    )
     assert parameters(nodes) == 48
     assert footprint_of(nodes) == 2 * 96 + 24 - 3 * 24
     assert flop(nodes).all_flop == -18

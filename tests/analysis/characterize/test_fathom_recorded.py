@@ -14,7 +14,7 @@ import pytest
 from analysis.characterize.fathom_groups import FATHOM, GROUPS, MOST_UNCLASSIFIED_RATIO, figure3_groups
 from analysis.characterize.operation_mix import Mix
 from reports.characterize import variants as characterize_variants
-from reports.characterize.text import Seen, look, paper_name
+from reports.characterize.text import CharacterizeAnswer, look, paper_name
 from reports.characterize.text_mix import to_text
 from results.records.characterization import PROFILED
 from runners.characterize import files as characterize_files
@@ -30,12 +30,12 @@ OTHER_SIZES = {"fathom-speech@as_paper": {"frames": 156}}
 
 
 @pytest.fixture(scope="module")
-def seen() -> Seen:
+def seen() -> CharacterizeAnswer:
     """Without the single calls, whose laws take seconds to fit."""
     return look(replace(characterize_files.read_rows(KEPT), calls=()), FATHOM, reproduce="fathom")
 
 
-def coded(seen: Seen) -> dict[str, Mix]:
+def coded(seen: CharacterizeAnswer) -> dict[str, Mix]:
     """The paper's name → the mix as coded."""
     return {paper_name(each): each for each in seen.compared if each.recording.variant == fathom_sizes.AS_CODED}
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 
-from analysis.characterize.heavy_tail import Fit, survival, tail
+from analysis.characterize.heavy_tail import LawFit, survival, tail
 from analysis.characterize.layer_functions import function_of, labels_of_types
 from analysis.characterize.step_reconstruction import reconstructed
 from results.records.characterization import AloneTime, Characterization, OperationCost
@@ -24,7 +25,7 @@ def sample(law: str, count: int = 800) -> list[float]:
     return [draw() for _ in range(count)]
 
 
-def fitted(times: list[float], law: str) -> Fit:
+def fitted(times: list[float], law: str) -> LawFit:
     found = tail(times)
     assert found is not None
     return next(fit for fit in found.fits if fit.law == law)
@@ -117,14 +118,18 @@ def test_a_step_is_the_sum_of_its_operations_alone():
         pytest.approx(1.5),
     )
     assert found["F"].ratio == pytest.approx(0.5)
-    assert (found["A"].untimed, found["A"].alone_s) == (3, 0)
-    assert found["all"].step_ratio == pytest.approx(0.00325 / 0.010)
+    assert (found["A"].untimed, found["A"].alone_s, found["A"].at_least_alone_s) == (3, None, 0)
+    whole = found["all"]
+    assert (whole.alone_s, whole.at_least_alone_s, whole.step_ratio) == (None, pytest.approx(0.00325), None)
+    data = replace(data, alone=alone[:2])
+    (whole,) = [each for each in reconstructed(data) if each.group == "all"]
+    assert whole.step_ratio == pytest.approx(0.00325 / 0.010)
 
 
 def test_real_operations_are_timed_alone_and_change_nothing():
     import torch
 
-    from measure.profile.micro_benchmark import alone
+    from measure.profile.micro_benchmark import time_operations
 
     weight = torch.randn(64, 64)
     before = weight.clone()
@@ -139,7 +144,7 @@ def test_real_operations_are_timed_alone_and_change_nothing():
         mark("end")
 
     torch.manual_seed(0)
-    found = {(one.name, one.phase): one for one in alone(step, "cpu", repeats=2)}
+    found = {(one.name, one.phase): one for one in time_operations(step, "cpu", repeats=2)}
     drawn = torch.rand(1)
     assert found["aten.mm", "forward"].calls == 3
     assert (found["aten.mm", "forward"].time_s or 0) > 0

@@ -11,8 +11,17 @@ from analysis.characterize.execution_modes import ratio_of_means, ways
 from analysis.characterize.fathom_groups import FATHOM
 from analysis.characterize.group_costs import densities, group_costs
 from analysis.characterize.operation_mix import cumulative, labels, mix, types_for, vectors
-from analysis.characterize.summary import compared, launching, linkage, mixes, steadiness, training_against_inference
+from analysis.characterize.step_reconstruction import reconstructed
+from analysis.characterize.summary import (
+    comparable_mixes,
+    launching,
+    linkage,
+    mixes,
+    steadiness,
+    training_against_inference,
+)
 from analysis.characterize.thread_scaling import parallelism
+from results.records.characterization import PROFILED, AloneTime
 from tests.support.made_up.made_up_characterization import NET, TALK, recording, rows, together
 
 
@@ -78,7 +87,7 @@ def test_the_papers_rows_need_as_many_types_as_counted_by_hand(workload: str, ex
 
 def test_workloads_are_compared_in_training_by_their_types():
     data = together()
-    chosen = compared(mixes(data))
+    chosen = comparable_mixes(mixes(data))
     assert [each.label for each in chosen] == ["net", "talk as_coded"] or [each.label for each in chosen] == [
         "net",
         "talk",
@@ -135,6 +144,61 @@ def test_costs_by_group_are_sums_and_the_optimizer_is_f():
     assert (second.group, second.flop) == ("F", 10)
 
 
+def test_a_group_with_a_call_that_has_no_time_has_no_rate():
+    """One of two calls of 100 FLOP took 2 s: what the group took is 2 s at least, and its rate is not 200 ÷ 2."""
+    data = together()
+    first, second = data.costs
+    for untimed in ({"time_s": None}, {"untimed_calls": 1}):
+        found = {g.group: g for g in group_costs(replace(data, costs=(first, replace(first, **untimed), second)))}
+        at_least_s = 2 if untimed == {"time_s": None} else 4
+        convolutions = found["D"]
+        assert (convolutions.flop, convolutions.time_s, convolutions.at_least_time_s) == (200, None, at_least_s)
+        assert (convolutions.flop_per_s, convolutions.bytes_per_s) == (None, None)
+        assert convolutions.utilization_ratio({"fp32": 100.0, "": 100.0}) is None
+        assert (found["F"].flop_per_s is None, found["F"].untimed_calls) == (False, 0)
+    lost = densities(replace(data, costs=(replace(first, time_s=None), second)))
+    assert [(each.group, each.share_ratio) for each in lost] == [("F", 1.0), ("D", None)]
+
+
+def test_what_has_no_group_is_not_left_out_of_the_costs():
+    data = together()
+    unknown = replace(data.costs[0], name="mylib.spin", kind="", unit="", model_flop=0, other_flop=0)
+    (found,) = [each for each in group_costs(replace(data, costs=(*data.costs, unknown))) if not each.group]
+    assert (found.unknown_calls, found.flop, found.calls) == (1, None, 1)
+
+
+def test_a_step_is_not_put_together_of_a_part_of_its_calls():
+    """Alone: D's two calls take 3 s each, a call without a group 1 s; a call that could not be run again leaves D and
+    the whole with a lower bound, and no ratio."""
+    data = together()
+    alone = (
+        AloneTime(recording=0, name="aten.convolution", phase="forward", calls=2, time_s=3.0),
+        AloneTime(recording=0, name="mylib.spin", phase="forward", calls=1, time_s=1.0),
+    )
+    whole = {each.group: each for each in reconstructed(replace(data, alone=alone))}
+    assert (whole["D"].alone_s, whole[""].alone_s, whole["all"].alone_s, whole["all"].calls) == (6, 1, 7, 3)
+    assert whole["all"].step_ratio == pytest.approx(7 / 0.01)  # a step of 10 ms, as all of the made-up workload
+    lost = (*alone, AloneTime(recording=0, name="aten.convolution", phase="backward", calls=4))
+    part = {each.group: each for each in reconstructed(replace(data, alone=lost))}
+    for group, at_least_s in (("D", 6), ("all", 7)):
+        each = part[group]
+        assert (each.alone_s, each.at_least_alone_s, each.untimed) == (None, at_least_s, 4)
+        assert (each.ratio, each.step_ratio) == (None, None)
+    assert part[""].alone_s == 1
+    unprofiled = replace(data, alone=alone, steps=tuple(step for step in data.steps if step.part != PROFILED))
+    assert {(each.recorded_s, each.ratio) for each in reconstructed(unprofiled)} == {(None, None)}
+
+
+def test_a_step_of_which_operations_times_are_unknown_is_not_all_between_them():
+    data = rows(recording(0, "net"), NET)
+    lost = tuple(replace(s, operations_s=None) if s.step < 6 else s for s in data.steps)
+    found = mix(replace(data, steps=lost), recording(0, "net"))
+    assert found is not None
+    assert found.groups["H"].ratio == pytest.approx(0.1)
+    none = tuple(replace(s, operations_s=None) for s in data.steps)
+    assert mix(replace(data, steps=none), recording(0, "net")) is None
+
+
 def test_what_part_of_the_peaks_a_groups_products_reach():
     """100 FLOP at a peak of 100 a second and 50 at 25 would take 3 s of the 2 + 4 that they took; of a unit without a
     peak, and of a group without products, nothing is known."""
@@ -152,6 +216,19 @@ def test_launches_and_what_lies_between():
     assert net.launches == 6
     assert net.launch_s == pytest.approx(0.009 / 6)
     assert (net.between_ratio, net.small_ratio) == (pytest.approx(0.1), 0)
+
+
+def test_a_step_without_launches_has_no_length_of_one():
+    data = together()
+    idle = replace(data, times=tuple(replace(row, launches=0) for row in data.times))
+    assert {(each.launches, each.launch_s, each.small_ratio) for each in launching(mixes(idle))} == {(0, None, None)}
+
+
+def test_a_step_under_the_profiler_stands_for_none_without():
+    data = together()
+    profiled = replace(data, steps=tuple(s for s in data.steps if s.recording != 1 or s.part == PROFILED))
+    found = {(each.workload, each.mode) for each in training_against_inference(profiled)}
+    assert found == {("net", "training"), ("talk", "training")}
 
 
 def test_steps_of_every_mix_are_judged():

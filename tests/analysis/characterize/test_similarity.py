@@ -15,7 +15,6 @@ from analysis.characterize.similarity import (
     distances,
     inverted,
     matrix,
-    nearest_other,
 )
 
 HEIGHTS = (0.0029, 0.0150, 0.0262, 0.0422, 0.1100, 0.4365, 0.9226)
@@ -115,10 +114,7 @@ def test_an_inversion_is_found():
     assert inverted(centroid_linkage(cells())) == []
 
 
-def test_nearest_and_all_pairs():
+def test_all_pairs():
     found = distances(cells())
     assert len(found) == 28
     assert found["residual", "vgg"] == pytest.approx(0.0029, abs=5e-5)
-    name, distance = nearest_other("speech", cells()) or ("", 0.0)
-    assert (name, distance) == ("autoenc", pytest.approx(0.0262, abs=5e-5))
-    assert nearest_other("one", {"one": (1, 2)}) is None

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from analysis.characterize.similarity import distance_changes, pictures
-from analysis.characterize.summary import compared, mixes
+from analysis.characterize.summary import comparable_mixes, mixes
 from reports.characterize import variants as characterize_variants
 from reports.characterize.text import look
 from reports.characterize.text_mix import to_text
@@ -36,7 +36,7 @@ def data() -> Characterization:
 
 
 def test_a_picture_has_each_workload_once_and_the_only_form_of_those_that_have_one(data):
-    found = pictures(compared(mixes(data)))
+    found = pictures(comparable_mixes(mixes(data)))
     assert {variant: [each.label for each in mine] for variant, mine in found.items()} == {
         "as_coded": ["net@small", "talk@small"],
         "as_paper": ["net@small", "talk@small"],
@@ -46,7 +46,7 @@ def test_a_picture_has_each_workload_once_and_the_only_form_of_those_that_have_o
 
 
 def test_a_pair_is_as_far_apart_as_counted_by_hand_in_each(data):
-    (pair,) = distance_changes(pictures(compared(mixes(data))))
+    (pair,) = distance_changes(pictures(comparable_mixes(mixes(data))))
     assert (pair.left, pair.right) == ("net@small", "talk@small")
     assert pair.distances == {"as_coded": pytest.approx(1 - OURS), "as_paper": pytest.approx(1 - THEIRS)}
     assert pair.change == pytest.approx(THEIRS - OURS)
@@ -54,9 +54,9 @@ def test_a_pair_is_as_far_apart_as_counted_by_hand_in_each(data):
 
 def test_nothing_is_told_of_variants_where_no_workload_has_two_or_stands_alone(data):
     without = [each for each in mixes(data) if each.recording.recording < 2]
-    assert pictures(compared(without)) == {}
+    assert pictures(comparable_mixes(without)) == {}
     alone = [each for each in mixes(data) if each.recording.recording != 1]
-    assert pictures(compared(alone)) == {}
+    assert pictures(comparable_mixes(alone)) == {}
 
 
 def test_it_is_told_listed_and_drawn_on_one_scale(data):

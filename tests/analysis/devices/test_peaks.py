@@ -314,7 +314,6 @@ def test_the_derived_bound_is_the_product() -> None:
     assert peaks.derived_upper_bound("99.9", 1, 1e9, geforce=False) == {}
     with pytest.raises(ValueError, match="0 multiprocessors"):
         peaks.derived_upper_bound("8.0", 0, 1e9, geforce=False)
-    assert "no datasheet" in peaks.DERIVED_LABEL
 
 
 def test_nearest_names_are_of_the_table_and_alike() -> None:

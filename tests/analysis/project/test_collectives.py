@@ -12,7 +12,6 @@ from analysis.devices.interconnects import Link, between, links, within
 from analysis.devices.peaks import lookup
 from analysis.project.parallelism.collectives import (
     Group,
-    all_reduce_bytes,
     all_reduce_s,
     half_s,
     ring_bytes,
@@ -46,14 +45,12 @@ def ring(devices: int, total: int) -> tuple[list[int], int]:
 @pytest.mark.parametrize("devices", [2, 3, 4, 8])
 def test_a_ring_sends_what_it_is_walked_to_send(devices: int) -> None:
     sent, steps = ring(devices, 24 * devices)
-    assert set(sent) == {all_reduce_bytes(24 * devices, devices)}
+    assert set(sent) == {2 * ring_bytes(24 * devices, devices)}
     assert steps == 2 * (devices - 1)
-    assert 2 * ring_bytes(24 * devices, devices) == all_reduce_bytes(24 * devices, devices)
 
 
 def test_the_factors_are_those_of_nccl_tests() -> None:
     # doc/PERFORMANCE.md there: bus bandwidth = algorithm bandwidth × 2 (n − 1)/n for all-reduce, (n − 1)/n for halves
-    assert all_reduce_bytes(1.0, 8) == pytest.approx(2 * 7 / 8)
     assert ring_bytes(1.0, 8) == pytest.approx(7 / 8)
 
 
@@ -73,7 +70,7 @@ def test_two_trees_send_twice_the_bytes_at_most(devices: int) -> None:
             sent[(parent + shift) % devices] += 0.5  # down
     assert max(sent) <= tree_bytes(1.0, devices) + 1e-12
     assert sum(sent) == pytest.approx(2 * (devices - 1))
-    assert sum(sent) == pytest.approx(devices * all_reduce_bytes(1.0, devices))
+    assert sum(sent) == pytest.approx(devices * 2 * ring_bytes(1.0, devices))
 
 
 def test_time_by_hand_within_a_node() -> None:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from analysis.project.compute.gpu_hours import (
-    Spread,
     TooFew,
+    VarianceComponents,
     flop_of,
     gpu_hours_of,
     left_out,
@@ -51,9 +51,11 @@ def test_the_spread_by_hand() -> None:
 
 def test_degrees_of_freedom_are_satterthwaites() -> None:
     # 0.1 · (1 + 1/5) = 0.12 with 5 degrees, 10 · (1 − 1/2) = 5 with 1: 5.12² / (0.12²/5 + 5²/1) = 1.0485
-    deviation, degrees = Spread(0.1, 10.0, 5, 1, 2.0).of_new_run(5)
+    deviation, degrees = VarianceComponents(0.1, 10.0, 5, 1, 2.0).of_new_run(5)
     assert (deviation, degrees) == (pytest.approx(math.sqrt(5.12)), pytest.approx(5.12**2 / (0.00288 + 25)))
-    assert Spread(0.1, 0.0, 5, 0, 1.0).of_new_run(5)[1] == pytest.approx(5)  # one run a stack: no second term
+    assert VarianceComponents(0.1, 0.0, 5, 0, 1.0).of_new_run(5)[1] == pytest.approx(
+        5
+    )  # one run a stack: no second term
 
 
 def test_one_run_a_stack_is_the_textbooks_prediction_interval() -> None:

@@ -140,12 +140,12 @@ def test_limits_are_those_of_the_formulas_and_the_fit_lies_near() -> None:
     assert {name: limits[name] / halves[name] for name in limits} == pytest.approx(
         {"gamma": 1.0, "lambda": 2.0, "mu": 2.0, "delta": 2.0}
     )
-    fit = frontier_first_order.fitted(domain, SQUARE, TARGET, 4000)
+    fit = frontier_first_order.fit_sweep(domain, SQUARE, TARGET, 4000)
     assert fit.laws.gamma == pytest.approx(6.0, rel=1e-2)
     assert fit.laws.lambda_ == pytest.approx(12.0, rel=1e-2)
     assert fit.laws.mu == pytest.approx(8 / math.sqrt(2), rel=5e-2)
     assert fit.points == frontier_first_order.WIDTHS * len(frontier_first_order.BATCHES)
-    assert isinstance(fit, first_order.Fit)
+    assert isinstance(fit, first_order.FirstOrderFit)
 
 
 def test_the_limits_of_the_word_model_are_its_leading_terms() -> None:

@@ -19,7 +19,7 @@ from analysis.project.compute.scaling_laws import (
     optimum,
     tokens_for,
 )
-from analysis.stats.intervals import drawn
+from analysis.stats.intervals import draw_inputs
 
 
 def of(value: float) -> np.ndarray:
@@ -108,7 +108,7 @@ def test_the_covariance_has_the_papers_standard_errors() -> None:
     """Besiroglu et al.'s own of ln A, ln B, ln E, α, β and β/(α+β): 0.258, 0.421, 0.014, 0.015, 0.021 and 0.020."""
     block = LAWS["besiroglu2024"].block()
     assert block is not None
-    found = drawn({"law": block}, draws=20_000)
+    found = draw_inputs({"law": block}, draws=20_000)
     assert np.std(np.log(found["a"])) == pytest.approx(0.258, rel=0.05)
     assert np.std(np.log(found["b"])) == pytest.approx(0.421, rel=0.05)
     assert np.std(np.log(found["e"])) == pytest.approx(0.014, rel=0.05)

@@ -8,9 +8,9 @@ import pytest
 
 from analysis.devices.interconnects import Link
 from analysis.project.compute.published_runs import observations
-from analysis.project.parallelism.collectives import all_reduce_bytes
+from analysis.project.parallelism.collectives import ring_bytes
 from analysis.project.parallelism.plans import candidates, plans
-from analysis.project.parallelism.step import Cluster, Plan, Unfit, groups, held, step, tensor_bytes, zero_bytes
+from analysis.project.parallelism.step import Cluster, Plan, Unfit, groups, held, step, zero_bytes
 from analysis.project.parallelism.transformer import Transformer
 
 GPT3 = Transformer(96, 12288, 96, 2048, 51200)
@@ -114,9 +114,11 @@ def test_what_a_device_keeps_by_hand() -> None:
 def test_tensor_parallelism_sends_8_bsh_a_layer() -> None:
     """Narayanan et al., section 3.2: 8 b s h (t − 1)/t elements a layer and device, forward and backward together."""
     plan = Plan(tensor=8, micro=2, recompute="none")
-    elements = tensor_bytes(GPT3, plan) / 2 / GPT3.layers
-    assert elements == pytest.approx(8 * 2 * 2048 * 12288 * 7 / 8)
-    assert tensor_bytes(GPT3, replace(plan, recompute="full")) == pytest.approx(1.5 * tensor_bytes(GPT3, plan))
+    flat = Link("flat", "nvlink", 1e9, 1e-30)
+    cluster = replace(A100, within=flat, between=flat, achieved=1.0)
+    once, again = (step(GPT3, replace(plan, recompute=which), 2, cluster).tensor_s for which in ("none", "full"))
+    assert once * 1e9 / 2 / GPT3.layers == pytest.approx(8 * 2 * 2048 * 12288 * 7 / 8)  # bf16
+    assert again == pytest.approx(1.5 * once)
 
 
 def walked(stages: int, micros: int, forward: float, backward: float) -> float:
@@ -219,7 +221,7 @@ def test_stage_three_sends_half_as_much_again() -> None:
     assert times[2] == pytest.approx(times[0])
     assert times[3] == pytest.approx(1.5 * times[0])
     parameters = (12 * 1024**2 + 13 * 1024) * 8 + 1512 * 1024
-    assert times[0] == pytest.approx(all_reduce_bytes(2 * parameters, 8) / 1e9)
+    assert times[0] == pytest.approx(2 * ring_bytes(2 * parameters, 8) / 1e9)
     twice = [step(model, Plan(data=8, zero=zero), 16, cluster).data_s for zero in range(4)]
     assert twice == pytest.approx([times[0], times[0], 1.5 * times[0], 2 * times[3]])
 

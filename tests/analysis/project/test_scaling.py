@@ -11,7 +11,6 @@ import pytest
 from analysis.project.frontier import first_order, learning_curves
 from analysis.project.frontier.first_order import Laws, Point
 from analysis.project.frontier.learning_curves import LearningCurve, ModelSize
-from analysis.project.papers import projected_lstm_lm
 from analysis.project.papers.projected_lstm_lm import Product
 
 
@@ -115,16 +114,9 @@ def test_the_batch_of_an_intensity_has_it() -> None:
     laws = Laws(481, 1755, 30784)
     assert laws.intensity(23.8e9, laws.batch_of(19.94, 23.8e9)) == pytest.approx(19.94)
     assert laws.batch_of(1e6, 23.8e9) == math.inf, "above what any batch has"
-    of_batch, of_model = laws.intensity_limits(23.8e9, 128)
-    assert laws.intensity(23.8e9, 1e12) == pytest.approx(of_batch, rel=1e-3)
-    assert laws.intensity(1e24, 128) == pytest.approx(of_model, rel=1e-3)
-
-
-def test_a_matrix_product_is_the_form_of_the_law() -> None:
-    batch, side = 6, 10
-    read_and_written = 4 * (batch * side + side * side + batch * side)
-    assert first_order.matrix_product_intensity(batch, side) == pytest.approx(2 * batch * side**2 / read_and_written)
-    assert first_order.matrix_product_intensity(batch, side) == pytest.approx(batch * side / (2 * side + 4 * batch))
+    # the batch, then the model, without end: √p · gamma/mu, and b · gamma/lambda
+    assert laws.intensity(23.8e9, 1e12) == pytest.approx(math.sqrt(23.8e9) * 481 / 30784, rel=1e-3)
+    assert laws.intensity(1e24, 128) == pytest.approx(128 * 481 / 1755, rel=1e-3)
 
 
 @pytest.mark.parametrize("sizes", [(5, 7, 9, 4), (8, 3, 8, 4), (1, 2, 3, 64)])
@@ -145,8 +137,3 @@ def test_a_backward_pass_has_two_products_of_as_many_flop() -> None:
     assert (inputs.m, inputs.n) == (4, 6), "as the first matrix"
     assert (weights.m, weights.n) == (6, 10), "as the second"
     assert inputs.flop == weights.flop == product.flop
-
-
-def test_three_of_the_largest_tile_fit_the_cache() -> None:
-    side = projected_lstm_lm.largest_tile(6e6)
-    assert 3 * 4 * side**2 <= 6e6 < 3 * 4 * (side + 1) ** 2

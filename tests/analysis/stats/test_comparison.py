@@ -14,7 +14,7 @@ from scipy import stats
 
 from analysis.stats.comparison import Difference, difference, holm, verdict
 from analysis.stats.summary import effective_size, t_quantile
-from reports.compare.cells import ACROSS, compared
+from reports.compare.cells import ACROSS, compare_runs
 from results.records.comparisons import FASTER, ONLY_A, ONLY_B, SAME, SLOWER, UNKNOWN
 from results.store.store import read_run
 from runners.report import command
@@ -193,24 +193,24 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def test_a_run_against_itself_is_the_same(runs: dict[str, Path]) -> None:
-    rows = compared(read_run(runs["a"]), read_run(runs["a"]))
+    rows = compare_runs(read_run(runs["a"]), read_run(runs["a"]))
     assert [(row.verdict, row.ratio) for row in rows] == [(SAME, 1.0)] * 2
     assert [row.basis for row in rows] == ["processes", "blocks"]
     assert [len(row.cells_a) for row in rows] == [2, 1]
 
 
 def test_a_slower_run_with_a_cell_more(runs: dict[str, Path]) -> None:
-    rows = compared(read_run(runs["a"]), read_run(runs["slow"]))
+    rows = compare_runs(read_run(runs["a"]), read_run(runs["slow"]))
     assert [row.verdict for row in rows] == [SLOWER, SLOWER, ONLY_B]
     assert [row.ratio for row in rows[:2]] == [pytest.approx(1.1)] * 2
     assert rows[1].time_b_s == pytest.approx(1.1 * made_up_evidence.step_s("tf32", 8))
-    back = compared(read_run(runs["slow"]), read_run(runs["a"]))
+    back = compare_runs(read_run(runs["slow"]), read_run(runs["a"]))
     assert [row.verdict for row in back] == [FASTER, FASTER, ONLY_A]
     assert (back[2].cells_a, back[2].cells_b) == (rows[2].cells_b, ())
 
 
 def test_wider_margins_make_the_same_of_it(runs: dict[str, Path]) -> None:
-    rows = compared(read_run(runs["a"]), read_run(runs["slow"]), margin_ratio=0.15)
+    rows = compare_runs(read_run(runs["a"]), read_run(runs["slow"]), margin_ratio=0.15)
     assert {row.verdict for row in rows[:2]} == {SAME}
 
 
@@ -221,19 +221,19 @@ def test_wider_margins_make_the_same_of_it(runs: dict[str, Path]) -> None:
 def test_what_cannot_be_compared_is_refused_by_name(runs: dict[str, Path], other: str, field: str, values: str) -> None:
     a, b = read_run(runs["a"]), read_run(runs[other])
     with pytest.raises(ValueError, match=rf"cannot be compared: {field} is .*{values}"):
-        compared(a, b)
-    assert {row.verdict for row in compared(a, b, across=(field,))} == {SAME}
+        compare_runs(a, b)
+    assert {row.verdict for row in compare_runs(a, b, across=(field,))} == {SAME}
 
 
 def test_cells_that_differ_in_precision_are_compared_only_on_demand(runs: dict[str, Path]) -> None:
     a, b = read_run(runs["fp32"]), read_run(runs["tf32"])
     with pytest.raises(ValueError, match="no cell in common: precision is 'fp32' in A and 'tf32' in B"):
-        compared(a, b)
-    (row,) = compared(a, b, across=("precision",))
+        compare_runs(a, b)
+    (row,) = compare_runs(a, b, across=("precision",))
     assert row.verdict == FASTER
     assert row.ratio == pytest.approx(made_up_evidence.step_s("tf32", 8) / made_up_evidence.step_s("fp32", 8))
     with pytest.raises(ValueError, match="A has resnet50 b8 with several values of precision"):
-        compared(read_run(runs["a"]), b, across=("precision",))
+        compare_runs(read_run(runs["a"]), b, across=("precision",))
 
 
 def test_every_field_that_can_be_compared_across_is_one() -> None:
@@ -246,7 +246,7 @@ def test_a_cell_without_time_is_told(runs: dict[str, Path], tmp_path: Path) -> N
     part = parts.cells[TF32]
     part.run = replace(part.run, status="out_of_memory", reason="61 GiB")
     part.samples = []
-    rows = compared(read_run(runs["a"]), read_run(made_up_evidence.write(tmp_path / "run", made=parts)))
+    rows = compare_runs(read_run(runs["a"]), read_run(made_up_evidence.write(tmp_path / "run", made=parts)))
     assert [(row.verdict, row.reason) for row in rows] == [(SAME, ""), (UNKNOWN, "no time in B")]
 
 

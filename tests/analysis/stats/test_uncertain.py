@@ -7,7 +7,17 @@ import math
 import numpy as np
 import pytest
 
-from analysis.stats.intervals import Block, Uncertain, answers, between, drawn, exactly, hypercube, medians, tornado
+from analysis.stats.intervals import (
+    JointNormal,
+    Uncertain,
+    answers,
+    between,
+    draw_inputs,
+    exactly,
+    hypercube,
+    medians,
+    tornado,
+)
 
 Z = 1.959963984540054  # the normal's 0.975 quantile
 
@@ -54,8 +64,8 @@ def test_a_product_of_lognormals_has_the_interval_that_algebra_gives() -> None:
 
 def test_a_block_keeps_its_correlation() -> None:
     """Two that move together, correlation 0.9, standard deviations 1 and 2: their difference varies by 1 + 4 − 3.6."""
-    block = Block(("a", "b"), (5.0, 5.0), ("exact", "exact"), ((1.0, 1.8), (1.8, 4.0)))
-    found = drawn({"block": block})
+    block = JointNormal(("a", "b"), (5.0, 5.0), ("exact", "exact"), ((1.0, 1.8), (1.8, 4.0)))
+    found = draw_inputs({"block": block})
     assert np.std(found["a"] - found["b"]) == pytest.approx(math.sqrt(1.4), rel=0.03)
     assert np.corrcoef(found["a"], found["b"])[0, 1] == pytest.approx(0.9, abs=0.01)
     assert medians({"block": block, "c": exactly(1.0)}) == {"a": 5.0, "b": 5.0, "c": 1.0}

@@ -8,8 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from analysis.utilization import post2021
 from analysis.utilization.denominators import Denominator, at_clock, ceiling_of, datasheet, user
-from analysis.utilization.numerators import Numerator, count_table, exact, input_dtype, theory, theory_as_published
+from analysis.utilization.numerators import (
+    Numerator,
+    TableCount,
+    count_table,
+    exact,
+    input_dtype,
+    theory,
+    theory_as_published,
+)
 from analysis.utilization.utilization import (
     MeanStepTime,
     Measurement,
@@ -314,6 +323,27 @@ def test_what_a_counter_did_not_understand_and_what_it_extrapolated_is_told() ->
     assert (numerator.model_flop, numerator.unknown_calls) == (None, 12)
     assert numerator.at_least_flop == 3 * 2 * 10  # fvcore counts multiply-adds
     assert any(mark.startswith("extrapolated") for mark in numerator.warnings)
+
+
+def test_what_the_post_would_print_of_a_part_is_no_number() -> None:
+    """Multiply-adds: 3 × 10 at least, half of the 60 FLOP; without a native value there is nothing to multiply."""
+    total = count("", 10, not_understood={"aten::scaled_dot_product_attention": 12})
+    found = theory_as_published(cleaned(count("conv", 10), total), RUN)
+    assert (found.model_flop, found.at_least_flop, found.unknown_calls) == (None, 30, 12)
+    (post,) = post2021.numerators([found], dataclasses.replace(RUN, methods=("theory",)))
+    assert (post.model_flop, post.at_least_flop) == (None, 30)
+    partial = Numerator("exact", "flopledger", reason="x", at_least_flop=60)
+    (exactly,) = post2021.numerators([partial], dataclasses.replace(RUN, methods=("exact",)))
+    assert exactly.at_least_flop == 30
+    wiped = dataclasses.replace(count("", 10), native_value=None, flop=20)
+    lost = theory_as_published((count("conv", 10, flop=20), wiped), RUN)
+    assert (lost.model_flop, lost.reason) == (None, "fvcore: its total has no native value")
+
+
+def test_a_table_with_a_call_that_has_no_formula_has_no_intensity() -> None:
+    known = TableCount({("matmul", "float32"): 100}, 0, 30, 20, {})
+    assert known.flop_per_byte == 2
+    assert dataclasses.replace(known, not_understood={"my.op": 1}).flop_per_byte is None
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from cleaning.accounts.vocabulary.items import Item, exact_flop
 from measure.counters.harness.model_calls import record
 from measure.counters.harness.registry import COUNTERS
 from results.records import FlopCount
-from results.records.calls import Recording
+from results.records.calls import CallRecording
 from tests.support.account_nets.account_nets_layers import Lambda
 
 BATCH = 2
@@ -222,7 +222,7 @@ class TestRulesAreBlind:
         assert list(inspect.signature(rule_of(counter).count).parameters) == ["recording", "phase"]
 
     def test_a_recording_holds_no_total(self):
-        names = {field.name for field in dataclasses.fields(Recording)}
+        names = {field.name for field in dataclasses.fields(CallRecording)}
         assert names == {
             "operations", "calls", "modules", "plain", "batch", "parameters", "sources", "results", "note", "training",
             "untrained",

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from cleaning.accounts.account.explain import _first_time
-from cleaning.accounts.vocabulary.data_flow import Traced, used
+from cleaning.accounts.vocabulary.data_flow import DataFlow, used
 from measure.counters.harness.model_calls import record
 from results.records.calls import APPLIED, MODULE
 from tests.support.account_nets.account_nets_layers import Lambda
@@ -19,7 +19,7 @@ def recorded(function, **parts):
 
 def asked(recording):
     """(name, whether any argument is traced, whether the first one is) of each function, no module standing alone."""
-    traced = Traced(recording)
+    traced = DataFlow(recording)
     return [(call.name, traced.any_of(call), traced.first_of(call)) for call in recording.calls if call.what != MODULE]
 
 
@@ -61,7 +61,7 @@ class TestTraced:
 
     def test_what_a_module_that_stands_for_itself_gives_is_traced_although_its_input_is_not(self):
         recording = recorded(lambda m, x: x + m.act(torch.ones(4)) * 2, act=nn.ReLU())
-        traced, found = Traced(recording), []
+        traced, found = DataFlow(recording), []
         for call in recording.calls:
             if call.path == "act" and call.what == MODULE:
                 traced.leaf(call)

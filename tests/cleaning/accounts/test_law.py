@@ -13,7 +13,7 @@ from cleaning.accounts.account.batch_law import counter_laws, exact_laws
 from reports.count import batch_law as count_batch_law
 from results.records import FlopCount, Operation
 from results.records.accounts import AccountLaw
-from results.records.calls import Recording
+from results.records.calls import CallRecording
 from runners.cli import exits
 from runners.count import batch_law, command
 from runners.count import output as count_output
@@ -46,10 +46,10 @@ def matmul(module: str, rows: int, k: int, n: int, phase: str = "forward") -> Op
     return dataclasses.replace(made, module=module, phase=phase, kind="matmul")
 
 
-def step(batch: int, constant: int = 5) -> Recording:
+def step(batch: int, constant: int = 5) -> CallRecording:
     """head: 2 · b · 4 · 2 = 16 b forward, twice that backward; position: 2 · 5 · 3 · 2 = 60 forward alone; a loss of
     2 · b · 2 · 1 = 4 b that belongs to no module, and an update of 2 · 100 · 1 · 1 that belongs to neither pass."""
-    return Recording(
+    return CallRecording(
         operations=(),
         calls=(),
         modules=(),
@@ -90,7 +90,7 @@ def test_what_breaks_the_exact_law_is_named_by_its_module() -> None:
 
 
 def test_a_batch_that_could_not_be_traced_is_said_and_two_decide_nothing() -> None:
-    refused = Recording((), (), (), batch=1, untrained="ValueError: more than 1 value per channel")
+    refused = CallRecording((), (), (), batch=1, untrained="ValueError: more than 1 value per channel")
     found = exact_laws("net", {1: refused, 2: step(2), 4: step(4)}, (1, 2, 4, 32))
     total = found[0]
     assert line_of(total) == ("forward", "", 20, 60, None)

@@ -224,6 +224,14 @@ def only_issued(sample: Any, index: int) -> Any:
     return replace(sample, wall_s=sample.wall_s / 5)
 
 
+def suspended(parts: Parts) -> None:
+    """A block in which the process was stopped for 12 s, before the fifth, which was measured in its place."""
+    part = parts.cells[TF32]
+    stopped = replace(part.samples[4], part="suspended", wall_s=12.0)
+    blocks = [*part.samples[:4], stopped, *part.samples[4:]]
+    part.samples = [replace(sample, index=index) for index, sample in enumerate(blocks)]
+
+
 def scattered(sample: Any, index: int) -> Any:
     factor = 0.93 if index % 2 else 1.0
     return replace(sample, device_s=sample.device_s * factor, wall_s=sample.wall_s * factor)
@@ -313,6 +321,8 @@ PLANTS: dict[str, tuple[str, Plant]] = {
         lambda parts: (every_sample(TF32, scattered)(parts), ended(parts.cells[TF32])),
     ),
     "too few blocks": ("statuses", few_blocks),
+    "a suspension without its warning": ("warnings", suspended),
+    "a warning of a suspension that was not": ("warnings", run_with(TF32, warnings=("suspended: a block",))),
     "an interval that is wide": ("converged", not_converged),
     "a repeat that is slower": ("repeats", times(1.2, AGAIN)),
     "the times of another batch": ("by_batch", times(2.0, LARGE)),
@@ -341,6 +351,14 @@ def planted(path: Path, plant: Plant) -> Path:
     except KeyError:
         return made_up_evidence.write(path, plant, whole)
     return made_up_evidence.write(path, made=small)
+
+
+def test_a_suspension_that_is_named_turns_no_gate_red(tmp_path: Path) -> None:
+    def plant(parts: Parts) -> None:
+        suspended(parts)
+        run_with(TF32, warnings=("suspended: the process was stopped",))(parts)
+
+    assert failing(planted(tmp_path / "run", plant)) == {}
 
 
 @pytest.mark.parametrize("fault", PLANTS)

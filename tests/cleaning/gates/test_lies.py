@@ -15,7 +15,7 @@ from cleaning.gates.gates import GATES, judge, verdicts
 from results.records.verdicts import FAIL
 from runners.report import command
 from runners.report.check import evidence_of
-from runners.report.derived import compared
+from runners.report.derived import table_differences
 from tests.support.lies import lie_matrix, lie_rows, lies
 from tests.support.lies.lie_matrix import PAGE, answers, read_uncaught, uncaught
 from tests.support.lies.lie_proofs import PROOFS
@@ -94,11 +94,13 @@ def test_a_gate_that_is_taken_out_is_missed(lied: Callable[[str, str], Evidence]
 
 def test_a_derived_table_is_compared_in_every_column() -> None:
     row = {"cell_id": "a", "flop": "12", "ratio": "0.5", "name": "x", "batches": "[1,2]"}
-    assert list(compared([row], [dict(row)])) == []
+    assert list(table_differences([row], [dict(row)])) == []
     for name, lie in {"flop": "24", "ratio": "0.25", "name": "y", "batches": "[2,4]", "cell_id": "b"}.items():
-        assert [words for _, words in compared([{**row, name: lie}], [row])] != []
-    assert [words for _, words in compared([], [row])] == ["0 rows, the raw rows give 1"]
-    assert list(compared([{**row, "ratio": "0.5000000000001", "old": "1"}], [row])) == [], "rounding, another version"
+        assert [words for _, words in table_differences([{**row, name: lie}], [row])] != []
+    assert [words for _, words in table_differences([], [row])] == ["0 rows, the raw rows give 1"]
+    assert list(table_differences([{**row, "ratio": "0.5000000000001", "old": "1"}], [row])) == [], (
+        "rounding, another version"
+    )
 
 
 BAD = ("null", "[]", "{}", "x", "-1", "nan", "1e400", '{"a":null}', '{"a":[1]}', "[null]", "")

@@ -381,7 +381,7 @@ def test_methods_stand_side_by_side_with_the_epochs_times(built: Built) -> None:
 
 
 def test_files_hold_what_was_built(path: Path, built: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "_drawn", lambda out: {})
+    monkeypatch.setattr(command, "_pictures", lambda out: {})
     monkeypatch.setattr(command, "_page", lambda *given: b"a page")
     assert command.write(built, tmp_path) == []
     packed = (tmp_path / "cleaned" / "profiled_operations.csv.gz").read_bytes()

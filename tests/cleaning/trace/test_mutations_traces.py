@@ -167,7 +167,12 @@ ROWS: list[tuple[Any, str, Any, Function]] = [
     (undercounts, "_reason", always("unknown_kernel"), unlisted),
     (undercounts, "_order", always([undercounts.UNTOLD]), test_clean_traces.test_both_units_without_a_number),
     (expected_flop, "BOTH", 1, test_clean_traces.test_a_gradient_without_sizes_has_those_of_its_forward_call),
-    (expected_flop, "_asked", always(None), test_clean_traces.test_each_unit_is_repaired_on_a_kernel_of_its_own),
+    (
+        expected_flop,
+        "_mask_gradients",
+        always(None),
+        test_clean_traces.test_each_unit_is_repaired_on_a_kernel_of_its_own,
+    ),
     (
         expected_flop,
         "gradients_asked",
@@ -232,7 +237,7 @@ ROWS: list[tuple[Any, str, Any, Function]] = [
     ),
     (trace_counts, "TENSOR_UNITS", re.compile("$x"), test_clean_traces.test_counters_of_fp32_do_not_see_tensor_units),
     (trace_text, "whole_sum", known_sum, no_ratio),
-    (lines, "together", over_all_kernels, own_time),
+    (lines, "overall_ratio", over_all_kernels, own_time),
     (conv_inference, "_fits", always(True), test_inferred.test_a_later_tensor_that_cannot_come_out_is_left_out),
     (conv_inference, "can_come_out", always(True), test_inferred.test_a_later_tensor_that_cannot_come_out_is_left_out),
 ]

@@ -246,7 +246,7 @@ nonsense = st.one_of(
 value = st.one_of(st.none(), st.booleans(), size, st.lists(size, max_size=3).map(tuple), st.just("text"))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_nonsense_is_unknown_and_no_error(data: st.DataObject) -> None:
     made, draw = MadeUp(), data.draw

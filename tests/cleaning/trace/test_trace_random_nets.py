@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import HealthCheck, given, settings
@@ -80,16 +81,31 @@ def _net(layers: list[tuple[str, int, int, Any]], ends: list[int]) -> nn.Module:
     return net
 
 
-@settings(
-    max_examples=60,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+SETTINGS: dict[str, Any] = {
+    "deadline": None,
+    "derandomize": True,
+    "suppress_health_check": [HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+}
+
+
+@settings(max_examples=20, **SETTINGS)
 @given(nets(), st.booleans(), st.booleans(), st.booleans())
 def test_of_random_nets_each_count_is_right_or_unknown(
     tmp_path: Path, net: nn.Module, trains: bool, inner: bool, number: bool
 ) -> None:
+    right_or_unknown(tmp_path, net, trains, inner, number)
+
+
+@pytest.mark.slow
+@settings(max_examples=100, **SETTINGS)
+@given(nets(), st.booleans(), st.booleans(), st.booleans())
+def test_of_many_random_nets_each_count_is_right_or_unknown(
+    tmp_path: Path, net: nn.Module, trains: bool, inner: bool, number: bool
+) -> None:
+    right_or_unknown(tmp_path, net, trains, inner, number)
+
+
+def right_or_unknown(tmp_path: Path, net: nn.Module, trains: bool, inner: bool, number: bool) -> None:
     images = torch.ones(2, 3, 8, 8)
 
     def infer() -> None:

@@ -98,7 +98,7 @@ def _check(func, args):
 def test_what_does_not_fit_is_left_to_the_kernel():
     x = torch.empty(2, 3, device="meta")
     assert meta_outputs.pair(x, torch.empty(4, device="meta")) is None
-    assert meta_outputs.joined([x, torch.empty(2, 3, 4, device="meta")]) is None
-    assert meta_outputs.joined([x, torch.empty(3, 4, device="meta")], 1) is None
+    assert meta_outputs.cat_output([x, torch.empty(2, 3, 4, device="meta")]) is None
+    assert meta_outputs.cat_output([x, torch.empty(3, 4, device="meta")], 1) is None
     assert meta_outputs.layer_norm(x, [4], None, None, 1e-5) is None
     assert meta_outputs.pair(x, torch.empty(2, 3)) is None  # a tensor of the CPU

@@ -1,4 +1,7 @@
-"""One rank of a data-parallel training on CPUs: prints the meter's numbers as JSON. Started by test_ranks.py."""
+"""One rank of data-parallel trainings on CPUs: prints the meter's numbers, a line of JSON for each way.
+
+Started by test_ranks.py.
+"""
 
 import json
 import sys
@@ -16,7 +19,7 @@ def main(way, rank, ranks, store):
     import flopledger
 
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=ranks)
+    dist.init_process_group("gloo", init_method=f"file://{store}-{way}", rank=rank, world_size=ranks)
     torch.manual_seed(0)
     model = torch.nn.Sequential(*[torch.nn.Linear(WIDTH, WIDTH) for _ in range(3)])
     if way == "ddp":
@@ -39,4 +42,5 @@ def main(way, rank, ranks, store):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
+    for each in sys.argv[4:]:
+        main(each, int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])

@@ -7,10 +7,11 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
+from analysis.devices.telemetry import Reading
 from measure.fast_count.fast_count import fast_count
-from measure.meter import forward_calls
-from measure.meter.meter import UtilizationMeter
-from measure.meter.step_times import Block, StepBlocks
+from measure.meter import energy, forward_calls
+from measure.meter.meter import MeterOptions, UtilizationMeter
+from measure.meter.step_times import CpuMarks, StepBlock, StepBlocks
 
 WIDTH, BATCH = 32, 4
 LAYER = 2 * BATCH * WIDTH * WIDTH
@@ -253,6 +254,21 @@ def test_a_step_that_replays_a_graph_is_one_pass_of_its_inputs():
     assert meter.summary().model_flop_per_step == 8 * LAYER
 
 
+def test_steps_whose_work_was_not_seen_leave_no_utilization_of_the_others():
+    """Three steps run the model, two replay what they captured without saying of which inputs: 3 of 5 steps' FLOP over
+    the time of all 5 would be no utilization."""
+    model = _net()
+    meter = _meter(model)
+    _train(meter, model)
+    for _ in range(2):
+        with meter.step():
+            pass
+    found = meter.summary()
+    assert (found.model_flop_per_step, found.model_flop_per_s, found.utilization_ratio) == (None, None, None)
+    assert (found.at_least_flop_per_step, found.unknown_calls) == (3 * 8 * LAYER / 5, 2)
+    assert any("was seen in 2 of 5 steps" in warning for warning in found.warnings)
+
+
 def test_an_unknown_operation_makes_the_total_absent_and_says_which():
     @torch.library.custom_op("meter_test::product", mutates_args=())
     def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -340,7 +356,7 @@ PLANTED = {
     "completed": ("measure.meter.step_times.StepTimes", "completed"),
     "sum": ("measure.meter.step_times.StepBlocks", "add"),
     "layers": ("measure.meter.product_dtypes.ProductDtypes", "attach"),
-    "backward": ("measure.meter.forward_calls", "_graph_tensors"),
+    "backward": ("measure.meter.forward_calls", "_hook_gradients"),
 }
 
 
@@ -380,12 +396,132 @@ def test_memory_is_flat_and_the_mean_stays_exact():
     blocks = StepBlocks()
     key = forward_calls.CallKey("", (), True, None, 0)
     for number in range(5000):
-        blocks.add(Block(1, float(number), 0.5, 2, {key: forward_calls.Passes(1, 1)}))
+        blocks.add(StepBlock(1, float(number), 0.5, 2, 2, {key: forward_calls.Passes(1, 1)}))
     assert len(blocks.blocks) <= 512
     assert sum(block.steps for block in blocks.blocks) == 5000
     assert sum(block.time_s for block in blocks.blocks) == sum(range(5000))
     assert sum(block.passes[key].backward for block in blocks.blocks) == 5000
     assert len({block.steps for block in blocks.blocks[:-1]}) == 1
+
+
+OPTION = r"UtilizationMeter has no option 'peak_flops'; the nearest option is 'peak_flop_per_s'"
+
+
+def test_options_come_in_a_dataclass_or_as_keywords_and_an_unknown_one_names_the_nearest():
+    model = _net()
+    chosen = MeterOptions(warm_up_steps=0, energy=False, peak_flop_per_s=2e12)
+    found = _train(UtilizationMeter(model, chosen, peak_flop_per_s=1e12), model)
+    assert (found.steps, found.peak_flop_per_s) == (3, 1e12)
+    with pytest.raises(TypeError, match=OPTION):
+        UtilizationMeter(model, peak_flops=1e12)
+
+
+def test_begin_and_update_are_the_context_in_two_calls():
+    model = _net()
+    meter = _meter(model)
+    clock = iter(range(100))
+    meter._times._marks.mark = lambda: float(next(clock))
+    for _ in range(3):
+        meter.begin()
+        model(_x()).sum().backward()
+        meter.update(items=7)
+    found = meter.summary()
+    assert (found.steps, found.model_flop_per_step, found.step_time_s) == (3, 8 * LAYER, 1)
+    assert found.items_per_s == 7
+    assert found.goodput_ratio is not None
+
+
+def test_update_alone_measures_from_one_call_to_the_next_and_has_no_goodput():
+    model = _net()
+    meter = _meter(model)
+    clock = iter(range(100))
+    meter._times._marks.mark = lambda: float(next(clock))  # begin 0, end 1, begin 2, end 3, …
+    for batch in (9, 4, 4, 4):
+        model(_x(batch)).sum().backward()
+        meter.update()
+    found = meter.summary()
+    assert (found.steps, found.model_flop_per_step, found.step_time_s) == (3, 8 * LAYER, 1)  # not the one of 9
+    assert found.goodput_ratio is None
+
+
+def test_a_context_after_updates_says_where_steps_begin_from_then_on():
+    model = _net()
+    meter = _meter(model)
+    meter.update()
+    model(_x(9)).sum().backward()  # the next step begins before this one ends
+    found = _train(meter, model)
+    assert (found.steps, found.model_flop_per_step, found.warnings) == (3, 8 * LAYER, ())
+
+
+def test_an_update_without_a_begin_is_named():
+    meter = _meter(_net())
+    meter.begin()
+    meter.update()
+    with pytest.warns(RuntimeWarning, match=r"update\(\) came without begin\(\)"):
+        meter.update()
+
+
+def test_energy_stays_what_it_was_when_the_meter_was_closed(monkeypatch):
+    readings = iter(Reading(time_s=second, energy_j=50.0 * second) for second in (0.0, 2.0, 4.0))
+
+    class Telemetry:
+        def poll(self):
+            return next(readings)
+
+        def close(self):
+            pass
+
+    monkeypatch.setattr(energy, "open_device", lambda _device: Telemetry())
+    model = _net()
+    meter = UtilizationMeter(model, warm_up_steps=1)
+    before = _train(meter, model)
+    meter.close()
+    after = meter.summary()
+    assert after.steps == before.steps == 2
+    # 50 W from the first reading to the last one, at closing
+    assert after.energy_per_item_j == before.energy_per_item_j
+    assert after.energy_per_item_j == pytest.approx(50 / after.items_per_s / after.goodput_ratio, rel=1e-6)
+    assert not model._forward_hooks
+
+
+def test_a_step_costs_no_wait_until_the_summary_and_then_one_for_each_mark(monkeypatch):
+    waits = []
+    monkeypatch.setattr(CpuMarks, "wait", lambda _self, mark: waits.append(mark))
+    model = _net()
+    meter = _meter(model)
+    for _ in range(40):
+        with meter.step():
+            model(_x()).sum().backward()
+    meter.window()
+    assert waits == []
+    with meter.step():
+        model(_x()).sum().backward()
+    meter.summary()
+    assert len(waits) == 1
+
+
+def test_late_backward_passes_reach_their_step():
+    model = _net()
+    meter = _meter(model)
+    with meter.step():
+        out = model(_x()).sum()
+    out.backward()  # after the step, before it is added up
+    assert meter.summary().model_flop_per_step == 8 * LAYER
+
+
+def test_the_hook_leaves_the_users_own_hooks_on_the_output_alone():
+    model = _net()
+    meter = _meter(model)
+    seen = []
+    with meter.step():
+        out = model(_x())
+        handle = out.register_hook(lambda gradient: gradient * 2)
+        out.register_hook(lambda gradient: seen.append(gradient.sum().item()))
+        out.sum().backward(retain_graph=True)
+        handle.remove()
+        out.sum().backward()
+    assert seen == [2 * BATCH * WIDTH, BATCH * WIDTH]
+    assert meter.summary().model_flop_per_step == (3 + 5 + 5) * LAYER
 
 
 def test_the_warm_up_is_in_no_number():

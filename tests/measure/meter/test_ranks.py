@@ -10,19 +10,28 @@ import pytest
 WIDTH, RANKS = 32, 2
 
 
-@pytest.mark.parametrize("way", ["ddp", "fsdp2"])
-def test_each_rank_counts_its_own_share(way, tmp_path):
+WAYS = ("ddp", "fsdp2")
+
+
+@pytest.fixture(scope="module")
+def summaries(tmp_path_factory):
+    """Way → what each rank's meter says. A process a rank, which imports torch once and trains both ways."""
     script = Path(__file__).with_name("ranks.py")
-    root = str(Path(__file__).parents[3])
+    root, store = str(Path(__file__).parents[3]), str(tmp_path_factory.mktemp("ranks") / "store")
     started = [
         subprocess.Popen(
-            [sys.executable, "-W", "ignore", str(script), way, str(rank), str(RANKS), str(tmp_path / "store")],
+            [sys.executable, "-W", "ignore", str(script), str(rank), str(RANKS), store, *WAYS],
             stdout=subprocess.PIPE, text=True, cwd=root, env={"PYTHONPATH": root, "OMP_NUM_THREADS": "1"},
         )
         for rank in range(RANKS)
     ]  # fmt: skip
-    outputs = [process.communicate(timeout=300)[0] for process in started]
-    found = [json.loads(output.splitlines()[-1]) for output in outputs]
+    outputs = [process.communicate(timeout=300)[0].splitlines()[-len(WAYS) :] for process in started]
+    return {way: [json.loads(lines[index]) for lines in outputs] for index, way in enumerate(WAYS)}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_each_rank_counts_its_own_share(way, summaries):
+    found = summaries[way]
     samples = [2 + rank for rank in range(RANKS)]
     one_sample = (3 + 3 + 2) * 2 * WIDTH * WIDTH  # three layers; no gradient of the first one's input
     assert [row[0] for row in found] == [one_sample * size for size in samples]

@@ -11,7 +11,7 @@ import pytest
 
 from measure.profile import alignment, model_guard, operation_times, step_kinds, step_profile, time_shares, watch
 from measure.profile import rows as profile_rows
-from measure.profile.alignment import Joined
+from measure.profile.alignment import Alignment
 from tests.measure.profile import test_step_join, test_step_profile, test_step_recording
 from tests.runners import test_profiler
 
@@ -21,21 +21,21 @@ Function = Callable[..., Any]
 def shifted(join: Function) -> Function:
     """Each operation has the next one's call."""
 
-    def spoilt(frames: Any, operations: Any) -> Joined:
+    def spoilt(frames: Any, operations: Any) -> Alignment:
         found = join(frames, operations)
         order = sorted(found.frames)
         moved = dict(zip(order, [found.frames[index] for index in (*order[1:], order[0])], strict=True))
-        return Joined(moved, found.spare)
+        return Alignment(moved, found.spare)
 
     return spoilt
 
 
 def one_lost(join: Function) -> Function:
-    def spoilt(frames: Any, operations: Any) -> Joined:
+    def spoilt(frames: Any, operations: Any) -> Alignment:
         found = join(frames, operations)
         kinds = {operation.index: operation.kind for operation in operations}
         lost = next(index for index in sorted(found.frames) if kinds[index] != "view")
-        return Joined({i: frame for i, frame in found.frames.items() if i != lost}, found.spare)
+        return Alignment({i: frame for i, frame in found.frames.items() if i != lost}, found.spare)
 
     return spoilt
 
@@ -43,14 +43,14 @@ def one_lost(join: Function) -> Function:
 def two_swapped(join: Function) -> Function:
     """The first two products have one another's calls."""
 
-    def spoilt(frames: Any, operations: Any) -> Joined:
+    def spoilt(frames: Any, operations: Any) -> Alignment:
         found = join(frames, operations)
         products = [
             o.index for o in operations if o.name in ("aten.convolution", "aten.addmm") and o.phase == "forward"
         ]
         first, second = products[:2]
         moved = found.frames | {first: found.frames[second], second: found.frames[first]}
-        return Joined(moved, found.spare)
+        return Alignment(moved, found.spare)
 
     return spoilt
 
@@ -159,7 +159,7 @@ def check_other_sizes() -> None:
     for size in (3, 2, 3):
         model(test_profiler.torch.ones(size, 8))
     profiler.stop_profile()
-    assert len(profiler._found().step_times_s) == 2
+    assert len(profiler._finished_profile().step_times_s) == 2
 
 
 MUTATIONS: tuple[tuple[Any, str, Function, Function], ...] = (
@@ -203,8 +203,8 @@ def test_a_step_that_is_not_trained_on_copies_is_noticed(monkeypatch: pytest.Mon
         return step_kinds._traced_before(step, mode)
 
     test_step_profile.test_three_steps_of_an_optimizer_are_three_steps()
-    monkeypatch.setattr(step_kinds, "_traced_before", step_kinds._traced, raising=False)
-    monkeypatch.setattr(step_kinds, "_traced", on_the_caller)
+    monkeypatch.setattr(step_kinds, "_traced_before", step_kinds._trace_copy, raising=False)
+    monkeypatch.setattr(step_kinds, "_trace_copy", on_the_caller)
     with pytest.raises(AssertionError):
         test_step_profile.test_three_steps_of_an_optimizer_are_three_steps()
 

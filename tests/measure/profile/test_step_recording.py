@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from measure.profile.operation_times import Recorded, read
+from measure.profile.operation_times import OperationTimings, read
 from measure.profile.rows import between, operation_rows
 from measure.profile.step_profile import profile_step
 from results.errors import Unavailable
@@ -36,7 +36,7 @@ def table() -> list[Operation]:
     ]
 
 
-def recorded(recording: Recording, **more: object) -> Recorded:
+def recorded(recording: Recording, **more: object) -> OperationTimings:
     return read(recording, table(), cuda=True, **more)  # type: ignore[arg-type]
 
 

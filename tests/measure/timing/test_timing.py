@@ -22,6 +22,7 @@ from measure.timing.blocks import (
 from measure.timing.protocols import CPU_PROTOCOL, CUDA_PROTOCOL
 from results.errors import Inconsistent
 from results.records import Sample
+from tests.support import collector
 
 
 class FakeClock:
@@ -325,7 +326,7 @@ def test_collecting_what_came_before_is_not_in_the_cap(monkeypatch, measure):
 def test_warm_up_ends_when_two_blocks_agree_and_the_minimum_is_reached():
     clock = FakeClock()
     warm = warm_up(Steps(clock, (0.0, 30.0), (0.0, 0.1)), clock, CUDA)
-    blocks, steady = warm
+    blocks, steady, _ = warm
     assert steady
     # the first step compiles: outside of the cap
     assert blocks[0] == Sample(part="warmup", steps=1, start_s=1000.0, wall_s=30.0, device_s=30.0, sync_wait_s=30.0)
@@ -348,7 +349,7 @@ def test_warm_up_waits_for_a_falling_step_time():
 def test_warm_up_that_never_settles_stops_at_its_cap():
     clock = FakeClock()
     steps = Steps(clock, *[(0.0, s) for i in range(100) for s in [0.5 + 0.1 * (i % 2)] * 1])
-    blocks, steady = warm_up(steps, clock, replace(CUDA, warm_block_s=0.4))
+    blocks, steady, _ = warm_up(steps, clock, replace(CUDA, warm_block_s=0.4))
     assert not steady
     assert clock.now_s - 1000 - blocks[0].wall_s <= CUDA.warm_cap_s
 
@@ -356,7 +357,7 @@ def test_warm_up_that_never_settles_stops_at_its_cap():
 def test_warm_up_of_a_slow_cpu_step_is_two_steps():
     clock = FakeClock(has_device=False)
     step = Steps(clock, (0.0, 9.0))
-    blocks, steady = warm_up(step, clock, CPU)
+    blocks, steady, _ = warm_up(step, clock, CPU)
     assert step.calls == len(blocks) == 2
     assert not steady
 
@@ -461,6 +462,15 @@ def test_the_phase_pass_keeps_its_cap():
 # --- the collector ---
 
 
+@pytest.fixture
+def thawing(monkeypatch):
+    """Unfreezing as it is without pytest: `tests/support/collector.py` keeps what it froze."""
+    monkeypatch.setattr(gc, "unfreeze", collector.unfreeze)
+    yield
+    collector.freeze()
+
+
+@pytest.mark.usefixtures("thawing")
 def test_the_collector_is_off_inside_blocks_and_left_as_found():
     clock = FakeClock()
     seen = []
@@ -476,6 +486,7 @@ def test_the_collector_is_off_inside_blocks_and_left_as_found():
     assert not any(seen)
 
 
+@pytest.mark.usefixtures("thawing")
 def test_a_step_that_raises_leaves_the_collector_on():
     def step():
         raise RuntimeError("out of luck")

@@ -17,7 +17,7 @@ from cleaning.trace.work_recordings import clean_recording
 from measure.trace.attribution.last_step import STEP, last_step
 from measure.trace.attribution.phases import OWN
 from results.records import Cell, Operation
-from runners.cli.recordings import recorded
+from runners.cli.recordings import read_recording
 from runners.sweep.cell import reference_trace
 from tests.support.bf16 import skip_without_bf16
 from tests.support.fakes.nvtx_listener import export, listened, listener
@@ -56,7 +56,7 @@ def products(table: tuple[Operation, ...], phases: tuple[str, ...]) -> Counter[t
 
 def test_products_are_counted_where_and_as_often_as_our_own_trace_has_them(case):
     cell, path, _ = case
-    recording = recorded(path, last_step)
+    recording = read_recording(path, last_step)
     rows = clean_recording(a_run(), "batch", recording.calls, recording.kernels, "nsys").operations
     table = reference_trace(cell).operations
     for phases in (("forward", "loss"), ("backward",)):

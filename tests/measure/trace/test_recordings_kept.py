@@ -25,7 +25,7 @@ from measure.trace.readers.read import read
 from results.records import CleanedOperation
 from results.store.layout import profile_file, recording_file
 from results.store.store import read_operations, read_profile, read_run
-from runners.cli.recordings import recorded
+from runners.cli.recordings import read_recording
 from tests.measure.profiler.test_profiles import Net
 from tests.support.made_up import run_fixture
 from tests.support.nets.small_steps import Small, parts
@@ -99,7 +99,7 @@ def test_its_products_are_those_of_the_profiler_in_dtype_place_and_size(
     tmp_path: Path, make: Any, shape: Any, autocast: Any
 ) -> None:
     profile, file = kept(tmp_path, make, shape, autocast=autocast)
-    recording = recorded(file, last_step)
+    recording = read_recording(file, last_step)
     by_kernels = clean_recording(a_run(), "batch", recording.calls, recording.kernels, "kineto").operations
     by_calls = clean_profile(a_run(), profile.operations).operations
     assert told(by_kernels) == told(by_calls)
@@ -108,7 +108,7 @@ def test_its_products_are_those_of_the_profiler_in_dtype_place_and_size(
     linked = {row.index: row for row in by_kernels}
     for row in by_kernels:
         assert row.phase != "backward" or linked[row.forward_index].phase == "forward"
-    whole = recorded(file)
+    whole = read_recording(file)
     steps = (read(file).ranges["name"] == STEP).sum()
     assert steps == 1 + len(profile.blocks) == 3, "the untimed one and two timed ones"
     of_all = clean_recording(a_run(), "batch", whole.calls, whole.kernels, "kineto").operations

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from reports.ceiling import figures as ceiling_figures
-from reports.ceiling.text import Seen, bests, document, to_text
+from reports.ceiling.text import CeilingAnswer, bests, document, to_text
 from reports.shared import figure_style
 from tests.support.made_up import made_up_ceilings
 
@@ -73,7 +73,7 @@ def test_what_was_lost_is_said_once():
     text = to_text(replace(seen, rows=tuple(rows), notes=("interrupted: some rows are missing",)))
     assert "6 not measured: not available: spent" in text
     assert "note: interrupted: some rows are missing" in text
-    nothing = to_text(Seen(device="cpu", device_name="", rows=()))
+    nothing = to_text(CeilingAnswer(device="cpu", device_name="", rows=()))
     assert nothing.splitlines()[0] == "unknown device · cpu"
     assert "Nothing was measured." in nothing
 
@@ -165,4 +165,4 @@ def test_each_thread_count_has_a_panel_and_files_are_whole():
 
 @pytest.mark.usefixtures("themed")
 def test_nothing_measured_draws_nothing():
-    assert ceiling_figures.figures(Seen(device="cpu", device_name="", rows=())) == {}
+    assert ceiling_figures.figures(CeilingAnswer(device="cpu", device_name="", rows=())) == {}

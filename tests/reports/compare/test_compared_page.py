@@ -120,7 +120,7 @@ def test_the_same_runs_give_the_same_page(
     from reports.shared import figure_style
 
     svg = (out / "figures" / "step_time_ratio.svg").read_bytes()
-    monkeypatch.setattr(figure_style, "drawn", lambda _: {"step_time_ratio.svg": svg, "step_time_ratio.png": b""})
+    monkeypatch.setattr(figure_style, "render_all", lambda _: {"step_time_ratio.svg": svg, "step_time_ratio.png": b""})
     assert command.main([*map(str, runs), "--across", "torch_version", "--out", str(tmp_path)]) == 0
     assert (tmp_path / "report.html").read_bytes() == (out / "report.html").read_bytes()
     assert compare_figure.ratios([row(ONLY_B, None)]) == {}

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from scipy import stats
 
 from cleaning.reconcile.run import build
 from reports.findings import counts as findings_counts
@@ -16,7 +15,7 @@ from reports.findings import low_utilization
 from reports.findings import published as findings_published
 from reports.findings import times as findings_times
 from reports.findings import traffic as findings_traffic
-from reports.findings.data import Published, alike, bandwidth, largest_batch, widest
+from reports.findings.data import Published, bandwidth, common_settings, largest_batch, widest
 from reports.findings.page import SECTIONS, page
 from reports.findings.shared import IN_PART, OPEN, SETTLED, table
 from reports.sweep.answer.table import to_csv
@@ -25,7 +24,7 @@ from results.store.store import read_operations, read_profile, read_run
 from runners.cli.output_files import put
 from runners.report import command
 from runners.report.derived import derived_tables
-from runners.report.findings import made as page_and_pictures
+from runners.report.findings import page_and_pictures as page_and_pictures
 from runners.report.findings import published
 from tests.support.fakes.commands import refused, running
 from tests.support.made_up import made_up_evidence, run_fixture
@@ -41,7 +40,7 @@ def text() -> str:
 
 
 def test_the_page_is_what_the_command_makes_of_the_published_rows(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runners.report.findings.drawn", lambda name, run: {name: b""})
+    monkeypatch.setattr("runners.report.findings.run_pictures", lambda name, run: {name: b""})
     made_text, pictures = page_and_pictures(RUNS, PAGE)
     assert made_text == text, "python -m runners.report --findings"
     assert all((PAGE.parent / "images" / name).is_file() for name in pictures)
@@ -138,8 +137,8 @@ def test_the_widest_run_speaks_and_a_bound_is_told_where_a_bandwidth_is_publishe
     noisy = next(run for run in runs if run.name == "intel-xeon-2-cores-2026-11-22")
     assert low_utilization.bounded(runs) is noisy
     assert low_utilization.bounded([run for run in runs if run is not noisy]) is None
-    plain = {(cell.model, cell.batch_size) for cell in alike(noisy.measured)}
-    assert len(alike(noisy.measured)) == len(plain) == 15  # without channels_last and bf16
+    plain = {(cell.model, cell.batch_size) for cell in common_settings(noisy.measured)}
+    assert len(common_settings(noisy.measured)) == len(plain) == 15  # without channels_last and bf16
     text = low_utilization.low_utilization(runs, "").body[3]
     rows = {t.run.model: t for t in findings_traffic.traffic(noisy, 4)}
     low = rows["mobilenet_v2"]
@@ -195,11 +194,6 @@ def test_attainable_by_hand() -> None:
     expected = (first + second) / peak / least_s
     assert findings_traffic.attainable(operations, groups, peak, bytes_per_s) == pytest.approx(expected)
     assert findings_traffic.attainable(operations, groups, None, bytes_per_s) is None
-
-
-def test_rank_correlation_is_scipys() -> None:
-    first, second = [3.6, 3.7, 5.0, 21.0, 29.0], [0.1, 0.12, 0.11, 0.5, 0.3]
-    assert findings_traffic.rank_correlation(first, second) == pytest.approx(stats.spearmanr(first, second).statistic)
 
 
 def test_without_runs_that_say_it_a_section_is_open(tmp_path: Path) -> None:

@@ -11,12 +11,12 @@ import pytest
 
 from benchmarks.pages.footprint import MACHINE, ROWS, SUITE, _append, main, read
 from reports.footprint.page import GOAL_ALL, GOAL_TENSORS, error, page, peer_error, signed, tensors_error, unmeasured
-from results.records.footprint import Checked
+from results.records.footprint import FootprintCheck
 
 ROOT = Path(__file__).parents[3]
 PUBLISHED = Path("results/published/footprint-2026-11-22")
 OTHERS = Path("results/published/footprint-models-2026-11-22")
-ROW = Checked(
+ROW = FootprintCheck(
     model="m", batch_size=2, precision="fp32", optimizer="sgd", device="cpu", predicted_bytes=990,
     predicted_at="aten.mm", predicted_phase="backward", unknown=0, measured_bytes=1100, tensors_bytes=1000,
     own_bytes=100, measured_at="aten.mm", tracked_bytes=1001,
@@ -24,7 +24,7 @@ ROW = Checked(
 
 
 @pytest.fixture(scope="module")
-def rows() -> list[Checked]:
+def rows() -> list[FootprintCheck]:
     return read(ROOT / PUBLISHED)
 
 
@@ -97,7 +97,7 @@ def test_what_was_not_measured_is_said() -> None:
     assert unmeasured(both[:-1]) == " Not measured in every precision: batch 8 of m, n."
 
 
-def test_the_goals_are_met_of_tensors(rows: list[Checked]) -> None:
+def test_the_goals_are_met_of_tensors(rows: list[FootprintCheck]) -> None:
     """And what is beyond is what the kernel at the peak took for itself."""
     assert {row.model for row in rows} == set(SUITE.models)
     assert all(abs(tensors_error(row)) <= GOAL_TENSORS for row in rows)
@@ -105,12 +105,12 @@ def test_the_goals_are_met_of_tensors(rows: list[Checked]) -> None:
     assert all(row.measured_bytes - row.tensors_bytes <= row.own_bytes for row in rows)
 
 
-def test_no_step_is_there_twice(rows: list[Checked]) -> None:
+def test_no_step_is_there_twice(rows: list[FootprintCheck]) -> None:
     assert len({(row.model, row.batch_size, row.precision, row.optimizer) for row in rows}) == len(rows)
 
 
 def test_predictions_made_again_are_the_rows(
-    rows: list[Checked], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    rows: list[FootprintCheck], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two steps, and a third row that is wrong by a byte."""
     some = [row for row in rows if (row.model, row.batch_size) == ("resnet18", 2)]

@@ -10,7 +10,7 @@ import pytest
 from analysis.footprint.step.published import Published, published
 from benchmarks.pages.footprint import read_published
 from reports.footprint.published_trainings import SOURCE, by_the_others, line, trainings
-from results.records.footprint import Predicted
+from results.records.footprint import FootprintPrediction
 
 PREDICTED = read_published(Path(__file__).parents[3] / "results/published/footprint-2026-11-22")
 ROWS = [row for row in published() if row.source == SOURCE]
@@ -38,13 +38,14 @@ LAST_WIDTHS = {"mnasnet1_0": 1280, "mobilenet_v3_large": 1280, "mobilenet_v3_sma
 """Of those with 10 classes."""
 
 
-def made_up(model: str, predicted_mib: int, measured_mib: float) -> tuple[Published, Predicted]:
+def made_up(model: str, predicted_mib: int, measured_mib: float) -> tuple[Published, FootprintPrediction]:
     name = f"{model} b{predicted_mib}"
     row = Published(
         name=name, model=model, batch_size=1, precision="tf32", optimizer="sgd", quantity="process", within_bytes=0,
         measured_bytes=round(measured_mib * MIB), source=SOURCE, assumed="nothing", gpu="G",
     )  # fmt: skip
-    return row, Predicted(name=name, predicted_bytes=predicted_mib * MIB, without_bytes=predicted_mib * MIB // 2,
+    return row, FootprintPrediction(name=name, predicted_bytes=predicted_mib * MIB,
+                          without_bytes=predicted_mib * MIB // 2,
                           live_bytes=1, predicted_at="x", predicted_phase="backward")  # fmt: skip
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from analysis.stats.intervals import Answer, Swing
+from analysis.stats.intervals import Estimate, Swing
 from reports.project.tornado_figure import tornadoes
 from reports.shared import figure_style
 
 FOUND = {
-    "loss": (Answer(2.2387, 2.2191, 2.2678), [Swing("utilization", 2.2194, 2.2642), Swing("law", 2.2316, 2.2502)]),
-    "co2_kg": (Answer(104.0, 28.7, 384.0), [Swing("intensity", 30.2, 362.0), Swing("watts", 97.2, 112.0)]),
-    "cost": (Answer(3762.0, 3072.0, 4606.0), [Swing("price", 3072.0, 4606.0)]),
+    "loss": (Estimate(2.2387, 2.2191, 2.2678), [Swing("utilization", 2.2194, 2.2642), Swing("law", 2.2316, 2.2502)]),
+    "co2_kg": (Estimate(104.0, 28.7, 384.0), [Swing("intensity", 30.2, 362.0), Swing("watts", 97.2, 112.0)]),
+    "cost": (Estimate(3762.0, 3072.0, 4606.0), [Swing("price", 3072.0, 4606.0)]),
 }
 
 

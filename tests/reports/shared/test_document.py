@@ -14,7 +14,7 @@ import pytest
 from reports.profile.icicle import DARK
 from reports.shared import bound_colours, citation
 from reports.shared.citation import cited
-from reports.shared.html import TEMPLATES, Section, Verdict, document, seen
+from reports.shared.html import TEMPLATES, Section, Verdict, document, visible_text
 from reports.shared.html_tables import Table, sort_value
 from results.store.manifest import Manifest
 from tests.support.fakes.page_reader import Reader
@@ -107,9 +107,9 @@ def test_numbers_carry_what_they_are_sorted_by_and_words_do_not() -> None:
 
 
 def test_what_turns_the_text_after_it_or_cannot_be_seen_is_written_by_its_number() -> None:
-    assert seen("\u202egnp.exe\u202c\x00\u200e") == r"\u202egnp.exe\u202c\u0000\u200e"
-    assert seen("שלום\tlines\nstay") == "שלום\tlines\nstay"
-    assert seen(7) == 7
+    assert visible_text("\u202egnp.exe\u202c\x00\u200e") == r"\u202egnp.exe\u202c\u0000\u200e"
+    assert visible_text("שלום\tlines\nstay") == "שלום\tlines\nstay"
+    assert visible_text(7) == 7
     table = Table("\u2067c", ("name",), (("\u202ea",),), frozenset(("name",)))
     whole = document("\u202dt", Verdict("s\u2066"), [Section("x", "X", ("\u2068",), (table,), items=("\u202b",))])
     assert not set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069") & set(whole)

@@ -14,7 +14,7 @@ from typing import Any
 import matplotlib as mpl
 import pytest
 
-from analysis.utilization.numerators import Counted
+from analysis.utilization.numerators import TableCount
 from cleaning.reconcile.run import Built, View
 from reports.shared import figure_style
 from reports.shared.cell_names import variant_lines
@@ -47,7 +47,9 @@ def view(*fractions: Utilization, status: str = "ok", intensity: float | None = 
     first = fractions[0] if fractions else fraction(None)
     shared = {name: getattr(first, name) for name in ("cell_id", "model", "batch_size", "precision", "device")}
     run = Run(**{**shared, "attempt": 1, "sitting": "s1", "status": status, **more})
-    counted = None if intensity is None else Counted({("convolution", "float32"): int(100 * intensity)}, 0, 60, 40, {})
+    counted = (
+        None if intensity is None else TableCount({("convolution", "float32"): int(100 * intensity)}, 0, 60, 40, {})
+    )
     return View(run, tuple(fractions), counted)
 
 
@@ -156,6 +158,18 @@ def test_headline_is_the_sheet_then_the_user_then_the_ceiling_and_exact_before_t
     assert view(ceiling, fraction(None, "user")).headline is ceiling
     assert view(fraction(0.3, method="theory"), ceiling).headline is ceiling
     assert view(fraction(0.9, "clock")).headline is None  # never without the sheet beside it
+
+
+def test_no_counters_theory_stands_for_an_exact_count_that_lacks_calls() -> None:
+    """A counter that names no operators cannot say that it missed the same calls."""
+    lacking = fraction(None, at_least_flop=10, unknown_calls=1, status="unavailable", reason="not_understood: my.op")
+    counted = view(lacking, fraction(0.3, method="theory", numerator_source="ptflops"))
+    assert counted.headline is None
+    assert verdict(counted) == "no whole count: see reasons"
+    assert "known in part alone" in closing_sentence([counted])
+    assert view(lacking, profile := fraction(0.4, method="batch")).headline is profile
+    absent = fraction(None, status="unavailable", reason="no operation table was recorded for this cell")
+    assert view(absent, theory := fraction(0.3, method="theory")).headline is theory
 
 
 def test_headline_is_the_best_numerator_exact_batch_epoch_theory_one() -> None:

@@ -324,7 +324,7 @@ def covered(figure: Figure) -> list[str]:
 def test_figures_of_real_recordings_can_be_read(name: str, tmp_path: Path) -> None:
     from runners import trace as runners_trace
 
-    trace = runners_trace.cleaned(runners_trace.recorded(Path(REAL) / name))
+    trace = runners_trace.cleaned(runners_trace.read_recording(Path(REAL) / name))
     rows = to_csv(trace.cleaned.instances, OperationInstance)
     (tmp_path / "operation_instances.csv.gz").write_bytes(gzip.compress(rows.encode()))
     (tmp_path / "kernels.csv.gz").write_bytes(gzip.compress(kernels_csv(trace).encode()))

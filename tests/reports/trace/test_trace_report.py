@@ -15,7 +15,7 @@ from analysis.devices import peaks
 from cleaning.trace.totals import Outside, PhaseTotal, Unnamed
 from reports.trace import text as trace_text
 from reports.trace.data import Trace
-from reports.trace.rates import rates, together
+from reports.trace.rates import overall_ratio, rates
 from results.records import Kernel, header
 from tests.support.made_up import made_up_trace
 from tests.support.made_up.made_up_trace import G
@@ -75,7 +75,7 @@ def test_the_document_has_the_keys_of_the_issue_and_no_other() -> None:
     told = trace_text.document(made_up_trace.trace())
     first = ["totals", "steps", "kernels", "faults", "unexplained_time_ratio"]
     beside = ["at_least", "unknown_calls", "unknown_time_ratio", "outside_time_ratio", "outside_phases"]
-    assert list(told) == [*first, *beside, "assumed_gradients", "unnamed_time_ratio", "unnamed_kernels"]
+    assert list(told) == [*first, *beside, "missing", "assumed_gradients", "unnamed_time_ratio", "unnamed_kernels"]
     assert told["at_least"] == told["totals"]  # every call has a count
     assert told["totals"] == {
         "raw": {"forward_flop": 21 * G, "backward_flop": 22 * G, "recompute_flop": 0},
@@ -282,8 +282,8 @@ def one(flop: int, time_s: float, dtype: str = "float", kernel: str = "implicit_
 def test_a_rate_is_flop_over_the_time_of_their_kernels() -> None:
     (rate,) = rates(*one(7_850_000_000, 1e-3), V100)  # half of 15.7 TFLOP/s
     assert (rate.unit, rate.ratio, rate.mark) == ("fp32", pytest.approx(0.5), "")
-    assert together([rate]) == pytest.approx(0.5)
-    assert together([]) is None
+    assert overall_ratio([rate]) == pytest.approx(0.5)
+    assert overall_ratio([]) is None
 
 
 @pytest.mark.parametrize(

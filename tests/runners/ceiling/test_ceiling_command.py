@@ -16,13 +16,13 @@ from analysis.devices.telemetry import Reading
 from analysis.profile.machine import machine_of
 from measure.ceiling.trials import ESSENTIAL, moves, sweep
 from measure.device.environment import DeviceProperties, Environment, HostFacts, TorchFacts
-from reports.ceiling.text import Seen
+from reports.ceiling.text import CeilingAnswer
 from results.records import Ceiling, header
 from runners.ceiling import command as ceiling_command
 from runners.ceiling import output as ceiling_output
 from runners.ceiling import search as ceiling_search
 from runners.ceiling.search import Search
-from runners.ceiling.tasks import Timed
+from runners.ceiling.tasks import TimedCeiling
 from runners.workers import devices, pool
 from runners.workers.fault import Fault
 from runners.workers.probe import ProbeResult
@@ -74,16 +74,16 @@ class Scripted:
     def _views(self, device: str) -> tuple[str, ...]:
         return ("call",)
 
-    def _kernel(self, blank: Ceiling, trial: Any, share_s: float) -> Timed:
+    def _kernel(self, blank: Ceiling, trial: Any, share_s: float) -> TimedCeiling:
         times = {"median_s": 0.01, "mean_s": 0.01, "best_s": 0.01, "repeats": 3}
-        return Timed(replace(blank, flop=trial.flop, flop_per_s=trial.flop / 0.01, **times), 1.0, 2.0)
+        return TimedCeiling(replace(blank, flop=trial.flop, flop_per_s=trial.flop / 0.01, **times), 1.0, 2.0)
 
-    def _copy(self, blank: Ceiling, move: Any, share_s: float) -> Timed:
+    def _copy(self, blank: Ceiling, move: Any, share_s: float) -> TimedCeiling:
         rate = {"moved_bytes": move.moved_bytes, "bytes_per_s": move.moved_bytes / 0.01}
-        return Timed(replace(blank, **rate, median_s=0.01, mean_s=0.01, best_s=0.01), 2.0, 3.0)
+        return TimedCeiling(replace(blank, **rate, median_s=0.01, mean_s=0.01, best_s=0.01), 2.0, 3.0)
 
-    def _launch(self, blank: Ceiling, view: str, share_s: float) -> Timed:
-        return Timed(replace(blank, median_s=2e-6, mean_s=2e-6, best_s=1e-6), 3.0, 4.0)
+    def _launch(self, blank: Ceiling, view: str, share_s: float) -> TimedCeiling:
+        return TimedCeiling(replace(blank, median_s=2e-6, mean_s=2e-6, best_s=1e-6), 3.0, 4.0)
 
 
 def search(worker: Scripted, device: str = "cpu") -> Search:
@@ -284,7 +284,7 @@ def test_a_busy_processor_is_told():
 
 
 def test_nothing_at_all_is_a_failure():
-    assert ceiling_command.failed(Seen(device="cpu", device_name="", rows=())) == 1
+    assert ceiling_command.failed(CeilingAnswer(device="cpu", device_name="", rows=())) == 1
     assert ceiling_command.failed(made_up_ceilings.cpu(1, 2)) == 0
 
 

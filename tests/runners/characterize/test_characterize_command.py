@@ -24,7 +24,10 @@ from runners.characterize import files as characterize_files
 from runners.characterize import task as characterize_task
 from tests.support.made_up.made_up_characterization import together
 
-KEYS = ["name", "variant", "parameters", "step_time_s", "groups", "unclassified_ratio", "types_for_90_percent"]
+KEYS = [
+    "name", "variant", "parameters", "step_time_s", "profiled_step_time_s", "groups", "unclassified_ratio",
+    "types_for_90_percent",
+]  # fmt: skip
 BLOCKED = """
 import sys
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -119,6 +120,39 @@ def test_the_list_of_commands_names_those_that_exist(tmp_path: Path) -> None:
     unknown = listed("docter")
     assert unknown.returncode == 2
     assert unknown.stderr.endswith("got 'docter', nearest doctor\n")
+
+
+@pytest.mark.parametrize("name", ["sweep", "trace", "doctor"])
+def test_a_command_is_run_by_its_name_as_by_its_module(name: str) -> None:
+    by_module = subprocess.run(
+        [sys.executable, "-m", f"runners.{name}", "--help"], capture_output=True, text=True, cwd=ROOT, check=True
+    )
+    assert f"python -m runners.{name}" in by_module.stdout
+    assert listed(name, "--help").stdout == by_module.stdout
+
+
+def test_a_commands_arguments_and_exit_code_are_its_own() -> None:
+    wrong = listed("count", "resnet18", "--counters", "fvcor")
+    assert wrong.returncode == 2
+    assert wrong.stderr.endswith("got 'fvcor', nearest fvcore\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("flopledger swe", {"sweep"}),
+        ("flopledger sweep --prec", {"--precisions"}),
+        ("flopledger sweep --suite fathom-", {"fathom-small"}),
+        ("flopledger report --format ", {"table", "csv", "json"}),
+    ],
+)
+def test_a_shell_is_told_how_a_line_goes_on(line: str, expected: set[str], tmp_path: Path) -> None:
+    """As bash asks: argcomplete answers in a file where a test wants to read it."""
+    asked = {"_ARGCOMPLETE": "1", "COMP_LINE": line, "COMP_POINT": str(len(line)), "_ARGCOMPLETE_IFS": "\n"}
+    answer = {"_ARGCOMPLETE_STDOUT_FILENAME": str(tmp_path / "answer")}
+    code = "from runners.__main__ import console; console()"
+    subprocess.run([sys.executable, "-c", code], env={**os.environ, **asked, **answer}, cwd=ROOT, check=True)
+    assert set((tmp_path / "answer").read_text().split()) == expected
 
 
 INNER = {"nvtx_step"}

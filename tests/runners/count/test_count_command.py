@@ -168,12 +168,12 @@ class TestRowsOfFailure:
         monkeypatch.setitem(COUNTERS, "thop", ("no_such_package:count", "thop>=0.1"))
         monkeypatch.setitem(COUNTERS, "torchinfo", ("tests.support.fakes.fake_counters:hanging", ""))
         start_s = time.monotonic()
-        code, out, err = run(f"{nets}small", "--input", 12, "--counters", "thop,torchinfo", "--timeout", 15)
+        code, out, err = run(f"{nets}small", "--input", 12, "--counters", "thop,torchinfo", "--timeout", 6)
         assert (code, err) == (0, "")
         assert time.monotonic() - start_s < 90
         words = " ".join(out.split())
         assert "pip install 'thop>=0.1'" in words
-        assert "killed at its limit of 15 s" in words
+        assert "killed at its limit of 6 s" in words
         assert max(map(len, out.splitlines()[1:])) <= 100  # the first holds the path of a file
 
 

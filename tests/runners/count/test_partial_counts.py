@@ -8,12 +8,14 @@ import pytest
 import torch
 from torch import nn
 
+import flopledger
 from analysis.profile.module_tree import tree
 from analysis.profile.roofline import against
 from measure.fast_count.fast_count import fast_count
 from reports.profile.data import document
 from reports.profile.summary import summary_lines
 from reports.profile.tree import tree_text
+from results.errors import Unavailable
 from results.records.step_profile import StepModule, StepOperation, StepProfile
 from runners.count import command
 from tests.support.nets.fast_nets import agree
@@ -24,6 +26,8 @@ import threading
 
 import torch
 from torch import nn
+from torch.utils._mode_utils import no_dispatch
+from torch.utils._python_dispatch import _disable_current_modes
 
 
 @torch.library.custom_op("partial::multiplied", mutates_args=())
@@ -150,6 +154,83 @@ def few():
     return Few(), torch.ones(4, 8)
 
 
+class Switching(nn.Module):
+    def __init__(self, context):
+        super().__init__()
+        self.a, self.b, self.context = nn.Linear(8, 8), nn.Linear(8, 8), context
+
+    def forward(self, x):
+        h = self.a(x)
+        with self.context():
+            return self.b(h)
+
+
+def without_modes():
+    return Switching(_disable_current_modes), torch.ones(4, 8)
+
+
+def without_dispatch():
+    return Switching(no_dispatch), torch.ones(4, 8)
+
+
+def _without(key):
+    return lambda: torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(key))
+
+
+def without_key():
+    return Switching(_without(torch._C.DispatchKey.Python)), torch.ones(4, 8)
+
+
+def without_autocast():
+    return Switching(_without(torch._C.DispatchKey.AutocastCPU)), torch.ones(4, 8)
+
+
+class Unwatched(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return x @ w
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        with _disable_current_modes():
+            return g @ w.t(), x.t() @ g
+
+
+class Behind(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.weight = nn.Linear(8, 8), nn.Parameter(torch.ones(8, 8))
+
+    def forward(self, x):
+        return Unwatched.apply(self.a(x), self.weight)
+
+
+def without_modes_backward():
+    return Behind(), torch.ones(4, 8)
+
+
+class Pointing(nn.Sequential):
+    def forward(self, x):
+        self[0].weight.data_ptr()  # as a kernel of its own would be given
+        return self[1](self[0](x))
+
+
+def pointing():
+    return Pointing(nn.Linear(8, 8), nn.Linear(8, 8)), torch.ones(4, 8)
+
+
+class Deciding(nn.Sequential):
+    def forward(self, x):
+        h = self[0](x)
+        return h if h.sum() > 1e9 else self[1](h)
+
+
+def deciding():
+    return Deciding(nn.Linear(8, 8), nn.Linear(8, 8)), torch.ones(4, 8)
+
+
 def wanting():
     return nn.Linear(8, 8), torch.ones(4, 8, requires_grad=True)
 
@@ -249,6 +330,12 @@ def test_a_pass_with_an_unknown_call_has_no_total(capsys, nets, counters):
         ("threaded", None, 3 * LAYER, "threading.Thread"),  # autograd runs on the thread that is watched
         ("arrays", None, None, "torch.Tensor.numpy"),
         ("few", None, None, "sparse.mm"),  # its sizes do not say how many of its numbers are kept
+        # weights' gradients, and one of an input
+        ("without_modes", None, 3 * LAYER, "torch.utils._python_dispatch._disable_current_modes"),
+        ("without_dispatch", None, 3 * LAYER, "torch._C._DisableTorchDispatch"),
+        ("without_key", None, 3 * LAYER, "torch._C._ExcludeDispatchKeyGuard"),
+        ("without_modes_backward", 2 * LAYER, None, "torch.utils._python_dispatch._disable_current_modes"),
+        ("pointing", None, 3 * LAYER, "torch.Tensor.data_ptr"),
     ],
 )
 def test_work_that_is_not_shown_leaves_no_total(capsys, nets, model, forward, backward, unknown):
@@ -258,7 +345,57 @@ def test_work_that_is_not_shown_leaves_no_total(capsys, nets, model, forward, ba
     assert exact["at_least_flop"]["forward"] >= LAYER
     assert exact["at_least_flop"]["backward"] >= LAYER
     assert unknown in found["exact"]["not_understood"]
-    assert found["exact"]["other_flop"]["forward"] is None  # nor is the arithmetic of what is not shown known
+    for phase, total in (("forward", forward), ("backward", backward)):
+        other = exact["other_flop"][phase]
+        assert (other is None) == (total is None)  # nor is the arithmetic of what is not shown known
+
+
+def test_what_hides_no_product_has_a_total(capsys, nets):
+    exact = exact_of(capsys, f"{nets}:without_autocast")["exact"]
+    assert (exact["forward_flop"], exact["backward_flop"], exact["not_understood"]) == (2 * LAYER, 3 * LAYER, [])
+
+
+def test_nothing_is_said_of_the_pass_without_a_total(capsys, nets):
+    """Forward is whole and explained, backward is partial: the counter is not called exact, nor nothing unexplained."""
+    told = counted(capsys, f"{nets}:without_modes_backward", "--counters", "exact")
+    assert "exact: 1.02 kFLOP forward, at least" in told
+    assert "All of them are exact in the pass that has a total." in told
+    assert "none: it is exact" not in told
+    (ours,) = exact_of(capsys, f"{nets}:without_modes_backward")["counters"]
+    assert (ours["forward_flop"], ours["backward_flop"], ours["unexplained_flop"]) == (2 * LAYER, None, None)
+    (whole,) = exact_of(capsys, f"{nets}:without_autocast", "exact", "--ratios")["counters"]
+    assert whole["unexplained_flop"] == 0
+
+
+def test_an_evaluation_has_no_optimizers_step(capsys, nets):
+    """Its course depends on values, so that no training step is traced: the optimizer's arithmetic is not known."""
+    exact = exact_of(capsys, f"{nets}:deciding")["exact"]
+    assert (exact["optimizer_flop"], exact["other_flop"]["optimizer"]) == (None, None)
+    trained = exact_of(capsys, f"{nets}:hiding")["exact"]
+    assert (trained["optimizer_flop"], trained["other_flop"]["optimizer"] > 0) == (0, True)
+
+
+def test_a_step_that_is_not_shown_says_so_from_python(nets):
+    found = flopledger.count(_model(nets, "without_modes"), torch.ones(4, 8))
+    assert (found.forward_flop, found.backward_flop, found.model_flop) == (None, 3 * LAYER, None)
+    with pytest.raises(Unavailable, match=r"work that is not shown \(torch._C._DisableTorchDispatch\)"):
+        flopledger.count(_model(nets, "without_dispatch"), torch.ones(4, 8))
+
+
+def test_a_triton_kernel_is_noticed(monkeypatch):
+    """No device here runs one: the launch is answered by a stand-in."""
+    jit = pytest.importorskip("triton.runtime.jit")
+    monkeypatch.setattr(jit.JITFunction, "run", lambda self, *args, **kwargs: None)
+    kernel = object.__new__(jit.JITFunction)
+
+    class Launching(nn.Linear):
+        def forward(self, x):
+            kernel.run(x, grid=(1,), warmup=False)
+            return super().forward(x)
+
+    found = fast_count(Launching(8, 8), (torch.ones(4, 8),))
+    assert (found.forward_flop, found.at_least_flop["forward"]) == (None, LAYER)
+    assert dict(found.not_understood) == {"triton.JITFunction": 1}
 
 
 def test_an_executed_trace_names_only_what_no_rule_counts():

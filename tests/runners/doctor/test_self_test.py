@@ -9,28 +9,30 @@ import sys
 from dataclasses import replace
 
 import pytest
+import torch
 
 from analysis.devices import peaks
 from cleaning.facts.self_test import SELF_TEST_FILE, rate_bounds
 from measure.device.environment import environment
-from results.errors import Unavailable
+from results.errors import StoreFault, Unavailable
+from runners.cli import output_files
 from runners.doctor import command, self_test
 from runners.doctor.known_work import counts, energy, executed, times
-from runners.doctor.known_work.answers import Asked, Checked, within
+from runners.doctor.known_work.answers import CheckResult, DeviceUnderTest, within
 from runners.report.check import self_test_of
 
-CPU = Asked("cpu", "a processor")
+CPU = DeviceUnderTest("cpu", "a processor")
 
 
-def absent(asked: Asked) -> Checked:
+def absent(asked: DeviceUnderTest) -> CheckResult:
     raise Unavailable("no such thing here")
 
 
-def broken(asked: Asked) -> Checked:
+def broken(asked: DeviceUnderTest) -> CheckResult:
     raise RuntimeError("CUDA error: an illegal memory access\nwas encountered")
 
 
-def good(asked: Asked) -> Checked:
+def good(asked: DeviceUnderTest) -> CheckResult:
     return within(1.0, 0.9, 1.1, "1 within 10%", "not said")
 
 
@@ -89,21 +91,55 @@ def test_no_permission_to_write_the_file_is_one_line(monkeypatch, capsys, tmp_pa
     assert line == f"error: {tmp_path / 'x.json'} could not be written: Permission denied"
 
 
-@pytest.mark.parametrize("name", ["tpu", "cuda:x", "cuda:99", "CPU"])
-def test_a_device_that_is_not_there_is_the_callers_mistake(capsys, name) -> None:
+@pytest.mark.parametrize("name", ["tpu", "cuda", "cuda:x", "cuda:99", "cuda:", "CPU", "cpu:0", ""])
+def test_a_device_that_is_not_there_is_the_callers_mistake(monkeypatch, capsys, name) -> None:
+    monkeypatch.setattr(self_test, "self_test", lambda device, say: pytest.fail("it was measured"))
     with pytest.raises(SystemExit) as ended:
         command.main(["--self-test", "--device", name])
     assert ended.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert f"expected cpu, cuda or cuda:N of 0 CUDA devices, got {name}" in line
+    assert line.endswith(f"expected auto or cpu, as torch sees no CUDA device, got {name!r}")
+
+
+@pytest.mark.parametrize("name", ["cuda:2", "cuda:-1", "cuda:01", "cuda: 1"])
+def test_of_two_devices_a_third_is_the_callers_mistake(monkeypatch, capsys, name) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(self_test, "self_test", lambda device, say: pytest.fail("it was measured"))
+    with pytest.raises(SystemExit) as ended:
+        command.main(["--self-test", "--device", name])
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith(f"expected auto, cpu, cuda, cuda:0, cuda:1, got {name!r}")
+
+
+def test_an_answer_that_cannot_be_written_in_the_end_is_printed_all_the_same(monkeypatch, capsys, tmp_path) -> None:
+    """The disk is full once everything is measured: the run's directory gets its copy, stdout the answer."""
+    monkeypatch.setattr(self_test, "CHECKS", {"good": good})
+    whole = output_files.put
+
+    def full(path, content):
+        if path.name == "attached.json":
+            raise StoreFault(f"{path} could not be written: No space left on device")
+        whole(path, content)
+
+    monkeypatch.setattr(output_files, "put", full)
+    file = tmp_path / "attached.json"
+    words = ["--self-test", "--device", "cpu", "--format", "json", "--save", str(file), "--write", str(tmp_path)]
+    assert command.main(words) == 3
+    said = capsys.readouterr()
+    assert json.loads(said.out)["verdict"] == "ok"
+    assert said.err.splitlines()[-1] == f"error: {file} could not be written: No space left on device"
+    assert json.loads((tmp_path / SELF_TEST_FILE).read_text()) == json.loads(said.out)
+    assert not file.exists()
 
 
 def test_the_document_is_kept_with_a_run(monkeypatch, capsys, tmp_path) -> None:
-    monkeypatch.setattr(self_test, "CHECKS", {"sleep": lambda asked: Checked("", "ok", 1.0, "1")})
+    monkeypatch.setattr(self_test, "CHECKS", {"sleep": lambda asked: CheckResult("", "ok", 1.0, "1")})
     assert command.main(["--self-test", "--device", "cpu", "--format", "json", "--write", str(tmp_path)]) == 0
     printed = json.loads(capsys.readouterr().out)
     test = self_test_of(tmp_path)
-    assert (test.device, test.checks) == (printed["device"], (Checked("sleep", "ok", 1.0, "1"),))
+    assert (test.device, test.checks) == (printed["device"], (CheckResult("sleep", "ok", 1.0, "1"),))
     facts = environment().as_json()
     assert (test.torch_version, test.driver) == (facts["torch"], facts["driver"] or "")
     assert self_test_of(tmp_path / "nowhere") is None
@@ -112,9 +148,17 @@ def test_the_document_is_kept_with_a_run(monkeypatch, capsys, tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [["--write", "."], ["--self-test", "--device", "cpu", "--write", "nowhere"], ["--save", "new.json"]]
+    "words",
+    [
+        ["--write", "."],
+        ["--self-test", "--device", "cpu", "--write", "nowhere"],
+        ["--save", "new.json"],
+        ["--device", "tpu"],
+        ["--peaks", "NVIDIA L40S", "--device", "cuda"],
+        ["--self-test", "--peaks", "NVIDIA L40S"],
+    ],
 )
-def test_a_place_to_write_that_is_none_is_the_callers_mistake(words: list[str], capsys) -> None:
+def test_an_option_that_cannot_be_meant_so_is_the_callers_mistake(words: list[str], capsys) -> None:
     with pytest.raises(SystemExit) as ended:
         command.main(words)
     assert ended.value.code == 2
@@ -157,7 +201,7 @@ def test_what_a_cpu_cannot_answer_is_unavailable_with_the_reason(name: str) -> N
 
 def test_a_ratio_outside_its_bounds_fails_with_the_reason() -> None:
     assert within(1.2, 0.9, 1.1, "1 within 10%", "too much").verdict == "failed"
-    assert within(1.1, 0.9, 1.1, "1 within 10%", "too much") == Checked("", "ok", 1.1, "1 within 10%")
+    assert within(1.1, 0.9, 1.1, "1 within 10%", "too much") == CheckResult("", "ok", 1.1, "1 within 10%")
 
 
 class PlannedClock:
@@ -187,7 +231,7 @@ def planned(monkeypatch, **plans):
     return clock
 
 
-GPU = Asked("cuda", "a GPU")
+GPU = DeviceUnderTest("cuda", "a GPU")
 
 
 @pytest.mark.parametrize(("ratio", "verdict"), [(1.0, "ok"), (1.02, "ok"), (1.05, "failed"), (0.9, "failed")])

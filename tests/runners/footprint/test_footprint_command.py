@@ -304,7 +304,7 @@ def test_what_checkpoints_bring(nets: str, tmp_path: Path, capsys: pytest.Captur
     from analysis.footprint.step.live_bytes import footprint
     from runners.footprint.checkpoints import checkpoints
     from runners.footprint.fit import fit
-    from runners.footprint.step import StepOptions, Traced, traced
+    from runners.footprint.step import StepOptions, StepTrace, trace_batch
 
     arguments = (f"{nets}:deep", "--optimizer", "sgd-plain", "--device", "cpu", "--batch-size", "512", "--checkpoints")
     alone = told(capsys, *arguments)
@@ -321,8 +321,8 @@ def test_what_checkpoints_bring(nets: str, tmp_path: Path, capsys: pytest.Captur
         assert after["largest_batch"] >= before["largest_batch"]
     asked = StepOptions(f"{nets}:deep", "fp32", "sgd-plain", "cpu")
 
-    def step_at(batch: int) -> Traced:
-        return traced(asked, batch)
+    def step_at(batch: int) -> StepTrace:
+        return trace_batch(asked, batch)
 
     table = checkpoints(step_at, 512, fit(step_at, memory, 0, "cpu"), "cpu", "")
     assert [each.peak_bytes for each in table.choices] == [each["peak_bytes"] for each in found["checkpoints"]]

@@ -42,7 +42,7 @@ def test_a_batch_that_fits_runs_and_the_margin_holds() -> None:
     """On a share of the device that is set aside: the largest batch with a margin of 0.1 runs, 1.3 times as many do
     not."""
     from runners.footprint.fit import fit
-    from runners.footprint.step import parts, traced
+    from runners.footprint.step import parts, trace_batch
 
     torch.cuda.empty_cache()
     free, total = torch.cuda.mem_get_info()
@@ -51,7 +51,7 @@ def test_a_batch_that_fits_runs_and_the_margin_holds() -> None:
     torch.cuda.set_per_process_memory_fraction((share + held) / total)
     try:
         asked = StepOptions("resnet18", "fp32", "sgd", "cuda")
-        found = fit(lambda batch: traced(asked, batch), share, 0.1, "cuda", torch.cuda.get_device_name())
+        found = fit(lambda batch: trace_batch(asked, batch), share, 0.1, "cuda", torch.cuda.get_device_name())
         parts(asked, found.largest_batch, None, "cuda").step(lambda phase: None)
         with pytest.raises(torch.OutOfMemoryError):
             parts(asked, int(1.3 * found.largest_batch), None, "cuda").step(lambda phase: None)

@@ -44,6 +44,10 @@ def two_images(image=8, image_size=6):
     return nn.Linear(image, image_size, bias=False), (torch.randn(1, image),)
 
 
+def gated(width=8):
+    return nn.Sequential(nn.Sigmoid(), nn.Tanh(), nn.Linear(width, 3, bias=False)), (torch.randn(1, width),)
+
+
 def idle(width=8, unused=5):
     return nn.Linear(width, width), (torch.randn(1, width),)
 
@@ -280,6 +284,20 @@ class TestQuestions:
         assert wide["elasticity"] == 2
         assert found["derivative_of"] == "width"
         assert sympy.expand(read(found["derivatives"]["parameters"]) - 2 * w * d) == 0
+
+    def test_a_fused_chain_does_not_write_what_is_between(self, asked, nets):
+        """Sigmoid's batch × width floats, which nothing else reads as no gradient goes there: not written, not read.
+
+        Of the loss's gradient, a 1 that is made (4 + 4 bytes), expanded to batch × 3 and divided (12 + 12 a sample), 4
+        and 12 a sample are left.
+        """
+        alone, fused = (asked(f"{nets}gated", "--optimizer", "sgd-plain", *more) for more in ((), ("--fused",)))
+        b, w = (sympy.Symbol(name) for name in ("batch", "width"))
+        saved = read(alone["bytes_accessed"]) - read(fused["bytes_accessed"])
+        assert sympy.expand(saved - 2 * 4 * b * w - 12 * b - 4) == 0
+        assert [fused[key] for key in ("model_flop", "all_flop")] == [alone[key] for key in ("model_flop", "all_flop")]
+        assert "one each" in " ".join(fused["notes"])
+        assert "one each" not in " ".join(alone["notes"])
 
     def test_the_largest_depth_that_fits_at_the_minimal_footprint(self, asked):
         """At its end a minimal step of d products of w × w holds weights, momenta, one gradient and what decay makes of
@@ -540,6 +558,7 @@ MISTAKES = [
     (f"{CHAIN} --frozen nothing", "--frozen: no parameter matches 'nothing'"),
     (f"{CHAIN} --checkpoint nothing", "--checkpoint: no module matches 'nothing'"),
     ("wordlm --rules catamount --symbols batch,layers", "Catamount's graph of wordlm has layers 2 and no other"),
+    ("wordlm --rules catamount --fused", "--fused: Catamount's rules are of operations by themselves"),
     ("wordlm --rules catamount --hyper layers=3", "Catamount's graph of wordlm has layers 2, got 3"),
     ("resnet5", "resnet50"),
 ]  # fmt: skip

@@ -22,7 +22,7 @@ from results.records import Ceiling
 from runners.cli.exits import Mistake
 from runners.profile import command, deepspeed_config
 from runners.profile import options as profile_options
-from runners.profile.task import Request
+from runners.profile.task import ProfileRequest
 from runners.profile.task import profile as task
 from runners.workers import pool
 from runners.workers.fault import Fault
@@ -87,9 +87,9 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> type[Scripted]:
     return Scripted
 
 
-def request_of(worker: type[Scripted]) -> Request:
+def request_of(worker: type[Scripted]) -> ProfileRequest:
     (arguments,) = [arguments for name, arguments in worker.asked if name == "profile"]
-    found: Request = arguments[0]
+    found: ProfileRequest = arguments[0]
     return found
 
 
@@ -100,7 +100,7 @@ def test_the_options_become_a_request(worker: type[Scripted]) -> None:
     words = "resnet18 --batch-size 4 --steps 3 --warm-up 1 --compare-steps 0 --mode forward --optimizer adam"
     words += " --ignore-modules Dropout,head --image-size 96 --layout channels_last --ceiling-budget 0"
     assert command.main(words.split()) == 0
-    assert request_of(worker) == Request(
+    assert request_of(worker) == ProfileRequest(
         "resnet18", 4, "cpu", mode="forward", optimizer="adam", layout="channels_last", steps=3, warm_up=1,
         compare_steps=0, ignored=("Dropout", "head"), hyper={"image_size": 96},
     )  # fmt: skip
@@ -370,7 +370,7 @@ def test_the_model_is_named_once(worker: type[Scripted], capsys: pytest.CaptureF
 
 def test_a_model_without_parameters_has_nothing_to_train(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text("import torch\n\ndef build():\n    return torch.nn.ReLU()\n")
-    request = Request(f"{tmp_path / 'net.py'}:build", 1, "cpu", steps=1, hyper={"input": "8"})
+    request = ProfileRequest(f"{tmp_path / 'net.py'}:build", 1, "cpu", steps=1, hyper={"input": "8"})
     fault = worker_run("runners.profile.task:profile", (request,))
     assert fault.status == "invalid"
     assert "expected an output that depends on a parameter" in fault.reason
@@ -414,7 +414,7 @@ def test_a_model_of_ones_own_end_to_end(tmp_path: Path) -> None:
 
 def test_a_model_that_fails_says_where(tmp_path: Path) -> None:
     """As the worker answers it."""
-    request = Request(net(tmp_path, inside=15), 1, "cpu", hyper={"input": "8"})
+    request = ProfileRequest(net(tmp_path, inside=15), 1, "cpu", hyper={"input": "8"})
     fault = worker_run("runners.profile.task:profile", (request,))
     assert fault.status == "invalid"
     assert "module head (Linear), which got (1, 16)" in fault.reason
@@ -423,7 +423,7 @@ def test_a_model_that_fails_says_where(tmp_path: Path) -> None:
 def test_mobilenet_small_is_conserved_and_far_from_its_peak() -> None:
     """With made-up ceilings of a machine that calculates 20 FLOP in the time of a byte."""
     small = {"image_size": 64}
-    found = task(Request("mobilenet_v2", 2, "cpu", steps=1, warm_up=0, compare_steps=0, hyper=small))
+    found = task(ProfileRequest("mobilenet_v2", 2, "cpu", steps=1, warm_up=0, compare_steps=0, hyper=small))
     found = replace(found, machine=replace(MACHINE, peak_by_unit={"fp32": 2e11}, bytes_per_s=1e10))
     nodes, roof = tree(found), step_roof(found)
     assert conservation(found, nodes).holds
@@ -437,7 +437,7 @@ def test_mobilenet_small_is_conserved_and_far_from_its_peak() -> None:
 @pytest.mark.parametrize(("mode", "times"), [("forward", 1), ("generate", 3)])
 def test_other_modes_are_profiled_without_gradients(tmp_path: Path, mode: str, times: int) -> None:
     """1536 FLOP a forward pass at batch 4, as above; the net generates by three of them."""
-    request = Request(
+    request = ProfileRequest(
         net(tmp_path), 4, "cpu", mode=mode, steps=1, warm_up=0, compare_steps=0, hyper={"input": "8"}
     )  # fmt: skip
     found = task(request)

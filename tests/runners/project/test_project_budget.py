@@ -7,16 +7,18 @@ import io
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from analysis.project.compute.budget import Curve, at_data
+from analysis.project.compute.budget import Curve, error_at
 from analysis.project.compute.scaling_laws import LAWS, loss, optimum
 from analysis.project.frontier import domain as frontier_domain
 from analysis.project.frontier import frontier
 from analysis.project.frontier.accelerator import Accelerator
+from analysis.project.frontier.learning_curves import ModelSize
 from analysis.project.frontier.shipped_formulas import shipped
 from runners.project import command
 from runners.project.budget_transformer import shape
@@ -107,6 +109,18 @@ def word_lm() -> tuple[frontier_domain.Domain, Any]:
     text = (frontier_domain.FOLDER / "word_lm.toml").read_text(encoding="utf-8")
     domain = frontier_domain.from_tables(tomllib.loads(text), "word_lm")
     return domain, shipped()[domain.model].with_sizes({k: v for k, v in domain.sizes.items() if isinstance(v, int)})
+
+
+def at_data(domain: Any, formulas: Any, data: float) -> SimpleNamespace:
+    """A model of the size for so much data, trained once over it: the curve's own direction."""
+    numbers = domain.values()
+    parameters = ModelSize(numbers["sigma"], numbers["beta_p"]).parameters(data)
+    sizes = domain.sizes_at(frontier.grown_for(domain, formulas, parameters))
+    step_flop = formulas.at("model_flop", **{**sizes, "batch": domain.sub_batch})
+    error = float(error_at(numbers, np.asarray(data, dtype=np.float64)))
+    return SimpleNamespace(
+        parameters=parameters, error=error, flop=step_flop * data / numbers["per_sample"] / domain.sub_batch
+    )
 
 
 def test_a_domains_budget_is_the_inverse_of_its_curve() -> None:

@@ -7,7 +7,9 @@ import io
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -176,6 +178,25 @@ def test_a_file_with_a_mistake_is_one_line(
     assert words in refused(capsys, str(file))
 
 
+@pytest.mark.parametrize("model", ["{folder}/evil.py:build", "evil:build"])
+def test_code_that_a_file_names_runs_only_if_it_is_allowed(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "evil.py").write_text(
+        "import pathlib\npathlib.Path(__file__).with_name('ran').touch()\ndef build(): ...\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    name = model.format(folder=tmp_path)
+    lines = TEN_LINES.splitlines()
+    lines = [f'model = "{name}"' if line.startswith("model =") else line for line in lines]
+    (tmp_path / "mine.toml").write_text("\n".join(lines))
+    line = refused(capsys, str(tmp_path / "mine.toml"))
+    assert f"mine.toml names code, which would run as you: {name}; read it, then add --allow-code" in line
+    assert not (tmp_path / "ran").exists()
+    assert "takes no image_size" in refused(capsys, str(tmp_path / "mine.toml"), "--allow-code")
+    assert (tmp_path / "ran").exists()
+
+
 def test_two_questions_at_once_are_refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "MODES", {"--one": ("a:b", "?"), "--two": ("c:d", "?")})
     assert command.main(["--one", "--two=3"]) == 2
@@ -204,6 +225,44 @@ def test_a_model_without_formulas_ends_with_1(
     file.write_text(TEN_LINES)
     assert command.main([str(file)]) == 1
     assert capsys.readouterr().err.splitlines()[-1] == "error: it cannot be built"
+
+
+def test_a_model_of_which_a_part_is_counted_is_not_projected(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = SimpleNamespace(
+        not_understood={"their.product": 2}, totals={"model_flop": None, "all_flop": None}, point={}
+    )
+    monkeypatch.setattr("runners.formula.command.answer", lambda _options: found)
+    monkeypatch.setattr("analysis.project.frontier.shipped_formulas.shipped", lambda _rules: {})
+    file = tmp_path / "mine.toml"
+    file.write_text(TEN_LINES)
+    assert command.main([str(file)]) == 1
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.splitlines()[-1].endswith("no rule counts their.product: a part of its FLOP is no projection")
+
+
+def test_products_that_stand_for_all_arithmetic_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the model's own formulas that of all FLOP is taken away: nobody knows the other arithmetic."""
+    from runners.formula import command as formula_command
+
+    monkeypatch.setattr("analysis.project.frontier.shipped_formulas.shipped", lambda _rules: {})
+    file = tmp_path / "mine.toml"
+    file.write_text(TEN_LINES)
+    words = "FLOP are those of products alone"
+    whole = " ".join(told(capsys, str(file)).split())
+    answer = formula_command.answer
+
+    def without(options: Any) -> Any:
+        found = answer(options)
+        return replace(found, totals={**found.totals, "all_flop": None})
+
+    monkeypatch.setattr("runners.formula.command.answer", without)
+    part = " ".join(told(capsys, str(file)).split())
+    assert (words in whole, words in part) == (False, True)
 
 
 @pytest.mark.parametrize("arguments", [("--help",), ("--reproduce", "ppopp2019", "--help"), ("--typo",)])

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,6 +66,13 @@ def profiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run_fixture.write_profiled_run(tmp_path_factory.mktemp("raw") / "profiled")
 
 
+@pytest.fixture(scope="module")
+def rebuilt(run: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.CompletedProcess[str], Path]:
+    """A run and what a process that cannot import torch derives of it."""
+    path = Path(shutil.copytree(run, tmp_path_factory.mktemp("rebuilt") / "run"))
+    return command(path, code=BLOCKED), path
+
+
 @pytest.fixture
 def copy(run: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(run, tmp_path / "run"))
@@ -73,7 +81,7 @@ def copy(run: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without figures and page, for tests of what is not drawn."""
-    monkeypatch.setattr(report_command, "_drawn", lambda out: {})
+    monkeypatch.setattr(report_command, "_pictures", lambda out: {})
     monkeypatch.setattr(report_command, "_page", lambda *given: b"a page")
 
 
@@ -102,11 +110,11 @@ def refused(arguments: list[object], capsys: pytest.CaptureFixture[str]) -> str:
     return err
 
 
-def test_everything_is_rebuilt_where_torch_cannot_be_imported(copy: Path) -> None:
-    raw = files(copy)
-    done = command(copy, code=BLOCKED)
+def test_everything_is_rebuilt_where_torch_cannot_be_imported(run: Path, rebuilt: Any) -> None:
+    raw = files(run)
+    done, path = rebuilt
     assert (done.returncode, done.stderr.count("\n")) == (0, 1), done.stderr
-    found = files(copy)
+    found = files(path)
     new = set(found) - set(raw)
     drawn = {name for name in new if name.startswith("figures/")}
     assert new - drawn == DERIVED
@@ -152,11 +160,11 @@ def test_what_is_written_has_the_columns_of_its_record(copy: Path, undrawn: None
     assert len(rows) == 8 * (8 + 2)
 
 
-def test_rebuilding_twice_gives_the_same_bytes(copy: Path) -> None:
-    report_command.rebuild(copy)
-    first = files(copy)
-    report_command.rebuild(copy)
-    assert files(copy) == first
+def test_rebuilding_twice_gives_the_same_bytes(rebuilt: Any, tmp_path: Path) -> None:
+    """In another process, at another place."""
+    again = Path(shutil.copytree(rebuilt[1], tmp_path / "run"))
+    report_command.rebuild(again)
+    assert files(again) == files(rebuilt[1])
 
 
 def test_out_leaves_the_run_alone(copy: Path, tmp_path: Path, undrawn: None) -> None:
@@ -200,7 +208,7 @@ def test_the_convention_of_the_post_is_printed_and_no_file_differs(
 
 def test_figures_of_an_earlier_report_are_removed_and_nothing_else(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = {"now.png": b"1", "now.svg": b"<svg/>"}
-    monkeypatch.setattr(report_command, "_drawn", lambda out: drawn)
+    monkeypatch.setattr(report_command, "_pictures", lambda out: drawn)
     monkeypatch.setattr(report_command, "_page", lambda *given: b"a page")
     (copy / "figures").mkdir()
     for name in ("gone.png", "gone.svg", "mine.png", "notes.svg", "notes.txt"):
@@ -222,7 +230,7 @@ def test_a_figure_that_cannot_be_drawn_costs_no_table(
     def broken(out: Path) -> dict[str, bytes]:
         raise KeyError("no such column\nin this file")
 
-    monkeypatch.setattr(report_command, "_drawn", broken)
+    monkeypatch.setattr(report_command, "_pictures", broken)
     assert report_command.main([str(copy)]) == 3
     out, err = capsys.readouterr()
     line = "figures could not be made: KeyError: "
@@ -236,7 +244,7 @@ def test_a_page_that_cannot_be_made_costs_no_figure(copy: Path, monkeypatch: pyt
     def broken(*_given: object) -> bytes:
         raise ValueError("no template")
 
-    monkeypatch.setattr(report_command, "_drawn", lambda out: {"a.png": b"1", "a.svg": b"<svg/>"})
+    monkeypatch.setattr(report_command, "_pictures", lambda out: {"a.png": b"1", "a.svg": b"<svg/>"})
     monkeypatch.setattr(report_command, "_page", broken)
     built = report_command.rebuild(copy)
     assert built.problems[-1] == "report.html could not be made: ValueError: no template"

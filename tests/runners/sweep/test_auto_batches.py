@@ -81,7 +81,7 @@ def test_each_model_and_precision_has_its_batches() -> None:
     assert len(cells(found)) == 2 * 2 * 7
     assert json.loads(json.dumps(found.as_json()))["auto"] == found.auto, "a manifest has it as it is"
     assert any("alexnet fp32: batch 1, 2, 4, 8, 16, 32, 35 (predicted to fit into" in line
-               for line in auto_batches.told(found.auto))  # fmt: skip
+               for line in auto_batches.plan_lines(found.auto))  # fmt: skip
 
 
 def test_batches_that_lie_ready_are_counted() -> None:

@@ -27,7 +27,9 @@ def graphs(monkeypatch):
         return graph.forward
 
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=backend))
-    monkeypatch.setattr(sweep_cell, "_timed", lambda cell, step, clock, protocol, found: CellMeasurement("ok", "", ()))
+    monkeypatch.setattr(
+        sweep_cell, "_measure_cell", lambda cell, step, clock, protocol, found: CellMeasurement("ok", "", ())
+    )
     yield given
     torch.compiler.reset()
 

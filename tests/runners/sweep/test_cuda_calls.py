@@ -21,7 +21,7 @@ from measure.timing.clocks import CudaClock
 from measure.timing.protocols import CPU_PROTOCOL, Protocol
 from results.records import Cell, Run, Sample
 from runners.sweep import cell as sweep_cell
-from runners.sweep.findings import joined
+from runners.sweep.findings import merge_findings
 from runners.sweep.plan import METHODS
 
 MEBIBYTE = 2**20
@@ -109,7 +109,7 @@ def driver(monkeypatch):
 
 def installed(monkeypatch) -> Driver:
     made = Driver(monkeypatch)
-    monkeypatch.setattr("measure.timing.blocks.clock_for", lambda device: CudaClock("cuda:0"))
+    monkeypatch.setattr("measure.timing.clocks.clock_for", lambda device: CudaClock("cuda:0"))
     monkeypatch.setattr("measure.device.apply_precision.supported", lambda *_: None)
     monkeypatch.setattr("measure.device.apply_precision.check", lambda *_: [])
     from workloads.training.step import TrainingStep
@@ -152,7 +152,9 @@ def whole(cell: Cell):
     before = torch.get_float32_matmul_precision()
     try:
         measured = sweep_cell.measure(cell, hasty(cell))
-        return measured.with_works(joined([sweep_cell.measure_work(cell.cell_id, work) for work in works_of(cell)]))
+        return measured.with_works(
+            merge_findings([sweep_cell.measure_work(cell.cell_id, work) for work in works_of(cell)])
+        )
     finally:
         torch.set_float32_matmul_precision(before)
         sweep_cell._LEFT.clear()

@@ -13,7 +13,7 @@ from runners.sweep.findings import (
     CellOutcome,
     WorkFindings,
     WorkRecording,
-    joined,
+    merge_findings,
 )
 from runners.workers.telemetry import WindowEnergy
 
@@ -69,7 +69,7 @@ def test_everything_found_is_in_the_row():
 def test_works_are_joined_in_their_order_and_a_warning_is_said_once():
     blocks = [Sample(part="measure", steps=1, start_s=float(i), wall_s=1.0) for i in range(3)]
     recording = WorkRecording(b"x", "nsys profile")
-    works = joined(
+    works = merge_findings(
         [
             WorkFindings([blocks[1]], [], ["a"], ["one"], {}, {"one": recording}),
             WorkFindings([blocks[2]], [], ["a", "b"], [], {"last": "no memory"}),

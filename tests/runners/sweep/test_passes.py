@@ -24,7 +24,7 @@ from measure.timing.protocols import Protocol
 from results.errors import Unavailable
 from results.records import WORKS, Cell, ProfiledOperation, Sample
 from runners.sweep import works
-from runners.sweep.findings import WorkFindings, joined
+from runners.sweep.findings import WorkFindings, merge_findings
 from runners.sweep.plan import METHODS
 from tests.measure.timing.test_timing import FakeClock
 from workloads.catalogue.base import Batch
@@ -138,7 +138,7 @@ def subject(cell: Cell = CELL, **rules: object) -> works.Subject:
 
 
 def run_all(of: works.Subject) -> WorkFindings:
-    return joined([works.run(of, work) for work in of.protocol.works])
+    return merge_findings([works.run(of, work) for work in of.protocol.works])
 
 
 def mean_s(found: WorkFindings, work: str, part: str = "measure") -> float:

@@ -118,7 +118,7 @@ def test_the_convention_is_how_the_answer_is_shown(monkeypatch, tmp_path, words,
 
 def test_images_are_asked_of_a_process_and_held_to_the_grid(monkeypatch) -> None:
     asked: list[tuple[str, ...]] = []
-    monkeypatch.setattr(sweep_command, "_asked", lambda *task: asked.append(task) or 20)
+    monkeypatch.setattr(sweep_command, "_worker_answer", lambda *task: asked.append(task) or 20)
     sweep_command._check_data(grid("--batch-sizes", "64"))
     assert asked == [], "random data have no end"
     sweep_command._check_data(grid("--batch-sizes", "20", "--data", "cifar10:here"))

@@ -80,6 +80,28 @@ def test_no_engine_is_no_memory_where_the_device_refused_some(monkeypatch, refus
     assert classify(RuntimeError("FIND was unable to find an engine to execute this computation")).status == status
 
 
+@pytest.mark.parametrize(
+    ("said", "more"),
+    [
+        ("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED", True),
+        ("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm(...)`", True),
+        ("CUDA error: unspecified launch failure", False),
+        ("unspecified launch failure", False),
+    ],
+)
+def test_where_a_library_says_that_it_failed_the_device_is_asked_why(monkeypatch, said, more):
+    def broken():
+        raise AcceleratorError(ILLEGAL)
+
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", broken)
+    found = classify(AcceleratorError(said))
+    because = " (CUDA error: an illegal memory access was encountered)" if more else ""
+    assert (found.status, found.reason) == ("device_error", f"AcceleratorError: {said}{because}")
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    assert classify(AcceleratorError(said)).reason == f"AcceleratorError: {said}", "the device itself is well"
+
+
 def test_a_long_reason_is_cut_and_the_detail_is_not():
     words = classify(RuntimeError("illegal " * 100)).reason
     assert words.endswith("illegal …"), "never cut inside a word"

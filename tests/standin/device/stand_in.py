@@ -28,6 +28,12 @@ ROOT = Path(__file__).parents[3]
 UNITS = ("fp32", "tf32", "half", "fp64")
 """`Unit` of standin.h, in its order."""
 
+LONGEST_S = 550
+"""Of a command, on a machine with ten times as much to do as it has processors; less than pytest's own limit."""
+
+LONGEST_TASK_S = 60
+"""Of one task, on a busy machine; and of the imports before them."""
+
 MAX_DEVICES, MAX_PROCESSES = 8, 64
 
 
@@ -255,7 +261,9 @@ class StandIn:
             "OMP_NUM_THREADS": "1",
         }
 
-    def run(self, *command: str, cwd: Path | None = None, timeout_s: float = 300) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *command: str, cwd: Path | None = None, timeout_s: float = LONGEST_S
+    ) -> subprocess.CompletedProcess[str]:
         """The command with the device, its output kept."""
         environment = self.environment()
         return subprocess.run(
@@ -271,7 +279,8 @@ class StandIn:
             (jobs / f"{name}.json").write_text(
                 json.dumps((f"tests.standin.programs.device_tasks:{task.function}", task.arguments))
             )
-        done = self.run(sys.executable, str(ROOT / "tests/standin/programs/in_children.py"), str(jobs))
+        program = str(ROOT / "tests/standin/programs/in_children.py")
+        done = self.run(sys.executable, program, str(jobs), timeout_s=LONGEST_TASK_S * (1 + len(asked)))
         if done.returncode:
             raise RuntimeError(done.stderr)
         answers = json.loads(done.stdout)
@@ -280,7 +289,7 @@ class StandIn:
                 raise RuntimeError(f"{name}: {answer['raised']}")
         return answers
 
-    def sweep(self, *words: object, timeout_s: float = 300) -> subprocess.CompletedProcess[str]:
+    def sweep(self, *words: object, timeout_s: float = LONGEST_S) -> subprocess.CompletedProcess[str]:
         """`runners.sweep` on the device, into the folder `run` beside its plan."""
         arguments = ("--device", "cuda", "--out", self.out, *words)
         return self.run(sys.executable, "-m", "runners.sweep", *map(str, arguments), timeout_s=timeout_s)

@@ -144,7 +144,8 @@ def timing(rules: dict[str, Any]) -> dict[str, Any]:
     before = page().launches
     found = measure_blocks(step, clock, protocol, warm.step_s)
     blocks = [asdict(block) for block in found.blocks]
-    return {"kernels": kernels, "before": before, "blocks": blocks, "status": found.status, "reason": found.reason}
+    said = {"status": found.status, "reason": found.reason, "host_bound": found.host_bound}
+    return {"kernels": kernels, "before": before, "blocks": blocks, **said}
 
 
 # ---- memory ----

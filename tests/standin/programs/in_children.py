@@ -16,6 +16,9 @@ from typing import Any
 
 import torchvision  # noqa: F401 - imported once, not by each child
 
+AT_ONCE = 2
+"""Children: most of their time they wait for the device."""
+
 
 def answer(task: str, arguments: list[Any]) -> Any:
     """What the function returns, or {"raised": its traceback}."""
@@ -26,8 +29,8 @@ def answer(task: str, arguments: list[Any]) -> Any:
         return {"raised": traceback.format_exc()}
 
 
-def in_a_child(job: Path) -> Any:
-    """The task's answer, from a forked process whose device has this plan and a state of its own."""
+def started(job: Path) -> tuple[int, int]:
+    """A forked process whose device has the job's plan and a state of its own: its number, and where it answers."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -37,6 +40,11 @@ def in_a_child(job: Path) -> Any:
             said = said[os.write(writer, said) :]
         os._exit(0)
     os.close(writer)
+    return child, reader
+
+
+def ended(child: int, reader: int) -> Any:
+    """What the process answers."""
     with open(reader, "rb") as pipe:
         said = pipe.read()
     _, code = os.waitpid(child, 0)
@@ -44,4 +52,8 @@ def in_a_child(job: Path) -> Any:
 
 
 if __name__ == "__main__":
-    print(json.dumps({job.stem: in_a_child(job) for job in sorted(Path(sys.argv[1]).glob("*.json"))}))
+    jobs, answers = sorted(Path(sys.argv[1]).glob("*.json")), {}
+    for first in range(0, len(jobs), AT_ONCE):
+        children = {job.stem: started(job) for job in jobs[first : first + AT_ONCE]}
+        answers |= {name: ended(*child) for name, child in children.items()}
+    print(json.dumps(answers))

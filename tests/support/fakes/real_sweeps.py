@@ -1,7 +1,11 @@
-"""Real sweeps of tiny workloads as processes of their own, for tests of what survives them."""
+"""Real sweeps of tiny workloads: as processes of their own, for tests of what survives them, or from this process."""
 
 from __future__ import annotations
 
+import builtins
+import contextlib
+import importlib
+import io
 import os
 import signal
 import subprocess
@@ -37,6 +41,46 @@ def sweep(*arguments: object, cwd: Path, timeout_s: float = 240.0) -> subprocess
     return subprocess.run(
         command(*arguments), cwd=cwd, env=ENVIRON, capture_output=True, text=True, timeout=timeout_s, check=False
     )
+
+
+def here(
+    *arguments: object, cwd: Path, command: str = "sweep", figures: bool = True
+) -> subprocess.CompletedProcess[str]:
+    """The same from this process, whose server has torch imported already; workers are processes as ever.
+
+    The command may not import torch or torchvision, which are loaded here: asking for them is an ImportError.
+    figures: whether to draw them, which takes seconds.
+    """
+    report = importlib.import_module("runners.report.command")
+    drawing = report._pictures
+    main = importlib.import_module(f"runners.{command}.command").main
+    out, err, handler, columns = (
+        io.StringIO(),
+        io.StringIO(),
+        signal.getsignal(signal.SIGTERM),
+        os.environ.get("COLUMNS"),
+    )
+    honest = builtins.__import__
+
+    def importing(name: str, *scope: Any, **more: Any) -> Any:
+        relative = more.get("level", scope[3] if len(scope) > 3 else 0) > 0
+        if not relative and name.partition(".")[0] in ("torch", "torchvision"):
+            raise ImportError(f"{name} in the parent process")
+        return honest(name, *scope, **more)
+
+    words = list(map(str, arguments))
+    try:
+        os.environ["COLUMNS"], builtins.__import__ = ENVIRON["COLUMNS"], importing
+        report._pictures = drawing if figures else lambda _out: {}
+        with contextlib.chdir(cwd), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = main(words)
+    except SystemExit as left:
+        code = int(left.code or 0)
+    finally:
+        builtins.__import__, report._pictures = honest, drawing
+        signal.signal(signal.SIGTERM, handler)
+        os.environ.pop("COLUMNS") if columns is None else os.environ.update(COLUMNS=columns)
+    return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
 
 
 class Sweep:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode_temporarily
 from torch.utils._pytree import tree_leaves, tree_map
 
 from measure.dispatch.schemas import Plan
@@ -53,7 +53,7 @@ class Recording(TorchDispatchMode):
             return value
         number = self._number(value)
         if number == len(self.tensors) - 1 and number not in self.given and not self._made(number):
-            with _disable_current_modes():  # the tracer's, which would take this for a part of the step
+            with _pop_mode_temporarily():  # the tracer's, which would take this for a part of the step
                 self.given[number] = value.detach().clone()
         return Name(number)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from cleaning.facts.self_test import Checked, SelfTest
+from cleaning.facts.self_test import CheckResult, SelfTest
 from cleaning.facts.values import faults
 from cleaning.gates.evidence import Evidence, all_facts, by_cell, profile_facts
 from cleaning.gates.gates import GATES, judge, verdicts
@@ -60,7 +60,7 @@ class Rows:
     profiles: dict[Key, list[ProfiledOperation]] = field(default_factory=dict)
     utilization: list[Utilization] | None = None
     self_test: list[SelfTest] = field(default_factory=list)
-    self_checks: list[Checked] = field(default_factory=list)
+    self_checks: list[CheckResult] = field(default_factory=list)
 
     def copy(self, *files: str) -> Rows:
         """The same rows, those of some files in lists of their own."""

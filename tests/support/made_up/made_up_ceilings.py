@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from analysis.devices.precisions import PRECISIONS
 from measure.ceiling.trials import moves, sweep, titled
-from reports.ceiling.text import Seen
+from reports.ceiling.text import CeilingAnswer
 from results.records import Ceiling
 
 RATES = {"fp32": 50e12, "tf32": 400e12, "amp-bf16": 780e12}
@@ -45,16 +45,16 @@ def others(device: str, name: str, threads: int | None = None, rate: float = 4e1
     ]
 
 
-def gpu(**more: object) -> Seen:
+def gpu(**more: object) -> CeilingAnswer:
     name = "NVIDIA H200"
     rows = [row for precision in RATES for row in products("cuda", name, precision)] + others("cuda", name)
     rows = [replace(row, sm_clock_hz=1.7e9) for row in rows]
     values = {"multiprocessors": 132, "environment": {"torch": "2.15.0", "driver": "580.1"}, **more}
-    return Seen(device="cuda", device_name=name, rows=tuple(rows), **values)
+    return CeilingAnswer(device="cuda", device_name=name, rows=tuple(rows), **values)
 
 
-def cpu(*threads: int) -> Seen:
+def cpu(*threads: int) -> CeilingAnswer:
     rows: list[Ceiling] = []
     for count in threads or (2,):
         rows += products("cpu", "Some CPU", "fp32", count, factor=count * 1e-3) + others("cpu", "Some CPU", count, 2e10)
-    return Seen(device="cpu", device_name="Some CPU", rows=tuple(rows), environment={"torch": "2.15.0"})
+    return CeilingAnswer(device="cpu", device_name="Some CPU", rows=tuple(rows), environment={"torch": "2.15.0"})

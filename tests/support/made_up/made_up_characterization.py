@@ -12,7 +12,7 @@ from results.records.characterization import (
     OperationCost,
     OperationTime,
     RecordedStep,
-    Recording,
+    WorkloadRecording,
 )
 
 Call = tuple[str, str, str]
@@ -37,12 +37,12 @@ TALK: Mapping[Call, float] = {
 """Of a step of 10: B 6, G 1, 2 of nobody's, and 1 between."""
 
 
-def recording(number: int, workload: str, **ways: object) -> Recording:
-    return Recording(recording=number, workload=workload, threads=1, **ways)  # type: ignore[arg-type]
+def recording(number: int, workload: str, **ways: object) -> WorkloadRecording:
+    return WorkloadRecording(recording=number, workload=workload, threads=1, **ways)  # type: ignore[arg-type]
 
 
 def rows(
-    which: Recording,
+    which: WorkloadRecording,
     calls: Mapping[Call, float],
     steps: int = 12,
     scale: Sequence[float] | None = None,
@@ -109,7 +109,7 @@ def together() -> Characterization:
     parts = [
         rows(recording(0, "net", parameters=7, live_bytes=1000), NET),
         rows(recording(1, "net", mode="inference"), forward),
-        rows(Recording(recording=2, workload="net", threads=2, why="threads"), halved),
+        rows(WorkloadRecording(recording=2, workload="net", threads=2, why="threads"), halved),
         rows(recording(3, "talk", variant="as_coded"), TALK),
         Characterization(recordings=(recording(4, "lost", status="crashed", reason="it fell over"),)),
     ]

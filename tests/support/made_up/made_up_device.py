@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from analysis.devices import peaks
-from cleaning.facts.self_test import OK, Checked, SelfTest
+from cleaning.facts.self_test import OK, CheckResult, SelfTest
 from cleaning.gates.options import ENVIRONMENT
 from results.records import Ceiling, Operation, Parameters, ProfiledOperation, Run, Sample, Storage, header
 
@@ -55,7 +55,7 @@ CHECKS = {
 
 def self_test(device_name: str) -> SelfTest:
     """One that passed, on this device."""
-    checks = tuple(Checked(name, OK, found, "about that") for name, found in CHECKS.items())
+    checks = tuple(CheckResult(name, OK, found, "about that") for name, found in CHECKS.items())
     return SelfTest(
         device=device_name,
         verdict=OK,

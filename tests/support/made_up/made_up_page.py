@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from analysis.utilization.numerators import Counted
+from analysis.utilization.numerators import TableCount
 from cleaning.counts.conventions import FLOP_COUNTS
 from cleaning.counts.pipeline import Cleaned
 from cleaning.reconcile.run import Built, View
@@ -121,7 +121,7 @@ def _view(model: str, batch: int, precision: str, place: int) -> View:
             rows.append(fraction(run, method, source, denominator, value, warnings=marks))
     why = "no peak was given (--peak-tflops)"
     rows += [fraction(run, *method, "user", None, reason=why, status="unavailable") for method in METHODS]
-    return View(run, tuple(rows), Counted({("convolution", "float32"): 10**12}, 0, 6 * 10**9, 4 * 10**9, {}))
+    return View(run, tuple(rows), TableCount({("convolution", "float32"): 10**12}, 0, 6 * 10**9, 4 * 10**9, {}))
 
 
 def _shared(run: Run) -> dict[str, Any]:

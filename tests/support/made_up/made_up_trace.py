@@ -133,6 +133,7 @@ def trace(made: tuple[OperationInstance, ...] | None = None, **more: Any) -> Tra
         unknown_calls=(),
         outside_phases={},
         assumed_gradients=0,
+        missing=(),
         outside_time_ratio=0.0,
         unnamed=Unnamed(),
         product_time_s=0.05,

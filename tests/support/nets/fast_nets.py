@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from analysis.operators import registry
 from measure.fast_count.fast_count import FastCount, fast_count
-from measure.fast_count.reference import traced
+from measure.fast_count.reference import trace_model
 
 
 class Made(nn.Module):
@@ -52,7 +52,7 @@ def stack(*blocks: nn.Module) -> nn.Sequential:
 def executed(model: nn.Module, inputs: tuple[Any, ...], **options: Any) -> tuple[dict[str, int], Counter[Any], Any]:
     """(model FLOP by phase, by phase, module and kind, what is not understood) of the executed trace."""
     settings = {"train": None, "grad_inputs": None, "loss_of": None, "kwargs": {}} | options
-    operations = traced(model, inputs, **settings).operations
+    operations = trace_model(model, inputs, **settings).operations
     totals: Counter[str] = Counter()
     table: Counter[Any] = Counter()
     for operation in operations:

@@ -10,7 +10,7 @@ from torch._C._profiler import _RecordFunctionFast
 
 from measure.operations.tracer import Recorder, Trace
 from measure.profiler import allocations
-from measure.profiler.allocations import events, recorded, warm
+from measure.profiler.allocations import events, memory_profiler, warm
 from tests.support.nets.small_steps import Build
 
 _OPERATION = "the measured operation "
@@ -51,7 +51,7 @@ def tracked(build: Build) -> int:
 
 def moments(build: Build) -> tuple[Trace, list[Moment]]:
     """The trace of the second step of a net on real tensors, and what was allocated at each of its operations."""
-    with recorded() as recording:
+    with memory_profiler() as recording:
         built = warm(lambda: build(None))
         recorder = _Ranges(built.model, built.optimizer, built.inputs)
         with recorder.recording(None):

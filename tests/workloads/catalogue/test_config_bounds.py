@@ -48,3 +48,33 @@ def test_a_large_or_endless_file_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("FLOPLEDGER_LIMITS", "config_bytes=1000")
     with pytest.raises(ValueError, match="config_bytes=N"):
         read_config(parse(f"hf:{path}"))
+
+
+KERNEL = "somebody/kernel"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"attn_implementation": KERNEL},
+        {"_attn_implementation": KERNEL},
+        {"_attn_implementation_internal": f"{KERNEL}:attention"},
+        {"attn_implementation": {"": "sdpa", "text_config": KERNEL}},
+        {"experts_implementation": KERNEL},
+        {"text_config": {"_attn_implementation": KERNEL}},
+        {"parts": [{"_attn_implementation": KERNEL}]},
+        {"attn_implementation": "flash_attention_2"},
+        {"attn_implementation": [KERNEL]},
+    ],
+    ids=str,
+)
+def test_a_kernel_of_the_hub_is_refused(tmp_path, values):
+    """transformers would load it, and run its code, from the hub or from its cache."""
+    with pytest.raises(ValueError, match=r"_implementation.*: expected one of eager, sdpa, .*, got ") as fault:
+        read_config(config(tmp_path, **values))
+    assert len(str(fault.value)) < 400
+
+
+@pytest.mark.parametrize("values", [{"attn_implementation": "eager"}, {"_attn_implementation": None}], ids=str)
+def test_implementations_of_pytorch_are_taken(tmp_path, values):
+    assert read_config(config(tmp_path, **values)) == {"model_type": "bert", **values}

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,8 @@ onnx = pytest.importorskip("onnx", reason="onnx is not installed")
 from onnx import TensorProto, helper  # noqa: E402
 
 from results.errors import Unavailable  # noqa: E402
+from runners.count import command  # noqa: E402
+from tests.support.fakes.commands import running  # noqa: E402
 from tests.support.nets import onnx_files  # noqa: E402  it needs onnx
 from workloads.catalogue import model_names  # noqa: E402
 from workloads.sources.any_model import get  # noqa: E402
@@ -299,8 +299,8 @@ def test_without_the_package_it_says_what_to_install(tmp_path, monkeypatch):
     assert str(fault.value) == "onnx is not installed: python -m pip install 'onnx>=1.17,<2'"
 
 
-def test_the_command_counts_it(tmp_path):
+def test_the_command_counts_it(tmp_path, capsys):
     path = onnx_files.convolutions(tmp_path / "net.onnx", onnx_files.Convolutions())
-    command = [sys.executable, "-m", "runners.count", path, "--batch-size", "2", "--batch", "N", "--counters", "exact"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[3], check=False)
-    assert done.returncode == 0, done.stderr
+    words = ("--batch-size", "2", "--batch", "N", "--counters", "exact")
+    code, _, err = running(command.main, capsys)(path, *words)
+    assert code == 0, err

@@ -7,8 +7,6 @@ import io
 import json
 import os
 import pickle
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
@@ -18,6 +16,8 @@ from torch import nn
 from torch.export import Dim
 from torchvision.models.resnet import BasicBlock, ResNet
 
+from runners.count import command
+from tests.support.fakes.commands import refused, running
 from tests.support.oracles.graph_counts import of_module, of_workload
 from workloads.sources.any_model import get
 from workloads.sources.torch_archives import is_size
@@ -325,20 +325,15 @@ def test_damaged_files_are_one_line(reader, tmp_path, damage):
     assert expected[damage] in str(fault.value)
 
 
-def test_the_command_counts_it_and_refuses_what_is_none(reader, tmp_path):
-    def count(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "runners.count", *arguments, "--counters", "exact", "--format", "json"]
-        return subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[3], check=False)
-
-    done = count(reader, "--batch-size", "4")
-    assert done.returncode == 0, done.stderr
+def test_the_command_counts_it_and_refuses_what_is_none(reader, tmp_path, capsys):
+    run = running(command.main, capsys)
+    words = ("--counters", "exact", "--format", "json")
+    code, out, err = run(reader, "--batch-size", "4", *words)
+    assert code == 0, err
     counted = of_workload(get(reader), 4)
-    text = json.dumps(json.loads(done.stdout))
+    text = json.dumps(json.loads(out))
     assert str(counted["forward"]) in text
     assert str(counted["backward"]) in text
     (tmp_path / "bad.pt2").write_bytes(b"PK\x03\x04")
     for bad in ("nowhere.pt2", str(tmp_path / "bad.pt2")):
-        failed = count(bad)
-        assert failed.returncode == 2
-        assert failed.stderr.strip().splitlines()[-1].startswith("error: ")
-        assert "Traceback" not in failed.stderr
+        refused(run(bad, *words))

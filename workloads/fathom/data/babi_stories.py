@@ -45,11 +45,11 @@ def draw(
     person, length = below(len(PEOPLE), size, memory), 2 * (1 + below(memory // 2, size, 1))
     there = torch.arange(memory, device=device) < length
     place = _walks(person, below(len(PLACES), size, len(PEOPLE)), 1 + below(len(PLACES) - 1, size, memory))
-    told = torch.where(there.unsqueeze(2), _told(person, place, below(len(WALKS), size, memory), sentence), PAD)
+    told = torch.where(there.unsqueeze(2), _sentences(person, place, below(len(WALKS), size, memory), sentence), PAD)
     which = (torch.rand(size, 1, device=device, generator=generator) * length).long()
     asked = person.gather(1, which)
     last = ((person == asked) & there).long().cumsum(dim=1).argmax(dim=1, keepdim=True)
-    return told, _asked(asked, sentence), _PLACE + place.gather(1, last).squeeze(1)
+    return told, _question(asked, sentence), _PLACE + place.gather(1, last).squeeze(1)
 
 
 def _walks(person: torch.Tensor, first: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
@@ -60,7 +60,7 @@ def _walks(person: torch.Tensor, first: torch.Tensor, step: torch.Tensor) -> tor
     return everywhere.gather(2, person.unsqueeze(2)).squeeze(2)
 
 
-def _told(person: torch.Tensor, place: torch.Tensor, walk: torch.Tensor, sentence: int) -> torch.Tensor:
+def _sentences(person: torch.Tensor, place: torch.Tensor, walk: torch.Tensor, sentence: int) -> torch.Tensor:
     """Sentences' words: size × memory × sentence. The place stands after the walk, which has three or four words."""
     rows = [numbers(each) for each in WALKS]
     table = torch.tensor([row + [PAD] * (sentence - 1 - len(row)) for row in rows], device=person.device)
@@ -71,7 +71,7 @@ def _told(person: torch.Tensor, place: torch.Tensor, walk: torch.Tensor, sentenc
     return torch.cat([_PERSON + person.unsqueeze(2), after], dim=2)
 
 
-def _asked(person: torch.Tensor, sentence: int) -> torch.Tensor:
+def _question(person: torch.Tensor, sentence: int) -> torch.Tensor:
     """ "where is PERSON": size × sentence."""
     where = torch.tensor(numbers("where is"), device=person.device).expand(person.shape[0], 2)
     return functional.pad(torch.cat([where, _PERSON + person], dim=1), (0, sentence - 3))

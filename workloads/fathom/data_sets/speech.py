@@ -13,8 +13,7 @@ from pathlib import Path
 import torch
 from torch.nn import functional
 
-from workloads.catalogue.base import Batch, Workload
-from workloads.catalogue.fathom_sizes import AS_PAPER
+from workloads.catalogue import AS_PAPER, Batch, Workload
 from workloads.fathom.data_sets.load import sliced
 
 PHONEMES = (

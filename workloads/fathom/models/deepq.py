@@ -17,13 +17,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from workloads.catalogue.base import Batch
-from workloads.fathom.data import catch_game
-from workloads.fathom.data.images import begin
+from workloads.catalogue import Batch
+from workloads.fathom.data import begin, catch_game
 
 DISCOUNT = 0.99
-REFRESHED = 10_000
-"""Steps after which the target takes the weights over."""
 
 
 class Network(nn.Sequential):

@@ -1,1 +1,4 @@
-"""Fathom's workloads by name, and its interface."""
+"""Fathom's workloads by name, and its interface.
+
+A table and a thin interface. The networks are in `workloads.fathom.models`.
+"""

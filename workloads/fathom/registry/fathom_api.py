@@ -13,11 +13,9 @@ from typing import Any
 
 import torch
 
-from workloads.catalogue.base import Batch
-from workloads.catalogue.catalogue import ENTRIES
-from workloads.sources.any_model import get
-from workloads.training.input_errors import mismatch
-from workloads.training.step import InferenceStep, TrainingStep, optimizer_of
+from workloads.catalogue import ENTRIES, Batch
+from workloads.sources import get
+from workloads.training import InferenceStep, TrainingStep, mismatch, optimizer_of
 
 Runstep = Callable[["Session", Sequence[str], Mapping[str, Any]], Any]
 
@@ -97,7 +95,7 @@ class FathomModel:
         if threads:
             self._threads = torch.get_num_threads()
             torch.set_num_threads(int(threads))
-        self._batches = self._made()
+        self._batches = self._make_batches()
         self._session = Session(self._step())
 
     def _step(self) -> TrainingStep | InferenceStep:
@@ -107,9 +105,9 @@ class FathomModel:
         optimizer = optimizer_of(name, self.workload, self._model.parameters())
         return TrainingStep(self._model, self.workload.loss, optimizer, [], self.device.type)
 
-    def _made(self) -> Iterator[Batch]:
+    def _make_batches(self) -> Iterator[Batch]:
         if self.data is not None:
-            from workloads.fathom.data_sets.load import batches
+            from workloads.fathom.data_sets import batches
 
             return batches(self.workload, Path(self.data), self.batch_size, self.device)
         return self._synthetic()

@@ -5,13 +5,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from workloads.catalogue.base import Workload
-from workloads.catalogue.catalogue import entry, hyper_of
-from workloads.catalogue.fathom_sizes import large
+from workloads.catalogue import Workload, entry, hyper_of, large
 from workloads.fathom.data import images
 from workloads.fathom.models import alexnet, autoenc, deepq, gpt2, memnet, residual, seq2seq, speech, vgg, vit
-from workloads.text.families import Family, made
-from workloads.text.gpt import GPT
+from workloads.text import GPT, Family, family_workload
 
 _images = partial(Family, batch=images.batch, loss=images.cross_entropy, items=images.images_of, item="image")
 _games = partial(Family, batch=deepq.batch, loss=deepq.loss, items=deepq.states_of, item="state")
@@ -48,4 +45,4 @@ def get(name: str, /, **hyper: int) -> Workload:
     known, sizes = entry(name), hyper_of(name, **hyper)
     if large(name) not in FAMILIES:
         raise ValueError(f"{name} is a {known.task} workload; those made here are {', '.join(FAMILIES)}")
-    return made(name, FAMILIES[large(name)], known, sizes)
+    return family_workload(name, FAMILIES[large(name)], known, sizes)

@@ -23,7 +23,7 @@ from typing import Any
 
 from measure.counters.faults.catalogue.catalogue import COUNTERS, faults_of, installed
 from measure.counters.faults.catalogue.fault import Fault
-from measure.device.processes import PRELOAD, context, redirect
+from measure.device import PRELOAD, context, redirect
 
 STATUSES = {
     "there": "the installed version gives what the catalogue says",

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from measure.counters.faults.catalogue.fault import Fault, put_to
+from measure.counters.faults.catalogue import Fault, put_to
 from measure.counters.faults.reproductions import profilers
 from measure.counters.faults.reproductions.nets import Does, under_two_parents, weight
 

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from measure.counters.faults.catalogue.fault import Fault, put_to
+from measure.counters.faults.catalogue import Fault, put_to
 from measure.counters.faults.reproductions import calls
 from measure.counters.faults.reproductions.nets import TOKENS, Parent, frozen_attention
 

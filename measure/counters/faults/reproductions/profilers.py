@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from measure.counters.faults.catalogue.fault import Fault, put_to
+from measure.counters.faults.catalogue import Fault, put_to
 from measure.counters.faults.reproductions import shared as reproductions_shared
 from measure.counters.faults.reproductions.nets import TOKENS, Does, Failing, frozen_attention, weight
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from measure.counters.faults.catalogue.fault import Fault, put_to
+from measure.counters.faults.catalogue import Fault, put_to
 from measure.counters.faults.reproductions import shared as reproductions_shared
 from measure.counters.faults.reproductions.nets import Does, Subclass, under_two_parents, weight
 

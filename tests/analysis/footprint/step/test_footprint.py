@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import sympy
 
-from analysis.footprint.step.live_bytes import BEFORE, CAST, CATEGORIES, Footprint, Held, Place, footprint
+from analysis.footprint.step.live_bytes import BEFORE, CAST, CATEGORIES, Footprint, LiveStorage, StepPlace, footprint
 from analysis.optables.builder import Table
 from results.errors import Inconsistent
 from results.records import Operation, Storage
@@ -73,13 +73,13 @@ def test_two_layers_by_hand() -> None:
         164 + 40 + 80 + 60,  # dh, dW, dV
     )
     assert found.peak_bytes == 364
-    assert found.peak_at == Place(6, "aten.threshold_backward", "first", "backward")
+    assert found.peak_at == StepPlace(6, "aten.threshold_backward", "first", "backward")
     categories = {"weight": 140, "input": 24, "activation": 80, "gradient": 80, "temporary": 40}
     assert found.by_category == dict.fromkeys(CATEGORIES, 0) | categories
-    before = Place(BEFORE, "", "", "")
-    assert found.held[0] == Held(w.storage, 80, "weight", before, "second")  # who reads it first
-    assert found.held[1] == Held(
-        done.operations[5].writes[0], 80, "gradient", Place(5, "aten.mm", "second", "backward"), "second"
+    before = StepPlace(BEFORE, "", "", "")
+    assert found.held[0] == LiveStorage(w.storage, 80, "weight", before, "second")  # who reads it first
+    assert found.held[1] == LiveStorage(
+        done.operations[5].writes[0], 80, "gradient", StepPlace(5, "aten.mm", "second", "backward"), "second"
     )
     assert [each.nbytes for each in found.held] == [80, 80, 60, 40, 40, 40, 24]
 
@@ -138,12 +138,12 @@ def test_a_storage_dies_after_the_operation_that_is_said() -> None:
     found = footprint(steps(3), storages)
     assert found.timeline["temporary"] == (0, 8, 16, 16)
     assert found.total_bytes == (4, 12, 20, 20)
-    assert found.peak_at == Place(1, "aten.op1", "m1", "forward")  # the first of two
+    assert found.peak_at == StepPlace(1, "aten.op1", "m1", "forward")  # the first of two
 
 
 def test_what_zero_grad_frees_counts_before_the_first_operation() -> None:
     found = footprint(steps(2), [Storage(0, 100, "gradient", -1, -1), Storage(1, 60, "gradient", 1, None)])
-    assert (found.total_bytes, found.peak_at) == ((100, 0, 60), Place(BEFORE, "", "", ""))
+    assert (found.total_bytes, found.peak_at) == ((100, 0, 60), StepPlace(BEFORE, "", "", ""))
 
 
 def test_an_empty_step_has_one_moment() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from analysis.footprint.step.caching_allocator import replay
-from analysis.footprint.step.live_bytes import Footprint, Place, footprint
+from analysis.footprint.step.live_bytes import Footprint, StepPlace, footprint
 from measure.operations.tracer import Trace
 from tests.support.nets.memory_steps import NETS, accumulated
 from tests.support.nets.small_steps import fake_trace, parts, product, run
@@ -28,7 +28,7 @@ def test_a_traced_step_by_hand() -> None:
     trace = run(built, mode)
     found = of(trace)
     (back,) = (op for op in trace.operations if op.name == "aten.mm" and op.phase == "backward")
-    assert (found.peak_bytes, found.peak_at) == (80 + 4 + 4 + 24 + 48, Place(back.index, "aten.mm", "", "backward"))
+    assert (found.peak_bytes, found.peak_at) == (80 + 4 + 4 + 24 + 48, StepPlace(back.index, "aten.mm", "", "backward"))
     assert found.by_category == {
         "weight": 48,
         "buffer": 0,

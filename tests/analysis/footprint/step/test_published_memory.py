@@ -13,9 +13,9 @@ from analysis.footprint.step.published import Published, as_measured, predicted_
 from benchmarks.pages.footprint import main, read_published
 from reports.footprint.published import section
 from results.records import Storage
-from results.records.footprint import Predicted
+from results.records.footprint import FootprintPrediction
 from runners.footprint.published_task import predict
-from runners.footprint.step import StepOptions, traced
+from runners.footprint.step import StepOptions, trace_batch
 from tests.support.made_up_operations.made_up_operations import operation
 
 ROOT = Path(__file__).parents[4]
@@ -113,7 +113,7 @@ def test_a_step_on_cuda_keeps_dropouts_mask_in_bytes() -> None:
     activations = {}
     for device in ("cpu", "cuda"):
         asked = StepOptions("alexnet", "fp32", "none", device)
-        activations[device] = sum(each.nbytes for each in traced(asked, 2).storages if each.role == "activation")
+        activations[device] = sum(each.nbytes for each in trace_batch(asked, 2).storages if each.role == "activation")
     assert activations["cpu"] - activations["cuda"] == 2 * (9216 + 4096) * (4 - 1)
 
 
@@ -178,7 +178,9 @@ def test_a_section_of_made_up_rows() -> None:
         replace(ROW, name="m b4, reserved", quantity="reserved", gpu="G"),
         replace(ROW, name="m b4", assumed="a loop", precision="tf32", cudnn=True),
     ]
-    one = Predicted(name="", predicted_bytes=0, without_bytes=0, live_bytes=1, predicted_at="x", predicted_phase="loss")
+    one = FootprintPrediction(
+        name="", predicted_bytes=0, without_bytes=0, live_bytes=1, predicted_at="x", predicted_phase="loss"
+    )
     found = {
         row.name: replace(one, name=row.name, predicted_bytes=1100 - 140 * place, without_bytes=1099 - 140 * place)
         for place, row in enumerate(rows)

@@ -34,7 +34,7 @@ def test_values_are_those_of_substitution(formula: Any, point: dict[str, int]) -
     assert isinstance(found, int) == (by_sympy(formula, point).denominator == 1)
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=6)
 @given(formulas(), formulas(), points)
 def test_quotients_and_roundings_of_them_are_exact(above: Any, below: Any, point: dict[str, int]) -> None:
     assume(by_sympy(below, point) != 0)

@@ -19,9 +19,20 @@ B, H, S = SYMBOLS
 L, V = symbol("layers"), symbol("vocab")
 
 
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None, max_examples=4)
 @given(formulas(), formulas())
 def test_every_form_is_equal_to_the_formula_and_so_is_its_text(one: Any, other: Any) -> None:
+    every_form_is_equal(one, other)
+
+
+@pytest.mark.slow
+@settings(deadline=None, max_examples=40)
+@given(formulas(), formulas())
+def test_every_form_of_many_formulas_is_equal_to_them(one: Any, other: Any) -> None:
+    every_form_is_equal(one, other)
+
+
+def every_form_is_equal(one: Any, other: Any) -> None:
     formula = one * (other + B)
     forms = [expanded(formula), factored(formula), shortest(formula)]
     forms += [collected(formula, by) for by in names(formula)]

@@ -158,7 +158,7 @@ def test_bad_distributions_get_one_line(text: str, words: str) -> None:
         named(text)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(formulas(), lists)
 def test_the_mean_of_any_formula_is_the_plain_average(formula: Any, lengths: list[int]) -> None:
     whole = formula + S
@@ -169,7 +169,7 @@ def test_the_mean_of_any_formula_is_the_plain_average(formula: Any, lengths: lis
         assert value(found, point, NAMES) == average
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(polynomials, st.sampled_from(["uniform:3:40", "poisson:9", "geometric:4"]))
 def test_moments_give_what_each_length_gives(formula: Any, text: str) -> None:
     lengths, whole, point = named(text), formula + S**2, {"batch": 3, "hidden": 5}
@@ -177,7 +177,7 @@ def test_moments_give_what_each_length_gives(formula: Any, text: str) -> None:
     assert value(mean(whole, "seq", lengths), point, NAMES) == by_each.mean
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(formulas(), lists)
 def test_spread_is_that_of_the_list_of_costs(formula: Any, lengths: list[int]) -> None:
     whole, point = formula + S, {"batch": 3, "hidden": 5}

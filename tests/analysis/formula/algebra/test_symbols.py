@@ -10,7 +10,7 @@ import pytest
 import sympy
 from hypothesis import given, settings
 
-from analysis.formula.algebra.expressions import names, parse, plain, rational, symbol, unknown
+from analysis.formula.algebra.expressions import names, parse, plain, rational, symbol, unknown_name
 from tests.support.made_up_operations.formulas_made_up import NAMES, SYMBOLS, formulas
 
 B, H, S = SYMBOLS
@@ -118,11 +118,11 @@ def test_what_cannot_be_a_symbol(name: str) -> None:
 def test_names_and_lines() -> None:
     assert names(H * B + 1, 3, S) == ["batch", "hidden", "seq"]
     assert (
-        unknown("unit", "gib", ["s", "GiB", "GB"])
+        unknown_name("unit", "gib", ["s", "GiB", "GB"])
         == "unknown unit: expected s, GiB or GB, got 'gib', nearest GiB or GB"
     )
-    assert unknown("unit", "zzz", []) == "unknown unit: expected none, got 'zzz'"
-    many = unknown("unit", "n19", [f"n{i}" for i in range(20)])
+    assert unknown_name("unit", "zzz", []) == "unknown unit: expected none, got 'zzz'"
+    many = unknown_name("unit", "n19", [f"n{i}" for i in range(20)])
     assert many.startswith(
         "unknown unit: expected n0, n1, n2, n3, n4, n5, n6, n7, n8, n9, n10, n11 or 8 others, got 'n19', nearest n19"
     )

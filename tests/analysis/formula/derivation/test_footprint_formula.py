@@ -21,7 +21,7 @@ from analysis.formula.algebra.solve import solve
 from analysis.formula.derivation import derive
 from analysis.formula.derivation.footprint import QUANTITIES, Footprints, Labelled, footprints, pieces, value
 from analysis.formula.derivation.interpolate import ONE, Atom
-from analysis.formula.derivation.symbolic_table import Place
+from analysis.formula.derivation.symbolic_table import CountKey
 from analysis.formula.derivation.totals import expression
 from runners.formula.footprints import UNKNOWN
 from runners.formula.footprints import footprints as told_of
@@ -154,7 +154,7 @@ def test_lines_by_hand() -> None:
     batch = ((Atom("batch"), 1),)
     lines = [(1, 10), (2, 4), (3, 0)]
     peaks = [
-        Labelled(Place("", "", "", str(i)), {m: Fraction(c) for m, c in ((batch, a), (ONE, c)) if c})
+        Labelled(CountKey("", "", "", str(i)), {m: Fraction(c) for m, c in ((batch, a), (ONE, c)) if c})
         for i, (a, c) in enumerate(lines)
     ]
     found = pieces(peaks, "batch", {"batch": 1})

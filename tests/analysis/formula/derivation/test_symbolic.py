@@ -9,7 +9,7 @@ import sympy
 from analysis.formula.derivation.derive import formulas
 from analysis.formula.derivation.interpolate import value_of
 from analysis.formula.derivation.sampling import Axis, Sample, Unfitted, derive
-from analysis.formula.derivation.symbolic_table import Convention, Place
+from analysis.formula.derivation.symbolic_table import Convention, CountKey
 from analysis.formula.derivation.totals import COSTS, Term, expression, parts, totals
 from analysis.operators import registry
 from results.records import Operation, Storage
@@ -245,7 +245,7 @@ def test_a_rule_that_decides_by_a_size_is_found_out():
 
 def test_places_of_a_table_that_no_symbol_multiplies_keep_their_modules():
     found = formulas(product, [Axis("n", 3)])
-    assert Place("forward", "matmul", "", "aten.mm") in {place for place, _ in found.counts}
+    assert CountKey("forward", "matmul", "", "aten.mm") in {place for place, _ in found.counts}
     assert found.not_understood == {}
 
 

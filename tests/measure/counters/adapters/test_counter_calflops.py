@@ -10,7 +10,7 @@ from torch import nn
 
 from analysis.utilization.counter_operators import OPERATORS
 from measure.counters.adapters import calflops
-from measure.counters.adapters.wrapped_functions import TORCH, Listener, _names
+from measure.counters.adapters.wrapped_functions import TORCH, FunctionListener, _names
 from measure.model.module_paths import ModulePaths
 from results.errors import Inconsistent
 from tests.support.nets.counted_nets import (
@@ -166,7 +166,7 @@ def test_its_functions_are_all_known_to_analysis(monkeypatch):
     model = nn.Identity()
     with (
         ModulePaths(model) as paths,
-        Listener(pytorch_ops, model, paths, TORCH).listening(),
+        FunctionListener(pytorch_ops, model, paths, TORCH).listening(),
         monkeypatch.context() as patch,
     ):
         patch.setattr(pytorch_ops, "wrapFunc", lambda function, *_: wrapped.append(function) or function)

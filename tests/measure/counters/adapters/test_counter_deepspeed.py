@@ -11,7 +11,7 @@ from torch import nn
 
 from analysis.utilization.counter_operators import OPERATORS, kind_of_operator
 from measure.counters.adapters import deepspeed
-from measure.counters.adapters.wrapped_functions import TORCH, Listener, _names
+from measure.counters.adapters.wrapped_functions import TORCH, FunctionListener, _names
 from measure.model.module_paths import ModulePaths
 from results.errors import Inconsistent
 from tests.support.nets.counted_nets import (
@@ -166,7 +166,7 @@ def test_its_functions_are_all_known_to_analysis(monkeypatch):
     model = nn.Identity()
     with (
         ModulePaths(model) as paths,
-        Listener(profiler, model, paths, owners).listening(),
+        FunctionListener(profiler, model, paths, owners).listening(),
         monkeypatch.context() as patch,
     ):
         patch.setattr(profiler, "wrapFunc", lambda function, rule: wrapped.append(function) or function)

@@ -197,8 +197,8 @@ def test_nodes_that_do_not_add_up_are_a_fault(monkeypatch):
 
 
 def test_a_call_told_twice_is_a_fault(monkeypatch):
-    honest = pthflops.Listener._called
-    monkeypatch.setattr(pthflops.Listener, "_called", lambda *given: (honest(*given), honest(*given)))
+    honest = pthflops.NodeListener._called
+    monkeypatch.setattr(pthflops.NodeListener, "_called", lambda *given: (honest(*given), honest(*given)))
     with pytest.raises(Inconsistent, match="its rules gave"):
         count(Small(), torch.randn(1, 3, 10, 10))
 

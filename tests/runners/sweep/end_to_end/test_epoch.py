@@ -17,7 +17,7 @@ from measure.timing.protocols import Protocol
 from results.records import MEASURED, Cell
 from runners.sweep import cell as sweep_cell
 from runners.sweep import works
-from runners.sweep.findings import CellMeasurement, WorkFindings, joined
+from runners.sweep.findings import CellMeasurement, WorkFindings, merge_findings
 from runners.sweep.plan import METHODS
 from runners.workers import batches as workers_batches
 from tests.workloads.vision.test_cifar import IMAGES, made
@@ -58,7 +58,7 @@ def measure(of: Cell) -> CellMeasurement:
     measured = sweep_cell.measure(of, short(of))
     if measured.status not in MEASURED:
         return measured
-    return measured.with_works(joined([sweep_cell.measure_work(of.cell_id, work) for work in works_of(of)]))
+    return measured.with_works(merge_findings([sweep_cell.measure_work(of.cell_id, work) for work in works_of(of)]))
 
 
 @pytest.fixture
@@ -244,13 +244,13 @@ def test_the_cells_own_numbers_were_read_before_the_passes(models, data, monkeyp
 
 def test_a_cell_that_became_invalid_has_no_works(models, monkeypatch):
     """Its times would not be of this precision."""
-    honest = sweep_cell._timed
+    honest = sweep_cell._measure_cell
 
     def flipped(*arguments):
         torch.set_float32_matmul_precision("high")
         return honest(*arguments)
 
-    monkeypatch.setattr(sweep_cell, "_timed", flipped)
+    monkeypatch.setattr(sweep_cell, "_measure_cell", flipped)
     of = cell()
     try:
         assert sweep_cell.measure(of, short(of)).status == "invalid"

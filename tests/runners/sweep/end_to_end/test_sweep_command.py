@@ -16,6 +16,7 @@ import pytest
 from results.store.manifest import Manifest, write_manifest
 from runners.sweep.command import main
 from runners.sweep.plan import Grid
+from tests.support.fakes.real_sweeps import here
 from tests.workloads.vision.test_cifar import made
 
 ROOT = Path(__file__).parents[4]
@@ -225,10 +226,10 @@ def test_a_process_says_the_same_line_and_its_workers_none(place, arguments, sai
     assert [part for part in said if part not in line] == [], line
 
 
-def test_images_that_are_not_cifars_are_refused_before_anything_is_measured(place):
+def test_images_that_are_not_cifars_are_refused_before_anything_is_measured(place, refused):
     """Files of the right format and another checksum: torchvision reads them in a process of their own."""
     made(place / "full")
-    line = refused_process(place, "--device", "cpu", "--data", "cifar10:full", "--num-classes", "10", "--out", "new")
+    line = refused("--device", "cpu", "--data", "cifar10:full", "--num-classes", "10", "--out", "new")
     assert line.startswith("error: --data cifar10:full: expected CIFAR-10 in full/cifar-10-batches-py/: a file differs")
 
 
@@ -252,7 +253,7 @@ def test_a_run_of_another_machine_is_refused_and_stays_as_it_was(place):
         )
     (place / "run" / ".lock").unlink()
     before = (place / "run" / "manifest.json").read_bytes(), (place / "run" / "sittings.csv").read_bytes()
-    done = sweep("--resume", "run", "--device", "cpu", cwd=place)
+    done = here("--resume", "run", "--device", "cpu", cwd=place)
     assert done.returncode == 2
     assert done.stdout == ""
     assert "this machine cannot go on with the run: device_name is" in done.stderr.splitlines()[-1]

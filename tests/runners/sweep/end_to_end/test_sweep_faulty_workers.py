@@ -136,6 +136,7 @@ class Killed(Worker):
         return super().call(task, *arguments, timeout_s=timeout_s)
 
 
+@pytest.mark.survival
 def test_a_worker_that_is_killed_in_a_work_costs_no_cell(tmp_path, monkeypatch):
     """The kernel takes it when memory runs out: its own step was measured before, and one sample was, too."""
     prepare()

@@ -24,7 +24,7 @@ from results.store.layout import command_file, recording_file
 from results.store.store import read_run
 from tests.runners.sweep.end_to_end.test_sweep_end_to_end import WITHOUT_TORCH
 from tests.support.fakes.fake_nsys import VERSION
-from tests.support.fakes.real_sweeps import ENVIRON, ROOT, WORKS, Sweep, lives, sweep
+from tests.support.fakes.real_sweeps import ENVIRON, ROOT, WORKS, Sweep, here, lives, sweep
 
 BATCH = 2
 CONVOLUTION = 2 * 64**2 * 9 * 64**2  # of one image, a multiply-add being 2; its input needs no gradient
@@ -77,6 +77,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return folder, answer.stderr
 
 
+@pytest.mark.survival
 def test_each_work_is_recorded_by_a_command_that_is_said_and_kept(done):
     folder, said = done
     data = read_run(folder / "run")
@@ -108,6 +109,7 @@ def test_each_work_is_recorded_by_a_command_that_is_said_and_kept(done):
     assert left(folder) == []
 
 
+@pytest.mark.survival
 def test_counts_are_the_exact_ones_and_what_was_found_twice_counts_once(done):
     path = done[0] / "run"
     rows = {(row["source"], row["work"], row["phase"]): row for row in table(path, "cleaned/profile_counts.csv")}
@@ -120,6 +122,7 @@ def test_counts_are_the_exact_ones_and_what_was_found_twice_counts_once(done):
             assert row["cleaned_flop"] == rows["torch_profiler", work, phase]["cleaned_flop"]
 
 
+@pytest.mark.survival
 def test_it_is_a_numerator_of_its_own_wherever_kineto_is_one(done):
     path = done[0] / "run"
     rows = [row for row in table(path, "utilization.csv") if row["numerator_source"] == "nsys"]
@@ -135,11 +138,10 @@ def test_it_is_a_numerator_of_its_own_wherever_kineto_is_one(done):
     assert any(row["reason"].startswith("multi_kernel") for row in log)
 
 
+@pytest.mark.survival
 def test_the_report_is_the_same_without_torch(done, tmp_path):
     path = done[0] / "run"
-    code = WITHOUT_TORCH.replace("runners.sweep", "runners.report")
-    command = [sys.executable, "-c", code, str(path), "--out", str(tmp_path / "again"), "--format", "csv"]
-    again = subprocess.run(command, cwd=tmp_path, env=ENVIRON, capture_output=True, text=True, timeout=240, check=False)
+    again = here(path, "--out", tmp_path / "again", "--format", "csv", cwd=tmp_path, command="report")
     assert again.returncode == 0, again.stderr
     for name in ("utilization.csv", "cleaned/profile_counts.csv", "cleaned/ratios.csv", "cleaned/cleaning_log.csv"):
         assert (tmp_path / "again" / name).read_bytes() == (path / name).read_bytes()
@@ -161,7 +163,7 @@ def test_another_recorder_is_another_cell_of_the_same_run(done, tmp_path):
 
 
 def test_without_a_device_it_is_refused_before_anything_is_made(tmp_path):
-    refused = sweep(*PROFILED, "--out", tmp_path / "run", cwd=tmp_path)
+    refused = here(*PROFILED, "--out", tmp_path / "run", cwd=tmp_path)
     assert refused.returncode == 2
     assert refused.stderr == (
         "error: --profile nsys: expected a CUDA device, whose kernels Nsight Systems records, got cpu; "

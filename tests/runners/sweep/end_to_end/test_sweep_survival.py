@@ -16,7 +16,7 @@ import pytest
 from results.records import MEASURED, Run
 from results.store.layout import profile_file
 from results.store.store import RunData, read_profile, read_run
-from tests.support.fakes.real_sweeps import QUICK, TINY, WORKS, Sweep, sweep
+from tests.support.fakes.real_sweeps import QUICK, TINY, WORKS, Sweep, here, sweep
 
 
 def kept(path: Path) -> dict[str, Run]:
@@ -138,10 +138,8 @@ def test_kills_right_after_each_commit(tmp_path):
     check_complete(path, sizes)
 
 
-@pytest.mark.parametrize(
-    ("number", "code", "count"),
-    [pytest.param(signal.SIGINT, 130, 10, marks=pytest.mark.survival), (signal.SIGTERM, 143, 3)],
-)
+@pytest.mark.survival
+@pytest.mark.parametrize(("number", "code", "count"), [(signal.SIGINT, 130, 10), (signal.SIGTERM, 143, 3)])
 def test_a_signal_keeps_what_was_measured_and_a_second_sweep_is_refused_meanwhile(tmp_path, number, code, count):
     path, sizes = tmp_path / "run", list(range(1, count + 1))
     with Sweep(*TINY, "--batch-sizes", ",".join(map(str, sizes)), "--out", path, cwd=tmp_path) as running:
@@ -172,7 +170,7 @@ def test_a_signal_keeps_what_was_measured_and_a_second_sweep_is_refused_meanwhil
     assert len(interrupted) <= 1, "none where the signal came between two cells"
     assert all(run.duration_s > 0 for run in interrupted)
     assert 1 <= len(measured) < count
-    done = sweep("--resume", path, "--format", "csv", cwd=tmp_path)
+    done = here("--resume", path, "--format", "csv", cwd=tmp_path, figures=False)
     assert done.returncode == 0, done.stderr
     assert f"{len(measured)} of {count} cells are there already" in done.stderr
     check_complete(path, sizes)

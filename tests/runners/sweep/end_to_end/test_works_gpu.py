@@ -25,7 +25,7 @@ from measure.timing.protocols import Protocol
 from results.records import Cell, Run
 from results.store.store import read_run
 from runners.sweep import cell as sweep_cell
-from runners.sweep.findings import CellMeasurement, joined
+from runners.sweep.findings import CellMeasurement, merge_findings
 from runners.sweep.plan import METHODS
 from tests.support.fakes.real_sweeps import sweep
 from tests.support.nets.small_steps import fake_trace, parts
@@ -107,7 +107,9 @@ def whole(cell: Cell) -> CellMeasurement:
     before = torch.get_float32_matmul_precision()
     try:
         measured = sweep_cell.measure(cell, rules)
-        return measured.with_works(joined([sweep_cell.measure_work(cell.cell_id, work) for work in works_of(cell)]))
+        return measured.with_works(
+            merge_findings([sweep_cell.measure_work(cell.cell_id, work) for work in works_of(cell)])
+        )
     finally:
         torch.set_float32_matmul_precision(before)
 
@@ -167,11 +169,11 @@ def test_a_work_that_runs_out_of_memory_costs_itself_and_leaves_the_device_usabl
     total = torch.cuda.get_device_properties(0).total_memory
     torch.cuda.set_per_process_memory_fraction(torch.cuda.memory_reserved(DEVICE) / total)
     try:
-        batch = sweep_cell.passes.run(sweep_cell._LEFT[0], "batch")
+        batch = sweep_cell.works.run(sweep_cell._LEFT[0], "batch")
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
     assert batch.unprofiled["batch"].startswith("OutOfMemoryError: CUDA out of memory")
-    assert sweep_cell.passes.run(sweep_cell._LEFT[0], "one").unprofiled == {}
+    assert sweep_cell.works.run(sweep_cell._LEFT[0], "one").unprofiled == {}
 
 
 def test_a_profile_leaves_later_times_as_they_were():

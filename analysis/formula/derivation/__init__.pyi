@@ -1,0 +1,36 @@
+from .bounds import rates, time_bound
+from .branches import change, difference
+from .derive import Derived, Uninterpolated
+from .footprint import Piece
+from .footprint_terms import peak_of
+from .interpolate import Point, point_text, value_of
+from .sampling import Axis, NoSample, Restructured, Sample, Unfitted, spread
+from .symbolic_table import OWN, Convention, check
+from .totals import FLOP, PART, Expr, Term
+
+__all__ = [
+    "Axis",
+    "Convention",
+    "Derived",
+    "Expr",
+    "FLOP",
+    "NoSample",
+    "OWN",
+    "PART",
+    "Piece",
+    "Point",
+    "Restructured",
+    "Sample",
+    "Term",
+    "Unfitted",
+    "Uninterpolated",
+    "change",
+    "check",
+    "difference",
+    "peak_of",
+    "point_text",
+    "rates",
+    "spread",
+    "time_bound",
+    "value_of",
+]

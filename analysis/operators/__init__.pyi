@@ -1,0 +1,40 @@
+from .cost import ZERO, Cost, Size
+from .operands import Sizes, attribute, first, has, needed, numel, output, output_mask, shape
+from .products import attention_backward_executed, multiply_adds, scalars
+from .registry import KINDS, PRODUCTS, TABLE, Rule, Rules, add_rule, bucket_of, kind_of, not_understood, rule_of, total
+from .traffic import Form, Piece, itemsize, nothing, reads, writes
+
+__all__ = [
+    "Cost",
+    "Form",
+    "KINDS",
+    "PRODUCTS",
+    "Piece",
+    "Rule",
+    "Rules",
+    "Size",
+    "Sizes",
+    "TABLE",
+    "ZERO",
+    "add_rule",
+    "attention_backward_executed",
+    "attribute",
+    "bucket_of",
+    "first",
+    "has",
+    "itemsize",
+    "kind_of",
+    "multiply_adds",
+    "needed",
+    "not_understood",
+    "nothing",
+    "numel",
+    "output",
+    "output_mask",
+    "reads",
+    "rule_of",
+    "scalars",
+    "shape",
+    "total",
+    "writes",
+]

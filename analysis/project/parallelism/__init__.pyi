@@ -1,0 +1,14 @@
+from .collectives import Group, all_reduce_s
+from .step import WEIGHT_BYTES, Cluster, ParallelStep, Plan
+from .transformer import RECOMPUTE, Transformer
+
+__all__ = [
+    "Cluster",
+    "Group",
+    "ParallelStep",
+    "Plan",
+    "RECOMPUTE",
+    "Transformer",
+    "WEIGHT_BYTES",
+    "all_reduce_s",
+]

@@ -1,0 +1,5 @@
+"""Where a meter's numbers may go, each by `log(step, values)`: a table, TensorBoard, W&B, MLflow, Prometheus."""
+
+from measure.integrations import CsvLog, Logger, MlflowLog, PrometheusEndpoint, TensorBoardLog, WandbLog
+
+__all__ = ["CsvLog", "Logger", "MlflowLog", "PrometheusEndpoint", "TensorBoardLog", "WandbLog"]

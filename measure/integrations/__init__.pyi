@@ -1,0 +1,10 @@
+from .loggers import CsvLog, Logger, MlflowLog, PrometheusEndpoint, TensorBoardLog, WandbLog
+
+__all__ = [
+    "CsvLog",
+    "Logger",
+    "MlflowLog",
+    "PrometheusEndpoint",
+    "TensorBoardLog",
+    "WandbLog",
+]

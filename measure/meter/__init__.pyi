@@ -1,0 +1,7 @@
+from .meter import MeterOptions, MeterSummary, UtilizationMeter
+
+__all__ = [
+    "MeterOptions",
+    "MeterSummary",
+    "UtilizationMeter",
+]

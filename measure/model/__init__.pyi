@@ -1,0 +1,26 @@
+from .garbage_collector import collector_off
+from .module_paths import Links, ModulePaths, in_checkpoint, in_gradient_hook
+from .random_state import kept_random
+from .run import evaluating, left_as_found, summed, tensors
+from .state_snapshot import Parts, modules, on_meta, parts_of, parts_on_meta, preserved_state
+from .work_outside import noticed
+
+__all__ = [
+    "Links",
+    "ModulePaths",
+    "Parts",
+    "collector_off",
+    "evaluating",
+    "in_checkpoint",
+    "in_gradient_hook",
+    "kept_random",
+    "left_as_found",
+    "modules",
+    "noticed",
+    "on_meta",
+    "parts_of",
+    "parts_on_meta",
+    "preserved_state",
+    "summed",
+    "tensors",
+]

@@ -1,0 +1,5 @@
+from .count import StepCount
+
+__all__ = [
+    "StepCount",
+]

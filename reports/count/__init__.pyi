@@ -1,0 +1,5 @@
+from .text import ModelCounts
+
+__all__ = [
+    "ModelCounts",
+]

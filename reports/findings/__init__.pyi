@@ -1,0 +1,5 @@
+from .data import Published
+
+__all__ = [
+    "Published",
+]

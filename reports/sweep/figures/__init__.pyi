@@ -1,0 +1,10 @@
+from .gallery import AGREEMENT, POST2021, PROFILED, RATIOS, UTILIZATION, WORK_TIMES
+
+__all__ = [
+    "AGREEMENT",
+    "POST2021",
+    "PROFILED",
+    "RATIOS",
+    "UTILIZATION",
+    "WORK_TIMES",
+]

@@ -1,0 +1,27 @@
+from .confinement import Rights, confine, die_with_parent, free_bytes
+from .digests import hashed
+from .errors import DeviceLost, Inconsistent, StoreFault, Unavailable, one_line
+from .names import nearest
+from .limits import LIMITS, VARIABLE, BoundedStream, beyond, check_regular, limit, stated, unpack
+
+__all__ = [
+    "BoundedStream",
+    "DeviceLost",
+    "Inconsistent",
+    "LIMITS",
+    "Rights",
+    "StoreFault",
+    "Unavailable",
+    "VARIABLE",
+    "beyond",
+    "check_regular",
+    "confine",
+    "die_with_parent",
+    "free_bytes",
+    "hashed",
+    "limit",
+    "nearest",
+    "one_line",
+    "stated",
+    "unpack",
+]

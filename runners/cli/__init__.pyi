@@ -1,0 +1,55 @@
+from .arguments import (
+    CONVENTIONS,
+    MARGIN_RATIO,
+    SHOWN,
+    Parser,
+    add_format,
+    choice_error,
+    names,
+    number,
+    number_of_bytes,
+    sizes,
+)
+from .exits import FAILED, INTERRUPTED, MISTAKE, TERMINATED, UNWRITABLE, Mistake, exit_code, guarded, instructed
+from .model_options import LAYOUTS, MODEL, WORDS, add_model, check_models, hyper_of
+from .output_files import attempt, put, remove_others, reserve, writing
+from .progress import Progress, passing, title
+from .recordings import MALFORMED, read_recording
+
+__all__ = [
+    "CONVENTIONS",
+    "FAILED",
+    "INTERRUPTED",
+    "LAYOUTS",
+    "MALFORMED",
+    "MARGIN_RATIO",
+    "MISTAKE",
+    "MODEL",
+    "Mistake",
+    "Parser",
+    "Progress",
+    "SHOWN",
+    "TERMINATED",
+    "UNWRITABLE",
+    "WORDS",
+    "add_format",
+    "add_model",
+    "attempt",
+    "check_models",
+    "choice_error",
+    "exit_code",
+    "guarded",
+    "hyper_of",
+    "instructed",
+    "names",
+    "number",
+    "number_of_bytes",
+    "passing",
+    "put",
+    "read_recording",
+    "remove_others",
+    "reserve",
+    "sizes",
+    "title",
+    "writing",
+]

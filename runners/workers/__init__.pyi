@@ -1,0 +1,32 @@
+from .any_model import FACTORY, FAST, LARGEST_REAL, TRAINER, get
+from .batches import FEW_BATCHES, MORE_BATCHES, SMALL_BATCH_BYTES, Batches, in_layout
+from .devices import BUSY_LOAD_RATIO, check_name
+from .fault import Fault
+from .pool import Stopwatch, Worker, prepare, uninterrupted
+from .probe import ProbeResult
+from .telemetry import Watch, WindowEnergy
+from .worker import classify
+
+__all__ = [
+    "BUSY_LOAD_RATIO",
+    "Batches",
+    "FACTORY",
+    "FAST",
+    "FEW_BATCHES",
+    "Fault",
+    "LARGEST_REAL",
+    "MORE_BATCHES",
+    "ProbeResult",
+    "SMALL_BATCH_BYTES",
+    "Stopwatch",
+    "TRAINER",
+    "Watch",
+    "WindowEnergy",
+    "Worker",
+    "check_name",
+    "classify",
+    "get",
+    "in_layout",
+    "prepare",
+    "uninterrupted",
+]

@@ -1,0 +1,191 @@
+"""Recordings that were cut: each total is that of the whole recording, or unknown with a reason, never another number.
+
+Random nets are recorded here, and events are taken out of the file in eleven ways. With what torch.profiler writes one
+kind of cut is not seen: its last calls are taken out of a file that keeps all else, where no gradient numbers or draws
+them. Without its numbers, arrows and end what is left are the calls themselves (docs/traces.md).
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cleaning.trace.clean import CleanedTrace
+from runners import trace
+from tests.support.recordings import cut_recordings
+from tests.support.recordings.cut_recordings import CUTS, LAYERS, calls_alone, cleaned, judged, recorded, unnumbered
+
+WAYS = ("train", "loss", "both", "infer")
+SHORTER = ("tail", "ended", "file_tail", "head", "span")
+"""Cuts that may leave whole passes, and so a shorter recording."""
+
+
+def passes(ways: str, steps: int) -> dict[str, int]:
+    """How many passes of each phase a recording has."""
+    return {"forward_flop": steps * (2 if ways == "both" else 1), "backward_flop": steps, "recompute_flop": steps}
+
+
+def drawn(dice: random.Random) -> tuple[list[str], dict[str, Any]]:
+    """Layers of a net and how it is recorded."""
+    names = dice.choices(list(LAYERS), k=dice.randint(1, 4))
+    return names, {"steps": dice.randint(1, 3), "marked": dice.random() < 0.5, "ways": dice.choice(WAYS)}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_cut_recording_has_no_total_that_is_not_one(seed: int, tmp_path: Path) -> None:
+    dice = random.Random(seed)
+    names, how = drawn(dice)
+    events = recorded(names, tmp_path / "made.json", **how)
+    whole = cleaned(events, tmp_path / "whole.json")
+    assert whole.missing == (), (names, how)
+    for name, cut in CUTS.items():
+        at = dice.randrange(10**9)
+        found = cleaned(cut(events, random.Random(at)), tmp_path / "cut.json")
+        word = judged(whole, found, passes(how["ways"], how["steps"]) if name in SHORTER else None)
+        unseen = name == "tail" and (how["ways"] in ("infer", "both") or how["steps"] == 1)
+        assert word != "unseen" or unseen, (names, how, name, at)
+        assert (
+            word != "partial" or found.missing or any(t.unknown_calls for t in found.phase_totals["repaired"].values())
+        )
+
+
+@pytest.mark.parametrize("form", [unnumbered, calls_alone])
+@pytest.mark.parametrize("seed", range(4))
+def test_nodes_that_are_lost_from_one_of_several_steps_are_seen_without_numbers(
+    seed: int, form: Any, tmp_path: Path
+) -> None:
+    """Passes with the same forward calls must have the same gradients."""
+    dice = random.Random(seed)
+    names = dice.choices([name for name in LAYERS if name not in ("einsum", "checkpoint", "reentrant")], k=3)
+    events = form(recorded(names, tmp_path / "made.json", steps=3, ways="train"))
+    whole = cleaned(events, tmp_path / "whole.json")
+    assert whole.missing == (), names
+    for cut in (cut_recordings.node, cut_recordings.nodes):
+        for _ in range(4):
+            at = dice.randrange(10**9)
+            found = cleaned(cut(events, random.Random(at)), tmp_path / "cut.json")
+            assert judged(whole, found) != "unseen", (names, cut.__name__, at)
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: Any) -> list[dict[str, Any]]:
+    """Three training steps of two convolutions and two linear layers."""
+    return recorded(["convolution", "residual"], tmp_path_factory.mktemp("cut") / "made.json", steps=3)
+
+
+def of(found: CleanedTrace, phase: str) -> Any:
+    return found.phase_totals["repaired"][f"{phase}_flop"]
+
+
+def test_a_recording_that_ends_within_a_backward_pass(three: list[dict[str, Any]], tmp_path: Path) -> None:
+    """The calls alone, up to the last node but two of the last step: what is below it must have been run."""
+    events = calls_alone(three)
+    whole = cleaned(events, tmp_path / "whole.json")
+    frames = sorted(float(e["ts"]) for e in events if e["name"].startswith("autograd::engine::evaluate_function: Conv"))
+    cut = cleaned([event for event in events if float(event["ts"]) < frames[-2]], tmp_path / "cut.json")
+    assert of(cut, "forward").flop == of(whole, "forward").flop
+    assert of(cut, "backward").flop is None
+    assert 0 < of(cut, "backward").at_least < of(whole, "backward").flop
+    # two convolutions and two linear layers in each of three steps
+    assert of(cut, "backward").missing[0].reason == (
+        "2 of 12 forward products that need gradients have no backward call"
+    )
+
+
+def test_a_recording_that_ends_after_a_forward_pass(three: list[dict[str, Any]], tmp_path: Path) -> None:
+    """The calls alone, without the last backward pass: one like it, before, had one."""
+    events = calls_alone(three)
+    roots = sorted(float(event["ts"]) for event in events if event["name"] == "aten::ones_like")
+    cut = cleaned([event for event in events if float(event["ts"]) < roots[-1]], tmp_path / "cut.json")
+    assert of(cut, "forward").flop is not None
+    assert of(cut, "backward").flop is None
+    assert [each.calls for each in of(cut, "backward").missing] == [4]
+
+
+def test_a_node_of_a_convolution_without_its_calls(three: list[dict[str, Any]], tmp_path: Path) -> None:
+    lost = next(event for event in three if event["name"] == "aten::convolution_backward")
+    inside = [event for event in calls_alone(three) if cut_recordings._inside(event, lost)]
+    keys = {(event["ts"], event["name"]) for event in inside}
+    cut = cleaned([e for e in calls_alone(three) if (e["ts"], e["name"]) not in keys], tmp_path / "cut.json")
+    assert of(cut, "forward").flop is not None
+    assert "1 of 12 nodes of products hold no product" in [each.reason for each in of(cut, "backward").missing]
+
+
+def test_numbers_say_of_which_phase_a_call_is(three: list[dict[str, Any]], tmp_path: Path) -> None:
+    """A gradient's call is of the backward pass; one in a convolution, which counts by its own sizes, of no total."""
+    whole = cleaned(three, tmp_path / "whole.json")
+    gradient = next(event for event in three if event["name"] == "aten::convolution_backward")
+    cut = cleaned([event for event in three if event is not gradient], tmp_path / "cut.json")
+    assert of(cut, "forward") == of(whole, "forward")
+    assert "1 numbered call is not in the file" in of(cut, "backward").missing[0].reason
+    inner = next(event for event in three if event["name"] == "aten::mkldnn_convolution")
+    assert cleaned([event for event in three if event is not inner], tmp_path / "cut.json").totals == whole.totals
+
+
+def test_a_file_without_its_end(three: list[dict[str, Any]], tmp_path: Path) -> None:
+    cut = cleaned([event for event in three if event["name"] != "Record Window End"], tmp_path / "cut.json")
+    assert {each.phase for each in cut.missing} == {"forward", "backward"}
+    assert all("Record Window End" in each.reason for each in cut.missing)
+
+
+def on_a_device(lost: int) -> list[dict[str, Any]]:
+    """Two matrix products with two kernels of 5 µs each; `lost` of the first one's kernels are not recorded."""
+    events: list[dict[str, Any]] = []
+    for at in range(2):
+        place = {"ph": "X", "pid": 1, "tid": 1}
+        sizes = {"Input Dims": [[64, 64], [64, 64]], "Input type": ["float", "float"], "External id": at + 1}
+        events.append({**place, "cat": "cpu_op", "name": "aten::mm", "ts": 100 * at, "dur": 50, "args": sizes})
+        for number in range(2):
+            ids = {"correlation": 10 * at + number, "device": 0, "stream": 7}
+            begin = 100 * at + 10 * number + 1
+            events.append(
+                {**place, "cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": begin, "dur": 2, "args": ids}
+            )
+            if at or number >= lost:
+                kernel = {
+                    "cat": "kernel",
+                    "name": "ampere_sgemm_64x64_nn",
+                    "ts": begin + 5,
+                    "dur": 5,
+                    "pid": 0,
+                    "tid": 7,
+                }
+                events.append({"ph": "X", **kernel, "args": ids})
+    return events
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2])
+def test_a_call_that_lost_a_kernel_counts_and_has_no_time(lost: int, tmp_path: Path) -> None:
+    """2 · 64³ FLOP each; a rate of the first would be over a part of its time."""
+    found = cleaned(on_a_device(lost), tmp_path / "made.json")
+    assert of(found, "forward").flop == 2 * 2 * 64**3
+    assert [each.kernel_time_s for each in found.instances] == [None if lost else 1e-5, 1e-5]
+
+
+def test_the_command_tells_it_everywhere(three: list[dict[str, Any]], tmp_path: Path, capsys: Any) -> None:
+    """Text, document and tables of a recording that ends within a backward pass: no total, no ratio, the reason."""
+    frames = sorted(float(e["ts"]) for e in three if e["name"].startswith("autograd::engine::evaluate_function: Conv"))
+    path = tmp_path / "cut.json"
+    kept = [event for event in calls_alone(three) if float(event["ts"]) < frames[-2]]
+    path.write_text(json.dumps({"traceEvents": kept}))
+    reason = "2 of 12 forward products that need gradients have no backward call"
+    assert trace.main([str(path), "--format", "json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["missing"] == [{"phase": "backward", "calls": 2, "reason": reason}]
+    assert [told["totals"][state]["backward_flop"] for state in told["totals"]] == [None] * 3
+    assert trace.main([str(path), "--out", str(tmp_path / "out")]) == 0
+    text = capsys.readouterr().out
+    assert f"backward has no total: {reason}" in text
+    (repaired,) = [line for line in text.splitlines() if line.split()[:1] == ["repaired"]]
+    assert "at least" in repaired
+    assert repaired.endswith("–")
+    rows = gzip.decompress((tmp_path / "out" / trace.INSTANCES).read_bytes()).decode()
+    assert "missing: " + reason in rows
+    figures = {each.name.partition(".")[0] for each in (tmp_path / "out" / trace.FIGURES).iterdir()}
+    assert "flop_per_step" in figures
+    assert "backward_forward_by_kind" not in figures

@@ -1,0 +1,107 @@
+"""Loggers, each read back by what its package reads with."""
+
+import csv
+import math
+import urllib.error
+import urllib.request
+
+import pytest
+
+from flopledger.loggers import CsvLog, MlflowLog, PrometheusEndpoint, TensorBoardLog, WandbLog
+
+FIRST = {"flopledger/utilization_ratio": 0.25, "flopledger/step_time_s": 0.5}
+SECOND = {"flopledger/utilization_ratio": 0.375}
+
+
+def _written(log):
+    with log:
+        log.log(10, FIRST)
+        log.log(20, SECOND)
+
+
+def _rows(path):
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_table_has_a_row_a_call_and_what_is_unknown_is_empty(tmp_path):
+    _written(CsvLog(tmp_path / "log.csv"))
+    rows = _rows(tmp_path / "log.csv")
+    assert list(rows[0]) == ["step", "time_s", *FIRST]
+    assert [row["step"] for row in rows] == ["10", "20"]
+    assert [row["flopledger/utilization_ratio"] for row in rows] == ["0.25", "0.375"]
+    assert [row["flopledger/step_time_s"] for row in rows] == ["0.5", ""]
+
+
+def test_a_table_is_gone_on_with(tmp_path):
+    _written(CsvLog(tmp_path / "log.csv"))
+    _written(CsvLog(tmp_path / "log.csv"))
+    assert [row["step"] for row in _rows(tmp_path / "log.csv")] == ["10", "20", "10", "20"]
+    with pytest.raises(ValueError, match=r"expected the columns step, .* got loss, too"):
+        CsvLog(tmp_path / "log.csv").log(30, {"loss": 1.0})
+
+
+def test_tensorboard_reads_the_scalars(tmp_path):
+    pytest.importorskip("tensorboard", reason="tensorboard is not installed")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    _written(TensorBoardLog(tmp_path))
+    found = EventAccumulator(str(tmp_path))
+    found.Reload()
+    (name, _) = FIRST
+    assert [(each.step, each.value) for each in found.Scalars(name)] == [(10, 0.25), (20, 0.375)]
+
+
+def test_weights_and_biases_offline_keeps_the_history(tmp_path, monkeypatch):
+    wandb = pytest.importorskip("wandb", reason="wandb is not installed")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    run = wandb.init(project="p", mode="offline", dir=str(tmp_path))
+    _written(WandbLog(run))
+    run.log({"loss": 2.0}, step=20)  # a step is kept when the next one begins: what else logs it is in the same row
+    run.finish()
+    (file,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
+    kept = file.read_bytes()  # protocol buffers, of which the package has no reader in Python
+    assert all(text in kept for text in (b"flopledger/step_time_s", b"0.25", b"0.375", b"loss"))
+
+
+def test_mlflow_reads_the_metrics_from_its_files(tmp_path, monkeypatch):
+    mlflow = pytest.importorskip("mlflow", reason="mlflow is not installed")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    client = mlflow.MlflowClient(tracking_uri=tmp_path.as_uri())
+    run_id = client.create_run(client.create_experiment("e")).info.run_id
+    _written(MlflowLog(run_id, client))
+    (name, _) = FIRST
+    assert [(each.step, each.value) for each in client.get_metric_history(run_id, name)] == [(10, 0.25), (20, 0.375)]
+
+
+def _get(url):
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        return answer.headers["Content-Type"], answer.read().decode()
+
+
+def test_prometheus_finds_the_latest_values_on_the_loopback():
+    with PrometheusEndpoint() as endpoint:
+        assert endpoint.url.startswith("http://127.0.0.1:")
+        assert _get(endpoint.url)[1] == ""
+        endpoint.log(10, FIRST)
+        endpoint.log(20, {"flopledger/utilization_ratio": 0.375, "odd name": math.inf})
+        kind, text = _get(endpoint.url)
+        assert kind.startswith("text/plain; version=0.0.4")
+        assert text.splitlines() == [
+            "# TYPE flopledger_step gauge",
+            "flopledger_step 20.0",
+            "# TYPE flopledger_flopledger_utilization_ratio gauge",
+            "flopledger_flopledger_utilization_ratio 0.375",
+            "# TYPE flopledger_odd_name gauge",
+            "flopledger_odd_name inf",
+        ]
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            _get(endpoint.url.removesuffix("metrics"))
+        url = endpoint.url
+    with pytest.raises(urllib.error.URLError):
+        _get(url)
+
+
+def test_a_port_that_is_taken_is_an_error():
+    with PrometheusEndpoint() as first, pytest.raises(OSError, match="in use"):
+        PrometheusEndpoint(port=int(first.url.rpartition(":")[2].partition("/")[0]))

@@ -1,0 +1,185 @@
+"""What the meter counts of a loop that really trains is what `flopledger.count` counts of the same step, to the last
+unit: the meter from shapes and one forward pass without values (`measure.fast_count`), the other by tracing the whole
+step operation by operation, gradients included."""
+
+import pytest
+import torch
+
+import flopledger
+from measure.meter.meter import UtilizationMeter
+
+SMALL = ("resnet18", "alexnet", "mobilenet_v2")
+BIG = (
+    "resnet34", "resnet50", "resnet101", "resnet152", "vgg11", "vgg13", "vgg16", "vgg19", "wide_resnet50_2",
+    "efficientnet_b0",
+)  # fmt: skip
+SIDE, BATCH, WORDS, LENGTH = 64, 2, 50, 12
+
+
+def _metered(model, steps, loss_of=None):
+    """What a meter says of these batches, trained on with SGD; each a dictionary of the model's keyword arguments, or a
+    tensor."""
+    optimizer = torch.optim.SGD([each for each in model.parameters() if each.requires_grad], lr=1e-3)
+    meter = UtilizationMeter(model, warm_up_steps=0, energy=False, loss_of=loss_of)
+    for batch in steps:
+        with meter.step():
+            optimizer.zero_grad()
+            output = model(**batch) if isinstance(batch, dict) else model(batch)
+            picked = loss_of(output) if loss_of else output
+            (picked if picked.ndim == 0 else picked.square().mean()).backward()
+            optimizer.step()
+    return meter.summary()
+
+
+def _counted(model, batch, loss_of=None):
+    if isinstance(batch, dict):
+        return flopledger.count(model, (), kwargs=batch, loss_of=loss_of)
+    return flopledger.count(model, batch, loss_of=loss_of)
+
+
+def _assert_equal(model, *batches, loss_of=None):
+    found = _metered(model, batches, loss_of)
+    exact = [_counted(model, batch, loss_of) for batch in batches]
+    assert found.steps == len(batches)
+    assert found.unknown_calls == 0
+    assert found.model_flop_per_step * len(batches) == sum(each.model_flop for each in exact) > 0
+    assert found.recompute_flop_per_step * len(batches) == sum(each.recompute_flop for each in exact)
+
+
+@pytest.mark.parametrize("name", [*SMALL, *[pytest.param(each, marks=pytest.mark.slow) for each in BIG]])
+def test_of_each_vision_model(name):
+    torchvision = pytest.importorskip("torchvision")
+    torch.manual_seed(0)
+    model = torchvision.models.get_model(name, num_classes=10)
+    _assert_equal(model, torch.randn(BATCH, 3, SIDE, SIDE))
+
+
+def _words(length=LENGTH, size=WORDS):
+    words = torch.randint(0, size, (BATCH, length), generator=torch.Generator().manual_seed(length))
+    return {"input_ids": words, "labels": words}
+
+
+def _tiny_gpt2(transformers):
+    sizes = {"vocab_size": WORDS, "n_positions": 32, "n_embd": 32, "n_layer": 2, "n_head": 2}
+    return transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes))
+
+
+def test_of_gpt2_over_lengths_that_change():
+    transformers = pytest.importorskip("transformers")
+    _assert_equal(_tiny_gpt2(transformers), _words(12), _words(7), _words(12), loss_of=lambda output: output.loss)
+
+
+def test_of_gpt2_with_checkpointed_layers():
+    transformers = pytest.importorskip("transformers")
+    model = _tiny_gpt2(transformers)
+    model.activation_checkpointing_enable()
+    found = _counted(model.train(), _words(), lambda output: output.loss)
+    assert found.recompute_flop > 0
+    _assert_equal(model, _words(), loss_of=lambda output: output.loss)
+
+
+@pytest.mark.slow
+def test_of_gpt2_small():
+    transformers = pytest.importorskip("transformers")
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config())
+    _assert_equal(model, _words(64, 50_257), loss_of=lambda output: output.loss)
+
+
+def _bert(transformers, **sizes):
+    return transformers.BertForMaskedLM(transformers.BertConfig(**sizes))
+
+
+def test_of_bert():
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    _assert_equal(_bert(transformers, vocab_size=WORDS, **sizes), _words(), loss_of=lambda output: output.loss)
+
+
+@pytest.mark.slow
+def test_of_bert_base():
+    transformers = pytest.importorskip("transformers")
+    _assert_equal(_bert(transformers), _words(64, 30_522), loss_of=lambda output: output.loss)
+
+
+class Recurrent(torch.nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.body = kind(16, 24, num_layers=2, batch_first=True, bidirectional=True)
+        self.head = torch.nn.Linear(48, WORDS)
+
+    def forward(self, x):
+        return self.head(self.body(x)[0])
+
+
+@pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU])
+def test_of_a_recurrent_network(kind):
+    _assert_equal(Recurrent(kind), torch.randn(BATCH, LENGTH, 16), torch.randn(BATCH, 5, 16))
+
+
+class Experts(torch.nn.Module):
+    """A mixture of experts with a place for each token in its expert: what is computed depends on no value."""
+
+    def __init__(self, experts=4, width=16):
+        super().__init__()
+        self.router = torch.nn.Linear(width, experts)
+        self.up = torch.nn.Parameter(torch.randn(experts, width, 32) / 8)
+        self.down = torch.nn.Parameter(torch.randn(experts, 32, width) / 8)
+
+    def forward(self, x):
+        chances = self.router(x).softmax(-1)  # tokens × experts
+        weights, chosen = chances.topk(LENGTH, dim=0)  # each expert takes the LENGTH tokens that want it most
+        taken = x[chosen.T]  # experts × LENGTH × width
+        done = torch.bmm(torch.bmm(taken, self.up).relu(), self.down) * weights.T.unsqueeze(-1)
+        return x.index_add(0, chosen.T.reshape(-1), done.reshape(-1, x.shape[-1]))
+
+
+def test_of_a_mixture_of_experts():
+    _assert_equal(torch.nn.Sequential(torch.nn.Linear(16, 16), Experts()), torch.randn(BATCH * LENGTH, 16))
+
+
+class LowRank(torch.nn.Module):
+    """A frozen layer and what is trained beside it (LoRA, arXiv:2106.09685): W x + B A x."""
+
+    def __init__(self, layer, rank=4):
+        super().__init__()
+        self.layer = layer.requires_grad_(False)
+        self.down = torch.nn.Linear(layer.in_features, rank, bias=False)
+        self.up = torch.nn.Linear(rank, layer.out_features, bias=False)
+
+    def forward(self, x):
+        return self.layer(x) + self.up(self.down(x))
+
+
+def test_of_a_model_with_low_rank_adapters():
+    width, rank = 32, 4
+    model = torch.nn.Sequential(*[LowRank(torch.nn.Linear(width, width), rank) for _ in range(2)])
+    x = torch.randn(BATCH, width)
+    _assert_equal(model, x)
+    big, small = 2 * BATCH * width * width, 2 * BATCH * width * rank
+    # forward: 2 × (big + 2 small). Gradients: weights of 4 adapters; inputs of both `up` and, in the second layer, of
+    # `layer` and `down`; none of the frozen weights, none of x
+    assert _metered(model, [x]).model_flop_per_step == 2 * (big + 2 * small) + 4 * small + 2 * small + big + small
+
+
+def test_of_a_whole_pretrained_shape_with_adapters_on_its_attention():
+    transformers = pytest.importorskip("transformers")
+    model = _bert(transformers, vocab_size=WORDS, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+                  intermediate_size=64).requires_grad_(False)  # fmt: skip
+    for layer in model.bert.encoder.layer:
+        layer.attention.self.query = LowRank(layer.attention.self.query)
+        layer.attention.self.value = LowRank(layer.attention.self.value)
+    _assert_equal(model, _words(), loss_of=lambda output: output.loss)
+
+
+def test_of_tied_weights_and_accumulated_gradients():
+    transformers = pytest.importorskip("transformers")
+    model = _tiny_gpt2(transformers)
+    assert model.lm_head.weight is model.transformer.wte.weight
+    meter = UtilizationMeter(model, warm_up_steps=0, energy=False)
+    for length in (12, 9):
+        meter.begin()
+        for _ in range(3):
+            model(**_words(length)).loss.backward()
+        meter.update()
+    exact = [_counted(model, _words(length), lambda output: output.loss).model_flop for length in (12, 9)]
+    assert meter.summary().model_flop_per_step * 2 == 3 * sum(exact)

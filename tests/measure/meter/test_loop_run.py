@@ -1,0 +1,154 @@
+"""A loop's run directory: what the report reads of it is what the meter said."""
+
+import csv
+import json
+
+import pytest
+import torch
+
+from measure.meter.meter import UtilizationMeter
+from results.records import Ceiling
+from results.store.store import read_run
+from runners.report import command
+
+WIDTH, BATCH, STEPS = 64, 8, 40
+LAYER = 2 * BATCH * WIDTH * WIDTH
+
+
+def _net():
+    return torch.nn.Sequential(torch.nn.Conv1d(1, 4, 3), torch.nn.Flatten(), torch.nn.Linear(4 * (WIDTH - 2), WIDTH))
+
+
+def _train(out, model=None, sizes=(BATCH,), **options):
+    model = model or _net()
+    optimizer = torch.optim.AdamW(model.parameters())
+    options = {"warm_up_steps": 2, "energy": False, "peak_flop_per_s": 1e12, "optimizer": optimizer} | options
+    with UtilizationMeter(model, out=out, **options) as meter:
+        for number in range(STEPS + 2):
+            with meter.step():
+                optimizer.zero_grad()
+                model(torch.randn(sizes[number % len(sizes)], 1, WIDTH)).sum().backward()
+                optimizer.step()
+        return meter.summary()
+
+
+def _table(path):
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_report_of_a_loop_says_what_the_meter_said(tmp_path, capsys):
+    found = _train(tmp_path / "loop")
+    assert command.main([str(tmp_path / "loop")]) == 0
+    told = capsys.readouterr().out
+    rows = _table(tmp_path / "loop" / "utilization.csv")
+    (row,) = [each for each in rows if each["denominator"] == "user"]
+    assert row["numerator_source"] == "flopledger.UtilizationMeter"
+    # Conv1d: 4 × 62 outputs × 3 taps; Linear: 248 × 64; forward and weights, and the input of the second
+    conv, linear = 2 * BATCH * 4 * 62 * 3, 2 * BATCH * 248 * 64
+    assert int(row["model_flop"]) == found.model_flop_per_step == 2 * conv + 3 * linear
+    assert float(row["utilization_ratio"]) == pytest.approx(found.utilization_ratio, rel=1e-9)
+    assert float(row["time_s"]) == pytest.approx(found.step_time_s, rel=1e-9)
+    assert "Sequential" in told
+    assert "adamw" in told
+    (run,) = read_run(tmp_path / "loop").runs
+    assert run.executed == {"convolution/float32": 2 * conv, "matmul/float32": 3 * linear}
+    assert (run.batch_size, run.precision, run.data, run.items_per_step) == (BATCH, "fp32", "loop", BATCH)
+    assert (tmp_path / "loop" / "report.html").stat().st_size > 10_000
+    assert list((tmp_path / "loop" / "figures").glob("utilization_by_model.*"))
+
+
+TRUE_OF_THIS_MACHINE = {"alone", "converged", "warnings", "one_machine"}
+"""Gates that may fail here: other work, a wide interval, code that is not committed."""
+
+
+def test_no_gate_fails_on_a_loop(tmp_path, capsys):
+    _train(tmp_path / "loop", name="resnet18")  # a name of the catalogue says nothing of a user's model
+    assert command.main([str(tmp_path / "loop")]) == 0
+    capsys.readouterr()
+    command.main([str(tmp_path / "loop"), "--check", "--format", "json"])
+    gates = json.loads(capsys.readouterr().out)
+    assert {each["gate"] for each in gates if each["verdict"] == "fail"} <= TRUE_OF_THIS_MACHINE
+    passed = {each["gate"] for each in gates if each["verdict"] == "pass"}
+    assert passed >= {"values", "committed", "cell_id", "asked", "machine", "dtypes", "synchronised", "rebuilt"}
+
+
+def test_two_loops_are_compared(tmp_path, capsys):
+    for name in ("a", "b"):
+        _train(tmp_path / name, name="mine")
+    assert command.main([str(tmp_path / "a"), str(tmp_path / "b"), "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {each["model"] for each in found} == {"mine"}
+
+
+def test_a_loop_that_goes_on_is_another_attempt(tmp_path):
+    _train(tmp_path / "loop")
+    _train(tmp_path / "loop")
+    data = read_run(tmp_path / "loop")
+    assert [run.attempt for run in data.runs] == [2]
+    assert [sitting.sitting for sitting in data.sittings] == ["s0", "s1"]
+    assert not data.problems
+
+
+def test_inputs_of_several_sizes_are_a_mean_and_say_so(tmp_path):
+    found = _train(tmp_path / "loop", sizes=(8, 3, 4))
+    (run,) = read_run(tmp_path / "loop").runs
+    assert sum(run.executed.values()) == pytest.approx(found.model_flop_per_step, abs=1)
+    assert any("their inputs differ in size" in each for each in run.warnings)
+    assert run.batch_size == 5
+
+
+def test_an_unknown_operation_leaves_the_count_empty_with_the_reason(tmp_path):
+    class Values(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = torch.nn.Linear(WIDTH, WIDTH)
+
+        def forward(self, x):
+            return self.body(x) * float(x.sum())
+
+    _train(tmp_path / "loop", model=torch.nn.Sequential(Values()))
+    (run,) = read_run(tmp_path / "loop").runs
+    assert run.executed == {}
+    assert any("not counted" in each for each in run.warnings)
+    assert command.main([str(tmp_path / "loop")]) == 0
+    assert {each["utilization_ratio"] for each in _table(tmp_path / "loop" / "utilization.csv")} == {""}
+
+
+def test_ceilings_that_were_given_are_a_denominator(tmp_path):
+    from measure.device.environment import device_facts
+
+    name = device_facts("cpu").name
+    best = Ceiling(
+        sitting="elsewhere", device="cpu", precision="fp32", unit="fp32", operation="matmul", shape="1024x1024x1024",
+        flop_per_s=5e11, device_name=name,
+    )  # fmt: skip
+    found = _train(tmp_path / "loop", ceilings=[best])
+    assert command.main([str(tmp_path / "loop")]) == 0
+    rows = {each["denominator"]: each for each in _table(tmp_path / "loop" / "utilization.csv")}
+    assert float(rows["ceiling"]["utilization_ratio"]) == pytest.approx(found.ceiling_utilization_ratio, rel=1e-9)
+
+
+def test_a_loop_without_steps_leaves_a_run_without_cells(tmp_path):
+    UtilizationMeter(_net(), out=tmp_path / "loop", energy=False).close()
+    data = read_run(tmp_path / "loop")
+    assert data.runs == []
+    assert len(data.sittings) == 1
+
+
+def test_a_directory_with_anything_else_in_it_is_the_callers_mistake(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"notes\.txt|expected"):
+        UtilizationMeter(_net(), out=tmp_path, energy=False)
+
+
+def test_a_full_disk_at_the_end_is_a_warning(tmp_path, monkeypatch):
+    from results.errors import StoreFault
+    from results.store.store import Store
+
+    def full(*_rest):
+        raise StoreFault("no space left")
+
+    monkeypatch.setattr(Store, "commit", full)
+    with pytest.warns(RuntimeWarning, match="no space left"):
+        _train(tmp_path / "loop")

@@ -1,0 +1,176 @@
+"""Blocks in which the process was stopped or the machine slept: kept, used for nothing, measured again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from measure.timing import suspension
+from measure.timing.blocks import CpuClock, Protocol, measure_blocks, measure_phases, measure_stretch, warm_up
+from measure.timing.suspension import SUSPENDED, SuspensionWatch
+from results.errors import Unavailable
+
+ROOT = Path(__file__).parents[3]
+QUICK = replace(Protocol.for_device("cpu"), block_s=0.02, min_time_s=0.1, warm_min_s=0.05, warm_block_s=0.02, cap_s=5.0)
+
+
+class Clock(CpuClock):
+    """Simulated seconds, so that what a suspension takes is known."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def wall_s(self) -> float:
+        return self.now_s
+
+    def event(self) -> float:
+        return self.now_s
+
+
+class Stepper:
+    """A step of 10 ms; in those of the given numbers the process is stopped for 12 s, as SIGCONT then says."""
+
+    def __init__(self, clock: Clock, *stopped: int) -> None:
+        self.clock, self.stopped, self.calls = clock, stopped, 0
+
+    def __call__(self, mark: object = None) -> None:
+        self.calls += 1
+        if callable(mark):
+            mark("forward")
+        self.clock.now_s += 0.010
+        if self.calls in self.stopped:
+            self.clock.now_s += 12.0
+            signal.raise_signal(signal.SIGCONT)
+        if callable(mark):
+            mark("end")
+
+
+@pytest.mark.parametrize("stopped", [(3,), (3, 4, 5), (9,), (3, 30, 60)])
+def test_a_block_that_was_suspended_is_measured_again(stopped: tuple[int, ...]) -> None:
+    clock = Clock()
+    timing = measure_blocks(Stepper(clock, *stopped), clock, replace(QUICK, min_time_s=1.0), step_s=0.010)
+    assert timing.status == "ok"
+    assert timing.summary.mean == pytest.approx(0.010)
+    assert all(block.wall_s / block.steps == pytest.approx(0.010) for block in timing.blocks)
+    assert {block.part for block in timing.suspended} == {SUSPENDED}
+    assert all(block.wall_s > 12 for block in timing.suspended)
+    assert sum(round((block.wall_s - 0.010 * block.steps) / 12) for block in timing.suspended) == len(stopped)
+
+
+def test_without_a_suspension_nothing_is_marked() -> None:
+    clock = Clock()
+    assert measure_blocks(Stepper(clock), clock, QUICK, step_s=0.010).suspended == ()
+    assert warm_up(Stepper(clock), clock, QUICK).suspended == ()
+
+
+def test_time_that_a_suspension_took_is_in_no_limit() -> None:
+    """12 s are more than the cap of 5 s, and the blocks still come to an end by their interval."""
+    clock = Clock()
+    timing = measure_blocks(Stepper(clock, 4, 20), clock, replace(QUICK, min_time_s=3.0), step_s=0.010)
+    assert (timing.status, timing.reason) == ("ok", "")
+    assert sum(block.wall_s for block in timing.blocks) >= 3.0
+
+
+def test_a_warm_up_goes_on_after_a_suspension() -> None:
+    clock = Clock()
+    warm = warm_up(Stepper(clock, 4), clock, QUICK)
+    assert warm.steady
+    assert warm.step_s == pytest.approx(0.010)
+    assert [block.part for block in warm.suspended] == [SUSPENDED]
+    assert {block.part for block in warm.blocks} == {"warmup"}
+
+
+def test_phases_of_a_suspended_block_are_marked() -> None:
+    clock = Clock()
+    protocol = replace(QUICK, phase_blocks=3, phase_cap_s=100.0, lead_in_steps=0)
+    blocks = measure_phases(Stepper(clock, 1), clock, protocol, step_s=0.010)
+    assert [block.part for block in blocks if block.wall_s > 12] == [SUSPENDED]
+    assert all(block.wall_s < 12 for block in blocks if block.part == "phase")
+    assert sum(block.part == "phase" for block in blocks) > 0
+
+
+def test_a_stretch_has_no_time_if_it_was_suspended() -> None:
+    clock = Clock()
+    with pytest.raises(Unavailable, match="the process was suspended within its 20 steps"):
+        measure_stretch(Stepper(clock, 7), clock, [10, 10], "epoch")
+
+
+def test_a_process_that_is_stopped_all_the_time_is_named() -> None:
+    clock = Clock()
+    with pytest.raises(Unavailable, match="suspended in each of 5 tries of a block of 3 steps"):
+        measure_blocks(Stepper(clock, *range(1, 100)), clock, QUICK, step_s=0.010)
+
+
+def test_a_machine_that_slept_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept_s = [5.0, 5.0, 5.0 + suspension.ASLEEP_S / 2, 65.0, 65.0]
+    monkeypatch.setattr(suspension, "asleep_s", lambda: slept_s.pop(0))
+    watch = SuspensionWatch()
+    assert [watch.was_suspended() for _ in range(4)] == [False, False, True, False]
+
+
+def test_the_handler_of_before_is_called_and_put_back() -> None:
+    heard = []
+    before = signal.signal(signal.SIGCONT, lambda *_: heard.append(1))
+    try:
+        mine = signal.getsignal(signal.SIGCONT)
+        with SuspensionWatch() as watch:
+            signal.raise_signal(signal.SIGCONT)
+            assert watch.was_suspended()
+            assert not watch.was_suspended()
+        assert heard == [1]
+        assert signal.getsignal(signal.SIGCONT) is mine
+    finally:
+        signal.signal(signal.SIGCONT, before)
+
+
+def test_in_another_thread_the_watch_hears_no_signals_and_harms_nothing() -> None:
+    answers = []
+
+    def ask() -> None:
+        with SuspensionWatch() as watch:
+            answers.append(watch.was_suspended())
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    thread.join()
+    assert answers == [False]
+
+
+PROGRAM = """
+import json, time
+from dataclasses import replace
+from measure.timing.blocks import CpuClock, Protocol, measure_blocks
+protocol = replace(Protocol.for_device("cpu"), min_time_s=2.0, cap_s=60.0)
+calls = []
+def step():
+    calls.append(time.sleep(0.01))
+    if len(calls) == 30:
+        print("begun", flush=True)
+timing = measure_blocks(step, CpuClock(), protocol, step_s=0.01)
+spans = [[block.wall_s, block.steps] for block in timing.suspended]
+print(json.dumps([timing.summary.mean, max(b.wall_s / b.steps for b in timing.blocks), spans]))
+"""
+
+
+def test_a_process_that_is_really_stopped(tmp_path: Path) -> None:
+    """Stopped for a second and continued by another process, as by Ctrl-Z and fg."""
+    process = subprocess.Popen([sys.executable, "-c", PROGRAM], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "begun\n"
+    os.kill(process.pid, signal.SIGSTOP)
+    time.sleep(1.0)
+    os.kill(process.pid, signal.SIGCONT)
+    mean_s, most_s, spans = json.loads(process.communicate(timeout=120)[0])
+    assert len(spans) == 1
+    assert spans[0][0] > 1.0
+    assert mean_s < 0.01 + 1.0 / spans[0][1]  # less than if the second were in it
+    assert most_s < 0.01 + 1.0 / spans[0][1]

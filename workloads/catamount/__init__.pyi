@@ -1,0 +1,7 @@
+from .cells import LSTM, Cell, State
+
+__all__ = [
+    "Cell",
+    "LSTM",
+    "State",
+]

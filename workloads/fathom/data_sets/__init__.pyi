@@ -1,0 +1,5 @@
+from .load import batches
+
+__all__ = [
+    "batches",
+]

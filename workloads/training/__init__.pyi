@@ -1,0 +1,24 @@
+from .building import fault_text
+from .input_errors import mismatch
+from .inputs import draw, positional, resized, split, takes
+from .losses import mean_loss
+from .meta import sizes_alone
+from .step import OPTIMIZERS, GradientStep, InferenceStep, TrainingStep, have_state, optimizer_of
+
+__all__ = [
+    "GradientStep",
+    "InferenceStep",
+    "OPTIMIZERS",
+    "TrainingStep",
+    "draw",
+    "fault_text",
+    "have_state",
+    "mean_loss",
+    "mismatch",
+    "optimizer_of",
+    "positional",
+    "resized",
+    "sizes_alone",
+    "split",
+    "takes",
+]
