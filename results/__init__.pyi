@@ -1,8 +1,8 @@
 from .confinement import Rights, confine, die_with_parent, free_bytes
 from .digests import hashed
 from .errors import DeviceLost, Inconsistent, StoreFault, Unavailable, one_line
-from .names import nearest
 from .limits import LIMITS, VARIABLE, BoundedStream, beyond, check_regular, limit, stated, unpack
+from .names import nearest
 
 __all__ = [
     "BoundedStream",

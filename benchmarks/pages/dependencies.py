@@ -71,12 +71,12 @@ def resolved(report: dict[str, Any]) -> list[Dependency]:
     sources = _sources()
     packages = []
     for entry in report["install"]:
-        name, version = entry["metadata"]["name"], entry["metadata"]["version"]
+        name, version = canonicalize_name(entry["metadata"]["name"]), entry["metadata"]["version"]
         digest = entry["download_info"].get("archive_info", {}).get("hashes", {}).get("sha256")
         if digest is None:
             raise ValueError(f"{name} {version} has no sha256 in pip's report")
         licence = _licence(entry["metadata"])
-        packages.append(Dependency(canonicalize_name(name), version, (digest,), licence, tuple(sources[canonicalize_name(name)])))
+        packages.append(Dependency(name, version, (digest,), licence, tuple(sources[name])))
     return sorted(packages, key=lambda each: each.name)
 
 

@@ -1,4 +1,13 @@
-from .blocks import agree, blocks_in_order, measure_blocks, measure_phases, measure_stretch, shortfall, step_time_s, warm_up
+from .blocks import (
+    agree,
+    blocks_in_order,
+    measure_blocks,
+    measure_phases,
+    measure_stretch,
+    shortfall,
+    step_time_s,
+    warm_up,
+)
 from .clocks import Clock, clock_for
 from .profiler_ranges import DOMAIN, Mark, Ranges, unheard
 from .protocols import TIMED_WORKS, Protocol

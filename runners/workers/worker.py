@@ -21,7 +21,7 @@ from runners.workers.fault import Fault
 
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "ALLOC_FAILED", "bad_alloc")
 NO_ENGINE = "unable to find an engine to execute this computation"
-"""What torch says where every algorithm of cuDNN's failed, be it that none can do it or that no workspace fitted."""
+"""What torch says where every algorithm of cuDNN's failed: none can do it, no workspace fitted, or the device failed."""
 
 LIBRARIES = ("cuDNN error", "CUDNN_STATUS", "CUBLAS_STATUS", "CUFFT")
 """In the words of a library that met an error of the device: they say that it failed, and not why."""
@@ -69,11 +69,12 @@ def classify(fault: BaseException) -> Fault:
     line = one_line(f"{name}: {text}", LONGEST_REASON)
     if isinstance(fault, MemoryError) or "OutOfMemory" in name or any(sign in text for sign in OUT_OF_MEMORY):
         return Fault("out_of_memory", line, detail)
-    if NO_ENGINE in text and _memory_was_refused():
+    said = _said_by_device(text)
+    if NO_ENGINE in text and not said and _memory_was_refused():
         line = one_line(f"{line} (no workspace fitted: the device refused memory)", LONGEST_REASON)
         return Fault("out_of_memory", line, detail)
-    if name == "AcceleratorError" or any(sign in text for sign in DEVICE):
-        return Fault("device_error", one_line(f"{line}{_said_by_device(text)}", LONGEST_REASON), detail)
+    if said or name == "AcceleratorError" or any(sign in text for sign in DEVICE):
+        return Fault("device_error", one_line(f"{line}{said}", LONGEST_REASON), detail)
     return Fault("crashed", line, detail)
 
 
@@ -84,9 +85,9 @@ def _memory_was_refused() -> bool:
 
 
 def _said_by_device(text: str) -> str:
-    """The device's own error in brackets, where the words are a library's."""
+    """The device's own error in brackets, where the words are a library's; empty if it has none."""
     torch = sys.modules.get("torch")
-    if not any(sign in text for sign in LIBRARIES) or torch is None or not torch.cuda.is_initialized():
+    if not any(sign in text for sign in (*LIBRARIES, NO_ENGINE)) or torch is None or not torch.cuda.is_initialized():
         return ""
     try:
         torch.cuda.synchronize()

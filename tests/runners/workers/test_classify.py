@@ -72,12 +72,28 @@ def test_the_reason_names_the_exception_where_its_text_alone_would_not_do():
     assert classify(ValueError("expected 2,\n  got 3")).reason == "expected 2, got 3"
 
 
-@pytest.mark.parametrize(("refused", "status"), [(0, "crashed"), (3, "out_of_memory")])
-def test_no_engine_is_no_memory_where_the_device_refused_some(monkeypatch, refused, status):
-    """torch swallows the refusals of workspaces, tries cuDNN's next algorithm, and at last finds none."""
+@pytest.mark.parametrize(
+    ("refused", "lost", "status"),
+    [
+        (0, False, "crashed"),
+        (3, False, "out_of_memory"),
+        (0, True, "device_error"),
+        (3, True, "device_error"),
+    ],
+)
+def test_no_engine_is_no_memory_or_no_device(monkeypatch, refused, lost, status):
+    """torch swallows what each of cuDNN's algorithms met, and at last finds none: the device is asked what it was."""
+
+    def synchronize():
+        if lost:
+            raise AcceleratorError("CUDA error: unknown error")
+
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
     monkeypatch.setattr(torch.cuda, "memory_stats", lambda: {"num_ooms": refused})
-    assert classify(RuntimeError("FIND was unable to find an engine to execute this computation")).status == status
+    fault = classify(RuntimeError("FIND was unable to find an engine to execute this computation"))
+    assert fault.status == status
+    assert fault.reason.endswith(" (CUDA error: unknown error)") == lost
 
 
 @pytest.mark.parametrize(
