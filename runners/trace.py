@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from results import nearest
 from runners.cli import (
     FAILED,
     UNWRITABLE,
@@ -20,7 +21,6 @@ from runners.cli import (
     add_format,
     exit_code,
     guarded,
-    nearest,
     put,
     read_recording,
 )

@@ -21,7 +21,7 @@ from runners.workers.fault import Fault
 
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "ALLOC_FAILED", "bad_alloc")
 NO_ENGINE = "unable to find an engine to execute this computation"
-"""What torch says where every algorithm of cuDNN's failed: none can do it, no workspace fitted, or the device failed."""
+"""What torch says where every algorithm of cuDNN's failed: none can do it, none had room, or the device failed."""
 
 LIBRARIES = ("cuDNN error", "CUDNN_STATUS", "CUBLAS_STATUS", "CUFFT")
 """In the words of a library that met an error of the device: they say that it failed, and not why."""

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from results import nearest
 from runners.__main__ import COMMANDS, installed
-from runners.cli.arguments import Parser, choice_error, names, nearest, number, sizes
+from runners.cli.arguments import Parser, choice_error, names, number, sizes
 
 ROOT = Path(__file__).parents[3]
 
