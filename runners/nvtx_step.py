@@ -58,14 +58,14 @@ def run(cell: Cell, work: str) -> None:
     from measure.profiler import record_step
     from measure.timing import Protocol
     from runners.sweep import cell as sweep_cell
-    from runners.sweep import works
+    from runners.sweep import passes
 
     made = sweep_cell.prepare(cell)
     if cell.input_pipeline:
         made.step.batches = made.batches.endless(cell.batch_size)
     rules = Protocol.for_device(cell.device)
-    subject = works.Subject(cell, made.model, made.step, made.batches, made.clock, rules, 0.0, made.began_s)
-    step = works.steps(subject, work)(made.model)
+    subject = passes.Subject(cell, made.model, made.step, made.batches, made.clock, rules, 0.0, made.began_s)
+    step = passes.steps(subject, work)(made.model)
     record_step(step, made.model, made.clock, work=work, cuda=cell.device.startswith("cuda"))
 
 

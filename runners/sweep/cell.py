@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.devices import PRECISIONS, Precision
 from results.records import Ceiling, Cell, Sample
-from runners.sweep import works
+from runners.sweep import passes
 from runners.sweep.findings import CellFindings, CellMeasurement, OperationTable, WorkFindings
 from runners.sweep.plan import hyper
 from runners.workers import Batches, in_layout
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from workloads.catalogue import Batch, Workload
 
 
-_LEFT: list[works.Subject] = []
+_LEFT: list[passes.Subject] = []
 """What this process measured last, for its other works: one at most."""
 
 
@@ -159,7 +159,7 @@ def measure(cell: Cell, protocol: Protocol) -> CellMeasurement:
         return replace(measured, status="invalid", reason=_disagree(wrong, "after"))
     if protocol.works:
         step_s = _step_s(measured.blocks)
-        _LEFT.append(works.Subject(cell, model, step, made.batches, clock, protocol, step_s, made.began_s))
+        _LEFT.append(passes.Subject(cell, model, step, made.batches, clock, protocol, step_s, made.began_s))
     return measured
 
 
@@ -168,7 +168,7 @@ def measure_work(cell_id: str, work: str) -> WorkFindings:
     if [subject.cell.cell_id for subject in _LEFT] != [cell_id]:
         raise ValueError(f"expected the cell that was measured last, got {cell_id}")
     try:
-        return works.run(_LEFT[0], work)
+        return passes.run(_LEFT[0], work)
     finally:
         if work == _LEFT[0].protocol.works[-1]:
             _LEFT.clear()
@@ -197,7 +197,7 @@ def _measure_cell(cell: Cell, step: Any, clock: Any, protocol: Protocol, found: 
         gc.collect()  # what an earlier cell or the traced step left is not what this one needs
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(cell.device)
-    with ranges.cell(works.name_of(cell)):
+    with ranges.cell(passes.name_of(cell)):
         warm = warm_up(ranged, clock, protocol)
         retries = _allocation_retries(cell.device)
         others = cpu_contention.Neighbours()

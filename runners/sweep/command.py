@@ -1,7 +1,7 @@
 """`python -m runners.sweep`: what utilization does training reach here, over models × batch sizes × precisions?
 
 Parses (`options.py`), asks a worker what the device is, plans the grid, and collects it into a run directory that
-a later sitting can go on with. The parent process imports no torch. Exit codes: 0 all cells measured, 1 some cells
+a later session can go on with. The parent process imports no torch. Exit codes: 0 all cells measured, 1 some cells
 failed, 2 the caller's mistake, 3 the store could not be written, 130 Ctrl-C, 143 SIGTERM.
 """
 
@@ -38,7 +38,7 @@ from runners.sweep.plan import Grid, check, check_images, remaining
 if TYPE_CHECKING:
     from results.records import Cell
     from results.store import Store
-    from runners.sweep.sitting import Replan
+    from runners.sweep.session import Replan
     from runners.workers import ProbeResult, Watch
 
 PROBE_TIMEOUT_S = 180.0
@@ -134,7 +134,7 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
 
 
 def _sit_down(store: Store, probed: ProbeResult) -> Watch:
-    """Begins a sitting. Raises ValueError if this machine may not go on with the run."""
+    """Begins a session. Raises ValueError if this machine may not go on with the run."""
     from results import records
     from results.store import harness_version, utc_now
     from runners.workers import Watch
@@ -184,9 +184,9 @@ def _collect(
     options: argparse.Namespace,
     replan: Replan | None = None,
 ) -> int:
-    """Measure what is to do, in the sitting begun last; how many cells failed."""
+    """Measure what is to do, in the session begun last; how many cells failed."""
     from runners.cli import Progress
-    from runners.sweep.sitting import Limits, Sitting, failed
+    from runners.sweep.session import Limits, Session, failed
 
     name, version = store.sittings[-1].sitting, str(probed.environment.torch.torch)
     limits = Limits(options.time_budget, options.cell_timeout)
@@ -195,8 +195,8 @@ def _collect(
             progress.say(line)
         watch.start()
         try:
-            sitting = Sitting(store, name, version, watch, limits, progress, options.debug, _notes(probed))
-            return len(failed(sitting.collect(todo, replan)))
+            session = Session(store, name, version, watch, limits, progress, options.debug, _notes(probed))
+            return len(failed(session.collect(todo, replan)))
         finally:
             watch.close()
 
@@ -246,7 +246,7 @@ def _worker_answer(task: str, *arguments: Any) -> Any:
 
 def _check_budget(budget_s: float | None, first: Cell) -> None:
     """Raises ValueError for a time budget in which not even one cell would finish."""
-    from runners.sweep.sitting import least_s
+    from runners.sweep.session import least_s
 
     if budget_s is not None and budget_s < least_s(first):
         raise ValueError(f"--time-budget: expected at least {least_s(first):.3g} s, one cell's least, got {budget_s:g}")

@@ -1,4 +1,4 @@
-"""What counters give for the cells of one sitting: each workload is counted once, at all batches that cells ask for.
+"""What counters give for the cells of one session: each workload is counted once, at all batches that cells ask for.
 
 Each counter runs in a process of its own. Batches that are too large to count are computed by the law of the batch.
 """
@@ -15,7 +15,7 @@ TIMEOUT_S = 300.0
 
 
 class Counts:
-    """The counters' rows of a sitting, kept from one cell for the next of its workload."""
+    """The counters' rows of a session, kept from one cell for the next of its workload."""
 
     def __init__(self) -> None:
         self._rows: dict[str, list[FlopCount]] = {}

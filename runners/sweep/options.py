@@ -261,7 +261,7 @@ def stored_options(resumed: Path | None) -> dict[str, Any]:
 
 
 def union(grid: Grid, earlier: Sequence[Grid]) -> list[Cell]:
-    """The cells of this grid, then what earlier sittings of the run were asked for beside it: none is forgotten."""
+    """The cells of this grid, then what earlier sessions of the run were asked for beside it: none is forgotten."""
     return list({cell.cell_id: cell for each in (grid, *earlier) for cell in cells(each)}.values())
 
 

@@ -21,7 +21,7 @@ from runners.sweep.options import as_options, grid_of, parser, stored_options
 from runners.sweep.plan import Grid, auto_key, cells, remaining
 from runners.workers.fault import Fault
 from runners.workers.probe import ProbeResult
-from tests.support.fakes.fake_sitting import MEASURE, Scene, measured
+from tests.support.fakes.fake_session import MEASURE, Scene, measured
 from tests.support.fakes.real_sweeps import QUICK, sweep
 
 MB = 10**6
@@ -173,7 +173,7 @@ class TestOutOfMemory:
         scene.answers[MEASURE] = lambda cell, protocol: full if cell.batch_size > 30 else measured()
         start = planned(precisions=("fp32",), methods=("exact",))
         replan = auto_memory.replanning(scene.store, start, [])
-        runs = scene.sitting().collect(cells(start), replan)
+        runs = scene.session().collect(cells(start), replan)
         tried = [run for run in runs if run.status == "out_of_memory"]
         assert 1 <= len(tried) <= 3
         assert all(run.batch_size in (32, 35) for run in tried)

@@ -24,7 +24,7 @@ from runners.sweep import nsight
 from runners.sweep.findings import WorkFindings, WorkRecording
 from runners.workers.fault import Fault
 from tests.support.fakes.fake_nsys import VERSION
-from tests.support.fakes.fake_sitting import WORK, Scene, cell
+from tests.support.fakes.fake_session import WORK, Scene, cell
 from tests.support.fakes.real_sweeps import ROOT, lives
 
 CUDA = Cell(model="synthetic_convolution", batch_size=2, device="cuda", methods=("batch",), profile="nsys")
@@ -187,7 +187,7 @@ def test_the_device_is_free_before_nsys_begins_and_only_profiled_works_are_recor
         WorkFindings(unprofiled={"one": "no memory"}) if work == "one" else WorkFindings(profiled=[work])
     )
     asked = cell(methods=("one", "batch", "exact"), profile="nsys")
-    (run,) = scene.sitting().collect([asked])
+    (run,) = scene.session().collect([asked])
     assert dict(run.unprofiled) == {"one": "no memory"}
     assert scene.said.index("end measure") < scene.said.index("start record")
     assert [command[-1] for command, *_ in scene.asked(nsight.TASK)] == ["batch"]

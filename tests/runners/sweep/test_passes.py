@@ -23,7 +23,7 @@ from measure.timing.blocks import step_time_s
 from measure.timing.protocols import Protocol
 from results.errors import Unavailable
 from results.records import WORKS, Cell, ProfiledOperation, Sample
-from runners.sweep import works
+from runners.sweep import passes
 from runners.sweep.findings import WorkFindings, merge_findings
 from runners.sweep.plan import METHODS
 from tests.measure.timing.test_timing import FakeClock
@@ -125,7 +125,7 @@ def operation(work: str) -> ProfiledOperation:
     )
 
 
-def subject(cell: Cell = CELL, **rules: object) -> works.Subject:
+def subject(cell: Cell = CELL, **rules: object) -> passes.Subject:
     clock = FakeClock()
     model = Model(clock)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -134,11 +134,11 @@ def subject(cell: Cell = CELL, **rules: object) -> works.Subject:
     step.batches = supply.endless(cell.batch_size)
     supply.asked.clear()
     protocol = dataclasses.replace(Protocol.for_device("cuda", quick=True, works=works_of(cell)), **rules)
-    return works.Subject(cell, model, step, supply, clock, protocol, SAMPLE_S * cell.batch_size, clock.wall_s())
+    return passes.Subject(cell, model, step, supply, clock, protocol, SAMPLE_S * cell.batch_size, clock.wall_s())
 
 
-def run_all(of: works.Subject) -> WorkFindings:
-    return merge_findings([works.run(of, work) for work in of.protocol.works])
+def run_all(of: passes.Subject) -> WorkFindings:
+    return merge_findings([passes.run(of, work) for work in of.protocol.works])
 
 
 def mean_s(found: WorkFindings, work: str, part: str = "measure") -> float:
@@ -233,12 +233,12 @@ class TestEpoch:
 
     @given(st.integers(0, 5000), st.booleans())
     def test_segments_are_all_steps_shared_out_evenly(self, whole, partial):
-        lengths = works.segments(whole, partial)
+        lengths = passes.segments(whole, partial)
         assert sum(lengths) == whole + partial
-        assert 1 <= len(lengths) <= works.SEGMENTS
+        assert 1 <= len(lengths) <= passes.SEGMENTS
         full = [*lengths[:-1], lengths[-1] - partial]
         assert max(full) - min(full) <= 1
-        assert len(lengths) == works.SEGMENTS or max(full) <= 1
+        assert len(lengths) == passes.SEGMENTS or max(full) <= 1
 
 
 class TestProfiles:
@@ -347,7 +347,7 @@ def test_what_a_failed_step_held_is_gone_before_memory_is_given_back(monkeypatch
     monkeypatch.setattr(gc, "collect", COLLECT)
     monkeypatch.setattr(of.model, "forward", fails)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: alive.append(held[-1]() is not None))
-    assert list(works.run(of, "one").unprofiled) == ["one"]
+    assert list(passes.run(of, "one").unprofiled) == ["one"]
     assert alive == [False]
 
 
@@ -380,7 +380,7 @@ class TestTheCellsLimit:
         """Of 4 s: what would else be measured for 50 s stops at 2."""
         of = subject(works=("one",), limit_s=4.0, cap_s=300.0, min_time_s=50.0)
         before_s = of.clock.now_s
-        found = works.run(of, "one")
+        found = passes.run(of, "one")
         assert of.clock.now_s - before_s == pytest.approx(2.0, rel=0.2)
         assert found.profiled == ["one"]
         assert "stopped at the cap" in found.warnings[0]

@@ -16,7 +16,7 @@ from analysis.utilization.work_times import works_of
 from measure.timing.protocols import Protocol
 from results.records import MEASURED, Cell
 from runners.sweep import cell as sweep_cell
-from runners.sweep import works
+from runners.sweep import passes
 from runners.sweep.findings import CellMeasurement, WorkFindings, merge_findings
 from runners.sweep.plan import METHODS
 from runners.workers import batches as workers_batches
@@ -54,7 +54,7 @@ def short(of: Cell) -> Protocol:
 
 
 def measure(of: Cell) -> CellMeasurement:
-    """A cell and its works, as a sitting asks a worker for them."""
+    """A cell and its works, as a session asks a worker for them."""
     measured = sweep_cell.measure(of, short(of))
     if measured.status not in MEASURED:
         return measured
@@ -229,7 +229,7 @@ def test_the_cells_own_numbers_were_read_before_the_passes(models, data, monkeyp
         subject.step.last_loss = torch.tensor(float("nan"))
         return WorkFindings(unprofiled={work: "because"}, warnings=["profile: x"])
 
-    monkeypatch.setattr(works, "run", meddle)
+    monkeypatch.setattr(passes, "run", meddle)
     of = cell(data=data)
     try:
         found = measure(of)

@@ -10,8 +10,8 @@ import pytest
 from results.records import MEASURED, Cell
 from results.store.store import Store, read_run
 from runners.cli.progress import Progress
-from runners.sweep import sitting as sweep_sitting
-from runners.sweep.sitting import Limits, Sitting
+from runners.sweep import session as sweep_session
+from runners.sweep.session import Limits, Session
 from runners.workers.pool import Worker, prepare
 from runners.workers.telemetry import Watch
 from tests.support.made_up.made_up_runs import MANIFEST, SITTING
@@ -50,12 +50,12 @@ def betrayed(tmp_path_factory):
     common = {"model": "synthetic_matmul", "device": "cpu", "quick": True, "target_ci_ratio": 0.9}
     cells = [Cell(**common, batch_size=size, methods=("exact",), counters=()) for size in range(1, 18)]
     patch = pytest.MonkeyPatch()
-    patch.setattr(sweep_sitting, "Worker", Betrayed)
+    patch.setattr(sweep_session, "Worker", Betrayed)
     with patch.context(), Store.create(path, MANIFEST) as store:
         store.append_sitting(SITTING)
         progress = Progress(len(cells), stream)
-        sitting = Sitting(store, "s1", "x", Watch("cpu"), Limits(cell_timeout_s=120.0), progress)
-        sitting.collect(cells)
+        session = Session(store, "s1", "x", Watch("cpu"), Limits(cell_timeout_s=120.0), progress)
+        session.collect(cells)
     patch.undo()
     return {run.batch_size: run for run in read_run(path).runs}, path, stream.getvalue()
 
@@ -142,11 +142,11 @@ def test_a_worker_that_is_killed_in_a_work_costs_no_cell(tmp_path, monkeypatch):
     prepare()
     common = {"model": "synthetic_matmul", "device": "cpu", "quick": True, "target_ci_ratio": 0.9, "counters": ()}
     cells = [Cell(**common, batch_size=size, methods=("one", "batch", "exact")) for size in (1, 2)]
-    monkeypatch.setattr(sweep_sitting, "Worker", Killed)
+    monkeypatch.setattr(sweep_session, "Worker", Killed)
     with Store.create(tmp_path / "run", MANIFEST) as store:
         store.append_sitting(SITTING)
         progress = Progress(len(cells), io.StringIO())
-        Sitting(store, "s1", "x", Watch("cpu"), Limits(cell_timeout_s=120.0), progress).collect(cells)
+        Session(store, "s1", "x", Watch("cpu"), Limits(cell_timeout_s=120.0), progress).collect(cells)
     data = read_run(tmp_path / "run")
     assert len(data.runs) == 2
     for run in data.runs:

@@ -1,4 +1,4 @@
-"""A sitting without processes or devices: workers, counters, telemetry and clock that do as they are told."""
+"""A session without processes or devices: workers, counters, telemetry and clock that do as they are told."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from results.store.disk import Disk
 from results.store.store import Store
 from runners.cli.progress import Progress
 from runners.sweep import counts
-from runners.sweep import sitting as sweep_sitting
+from runners.sweep import session as sweep_session
 from runners.sweep.findings import CellFindings, CellMeasurement, OperationTable, WorkFindings
 from runners.workers.fault import Fault
 from runners.workers.telemetry import WindowEnergy
@@ -90,7 +90,7 @@ class FakeWatch:
 
 
 class Scene:
-    """Everything around one `Sitting`, with what it asked for: calls of workers, counts, lines said."""
+    """Everything around one `Session`, with what it asked for: calls of workers, counts, lines said."""
 
     def __init__(self, path: Path, monkeypatch: Any, disk: Disk | None = None) -> None:
         self.path = path
@@ -108,7 +108,7 @@ class Scene:
         self.clock = SimpleNamespace(elapsed_s=0.0)
         self.disk = disk or Unsynced()
         self.store = self.open()
-        monkeypatch.setattr(sweep_sitting, "Worker", lambda name, quiet: FakeWorker(self, name))
+        monkeypatch.setattr(sweep_session, "Worker", lambda name, quiet: FakeWorker(self, name))
         monkeypatch.setattr(counts, "count_isolated", self.count)
 
     def open(self) -> Store:
@@ -123,13 +123,13 @@ class Scene:
         self.store.close()
         self.store = self.open()
 
-    def sitting(self, **limits: Any) -> sweep_sitting.Sitting:
-        return sweep_sitting.Sitting(
+    def session(self, **limits: Any) -> sweep_session.Session:
+        return sweep_session.Session(
             self.store,
             "s1",
             "2.15.0",
             self.watch,
-            sweep_sitting.Limits(**limits),
+            sweep_session.Limits(**limits),
             Progress(1, self.stream),
             watch_s=self.clock,
         )

@@ -1,4 +1,4 @@
-"""After a cell's own step is measured: the other works that its methods ask for, timed and profiled, on the same model.
+"""The other passes of a cell after its own step: each of its works timed and profiled on the same model.
 
 one: forward, loss and backward of one sample, without the optimizer. batch: the cell's own step, whose time is there.
 last: a training step of the epoch's last, smaller batch. epoch: whole batches and the last one; run from end to end

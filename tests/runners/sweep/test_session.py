@@ -1,4 +1,4 @@
-"""One sitting over made-up workers: each cell becomes one row, whatever becomes of it, and the sweep goes on."""
+"""One session over made-up workers: each cell becomes one row, whatever becomes of it, and the sweep goes on."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from results.records import STATUSES, Cell, ProfiledOperation, Sample
 from results.store.layout import profile_file, recording_file
 from results.store.store import read_operations, read_profile, read_run
 from runners.sweep.findings import WorkFindings, WorkRecording
-from runners.sweep.sitting import CEILING_BUDGET_S, QUICK_CEILING_S, SPARE_RATIO, failed, least_s, trace_id
+from runners.sweep.session import CEILING_BUDGET_S, QUICK_CEILING_S, SPARE_RATIO, failed, least_s, trace_id
 from runners.workers.fault import Fault
 from tests.runners.sweep.test_passes import operation
-from tests.support.fakes.fake_sitting import (
+from tests.support.fakes.fake_session import (
     CEILINGS,
     MEASURE,
     TRACE,
@@ -53,7 +53,7 @@ class TestOneRowACell:
         outcomes = [Fault(status, f"because {status}") for status in FAULTS]
         outcomes += [measured("not_converged", "too wide"), measured("ok")]
         scene.answers[MEASURE] = in_turn(*outcomes)
-        runs = scene.sitting().collect([cell(model) for model in self.MODELS])
+        runs = scene.session().collect([cell(model) for model in self.MODELS])
         assert [run.status for run in runs] == [*FAULTS, "not_converged", "ok"]
         assert {*FAULTS, "not_converged", "ok", "interrupted"} == set(STATUSES)
         data = read_run(scene.path)
@@ -67,7 +67,7 @@ class TestOneRowACell:
 
     def test_each_measurement_keeps_its_rows(self, scene):
         scene.answers[MEASURE] = measured(first_loss=2.5, host_bound=None)
-        (run,) = scene.sitting().collect([cell()])
+        (run,) = scene.session().collect([cell()])
         data = read_run(scene.path)
         assert data.samples["index"].tolist() == [0, 1, 2]
         assert data.samples["wall_s"].tolist() == [0.5, 0.625, 0.75]
@@ -82,30 +82,30 @@ class TestOneRowACell:
 
     def test_a_failed_cell_keeps_what_was_counted(self, scene):
         scene.answers[MEASURE] = Fault("out_of_memory", "no more")
-        scene.sitting().collect([cell()])
+        scene.session().collect([cell()])
         data = read_run(scene.path)
         assert len(data.samples) == len(data.telemetry) == 0
         assert set(data.flop_counts["counter"]) == {"fvcore", "ptflops"}
 
     def test_a_cell_known_not_to_train_asks_nobody(self, scene):
-        (run,) = scene.sitting().collect([cell(batch_size=1, image_size=32)])
+        (run,) = scene.session().collect([cell(batch_size=1, image_size=32)])
         assert run.status == "invalid"
         assert "batch of at least 2" in run.reason
         assert scene.calls == scene.counted == []
 
     def test_a_fault_of_the_parent_is_the_cells_alone(self, scene):
         scene.watch.fault = RuntimeError("a bug")
-        sitting = scene.sitting()
-        runs = sitting.collect([cell()])
+        session = scene.session()
+        runs = session.collect([cell()])
         assert (runs[0].status, runs[0].reason) == ("crashed", "RuntimeError: a bug")
         scene.watch.fault = None
-        assert [run.status for run in sitting.collect([cell("vgg11")])] == ["ok"]
+        assert [run.status for run in session.collect([cell("vgg11")])] == ["ok"]
         assert statuses(scene) == {"resnet18": "crashed", "vgg11": "ok"}
 
     def test_rows_that_could_not_be_read_back_cost_the_cell_and_not_the_sweep(self, scene):
         broken = dataclasses.replace(measured(), findings=dataclasses.replace(measured().findings, parameters=1.5))
         scene.answers[MEASURE] = in_turn(broken, measured())
-        runs = scene.sitting().collect([cell(), cell("vgg11")])
+        runs = scene.session().collect([cell(), cell("vgg11")])
         assert [run.status for run in runs] == ["crashed", "ok"]
         assert runs[0].reason.startswith("its rows cannot be kept: ")
         assert "parameters" in runs[0].reason
@@ -113,7 +113,7 @@ class TestOneRowACell:
 
     def test_control_characters_of_a_dying_worker_do_no_harm(self, scene):
         scene.answers[MEASURE] = Fault("crashed", 'it printed: \x1b[31m\x00 "a, b"\u2028 \udc80')
-        scene.sitting().collect([cell()])
+        scene.session().collect([cell()])
         assert statuses(scene) == {"resnet18": "crashed"}
         assert read_run(scene.path).problems == []
 
@@ -129,36 +129,36 @@ class TestOneRowACell:
         ],
     )
     def test_the_row_names_the_unit_of_products_and_convolutions(self, scene, precision, device, unit):
-        (run,) = scene.sitting().collect([cell(precision=precision, device=device)])
+        (run,) = scene.session().collect([cell(precision=precision, device=device)])
         assert (run.convolution_unit, run.matmul_unit) == (unit, unit)
 
 
 class TestWorkers:
     def test_one_worker_for_the_cells_of_one_key(self, scene):
-        scene.sitting().collect([cell(), cell("vgg11"), cell(batch_size=4)])
+        scene.session().collect([cell(), cell("vgg11"), cell(batch_size=4)])
         assert scene.said == ["start trace", "start measure", "end measure", "end trace"]
 
     @pytest.mark.parametrize(
         "change", [{"precision": "amp-bf16"}, {"compile": True}, {"repeat": 1}, {"device": "cuda"}]
     )
     def test_another_key_gets_a_fresh_worker(self, scene, change):
-        scene.sitting().collect([cell(), cell(), cell(**change)])
+        scene.session().collect([cell(), cell(), cell(**change)])
         assert [said for said in scene.said if "measure" in said] == ["start measure", "end measure"] * 2
 
     @pytest.mark.parametrize("status", ["not_converged", "invalid"])
     def test_after_any_status_but_ok_too(self, scene, status):
         scene.answers[MEASURE] = in_turn(measured(status, "x"), measured(), measured())
-        scene.sitting().collect([cell(), cell("vgg11"), cell("vgg13")])
+        scene.session().collect([cell(), cell("vgg11"), cell("vgg13")])
         assert [said for said in scene.said if "measure" in said] == ["start measure", "end measure"] * 2
 
     def test_no_worker_is_left_at_the_end_whatever_happens(self, scene):
         scene.answers[MEASURE] = OSError(errno.EMFILE, "too many open files")
         with pytest.raises(OSError, match="too many"):
-            scene.sitting().collect([cell()])
+            scene.session().collect([cell()])
         assert scene.said == ["start trace", "start measure", "end measure", "end trace"]
 
     def test_the_cells_limit_is_passed_on(self, scene):
-        scene.sitting(cell_timeout_s=17.0).collect([cell()])
+        scene.session(cell_timeout_s=17.0).collect([cell()])
         (limit,) = [call.timeout_s for call in scene.calls if call.task == MEASURE]
         assert limit == 17.0
         assert all(call.timeout_s > 0 for call in scene.calls)
@@ -166,15 +166,15 @@ class TestWorkers:
     def test_debugging_shows_the_traceback_and_what_workers_print(self, scene, monkeypatch):
         made = []
         monkeypatch.setattr(
-            "runners.sweep.sitting.Worker", lambda name, quiet: made.append(quiet) or FakeWorker(scene, name)
+            "runners.sweep.session.Worker", lambda name, quiet: made.append(quiet) or FakeWorker(scene, name)
         )
         scene.answers[MEASURE] = Fault("crashed", "odd", "Traceback (most recent call last): …")
-        scene.sitting().collect([cell()])
+        scene.session().collect([cell()])
         assert "Traceback" not in scene.stream.getvalue()
-        sitting = scene.sitting()
-        sitting.debug = True
-        sitting.__post_init__()
-        sitting.collect([cell("vgg11")])
+        session = scene.session()
+        session.debug = True
+        session.__post_init__()
+        session.collect([cell("vgg11")])
         assert "Traceback (most recent call last): …" in scene.stream.getvalue()
         assert made == [True] * 6 + [False] * 3
 
@@ -182,7 +182,7 @@ class TestWorkers:
 class TestCounts:
     def test_a_workload_is_counted_once_and_each_cell_has_the_rows(self, scene):
         cells = [cell(), cell(precision="amp-bf16"), cell(optimizer="adam")]
-        scene.sitting().collect(cells)
+        scene.session().collect(cells)
         sizes = {"image_size": 224, "num_classes": 1000, "width": 64}
         assert scene.counted == [("fvcore", "resnet18", sizes, (1, 2)), ("ptflops", "resnet18", sizes, (1, 2))]
         frame = read_run(scene.path).flop_counts
@@ -190,7 +190,7 @@ class TestCounts:
         assert frame.groupby("cell_id").size().to_dict() == {c.cell_id: 2 * 2 * 2 for c in cells}
 
     def test_a_large_batch_is_extrapolated_by_the_law(self, scene):
-        scene.sitting().collect([cell(batch_size=64)])
+        scene.session().collect([cell(batch_size=64)])
         assert {batches for *_, batches in scene.counted} == {(1, 2, 16)}
         frame = read_run(scene.path).flop_counts
         here = frame[(frame["batch_size"] == 64) & (frame["counter"] == "fvcore")]
@@ -200,22 +200,22 @@ class TestCounts:
     def test_the_batches_of_all_cells_are_counted_together_and_each_cell_keeps_its_own(self, scene):
         """So that the order in which cells come changes no row, and nothing is counted twice."""
         cells = [cell(batch_size=1), cell(batch_size=64), cell(batch_size=8)]
-        scene.sitting().collect(cells)
+        scene.session().collect(cells)
         assert [batches for *_, batches in scene.counted] == [(1, 2, 8, 16)] * 2
         frame = read_run(scene.path).flop_counts
         found = {c.batch_size: set(frame[frame["cell_id"] == c.cell_id]["batch_size"]) for c in cells}
         assert found == {1: {1, 2}, 64: {1, 2, 16, 64}, 8: {1, 2, 8}}
 
     def test_other_sizes_are_another_workload(self, scene):
-        scene.sitting().collect([cell(), cell(image_size=64)])
+        scene.session().collect([cell(), cell(image_size=64)])
         assert len(scene.counted) == 4
 
     def test_a_quick_cell_counts_the_smallest_batches_only(self, scene):
-        scene.sitting().collect([cell(batch_size=64, quick=True)])
+        scene.session().collect([cell(batch_size=64, quick=True)])
         assert {batches for *_, batches in scene.counted} == {(1, 2)}
 
     def test_without_theory_nothing_is_counted(self, scene):
-        scene.sitting().collect([cell(methods=("exact",), counters=())])
+        scene.session().collect([cell(methods=("exact",), counters=())])
         assert scene.counted == []
         assert len(read_run(scene.path).flop_counts) == 0
 
@@ -224,7 +224,7 @@ class TestTraces:
     def test_written_once_for_cells_that_share_it_and_each_refers_to_it(self, scene):
         """fp32 and tf32 are one dtype policy; autocast, batch, optimizer and layout are not."""
         cells = [cell(device="cuda"), cell(device="cuda", precision="tf32"), cell(device="cuda", repeat=1)]
-        runs = scene.sitting().collect(cells)
+        runs = scene.session().collect(cells)
         assert scene.tasks("trace") == [TRACE]
         (identity,) = {run.trace_id for run in runs}
         assert read_operations(scene.path, identity)[0] == operations()
@@ -252,28 +252,28 @@ class TestTraces:
     def test_what_does_not(self, change):
         assert trace_id(cell(**change), "2.15.0") == trace_id(cell(), "2.15.0")
 
-    def test_a_resumed_sitting_takes_the_one_that_is_there(self, scene):
-        scene.sitting().collect([cell()])
+    def test_a_resumed_session_takes_the_one_that_is_there(self, scene):
+        scene.session().collect([cell()])
         scene.reopen()
         scene.calls.clear()
-        (run,) = scene.sitting().collect([cell(repeat=1)])
+        (run,) = scene.session().collect([cell(repeat=1)])
         assert TRACE not in scene.tasks()
         assert run.trace_id
 
     def test_a_damaged_one_is_made_again(self, scene):
-        (run,) = scene.sitting().collect([cell()])
+        (run,) = scene.session().collect([cell()])
         for file in (scene.path / "operations").iterdir():
             file.write_bytes(file.read_bytes()[:40])
         scene.reopen()
         assert scene.store.done() == {}, "the cell's rows are not intact"
-        (again,) = scene.sitting().collect([cell()])
+        (again,) = scene.session().collect([cell()])
         assert (again.status, again.attempt, again.trace_id) == ("ok", 2, run.trace_id)
         assert read_operations(scene.path, run.trace_id)[0] == operations()
         assert statuses(scene) == {"resnet18": "ok"}
 
     def test_a_model_that_cannot_take_its_sizes_is_not_trained(self, scene):
         scene.answers[TRACE] = Fault("invalid", "resnet18 cannot take this batch and these sizes: kernel too large")
-        (run,) = scene.sitting().collect([cell()])
+        (run,) = scene.session().collect([cell()])
         assert (run.status, run.reason) == (
             "invalid",
             "resnet18 cannot take this batch and these sizes: kernel too large",
@@ -283,25 +283,25 @@ class TestTraces:
     @pytest.mark.parametrize("status", ["crashed", "timeout", "out_of_memory"])
     def test_a_tracer_that_fails_does_not_keep_a_cell_from_being_measured(self, scene, status):
         scene.answers[TRACE] = Fault(status, "so it is")
-        (run,) = scene.sitting().collect([cell()])
+        (run,) = scene.session().collect([cell()])
         assert (run.status, run.trace_id) == ("ok", "")
         assert run.warnings[0] == f"trace: {status}: so it is"
 
     def test_what_was_unusual_about_it_is_in_every_row_that_refers_to_it(self, scene):
         scene.answers[TRACE] = dataclasses.replace(scene.answers[TRACE], notes=("real tensors: no fake nonzero",))
-        runs = scene.sitting().collect([cell(), cell(repeat=1), cell("vgg11", methods=("theory",))])
+        runs = scene.session().collect([cell(), cell(repeat=1), cell("vgg11", methods=("theory",))])
         assert [run.warnings[0] for run in runs] == ["trace: real tensors: no fake nonzero"] * 2 + ["energy: made up"]
 
     def test_two_tables_for_one_trace_are_a_contradiction(self, scene, monkeypatch):
-        sitting = scene.sitting()
+        session = scene.session()
         scene.store.write_operations(trace_id(cell(), "2.15.0"), operations(3), [])
-        monkeypatch.setattr(sitting, "_has_trace", lambda identity: False)
-        (run,) = sitting.collect([cell()])
+        monkeypatch.setattr(session, "_has_trace", lambda identity: False)
+        (run,) = session.collect([cell()])
         assert run.status == "invalid"
         assert "two tables for one trace" in run.reason
 
     def test_without_exact_nothing_is_traced(self, scene):
-        (run,) = scene.sitting().collect([cell(methods=("theory",))])
+        (run,) = scene.session().collect([cell(methods=("theory",))])
         assert scene.tasks("trace") == []
         assert run.trace_id == ""
 
@@ -309,7 +309,7 @@ class TestTraces:
 class TestCeilings:
     def test_once_for_each_precision_in_the_worker_that_measures(self, scene):
         cells = [cell(), cell("vgg11"), cell(precision="amp-bf16"), cell(repeat=1)]
-        scene.sitting().collect(cells)
+        scene.session().collect(cells)
         assert scene.asked(CEILINGS) == [
             ("s1", "cpu", "fp32", CEILING_BUDGET_S["cpu"]),
             ("s1", "cpu", "amp-bf16", CEILING_BUDGET_S["cpu"]),
@@ -319,17 +319,17 @@ class TestCeilings:
         assert scene.tasks("measure")[:2] == [CEILINGS, MEASURE], "before the first cell"
 
     def test_a_quick_one_takes_less(self, scene):
-        scene.sitting().collect([cell(quick=True), cell(device="cuda:1", quick=True)])
+        scene.session().collect([cell(quick=True), cell(device="cuda:1", quick=True)])
         assert [budget_s for *_, budget_s in scene.asked(CEILINGS)] == [QUICK_CEILING_S] * 2
 
     def test_a_deterministic_cell_gets_a_worker_that_has_multiplied_nothing(self, scene):
-        scene.sitting().collect([cell(deterministic=True), cell("vgg11", deterministic=True)])
+        scene.session().collect([cell(deterministic=True), cell("vgg11", deterministic=True)])
         assert [said for said in scene.said if "measure" in said] == ["start measure", "end measure"] * 2
         assert scene.tasks("measure") == [CEILINGS, MEASURE, MEASURE]
 
     def test_none_is_said_and_not_asked_again(self, scene):
         scene.answers[CEILINGS] = Fault("crashed", "so it is")
-        runs = scene.sitting().collect([cell(), cell("vgg11")])
+        runs = scene.session().collect([cell(), cell("vgg11")])
         assert [run.status for run in runs] == ["ok", "ok"]
         assert len(scene.asked(CEILINGS)) == 1
         assert "no ceiling of fp32 on cpu: crashed: so it is" in scene.stream.getvalue()
@@ -364,17 +364,17 @@ class TestWorks:
 
     def test_each_is_asked_for_after_the_cells_own_step(self, scene):
         of = with_works()
-        scene.sitting().collect([of])
+        scene.session().collect([of])
         assert scene.asked(WORK) == [(of.cell_id, work) for work in ("one", "batch", "last", "epoch")]
         assert scene.tasks("measure") == [CEILINGS, MEASURE, *[WORK] * 4]
 
     def test_a_cell_of_counts_alone_has_none(self, scene):
-        scene.sitting().collect([cell()])
+        scene.session().collect([cell()])
         assert scene.asked(WORK) == []
         assert not (scene.path / "profiles").exists()
 
     def test_what_they_gave_is_kept_and_committed_with_the_cell(self, scene):
-        (run,) = scene.sitting().collect([with_works()])
+        (run,) = scene.session().collect([with_works()])
         assert (run.status, run.profiled, run.unprofiled) == ("ok", ("one", "batch", "last"), {})
         assert run.warnings.count("profile: note") == 1
         data = read_run(scene.path)
@@ -390,7 +390,7 @@ class TestWorks:
             return dataclasses.replace(answered(cell_id, work), recordings=there)
 
         scene.answers[WORK] = recorded
-        (run,) = scene.sitting().collect([with_works(profile="kineto")])
+        (run,) = scene.session().collect([with_works(profile="kineto")])
         data = read_run(scene.path)
         assert (run.status, data.problems) == ("ok", [])
         for work in ("one", "batch", "last"):
@@ -401,14 +401,14 @@ class TestWorks:
         assert len(list((scene.path / "profiles").iterdir())) == 4
 
     def test_telemetry_and_energy_are_of_the_cells_own_window(self, scene):
-        (run,) = scene.sitting().collect([with_works()])
+        (run,) = scene.session().collect([with_works()])
         assert scene.watch.windows == [(1000.0, 1003.0)]
         assert run.energy_j == 300.0
 
     @pytest.mark.parametrize("status", ["not_converged", "invalid"])
     def test_a_result_with_a_wide_interval_has_them_and_no_result_has_none(self, scene, status):
         scene.answers[MEASURE] = measured(status, "x")
-        (run,) = scene.sitting().collect([with_works()])
+        (run,) = scene.session().collect([with_works()])
         assert (run.status, run.reason) == (status, "x")
         assert bool(run.profiled) == (status == "not_converged")
         assert len(scene.asked(WORK)) == (4 if status == "not_converged" else 0)
@@ -419,7 +419,7 @@ class TestWorks:
             return Fault(status, "so it is") if work == "batch" else answered(cell_id, work)
 
         scene.answers[WORK] = dies
-        runs = scene.sitting().collect([with_works(), cell("vgg11")])
+        runs = scene.session().collect([with_works(), cell("vgg11")])
         assert [run.status for run in runs] == ["ok", "ok"]
         assert runs[0].profiled == ("one",)
         later = "not tried after batch: so it is"
@@ -430,7 +430,7 @@ class TestWorks:
 
     def test_an_error_of_the_device_is_the_cells(self, scene):
         scene.answers[WORK] = Fault("device_error", "CUDA error: an illegal memory access was encountered")
-        runs = scene.sitting().collect([with_works(), cell("vgg11")])
+        runs = scene.session().collect([with_works(), cell("vgg11")])
         assert [run.status for run in runs] == ["device_error", "ok"]
         assert len(scene.asked(WORK)) == 1
         assert not (scene.path / "profiles").exists()
@@ -440,18 +440,18 @@ class TestWorks:
             return WorkFindings(unprofiled={work: "because"}) if work == "one" else answered(cell_id, work)
 
         scene.answers[WORK] = fails
-        (run,) = scene.sitting().collect([with_works()])
+        (run,) = scene.session().collect([with_works()])
         assert (run.profiled, run.unprofiled) == (("batch", "last"), {"one": "because"})
 
     def test_ctrl_c_in_one_of_them_interrupts_the_cell(self, scene):
         scene.answers[WORK] = KeyboardInterrupt()
         with pytest.raises(KeyboardInterrupt):
-            scene.sitting().collect([with_works()])
+            scene.session().collect([with_works()])
         assert statuses(scene) == {"resnet18": "interrupted"}
         assert len(read_run(scene.path).samples) == 0
 
     def test_the_cells_limit_is_that_of_all_together(self, scene, monkeypatch):
-        monkeypatch.setattr("runners.sweep.sitting.Stopwatch", lambda: Lap(scene))
+        monkeypatch.setattr("runners.sweep.session.Stopwatch", lambda: Lap(scene))
 
         def takes(seconds, answer):
             def task(*arguments):
@@ -462,7 +462,7 @@ class TestWorks:
 
         scene.answers[MEASURE] = takes(10.0, lambda *_: measured())
         scene.answers[WORK] = takes(4.0, answered)
-        scene.sitting(cell_timeout_s=17.0).collect([with_works()])
+        scene.session(cell_timeout_s=17.0).collect([with_works()])
         limits_s = [call.timeout_s for call in scene.calls if call.task in (MEASURE, WORK)]
         assert limits_s == [17.0, 7.0, 3.0, 1.0, 1.0], "a second at least, in which it says that it was left out"
         ((_, protocol),) = scene.asked(MEASURE)
@@ -473,8 +473,8 @@ class TestWorks:
         plain_s = least_s(cell(), ceiling_known=True)
         assert least_s(with_works(), ceiling_known=True) == pytest.approx(plain_s + SPARE_RATIO * 2 * (1 / 3 + 2))
         budget_s = least_s(cell()) + 1.0
-        assert scene.sitting(time_budget_s=budget_s).collect([with_works()]) == []
-        assert len(scene.sitting(time_budget_s=budget_s).collect([cell()])) == 1
+        assert scene.session(time_budget_s=budget_s).collect([with_works()]) == []
+        assert len(scene.session(time_budget_s=budget_s).collect([cell()])) == 1
 
 
 class TestProfiles:
@@ -488,7 +488,7 @@ class TestProfiles:
             return dataclasses.replace(found, operations=[call_of(work, index=1.5)] if work == "one" else [])
 
         scene.answers[WORK] = broken
-        (run,) = scene.sitting().collect([with_works()])
+        (run,) = scene.session().collect([with_works()])
         assert (run.status, run.profiled) == ("ok", ())
         assert set(run.unprofiled) == {"one", "batch", "last"}
         assert run.unprofiled["one"].startswith("its profile cannot be kept: ")
@@ -501,7 +501,7 @@ class TestProfiles:
         scene.store.write_profile(of.cell_id, 1, [call_of("one", time_s=9.0)])
         scene.reopen()
         assert scene.store.done() == {}
-        (run,) = scene.sitting().collect([of])
+        (run,) = scene.session().collect([of])
         assert (run.status, run.attempt) == ("ok", 1)
         assert read_profile(scene.path, of.cell_id, 1) == [call_of(work) for work in ("one", "batch", "last")]
         assert len(list((scene.path / "profiles").iterdir())) == 1
@@ -513,12 +513,12 @@ class TestProfiles:
         scene.answers[WORK] = lambda cell_id, work: disk.arm() or answered(cell_id, work)
         of = with_works()
         with pytest.raises(KeyboardInterrupt):
-            scene.sitting().collect([of, cell("vgg11")])
+            scene.session().collect([of, cell("vgg11")])
         assert disk.rang
         assert statuses(scene) == {"resnet18": "ok"}
         assert len(read_profile(scene.path, of.cell_id, 1)) == 3
 
-    def test_a_full_disk_ends_the_sitting_before_the_cell_counts(self, tmp_path, monkeypatch):
+    def test_a_full_disk_ends_the_session_before_the_cell_counts(self, tmp_path, monkeypatch):
         disk = Failing()
         scene = Scene(tmp_path / "other", monkeypatch, disk)
 
@@ -528,7 +528,7 @@ class TestProfiles:
 
         scene.answers[WORK] = full
         with pytest.raises(StoreFault):
-            scene.sitting().collect([with_works()])
+            scene.session().collect([with_works()])
         disk.broken = False
         scene.reopen()
         assert statuses(scene) == {}
@@ -546,26 +546,26 @@ class TestTimeBudget:
     @pytest.mark.parametrize(("budget_s", "fitting"), [(100.0, 3), (95.0, 2)])
     def test_no_cell_is_started_that_will_not_finish(self, scene, monkeypatch, budget_s, fitting):
         """Cells of 30 s; the next is taken to need 36. Of 100 s two cells leave 40, three 10; of 95 s two leave 35."""
-        monkeypatch.setattr("runners.sweep.sitting.Stopwatch", lambda: Lap(scene))
+        monkeypatch.setattr("runners.sweep.session.Stopwatch", lambda: Lap(scene))
         self.take(scene, 30.0)
         models = ("resnet18", "resnet34", "vgg11", "vgg13", "alexnet")
-        sitting = scene.sitting(time_budget_s=budget_s)
-        runs = sitting.collect([cell(model) for model in models])
-        assert sitting.longest_s == 30.0
+        session = scene.session(time_budget_s=budget_s)
+        runs = session.collect([cell(model) for model in models])
+        assert session.longest_s == 30.0
         assert len(runs) == len(read_run(scene.path).runs) == fitting
         assert f"time budget: {5 - fitting} of 5 cells not started; --resume goes on" in scene.stream.getvalue()
 
     def test_the_caps_shrink_to_what_is_left(self, scene):
         self.take(scene, 0.0)
         scene.clock.elapsed_s = 60.0
-        scene.sitting(time_budget_s=80.0).collect([cell()])
+        scene.session(time_budget_s=80.0).collect([cell()])
         ((_, protocol),) = scene.asked(MEASURE)
         assert protocol == Protocol.for_device("cpu", False, None, 20.0)
         assert protocol.longest_s == pytest.approx(20.0)
 
     def test_without_a_budget_everything_is_measured_by_the_whole_protocol(self, scene):
         scene.clock.elapsed_s = 1e9
-        scene.sitting().collect([cell(quick=True, target_ci_ratio=0.01)])
+        scene.session().collect([cell(quick=True, target_ci_ratio=0.01)])
         ((_, protocol),) = scene.asked(MEASURE)
         assert protocol == Protocol.for_device("cpu", True, 0.01)
 
@@ -574,9 +574,9 @@ class TestTimeBudget:
         assert least_s(cell()) == pytest.approx(SPARE_RATIO * (1.0 + 2.0 + 8.0))
         assert least_s(cell(), ceiling_known=True) == pytest.approx(SPARE_RATIO * 3.0)
         self.take(scene, 0.0)
-        assert scene.sitting(time_budget_s=13.0).collect([cell()]) == []
+        assert scene.session(time_budget_s=13.0).collect([cell()]) == []
         scene.clock.elapsed_s = 0.0
-        runs = scene.sitting(time_budget_s=13.3).collect([cell(), cell("vgg11")])
+        runs = scene.session(time_budget_s=13.3).collect([cell(), cell("vgg11")])
         assert len(runs) == 2
 
 
@@ -595,7 +595,7 @@ class TestInterruption:
     def test_what_was_measured_is_kept_and_the_cell_at_work_is_a_row(self, scene):
         scene.answers[MEASURE] = in_turn(measured(), KeyboardInterrupt())
         with pytest.raises(KeyboardInterrupt):
-            scene.sitting().collect([cell(), cell("vgg11"), cell("vgg13")])
+            scene.session().collect([cell(), cell("vgg11"), cell("vgg13")])
         assert statuses(scene) == {"resnet18": "ok", "vgg11": "interrupted"}
         assert scene.said[-2:] == ["end measure", "end trace"]
         scene.reopen()
@@ -604,9 +604,9 @@ class TestInterruption:
     def test_an_interrupted_cell_is_measured_again_under_the_next_number(self, scene):
         scene.answers[MEASURE] = in_turn(KeyboardInterrupt(), measured())
         with pytest.raises(KeyboardInterrupt):
-            scene.sitting().collect([cell()])
+            scene.session().collect([cell()])
         scene.reopen()
-        (run,) = scene.sitting().collect([cell()])
+        (run,) = scene.session().collect([cell()])
         assert run.attempt == 2
         assert statuses(scene) == {"resnet18": "ok"}
         assert len(read_run(scene.path).samples) == 3
@@ -615,7 +615,7 @@ class TestInterruption:
     def test_at_every_stage(self, scene, stage):
         scene.answers[stage] = KeyboardInterrupt()
         with pytest.raises(KeyboardInterrupt):
-            scene.sitting().collect([cell()])
+            scene.session().collect([cell()])
         assert statuses(scene) == {"resnet18": "interrupted"}
 
     def test_while_counting(self, scene, monkeypatch):
@@ -624,7 +624,7 @@ class TestInterruption:
 
         monkeypatch.setattr("runners.sweep.counts.count_isolated", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            scene.sitting().collect([cell()])
+            scene.session().collect([cell()])
         assert statuses(scene) == {"resnet18": "interrupted"}
 
     @pytest.mark.parametrize("call", range(8))
@@ -634,7 +634,7 @@ class TestInterruption:
         scene = Scene(tmp_path / "run", monkeypatch, disk)
         scene.answers[MEASURE] = lambda *_: disk.arm() or measured()
         with pytest.raises(KeyboardInterrupt):
-            scene.sitting().collect([cell(), cell("vgg11")])
+            scene.session().collect([cell(), cell("vgg11")])
         assert disk.rang
         assert statuses(scene) == {"resnet18": "ok"}
         assert len(read_run(scene.path).all_runs) == 1
@@ -668,19 +668,19 @@ class Ringing(Unsynced):
 
 class TestStoreFaults:
     @pytest.mark.parametrize("part", [0, 100])
-    def test_a_full_disk_ends_the_sitting_and_keeps_whole_rows(self, tmp_path, monkeypatch, part):
+    def test_a_full_disk_ends_the_session_and_keeps_whole_rows(self, tmp_path, monkeypatch, part):
         disk = Failing(part=part)
         scene = Scene(tmp_path / "run", monkeypatch, disk)
         scene.answers[MEASURE] = in_turn(measured(), measured(), measured())
-        sitting = scene.sitting()
-        sitting.collect([cell()])
+        session = scene.session()
+        session.collect([cell()])
         disk.broken = True
         with pytest.raises(StoreFault, match="--resume goes on"):
-            sitting.collect([cell("vgg11"), cell("vgg13")])
+            session.collect([cell("vgg11"), cell("vgg13")])
         assert statuses(scene) == {"resnet18": "ok"}
         disk.broken = False
         scene.reopen()
-        runs = scene.sitting().collect([cell("vgg11")])
+        runs = scene.session().collect([cell("vgg11")])
         assert [run.status for run in runs] == ["ok"]
         assert statuses(scene) == {"resnet18": "ok", "vgg11": "ok"}
 
@@ -694,14 +694,14 @@ class TestStoreFaults:
 
         scene.answers[CEILINGS] = full
         with pytest.raises(StoreFault):
-            scene.sitting().collect([cell()])
+            scene.session().collect([cell()])
         assert read_run(scene.path).all_runs == []
 
 
 def test_telemetry_is_that_of_each_cells_own_window(scene):
     scene.answers[MEASURE] = in_turn(measured(start_s=1000.0), measured(start_s=2000.0))
     scene.watch = FakeWatch()
-    scene.sitting().collect([cell(), cell("vgg11")])
+    scene.session().collect([cell(), cell("vgg11")])
     assert scene.watch.windows == [(1000.0, 1003.0), (2000.0, 2003.0)]
     data = read_run(scene.path)
     for run, start_s in zip(data.runs, (1000.0, 2000.0), strict=True):
@@ -712,13 +712,13 @@ def test_telemetry_is_that_of_each_cells_own_window(scene):
 class TestALostDevice:
     LOST = "telemetry: DeviceLost: NVML: GPU is lost"
 
-    def test_a_lost_device_ends_the_sitting_and_its_cause_is_in_the_row(self, scene):
+    def test_a_lost_device_ends_the_session_and_its_cause_is_in_the_row(self, scene):
         def dies():
             scene.watch.lost = self.LOST
             return Fault("device_error", "AcceleratorError: CUDA error: unspecified launch failure")
 
         scene.answers[MEASURE] = lambda cell, protocol: dies() if cell.model == "vgg11" else measured()
-        runs = scene.sitting().collect([cell(), cell("vgg11"), cell("resnet34"), cell("alexnet")])
+        runs = scene.session().collect([cell(), cell("vgg11"), cell("resnet34"), cell("alexnet")])
         assert [run.status for run in runs] == ["ok", "device_error"]
         assert [run.warnings for run in runs] == [("energy: made up",), (self.LOST,)]
         assert runs[1].reason == "AcceleratorError: CUDA error: unspecified launch failure"
@@ -729,19 +729,19 @@ class TestALostDevice:
 
     def test_a_device_that_is_lost_behind_a_measured_cell_starts_no_other(self, scene):
         scene.watch.lost = self.LOST
-        runs = scene.sitting().collect([cell(), cell("vgg11")])
+        runs = scene.session().collect([cell(), cell("vgg11")])
         assert [run.status for run in runs] == ["ok"]
 
     def test_a_cell_that_fails_on_a_device_that_is_there_costs_one_row(self, scene):
         scene.answers[MEASURE] = in_turn(Fault("device_error", "CUDA error"), measured())
-        runs = scene.sitting().collect([cell(), cell("vgg11")])
+        runs = scene.session().collect([cell(), cell("vgg11")])
         assert [run.status for run in runs] == ["device_error", "ok"]
         assert runs[0].warnings == ()
 
 
 def test_each_cell_is_told_when_it_is_committed(scene):
     scene.answers[MEASURE] = in_turn(measured(), Fault("timeout", "killed at its limit"))
-    scene.sitting().collect([cell(), cell("vgg11")])
+    scene.session().collect([cell(), cell("vgg11")])
     first, second = scene.stream.getvalue().splitlines()
     assert "resnet18 batch 2 fp32: ok" in first
     assert "vgg11 batch 2 fp32: timeout (killed at its limit)" in second

@@ -169,11 +169,11 @@ def test_a_work_that_runs_out_of_memory_costs_itself_and_leaves_the_device_usabl
     total = torch.cuda.get_device_properties(0).total_memory
     torch.cuda.set_per_process_memory_fraction(torch.cuda.memory_reserved(DEVICE) / total)
     try:
-        batch = sweep_cell.works.run(sweep_cell._LEFT[0], "batch")
+        batch = sweep_cell.passes.run(sweep_cell._LEFT[0], "batch")
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
     assert batch.unprofiled["batch"].startswith("OutOfMemoryError: CUDA out of memory")
-    assert sweep_cell.works.run(sweep_cell._LEFT[0], "one").unprofiled == {}
+    assert sweep_cell.passes.run(sweep_cell._LEFT[0], "one").unprofiled == {}
 
 
 def test_a_profile_leaves_later_times_as_they_were():

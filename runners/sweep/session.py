@@ -1,7 +1,7 @@
-"""One sitting of a sweep: each planned cell is counted, traced, measured in a worker, and committed.
+"""One session of a sweep: each planned cell is counted, traced, measured in a worker, and committed.
 
 The only place that joins store, workers and telemetry. A fault in one cell costs one row; only a store that cannot be
-written, the caller's Ctrl-C, a used-up time budget and a lost device end a sitting, and what was committed stays.
+written, the caller's Ctrl-C, a used-up time budget and a lost device end a session, and what was committed stays.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ Replan = Callable[[Run, list[Cell]], list[Cell]]
 
 @dataclass(frozen=True)
 class Limits:
-    """What a sitting may take. time_budget_s: no cell is started that would not finish in it; None: no limit."""
+    """What a session may take. time_budget_s: no cell is started that would not finish in it; None: no limit."""
 
     time_budget_s: float | None = None
     cell_timeout_s: float = CELL_TIMEOUT_S
 
 
 @dataclass
-class Sitting:
-    """The state of one sitting. notes: warnings of each of its rows."""
+class Session:
+    """The state of one session. notes: warnings of each of its rows."""
 
     store: Store
     name: str
@@ -68,7 +68,7 @@ class Sitting:
         self._attempt: Attempt  # of the cell that is under way
         self._counts = Counts()
         self._ceilings: set[tuple[str, str]] = set()
-        self._traces: dict[str, tuple[str, ...]] = {}  # id → what was unusual about it, as far as this sitting knows
+        self._traces: dict[str, tuple[str, ...]] = {}  # id → what was unusual about it, as far as this session knows
 
     def collect(self, cells: Sequence[Cell], replan: Replan | None = None) -> list[Run]:
         """Measure these cells in this order; the rows committed. Fewer than asked if the time budget ran out, or the
@@ -344,7 +344,7 @@ class Sitting:
         return True
 
     def _find_ceilings(self, cell: Cell) -> None:
-        """The device's ceiling in this precision, once a sitting."""
+        """The device's ceiling in this precision, once a session."""
         key, budget_s = _ceiling_key(cell), ceiling_budget_s(cell)
         if key in self._ceilings:
             return
