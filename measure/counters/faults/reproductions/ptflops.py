@@ -4,6 +4,7 @@ element counted as one each."""
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 from typing import Any
 
@@ -16,18 +17,22 @@ from measure.counters.faults.reproductions import shared as reproductions_shared
 from measure.counters.faults.reproductions.nets import Does, under_two_parents, weight
 
 
-def _count(model: nn.Module, *shape: int) -> Any:
+def complexity(backend: str, model: nn.Module, *shape: int) -> Any:
+    """The multiply-adds that ptflops gives for model(ones(shape)) with a backend."""
     from ptflops import get_model_complexity_info
 
-    with contextlib.redirect_stdout(io.StringIO()):
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         return get_model_complexity_info(
             model,
             (1,),
             print_per_layer_stat=False,
             as_strings=False,
             input_constructor=lambda _: torch.ones(shape),
-            backend="pytorch",
+            backend=backend,
         )[0]
+
+
+_count = functools.partial(complexity, "pytorch")
 
 
 def relu_twice() -> Any:

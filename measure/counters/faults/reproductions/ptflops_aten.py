@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
+import functools
 from typing import Any
 
 import torch
@@ -13,20 +12,9 @@ from torch import nn
 from measure.counters.faults.catalogue import Fault, put_to
 from measure.counters.faults.reproductions import shared as reproductions_shared
 from measure.counters.faults.reproductions.nets import TOKENS, Does, frozen_attention, weight
+from measure.counters.faults.reproductions.ptflops import complexity
 
-
-def _count(model: nn.Module, *shape: int) -> Any:
-    from ptflops import get_model_complexity_info
-
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        return get_model_complexity_info(
-            model,
-            (1,),
-            print_per_layer_stat=False,
-            as_strings=False,
-            input_constructor=lambda _: torch.ones(shape),
-            backend="aten",
-        )[0]
+_count = functools.partial(complexity, "aten")
 
 
 def attention() -> Any:
