@@ -8,10 +8,15 @@ frames of 112 × 112), 10 classes, random weights.
 from __future__ import annotations
 
 import importlib
+from types import SimpleNamespace
 
 import pytest
 import torch
+from deepspeed.profiling.flops_profiler import profiler
 
+from measure.counters.adapters import calflops, deepspeed, thop, torchinfo
+from results.errors import Inconsistent
+from tests.support.nets.counted_nets import Pair, counting, shared
 from tests.support.nets.zero_models import zeroed
 
 COUNTERS = ("deepspeed", "calflops", "thop", "torchinfo")
@@ -44,3 +49,33 @@ def test_a_models_total_is_what_the_counter_gave_alone(name, counter):
     operators = [row for row in rows if row.operator and (row.phase, row.scope) == ("forward", "total")]
     assert sum(row.native_value for row in operators) == total.native_value
     assert total.parameters <= sum(parameter.numel() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("adapter", "per_product"), [(calflops, 4), (deepspeed, 4), (thop, 2), (torchinfo, 2)]
+)  # two layers of 60 multiply-adds
+def test_several_inputs(adapter, per_product):
+    (total, *_) = counting(adapter)(Pair(), torch.randn(5, 4), torch.randn(5, 4), batch_size=5)
+    assert total.native_value == per_product * 60
+
+
+WRONG_TOTALS = [
+    (
+        calflops, calflops, "calculate_flops", (123.0, 0.0, 0),
+        r"gave 123\.0 FLOP and 0\.0 MAC, its rules 3 × 0 and 3 × 0",
+    ),
+    (deepspeed, profiler, "get_module_flops", 123, "gave 123 FLOP and 32 MAC, its rules 64 and 32"),
+    (thop, thop, "profile", (123.0, 0.0), r"gave 123\.0, its rules 0"),
+    (
+        torchinfo, torchinfo, "_ask", SimpleNamespace(summary_list=[], total_mult_adds=123, total_params=0),
+        "gave 123, its leaves 0",
+    ),
+]  # fmt: skip
+"""Adapter, where its counter gives a total, what it gives instead, and the words of the fault."""
+
+
+@pytest.mark.parametrize(("adapter", "owner", "name", "wrong", "words"), WRONG_TOTALS)
+def test_rules_that_do_not_add_up_to_the_counters_number_are_a_fault(monkeypatch, adapter, owner, name, wrong, words):
+    monkeypatch.setattr(owner, name, lambda *_, **__: wrong)
+    with pytest.raises(Inconsistent, match=words):
+        counting(adapter)(shared(), torch.randn(1, 4))
