@@ -31,7 +31,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import NoReturn
 
-from benchmarks.mutations.faults import Site, planted, sites_of
+from benchmarks.mutations.planted_faults import Site, planted, sites_of
 from benchmarks.mutations.selection import PACKAGES, NamedFirst, imports_of, stages_for
 
 ROOT = Path(__file__).parents[1]

@@ -13,8 +13,8 @@ import pytest
 
 from benchmarks import mutation_coverage
 from benchmarks.mutation_coverage import Row, chosen, compare
-from benchmarks.mutations import faults as planted_faults
-from benchmarks.mutations.faults import planted, sites_of
+from benchmarks.mutations import planted_faults
+from benchmarks.mutations.planted_faults import planted, sites_of
 from benchmarks.mutations.selection import imports_of, stages_for
 
 ROOT = Path(mutation_coverage.__file__).parents[1]
