@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import ast
+import os
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from benchmarks import mutation_coverage
-from benchmarks.mutation_coverage import Row, chosen, compare, files_for, planted, sites_of
+from benchmarks.mutation_coverage import Row, chosen, compare
+from benchmarks.mutations import planted_faults
+from benchmarks.mutations.planted_faults import planted, sites_of
+from benchmarks.mutations.selection import imports_of, stages_for
+
+ROOT = Path(mutation_coverage.__file__).parents[1]
 
 
 def faults(source: str) -> list[tuple[str, str]]:
@@ -62,7 +70,7 @@ def test_no_fault_where_it_would_be_none_or_has_no_place(code: str) -> None:
 def test_every_fault_of_a_real_module_can_be_read_and_is_another_program() -> None:
     source = Path(mutation_coverage.__file__).read_text()
     found = faults(source)
-    assert {kind for kind, _ in found} == set(mutation_coverage.KINDS)
+    assert {kind for kind, _ in found} == set(planted_faults.KINDS)
     clean = ast.dump(ast.parse(source))
     assert all(ast.dump(ast.parse(spoiled)) != clean for _, spoiled in found[::5])
 
@@ -92,27 +100,69 @@ def test_the_choice_is_even_and_the_same_again(tree: Path) -> None:
 def test_tests_of_a_module_are_its_mirror_then_its_folder_then_all_that_import_it() -> None:
     seen = {"measure/fake/mode.py", "measure/fake/plans.py"}
     importers = {
+        "tests/analysis/test_all.py": {*seen, "measure/fake/a.py"},
         "tests/analysis/test_other.py": seen,
         "tests/measure/fake/test_forms.py": seen,
         "tests/measure/fake/test_mode.py": {"measure/fake/mode.py"},
         "tests/measure/test_apart.py": set[str](),
     }
-    first, *rest = files_for("measure/fake/mode.py", importers)
-    assert (first, rest) == (
-        "tests/measure/fake/test_mode.py",
-        ["tests/measure/fake/test_forms.py", "tests/analysis/test_other.py"],
-    )
-    assert files_for("measure/fake/new/deep.py", importers) == [
-        "tests/measure/fake/test_forms.py",
-        "tests/measure/fake/test_mode.py",
+    assert stages_for("measure/fake/mode.py", importers) == [
+        ["tests/measure/fake/test_mode.py"],
+        ["tests/measure/fake/test_forms.py"],
+        ["tests/analysis/test_other.py", "tests/analysis/test_all.py"],
+    ], "the file that imports less comes first"
+    assert stages_for("measure/fake/new/deep.py", importers) == [
+        ["tests/measure/fake/test_forms.py", "tests/measure/fake/test_mode.py"]
     ]
+
+
+def test_tests_that_name_the_spoiled_function_come_first_in_their_file(tmp_path: Path) -> None:
+    for file in ("a", "b"):
+        (tmp_path / f"test_{file}.py").write_text(
+            "import base64\n\ndef test_one():\n    pass\n\ndef test_two():\n    base64.encode\n"
+            "\ndef test_three():\n    base64.b64encode\n"
+        )
+    command = [
+        sys.executable,
+        "-c",
+        RUN.format(repr(["-q", "--collect-only", "--rootdir=.", "test_b.py", "test_a.py"])),
+    ]
+    said = subprocess.run(
+        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True
+    )
+    order = ["test_two", "test_one", "test_three"]
+    assert said.stdout.splitlines()[:6] == [f"test_{file}.py::{name}" for file in "ba" for name in order], said.stderr
+
+
+RUN = """
+import pytest
+from benchmarks.mutations.selection import NamedFirst
+pytest.main({}, plugins=[NamedFirst('Encoder.encode')])
+"""
+
+
+@pytest.mark.parametrize("text", ["2/2", "1", "1/", "-1/2", "a/b"])
+def test_a_shard_is_below_their_number(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert mutation_coverage.shard_of("1/2") == (1, 2)
+    with pytest.raises(SystemExit):
+        mutation_coverage.options_of(["--out", "x", f"--shard={text}"])
+    assert f"expected I/N with I below N, got {text}" in capsys.readouterr().err
+
+
+def test_a_fault_that_was_judged_again_has_its_last_outcome(tmp_path: Path) -> None:
+    for key, outcome in (("a", "survived"), ("b", "killed"), ("a", "killed")):
+        mutation_coverage.append_row(tmp_path / "t.csv", Row(key, "results", "results/a.py", outcome=outcome))
+    assert {row.key: row.outcome for row in mutation_coverage.read_rows(tmp_path / "t.csv")} == {
+        "a": "killed",
+        "b": "killed",
+    }
 
 
 def test_imports_through_a_door_and_in_words_count() -> None:
     tree = Path(mutation_coverage.__file__).parents[1]
-    found = mutation_coverage.imports_of(tree, "tests/benchmarks/test_overhead.py")
+    found = imports_of(tree, "tests/benchmarks/test_overhead.py")
     assert {"measure/timing/clocks.py", "measure/timing/protocols.py"} <= found
-    assert "results/records/cell.py" in mutation_coverage.imports_of(tree, "tests/results/test_records.py")
+    assert "results/records/cell.py" in imports_of(tree, "tests/results/test_records.py")
 
 
 def test_two_tables_are_compared_over_what_both_have_judged() -> None:

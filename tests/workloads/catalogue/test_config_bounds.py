@@ -40,6 +40,13 @@ def test_what_counts_no_modules_may_be_large(tmp_path, monkeypatch):
         read_config(config(tmp_path, num_hidden_layers=61))
 
 
+def test_one_expert_a_layer_makes_no_more_modules(tmp_path, monkeypatch):
+    monkeypatch.setenv("FLOPLEDGER_LIMITS", "config_modules=60")
+    read_config(config(tmp_path, num_hidden_layers=60, num_experts=1))
+    with pytest.raises(ValueError, match="its layers and experts are 120: more than 60"):
+        read_config(config(tmp_path, num_hidden_layers=60, num_experts=2))
+
+
 def test_a_large_or_endless_file_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "config.json"
     path.write_text("[" * 100_000)

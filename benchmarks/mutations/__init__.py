@@ -1,0 +1,1 @@
+"""Planted faults: where a fault can be planted, and which tests may notice it."""
