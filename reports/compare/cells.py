@@ -30,8 +30,10 @@ Key = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Group:
-    """The repeats of one cell, and the block means of each that was measured. A run with a block that took no finite time
-    above 0 is none of these."""
+    """The repeats of one cell, and the block means of each that was measured.
+
+    A run with a block that took no finite time above 0 has none.
+    """
 
     runs: tuple[Run, ...]
     times: tuple[tuple[float, ...], ...]
