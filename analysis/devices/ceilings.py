@@ -7,6 +7,7 @@ often not the square one. A rate that the device's units cannot have is no ceili
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from analysis.devices.peaks import Device
@@ -28,11 +29,12 @@ FAST_KERNELS = ("convolution",)
 
 
 def best(ceilings: Iterable[Ceiling], unit: str) -> Ceiling | None:
-    """The row of this unit with the highest FLOP/s; None if none was measured. The first of equals.
+    """The row of this unit with the highest FLOP/s; None if none was measured. The first of equals. A rate that is no
+    finite number above 0 was not measured.
 
     The caller chooses whose rows these are: ceilings of another device or sitting are not distinguished here.
     """
-    measured = [c for c in ceilings if c.unit == unit and c.status == "ok" and c.flop_per_s is not None]
+    measured = [c for c in ceilings if c.unit == unit and c.status == "ok" and 0 < (c.flop_per_s or 0.0) < math.inf]
     return max(measured, key=lambda c: c.flop_per_s or 0.0, default=None)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator
 
 from analysis.devices import FAST_ALGORITHMS, PRECISIONS, able_to_be_fast, limit_of, peaks, unit_of
@@ -42,6 +43,14 @@ def ceiling_rate(evidence: Evidence) -> Iterator[Finding]:
             told = ["no fastest call or no mean"] if lacking and evidence.data.manifest.schema_version >= TIMED else []
             words = "; ".join((*_rate(row), *told))
             yield Finding(RUN, not words, f"{_name(row)}: {words}" if words else "")
+    for row, count in Counter(map(_measured_once, evidence.data.ceilings)).items():
+        if count > 1:
+            yield Finding(RUN, False, f"{count} ceilings of one sitting are of {' '.join(map(str, filter(None, row)))}")
+
+
+def _measured_once(row: Ceiling) -> tuple[str | int | None, ...]:
+    """What no two rows have in common: each kernel is measured once a sitting."""
+    return row.sitting, row.device, row.precision, row.unit, row.operation, row.shape, row.layout, row.threads
 
 
 def _rate(row: Ceiling) -> Iterator[str]:

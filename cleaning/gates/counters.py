@@ -44,7 +44,8 @@ def _rows(run: Run, rows: Sequence[FlopCount]) -> Iterator[str]:
             yield f"{counter} {phase} batch {size} {operator or scope} is there {times} times"
     for row in rows:
         name = f"{row.counter} {row.phase} batch {row.batch_size} {row.operator or row.scope}"
-        yield from (f"{name}: {words}" for words in _row(run, row))
+        yield from (f"{name}: {words}" for words in (*_row(run, row), *_cost(row)))
+    yield from _counted_together(rows)
     yield from _totals(rows)
     yield from _here(run, rows)
 
@@ -69,6 +70,26 @@ def _row(run: Run, row: FlopCount) -> Iterator[str]:
         yield f"our own count in {row.native_unit}"
     if row.flop is None:
         yield "no FLOP"
+
+
+def _cost(row: FlopCount) -> Iterator[str]:
+    """A forward total that was counted says what counting took; one from smaller batches took nothing."""
+    if row.status == "ok" and row.phase == "forward" and row.scope == WHOLE and not row.operator:
+        said = row.duration_s is not None, row.peak_memory_bytes is not None
+        if row.extrapolated and any(said):
+            yield "extrapolated, with a time or memory of counting"
+        if not row.extrapolated and not all(said):
+            yield "counted, without the time and memory that it took"
+
+
+def _counted_together(rows: Sequence[FlopCount]) -> Iterator[str]:
+    """All rows of one counter at one batch are counted, or none is."""
+    marks: dict[tuple[str, int], set[bool]] = {}
+    for row in (row for row in rows if row.status == "ok"):
+        marks.setdefault((row.counter, row.batch_size), set()).add(row.extrapolated)
+    for (counter, size), each in marks.items():
+        if len(each) > 1:
+            yield f"{counter} batch {size}: some rows are extrapolated, others counted"
 
 
 def _totals(rows: Sequence[FlopCount]) -> Iterator[str]:
@@ -116,6 +137,10 @@ def _here(run: Run, rows: Sequence[FlopCount]) -> Iterator[str]:
                 yield f"{name}: {row.flop} at {row.batch_size}, counted are {points}"
 
 
+REMARKS = ("ignored", "not_understood", "parameters")
+"""What a counter says of a model, whatever the batch."""
+
+
 def counter_law(evidence: Evidence) -> Iterator[Finding]:
     """What one counter says of one model: the same in all cells, and on one line in the batch."""
     pooled: dict[Series, dict[int, Counter[int]]] = {}
@@ -127,6 +152,7 @@ def counter_law(evidence: Evidence) -> Iterator[Finding]:
                 pooled.setdefault(series, {}).setdefault(row.batch_size, Counter())[row.flop] += 1
                 cells.setdefault(series, {}).setdefault((row.batch_size, row.flop), run.cell_id)
     yield from _operators(evidence)
+    yield from _remarks(evidence)
     for series, points in pooled.items():
         yield from _law(series, points, cells[series])
 
@@ -144,6 +170,27 @@ def _operators(evidence: Evidence) -> Iterator[Finding]:
             other = sorted({name for _, name in names ^ usual})
             words = f"{counter}: operators other than in cell {where}: {', '.join(other)}" if other else ""
             yield Finding(run.cell_id, not other, words)
+
+
+def _remarks(evidence: Evidence) -> Iterator[Finding]:
+    """What one counter says beside the FLOP of one model's pass is the same in every cell, at every batch.
+
+    printed: at each batch, where it was counted.
+    """
+    first: dict[tuple[str, ...], tuple[str, object]] = {}
+    for run in evidence.data.runs:
+        for row in evidence.counts.get(key_of(run), ()):
+            if row.status != "ok" or row.operator or row.scope != WHOLE:
+                continue
+            said: dict[str, object] = {name: getattr(row, name) for name in REMARKS}
+            if not row.extrapolated:
+                said[f"printed at {row.batch_size}"] = row.printed
+            for name, value in said.items():
+                key = (sizes_of(run), row.counter, row.phase, name)
+                where, usual = first.setdefault(key, (run.cell_id, value))
+                same = value == usual
+                words = f"{row.counter} {row.phase}: {name} {value}, in cell {where} {usual}"
+                yield Finding(run.cell_id, same, "" if same else words)
 
 
 def _law(series: Series, points: dict[int, Counter[int]], cells: dict[tuple[int, int], str]) -> Iterator[Finding]:

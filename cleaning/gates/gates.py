@@ -226,7 +226,7 @@ GATES: tuple[Gate, ...] = (
     ),
     Gate(
         "ceiling_rate",
-        "each ceiling's rate is the FLOP of its shape over the median of its calls",
+        "each kernel has one ceiling a sitting, the FLOP of its shape over the median of its calls",
         ceilings.ceiling_rate,
         "a ceiling",
     ),
@@ -303,7 +303,7 @@ GATES: tuple[Gate, ...] = (
     ),
     Gate(
         "losses",
-        "the loss of the last timed step is finite",
+        "the loss of the last timed step is finite, and no classifier's is below 0",
         gates_times.losses,
         "a loss",
         ("committed",),

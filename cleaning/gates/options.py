@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import itertools
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -271,6 +272,7 @@ def _machine(sitting: Sitting) -> Iterator[str]:
     for name, own in pairs.items():
         if facts.get(name) is not None and str(facts[name]) != own:
             yield f"{name} {own!r}, by its environment {facts[name]!r}"
+    yield from _facts_alone(sitting)
     if isinstance(count := facts.get("cuda_devices"), int) and facts.get("cuda_available") is not (count > 0):
         yield f"{count} CUDA devices, cuda_available is {facts.get('cuda_available')}"
     for one, other in () if on_cuda else TWICE.items():
@@ -297,6 +299,23 @@ def _machine(sitting: Sitting) -> Iterator[str]:
         yield f"the highest clock is {clock_hz / 1e6:.0f} MHz by torch and {highest_hz / 1e6:.0f} by NVML"
 
 
+_CUDA_BUILD = re.compile(r"\+cu(\d+)(\d)$")
+"""The end of torch's version in a build for CUDA: 2.11.0+cu130 is one for 13.0."""
+
+
+def _facts_alone(sitting: Sitting) -> Iterator[str]:
+    """What cannot be of any machine: no host's name, an amount below 0, another CUDA than torch was built for."""
+    if not sitting.host:
+        yield "nothing is said of its host"
+    for name, value in (*sitting.environment.items(), *sitting.preflight.items()):
+        if isinstance(value, (int, float)) and value < 0:
+            yield f"{name} {value:g}"
+    build = _CUDA_BUILD.search(sitting.torch_version)
+    cuda = sitting.environment.get("cuda")
+    if build is not None and cuda is not None and cuda != ".".join(build.groups()):
+        yield f"CUDA {cuda}, torch {sitting.torch_version} is built for {'.'.join(build.groups())}"
+
+
 def _manifest(evidence: Evidence) -> Iterator[Finding]:
     manifest, sittings = evidence.data.manifest, evidence.data.sittings
     if not sittings:
@@ -307,6 +326,7 @@ def _manifest(evidence: Evidence) -> Iterator[Finding]:
         words.append(f"manifest of {manifest.harness_version}, its first sitting of {version}")
     words += filter(None, (date_fault("created_at", manifest.created_at),))
     words += ["no command"] if not manifest.commands else []
+    words += ["no name"] if not manifest.name else []
     words += ["no version"] if not manifest.harness_version else []
     if manifest.created_at and first.started_at and first.started_at < manifest.created_at:
         words.append(f"made at {manifest.created_at}, its first sitting began at {first.started_at}")

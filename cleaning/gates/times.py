@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from analysis.devices import FAST_ALGORITHM, TENSOR_UNITS, peaks
 from analysis.stats import MARGIN_RATIO, conditions
 from analysis.utilization import block_summary, whole_steps
-from cleaning.facts import kind_of, narrowness
+from cleaning.facts import kind_of, known_parameters, narrowness
 from cleaning.gates.evidence import Evidence
 from cleaning.gates.finding import Finding
 from cleaning.gates.integrity import units_of
@@ -166,10 +166,14 @@ def record(evidence: Evidence) -> Iterator[Finding]:
 
 
 def losses(evidence: Evidence) -> Iterator[Finding]:
-    """The last loss; where it is unknown, whether a warning says that it was not finite."""
+    """The last loss; where it is unknown, whether a warning says that it was not finite. Of a classifier, whose loss is
+    cross-entropy, none is below 0."""
     for run in evidence.measured:
         if run.first_loss is None and run.data != LOOP:
             yield Finding(run.cell_id, False, "the first loss is unknown")
+        below = [each for each in (run.first_loss, run.last_loss) if each is not None and each < 0]
+        if below and run.data != LOOP and known_parameters(run) is not None:
+            yield Finding(run.cell_id, False, f"a loss of {below[0]:g}, and cross-entropy is never below 0")
         if run.last_loss is not None:
             yield Finding(run.cell_id, math.isfinite(run.last_loss))
             continue

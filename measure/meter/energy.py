@@ -1,10 +1,13 @@
 """What the device of a loop draws: its energy counter, read at the ends of windows.
 
+A counter that goes backwards, or is no finite number, gives no power.
+
 Not claimed: energy of other parts of the machine, or of other work on the device in the same time.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from analysis.devices import Reading
@@ -52,9 +55,12 @@ class LoopEnergy:
     def _between(self, before: Reading | None, now: Reading | None) -> tuple[float | None, str]:
         if now is None or before is None or not now.time_s > before.time_s:
             return None, self._reason or "no energy: no step was completed after the warm-up"
-        if now.energy_j is None or before.energy_j is None or now.energy_j < before.energy_j:
+        if now.energy_j is None or before.energy_j is None:
             return None, "no energy: the device has no energy counter that goes on"
-        return (now.energy_j - before.energy_j) / (now.time_s - before.time_s), ""
+        power_w = (now.energy_j - before.energy_j) / (now.time_s - before.time_s)
+        if not (math.isfinite(power_w) and power_w >= 0):  # `not` refuses nan
+            return None, "no energy: the device has no energy counter that goes on"
+        return power_w, ""
 
     def _read(self) -> Reading | None:
         if self._telemetry is None:

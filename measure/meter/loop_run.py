@@ -22,7 +22,7 @@ from analysis.stats import summarise
 from measure.device import cpu_contention, device_facts, host_state
 from measure.device.environment import environment
 from measure.meter.call_costs import StepFlop
-from measure.meter.step_times import StepBlock
+from measure.meter.step_times import StepBlock, all_of
 from measure.timing import Protocol, agree, shortfall
 from results import Unavailable
 from results.records import LOOP, Ceiling, Cell, Run, Sample, Sitting
@@ -115,7 +115,8 @@ class LoopRun:
         timed = [each for each in samples if each.part == "measure"]
         times = summarise([each.wall_s / each.steps for each in timed], [each.steps for each in timed])
         lacking = shortfall(timed, times, protocol)
-        executed, notes = _executed(loop.flop, steps)
+        whole = all_of(loop.blocks)
+        executed, notes = _executed(loop.flop, whole)
         warm = [each for each in samples if each.part == "warmup"][1:]
         if warm and not agree(warm, protocol.warm_tolerance_ratio):
             notes += (f"not_steady: the warm-up was {len(warm) + 1} blocks, whose times still changed",)
@@ -135,7 +136,7 @@ class LoopRun:
             warnings=(*loop.warnings, *notes),
             started_at=self._began,
             duration_s=end_s - samples[0].start_s,
-            items_per_step=round(sum(block.items for block in loop.blocks) / steps),
+            items_per_step=None if whole.known_items is None else round(whole.known_items / steps),
             parameters=loop.parameters,
             executed=executed,
             warmup_steps=sum(block.steps for block in loop.warm_up),
@@ -209,10 +210,14 @@ def _samples(loop: MeasuredLoop, cell: Cell, attempt: int) -> list[Sample]:
     return samples
 
 
-def _executed(flop: StepFlop, steps: int) -> tuple[dict[str, int], tuple[str, ...]]:
-    """Model FLOP of the mean step by kind and dtype; nothing where a call has no count; and what to say of it."""
+def _executed(flop: StepFlop, whole: StepBlock) -> tuple[dict[str, int], tuple[str, ...]]:
+    """Model FLOP of the mean step by kind and dtype, and what to say of it; nothing where a call has no count, or a
+    step was not seen. whole: all steps."""
     if flop.unknown_calls or not flop.products:
         return {}, flop.reasons
+    steps = whole.steps
+    if whole.unseen:
+        return {}, (f"executed: no forward pass of the model was seen in {whole.unseen} of {steps} steps",)
     found: dict[str, int] = {}
     for (kind, unit), each in sorted(flop.products.items()):
         name = f"{kind}/{_DTYPES.get(unit, unit)}"

@@ -365,6 +365,7 @@ def _place(device: torch.device, peak_flop_per_s: float | None, ceilings: list[C
     else:
         peak = datasheet(name, str(device), facts.multiprocessors)
     wrong = {row.device_name for row in ceilings if row.device_name and row.device_name != name}
+    wrong |= {row.device for row in ceilings if row.device.partition(":")[0] != device.type}
     if wrong:
         raise ValueError(f"expected ceilings of {name!r}, got those of {', '.join(map(repr, sorted(wrong)))}")
     return LoopDevice(str(device), name, peak, ceiling_of(ceilings))

@@ -10,8 +10,10 @@ Not claimed: on a GPU a step's time is that between two points of one stream, wi
 from __future__ import annotations
 
 import collections
+import math
+import numbers
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -74,7 +76,8 @@ class CudaMarks:
 class StepBlock:
     """Steps in a row, added up. passes: key → its passes. items: samples, or what the caller counts instead.
 
-    unseen: steps in which no pass of the model was seen.
+    unseen: steps in which no pass of the model was seen. given: steps whose items the caller gave. without_items:
+    steps whose items are not known; `items` has those of the others.
     """
 
     steps: int = 0
@@ -84,6 +87,13 @@ class StepBlock:
     samples: int = 0
     passes: dict[CallKey, Passes] = field(default_factory=dict)
     unseen: int = 0
+    given: int = 0
+    without_items: int = 0
+
+    @property
+    def known_items(self) -> float | None:
+        """Items of all steps; None where those of a step are not known, or steps count different things."""
+        return None if self.without_items or self.given not in (0, self.steps) else self.items
 
     def add(self, other: StepBlock) -> None:
         self.steps += other.steps
@@ -91,6 +101,8 @@ class StepBlock:
         self.outside_s += other.outside_s
         self.items += other.items
         self.unseen += other.unseen
+        self.given += other.given
+        self.without_items += other.without_items
         self.samples += other.samples
         for key, passes in other.passes.items():
             mine = self.passes.setdefault(key, Passes())
@@ -166,6 +178,24 @@ class StepTimes:
                 outside_s = max(0.0, self._marks.between_s(before, start) - excluded_s)
                 self._marks.free(before)
             samples, time_s = samples_of(calls), self._marks.between_s(start, end)
-            passes, counted = passes_of(calls), samples if items is None else items
-            yield StepBlock(1, time_s, outside_s, counted, samples, passes, int(not passes))
+            passes, given = passes_of(calls), items is not None
+            counted = float(samples) if items is None else items
+            known = _is_amount(counted) and (given or samples > 0)
+            yield StepBlock(
+                1, time_s, outside_s, counted if known else 0.0, samples, passes, int(not passes), int(given),
+                int(not known),
+            )  # fmt: skip
             self._marks.free(start)
+
+
+def _is_amount(value: Any) -> bool:
+    """Whether it is a finite number from 0."""
+    return isinstance(value, numbers.Real) and math.isfinite(value) and value >= 0
+
+
+def all_of(blocks: Iterable[StepBlock]) -> StepBlock:
+    """The blocks added up."""
+    whole = StepBlock()
+    for block in blocks:
+        whole.add(block)
+    return whole

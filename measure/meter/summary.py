@@ -15,7 +15,7 @@ from typing import Any
 from analysis.stats import summarise
 from analysis.utilization import Denominator
 from measure.meter.call_costs import CallCosts, StepFlop
-from measure.meter.step_times import StepBlock
+from measure.meter.step_times import StepBlock, all_of
 from results import Unavailable
 
 CONVENTION: Mapping[str, str] = {
@@ -35,7 +35,8 @@ class MeterSummary:
     at_least_flop_per_step has what the others add up to, and unknown_calls how many there are.
     step_time_s: mean time of one step, s. model_flop_per_s: FLOP ÷ time inside of steps.
     utilization_ratio, hfu_ratio: of peak_flop_per_s, 0 to 1. ceiling_utilization_ratio: of the measured ceiling.
-    items_per_s: inside of steps. energy_per_item_j: mean power × time from the first begin of a step to the last end.
+    items_per_s: inside of steps; None where a step's items are not known. energy_per_item_j: mean power × time from the
+    first begin of a step to the last end.
     goodput_ratio: time inside of steps ÷ time from the first step's begin to the last one's end.
     low, high: ends of the 95 % interval; None below two blocks.
     """
@@ -96,8 +97,8 @@ def summary(
     if not blocks:
         reason = "no step was completed after the warm-up"
         return MeterSummary(steps=0, device=place.device, device_name=place.device_name, warnings=(*warnings, reason))
-    steps, time_s = sum(block.steps for block in blocks), sum(block.time_s for block in blocks)
-    outside_s, items = sum(block.outside_s for block in blocks), sum(block.items for block in blocks)
+    whole = all_of(blocks)
+    steps, time_s, outside_s, items = whole.steps, whole.time_s, whole.outside_s, whole.known_items
     times = summarise([block.time_s / block.steps for block in blocks], [block.steps for block in blocks])
     flop = [costs.flop(block.passes) for block in blocks]
     row: dict[str, Any] = {
@@ -111,8 +112,19 @@ def summary(
         "counting_s": costs.counting_s,
     }
     rates, reasons = _rates(blocks, flop, place, time_s, steps)
-    every = tuple(dict.fromkeys((*warnings, *reasons)))
+    every = tuple(dict.fromkeys((*warnings, *reasons, *_items_reasons(whole))))
     return MeterSummary(device=place.device, device_name=place.device_name, warnings=every, **(row | rates))
+
+
+def _items_reasons(whole: StepBlock) -> tuple[str, ...]:
+    """Why there are no items a second."""
+    if whole.known_items is not None:
+        return ()
+    if whole.without_items:
+        lacking = f"those of {whole.without_items} of {whole.steps} steps are not known"
+    else:
+        lacking = f"they were given for {whole.given} of {whole.steps} steps, and others count samples"
+    return (f"no items/s and J/item: {lacking}: give step() a finite number from 0 as items in each step",)
 
 
 def _rates(

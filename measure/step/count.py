@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,13 +22,16 @@ PHASES = ("forward", "backward", "recompute")
 
 @dataclass(frozen=True)
 class OperationCost:
-    """FLOP of one kind of operation in one module itself (not its children), in one phase. calls: how many."""
+    """FLOP of one kind of operation in one module itself (not its children), in one phase. calls: how many.
+
+    model_flop, other_flop: None where an operation among them has no rule.
+    """
 
     phase: str
     module: str
     kind: str
-    model_flop: int
-    other_flop: int
+    model_flop: int | None
+    other_flop: int | None
     calls: int
 
 
@@ -86,13 +89,17 @@ def count(
     totals: Counter[str] = Counter()
     table: dict[tuple[str, str, str], list[int]] = {}
     unknown: Counter[str] = Counter()
+    unknown_rows: set[tuple[str, str, str]] = set()
     other: Counter[str] = Counter()
     for operation in trace.operations:
         phase, cost = _phase(operation), registry.cost(operation)
         totals[phase] += int(cost.model_flop)
         other[phase] += int(cost.other_flop)
-        unknown[phase] += registry.bucket_of(operation.name) == "not_understood"
-        row = table.setdefault((phase, operation.module, operation.kind), [0, 0, 0])
+        key = phase, operation.module, operation.kind
+        if registry.bucket_of(operation.name) == "not_understood":
+            unknown[phase] += 1
+            unknown_rows.add(key)
+        row = table.setdefault(key, [0, 0, 0])
         for place, value in enumerate((int(cost.model_flop), int(cost.other_flop), 1)):
             row[place] += value
     forward, backward, recompute = (None if unknown[phase] else totals[phase] for phase in PHASES)
@@ -105,9 +112,14 @@ def count(
         None if any(unknown[phase] for phase in PHASES) else sum(other[phase] for phase in PHASES),
         {phase: totals[phase] for phase in PHASES},
         registry.not_understood(trace.operations),
-        tuple(OperationCost(*key, *row) for key, row in table.items()),
+        tuple(_operation_cost(key, row, key not in unknown_rows) for key, row in table.items()),
         trace.notes,
     )
+
+
+def _operation_cost(key: tuple[str, str, str], row: Sequence[int], known: bool) -> OperationCost:
+    model_flop, other_flop, calls = row
+    return OperationCost(*key, model_flop if known else None, other_flop if known else None, calls)
 
 
 def _phase(operation: Operation) -> str:

@@ -6,6 +6,7 @@ was asked of them. What may differ is named by the caller; anything else that do
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -29,7 +30,10 @@ Key = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Group:
-    """The repeats of one cell, and the block means of each that was measured."""
+    """The repeats of one cell, and the block means of each that was measured.
+
+    A run with a block that took no finite time above 0 has none.
+    """
 
     runs: tuple[Run, ...]
     times: tuple[tuple[float, ...], ...]
@@ -84,8 +88,9 @@ def _group(runs: Sequence[Run], samples: Mapping[tuple[str, int], Sequence[Sampl
     times = []
     for run in runs:
         blocks = whole_steps(samples.get(key_of(run), ())) if run.status in MEASURED else []
-        if blocks:
-            times.append(tuple(block_means_s(blocks)))
+        means_s = tuple(block_means_s(blocks)) if blocks else ()
+        if means_s and all(0 < mean_s < math.inf for mean_s in means_s):
+            times.append(means_s)
     return Group(tuple(runs), tuple(times))
 
 

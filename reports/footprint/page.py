@@ -82,8 +82,8 @@ TAIL = """## Not claimed
   they are too high (no copies are needed); of recurrent layers, and of convolutions of sound and volumes, 0.
 * On a GPU other kernels run than on a CPU, and some keep other things: cuDNN's RNNs, fused attention.
   Autocast and dropout follow CUDA's rules (above), but for dropout in place.
-* An LSTM on a CPU: oneDNN keeps a workspace for its backward pass whose size fake tensors do not know. It counts as
-  0, and the answer says how many storages have no known size.
+* An LSTM on a CPU: oneDNN keeps a workspace for its backward pass whose size fake tensors do not know. The peak, the
+  blocks and the largest batch are then null: `at_least` and `at_most_batch` have what is known.
 * Memory past PyTorch's allocators (malloc inside of a library, a device's context, NCCL).
 * One device: no data, tensor or pipeline parallelism.
 * `minimal_bytes` is the peak in a better order of the operations, not in a program that there is, and

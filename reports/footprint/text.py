@@ -87,6 +87,11 @@ class FootprintAnswer:
         """All allowances for what the step cannot do without."""
         return sum(each.nbytes for each in self.workspaces if each.needed)
 
+    @property
+    def is_partial(self) -> bool:
+        """Whether a storage has no known size: then each number of bytes is at least, and the largest batch at most."""
+        return bool(self.found.unknown)
+
 
 def to_text(answer: FootprintAnswer, form: str, top: int) -> str:
     """The answer in a format: table, csv or json. top: how many of the largest tensors are listed."""
@@ -96,8 +101,13 @@ def to_text(answer: FootprintAnswer, form: str, top: int) -> str:
 
 
 def document(answer: FootprintAnswer, top: int) -> dict[str, Any]:
-    """The answer as JSON has it; unknown is null."""
+    """The answer as JSON has it; unknown is null.
+
+    Where a storage has no known size, what would be a part is null: at_least has what it is at least.
+    """
     found, peak = answer.found, answer.found.peak_at
+    known = not answer.is_partial
+    largest = answer.fitted.largest_batch if answer.fitted else None
     return {
         "model": answer.model,
         "batch_size": answer.batch_size,
@@ -107,16 +117,16 @@ def document(answer: FootprintAnswer, top: int) -> dict[str, Any]:
         "accumulate": answer.accumulate,
         "layout": answer.layout,
         "eager_peak_bytes": found.peak_bytes,
-        "minimal_bytes": answer.minimal_bytes,
+        "minimal_bytes": answer.minimal_bytes if known else None,
         "lower_bound_bytes": answer.lower_bound_bytes,
         "by_category": dict(found.by_category),
         "peak_at": {"operation": peak.operation, "module": peak.module, "phase": peak.phase, "index": peak.index},
-        "largest_batch": answer.fitted.largest_batch if answer.fitted else None,
-        "fit": _fit(answer.fitted) if answer.fitted else None,
-        "allocated_bytes": answer.reserved.allocated_bytes,
-        "reserved_bytes": answer.reserved.reserved_bytes,
-        "segments": answer.reserved.segments,
-        "reserved_with_room_bytes": answer.roomy.reserved_bytes if answer.roomy else None,
+        "largest_batch": largest if known else None,
+        "fit": _fit(answer.fitted, known) if answer.fitted else None,
+        "allocated_bytes": answer.reserved.allocated_bytes if known else None,
+        "reserved_bytes": answer.reserved.reserved_bytes if known else None,
+        "segments": answer.reserved.segments if known else None,
+        "reserved_with_room_bytes": answer.roomy.reserved_bytes if answer.roomy and known else None,
         "workspace_bytes": answer.workspace_bytes,
         "workspaces": [
             {"library": each.library, "bytes": each.nbytes, "source": each.source, "needed": each.needed}
@@ -126,12 +136,21 @@ def document(answer: FootprintAnswer, top: int) -> dict[str, Any]:
         "largest": [_tensor(each) for each in found.held[:top]],
         "checkpoints": None if answer.checkpoints is None else footprint_checkpoints.documents(answer.checkpoints),
         "unknown_storages": len(found.unknown),
+        "at_least": None if known else _at_least(answer),
+        "at_most_batch": None if known else largest,
         "notes": list(answer.notes),
     }
 
 
-def _fit(fitted: MemoryFit) -> dict[str, Any]:
+def _at_least(answer: FootprintAnswer) -> dict[str, int]:
+    """What the storages of known size need."""
+    return {"eager_peak_bytes": answer.found.at_least_bytes, "allocated_bytes": answer.reserved.allocated_bytes}
+
+
+def _fit(fitted: MemoryFit, known: bool) -> dict[str, Any]:
+    """known: whether all storages have a size; without it the needed bytes are at least these."""
     fit, memory = fitted.fit, fitted.memory
+    needed = {str(batch): nbytes for batch, nbytes in fit.needed.items()}
     return {
         "memory": memory.name or None,
         "memory_bytes": memory.memory_bytes,
@@ -139,10 +158,11 @@ def _fit(fitted: MemoryFit) -> dict[str, Any]:
         "verification": memory.verification,
         "margin_ratio": fitted.margin_ratio,
         "available_bytes": fit.available_bytes,
-        "predicted_batch": fit.predicted,
+        "predicted_batch": fit.predicted if known else None,
         "capped": fit.capped,
-        "largest_batch_with_room": fitted.roomy.largest_batch if fitted.roomy else None,
-        "needed_bytes": {str(batch): nbytes for batch, nbytes in fit.needed.items()},
+        "largest_batch_with_room": fitted.roomy.largest_batch if fitted.roomy and known else None,
+        "needed_bytes": needed if known else None,
+        "at_least_needed_bytes": None if known else needed,
     }
 
 
@@ -159,11 +179,12 @@ def _tensor(held: LiveStorage) -> dict[str, Any]:
 
 def _csv(answer: FootprintAnswer) -> str:
     """A row, or with checkpoints one a choice: the document's numbers, the nested ones in columns of their own."""
-    whole = document(answer, 0) | {"checkpoints": [], "fit": {}}
+    whole = document(answer, 0) | {"checkpoints": [], "fit": {}, "at_least": {}}
     row = {name: value for name, value in whole.items() if not isinstance(value, (dict, list))}
     row |= {f"{name}_bytes": value for name, value in whole["by_category"].items()}
     row |= {f"peak_{name}": value for name, value in whole["peak_at"].items()}
     row["memory_bytes"] = answer.fitted.memory.memory_bytes if answer.fitted else None
+    row |= {f"at_least_{name}": value if answer.is_partial else None for name, value in _at_least(answer).items()}
     more = footprint_checkpoints.columns(answer.checkpoints) if answer.checkpoints else [{}]
     return _rows([[*row, *more[0]], *([*row.values(), *each.values()] for each in more)])
 
@@ -218,21 +239,27 @@ def meaning(answer: FootprintAnswer) -> str:
     """What the footprint says, in a sentence or two."""
     found, at = answer.found, answer.found.peak_at
     where = f"in {at.operation}{f' of {at.module}' if at.module else ''} ({at.phase})" if at.operation else "before it"
-    shares = {name: nbytes / found.peak_bytes for name, nbytes in found.by_category.items()} if found.peak_bytes else {}
+    peak_bytes = found.at_least_bytes
+    if answer.is_partial:
+        return f"The step needs at least {amount(peak_bytes, 'B')} of tensors: that much is known of {where}."
+    shares = {name: nbytes / peak_bytes for name, nbytes in found.by_category.items()} if peak_bytes else {}
     growing, fixed = (sum(shares.get(name, 0.0) for name in names) for names in (GROWING, FIXED))
-    start = f"The step needs {amount(found.peak_bytes, 'B')} of tensors at its peak, {where}."
+    start = f"The step needs {amount(peak_bytes, 'B')} of tensors at its peak, {where}."
     if growing >= fixed:
         return f"{start} {percent(growing)} of it are activations and inputs: a smaller batch and checkpoints lower it."
     return f"{start} {percent(fixed)} of it are weights, gradients and their like: a smaller batch lowers it little."
 
 
 def _filling(answer: FootprintAnswer) -> Iterator[str]:
-    """What fills the peak, largest first."""
+    """What fills the peak, largest first; without shares where a part of it is not known."""
     found = answer.found
-    yield f"{'what fills the peak':<30}{'bytes':>14}{'':>14}{'share':>9}"
+    partial = answer.is_partial
+    head = "what is known there" if partial else "what fills the peak"
+    yield f"{head:<30}{'bytes':>14}{'':>14}{'' if partial else 'share':>9}".rstrip()
     for name, nbytes in sorted(found.by_category.items(), key=lambda pair: -pair[1]):
         if nbytes:
-            yield f"  {WORDS[name]:<28}{nbytes:>14,}{amount(nbytes, 'B'):>14}{_share(nbytes / found.peak_bytes):>9}"
+            share = "" if partial else _share(nbytes / found.at_least_bytes)
+            yield f"  {WORDS[name]:<28}{nbytes:>14,}{amount(nbytes, 'B'):>14}{share:>9}".rstrip()
 
 
 def _share(ratio: float) -> str:
@@ -241,15 +268,22 @@ def _share(ratio: float) -> str:
 
 def _beside(answer: FootprintAnswer) -> Iterator[str]:
     """The peak beside what an allocator and libraries make of it."""
-    rows = [
-        ("live bytes at the peak", answer.found.peak_bytes, "in the order of the program (eager)"),
+    peak_bytes, blocks = answer.found.at_least_bytes, answer.reserved
+    rows: list[tuple[str, int | None, str]] = [
+        ("live bytes at the peak", peak_bytes, "in the order of the program (eager)"),
         ("  minimal: reordered", answer.minimal_bytes, "in the best order that a search found"),
         ("  no order needs less than", answer.lower_bound_bytes, "proven"),
-        ("allocated, in blocks", answer.reserved.allocated_bytes, "blocks of the caching allocator: a bound"),
-        ("reserved, in segments", answer.reserved.reserved_bytes, f"its {answer.reserved.segments} segments: a bound"),
+        ("allocated, in blocks", blocks.allocated_bytes, "blocks of the caching allocator: a bound"),
+        ("reserved, in segments", blocks.reserved_bytes, f"its {blocks.segments} segments: a bound"),
         ("  with cuDNN's workspaces", answer.roomy.reserved_bytes if answer.roomy else None, "where there is room"),
-        *((f"{each.library}'s workspaces", each.nbytes, each.source) for each in answer.workspaces),
     ]
+    if answer.is_partial:
+        rows = [
+            ("live bytes, at least", peak_bytes, "in the order of the program (eager)"),
+            ("  no order needs less than", answer.lower_bound_bytes, "proven"),
+            ("allocated in blocks, at least", blocks.allocated_bytes, "blocks of the caching allocator"),
+        ]
+    rows += [(f"{each.library}'s workspaces", each.nbytes, each.source) for each in answer.workspaces]
     yield f"{'beside it':<30}{'bytes':>14}"
     for words, nbytes, said in rows:
         if nbytes is not None:
@@ -277,6 +311,11 @@ def fit_words(answer: FootprintAnswer) -> str:
     least = fitted.least_batch
     if not fit.largest_batch:
         return f"Not even a batch of {least} fits into {of}: it needs {amount(fit.needed[least], 'B')}."
+    if answer.is_partial:
+        return (
+            f"At most a batch of {fit.largest_batch:,} fits into {of}: it needs at least "
+            f"{amount(fit.needed[fit.largest_batch], 'B')}, as sizes are unknown."
+        )
     needed = amount(fit.needed[fit.largest_batch], "B")
     workspaces = " with cuBLAS's workspaces" if answer.workspace_bytes else ""
     if fit.capped:

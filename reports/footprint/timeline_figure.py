@@ -39,7 +39,7 @@ def timeline(answer: FootprintAnswer) -> Figure:
     import seaborn as sns
 
     found = answer.found
-    scale, unit = next(each for each in SCALES if found.peak_bytes >= each[0] or each[0] == 1)
+    scale, unit = next(each for each in SCALES if found.at_least_bytes >= each[0] or each[0] == 1)
     shown = [name for name in ORDER if any(found.timeline[name])]
     palette = sns.color_palette("colorblind")
     figure, axes = plt.subplots(figsize=(PAGE_IN, 3.4), layout="constrained")
@@ -49,10 +49,11 @@ def timeline(answer: FootprintAnswer) -> Figure:
     axes.stackplot(moments, rows, labels=[WORDS[name] for name in shown], colors=colours, step="mid", linewidth=0)
     _mark(axes, answer, scale, unit)
     _phases(axes, answer)
-    axes.set(xlim=(-1, max(1, len(moments) - 2)), ylim=(0, 1.22 * max(1, found.peak_bytes) / scale))
+    axes.set(xlim=(-1, max(1, len(moments) - 2)), ylim=(0, 1.22 * max(1, found.at_least_bytes) / scale))
     axes.set(xlabel="operation of the step", ylabel=f"live bytes, {unit}")
     said = f"{answer.model}, batch {answer.batch_size}, {answer.precision}, optimizer {answer.optimizer}"
-    axes.set_title(f"{said}: {found.peak_bytes / scale:.4g} {unit}")
+    said += ", at least" if found.unknown else ""
+    axes.set_title(f"{said}: {found.at_least_bytes / scale:.4g} {unit}")
     handles, labels = axes.get_legend_handles_labels()
     axes.legend(handles[::-1], labels[::-1], loc="center left", bbox_to_anchor=(1.0, 0.5))
     plt.close(figure)
@@ -61,7 +62,7 @@ def timeline(answer: FootprintAnswer) -> Figure:
 
 def _mark(axes: Any, answer: FootprintAnswer, scale: int, unit: str) -> None:
     """The peak, with where it is."""
-    at, peak = answer.found.peak_at, answer.found.peak_bytes / scale
+    at, peak = answer.found.peak_at, answer.found.at_least_bytes / scale
     axes.plot([at.index], [peak], marker="v", color="0.1", markersize=5, clip_on=False)
     words = f"peak: {at.operation.removeprefix('aten.') or 'before the step'}{f', {at.module}' if at.module else ''}"
     left = at.index < len(answer.operations) / 2

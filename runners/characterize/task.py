@@ -164,7 +164,7 @@ def _trace_step(step: ModelStep) -> tuple[Any, int | None, str]:
         before = int(step.optimizer is not None)
         trace = trace_step(step, model=step.model, optimizer=step.optimizer, inputs=inputs, steps_before=before)
     try:
-        live_bytes = int(footprint(trace.operations, trace.storages).peak_bytes)
+        live_bytes = int(footprint(trace.operations, trace.storages).at_least_bytes)
     except ValueError as fault:
         live_bytes, why = None, f"{why}; live bytes: {fault}".strip("; ")
     return trace, live_bytes, why

@@ -31,7 +31,7 @@ def check(asked: StepOptions, batch_size: int, device: str) -> FootprintCheck:
         precision=asked.precision,
         optimizer=asked.optimizer,
         device=device,
-        predicted_bytes=found.peak_bytes,
+        predicted_bytes=found.at_least_bytes,
         predicted_at=found.peak_at.operation,
         predicted_phase=found.peak_at.phase,
         unknown=len(found.unknown),
@@ -77,6 +77,6 @@ def _on_cuda(row: FootprintCheck, make: Any, device: str) -> FootprintCheck:
         measured_bytes=counters["allocated_bytes"],
         tensors_bytes=found.tensors_bytes,
         own_bytes=found.workspaces_bytes,
-        rounding_bytes=counters["allocated_bytes"] - found.peak_bytes,
+        rounding_bytes=counters["allocated_bytes"] - found.at_least_bytes,
         reserved_bytes=counters["reserved_bytes"],
     )

@@ -153,6 +153,7 @@ def _answer(steps: Steps, options: Namespace, fitted: MemoryFit | None) -> Footp
     cudnn = where_there_is_room(step.operations, found.ledger, options.device, options.precision)
     more = unforeseen(step.operations, options.device, options.layout)
     least = minimal(step.operations, step.storages)
+    asked = options.checkpoints and not found.unknown
     return FootprintAnswer(
         model=options.model,
         batch_size=step.batch_size,
@@ -169,7 +170,7 @@ def _answer(steps: Steps, options: Namespace, fitted: MemoryFit | None) -> Footp
         fitted=fitted,
         minimal_bytes=least.minimal_bytes,
         lower_bound_bytes=least.lower_bound_bytes,
-        checkpoints=_checkpoints(steps, options, step.batch_size, fitted) if options.checkpoints else None,
+        checkpoints=_checkpoints(steps, options, step.batch_size, fitted) if asked else None,
         notes=tuple(filter(None, (more, _refused(fitted), *_notes(options, found), *step.notes))),
     )
 
@@ -193,8 +194,10 @@ def _notes(options: Namespace, found: Any) -> list[str]:
     if found.unknown:
         count = len(found.unknown)
         notes.append(
-            f"{count} storage{'s have' if count > 1 else ' has'} no known size and count{'s' * (count == 1)} as 0"
+            f"{count} storage{'s have' if count > 1 else ' has'} no known size: bytes are at least those of the others"
         )
+        if options.checkpoints:
+            notes.append("no checkpoints: what they save is not known while a size is not")
     return notes
 
 

@@ -33,7 +33,7 @@ def predict(row: Published) -> FootprintPrediction:
         name=row.name,
         predicted_bytes=predicted_bytes(step.operations, storages, row),
         without_bytes=predicted_bytes(step.operations, storages, replace(row, cudnn=False)),
-        live_bytes=found.peak_bytes,
+        live_bytes=found.at_least_bytes,
         predicted_at=found.peak_at.operation,
         predicted_phase=found.peak_at.phase,
     )

@@ -125,7 +125,7 @@ def answer(options: Namespace) -> FormulaAnswer:
         not_understood=dict(derived.not_understood),
         parts=totals.parts(derived, options.by) if options.by else {},
         by=options.by or "",
-        at_least=totals.at_least(derived),
+        at_least={**totals.at_least(derived), **peaks.at_least},
         **asked.answered(whole, point, {**peaks.why, **_unknown_quantities(derived)}),
     )
 

@@ -18,7 +18,9 @@ EAGER, MINIMAL = derivation_footprint.QUANTITIES
 
 WORDS = {EAGER: "eager footprint", MINIMAL: "minimal footprint"}
 
-UNKNOWN = "What oneDNN's LSTM keeps for its backward pass has no known size and counts as 0 in the footprints."
+WITHOUT = "Total footprint, bytes kept and bytes accessed, and what is divided by them, are without it."
+
+UNKNOWN = "what oneDNN's LSTM keeps for its backward pass has no known size"
 
 OWN_RULES = "flopledger"
 
@@ -27,13 +29,14 @@ OWN_RULES = "flopledger"
 class FootprintFormulas:
     """formulas: quantity → its formula. pieces: quantity → where its peak is as the batch grows, if that is a symbol.
     why: quantity → why it has none. notes: for a person. proven: no order needs less than the minimal one at the point;
-    None: there is none."""
+    None: there is none. at_least: quantity without a formula, as a size is unknown → that of all other storages."""
 
     formulas: Mapping[str, Expr] = field(default_factory=dict)
     pieces: Mapping[str, tuple[derivation_footprint.Piece, ...]] = field(default_factory=dict)
     why: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     proven: bool | None = None
+    at_least: Mapping[str, Expr] = field(default_factory=dict)
 
 
 def footprints(
@@ -52,15 +55,19 @@ def footprints(
 
     why = {**found.why, **_wrong(found, point, sample(point), bool(derived.structural))}
     kept = {name: peaks for name, peaks in found.peaks.items() if name not in why}
+    at_least = {}
+    if kept and _has_unknown_sizes(derived):
+        at_least = {EAGER: found.formula(EAGER)} if EAGER in kept else {}
+        why, kept = {**why, **dict.fromkeys(kept, UNKNOWN)}, {}
     notes = [f"No formula of the {WORDS[name]}: {reason}." for name, reason in why.items()]
     pieces = {}
-    if BATCH in point:
+    notes += [WITHOUT] * bool(at_least)
+    if BATCH in point and kept:
         single = {**{axis.symbol: axis.base for axis in (*derived.axes, *derived.structural)}, BATCH: 1}
         notes += [f"The eager footprint {each}." for each in _wrong(found, single, sample(single), False).values()]
         pieces = {name: derivation_footprint.pieces(peaks, BATCH, point) for name, peaks in kept.items()}
-    notes += [UNKNOWN] * bool(kept and _has_unknown_sizes(derived))
     proven = found.proven if MINIMAL in kept else None
-    return FootprintFormulas({name: found.formula(name) for name in kept}, pieces, why, tuple(notes), proven)
+    return FootprintFormulas({name: found.formula(name) for name in kept}, pieces, why, tuple(notes), proven, at_least)
 
 
 def _has_unknown_sizes(derived: Derived) -> bool:

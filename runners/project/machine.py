@@ -226,6 +226,8 @@ def _rows(path: Path) -> list[Observation | str]:
         raise Mistake(f"--run: expected the directory of a reported run, got {path}: {fault.strerror}") from fault
     except KeyError as fault:
         raise Mistake(f"--run: expected the tables of a run, got {path} without the column {fault}") from fault
+    except (ValueError, csv.Error) as fault:
+        raise Mistake(f"--run: expected the tables of a run, got {path}: {fault}") from fault
 
 
 def _table(path: Path) -> list[Mapping[str, str]]:

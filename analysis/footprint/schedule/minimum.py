@@ -71,7 +71,7 @@ def minimal(operations: Sequence[Operation], storages: Iterable[Storage], effort
     live = live_bytes(found, best.order)
     turn = live.index(best.peak) if live else BEFORE
     return Minimal(
-        eager_bytes=eager.peak_bytes,
+        eager_bytes=eager.at_least_bytes,
         minimal_bytes=best.peak,
         lower_bound_bytes=best.bound,
         order=with_views(operations, found, best.order),

@@ -16,9 +16,9 @@ third of these, and while it runs but for the first:
 * the generator's state that torch's checkpoint saves, and saves again as it recomputes (5,056 bytes each on a CPU);
 * what the step never touches and nobody announced (the loss kept from the step before), and the 8 bytes of a number
   that a kernel was called with;
-* a storage whose size is not known, which counts as 0 and is named in `unknown`: of a sparse or opaque tensor, and in a
-  trace on fake tensors, the workspace that oneDNN's LSTM keeps for its backward pass. Fake tensors give it no element;
-  a real one can be four times the layer's gates. A trace on real tensors has it.
+* a storage whose size is not known, named in `unknown` (the peak is then "at least"): of a sparse or opaque tensor, or
+  in a trace on fake tensors the workspace that oneDNN's LSTM keeps for its backward pass. Fake tensors give it no
+  element; a real one can be four times the layer's gates. A trace on real tensors has it.
 
 Reserved memory is `analysis/footprint/step/caching_allocator.py`'s, a better order
 `analysis/footprint/schedule/minimum.py`'s.
@@ -76,18 +76,23 @@ class LiveStorage:
 class Footprint:
     """Live bytes of a step. Each list has a moment an entry: before the first operation, then while each runs.
 
-    timeline: category → bytes. total_bytes: their sum. held: what is alive at the peak, largest first. unknown:
-    storages without a size. ledger: all others, settled.
+    timeline: category → bytes. total_bytes: their sum. at_least_bytes: the highest of it. held: what is alive there,
+    largest first. unknown: storages without a size, which are in none of these. ledger: all others, settled.
     """
 
     timeline: Mapping[str, tuple[int, ...]]
     total_bytes: tuple[int, ...]
-    peak_bytes: int
+    at_least_bytes: int
     peak_at: StepPlace
     by_category: Mapping[str, int]
     held: tuple[LiveStorage, ...]
     unknown: tuple[int, ...]
     ledger: tuple[Storage, ...]
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """Bytes at the peak; None where a storage has no known size: then they are at least `at_least_bytes`."""
+        return None if self.unknown else self.at_least_bytes
 
 
 def footprint(operations: Sequence[Operation], storages: Iterable[Storage]) -> Footprint:
@@ -110,7 +115,7 @@ def footprint(operations: Sequence[Operation], storages: Iterable[Storage]) -> F
     return Footprint(
         timeline=timeline,
         total_bytes=total,
-        peak_bytes=peak,
+        at_least_bytes=peak,
         peak_at=place(operations, index),
         by_category={name: row[moment] for name, row in timeline.items()},
         held=_with_readers(operations, sorted(alive, key=lambda each: (-each.nbytes, each.storage))),

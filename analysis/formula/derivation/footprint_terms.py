@@ -112,7 +112,7 @@ class FootprintTable:
 
 def peak_of(sample: Sample) -> int:
     """The eager peak of a sample."""
-    return footprint(sample.operations, sample.storages).peak_bytes
+    return footprint(sample.operations, sample.storages).at_least_bytes
 
 
 def _lives(sample: Sample) -> list[tuple[int, int | None]]:

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import csv
 import functools
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.devices import PRECISIONS, Device, lookup, spelling
+from analysis.devices import PRECISIONS, TENSOR_UNITS, Device, lookup, spelling
 
 TABLE = Path(__file__).with_name("published_utilization.csv")
 
@@ -46,6 +47,9 @@ FAMILIES: Mapping[str, str] = {
     "llama": "language-model",
 }
 """How the names of models of our own runs begin → their family."""
+
+SAME_RATIO = 1e-6
+"""Relative difference up to which a fraction is that of its row's own numbers."""
 
 RECOMPUTED, RATE_AS_PRINTED, RATIO_AS_PRINTED, MEASURED = "recomputed", "rate as printed", "ratio as printed", "ours"
 """Where a ratio is from: items a second × FLOP an item, FLOP a second, a ratio alone, or a run of our own."""
@@ -118,13 +122,20 @@ def ours(row: Mapping[str, str], device_name: str, run: str) -> Observation | st
     """A row of the utilization.csv of a run of our own as an observation, or why it is none.
 
     row: column → text; the exact count over the datasheet's peak. device_name: as its driver prints it. Used are
-    fractions on a device that is in `analysis/devices/peaks.csv`. Raises KeyError or ValueError for what is no such
-    row.
+    fractions on a device that is in `analysis/devices/peaks.csv`, of cells that converged, which follow from the row's
+    own FLOP, time and peak. Raises KeyError or ValueError for what is no such row.
     """
     if row["device"].startswith("cpu"):
         return "of a CPU, which says nothing of a GPU"
     if not row["utilization_ratio"]:
         return "without a fraction of a datasheet's peak"
+    if row["status"] != "ok":
+        return "of a cell that did not converge"
+    ratio = _float_or_nan(row["utilization_ratio"])
+    if not 0 < ratio < (1 if PRECISIONS[row["precision"]].matmul_unit in TENSOR_UNITS else math.inf):
+        return "with a fraction that its unit cannot have"
+    if not _follows(row, ratio):
+        return "with a fraction that is not its own FLOP ÷ (time × peak)"
     device = lookup(device_name)
     family = family_of(row["model"])
     if device is None or family is None:
@@ -137,13 +148,27 @@ def ours(row: Mapping[str, str], device_name: str, run: str) -> Observation | st
         precision=row["precision"],
         precision_class=precision_class(row["precision"]),
         stack=f"flopledger, {run}",
-        ratio=float(row["utilization_ratio"]),
+        ratio=ratio,
         kind=MEASURED,
         devices=1,
         batch_size=int(row["batch_size"]),
         source=f"flopledger run {run}",
         detail=row.get("variant", ""),
     )
+
+
+def _follows(row: Mapping[str, str], ratio: float) -> bool:
+    """Whether a row's fraction is its FLOP ÷ (time × peak)."""
+    flop, time_s, peak = (_float_or_nan(row[name]) for name in ("model_flop", "time_s", "peak_flop_per_s"))
+    return time_s > 0 and peak > 0 and math.isclose(ratio, flop / (time_s * peak), rel_tol=SAME_RATIO)
+
+
+def _float_or_nan(text: str) -> float:
+    """The number of a cell; nan for a text that is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def precision_class(precision: str) -> str:

@@ -12,9 +12,11 @@ operators that are none, change no total and are not asked for.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import accumulate
 
 import numpy as np
 import pandas as pd
@@ -263,16 +265,41 @@ def _product_nodes(forest: Forest) -> Iterator[int]:
 
 
 def _without_forward(forest: Forest) -> Iterator[Missing]:
-    """Nodes of products whose forward call is not there, though calls before and after it are."""
-    lost, whole = 0, 0
+    """Nodes of products whose forward call is not there, though calls before and after it are.
+
+    Where nothing of the pass that came after such a call was recorded either, the same gap may reach into the backward
+    pass: it has no total then.
+    """
+    lost, whole, last = 0, 0, 0
     for lane, nodes in node_lanes(forest).items():
         rows = np.flatnonzero((forest.lane == lane) & (forest.number >= 0) & ~forest.is_node)
         made = {int(forest.number[at]) for at in rows.tolist() if forest.is_product[at]}
         mine = {int(forest.number[at]) for at in nodes if PRODUCT_NODE.fullmatch(forest.names[at])}
         whole += len(mine)
         lost += len(mine - made)
+        last += len(_after_the_forward_pass(forest, rows, [at for at in nodes if forest.number[at] in mine - made]))
     if lost:
         yield Missing("forward", lost, f"{lost} of {whole} nodes of products have no forward product")
+    if last:
+        why = f"the last {last} products of a forward pass are missing, and what came next may be, too"
+        yield Missing("backward", last, why)
+
+
+def _after_the_forward_pass(forest: Forest, rows: np.ndarray, nodes: list[int]) -> set[int]:
+    """Numbers of those nodes that are higher than any of a forward call which began before the node did.
+
+    rows: calls with a number on the thread that made the nodes.
+    """
+    forward = [(forest.start[at], int(forest.number[at])) for at in rows.tolist() if forest.phase[at] in FORWARD]
+    forward.sort()
+    starts = [start for start, _ in forward]
+    highest = list(accumulate((number for _, number in forward), max))
+    found = set()
+    for at in nodes:
+        before = bisect_left(starts, forest.start[at])
+        if not before or int(forest.number[at]) > highest[before - 1]:
+            found.add(int(forest.number[at]))
+    return found
 
 
 def _outside_of_nodes(forest: Forest) -> Iterator[Missing]:

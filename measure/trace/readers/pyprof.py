@@ -14,12 +14,12 @@ the network, unless a kernel's name says dgrad.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from analysis.trace import is_product
+from analysis.trace import Missing, is_product
 from measure.trace.attribution import NODE, Recording, calls_table, kernels_table
 from measure.trace.readers.pyprof_arguments import (
     LINEAR,
@@ -70,7 +70,21 @@ def read(path: str | Path) -> Recording:
         kernels=_kernels_table(rows, calls, [call_of[row] for row in range(len(rows))]),
         steps=steps,
         problems=tuple(_problems(rows, calls, steps)),
+        missing=tuple(_missing(rows, calls)),
     )
+
+
+def _missing(rows: Sequence[PyprofRow], calls: Sequence[_Call]) -> Iterator[Missing]:
+    """Numbered rows that are not there, of any phase: a gap does not say what was in it."""
+    if not all(row.index > 0 for row in rows):
+        return
+    numbers = {row.index for row in rows}
+    lost = max(numbers) - len(numbers)
+    if not lost:
+        return
+    many = "1 numbered row is" if lost == 1 else f"{lost} numbered rows are"
+    for phase in sorted({call.phase for call in calls} & {"forward", "backward"}):
+        yield Missing(phase, lost, f"{many} not in the file, by PyProf's column Idx")
 
 
 # --- calls -----------------------------------------------------------------------------------------------------------
@@ -272,6 +286,8 @@ def _problems(rows: Sequence[PyprofRow], calls: Sequence[_Call], steps: int | No
     told = ["PyProf keeps no start times: the order of rows stands for it"]
     if not any(row.sequence for row in rows):
         told.append("no sequence numbers (-c seq): calls are told apart by their sizes, gradients find no forward call")
+    if not all(row.index > 0 for row in rows):
+        told.append("no numbers of rows (-c idx): whether rows were taken out of the file cannot be seen")
     if not any(row.direction for row in rows):
         told.append("no directions (-c dir): what is not backward by name or thread counts as forward")
     if not any(row.time_ns for row in rows):

@@ -33,7 +33,7 @@ NOTHING = ("", "-", "na", "None")
 
 @dataclass(slots=True)
 class PyprofRow:
-    """One kernel as PyProf tells of it."""
+    """One kernel as PyProf tells of it. index: its number in PyProf's output, from 1; -1: there is none."""
 
     op: str
     module: str = ""
@@ -52,6 +52,7 @@ class PyprofRow:
     block: tuple[int, ...] | None = None
     flop: int | None = None
     marker: Mapping[str, Any] | None = None
+    index: int = -1
 
     def family(self) -> str:
         """The function, that of a bias being the layer's."""
@@ -141,6 +142,7 @@ def _csv_row(cell: Callable[[str], str]) -> PyprofRow:
         grid=_ints(cell("grid")) or None,
         block=_ints(cell("block")) or None,
         flop=_flop(cell("flops")),
+        index=_int(cell("idx")),
     )
 
 

@@ -14,8 +14,10 @@ from scipy import stats
 
 from analysis.stats.comparison import Difference, difference, holm, verdict
 from analysis.stats.summary import effective_size, t_quantile
-from reports.compare.cells import ACROSS, compare_runs
+from cleaning.gates import samples_and_telemetry
+from reports.compare.cells import ACROSS, _group, compare_runs
 from results.records.comparisons import FASTER, ONLY_A, ONLY_B, SAME, SLOWER, UNKNOWN
+from results.store import key_of
 from results.store.store import read_run
 from runners.report import command
 from tests.support.fakes.commands import refused, running
@@ -207,6 +209,24 @@ def test_a_slower_run_with_a_cell_more(runs: dict[str, Path]) -> None:
     back = compare_runs(read_run(runs["slow"]), read_run(runs["a"]))
     assert [row.verdict for row in back] == [FASTER, FASTER, ONLY_A]
     assert (back[2].cells_a, back[2].cells_b) == (rows[2].cells_b, ())
+
+
+@pytest.mark.parametrize("time_s", [0.0, -1.0, math.inf, math.nan])
+def test_a_block_without_a_time_above_0_leaves_its_run_out(runs: dict[str, Path], time_s: float) -> None:
+    data = read_run(runs["a"])
+    run = data.runs[0]
+    mine = samples_and_telemetry(data)[0][key_of(run)]
+    at = next(place for place, each in enumerate(mine) if each.part == "measure" and not each.work)
+    wrong = [*mine[:at], replace(mine[at], wall_s=time_s, device_s=time_s), *mine[at + 1 :]]
+    assert [len(_group([run], {key_of(run): rows}).times) for rows in (mine, wrong)] == [1, 0]
+
+
+def test_runs_without_times_are_no_ratio(runs: dict[str, Path], tmp_path: Path) -> None:
+    wrong = slower(made_up_evidence.parts(REPEATED), -1.0)
+    rows = compare_runs(read_run(runs["a"]), read_run(made_up_evidence.write(tmp_path / "run", made=wrong)))
+    assert [(row.verdict, row.ratio, row.time_b_s, row.reason) for row in rows] == [
+        (UNKNOWN, None, None, "no time in B")
+    ] * 2
 
 
 def test_wider_margins_make_the_same_of_it(runs: dict[str, Path]) -> None:

@@ -17,7 +17,7 @@ from runners.report import command
 from runners.report.check import evidence_of
 from runners.report.derived import table_differences
 from tests.support.lies import lie_matrix, lie_rows, lies
-from tests.support.lies.lie_matrix import PAGE, answers, read_uncaught, uncaught
+from tests.support.lies.lie_matrix import CLASSES, PAGE, answers, read_classes, read_uncaught, uncaught
 from tests.support.lies.lie_proofs import PROOFS
 from tests.support.lies.lie_rows import Rows
 from tests.support.made_up import made_up_evidence
@@ -72,6 +72,7 @@ def test_lies_about_a_published_run_are_caught_or_explained() -> None:
 
 def test_every_lie_that_is_not_caught_has_a_reason() -> None:
     assert [place for place, (_, why) in read_uncaught().items() if not why] == []
+    assert set(read_classes().values()) == set(CLASSES)
 
 
 @pytest.mark.parametrize(("gate", "told"), [(gate, told) for gate, each in PROOFS.items() for told in each])

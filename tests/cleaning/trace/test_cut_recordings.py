@@ -72,6 +72,27 @@ def test_nodes_that_are_lost_from_one_of_several_steps_are_seen_without_numbers(
             assert judged(whole, found) != "unseen", (names, cut.__name__, at)
 
 
+@pytest.mark.parametrize("form", [unnumbered, calls_alone])
+@pytest.mark.parametrize("first", [1, 2])
+def test_a_gap_from_a_forward_pass_into_the_backward_pass_leaves_neither_a_total(
+    form: Any, first: int, tmp_path: Path
+) -> None:
+    """Of the first of three steps: the last products from `first` on, the loss, and the nodes of the last product.
+
+    Where all products of the gap lose their nodes (`first` 3), a step of a smaller net is left (docs/traces.md).
+    """
+    events = form(recorded(["linear"] * 3, tmp_path / "made.json", steps=3, ways="loss"))
+    whole = cleaned(events, tmp_path / "whole.json")
+    assert whole.missing == ()
+    calls = sorted((e for e in events if e.get("cat") in cut_recordings.CALLS), key=lambda e: float(e["ts"]))
+    begin_us = float([e for e in calls if e["name"] == "aten::linear"][first]["ts"])
+    last = next(e for e in calls if e["name"].startswith("autograd::engine") and "Addmm" in e["name"])
+    end_us = float(last["ts"]) + float(last["dur"])
+    found = cleaned([e for e in events if not begin_us <= float(e.get("ts", -1)) <= end_us], tmp_path / "cut.json")
+    totals = found.phase_totals["repaired"]
+    assert (totals["forward_flop"].flop, totals["backward_flop"].flop) == (None, None)
+
+
 @pytest.fixture(scope="module")
 def three(tmp_path_factory: Any) -> list[dict[str, Any]]:
     """Three training steps of two convolutions and two linear layers."""

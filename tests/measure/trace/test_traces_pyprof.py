@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from analysis.trace import Missing
 from analysis.trace.operations import product_flop
+from cleaning.trace.clean import clean
 from measure.trace.attribution.recording import CALL_COLUMNS, KERNEL_COLUMNS, Recording
 from measure.trace.readers import pyprof, pyprof_arguments
 from measure.trace.readers.read import detect
@@ -177,6 +179,28 @@ def test_what_pyprof_takes_for_forward_is_backward_by_name_or_thread(tmp_path: P
     assert phases["ReluBackward1"] == "backward"
     assert phases["aten::add_"] == "backward"
     assert "2 calls that PyProf took for forward are backward by name or thread" in recording.problems
+
+
+@pytest.mark.parametrize(("first", "last"), [(0, 1), (0, 3), (5, 6), (4, 9)])
+def test_rows_that_were_taken_out_leave_gaps_in_the_numbers(tmp_path: Path, first: int, last: int) -> None:
+    head, *lines = table(STEP_ROWS).splitlines(keepends=True)
+    path = tmp_path / "cut.csv"
+    path.write_text(head + "".join(lines[:first] + lines[last:]))
+    recording = pyprof.read(path)
+    many = "1 numbered row is" if last - first == 1 else f"{last - first} numbered rows are"
+    why = f"{many} not in the file, by PyProf's column Idx"
+    assert recording.missing == (Missing("backward", last - first, why), Missing("forward", last - first, why))
+    found = clean(recording.calls, recording.kernels, recording.source, recording.missing)
+    totals = found.phase_totals["repaired"]
+    assert (totals["forward_flop"].flop, totals["backward_flop"].flop) == (None, None)
+
+
+def test_rows_without_numbers_say_that_a_cut_cannot_be_seen(tmp_path: Path) -> None:
+    words = "no numbers of rows (-c idx): whether rows were taken out of the file cannot be seen"
+    whole = read(tmp_path)
+    assert (whole.missing, words in whole.problems) == ((), False)
+    bare = read(tmp_path, columns=[name for name in HEADER if name != "Idx"])
+    assert (bare.missing, words in bare.problems) == ((), True)
 
 
 def test_multiplicities_are_those_of_the_table(tmp_path: Path) -> None:

@@ -14,7 +14,9 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
+import flopledger
 from runners.footprint import command
 
 ROOT = Path(__file__).parents[3]
@@ -219,9 +221,35 @@ def test_flattened_images_of_another_layout_are_copied(nets: str, capsys: pytest
 
 def test_storages_of_unknown_size_are_told(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
     """oneDNN's LSTM keeps a workspace for its backward pass that fake tensors do not know."""
-    found = told(capsys, f"{nets}:recurrent")
+    found = told(capsys, f"{nets}:recurrent", "--memory-bytes", "200e6", "--batch-size", "4", "--checkpoints")
     assert found["unknown_storages"] == 1
-    assert "1 storage has no known size and counts as 0" in found["notes"]
+    assert "1 storage has no known size: bytes are at least those of the others" in found["notes"]
+    absent = ("eager_peak_bytes", "minimal_bytes", "allocated_bytes", "reserved_bytes", "largest_batch", "checkpoints")
+    assert {name: found[name] for name in absent} == dict.fromkeys(absent)
+    assert found["at_least"]["allocated_bytes"] >= found["at_least"]["eager_peak_bytes"] >= found["lower_bound_bytes"]
+    assert sum(found["by_category"].values()) == found["at_least"]["eager_peak_bytes"]
+    assert (found["fit"]["needed_bytes"], found["fit"]["predicted_batch"]) == (None, None)
+    most = found["at_most_batch"]
+    needed = found["fit"]["at_least_needed_bytes"]
+    assert needed[str(most)] <= found["fit"]["available_bytes"] < needed[str(most + 1)]
+
+
+def test_a_table_of_unknown_sizes_has_no_total(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main([f"{nets}:recurrent", "--memory-bytes", "200e6", "--batch-size", "4"]) == 0
+    table = capsys.readouterr().out
+    assert "The step needs at least " in table
+    assert "At most a batch of " in table
+    assert not any(words in table for words in ("Largest batch", "share", "live bytes at the peak", "in segments"))
+
+
+def test_a_footprint_of_unknown_sizes_has_no_peak() -> None:
+    """`flopledger.footprint` of a model that oneDNN runs, and of one that is all tensors."""
+    recurrent = torch.nn.LSTM(4, 4, batch_first=True)
+    found = flopledger.footprint(recurrent, torch.randn(2, 3, 4), loss_of=lambda outputs: outputs[0].sum())
+    assert (found.peak_bytes, bool(found.unknown)) == (None, True)
+    assert found.at_least_bytes == max(found.total_bytes)
+    known = flopledger.footprint(torch.nn.Linear(8, 4), torch.randn(2, 8))
+    assert known.peak_bytes == known.at_least_bytes == max(known.total_bytes)
 
 
 @pytest.mark.parametrize("name", ["small", "normed"])

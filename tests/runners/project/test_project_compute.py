@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from runners.project import command
+from runners.project.machine import own_runs
 
 ROOT = Path(__file__).parents[3]
 
@@ -112,13 +113,28 @@ def test_csv_and_table_say_the_same(capsys: pytest.CaptureFixture[str], tmp_path
 
 
 def run_of(path: Path, device: str, rows: list[tuple[str, str, str]]) -> Path:
-    """A reported run with one row a (model, device, ratio)."""
+    """A reported run with one row a (model, device, ratio): 1e12 FLOP in a second at a peak that gives this ratio."""
+    cells = [{"model": m, "device": d, "utilization_ratio": r} for m, d, r in rows]
+    others = [{"method": "theory"}, {"denominator": "clock"}]
+    return write_run(path, device, [*cells, *({**each, "utilization_ratio": "0.9"} for each in others)])
+
+
+def write_run(path: Path, device: str, cells: list[dict[str, str]]) -> Path:
+    """A reported run with a row for each of these, which have what differs from a converged cell of resnet50."""
     path.mkdir()
     (path / "sittings.csv").write_text(f"sitting,device_name\ns0,{device}\n", encoding="utf-8")
-    header = "model,device,precision,method,denominator,status,utilization_ratio,batch_size,variant\n"
-    body = "".join(f"{m},{d},amp-bf16,exact,datasheet,ok,{r},64,\n" for m, d, r in rows)
-    other = "resnet50,cuda,amp-bf16,theory,datasheet,ok,0.9,64,\nresnet50,cuda,amp-bf16,exact,clock,ok,0.9,64,\n"
-    (path / "utilization.csv").write_text(header + body + other, encoding="utf-8")
+    own = {
+        "model": "resnet50", "device": "cuda", "precision": "amp-bf16", "method": "exact", "denominator": "datasheet",
+        "status": "ok", "utilization_ratio": "", "model_flop": "1000000000000", "time_s": "1.0", "batch_size": "64",
+        "variant": "",
+    }  # fmt: skip
+    with (path / "utilization.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, [*own, "peak_flop_per_s"])
+        writer.writeheader()
+        for cell in cells:
+            ratio = cell.get("utilization_ratio", "")
+            peak = repr(1e12 / float(ratio)) if ratio and float(ratio) else ""
+            writer.writerow({**own, "peak_flop_per_s": peak, **cell})
     return path
 
 
@@ -133,6 +149,45 @@ def test_a_run_of_the_callers_is_taken_in(capsys: pytest.CaptureFixture[str], tm
     assert {row["kind"] for row in found["runs"] if row["ratio"] > 0.4} == {"ours"}
     assert found["own_runs_left_out"]["of a model of no family here"] == 1
     assert found["own_runs_left_out"]["without a fraction of a datasheet's peak"] == 1
+
+
+WRONG = "with a fraction that its unit cannot have"
+OTHER = "with a fraction that is not its own FLOP ÷ (time × peak)"
+
+
+@pytest.mark.parametrize(
+    ("cell", "why"),
+    [
+        ({"utilization_ratio": "nan"}, WRONG),
+        ({"utilization_ratio": "inf"}, WRONG),
+        ({"utilization_ratio": "0"}, WRONG),
+        ({"utilization_ratio": "-0.3"}, WRONG),
+        ({"utilization_ratio": "1.7"}, WRONG),  # on tensor units nothing is above its peak
+        ({"utilization_ratio": "0.9", "peak_flop_per_s": "2e12"}, OTHER),  # 1e12 FLOP in 1 s are 0.5 of it
+        ({"utilization_ratio": "0.5", "time_s": "0.0"}, OTHER),
+        ({"utilization_ratio": "0.5", "model_flop": "many"}, OTHER),
+        ({"utilization_ratio": "0.5", "status": "not_converged"}, "of a cell that did not converge"),
+    ],
+)
+def test_a_fraction_that_cannot_be_is_no_observation(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, cell: dict[str, str], why: str
+) -> None:
+    mine = write_run(tmp_path / "mine", "NVIDIA A100-SXM4-80GB", [cell])
+    plain = told(capsys, *ASKED, "--gpu-hours", "1")
+    found = told(capsys, *ASKED, "--gpu-hours", "1", "--run", str(mine))
+    assert found["own_runs_left_out"][why] == 1
+    assert found["answers"] == plain["answers"]
+
+
+def test_ieee_units_may_be_faster_than_their_peak_in_a_run(tmp_path: Path) -> None:
+    """Winograd's algorithm saves multiplications on vector units, so that 1.2 of an fp32 peak is no mistake."""
+    mine = write_run(tmp_path / "mine", "NVIDIA H200", [{"precision": "fp32", "utilization_ratio": "1.2"}])
+    assert 1.2 in [each.ratio for each in own_runs([mine])[0]]
+
+
+def test_a_table_that_is_none_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    mine = write_run(tmp_path / "mine", "NVIDIA H200", [{"utilization_ratio": "0.5", "batch_size": "many"}])
+    assert "expected the tables of a run" in refused(capsys, *ASKED, "--gpu-hours", "1", "--run", str(mine))
 
 
 def test_a_family_with_too_few_runs_needs_some_of_the_callers(

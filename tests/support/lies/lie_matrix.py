@@ -30,7 +30,18 @@ MODEL = "alexnet"
 """Of the published run: one model at three batches, two of them not converged, with profiles."""
 
 BASES = ("gpu", "cpu")
-COLUMNS = ("base", "file", "field", "lies", "why")
+COLUMNS = ("base", "file", "field", "lies", "class", "why")
+
+CLASSES: Mapping[str, str] = {
+    "default": "an option that is not there means its default, and the cells have that default",
+    "words": "text that somebody chose or wrote, from which nothing is calculated",
+    "recorded once": "a fact of a machine, a counter or a recorder that nothing else in the run repeats",
+    "not used": "no number of the run is made of it, and no law bounds it",
+    "no product": "of a call or storage of which no FLOP and no size depends",
+    "within noise": "less than what blocks, polls or calls of one kernel differ by",
+    "equal": "rows or sizes change places that give the same FLOP",
+}
+"""Why no gate can catch a lie, in a word → what the word means."""
 
 Place = tuple[str, str, str]
 """base, file, field."""
@@ -89,6 +100,12 @@ def read_uncaught() -> dict[Place, tuple[set[str], str]]:
     return {(row["base"], row["file"], row["field"]): (set(row["lies"].split()), row["why"]) for row in rows}
 
 
+def read_classes() -> dict[tuple[str, str], str]:
+    """(file, field) → the word of CLASSES for what is not caught of it."""
+    with UNCAUGHT.open(encoding="utf-8", newline="") as file:
+        return {(row["file"], row["field"]): row["class"] for row in csv.DictReader(file)}
+
+
 def uncaught(found: Iterable[Answer]) -> dict[Place, list[str]]:
     """(base, file, field) → its lies that no gate catches, in their order."""
     missed: dict[Place, list[str]] = {}
@@ -98,16 +115,19 @@ def uncaught(found: Iterable[Answer]) -> dict[Place, list[str]]:
     return missed
 
 
-def csv_of(missed: Mapping[Place, list[str]], whys: Mapping[tuple[str, str], str]) -> str:
+def csv_of(
+    missed: Mapping[Place, list[str]], whys: Mapping[tuple[str, str], str], classes: Mapping[tuple[str, str], str]
+) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(COLUMNS)
     for (base, file, field), words in missed.items():
-        writer.writerow((base, file, field, " ".join(words), whys.get((file, field), "")))
+        place = file, field
+        writer.writerow((base, file, field, " ".join(words), classes.get(place, ""), whys.get(place, "")))
     return out.getvalue()
 
 
-def page(found: list[Answer], whys: Mapping[tuple[str, str], str]) -> str:
+def page(found: list[Answer], whys: Mapping[tuple[str, str], str], classes: Mapping[tuple[str, str], str]) -> str:
     """docs/lies.md."""
     told = [HEAD, "## How many", ""]
     told += ["| run | lies | caught | not |", "| --- | --- | --- | --- |"]
@@ -116,14 +136,25 @@ def page(found: list[Answer], whys: Mapping[tuple[str, str], str]) -> str:
         caught = sum(bool(answer.gate) for answer in mine)
         told.append(f"| {RUNS[base]} | {len(mine)} | {caught} | {len(mine) - caught} |")
     told += ["", "## Field by field", "", *_matrix(found), "", "## What data alone cannot show", ""]
-    told += ["| file | field | lies | why |", "| --- | --- | --- | --- |"]
+    told += [*_by_class(found, classes), "", "| file | field | lies | class | why |", "| --- | --- | --- | --- | --- |"]
     merged: dict[tuple[str, str], dict[str, None]] = {}
     for (_, file, field), words in uncaught(found).items():
         merged.setdefault((file, field), {}).update(dict.fromkeys(words))
     for (file, field), each in merged.items():
         kinds = ", ".join(dict.fromkeys(word.split(":")[-2] for word in each))
-        told.append(f"| {FILES[file]} | `{field}` | {kinds} | {whys.get((file, field), '')} |")
+        why = f"{classes.get((file, field), '')} | {whys.get((file, field), '')}"
+        told.append(f"| {FILES[file]} | `{field}` | {kinds} | {why} |")
     return "\n".join(told) + "\n"
+
+
+def _by_class(found: Iterable[Answer], classes: Mapping[tuple[str, str], str]) -> Iterator[str]:
+    """How many lies no gate catches, by why."""
+    count: Counter[str] = Counter()
+    for (_, file, field), words in uncaught(found).items():
+        count[classes.get((file, field), "")] += len(words)
+    yield "| class | lies | what it means |"
+    yield "| --- | --- | --- |"
+    yield from (f"| {name} | {count[name]} | {CLASSES.get(name, '')} |" for name, _ in count.most_common())
 
 
 def _matrix(found: list[Answer]) -> Iterator[str]:
@@ -185,10 +216,11 @@ def main(arguments: list[str] | None = None) -> int:
     with ProcessPoolExecutor(options.processes) as pool:
         found = [answer for some in pool.map(_of_file, *zip(*tasks, strict=True)) for answer in some]
     whys = {(file, field): why for (_, file, field), (_, why) in read_uncaught().items()} if UNCAUGHT.exists() else {}
-    text = csv_of(uncaught(found), whys)
+    classes = read_classes() if UNCAUGHT.exists() else {}
+    text = csv_of(uncaught(found), whys, classes)
     if options.write:
         UNCAUGHT.write_text(text, encoding="utf-8")
-        PAGE.write_text(page(found, whys), encoding="utf-8")
+        PAGE.write_text(page(found, whys, classes), encoding="utf-8")
     else:
         sys.stdout.write(text)
     print(Counter(answer.gate for answer in found), file=sys.stderr)

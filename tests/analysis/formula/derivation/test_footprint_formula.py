@@ -23,7 +23,7 @@ from analysis.formula.derivation.footprint import QUANTITIES, Footprints, Labell
 from analysis.formula.derivation.interpolate import ONE, Atom
 from analysis.formula.derivation.symbolic_table import CountKey
 from analysis.formula.derivation.totals import expression
-from runners.formula.footprints import UNKNOWN
+from runners.formula.footprints import UNKNOWN, WITHOUT
 from runners.formula.footprints import footprints as told_of
 from runners.formula.points import Subject, axes, limits, names_of, sampler, smallest
 from runners.workers.any_model import get
@@ -60,7 +60,11 @@ def test_storages_of_unknown_size_are_told() -> None:
     look, derived, _ = looked("synthetic_matmul")
     assert told_of("flopledger", derived, POINTS["synthetic_matmul"][0], look, 0).notes == ()
     look, derived, _ = looked("wordlm")
-    assert told_of("flopledger", derived, POINTS["wordlm"][0], look, 0).notes == (UNKNOWN,)
+    found = told_of("flopledger", derived, POINTS["wordlm"][0], look, 0)
+    lacking = [f"No formula of the {name} footprint: {UNKNOWN}." for name in ("eager", "minimal")]
+    assert found.notes == (*lacking, WITHOUT)
+    assert (found.formulas, found.pieces, found.proven) == ({}, {}, None)
+    assert found.at_least == {"eager_footprint_bytes": of("wordlm").formula("eager_footprint_bytes")}
 
 
 def of(model: str) -> Footprints:
