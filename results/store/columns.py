@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from results.records import SCHEMA_VERSION, Record, from_text, header, kinds_of, to_text
+from results.records import SCHEMA_VERSION, Record, check_value, from_text, header, kinds_of, to_text
 from results.store.migrations import migrate
 
 R = TypeVar("R", bound=Record)
@@ -32,13 +32,16 @@ def records(
 ) -> tuple[R, ...]:
     """The records of rows whose columns are `names`; rows of an older version are migrated first.
 
-    Raises ValueError as `texts` does, and for text that its field cannot hold; each with the name of the file.
+    Raises ValueError as `texts` does, for text that its field cannot hold, and for a number outside its field's range;
+    each with the name of the file.
     """
     hints = typing.get_type_hints(record)
     columns = {}
     for name, values in texts(file, record, names, blocks, version).items():
         try:
             known = {text: _value(text, hints[name], name) for text in set(values)}
+            for value in known.values():
+                check_value(record, name, value)
         except ValueError as fault:
             raise ValueError(f"{file}, {fault}") from fault
         columns[name] = [known[text] for text in values]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import json
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -117,6 +118,9 @@ def _manifest(file: Path, document: Mapping[str, Any], version: int) -> Manifest
     for name in ("commands", "notes"):
         values[name] = tuple(str(item) for item in values.get(name, ()))
     values["schema_version"] = version
+    peak = values.get("options", {}).get("peak_tflops")
+    if isinstance(peak, (int, float)) and not (0 < peak < math.inf):
+        raise ValueError(f"{file}: options.peak_tflops: expected a finite number above 0, got {peak!r}")
     try:
         return Manifest(**values)
     except TypeError as fault:

@@ -9,7 +9,6 @@ pandas is imported only where somebody asks for a table.
 from __future__ import annotations
 
 import functools
-import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from results.records import (
     Run,
     Sitting,
     Storage,
+    check_ranges,
     header,
     to_values,
 )
@@ -35,6 +35,7 @@ from results.store.disk import read
 from results.store.layout import CEILINGS, CELL_FILES, RUNS, SITTINGS, Key
 from results.store.manifest import MANIFEST, Manifest, read_manifest, seal_problem
 from results.store.migrations import migrate
+from results.store.sealing import BrokenSeal, check_seal, prefixes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -135,12 +136,12 @@ def read_run(path: Path | str) -> RunData:
     """
     found = scan(Path(path))
     runs = found.last_runs()
-    version = found.manifest.schema_version
-    rows: dict[str, tuple[Any, ...]] = {}
-    for file, record in CELL_FILES.items():
-        groups = found.lines[file]
-        blocks = (layout.decode(groups[layout.key_of(run)]) for run in runs if run.committed.get(file, [0])[0])
-        rows[file] = records(file, record, found.heads.get(file, header(record)), blocks, version)
+    try:
+        rows = _rows_of(found, runs)
+    except ValueError:
+        if not (kept := _readable(found, runs)):
+            raise
+        runs, rows = kept, _rows_of(found, kept)
     return RunData(
         found.path,
         found.manifest,
@@ -153,6 +154,29 @@ def read_run(path: Path | str) -> RunData:
         frozenset(found.damaged),
         tuple(found.unsealed),
     )
+
+
+def _rows_of(found: Scan, runs: Sequence[Run]) -> dict[str, tuple[Any, ...]]:
+    """File → the records of these runs. Raises ValueError for a row that is none."""
+    rows: dict[str, tuple[Any, ...]] = {}
+    for file, record in CELL_FILES.items():
+        groups = found.lines[file]
+        blocks = (layout.decode(groups[layout.key_of(run)]) for run in runs if run.committed.get(file, [0])[0])
+        names = found.heads.get(file, header(record))
+        rows[file] = records(file, record, names, blocks, found.manifest.schema_version)
+    return rows
+
+
+def _readable(found: Scan, runs: Sequence[Run]) -> list[Run]:
+    """The runs whose rows can be read; each other one becomes a problem."""
+    kept = []
+    for run in runs:
+        try:
+            _rows_of(found, [run])
+            kept.append(run)
+        except ValueError as fault:
+            found.problems.append(f"attempt {run.attempt} of cell {run.cell_id} left out: {fault}")
+    return kept
 
 
 def read_operations(path: Path | str, trace_id: str) -> tuple[list[Operation], list[Storage]]:
@@ -233,16 +257,16 @@ def _read_rows(found: Scan, file: str, record: type[R]) -> list[R]:
     rows = []
     lines = whole_lines(found, file)
     if file in layout.COUNTED:
-        found.counted[file] = _prefixes(found.tops.get(file, b""), lines)
+        found.counted[file] = prefixes(found.tops.get(file, b""), lines)
     before = b"" if found.heads.get(file, [""])[-1] == layout.SEAL else None
     if before is None and lines:
         found.unsealed.append(file)
     for number, line in enumerate(lines, start=2):
         try:
             if before is not None:
-                before = _check_seal(found.tops[file], line, before)
+                before = check_seal(found.tops[file], line, before)
             rows.append(_row(file, record, found.heads[file], line, found.manifest.schema_version))
-        except _BrokenSeal as fault:
+        except BrokenSeal as fault:
             before = fault.seal
             found.problems.append(f"{file}, line {number}: left out, {fault}")
         except ValueError as fault:
@@ -250,36 +274,13 @@ def _read_rows(found: Scan, file: str, record: type[R]) -> list[R]:
     return rows
 
 
-class _BrokenSeal(ValueError):
-    """A row that is not the one that was written after the row before it. seal: what it says of itself."""
-
-    def __init__(self, seal: bytes) -> None:
-        super().__init__("not as it was written: its checksum does not match, or rows before it are gone or moved")
-        self.seal = seal
-
-
-def _check_seal(top: bytes, line: bytes, before: bytes) -> bytes:
-    """The checksum of a row. Raises _BrokenSeal."""
-    row, _, seal = line.rpartition(b",")
-    if seal != layout.seal_row(top, row, before):
-        raise _BrokenSeal(seal)
-    return seal
-
-
-def _prefixes(top: bytes, lines: Sequence[bytes]) -> dict[int, str]:
-    """N → the checksum of the header and the first N rows."""
-    counted, whole = {}, hashlib.sha256(top + b"\n")
-    for number, line in enumerate(lines, start=1):
-        whole.update(line + b"\n")
-        counted[number] = whole.copy().hexdigest()[:16]
-    return counted
-
-
 def _row(file: str, record: type[R], names: Sequence[str], line: bytes, version: int) -> R:
     fields = [value for row in layout.decode([line]) for value in row]
     if len(fields) != len(names):
         raise ValueError(f"expected {len(names)} fields, got {len(fields)}")
-    return record.from_row(migrate(file, dict(zip(names, fields, strict=True)), version))
+    row = record.from_row(migrate(file, dict(zip(names, fields, strict=True)), version))
+    check_ranges(row)
+    return row
 
 
 def _committed_once(found: Scan, runs: list[Run]) -> list[Run]:

@@ -32,6 +32,9 @@ UNWRITABLE = 3
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """What the system says where an output takes nothing more."""
 
+LONGEST_LINE = 2_000
+"""Characters of an error."""
+
 INTERRUPTED, TERMINATED = 130, 143
 """Ctrl-C and SIGTERM, as a shell has them."""
 
@@ -94,9 +97,18 @@ def instructed(words: str) -> str:
     return words
 
 
+def shortened(line: str) -> str:
+    """A line of at most `LONGEST_LINE` characters, its middle left out: it may quote a name of megabytes."""
+    left_out = len(line) - LONGEST_LINE
+    if left_out <= 0:
+        return line
+    half = LONGEST_LINE // 2
+    return f"{line[:half]} … {left_out} characters … {line[-half:]}"
+
+
 def _print_error(words: str, code: int) -> int:
     with contextlib.suppress(OSError):  # where nobody can be told, the code still says it
-        print(f"error: {printable(' '.join(instructed(words).split()))}", file=sys.stderr)
+        print(f"error: {printable(shortened(' '.join(instructed(words).split())))}", file=sys.stderr)
     return code
 
 

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from benchmarks.silent_damage import EDITS, PUBLISHED, outcome, search, small_run
+from benchmarks.silent_damage import EDITS, PUBLISHED, every_edit, outcome, random_edits, search, small_run
 from tests.support.made_up.seals import older
 
 
@@ -17,11 +17,20 @@ def run(tmp_path_factory):
 
 
 def test_no_edit_is_silent(run):
-    silent, counts = search(run, 120, seed=1)
+    silent, counts = search(run, random_edits(run, 120, seed=1))
     assert silent == []
     assert sum(counts.values()) == 120
     assert {name.partition(":")[0] for name in counts} == set(EDITS)
     assert sum(count for name, count in counts.items() if name.endswith("told")) > 80
+
+
+def test_no_cut_and_no_bit_is_silent(run):
+    """Of each cut and each bit of every file, every 4001st: prime to the nine of a byte, so all kinds occur."""
+    silent, counts = search(run, every_edit(run, 4001))
+    assert silent == []
+    assert {name.partition(":")[0] for name in counts} == {"cut", "bit"}
+    files = [path for path in run.rglob("*") if path.is_file() and path.name != ".lock"]
+    assert sum(counts.values()) == -(-9 * sum(path.stat().st_size for path in files) // 4001)
 
 
 def test_the_search_finds_what_is_not_sealed(run, tmp_path):

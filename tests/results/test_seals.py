@@ -75,15 +75,15 @@ def test_a_run_cut_off_is_missed(path):
 
 
 def test_swapped_names_of_columns_are_told(path):
-    """Steps and index are both whole numbers: their names exchanged gave other step times."""
+    """Start and duration are both seconds: their names exchanged gave other step times."""
     file = path / "samples.csv"
-    text = file.read_text().replace("index,part,phase,steps", "steps,part,phase,index")
+    text = file.read_text().replace("start_s,wall_s", "wall_s,start_s")
     file.write_text(text)
     data = read_run(path)
     assert data.runs == []
     assert "attempt 1 of cell a left out: not what was committed in samples.csv" in data.problems
     reseal(path)
-    assert read_run(path).samples["steps"].tolist() == [row.index for row in samples("a")] * 2  # the edit was one
+    assert read_run(path).samples["wall_s"].tolist() == [row.start_s for row in samples("a")] * 2  # the edit was one
 
 
 @pytest.mark.parametrize("file", ["runs.csv", "sittings.csv", "ceilings.csv"])

@@ -129,7 +129,7 @@ def test_a_row_without_its_closing_quote_is_not_guessed(tmp_path, monkeypatch):
     file = path / "runs.csv"
     corrupt(file, b']}",', b"]},")
     assert read_run(path).problems[0].startswith("runs.csv, line 2: left out, not as it was written")
-    monkeypatch.setattr(reading, "_check_seal", lambda _top, _line, before: before)
+    monkeypatch.setattr(reading, "check_seal", lambda _top, _line, before: before)
     data = read_run(path)
     assert data.all_runs == []
     assert data.problems[0] == "runs.csv, line 2: left out, not CSV: unexpected end of data"
@@ -162,7 +162,7 @@ def test_a_damaged_commit_field_is_refused_not_followed(tmp_path, monkeypatch):
     path = run_of(tmp_path / "run", ("a",))
     text = (path / "runs.csv").read_text()
     (path / "runs.csv").write_text(re.sub(r'\[3,""[0-9a-f]+""\]', "3", text))
-    monkeypatch.setattr(reading, "_check_seal", lambda _top, _line, before: before)
+    monkeypatch.setattr(reading, "check_seal", lambda _top, _line, before: before)
     assert [problem.split(":")[0] for problem in read_run(path).problems] == ["attempt 1 of cell a left out"]
 
 

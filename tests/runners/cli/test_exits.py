@@ -12,7 +12,7 @@ import pytest
 
 from results.errors import StoreFault
 from runners.cli import exits, output_files
-from runners.cli.exits import Mistake, guarded
+from runners.cli.exits import LONGEST_LINE, Mistake, guarded
 
 ROOT = Path(__file__).parents[3]
 
@@ -131,3 +131,19 @@ def test_a_file_that_cannot_be_written_is_a_store_fault(tmp_path: Path) -> None:
     for path in (tmp_path / "taken", tmp_path / "file" / "below"):
         with pytest.raises(StoreFault, match=r"(taken|below) could not be written: .*; the rest stays$"):
             output_files.put(path, "x", "; the rest stays")
+
+
+def test_an_error_that_quotes_megabytes_stays_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """What is left out is what is more than fits."""
+    name = "n" * 1_000_000
+
+    def run() -> int:
+        raise Mistake(f"unknown name: {name}, say")
+
+    with pytest.raises(SystemExit):
+        guarded(run)
+    said = capsys.readouterr().err
+    assert said.startswith("error: unknown name: nnn")
+    assert said.endswith("nnn, say\n")
+    assert f" … {len('unknown name: ') + 1_000_000 + len(', say') - LONGEST_LINE} characters … " in said
+    assert len(said) < LONGEST_LINE + 100

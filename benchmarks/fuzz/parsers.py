@@ -1,0 +1,192 @@
+"""The parsers of data from others, each as a function of some bytes and a folder that it may write to.
+
+`PARSERS` is the registry: name → how its input becomes a file, and what reads it. Inputs to begin with are in
+`tests/data/fuzz/NAME/`, all made by us; of runs they are made here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+CORPUS = Path(__file__).parents[2] / "tests/data/fuzz"
+
+Read = Callable[[Path], None]
+
+
+@dataclass(frozen=True)
+class Parser:
+    """ending: of the file. packed: it is gzipped, and the edits are made within."""
+
+    read: Read
+    ending: str = ".txt"
+    packed: bool = False
+
+    def file(self, data: bytes, folder: Path) -> Path:
+        """The input as a file."""
+        path = folder / f"input{self.ending}"
+        path.write_bytes(gzip.compress(data, 1, mtime=0) if self.packed else data)
+        return path
+
+    def seeds(self, name: str) -> list[bytes]:
+        """The inputs to begin with."""
+        if name == "run":
+            return list(_run_seeds())
+        files = sorted(path for path in (CORPUS / name).iterdir() if path.is_file())
+        return [gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes() for path in files]
+
+
+def _recording(path: Path) -> None:
+    from runners.cli import read_recording
+    from runners.trace import cleaned
+
+    with contextlib.suppress(OSError):  # becomes one line, as in the command
+        cleaned(read_recording(path))
+
+
+def _model_file(path: Path) -> None:
+    from workloads.sources import get
+
+    workload = get(str(path))
+    workload.build(**workload.hyper)
+
+
+def _transformers(path: Path) -> None:
+    import torch
+
+    from workloads.sources import get
+
+    folder = path.parent / "config"
+    folder.mkdir(exist_ok=True)
+    shutil.copyfile(path, folder / "config.json")
+    workload = get(f"hf:{folder}")
+    with torch.device("meta"):
+        workload.build(**workload.hyper)
+
+
+def _toml(path: Path) -> None:
+    from argparse import Namespace
+
+    from runners.project.model import _domain
+
+    _domain(Namespace(file=str(path), target=None, sub_batch=None, allow_code=False))
+
+
+def _deepspeed(path: Path) -> None:
+    from runners.profile.deepspeed_config import read
+
+    read(path)
+
+
+def _text(path: Path) -> str:
+    return path.read_bytes().decode("utf-8", "surrogateescape").replace("\0", "")
+
+
+def _formula(path: Path) -> None:
+    from analysis.formula.algebra.expressions import parse
+
+    parse(_text(path))
+
+
+def _point(path: Path) -> None:
+    from analysis.formula.algebra.parameter_grid import axes
+
+    axes(_text(path))
+
+
+def _peaks(path: Path) -> None:
+    from analysis.devices import lookup
+
+    lookup(_text(path))
+
+
+def _model_name(path: Path) -> None:
+    from workloads.catalogue import parse
+
+    parse(_text(path))
+
+
+def _bytes(path: Path) -> None:
+    from analysis.devices import parse_bytes
+
+    parse_bytes(_text(path))
+
+
+def _parallel(path: Path) -> None:
+    from runners.project.parallelism import main
+
+    words = [word for word in _text(path).split("\n") if not word.startswith("--o")]
+    said = io.StringIO()
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
+        try:
+            code = main(["--parallel", *words])
+        except SystemExit as ended:
+            code = ended.code if isinstance(ended.code, int) else 1
+    if code not in (0, 2):
+        raise RuntimeError(f"exit code {code}: {said.getvalue()[:300]}")
+
+
+_RUN_FILES = ("manifest.json", "runs.csv", "sittings.csv", "ceilings.csv", "samples.csv", "flop_counts.csv")
+
+
+def _small_run() -> Path:
+    """One run for the process, made once."""
+    import tempfile
+
+    from benchmarks.silent_damage import PUBLISHED, small_run
+
+    if not _MADE:
+        _MADE.append(small_run(PUBLISHED, Path(tempfile.mkdtemp(prefix="fuzz-run-")) / "run", 1))
+    return _MADE[0]
+
+
+_MADE: list[Path] = []
+
+
+def _run_seeds() -> Iterator[bytes]:
+    run = _small_run()
+    for file in _RUN_FILES:
+        yield file.encode() + b"\n" + (run / file).read_bytes()
+
+
+def _run(path: Path) -> None:
+    """The first line names the file of a run that the rest is put into; what that rests on is sealed anew."""
+    from benchmarks.silent_damage import rebuilt
+    from tests.support.made_up.seals import reseal
+
+    name, _, content = path.read_bytes().partition(b"\n")
+    file = next((known for known in _RUN_FILES if known.encode() == name), "runs.csv")
+    run = shutil.copytree(_small_run(), path.parent / "run")
+    try:
+        (run / file).write_bytes(content)
+        with contextlib.suppress(Exception):  # a file that no longer has rows is left as it is
+            reseal(run)
+        rebuilt(run)
+    finally:
+        shutil.rmtree(run)
+
+
+PARSERS: Mapping[str, Parser] = {
+    "kineto": Parser(_recording, ".json"),
+    "cupti": Parser(_recording, ".json"),
+    "nsys": Parser(_recording, ".sqlite"),
+    "pyprof": Parser(_recording, ".csv"),
+    "onnx": Parser(_model_file, ".onnx"),
+    "pt2": Parser(_model_file, ".pt2"),
+    "transformers": Parser(_transformers, ".json"),
+    "toml": Parser(_toml, ".toml"),
+    "deepspeed": Parser(_deepspeed, ".json"),
+    "formula": Parser(_formula),
+    "point": Parser(_point),
+    "peaks": Parser(_peaks),
+    "model": Parser(_model_name),
+    "bytes": Parser(_bytes),
+    "parallel": Parser(_parallel),
+    "run": Parser(_run),
+}
+"""Name → parser."""

@@ -1,0 +1,138 @@
+"""Every number of every record has a sign and a range by its unit, and a file with another is refused in one line."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import math
+import shutil
+import typing
+from collections.abc import Mapping
+
+import pytest
+
+from benchmarks.silent_damage import PUBLISHED, small_run
+from results import records
+from results.records import Ceiling, FlopCount, Record, Run, Sample, Telemetry, check_ranges, kinds_of, range_of
+from results.store import layout
+from results.store.manifest import MANIFEST, read_manifest
+from results.store.reading import read_run
+from tests.support.made_up.seals import reseal
+
+WITHOUT_NUMBERS = {
+    *("attributes", "concrete_inputs", "committed", "environment", "flags_after", "flags_before", "found", "hyper"),
+    *("preflight", "unprofiled"),
+}
+"""Fields of anything, whose values are words, or settings of others that may be negative."""
+
+
+def all_records():
+    classes = [getattr(records, name) for name in records.__all__]
+    return [kind for kind in classes if isinstance(kind, type) and issubclass(kind, Record) and kind is not Record]
+
+
+@pytest.mark.parametrize("record", all_records(), ids=lambda record: record.__name__)
+def test_every_field_of_numbers_has_a_range(record):
+    hints = typing.get_type_hints(record)
+    for field in dataclasses.fields(record):
+        kinds = kinds_of(hints[field.name])
+        texts = "str" in str(hints[field.name]) and tuple in kinds
+        numbers = bool({int, float, tuple, typing.Any} & {*kinds}) or any(_is_mapping(kind) for kind in kinds)
+        if numbers and not texts and field.name not in WITHOUT_NUMBERS:
+            assert range_of(record, field.name) is not None, f"{record.__name__}.{field.name} has no range"
+
+
+def _is_mapping(kind):
+    return isinstance(kind, type) and issubclass(kind, Mapping)
+
+
+SAMPLE = Sample(part="measure", steps=1, start_s=0.0, wall_s=0.1)
+CEILING = Ceiling(sitting="s", device="cpu", precision="fp32", unit="fp32", operation="matmul", shape="")
+COUNT = FlopCount(counter="c", workload="w", batch_size=1, phase="forward")
+POLL = Telemetry(cell_id="c", attempt=1, time_s=0.0)
+
+
+@pytest.mark.parametrize(
+    ("row", "field", "value", "said"),
+    [
+        (SAMPLE, "wall_s", -1.0, "expected a finite number of at least 0, got -1.0"),
+        (SAMPLE, "wall_s", math.inf, "expected a finite number of at least 0, got inf"),
+        (SAMPLE, "device_s", math.nan, "expected a finite number of at least 0, got nan"),
+        (SAMPLE, "steps", 0, "expected a finite number of at least 1, got 0"),
+        (CEILING, "flop_per_s", 0.0, "expected a finite number above 0, got 0.0"),
+        (CEILING, "moved_bytes", -8, "expected a finite number of at least 0, got -8"),
+        (COUNT, "batch_size", 0, "expected a finite number of at least 1, got 0"),
+        (COUNT, "flop", -240, "expected a finite number of at least 0, got -240"),
+        (COUNT, "ignored", {"aten.add": -1}, "expected a finite number of at least 0, got -1"),
+        (POLL, "temperature_c", -300.0, "expected a finite number of at least -273.15, got -300.0"),
+    ],
+)
+def test_what_is_outside_is_refused(row, field, value, said):
+    check_ranges(row)
+    with pytest.raises(ValueError, match=f"column {field}: ") as raised:
+        check_ranges(dataclasses.replace(row, **{field: value}))
+    assert said in str(raised.value)
+
+
+def test_a_number_of_thousands_of_digits_is_described():
+    """10^5000 has 5000 · log2(10) = 16609.6 binary digits."""
+    with pytest.raises(ValueError, match="got an integer of 16610 binary digits"):
+        check_ranges(dataclasses.replace(COUNT, flop=-(10**5000)))
+
+
+def test_what_may_be_negative_is_not():
+    check_ranges(dataclasses.replace(COUNT, native_value=-5))
+    check_ranges(Run(**dict.fromkeys(("cell_id", "model", "device", "sitting", "status"), "x"), attempt=1,
+                     batch_size=1, last_loss=math.inf, seed=-1))  # fmt: skip
+
+
+def test_the_published_run_is_within_all_ranges():
+    assert read_run(PUBLISHED).problems == []
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    return small_run(PUBLISHED, tmp_path_factory.mktemp("ranges") / "run", cells=2)
+
+
+@pytest.fixture
+def run(source, tmp_path):
+    return shutil.copytree(source, tmp_path / "run")
+
+
+def change(run, file, column, value):
+    """One field of the first row, sealed again as somebody does who knows how."""
+    top, first, *rest = (run / file).read_bytes().split(b"\n")
+    (names,), (fields,) = layout.decode([top]), layout.decode([first])
+    fields[names.index(column)] = value
+    text = io.StringIO()
+    csv.writer(text, lineterminator="").writerow(fields)
+    (run / file).write_bytes(b"\n".join([top, text.getvalue().encode(), *rest]))
+    reseal(run)
+
+
+@pytest.mark.parametrize(("file", "column"), [("samples.csv", "wall_s"), ("flop_counts.csv", "flop")])
+def test_an_attempt_with_a_row_outside_is_left_out_alone(run, file, column):
+    change(run, file, column, "-1")
+    data = read_run(run)
+    assert len(data.runs) == 1
+    (problem,) = data.problems
+    assert f"left out: {file}, column {column}: expected a finite number of at least 0, got -1" in problem
+
+
+@pytest.mark.parametrize(("file", "column"), [("runs.csv", "batch_size"), ("ceilings.csv", "flop_per_s")])
+def test_a_row_outside_is_left_out_with_its_line(run, file, column):
+    change(run, file, column, "0")
+    start = f"{file}, line 2: left out, column {column}: "
+    assert sum(problem.startswith(start) for problem in read_run(run).problems) == 1
+
+
+def test_a_peak_below_zero_is_refused(run):
+    document = json.loads((run / MANIFEST).read_text())
+    document["options"]["peak_tflops"] = -1
+    (run / MANIFEST).write_text(json.dumps(document))
+    reseal(run)
+    with pytest.raises(ValueError, match="peak_tflops: expected a finite number above 0, got -1"):
+        read_manifest(run)
