@@ -17,6 +17,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from results.version import VERSION as __version__
+
 if TYPE_CHECKING:
     from analysis.devices import Peak, peak
     from measure.counters.harness import flop_counter_mode
@@ -52,8 +54,6 @@ __all__ = [
     "read_trace",
     "register",
 ]
-
-__version__ = "0.1.0"
 
 _PLACES = {
     "Inconsistent": "results.errors:Inconsistent",
