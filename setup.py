@@ -1,9 +1,9 @@
-"""The release: all packages of the checkout below `flopledger._internal`, so that nothing of a user's can be in their way.
+"""The release: all packages of the checkout below `flopledger._internal`, where no name can be a user's, too.
 
-In a checkout the packages (`results`, `analysis`, …) are at the top level and stay as they are. Names like these belong to
-users' projects, too, and the first one on the path would win. So the copies in the wheel get another name: in imports, in
-names of modules held as text ("runners.workers.probe:probe"), and in the commands that help texts show. Nothing else is
-changed, and the same checkout always gives the same files. An editable install keeps the names of the checkout.
+In a checkout the packages (`results`, `analysis`, …) are at the top level and stay as they are. Users' projects have
+modules of these names, and the first one on the path would win. So the copies in the wheel are renamed: in imports, in
+names of modules held as text ("runners.workers.probe:probe"), and in the commands that help texts show. Nothing else
+is changed, and the same checkout always gives the same files. An editable install keeps the names of the checkout.
 """
 
 from __future__ import annotations
@@ -98,12 +98,14 @@ def _replaced(source: str) -> Iterator[tuple[tokenize.TokenInfo, str]]:
 
 
 def _names_a_module(string: str) -> bool:
-    """Whether a literal is the name of a module that can be imported, or of something in it. The name of a package alone
-    is a label, as in `library="workloads.synthetic"`."""
+    """Whether a literal is the name of a module that can be imported, or of something in it.
+
+    The name of a package alone is a label, as in `library="workloads.synthetic"`.
+    """
     if string[0] not in "\"'" or not (found := MODULE.fullmatch(str(ast.literal_eval(string)))):
         return False
     place = ROOT / found[1].replace(".", "/")
-    return place.with_suffix(".py").is_file() or (place / "__init__.py").is_file() and bool(found[2])
+    return place.with_suffix(".py").is_file() or bool(found[2] and (place / "__init__.py").is_file())
 
 
 def _requirements(file: str, *names: str) -> list[str]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from results.version import VERSION as __version__
+from results.version import VERSION
 
 if TYPE_CHECKING:
     from analysis.devices import Peak, peak
@@ -54,6 +54,8 @@ __all__ = [
     "read_trace",
     "register",
 ]
+
+__version__ = VERSION
 
 _PLACES = {
     "Inconsistent": "results.errors:Inconsistent",

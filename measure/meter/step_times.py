@@ -93,7 +93,9 @@ class StepBlock:
         self.unseen += other.unseen
         self.samples += other.samples
         for key, passes in other.passes.items():
-            mine = self.passes.setdefault(key, Passes())
+            mine = self.passes.get(key)
+            if mine is None:
+                mine = self.passes[key] = Passes()
             mine.forward += passes.forward
             mine.backward += passes.backward
             mine.recomputed += passes.recomputed

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from runners.project import command
+from runners.project import command, machine
 
 ROOT = Path(__file__).parents[3]
 
@@ -133,6 +133,23 @@ def test_a_run_of_the_callers_is_taken_in(capsys: pytest.CaptureFixture[str], tm
     assert {row["kind"] for row in found["runs"] if row["ratio"] > 0.4} == {"ours"}
     assert found["own_runs_left_out"]["of a model of no family here"] == 1
     assert found["own_runs_left_out"]["without a fraction of a datasheet's peak"] == 1
+
+
+def test_published_runs_come_from_the_folder_that_is_named(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "PUBLISHED", tmp_path / "absent")  # as where the wheel is installed
+    plain = command.main([*ASKED, "--gpu-hours", "1", "--format", "json"])
+    out, err = capsys.readouterr()
+    assert (plain, err) == (0, "note: no published runs are installed; --data DIR names a folder of them\n")
+    (tmp_path / "data").mkdir()
+    run_of(tmp_path / "data" / "mine", "NVIDIA A100-SXM4-80GB", [("resnet50", "cuda", "0.5")])
+    assert command.main([*ASKED, "--gpu-hours", "1", "--format", "json", "--data", str(tmp_path / "data")]) == 0
+    found, err = capsys.readouterr()
+    assert err == ""
+    assert json.loads(found)["utilization"]["runs"] == json.loads(out)["utilization"]["runs"] + 1
+    asked = (*ASKED, "--gpu-hours", "1", "--data", str(tmp_path))
+    assert "--data: expected a folder of published runs" in refused(capsys, *asked)
 
 
 def test_a_family_with_too_few_runs_needs_some_of_the_callers(
