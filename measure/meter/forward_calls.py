@@ -230,12 +230,7 @@ class ForwardCalls:
         if calls is None:
             return
         try:
-            first = args[0] if len(args) == 1 else None
-            if type(first) is torch.Tensor and not first.is_nested:  # as signature(args) has it, without the calls
-                sizes: Hashable = ((first.shape, first.dtype, first.requires_grad),)
-            else:
-                sizes = signature(args)
-            inputs = sizes, signature(kwargs) if kwargs else ()
+            inputs = signature(args), signature(kwargs) if kwargs else ()
             autocast = self._autocast() if _any_autocast() else None
             key = path, inputs, self._model.training, autocast, self.version
             seen = self._known.get(key)
