@@ -17,6 +17,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from results.version import VERSION
+
 if TYPE_CHECKING:
     from analysis.devices import Peak, peak
     from measure.counters.harness import flop_counter_mode
@@ -53,7 +55,7 @@ __all__ = [
     "register",
 ]
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 _PLACES = {
     "Inconsistent": "results.errors:Inconsistent",

@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(name: str, arguments: list[str]) -> int:
     """The command as if its own module had been started. Ends the process where that ends it."""
     sys.argv = [sys.argv[0], *arguments]
-    runpy.run_module(f"runners.{name}", run_name="__main__")
+    runpy.run_module(f"{__package__}.{name}", run_name="__main__")
     return 0
 
 

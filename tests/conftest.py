@@ -16,7 +16,7 @@ lazy_exports.install()
 PROCESSES = 2
 """More would have tests that time something hold each other up, each has torch's libraries of its own in memory."""
 
-PLAIN = "not slow and not standin and not survival and not notebooks"
+PLAIN = "not slow and not standin and not survival and not notebooks and not wheel"
 """What `python -m pytest` runs (`addopts` in pyproject.toml); .ci/run has a step for each of the others but `slow`."""
 
 

@@ -23,12 +23,16 @@ import torch
 
 _graph_task = torch._C._current_graph_task_id
 _any_autocast = torch._C._is_any_autocast_enabled
+_grad_enabled = torch.is_grad_enabled
 _OUTSIDE = -1
 _SCALARS = (bool, int, str, type(None))
 
 
-class CallKey(NamedTuple):
-    """What the count of a call depends on.
+@dataclass(frozen=True, slots=True, eq=False)
+class CallKey:
+    """What the count of a call depends on. One object for each kind of call of a model, which equals no other.
+
+    A hash of its sizes would be calculated each time that passes are added up.
 
     module: path of the module that was called, "" for the model. autocast: dtype, or None where autocast is off.
     version: of the model, which is another one once parameters were frozen or layers replaced.
@@ -39,6 +43,10 @@ class CallKey(NamedTuple):
     training: bool
     autocast: torch.dtype | None
     version: int
+
+
+_Fields = tuple[str, Hashable, bool, torch.dtype | None, int]
+"""Those of a CallKey, by which the key of a call is found."""
 
 
 @dataclass(slots=True)
@@ -78,6 +86,9 @@ class Call:
 
 def passes_of(calls: Sequence[Call]) -> dict[CallKey, Passes]:
     """The passes of a step's calls, added up by key."""
+    if len(calls) == 1:  # of most steps
+        call = calls[0]
+        return {call.seen.key: Passes(int(not call.recomputed), call.backward, int(call.recomputed))}
     passes: dict[CallKey, Passes] = {}
     for call in calls:
         mine = passes.get(call.seen.key)
@@ -93,6 +104,8 @@ def passes_of(calls: Sequence[Call]) -> dict[CallKey, Passes]:
 
 def samples_of(calls: Sequence[Call]) -> int:
     """Samples of a step: the sum of the first dimensions of its inputs; of several modules, the largest sum."""
+    if len(calls) == 1:
+        return 0 if calls[0].recomputed else calls[0].seen.samples
     by_module: Counter[str] = Counter()
     for call in calls:
         if not call.recomputed:
@@ -132,6 +145,7 @@ class ForwardCalls:
 
     children: whether its direct children are watched, too, for a loop that calls them instead of the model; a call of a
     child inside of the model's own is part of that.
+    calls: where calls are noted; the caller puts a list there for each step, and None between steps.
     on_new: called with the key, the arguments and the keyword arguments of each call whose key `known` has not.
     on_fault: called with what went wrong in here; the model's own call goes on.
     """
@@ -148,7 +162,7 @@ class ForwardCalls:
         self._device_type = device_type
         self._on_new = torch.compiler.disable(on_new)
         self._on_fault = torch.compiler.disable(on_fault)
-        self._known: dict[Hashable, SeenCall] = {}  # by CallKey, or the tuple of its fields, which equals it
+        self._known: dict[_Fields, SeenCall] = {}
         self._handles: list[Any] = []
         self._children = children
         self._inside = 0
@@ -181,19 +195,14 @@ class ForwardCalls:
         self._known.clear()
         self.version += 1
 
-    def begin(self) -> None:
-        """A step begins: its calls are seen from now on, those of the step before no longer."""
-        self.calls = []
+    def drop(self) -> None:
+        """The step that is open is none: it may have ended inside of a call."""
+        self.calls = None
         self._inside = 0
-
-    def end(self) -> list[Call]:
-        """The calls of the step that ends. Backward passes that run later still reach them."""
-        calls, self.calls = self.calls or [], None
-        return calls
 
     def assumed(self, inputs: tuple[Any, ...]) -> list[Call]:
         """The calls of a step in which none was seen: one forward and one backward pass of these inputs."""
-        key = CallKey("", (signature(inputs), ()), self._model.training, self._autocast(), self.version)
+        key = "", (signature(inputs), ()), self._model.training, self._autocast(), self.version
         call = Call(self._known.get(key) or self._meet(key, inputs, {}), False)
         call.backward = 1
         return [call]
@@ -202,9 +211,9 @@ class ForwardCalls:
         kind = self._device_type
         return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
 
-    def _meet(self, key: CallKey, args: tuple[Any, ...], kwargs: dict[str, Any]) -> SeenCall:
-        seen = self._known[key] = SeenCall(key, _batch_size(args, kwargs))
-        self._on_new(key, args, kwargs)
+    def _meet(self, fields: _Fields, args: tuple[Any, ...], kwargs: dict[str, Any]) -> SeenCall:
+        seen = self._known[fields] = SeenCall(CallKey(*fields), _batch_size(args, kwargs))
+        self._on_new(seen.key, args, kwargs)
         return seen
 
     def _enters(self, _model: torch.nn.Module, _args: Any) -> None:
@@ -217,7 +226,8 @@ class ForwardCalls:
             if path:
                 return
             self._inside -= 1
-        if self.calls is None:
+        calls = self.calls
+        if calls is None:
             return
         try:
             inputs = signature(args), signature(kwargs) if kwargs else ()
@@ -225,10 +235,10 @@ class ForwardCalls:
             key = path, inputs, self._model.training, autocast, self.version
             seen = self._known.get(key)
             if seen is None:
-                seen = self._meet(CallKey(*key), args, kwargs)
+                seen = self._meet(key, args, kwargs)
             call = Call(seen, _graph_task() != _OUTSIDE)
-            self.calls.append(call)
-            if torch.is_grad_enabled():
+            calls.append(call)
+            if _grad_enabled():
                 _hook_gradients(output, call)
         except Exception as fault:  # noqa: BLE001  the user's training goes on whatever happens in here
             self._on_fault(fault)
@@ -242,8 +252,10 @@ def _watched(model: torch.nn.Module, children: bool) -> Iterator[tuple[str, torc
 
 def _hook_gradients(output: Any, call: Call) -> None:
     """Have the call see the gradients of what the model gave."""
-    for tensor in (output,) if type(output) is torch.Tensor and output.requires_grad else _graph_tensors(output):
+    for tensor in (output,) if type(output) is torch.Tensor else _graph_tensors(output):
         node = tensor.grad_fn
+        if node is None and not tensor.requires_grad:
+            continue
         if node is None or type(tensor) is not torch.Tensor or tensor._backward_hooks is not None:
             tensor.register_hook(call)
         else:  # as register_hook does it, but for the handle to remove the hook by, which costs more than all of this

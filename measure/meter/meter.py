@@ -166,7 +166,7 @@ class UtilizationMeter:
             if self._open or self._probing:
                 self._prepare()
             self._open = True
-            self._calls.begin()
+            self._calls.calls = []
             self._times.begin()
         except Exception as fault:  # noqa: BLE001  the user's training goes on whatever happens in here
             self._fail(fault)
@@ -190,23 +190,24 @@ class UtilizationMeter:
             return
         try:
             self._open = False
-            calls = self._calls.end()
+            times, watched = self._times, self._calls
+            calls, watched.calls = watched.calls or [], None
             if not calls and inputs:
-                calls = self._calls.assumed(inputs)
-            self._times.end(calls, items)
+                calls = watched.assumed(inputs)
+            times.end(calls, items)
             if self._probing:
                 self._dtypes.detach()
                 self._probing = False
             if self._costs.waiting:
-                self._times.excluded_s += self._count()
-            if len(self._times.pending) >= KEPT_STEPS or len(calls) > KEPT_CALLS or self._warm_up > 0:
+                times.excluded_s += self._count()
+            if len(times.pending) >= KEPT_STEPS or len(calls) > KEPT_CALLS or self._warm_up > 0:
                 self._take(wait=False)
         except Exception as fault:  # noqa: BLE001
             self._fail(fault)
 
     def _drop(self) -> None:
         self._open = False
-        self._calls.end()
+        self._calls.drop()
         self._times.drop()
         self._dtypes.detach()
 

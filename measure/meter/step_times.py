@@ -105,7 +105,9 @@ class StepBlock:
         self.without_items += other.without_items
         self.samples += other.samples
         for key, passes in other.passes.items():
-            mine = self.passes.setdefault(key, Passes())
+            mine = self.passes.get(key)
+            if mine is None:
+                mine = self.passes[key] = Passes()
             mine.forward += passes.forward
             mine.backward += passes.backward
             mine.recomputed += passes.recomputed

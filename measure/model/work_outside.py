@@ -32,8 +32,8 @@ _GUARDS = ("_DisableTorchDispatch", "_ExcludeDispatchKeyGuard", "_ForceDispatchK
 """Classes of torch._C that take keys out of the dispatch for as long as an object of theirs lives."""
 _PASSED_ON = frozenset((__name__, "contextlib", "torch.utils._contextlib", _python_dispatch.__name__))
 """Modules whose code runs on behalf of their caller."""
-_OWN = frozenset(("torch", __name__.partition(".")[0]))
-"""Packages whose use of these functions is no work of the model."""
+_OWN = ("torch.", __name__.removesuffix("model.work_outside"))
+"""Prefixes of packages whose use of these functions is no work of the model."""
 
 
 @contextlib.contextmanager
@@ -90,7 +90,7 @@ def _asked_by_the_model(*_args: Any, **_kwargs: Any) -> bool:
     frame = sys._getframe(2)
     while frame.f_globals.get("__name__") in _PASSED_ON and frame.f_back is not None:
         frame = frame.f_back
-    return str(frame.f_globals.get("__name__")).partition(".")[0] not in _OWN
+    return not f"{frame.f_globals.get('__name__')}.".startswith(_OWN)
 
 
 def _modes_disabled(*_args: Any, **_kwargs: Any) -> bool:

@@ -20,12 +20,12 @@ from typing import Any
 from results.records import SCHEMA_VERSION, Json, Sitting, digest, json_default
 from results.store.disk import DISK, Disk, faults, read, replace
 from results.store.migrations import check_readable, migrate
+from results.version import VERSION
 
 MANIFEST = "manifest.json"
 SEAL = "seal"
 SINCE = 4
 """The version of the schema since which a manifest ends with its checksum."""
-PROJECT = "flopledger"
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -166,29 +166,9 @@ def _conditions(a: Sitting, b: Sitting) -> list[tuple[str, str, str]]:
 
 
 def harness_version(root: Path = ROOT) -> str:
-    """This program's version, with the commit where it runs from a checkout: "0.1.0+g1f1a4f5c0ffe" or "….dirty".
-
-    The version in the pyproject.toml beside the code wins over that of an installed copy, which may be another.
-    """
+    """This program's version, with the commit where it runs from a checkout: "0.1.0+g1f1a4f5c0ffe" or "….dirty"."""
     commit = _commit(root)
-    version = _version(root)
-    return f"{version}+{commit}" if commit else version
-
-
-def _version(root: Path) -> str:
-    import importlib.metadata
-    import tomllib
-
-    try:
-        project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8")).get("project", {})
-    except (OSError, ValueError):
-        project = {}
-    if project.get("name") == PROJECT and "version" in project:
-        return str(project["version"])
-    try:
-        return importlib.metadata.version(PROJECT)
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"
+    return f"{VERSION}+{commit}" if commit else VERSION
 
 
 def _commit(root: Path) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import sys
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -82,6 +83,9 @@ def add_utilization(group: argparse._ArgumentGroup, family: str | None = None) -
         "--run", type=Path, action="append", default=[], metavar="DIR", help="a run of yours, taken among the published"
     )
     group.add_argument(
+        "--data", type=Path, metavar="DIR", help="a folder of published runs (default: those that a checkout brings)"
+    )
+    group.add_argument(
         "--confidence", type=number(float, 0.5, 0.999), default=0.95, help="of every interval, given or told (0.95)"
     )
 
@@ -111,7 +115,7 @@ def reached_of(options: Namespace, device: Device | None, unit: str, peak: float
     if unit not in published_runs.CLASS_OF_UNIT:
         raise Mistake(f"--utilization: expected with {unit}: no published run is known here")
 
-    mine, left_out = own_runs(options.run)
+    mine, left_out = own_runs(options.run, options.data)
     found = [*published_runs.observations(), *mine]
     if options.family not in (known := published_runs.families(found)):
         words = choice_error("family", options.family, known) if options.family else f"expected {', '.join(known)}"
@@ -205,9 +209,16 @@ WHAT = ("exact", "datasheet")
 """Method and denominator of the rows that are taken."""
 
 
-def own_runs(asked: Iterable[Path]) -> tuple[list[Observation], dict[str, int]]:
-    """The observations of the published runs and of these, and reason → rows that are none. Raises Mistake."""
-    published = sorted(path.parent for path in PUBLISHED.glob("*/utilization.csv"))
+def own_runs(asked: Iterable[Path], data: Path | None = None) -> tuple[list[Observation], dict[str, int]]:
+    """The observations of the published runs and of these, and reason → rows that are none. Raises Mistake.
+
+    data: the folder of published runs; None: PUBLISHED. Where the latter is absent, one line on stderr says so.
+    """
+    published = sorted(path.parent for path in (data or PUBLISHED).glob("*/utilization.csv"))
+    if not published and data:
+        raise Mistake(f"--data: expected a folder of published runs, got {data}, which has none")
+    if not published:
+        print("note: no published runs are installed; --data DIR names a folder of them", file=sys.stderr)
     told = [each for path in [*published, *asked] for each in _rows(path)]
     left_out = Counter(each for each in told if isinstance(each, str))
     return [each for each in told if isinstance(each, Observation)], dict(left_out)

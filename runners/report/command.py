@@ -88,7 +88,9 @@ def _findings(options: Namespace, parser: Parser) -> int:
 
     if len(options.runs) > 1 or options.check or options.out:
         parser.fail("--findings: expected at most the folder of published runs beside it")
-    folder = options.runs[0] if options.runs else findings.PUBLISHED
+    if options.runs and options.data:
+        parser.fail("--findings: expected the folder of published runs once, as --data DIR or as RUN")
+    folder = options.data or (options.runs[0] if options.runs else findings.PUBLISHED)
     return findings.write_page(folder, options.findings)
 
 
@@ -220,6 +222,9 @@ def _parser() -> Parser:
         const=Path("docs/findings.md"),
         metavar="PAGE",
         help="write the page of what all published runs say (default: docs/findings.md, of results/published)",
+    )
+    parser.add_argument(
+        "--data", type=Path, metavar="DIR", help="with --findings: the folder of published runs (results/published)"
     )
     add_format(parser, "how to print (default: table)")
     parser.add_argument(

@@ -63,6 +63,6 @@ def published(folder: Path) -> list[Published]:
 
     paths = sorted(path.parent for path in folder.glob(f"*/{MANIFEST}"))
     if not paths:
-        raise ValueError(f"expected a folder of published runs, got {folder}, which has none")
+        raise ValueError(f"expected a folder of published runs, got {folder}, which has none: --data DIR names one")
     runs = [Published(path, read_run(path)) for path in paths]
     return sorted(runs, key=lambda run: run.data.manifest.created_at)

@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command; its exit code."""
     made = parser()
     options = made.parse_args(arguments)
-    command = shlex.join(["python", "-m", "runners.sweep", *(sys.argv[1:] if arguments is None else arguments)])
+    command = shlex.join([*shlex.split("python -m runners.sweep"), *(sys.argv[1:] if arguments is None else arguments)])
     from results import StoreFault
 
     signal.signal(signal.SIGTERM, _terminated)

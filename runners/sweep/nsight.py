@@ -94,7 +94,7 @@ def command(cell: Cell, work: str, folder: Path) -> list[str]:
 
 def record_work(words: Sequence[str], folder: str, limit_s: float) -> bytes:
     """A worker's task: runs a recording's command; its export, gzipped. Raises Unavailable or ValueError."""
-    root = str(Path(__file__).resolve().parents[2])
+    root = str(Path(__file__).resolve().parents[__name__.count(".")])
     path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", ""))))
     environ = {"PYTHONPATH": path, PARENT: str(os.getpid())}
     export = nsight.record(words, Path(folder), limit_s, environ)

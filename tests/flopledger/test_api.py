@@ -31,12 +31,12 @@ def test_importing_loads_no_library():
     assert done.stdout.strip() == "[]"
 
 
-def test_the_version_is_the_packages_own():
-    import tomllib
+def test_the_version_has_one_place():
     from pathlib import Path
 
-    text = Path(flopledger.__file__).parents[1].joinpath("pyproject.toml").read_text(encoding="utf-8")
-    assert flopledger.__version__ == tomllib.loads(text)["project"]["version"]
+    root = Path(flopledger.__file__).parents[1]
+    assert f"\nversion: {flopledger.__version__}\n" in (root / "CITATION.cff").read_text(encoding="utf-8")
+    assert f'"flopledger {flopledger.__version__}, run NAME' in (root / "README.md").read_text(encoding="utf-8")
 
 
 WITH_EXAMPLES = (

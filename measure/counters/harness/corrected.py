@@ -1,6 +1,6 @@
 """A FlopCounterMode that counts right: PyTorch's own, with a formula of this project for every product it can meet.
 
-    from measure.counters.harness.corrected import flop_counter_mode
+    from flopledger import flop_counter_mode
 
     with flop_counter_mode(display=False) as mode:
         model(images).sum().backward()

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from runners.project import command
+from runners.project import command, machine
 from runners.project.machine import own_runs
 
 ROOT = Path(__file__).parents[3]
@@ -188,6 +188,23 @@ def test_ieee_units_may_be_faster_than_their_peak_in_a_run(tmp_path: Path) -> No
 def test_a_table_that_is_none_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     mine = write_run(tmp_path / "mine", "NVIDIA H200", [{"utilization_ratio": "0.5", "batch_size": "many"}])
     assert "expected the tables of a run" in refused(capsys, *ASKED, "--gpu-hours", "1", "--run", str(mine))
+
+
+def test_published_runs_come_from_the_folder_that_is_named(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "PUBLISHED", tmp_path / "absent")  # as where the wheel is installed
+    plain = command.main([*ASKED, "--gpu-hours", "1", "--format", "json"])
+    out, err = capsys.readouterr()
+    assert (plain, err) == (0, "note: no published runs are installed; --data DIR names a folder of them\n")
+    (tmp_path / "data").mkdir()
+    run_of(tmp_path / "data" / "mine", "NVIDIA A100-SXM4-80GB", [("resnet50", "cuda", "0.5")])
+    assert command.main([*ASKED, "--gpu-hours", "1", "--format", "json", "--data", str(tmp_path / "data")]) == 0
+    found, err = capsys.readouterr()
+    assert err == ""
+    assert json.loads(found)["utilization"]["runs"] == json.loads(out)["utilization"]["runs"] + 1
+    asked = (*ASKED, "--gpu-hours", "1", "--data", str(tmp_path))
+    assert "--data: expected a folder of published runs" in refused(capsys, *asked)
 
 
 def test_a_family_with_too_few_runs_needs_some_of_the_callers(

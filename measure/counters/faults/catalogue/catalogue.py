@@ -11,6 +11,9 @@ from importlib import metadata
 
 from measure.counters.faults.catalogue.fault import Fault
 
+REPRODUCTIONS = __name__.replace("catalogue.catalogue", "reproductions")
+"""The package of the faults, a module each counter."""
+
 
 @dataclass(frozen=True)
 class Counter:
@@ -65,7 +68,7 @@ COUNTERS = {
 
 def faults_of(counter: str, module: str = "") -> tuple[Fault, ...]:
     """The faults of one counter, in the order of its file, or of another module. Needs torch, not the counter."""
-    return tuple(importlib.import_module(module or f"measure.counters.faults.reproductions.{counter}").FAULTS)
+    return tuple(importlib.import_module(module or f"{REPRODUCTIONS}.{counter}").FAULTS)
 
 
 def installed(counter: str) -> str:
