@@ -38,6 +38,7 @@ from .vocabulary import (
     digest,
     non_default,
 )
+from .what_if import CHANGE_NAMES, UNCHANGED, ChangeTrial, change_named, ranked_changes
 
 __all__ = [
     "APPLIED",
@@ -49,10 +50,12 @@ __all__ = [
     "AloneTime",
     "BatchLaw",
     "Call",
+    "CHANGE_NAMES",
     "CallRecording",
     "CallTime",
     "Ceiling",
     "Cell",
+    "ChangeTrial",
     "Characterization",
     "CleanedOperation",
     "CleaningLog",
@@ -106,6 +109,7 @@ __all__ = [
     "StepTime",
     "Storage",
     "Telemetry",
+    "UNCHANGED",
     "UNKNOWN",
     "Utilization",
     "Verdict",
@@ -115,6 +119,7 @@ __all__ = [
     "WorkTime",
     "WorkloadRecording",
     "cell_text",
+    "change_named",
     "digest",
     "from_text",
     "header",
@@ -123,6 +128,7 @@ __all__ = [
     "kinds_of",
     "literal",
     "non_default",
+    "ranked_changes",
     "stands",
     "tensors",
     "to_text",
