@@ -9,7 +9,8 @@ import itertools
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from reports.shared import DASH, columns, digits, fitting, si, si_time
+from reports.shared import DASH, digits, fitting, si, si_time
+from reports.shared.columns import columns
 from results.records import UNCHANGED, ChangeTrial
 
 WIDTH_80 = 80
