@@ -22,6 +22,8 @@ from measure.timing.protocols import Protocol
 Step = Callable[..., Any]
 
 LEAD_IN_STEPS = 1
+LEAST_ROUNDS = 6
+"""Fewer cannot show whether neighbours are alike, and the interval is as wide as if they were."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +60,9 @@ def measure_pairs(a: Step, b: Step, clock: Clock, protocol: Protocol) -> PairTim
 
 def _shortfall(found: PairedRatio, elapsed_s: float, protocol: Protocol) -> str:
     """What the rules still lack; empty where they are met."""
-    if found.rounds < protocol.min_blocks or elapsed_s < protocol.min_time_s:
-        return f"{found.rounds} rounds of {protocol.min_blocks} in {elapsed_s:.3g} s of {protocol.min_time_s:g} s"
+    least = max(protocol.min_blocks, LEAST_ROUNDS)
+    if found.rounds < least or elapsed_s < protocol.min_time_s:
+        return f"{found.rounds} rounds of {least} in {elapsed_s:.3g} s of {protocol.min_time_s:g} s"
     if found.half_width > protocol.target_ci_ratio:
         return f"interval of ±{found.half_width:.2%}, {protocol.target_ci_ratio:.2%} asked for"
     return ""
