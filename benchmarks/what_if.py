@@ -3,9 +3,9 @@
     python -m benchmarks.what_if
     python -m benchmarks.what_if --trials 400 --model sleep
 
-Each trial is one change that changes nothing, tried as any other by the quick rules, with its own copies. `sleep`: a
-step that sleeps for 2 ms; `matmul`: two layers of 256 on one thread. Prints how many intervals hold 1, with the binomial
-interval of that share (Wilson's), the median half width, and the rounds that a trial took.
+Each trial is a pair of equal steps, timed as `what_if` times a change by the quick rules, with its own copies.
+`sleep`: a step that sleeps for 2 ms; `matmul`: two layers of 256 on one thread. Prints how many intervals hold 1, with
+the binomial interval of that share (Wilson's), the median half width, and the rounds that a trial took.
 
 Not claimed: what the coverage is for a change that has another effect on the noise.
 """
@@ -22,7 +22,8 @@ from typing import Any
 
 import torch
 
-from measure.what_if import TrialParts, what_if
+from measure.timing import PairTiming, Protocol, clock_for, measure_pairs
+from measure.what_if import TrialParts
 
 Z = 1.959963984540054
 
@@ -34,21 +35,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     print(f"load of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
-    rows = [trial(options.model) for _ in range(options.trials)]
-    held = sum(row.low <= 1 <= row.high for row in rows)
-    low, high = wilson(held, len(rows))
-    widths = [math.log(row.high / row.low) / 2 for row in rows]
-    print(f"{held} of {len(rows)} intervals hold 1: {held / len(rows):.1%} ({low:.1%} to {high:.1%})")
-    print(f"median half width {median(widths):.2%}; rounds: median {median(row.rounds for row in rows):g}")
-    print(f"status: {sum(row.status == 'ok' for row in rows)} ok of {len(rows)}")
+    rows: list[PairTiming] = []
+    for number in range(options.trials):
+        rows.append(trial(options.model))
+        if number + 1 == options.trials or number % 10 == 9:
+            show(rows)
     return 0
 
 
-def trial(kind: str) -> Any:
-    """The row of a change that is none."""
+def show(rows: Sequence[PairTiming]) -> None:
+    """The share so far."""
+    ends = [(row.ratio.low, row.ratio.high) for row in rows]
+    known = [(low, high) for low, high in ends if low is not None and high is not None]
+    held = sum(low <= 1 <= high for low, high in known)
+    low, high = wilson(held, len(known))
+    print(f"{held} of {len(known)} intervals hold 1: {held / len(known):.1%} ({low:.1%} to {high:.1%})")
+    rounds = median(row.ratio.rounds for row in rows)
+    print(
+        f"  median half width {median(row.ratio.half_width for row in rows):.2%}; rounds: median {rounds:g}", flush=True
+    )
+
+
+def trial(kind: str) -> PairTiming:
+    """A pair of copies of one step."""
     model = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.ReLU(), torch.nn.Linear(256, 256))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    batch = torch.randn(32, 256)
 
     def step(model: Any, optimizer: Any, batch: Any) -> None:
         if kind == "sleep":
@@ -57,13 +68,9 @@ def trial(kind: str) -> Any:
         model(batch).square().mean().backward()
         optimizer.step()
 
-    rows = what_if(step, model, optimizer, batch, changes=(), own={"nothing": unchanged}, quick=True)
-    return next(row for row in rows if row.change == "nothing")
-
-
-def unchanged(parts: TrialParts, _number: int | None) -> TrialParts:
-    """The parts as they are."""
-    return parts
+    parts = TrialParts(step, model, optimizer, torch.randn(32, 256))
+    protocol = Protocol.for_device("cpu", quick=True).for_pass()
+    return measure_pairs(parts.copied().ready(), parts.copied().ready(), clock_for("cpu"), protocol)
 
 
 def wilson(held: int, trials: int) -> tuple[float, float]:

@@ -24,7 +24,7 @@ from measure.fast_count.fast_count import fast_count
 from measure.meter.forward_calls import CallKey, Passes
 from measure.meter.framework_flop import flop_counter_by_kind
 from measure.meter.product_dtypes import dtype_at
-from measure.meter.unsharded import is_sharded, unsharded
+from measure.meter.unsharded import check_whole_layers, is_sharded, unsharded
 from measure.model import on_meta, parts_on_meta
 from results import one_line
 
@@ -187,6 +187,7 @@ class CallCosts:
         place = path, training
         if place not in self._copies:
             module = self._model.get_submodule(path)
+            check_whole_layers(module)
             whole = unsharded(module) if is_sharded(module) else module
             self._copies[place] = parts_on_meta(whole).every[0]
         return self._copies[place]

@@ -103,6 +103,11 @@ class UtilizationMeter:
         self._step.inputs, self._step.items = inputs, items
         return self._step
 
+    @property
+    def is_open(self) -> bool:
+        """Whether a step was begun and has not ended."""
+        return self._open
+
     def begin(self) -> None:
         """A step begins here, for a loop that cannot use the context of `step`: `update` ends it."""
         self._end_rolling()

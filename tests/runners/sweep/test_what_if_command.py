@@ -1,4 +1,4 @@
-"""`--what-if`: what a change's worker answers becomes a table, CSV or JSON; mistakes are a line; Ctrl-C loses no row."""
+"""`--what-if`: what a change's worker answers becomes a table, CSV or JSON; mistakes are one line."""
 
 from __future__ import annotations
 
