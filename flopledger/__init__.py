@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from measure.step.footprint import footprint
     from measure.step.register import register
     from measure.trace.readers.read import read as read_trace
+    from measure.what_if import what_if
     from results import Inconsistent, Unavailable
     from results.store import read_run as load_run
     from runners.formula.step_formulas import StepFormulas, formula
@@ -53,6 +54,7 @@ __all__ = [
     "profile_step",
     "read_trace",
     "register",
+    "what_if",
 ]
 
 __version__ = VERSION
@@ -76,6 +78,7 @@ _PLACES = {
     "profile_step": "measure.profile.step_profile:profile_step",
     "read_trace": "measure.trace.readers.read:read",
     "register": "measure.step.register:register",
+    "what_if": "measure.what_if.what_if:what_if",
 }
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -29,3 +29,13 @@ def on_cuda() -> bool:
     import torch
 
     return torch.cuda.is_available()
+
+
+def train_step(model: Any, optimizer: Any, batch: Any) -> None:
+    """One step on images and labels."""
+    from torch.nn.functional import cross_entropy
+
+    images, labels = batch
+    optimizer.zero_grad()
+    cross_entropy(model(images), labels).backward()
+    optimizer.step()

@@ -14,6 +14,7 @@ from .intervals import (
     medians,
     tornado,
 )
+from .paired import PairedRatio, paired_ratio
 from .printed_numbers import Printed, amount, box
 from .summary import MAD_TO_SIGMA, Summary, means, median_interval, summarise, t_quantile
 
@@ -25,6 +26,7 @@ __all__ = [
     "MAD_TO_SIGMA",
     "MARGIN_RATIO",
     "OF_A_STEP",
+    "PairedRatio",
     "Printed",
     "SCALES",
     "Summary",
@@ -42,6 +44,7 @@ __all__ = [
     "means",
     "median_interval",
     "medians",
+    "paired_ratio",
     "summarise",
     "t_quantile",
     "tornado",

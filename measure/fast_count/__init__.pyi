@@ -1,7 +1,8 @@
-from .fast_count import FastCount
+from .fast_count import CountRow, FastCount
 from .reference import MakeOptimizer, trace_model
 
 __all__ = [
+    "CountRow",
     "FastCount",
     "MakeOptimizer",
     "trace_model",

@@ -10,11 +10,13 @@ training step inside of it (a closure): it is in the time, as it should be, and 
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
+import lightning
 from lightning.pytorch import Callback
 
-from measure.meter import MeterSummary, UtilizationMeter
+from measure.meter import FrameworkFlop, MeterSummary, UtilizationMeter, explained, stated_causes
 
 
 class UtilizationCallback(Callback):  # type: ignore[misc]
@@ -52,5 +54,21 @@ class UtilizationCallback(Callback):  # type: ignore[misc]
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Sum up the whole run in `result`."""
         if self.meter is not None:
-            self.result = self.meter.summary()
+            row = _stated_row(self.meter, pl_module)
+            self.result = dataclasses.replace(self.meter.summary(), frameworks=(row,))
             self.meter.close()
+
+
+def _stated_row(meter: UtilizationMeter, module: Any) -> FrameworkFlop:
+    """What ThroughputMonitor divides by: the module's own `flops_per_batch`, beside the exact count of a batch.
+
+    Here a step of the meter is a batch.
+    """
+    name, how = f"lightning {lightning.__version__} ThroughputMonitor", "the module's flops_per_batch"
+    said = getattr(module, "flops_per_batch", None)
+    if said is None:
+        return FrameworkFlop(name, how, reason="the module states no flops_per_batch: ThroughputMonitor gives no FLOP")
+    exact = meter.module_flop()
+    if exact is None:
+        return FrameworkFlop(name, how, float(said), reason="not every call of the model has a count by module")
+    return explained(name, how, float(said), exact, stated_causes(float(said), exact, meter.flop_counter_flop()))

@@ -9,12 +9,14 @@ DeepSpeed's engine, whose copies of the weights are not looked at.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import torch
+import transformers
 from transformers import TrainerCallback
 
-from measure.meter import MeterSummary, UtilizationMeter
+from measure.meter import FrameworkFlop, MeterSummary, UtilizationMeter, explained, six_nd_causes
 
 LOGGED = (
     "model_flop_per_step", "model_flop_per_s", "utilization_ratio", "hfu_ratio", "ceiling_utilization_ratio",
@@ -26,7 +28,8 @@ class UtilizationCallback(TrainerCallback):  # type: ignore[misc]
     """Logs the meter's numbers of the steps since the last log as `flopledger/…`, and of the whole run at its end.
 
     options: of `UtilizationMeter`. meter: the meter, once training has begun. trainer_flop: what the Trainer
-    itself says at the end (`state.total_flos`: 6 × parameters without embeddings × tokens), FLOP of all steps.
+    itself says at the end (`state.total_flos`: 6 × parameters without embeddings × tokens), FLOP of all steps; the
+    difference from the exact count of a step, by cause, is in `result.frameworks`.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -35,6 +38,7 @@ class UtilizationCallback(TrainerCallback):  # type: ignore[misc]
         self.result: MeterSummary | None = None
         self.trainer_flop: float | None = None
         self._begun = False
+        self._before = 0.0, 0
 
     def on_train_begin(
         self, args: Any, state: Any, control: Any, model: torch.nn.Module | None = None, **_rest: Any
@@ -42,6 +46,7 @@ class UtilizationCallback(TrainerCallback):  # type: ignore[misc]
         """Begin to measure the model as the Trainer calls it."""
         if model is not None:
             self.meter = UtilizationMeter(model, **self._options)
+            self._before = float(state.total_flos), int(state.global_step)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_rest: Any) -> None:
         if self.meter is not None:
@@ -62,10 +67,15 @@ class UtilizationCallback(TrainerCallback):  # type: ignore[misc]
         if state.log_history:
             state.log_history[-1].update(found)
 
-    def on_train_end(self, args: Any, state: Any, control: Any, **_rest: Any) -> None:
+    def on_train_end(
+        self, args: Any, state: Any, control: Any, model: torch.nn.Module | None = None, **_rest: Any
+    ) -> None:
         """Sum up the whole run in `result`."""
         if self.meter is not None:
-            self.result = self.meter.summary()
+            said = float(state.total_flos) - self._before[0]
+            steps, ranks = state.global_step - self._before[1], max(1, args.world_size)
+            row = _trainer_row(self.meter, model, said / steps / ranks if steps else 0.0)
+            self.result = dataclasses.replace(self.meter.summary(), frameworks=(row,))
             self.trainer_flop = float(state.total_flos) if state.total_flos else None
             self.meter.close()
 
@@ -73,3 +83,18 @@ class UtilizationCallback(TrainerCallback):  # type: ignore[misc]
 def _logged(found: MeterSummary) -> dict[str, float]:
     numbers = found.scalars()
     return {f"flopledger/{name}": numbers[name] for name in LOGGED if name in numbers}
+
+
+def _trainer_row(meter: UtilizationMeter, model: Any, said: float) -> FrameworkFlop:
+    """What the Trainer said of a step of one process, beside the exact count."""
+    name = f"transformers {transformers.__version__} Trainer"
+    how = "total_flos: 6 × parameters without embeddings × tokens"
+    exact = meter.module_flop()
+    while hasattr(model, "module"):
+        model = model.module
+    parameters = model.num_parameters(exclude_embeddings=True) if hasattr(model, "num_parameters") else 0
+    if not said or not parameters:
+        return FrameworkFlop(name, how, reason="the Trainer counted nothing: the model's main input was not in a batch")
+    if exact is None:
+        return FrameworkFlop(name, how, said, reason="not every call of the model has a count by module")
+    return explained(name, how, said, exact, six_nd_causes(model, said / (6 * parameters), exact))

@@ -19,16 +19,19 @@ from typing import Any
 
 import torch
 
-from measure.fast_count import FastCount
+from measure.fast_count import CountRow, FastCount
 from measure.fast_count.fast_count import fast_count
 from measure.meter.forward_calls import CallKey, Passes
+from measure.meter.framework_flop import flop_counter_by_kind
 from measure.meter.product_dtypes import dtype_at
-from measure.meter.unsharded import is_sharded, unsharded
+from measure.meter.unsharded import check_whole_layers, is_sharded, unsharded
 from measure.model import on_meta, parts_on_meta
 from results import one_line
 
 MAX_COUNTED = 16_384
 MAX_WAITING = 1_024
+MAX_DETAILED = 256
+"""Shapes whose count is kept by module."""
 
 _UNITS = {torch.float64: "fp64", torch.float16: "fp16", torch.bfloat16: "bf16", torch.int8: "int8"}
 
@@ -86,6 +89,8 @@ class CallCosts:
         self.waiting: collections.OrderedDict[CallKey, tuple[Any, Any]] = collections.OrderedDict()
         self._costs: dict[CallKey, CallCost] = {}
         self._copies: dict[tuple[str, bool], torch.nn.Module] = {}
+        self._rows: dict[CallKey, tuple[CountRow, ...]] = {}
+        self.first_call: tuple[CallKey, Any, Any] | None = None
         self.output_dtypes: dict[str, torch.dtype] = {}
         self.counting_s = 0.0
         self.began_s = time.perf_counter()
@@ -145,21 +150,44 @@ class CallCosts:
                 reasons[cost.reason] = None
         return StepFlop(dict(products), recompute_flop, unknown, tuple(reasons))
 
+    def by_module(self, passes: Mapping[CallKey, Passes]) -> dict[tuple[str, str, str], int] | None:
+        """(phase, module, kind) → model FLOP of these passes; None where a call has no count, or none by module."""
+        found: Counter[tuple[str, str, str]] = Counter()
+        for key, each in passes.items():
+            if key not in self._rows or self._costs[key].unknown_calls:
+                return None
+            times = {"forward": each.forward, "backward": each.backward}
+            for row in self._rows[key]:
+                path = ".".join(filter(None, (key.module, row.module)))
+                found[row.phase, path, row.kind] += times.get(row.phase, 0) * row.flop
+        return {place: flop for place, flop in found.items() if flop}
+
+    def flop_counter_flop(self) -> dict[tuple[str, str], float] | None:
+        """(phase, kind) → FLOP by torch's FlopCounterMode of the first call; None where that was not of the model."""
+        if self.first_call is None or self.first_call[0].module:
+            return None
+        key, args, kwargs = self.first_call
+        return flop_counter_by_kind(self.copy_of("", key.training), args, kwargs)
+
     def _count(self, key: CallKey, args: Any, kwargs: Any) -> CallCost:
         try:
             counted = fast_count(
-                self._copy(key.module, key.training), args, kwargs=kwargs, loss_of=self._loss_of, rows=True
+                self.copy_of(key.module, key.training), args, kwargs=kwargs, loss_of=self._loss_of, rows=True
             )
+            if len(self._rows) < MAX_DETAILED:
+                self._rows[key] = counted.rows
+            self.first_call = self.first_call or (key, args, kwargs)
             return self._cost(counted, key)
         except Exception as fault:  # noqa: BLE001  a model's code may raise anything: this call has no count, with why
             return CallCost(unknown_calls={"forward": 1}, reason=f"not counted: {one_line(str(fault), 200)}")
 
-    def _copy(self, path: str, training: bool) -> torch.nn.Module:
+    def copy_of(self, path: str, training: bool) -> torch.nn.Module:
         """The module at this path as it is now, without values. One copy for each mode, since parts of a model that
         trains may be in the other."""
         place = path, training
         if place not in self._copies:
             module = self._model.get_submodule(path)
+            check_whole_layers(module)
             whole = unsharded(module) if is_sharded(module) else module
             self._copies[place] = parts_on_meta(whole).every[0]
         return self._copies[place]

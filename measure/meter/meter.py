@@ -103,6 +103,11 @@ class UtilizationMeter:
         self._step.inputs, self._step.items = inputs, items
         return self._step
 
+    @property
+    def is_open(self) -> bool:
+        """Whether a step was begun and has not ended."""
+        return self._open
+
     def begin(self) -> None:
         """A step begins here, for a loop that cannot use the context of `step`: `update` ends it."""
         self._end_rolling()
@@ -138,6 +143,24 @@ class UtilizationMeter:
             self._take(wait=True)
             self._count(all_of_them=True)
         return self._summary(self._run.blocks, self._energy.since_start() if self._energy else None)
+
+    def module_flop(self) -> dict[tuple[str, str, str], float] | None:
+        """(phase, module, kind) → model FLOP of a mean step, warm-up included; None where not every call is counted.
+
+        Waits for the device, as `summary` does.
+        """
+        with self._guarded():
+            self._take(wait=True)
+            self._count(all_of_them=True)
+        every = StepBlock()
+        for block in (*self._warm.blocks, *self._run.blocks):
+            every.add(block)
+        found = self._costs.by_module(every.passes) if every.steps and not every.unseen else None
+        return None if found is None else {place: flop / every.steps for place, flop in found.items()}
+
+    def flop_counter_flop(self) -> dict[tuple[str, str], float] | None:
+        """(phase, kind) → FLOP of the first call by torch's FlopCounterMode; None where that was not of the model."""
+        return self._costs.flop_counter_flop()
 
     def close(self) -> None:
         """Remove the hooks, and write the run directory, if `out` names one. The numbers stay."""

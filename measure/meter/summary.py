@@ -15,6 +15,7 @@ from typing import Any
 from analysis.stats import summarise
 from analysis.utilization import Denominator
 from measure.meter.call_costs import CallCosts, StepFlop
+from measure.meter.framework_flop import FrameworkFlop
 from measure.meter.step_times import StepBlock, all_of
 from results import Unavailable
 
@@ -38,6 +39,7 @@ class MeterSummary:
     items_per_s: inside of steps; None where a step's items are not known. energy_per_item_j: mean power × time from the
     first begin of a step to the last end.
     goodput_ratio: time inside of steps ÷ time from the first step's begin to the last one's end.
+    frameworks: what the framework around the loop said a step costs, with the difference by cause.
     low, high: ends of the 95 % interval; None below two blocks.
     """
 
@@ -66,6 +68,7 @@ class MeterSummary:
     goodput_ratio: float | None = None
     counting_s: float = 0.0
     units: tuple[str, ...] = ()
+    frameworks: tuple[FrameworkFlop, ...] = ()
     convention: Mapping[str, str] = field(default_factory=lambda: dict(CONVENTION))
     warnings: tuple[str, ...] = ()
 

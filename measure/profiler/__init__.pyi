@@ -1,4 +1,4 @@
-from .allocations import on_cuda
+from .allocations import allocations, events, memory_profiler, on_cuda
 from .events import ANNOTATION, Frame, launched, step_frames
 from .module_ranges import MODULE, ModuleRanges, is_compiled
 from .nvtx_step import record_step
@@ -9,10 +9,13 @@ __all__ = [
     "Frame",
     "MODULE",
     "ModuleRanges",
+    "allocations",
     "check_available",
+    "events",
     "is_compiled",
     "kernel_device",
     "launched",
+    "memory_profiler",
     "on_cuda",
     "profile_step",
     "record_step",

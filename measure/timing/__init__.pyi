@@ -9,6 +9,7 @@ from .blocks import (
     warm_up,
 )
 from .clocks import Clock, clock_for
+from .pairs import PairTiming, measure_pairs
 from .profiler_ranges import DOMAIN, Mark, Ranges, unheard
 from .protocols import TIMED_WORKS, Protocol
 from .suspension import WARNING
@@ -17,6 +18,7 @@ __all__ = [
     "Clock",
     "DOMAIN",
     "Mark",
+    "PairTiming",
     "Protocol",
     "Ranges",
     "TIMED_WORKS",
@@ -25,6 +27,7 @@ __all__ = [
     "blocks_in_order",
     "clock_for",
     "measure_blocks",
+    "measure_pairs",
     "measure_phases",
     "measure_stretch",
     "shortfall",

@@ -123,7 +123,7 @@ def warm_up(step: Step, clock: Clock, protocol: Protocol) -> WarmUp:
             enough = elapsed_s >= protocol.warm_min_s and sum(b.steps for b in blocks) >= protocol.warm_min_steps
             steady = enough and agree(blocks[1:], protocol.warm_tolerance_ratio)
             step_s = step_time_s(blocks[-1])
-            steps = _steps_for(protocol.warm_block_s, step_s)
+            steps = steps_for(protocol.warm_block_s, step_s)
             if steady or (len(blocks) > 1 and elapsed_s + steps * step_s > protocol.warm_cap_s):
                 return WarmUp(blocks, steady, tuple(timed.suspended))
             blocks.append(timed.block(steps, "warmup"))
@@ -135,10 +135,10 @@ def measure_blocks(step: Step, clock: Clock, protocol: Protocol, step_s: float |
     step_s: a step's time as the warm-up saw it (`WarmUp.step_s`), from which K follows; None: one untimed step first.
     """
     estimate_s = step_time_s(_block(step, clock, 1, "warmup")) if step_s is None else step_s
-    steps = _steps_for(protocol.block_s, estimate_s)
+    steps = steps_for(protocol.block_s, estimate_s)
     summarise([1.0, 1.0])  # loads what the interval needs, outside of the timed part
     blocks: list[Sample] = []
-    with _collector_off(), BlockTimer(step, clock) as timed:
+    with collector_off(), BlockTimer(step, clock) as timed:
         origin_s = timed.used_s()  # not before what compiling left was collected, which may take a second
         while True:
             begun_s = timed.used_s()
@@ -167,9 +167,9 @@ def measure_phases(step: Step, clock: Clock, protocol: Protocol, step_s: float |
     An event at each mark costs the device under 2 µs, so a headline time is never taken from this pass.
     """
     estimate_s = step_time_s(_block(step, clock, 1, "warmup")) if step_s is None else step_s
-    steps = _steps_for(protocol.block_s, estimate_s)
+    steps = steps_for(protocol.block_s, estimate_s)
     blocks: list[Sample] = []
-    with _collector_off(), SuspensionWatch() as watch:
+    with collector_off(), SuspensionWatch() as watch:
         origin_s = clock.wall_s()
         for done in range(1, protocol.phase_blocks + 1):
             watch.was_suspended()
@@ -191,7 +191,7 @@ def measure_stretch(step: Step, clock: Clock, lengths: Sequence[int], work: str)
     process was suspended meanwhile.
     """
     blocks = []
-    with _collector_off(), SuspensionWatch() as watch:
+    with collector_off(), SuspensionWatch() as watch:
         clock.synchronize()
         points = [(clock.wall_s(), clock.event())]
         for steps in lengths:
@@ -317,7 +317,7 @@ def _by_phase(points: Sequence[tuple[str, float, Any]], clock: Clock, steps: int
     ]
 
 
-def _steps_for(block_s: float, step_s: float) -> int:
+def steps_for(block_s: float, step_s: float) -> int:
     """Steps of a block that lasts `block_s`, with 5 % to spare for an estimate that is a little off."""
     return max(1, math.ceil(1.05 * block_s / step_s)) if step_s > 0 else 1
 
@@ -325,7 +325,7 @@ def _steps_for(block_s: float, step_s: float) -> int:
 def _steps_again(block: Sample, block_s: float) -> int:
     """The same number of steps, unless the block was too short or much too long (2.5 times)."""
     lasted_s = step_time_s(block) * block.steps
-    return block.steps if block_s <= lasted_s <= 2.5 * block_s else _steps_for(block_s, step_time_s(block))
+    return block.steps if block_s <= lasted_s <= 2.5 * block_s else steps_for(block_s, step_time_s(block))
 
 
 def agree(blocks: Sequence[Sample], tolerance_ratio: float) -> bool:
@@ -375,7 +375,7 @@ def host_bound_ratio(blocks: Sequence[Sample], step_s: float) -> float | None:
 
 
 @contextlib.contextmanager
-def _collector_off() -> Iterator[None]:
+def collector_off() -> Iterator[None]:
     """No cyclic collection by itself inside; what exists already is set aside, so that collecting by hand is cheap.
 
     Afterwards nothing is set aside any more, whoever had done so (Python 3.12 does for a few hundred objects, and

@@ -25,13 +25,13 @@ from results.records import (
     Run,
     Sitting,
     Storage,
-    check_ranges,
     header,
     to_values,
 )
 from results.store import layout
 from results.store.columns import records
 from results.store.disk import read
+from results.store.field_ranges import check_ranges
 from results.store.layout import CEILINGS, CELL_FILES, RUNS, SITTINGS, Key
 from results.store.manifest import MANIFEST, Manifest, read_manifest, seal_problem
 from results.store.migrations import migrate

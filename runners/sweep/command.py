@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runners.cli import FAILED, INTERRUPTED, TERMINATED, UNWRITABLE
+from runners.sweep import what_if
 from runners.sweep.options import (
     EARLIER,
     RUNS,
@@ -33,7 +34,7 @@ from runners.sweep.options import (
     stored_options,
     union,
 )
-from runners.sweep.plan import Grid, check, check_images, remaining
+from runners.sweep.plan import Grid, cells, check, check_images, remaining
 
 if TYPE_CHECKING:
     from results.records import Cell
@@ -91,6 +92,8 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
     from results.store import check_vacant
     from runners.workers import prepare
 
+    if options.what_if:
+        what_if.check_alone(options)
     resumed = resumed_run(options)
     stored = stored_options(resumed)
     check_options(options, stored)
@@ -102,6 +105,8 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
     check(grid)
     _check_compiler(grid)
     _check_data(grid)
+    if options.what_if:
+        return what_if.run(cells(grid), options)
     earlier = [Grid.from_json(options) for options in stored.get(EARLIER, [])]
     if stored and Grid.from_json(stored) != grid:
         earlier.append(Grid.from_json(stored))

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.devices import PRECISIONS
+from analysis.profile import CHANGE_NAMES
 from measure.counters.harness import COUNTERS
 from results.records import RECORDERS
 from runners.cli import (
@@ -27,6 +28,7 @@ from runners.cli import (
     sizes,
 )
 from runners.sweep.plan import DEFAULT_METHODS, METHODS, Grid, cells, check_profile
+from runners.sweep.what_if import changes
 from runners.workers import check_name
 from workloads.catalogue import ENTRIES, OPTIMIZERS, OWN, SUITES, hyper_of
 
@@ -107,6 +109,15 @@ def parser() -> Parser:
         "--counters",
         type=_counters,
         help=f"of {', '.join(COUNTERS)}, or all (default: {','.join(Grid.counters)}; of a suite of counters: all)",
+    )
+    how.add_argument(
+        "--what-if",
+        nargs="?",
+        const=CHANGE_NAMES,
+        type=changes,
+        metavar="CHANGE,CHANGE",
+        help=f"instead of a run: try each of {', '.join(CHANGE_NAMES)} (batch_size=N, workers=N) on every cell, in "
+        "turn with the step as it is",
     )
     how.add_argument("--peak-tflops", type=number(float, 1e-6), help="a denominator of your own, in 1e12 FLOP/s")
     how.add_argument("--target-ci", dest="target_ci_ratio", type=number(float, 1e-6, 0.999999), metavar="RATIO")

@@ -18,6 +18,7 @@ from results.records import Cell
 
 if TYPE_CHECKING:
     import torch
+    from torch.utils.data import DataLoader
 
     from workloads.catalogue import Batch, Workload
 
@@ -53,6 +54,12 @@ class Batches:
         from workloads.vision import cifar
 
         return self._on_device(cifar.endless(self._images, size, self._generator()))
+
+    def loader(self, size: int) -> DataLoader[Any]:
+        """The pipeline itself: batches of (images, labels) that do not lie on the device yet."""
+        from workloads.vision import cifar
+
+        return cifar.loader(self._images, size, self._generator())
 
     def epoch(self, count: int, size: int) -> Iterator[Batch]:
         """The batches of one epoch of `count` items, the last one smaller if `size` does not divide it.

@@ -21,11 +21,16 @@ FOLDER = Path(__file__).parents[2] / "notebooks"
 NAMES = (
     "cost_as_a_formula",
     "measure_your_gpu",
+    "meter_in_your_loop",
     "read_a_profile",
     "reproduce_the_post",
     "why_do_counters_disagree",
 )
 LOGIC = (ast.FunctionDef, ast.ClassDef, ast.Lambda, ast.For, ast.While, ast.If, ast.Try)
+
+
+SHOWN = {"meter_in_your_loop": {"For"}}
+"""Logic that is what the notebook is about: the training loop itself."""
 
 
 def book(name: str) -> Any:
@@ -54,7 +59,7 @@ def test_a_notebook_is_committed_clean_and_holds_no_logic(name: str) -> None:
             assert cell.execution_count is None
     for source in code(name):
         found = [type(node).__name__ for node in ast.walk(ast.parse(python(source))) if isinstance(node, LOGIC)]
-        assert not found, f"{name}: {found} in\n{source}"
+        assert not set(found) - SHOWN.get(name, set()), f"{name}: {found} in\n{source}"
 
 
 @pytest.mark.parametrize("name", NAMES)

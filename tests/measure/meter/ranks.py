@@ -22,7 +22,12 @@ def main(way, rank, ranks, store):
     dist.init_process_group("gloo", init_method=f"file://{store}-{way}", rank=rank, world_size=ranks)
     torch.manual_seed(0)
     model = torch.nn.Sequential(*[torch.nn.Linear(WIDTH, WIDTH) for _ in range(3)])
-    if way == "ddp":
+    if way == "tp":
+        from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+        mesh = dist.init_device_mesh("cpu", (ranks,))
+        model = parallelize_module(model, mesh, {"0": ColwiseParallel(), "1": RowwiseParallel()})
+    elif way == "ddp":
         model = DistributedDataParallel(model)
     else:
         mesh = dist.init_device_mesh("cpu", (ranks,))
@@ -34,7 +39,7 @@ def main(way, rank, ranks, store):
     for _ in range(4):
         with meter.step():
             optimizer.zero_grad()
-            model(torch.randn(2 + rank, WIDTH)).sum().backward()
+            model(torch.randn(2 + rank * (way != "tp"), WIDTH)).sum().backward()
             optimizer.step()
     found = meter.summary()
     print(json.dumps([found.model_flop_per_step, found.steps, found.units, found.warnings]))

@@ -10,7 +10,7 @@ import pytest
 WIDTH, RANKS = 32, 2
 
 
-WAYS = ("ddp", "fsdp2")
+WAYS = ("ddp", "fsdp2", "tp")
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def summaries(tmp_path_factory):
     return {way: [json.loads(lines[index]) for lines in outputs] for index, way in enumerate(WAYS)}
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", WAYS[:2])
 def test_each_rank_counts_its_own_share(way, summaries):
     found = summaries[way]
     samples = [2 + rank for rank in range(RANKS)]
@@ -37,3 +37,10 @@ def test_each_rank_counts_its_own_share(way, summaries):
     assert [row[0] for row in found] == [one_sample * size for size in samples]
     assert sum(row[0] for row in found) == one_sample * sum(samples)
     assert all(row[1:3] == [3, ["fp32"]] for row in found)
+
+
+def test_tensor_parallelism_is_refused_with_the_reason(summaries):
+    """A rank runs a part of each layer, which the copy without values is not: no count rather than a wrong one."""
+    for flop, steps, _units, warnings in summaries["tp"]:
+        assert (flop, steps) == (None, 3)
+        assert any("tensor parallelism" in each for each in warnings)

@@ -1,0 +1,9 @@
+"""What would make this training step faster? Each change is tried on this model and device.
+
+Every change is tried by itself, in turn with the step as it is. It does not say what two changes bring together, what a
+change does to the accuracy, or anything of a change that was not tried.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,75 @@
+"""The table of `--what-if`: changes of a training step, ranked by what each brought, and why others have no number.
+
+80 columns wide. It says what was measured, not why a change helped.
+"""
+
+from __future__ import annotations
+
+import itertools
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from analysis.profile import UNCHANGED, ChangeTrial
+from reports.shared import DASH, digits, fitting, si, si_time
+from reports.shared.columns import columns
+
+WIDTH_80 = 80
+NAME_LETTERS = 20
+
+MEANING = (
+    "speed: samples per second with the change ÷ without it, each change alone and measured in turn with the step as "
+    "it is, in one process; memory: what a step holds at its highest. A change may alter what is computed."
+)
+
+
+def what_if_text(rows: Sequence[ChangeTrial]) -> str:
+    """A table for each cell, under what it is of, and a sentence that says what the columns mean."""
+    lines: list[str] = []
+    for _, group in itertools.groupby(rows, key=_cell):
+        lines += [*_of_cell(list(group)), ""]
+    if not lines:
+        return "No change was tried.\n"
+    return "\n".join([*lines, *textwrap.wrap(MEANING, WIDTH_80)]) + "\n"
+
+
+def verdict_of(row: ChangeTrial) -> str:
+    """What its interval says: faster or slower, if 1 is not in it."""
+    if row.change == UNCHANGED:
+        return "as it is"
+    if row.low is None or row.high is None:
+        return "no interval"
+    word = "faster" if row.low > 1 else "slower" if row.high < 1 else "not told apart"
+    return word if row.status == "ok" else f"{word}, wide"
+
+
+def _cell(row: ChangeTrial) -> tuple[str, int | None, str, str]:
+    return row.model, row.batch_size, row.precision, row.device
+
+
+def _of_cell(rows: Sequence[ChangeTrial]) -> Iterator[str]:
+    first = rows[0]
+    batch = f"batch {first.batch_size}" if first.batch_size is not None else ""
+    named = next((row.device_name for row in rows if row.device_name), "")
+    yield fitting(" · ".join(filter(None, (first.model, batch, first.precision, first.device, named))), WIDTH_80)
+    yield ""
+    known = [row for row in rows if row.ratio is not None]
+    if known:
+        table = [("change", "speed", "95 % interval", "step", "memory", "verdict"), *map(_line, known)]
+        yield from columns(table, left=(0, 5))
+    for row in rows:
+        if row.ratio is None:
+            said = f"{row.change}: {row.status}: {row.reason}"
+            yield from textwrap.wrap(said, WIDTH_80, subsequent_indent="  ", break_on_hyphens=False)
+
+
+def _line(row: ChangeTrial) -> tuple[str, ...]:
+    assert row.ratio is not None
+    interval = DASH if row.low is None or row.high is None else f"{digits(row.low)} to {digits(row.high)}"
+    return (
+        fitting(row.change, NAME_LETTERS),
+        f"{digits(row.ratio)} ×",
+        interval,
+        DASH if row.step_time_s is None else si_time(row.step_time_s),
+        DASH if row.memory_bytes is None else si(row.memory_bytes, "B"),
+        verdict_of(row),
+    )

@@ -1,0 +1,47 @@
+"""The documents' code blocks run as they are pasted, each in a process of its own beside the checkout."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = ("README.md", "docs/meter.md", "docs/what-if.md")
+NEEDED = ("lightning", "transformers", "accelerate")
+LIMIT_S = 300
+
+BLOCKS = {
+    f"{name} {number}": block
+    for name in DOCUMENTS
+    for number, block in enumerate(re.findall(r"^```python\n(.*?)^```", (ROOT / name).read_text("utf-8"), re.M | re.S))
+}
+
+
+def test_there_are_blocks_of_every_framework() -> None:
+    every = "\n".join(BLOCKS.values())
+    assert all(f"import {name}" in every for name in NEEDED)
+    assert {name.split()[0] for name in BLOCKS} == set(DOCUMENTS)
+
+
+@pytest.mark.survival
+@pytest.mark.parametrize("name", BLOCKS)
+def test_a_block_runs_as_pasted(name: str, tmp_path: Path) -> None:
+    for package in NEEDED:
+        if f"import {package}" in BLOCKS[name] and importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed")
+    script = tmp_path / "pasted.py"
+    script.write_text(BLOCKS[name], encoding="utf-8")
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, str(script)], cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=LIMIT_S
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "the meter stopped" not in done.stderr
+    if "utilization_ratio" in BLOCKS[name]:
+        assert 0 < float(done.stdout.strip().splitlines()[-1].split()[0]) < 1
