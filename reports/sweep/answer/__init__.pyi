@@ -1,4 +1,4 @@
-from .headline_rows import headline_rows
+from .headline_table import headline_rows
 from .table import to_csv, to_json, to_text
 
 __all__ = [

@@ -27,7 +27,6 @@ def _row(view: View, sittings: Mapping[str, Sitting]) -> Headline:
     return Headline(
         **identity(run, Headline),
         variant=next((each.variant for each in view.fractions if each.variant), ""),
-        repeat=run.repeat,
         device_name=home.device_name if home is not None else "",
         step_time_s=step.time_s if step else None,
         step_time_low_s=step.time_low_s if step else None,
