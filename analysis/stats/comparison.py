@@ -162,8 +162,11 @@ def _upper(distance: float, error: float, degrees: float) -> float:
     return float(stdtr(degrees, -distance / error))
 
 
-ASKED = ("methods", "counters", "target_ci_ratio", "quick", "repeat", "seed", "epoch_images", "profile")
-"""Parameters that leave the training step as it is."""
+ASKED = (
+    "methods", "counters", "target_ci_ratio", "quick", "repeat", "seed", "epoch_images", "profile", "model_digest",
+)  # fmt: skip
+"""Parameters that leave the training step as it is; and the files of a model, since a comparison asks what a change in
+them does to its time."""
 
 OF_A_STEP = tuple(name for name in header(Parameters) if name not in ASKED)
 """Parameters that change it."""

@@ -162,4 +162,5 @@ def profiles(evidence: Evidence) -> Iterator[Finding]:
 
 def sizes_of(run: Run) -> str:
     """What decides a model's counts beside the batch."""
-    return to_text([run.model, run.image_size, run.num_classes, dict(run.hyper)])
+    words = [run.inputs, run.batch_maker, run.model_digest]
+    return to_text([run.model, run.image_size, run.num_classes, dict(run.hyper), *words])

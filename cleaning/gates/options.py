@@ -31,6 +31,8 @@ SINGLE = (
     "seed",
     "input_pipeline",
     "profile",
+    "inputs",
+    "batch_maker",
 )
 """Parameters of which a sweep has one value for all of its cells."""
 
@@ -80,6 +82,9 @@ def _differing(run: Run, grid: Mapping[str, Any]) -> list[str]:
         offered = _batches(run, grid) if name == "batch_size" else grid.get(option)
         its_own = name == "batch_size" and offered == [] and "batch_sizes" in grid
         wrong += [name] if not its_own and getattr(run, name) not in (offered or ()) else []
+    kept = grid.get("digests")
+    digests = kept if isinstance(kept, Mapping) else {}
+    wrong += ["model_digest"] if run.model_digest != digests.get(run.model, "") else []
     times = grid.get("repeat", 1)
     wrong += ["repeat"] if isinstance(times, int) and not run.repeat < times else []
     wrong += ["methods"] if sorted(run.methods) != sorted(grid.get("methods") or ()) else []

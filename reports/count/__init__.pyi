@@ -1,5 +1,7 @@
+from .pasted import parse
 from .text import ModelCounts
 
 __all__ = [
     "ModelCounts",
+    "parse",
 ]

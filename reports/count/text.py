@@ -1,7 +1,7 @@
 """The answer of `runners.count` as a person reads it in ten seconds, and as JSON. Nothing is said by colour alone.
 
-A row a counter: its number in FLOP beside the exact one, the largest cause of what lies between, and what no cause
-explains. `detail` lists every cause with its kind and module.
+A row a counter and pass: its number as its users know it, in its own unit; that in FLOP beside the exact one; why they
+differ, the conversion first; and what no cause explains. `detail` lists every cause with its kind and module.
 """
 
 from __future__ import annotations
@@ -22,6 +22,11 @@ SHOWN_CAUSES = 12
 """Lines of causes by kind for one pass of one counter."""
 
 PHASES = ("forward", "backward")
+
+SHOWN_IN_ROW = 2
+"""Causes beside the conversion that a row of the table names."""
+
+_CONVERSION = "a multiply-add is 1: × 2"
 
 
 @dataclass(frozen=True)
@@ -112,39 +117,48 @@ def _deviation(estimate: int, truth: int) -> str:
     return "exact" if not off else f"{digits(abs(off) * 100, 2)} % {'above' if off > 0 else 'below'} the step"
 
 
+def native_number(value: Fraction | int | float, unit: str) -> str:
+    """A counter's number as it gives it: every digit, and its unit."""
+    number = Fraction(value)
+    digits_of = f"{int(number):,}" if number.denominator == 1 else f"{float(number):,.1f}"
+    return f"{digits_of} {unit.upper()}".rstrip()
+
+
 def _table(counted: ModelCounts) -> Any:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for name in ("counter", "unit"):
+    for name in ("counter", "pass"):
         table.add_column(name, no_wrap=True)
-    for name in ("forward", "× exact", "backward", "× exact"):
+    for name in ("its own number", "× exact"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("largest cause", overflow="fold")
+    table.add_column("why", overflow="fold")
     table.add_column("unexplained", justify="right", no_wrap=True)
     for counter in counted.counters:
-        table.add_row(*_cells(counted, counter))
+        for row in _rows_of(counted, counter):
+            table.add_row(*row)
     return table
 
 
-def _cells(counted: ModelCounts, counter: str) -> list[Any]:
+def _rows_of(counted: ModelCounts, counter: str) -> list[list[Any]]:
+    """A row for each pass that a counter counted; of one that failed a row with the reason."""
+    found = [account for phase in PHASES if (account := counted.account(counter, phase)) is not None]
+    first = next(iter(found), None)
+    if first is None or first.status != "ok":
+        status = "" if first is None else f"{STATUS_WORDS.get(first.status, first.status)}: {first.reason}"
+        return [[counter, "", "", "", status, ""]]
+    shown = [account for account in found if _has_count(account)] or found[:1]
+    return [_cells(counted, account, counter if account is shown[0] else "") for account in shown]
+
+
+def _cells(counted: ModelCounts, account: Account, name: str) -> list[Any]:
     from rich.text import Text
 
-    found = {phase: counted.account(counter, phase) for phase in PHASES}
-    forward = found["forward"] or found["backward"]
-    if forward is None or forward.status != "ok":
-        status = "" if forward is None else f"{STATUS_WORDS.get(forward.status, forward.status)}: {forward.reason}"
-        return [counter, "", "", "", "", "", status, ""]
-    numbers = [text for phase in PHASES for text in _numbers(found[phase])]
-    left = _unexplained(found.values())
+    number, ratio = _numbers(account)
+    left = _unexplained([account])
     unexplained = "unknown" if left is None else si(left, "").strip() if left else "0"
-    return [
-        counter,
-        forward.native_unit,
-        *numbers,
-        _cause_words(counted, [account for account in found.values() if account]),
-        Text(unexplained, style="bold red" if left else ""),
-    ]
+    style = "bold red" if left else ""
+    return [name, account.phase, number, ratio, _cause_words(counted, account), Text(unexplained, style=style)]
 
 
 def _unexplained(accounts: Iterable[Account | None]) -> int | float | None:
@@ -159,26 +173,31 @@ def _has_count(account: Account) -> bool:
     return account.status == "ok" and (account.native_value is not None or account.at_least_flop is not None)
 
 
-def _numbers(account: Account | None) -> tuple[str, str]:
-    if account is not None and account.flop is None and account.at_least_flop is not None:
-        return f"≥ {si(account.at_least_flop, '')}", ""
-    if account is None or account.flop is None:
-        return "–", ""
-    return si(account.flop, ""), "" if account.flop_ratio is None else digits(account.flop_ratio, 4)
+def _numbers(account: Account) -> tuple[str, str]:
+    """Its own number with its unit, and the same in FLOP as a part of the exact count."""
+    if account.native_value is None:
+        at_least = account.at_least_flop
+        return ("–" if at_least is None else f"≥ {native_number(at_least, 'flop')}"), ""
+    ratio = "" if account.flop_ratio is None else digits(account.flop_ratio, 4)
+    return native_number(account.native_value, account.native_unit), ratio
 
 
-def _cause_words(counted: ModelCounts, accounts: Sequence[Account]) -> str:
-    """The largest cause of all its passes, in words."""
+def _cause_words(counted: ModelCounts, account: Account) -> str:
+    """The conversion to FLOP first, then what else it adds or lacks, the largest first."""
     sums: dict[str, Fraction] = {}
     for cause in counted.causes:
-        if cause.counter == accounts[0].counter and cause.cause != CONVENTION:
+        if (cause.counter, cause.phase) == (account.counter, account.phase):
             sums[cause.cause] = sums.get(cause.cause, Fraction(0)) + Fraction(cause.flop)
-    if not sums and any(account.exact_flop is None for account in accounts if _has_count(account)):
-        return "unknown: the exact count is partial"
-    if not sums:
-        return "counts a multiply-add as 1" if any(a.native_unit == "mac" for a in accounts) else "none: it is exact"
-    name = max(sums, key=lambda each: abs(sums[each]))
-    return f"{name.replace('_', ' ')} {'+' if sums[name] > 0 else '-'}{si(float(abs(sums[name])), '').strip()}"
+    converts = [_CONVERSION] if sums.pop(CONVENTION, 0) or account.native_unit == "mac" else []
+    named = sorted((item for item in sums.items() if item[1]), key=lambda item: -abs(item[1]))
+    words = [
+        f"{name.replace('_', ' ')} {'+' if change > 0 else '-'}{si(float(abs(change)), '').replace(' ', '')}"
+        for name, change in named[:SHOWN_IN_ROW]
+    ]
+    more = [f"{len(named) - SHOWN_IN_ROW} smaller"] if len(named) > SHOWN_IN_ROW else []
+    if not named and account.exact_flop is None and _has_count(account):
+        return "; ".join([*converts, "unknown: the exact count is partial"])
+    return "; ".join([*converts, *words, *more]) or "none: it is exact"
 
 
 def closing(counted: ModelCounts) -> list[str]:

@@ -1,5 +1,5 @@
 from .accounts import Account, AccountCause, AccountLaw, AccountRatio
-from .answers import StepTime, Utilization, WorkTime
+from .answers import Headline, StepTime, Utilization, WorkTime
 from .calls import APPLIED, FUNCTION, MODULE, Call, CallRecording, ModuleInfo, PlainCall, Sized, tensors
 from .cell import Cell, Parameters, Run, Sitting, identity
 from .characterization import (
@@ -65,6 +65,7 @@ __all__ = [
     "FlopCount",
     "FootprintCheck",
     "FootprintPrediction",
+    "Headline",
     "Json",
     "Kernel",
     "LOOP",

@@ -38,6 +38,32 @@ class Utilization(OfCell):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Headline(OfCell):
+    """headline.csv: one cell with the numbers that the terminal shows of it, each with its interval and source."""
+
+    variant: str = ""  # what else sets the cell apart: "layout=channels_last, compile=true"
+    repeat: int = 0
+    device_name: str = ""
+    step_time_s: float | None = None
+    step_time_low_s: float | None = None  # 95 % interval
+    step_time_high_s: float | None = None
+    items_per_s: float | None = None
+    model_flop: int | None = None  # of one step
+    achieved_flop_per_s: float | None = None
+    peak_flop_per_s: float | None = None
+    peak_source: str = ""
+    denominator: str = ""  # datasheet, clock, ceiling, user
+    method: str = ""  # how model_flop was counted, and by which counter
+    numerator_source: str = ""
+    utilization_ratio: float | None = None
+    utilization_low_ratio: float | None = None  # from the interval of the time
+    utilization_high_ratio: float | None = None
+    verdict: str = ""  # the words of the terminal's table
+    status: str = ""  # of the cell, as in runs.csv
+    reason: str = ""  # why it was not measured, or has no ratio
+
+
+@dataclass(frozen=True, kw_only=True)
 class StepTime(OfCell):
     """step_times.csv: how long one step of a cell takes, or one phase of it, over the timed blocks; from raw rows."""
 

@@ -39,6 +39,9 @@ class Parameters(Record):
     epoch_images: int = 10_000  # of the method epoch
     input_pipeline: bool = False  # each step takes its batch from a DataLoader, not from the device's memory
     profile: str = ""  # "kineto", "nsys": each work's recording is kept as this recorder writes it; empty: none is
+    inputs: str = ""  # shapes of one sample, as `--input` takes them; empty: the model's own
+    batch_maker: str = ""  # "file.py:function" that makes batches, or a graph's dimension; empty: the model's own
+    model_digest: str = ""  # of the files that a model of one's own is made of; empty: it has none
 
 
 @dataclass(frozen=True, kw_only=True)

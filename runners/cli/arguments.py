@@ -9,7 +9,8 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from results import nearest, stated
@@ -24,6 +25,9 @@ CONVENTIONS = ("flop", "post2021")
 
 MARGIN_RATIO = 0.1
 """Of the memory: for the device's context, libraries' workspaces and what the allocator cannot use."""
+
+PAIRED = ("model", "batch-size", "precision", "layout", "device", "counter", "method")
+"""Options with two forms."""
 
 SHOWN = 8
 """How many valid names a message lists before it says how many more there are."""
@@ -55,7 +59,8 @@ class Parser(argparse.ArgumentParser):
             stated()
         except ValueError as fault:
             self.fail(str(fault))
-        return super().parse_known_args(args, namespace)
+        given = sys.argv[1:] if args is None else list(args)
+        return super().parse_known_args(with_own_names(self, given), namespace)
 
     def error(self, message: str) -> NoReturn:
         """Print one line on stderr and exit with 2."""
@@ -166,3 +171,45 @@ def number_of_bytes(text: str) -> int:
         return parse_bytes(text)
     except ValueError as fault:
         raise argparse.ArgumentTypeError(str(fault)) from fault
+
+
+def with_own_names(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> list[str]:
+    """The arguments with the names that the parser has: singular and plural of an option are one, and `--models` stands
+    for the place where a command takes its models. After `--` nothing is an option."""
+    options = parser._option_string_actions
+    places = {action.dest: action for action in parser._actions if not action.option_strings}
+    end = list(arguments).index("--") if "--" in arguments else len(arguments)
+    found: list[str] = []
+    waiting = iter(arguments[:end])
+    for argument in waiting:
+        name, equals, value = argument.partition("=")
+        known = _other_name(name, options)
+        if known in options:
+            found.append(f"{known}{equals}{value}" if equals else known)
+        elif name in ("--model", "--models") and name not in options and (place := _place(places)) is not None:
+            found += _models(value if equals else next(waiting, ""), place)
+        else:
+            found.append(argument)
+    return [*found, *arguments[end:]]
+
+
+def _other_name(name: str, options: Mapping[str, object]) -> str:
+    """The form of a name that a command has, if it is the other one that it lacks."""
+    if name in options:
+        return name
+    for word in PAIRED:
+        for mine, other in ((f"--{word}", f"--{word}s"), (f"--{word}s", f"--{word}")):
+            if name == mine and other in options:
+                return other
+    return name
+
+
+def _place(places: Mapping[str, argparse.Action]) -> argparse.Action | None:
+    return places.get("models") or places.get("model")
+
+
+def _models(value: str, place: argparse.Action) -> Iterator[str]:
+    """The models of an option as a command takes them that has none: several with commas between, where it takes
+    several."""
+    parts = value.split(",") if place.dest == "models" else [value]
+    yield from (part.strip() for part in parts if part.strip())

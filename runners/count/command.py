@@ -43,7 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(options: Namespace) -> int:
     check_models(options.models, options)
-    counters = _counters(options.counters)
+    pasted = _pasted(options)
+    counters = _counters(options.counters if pasted is None else pasted)
     from measure.counters.harness import prepare
     from runners.cli import output_files
     from runners.count import output as count_output
@@ -81,6 +82,21 @@ def _laws(model: str, options: Namespace, counters: Sequence[str]) -> list[tuple
     return [(model, found)]
 
 
+def _pasted(options: Namespace) -> tuple[str, ...] | None:
+    """The counters whose numbers are to be explained, "all" for one without a name; None: none is. Raises Mistake."""
+    if options.explain is None:
+        return None
+    from reports.count import parse
+
+    if options.law or options.ratios or options.detail:
+        raise Mistake("--explain: goes without --law, --ratios and --detail")
+    try:
+        options.pasted = parse(options.explain)
+    except ValueError as fault:
+        raise Mistake(f"--explain: {fault}") from fault
+    return tuple(dict.fromkeys(each.counter or "all" for each in options.pasted))
+
+
 def _counters(asked: Sequence[str]) -> tuple[str, ...]:
     """The counters in the registry's order; our own for the exact count. Raises Mistake for a name of none."""
     from measure.counters.harness import COUNTERS
@@ -99,7 +115,8 @@ def count(model: str, options: Namespace, counters: Sequence[str], sizes: Sequen
     from measure.counters.harness import count_isolated, record_isolated
 
     hyper = hyper_of(options)
-    alone = tuple(counters) == (OWN,) and not (options.ratios or options.detail or options.out)  # these need operations
+    needs_operations = options.ratios or options.detail or options.out or options.explain
+    alone = tuple(counters) == (OWN,) and not needs_operations
     if alone and (answers := _exactly(model, hyper, options, sizes)):
         return answers
     passing(f"{model}: recording what it calls")

@@ -32,6 +32,11 @@ def parser() -> Parser:
     )
     made.add_argument("--detail", action="store_true", help="every cause, by kind of operation and module")
     made.add_argument("--ratios", action="store_true", help="backward ÷ forward, and what 3 × forward misses")
+    made.add_argument(
+        "--explain",
+        metavar="COUNTER=NUMBER,…",
+        help="numbers from anywhere, as in fvcore=314M,ptflops=320.2MMac: which they are, and why they are not ours",
+    )
     made.add_argument("--law", action="store_true", help="each number as a line in the batch, a·b + c")
     made.add_argument(
         "--law-check", type=number(int, 5), default=CHECK, metavar="N", help=f"the batch that checks it ({CHECK})"

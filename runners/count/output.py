@@ -48,6 +48,8 @@ def accounts_text(answers: Sequence[ModelCounts], options: Namespace, colour: bo
     from reports.sweep.answer import to_csv
     from results.records import Account, AccountCause, AccountRatio
 
+    if options.explain is not None:
+        return _explanations(answers, options)
     if options.format == "json":
         return _json([document(answer) for answer in answers], options)
     if options.format == "table":
@@ -58,6 +60,31 @@ def accounts_text(answers: Sequence[ModelCounts], options: Namespace, colour: bo
     if options.detail:
         return to_csv(_causes(answers), AccountCause)
     return to_csv(_accounts(answers), Account)
+
+
+def _explanations(answers: Sequence[ModelCounts], options: Namespace) -> str:
+    """Each number that was pasted, for each model."""
+    import csv
+    import io
+
+    from reports.count import pasted as count_pasted
+
+    found = [(answer, count_pasted.explain(answer, each)) for answer in answers for each in options.pasted]
+    documents = [{"model": answer.model, **count_pasted.document(each)} for answer, each in found]
+    if options.format == "json":
+        return json.dumps(documents, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    if options.format == "csv":
+        out = io.StringIO()
+        writer = csv.DictWriter(out, list(documents[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(
+            {k: json.dumps(v) if isinstance(v, list) else v for k, v in each.items()} for each in documents
+        )
+        return out.getvalue()
+    parts = [
+        [f"{answer.model}, batch {answer.batch_size}", *count_pasted.to_lines(answer, each)] for answer, each in found
+    ]
+    return "\n\n".join("\n".join(lines) for lines in parts) + "\n"
 
 
 def _accounts(answers: Sequence[ModelCounts]) -> list[Account]:

@@ -31,6 +31,7 @@ from runners.cli import (
     put,
     remove_others,
 )
+from runners.report.derived import HEADLINE
 from runners.report.recordings import recording
 
 if TYPE_CHECKING:
@@ -202,7 +203,8 @@ def show(built: Built, form: str, out: Path, convention: str = "flop") -> None:
         print(to_json(rows), end="")
     else:
         print(to_text(built, colour=sys.stdout.isatty(), convention=convention), end="")
-    print(f"written: {out / UTILIZATION}, {out / 'cleaned'}, {out / FIGURES}, {out / PAGE}", file=sys.stderr)
+    files = ", ".join(str(out / name) for name in (HEADLINE, UTILIZATION, "cleaned", FIGURES, PAGE))
+    print(f"written: {files}", file=sys.stderr)
 
 
 def _parser() -> Parser:

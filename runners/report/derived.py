@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from cleaning.gates import Difference
     from cleaning.reconcile import Built
 
+HEADLINE = "headline.csv"
+
 SAME = 1e-9
 """Relative difference of two numbers that are the same."""
 
@@ -46,12 +48,13 @@ def differences(path: Path, built: Built) -> list[Difference]:
 
 def derived_tables(built: Built) -> Iterable[tuple[str, bytes]]:
     """(file, content) of every derived table; one without rows is its header alone."""
-    from reports.sweep.answer import to_csv
+    from reports.sweep.answer import headline_rows, to_csv
     from reports.sweep.figures import UTILIZATION
     from results import records
     from results.store import compress
 
     derived = {
+        HEADLINE: (headline_rows(built), records.Headline),
         UTILIZATION: (built.utilization, records.Utilization),
         "utilization_post2021.csv": (built.post2021, records.Utilization),
         "step_times.csv": (built.step_times, records.StepTime),

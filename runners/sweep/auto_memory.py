@@ -14,9 +14,9 @@ from results.records import Cell, Run
 from runners.cli import MARGIN_RATIO, passing
 from runners.footprint.fit import Fitting
 from runners.sweep.auto_batches import corrected, resolved
+from runners.sweep.models import hyper
 from runners.sweep.options import as_options, union
-from runners.sweep.plan import Grid, cells
-from workloads.catalogue import hyper_of
+from runners.sweep.plan import Grid, cell_of, cells
 
 if TYPE_CHECKING:
     from results.store import Store
@@ -70,7 +70,7 @@ def _asking(
 
     def ask(model: str, precision: str) -> Fitting | str:
         passing(f"{model} {precision}: which batches fit")
-        sizes = hyper_of(model, image_size=grid.image_size, num_classes=grid.num_classes, **grid.hyper)
+        sizes = hyper(cell_of(grid, model, 1, precision))
         kind = probed.device.partition(":")[0]
         step = StepOptions(model, precision, grid.optimizer, kind, layout=grid.layout, hyper=sizes)
         answer = worker.call("runners.footprint.fit:fitting", step, bytes_, margin, probed.name, timeout_s=TIMEOUT_S)

@@ -16,7 +16,7 @@ from analysis.devices import PRECISIONS, Precision
 from results.records import Ceiling, Cell, Sample
 from runners.sweep import passes
 from runners.sweep.findings import CellFindings, CellMeasurement, OperationTable, WorkFindings
-from runners.sweep.plan import hyper
+from runners.sweep.models import factory_of, hyper
 from runners.workers import Batches, in_layout
 
 if TYPE_CHECKING:
@@ -236,9 +236,7 @@ def _measure_cell(cell: Cell, step: Any, clock: Any, protocol: Protocol, found: 
 def _workload(cell: Cell) -> Workload:
     import importlib
 
-    from workloads.catalogue import factory
-
-    module, _, function = factory(cell.model).partition(":")
+    module, _, function = factory_of(cell).partition(":")
     workload: Workload = getattr(importlib.import_module(module), function)(cell.model, **hyper(cell))
     return workload
 

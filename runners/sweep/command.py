@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runners.cli import FAILED, INTERRUPTED, TERMINATED, UNWRITABLE
+from runners.sweep import models as sweep_models
 from runners.sweep import what_if
 from runners.sweep.options import (
     EARLIER,
@@ -34,7 +35,7 @@ from runners.sweep.options import (
     stored_options,
     union,
 )
-from runners.sweep.plan import Grid, cells, check, check_images, remaining
+from runners.sweep.plan import Grid, cell_of, cells, check, check_images, remaining
 
 if TYPE_CHECKING:
     from results.records import Cell
@@ -101,7 +102,9 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
         check_vacant(options.out)
     prepare()  # starts importing torch while the rest is checked
     probed = _probe(str(chosen(options, stored, "device", "auto")))
-    grid = _with_batches(grid_of(options, stored, probed), options, probed)
+    asked = grid_of(options, stored, probed)
+    _check_models(asked)
+    grid = _with_batches(asked, options, probed)
     check(grid)
     _check_compiler(grid)
     _check_data(grid)
@@ -110,6 +113,7 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
     earlier = [Grid.from_json(options) for options in stored.get(EARLIER, [])]
     if stored and Grid.from_json(stored) != grid:
         earlier.append(Grid.from_json(stored))
+    sweep_models.check_unchanged(grid, earlier)
     planned = union(grid, earlier)
     _check_budget(options.time_budget, planned[0])
     from runners.sweep import auto_memory, nsight  # which need numpy: after the names are checked
@@ -233,6 +237,19 @@ def _check_data(grid: Grid) -> None:
     """Raises ValueError for images that cannot be read, or fewer than are asked for."""
     if grid.data != "synthetic":
         check_images(grid, _worker_answer("runners.workers.batches:images", grid.data))
+
+
+def _check_models(grid: Grid) -> None:
+    """Raises ValueError, one line, for a model of one's own, of a library or of a file that cannot be built."""
+    from runners.cli import check_graphs, passing
+
+    check_graphs(sweep_models.graph_files(grid.models))
+    for model in grid.models:
+        if sweep_models.catalogue_entry(model) is None:
+            passing(f"{model}: building it once")
+            sizes = sweep_models.hyper(cell_of(grid, model, 1, "fp32"))
+            _worker_answer("runners.sweep.models:buildable", model, sizes)
+            passing("")
 
 
 def _worker_answer(task: str, *arguments: Any) -> Any:

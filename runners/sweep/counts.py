@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from measure.counters.harness import batches_to_count, count_isolated, extrapolate
 from results.records import Cell, FlopCount, digest
-from runners.sweep.plan import hyper
-from workloads.catalogue import factory
+from runners.sweep.models import factory_of, hyper
 
 TIMEOUT_S = 300.0
 """Of one counter and workload, all its batches together."""
@@ -42,7 +41,7 @@ class Counts:
         if key not in self._rows:
             batches = sorted(self._batches[workload])
             self._rows[key] = count_isolated(
-                counter, cell.model, hyper(cell), batches, TIMEOUT_S, factory=factory(cell.model)
+                counter, cell.model, hyper(cell), batches, TIMEOUT_S, factory=factory_of(cell)
             )
         mine = _batches(cell)
         return [row for row in self._rows[key] if row.batch_size in mine]

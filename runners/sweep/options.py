@@ -19,14 +19,15 @@ from results.records import RECORDERS
 from runners.cli import (
     CONVENTIONS,
     MARGIN_RATIO,
+    MODEL,
     Parser,
     add_format,
-    choice_error,
     names,
     number,
     number_of_bytes,
     sizes,
 )
+from runners.sweep import models as sweep_models
 from runners.sweep.plan import DEFAULT_METHODS, METHODS, Grid, cells, check_profile
 from runners.sweep.what_if import changes
 from runners.workers import check_name
@@ -41,6 +42,9 @@ DEFAULT_MODELS = ("resnet18", "mobilenet_v2")
 DEFAULT_BATCHES = {"cpu": (8,), "cuda": (64,)}
 DEFAULT_PRECISIONS = {"cpu": ("fp32",), "cuda": ("fp32", "tf32", "amp-bf16")}
 SMALLEST_TIMEOUT_S = 1.0
+
+FED = ("inputs", "batch_maker")
+"""Options that say what a model is fed."""
 
 OWN_OPTIONS = ("image_size", "num_classes")
 """Sizes that --hyper leaves to an option, so that one cell has one identifier."""
@@ -59,7 +63,7 @@ def parser() -> Parser:
     """The parser of `runners.sweep`."""
     made = Parser(prog="python -m runners.sweep", description=DESCRIPTION)
     grid = made.add_argument_group("what is measured")
-    grid.add_argument("--models", type=names("model"), help="comma-separated names of docs/models.md's first form")
+    grid.add_argument("--models", type=names("model"), metavar="NAMES", help=f"with commas between: {MODEL}")
     grid.add_argument("--suite", choices=list(SUITES), help="a named list of models with its sizes")
     grid.add_argument(
         "--batch-sizes",
@@ -88,6 +92,7 @@ def parser() -> Parser:
     grid.add_argument(
         "--hyper", type=sizes, metavar="NAME=N,NAME=N", help="other sizes, by the models' own names, as in hidden=256"
     )
+    sweep_models.add_inputs(grid)
     grid.add_argument("--data", help="synthetic (default) or cifar10:DIR")
     grid.add_argument(
         "--input-pipeline",
@@ -172,8 +177,12 @@ def check_options(options: argparse.Namespace, stored: dict[str, Any]) -> None:
     from workloads.vision import directory_of
 
     for model in _models(options, stored):
+        try:
+            sweep_models.check_model(model, *(str(chosen(options, stored, name, "")) for name in FED))
+        except ValueError as fault:
+            raise ValueError(f"--models: {fault}") from fault
         if model not in ENTRIES:
-            raise ValueError(f"--models: {choice_error('model', model, ENTRIES)}")
+            continue
         for option, asked in _sizes_asked(options, stored).items():
             try:
                 hyper_of(model, **asked)
@@ -223,7 +232,13 @@ def grid_of(options: argparse.Namespace, stored: dict[str, Any], probed: ProbeRe
         defaults |= {"num_classes": suite.num_classes, "image_size": suite.image_size}
         defaults |= {"counters": tuple(COUNTERS)} if suite.every_counter else {}
         defaults |= {"batch_sizes": (), "optimizer": OWN} if suite.own else {}
-    own = {"models": _models(options, stored), "precisions": tuple(precisions), "device": probed.device}
+    models = _models(options, stored)
+    own = {
+        "models": models,
+        "digests": sweep_models.digests(models),
+        "precisions": tuple(precisions),
+        "device": probed.device,
+    }
     found = Grid.from_json({**defaults, **given, **own})
     return dataclasses.replace(found, auto=(found.auto or TO_BE_FOUND) if _finds_batches(options, stored) else {})
 

@@ -13,7 +13,8 @@ from typing import Any
 
 from measure.counters.harness import COUNTERS
 from results.records import WORKS, Cell
-from workloads.catalogue import IMAGES, OPTIMIZERS, OWN, entry, hyper_of, reason_not_trainable
+from runners.sweep.models import catalogue_entry, hyper
+from workloads.catalogue import IMAGES, OPTIMIZERS, OWN, reason_not_trainable
 from workloads.vision import CLASSES
 
 METHODS = ("theory", "one", "batch", "epoch", "exact")
@@ -56,6 +57,9 @@ class Grid:
     auto: Mapping[str, Any] = field(
         default_factory=dict
     )  # batches by model and precision: runners/sweep/auto_batches.py
+    inputs: str = ""
+    batch_maker: str = ""
+    digests: Mapping[str, str] = field(default_factory=dict)  # of models that lie in files: runners/sweep/models.py
 
     def as_json(self) -> dict[str, Any]:
         """Field → value, as the manifest keeps it."""
@@ -66,7 +70,8 @@ class Grid:
         asked for; with none, the model's own. Raises ValueError for a model without a size of its own."""
         if self.auto:
             return tuple(self.auto["steps"][auto_key(model, precision)]["batches"])
-        own = entry(model).batch_size
+        entry = catalogue_entry(model)
+        own = entry.batch_size if entry is not None else 0
         if not self.batch_sizes and not own:
             raise ValueError(f"--batch-sizes: expected sizes, as {model} has none of its own")
         return self.batch_sizes or (own,)
@@ -111,12 +116,13 @@ def cells(grid: Grid) -> list[Cell]:
             points = [(model, size) for model in grid.models for size in grid.batches_of(model, precision)]
             chance.shuffle(points)
             for model, batch_size in points:
-                cell = _cell(grid, model, batch_size, precision, repeat)
+                cell = cell_of(grid, model, batch_size, precision, repeat)
                 ordered.setdefault(cell.cell_id, cell)
     return list(ordered.values())
 
 
-def _cell(grid: Grid, model: str, batch_size: int, precision: str, repeat: int) -> Cell:
+def cell_of(grid: Grid, model: str, batch_size: int, precision: str, repeat: int = 0) -> Cell:
+    """One point of the grid."""
     return Cell(
         model=model,
         batch_size=batch_size,
@@ -140,6 +146,9 @@ def _cell(grid: Grid, model: str, batch_size: int, precision: str, repeat: int) 
         epoch_images=grid.epoch_images if "epoch" in grid.methods else Cell.epoch_images,
         input_pipeline=grid.input_pipeline,
         profile=grid.profile,
+        inputs=grid.inputs,
+        batch_maker=grid.batch_maker,
+        model_digest=grid.digests.get(model, ""),
     )
 
 
@@ -153,15 +162,14 @@ def worker_key(cell: Cell) -> tuple[Any, ...]:
     return (cell.device, cell.precision, cell.compile, cell.deterministic, cell.cudnn_benchmark, cell.repeat)
 
 
-def hyper(cell: Cell) -> dict[str, int]:
-    """All sizes of the cell's workload. Raises ValueError for a size that it does not have."""
-    return hyper_of(cell.model, image_size=cell.image_size, num_classes=cell.num_classes, **cell.hyper)
-
-
 def reason_against(cell: Cell) -> str:
     """Why this cell is known not to train, in one line; empty if nothing is known against it."""
-    if cell.data != "synthetic" and entry(cell.model).task not in IMAGES:
-        return f"{cell.model} is a {entry(cell.model).task} workload; CIFAR-10 has images and one label each"
+    entry = catalogue_entry(cell.model)
+    if cell.data != "synthetic" and (entry is None or entry.task not in IMAGES or cell.inputs):
+        what = f"is a {entry.task} workload" if entry is not None and not cell.inputs else "brings inputs of its own"
+        return f"{cell.model} {what}; CIFAR-10 has images and one label each"
+    if entry is None:
+        return ""
     return reason_not_trainable(cell.model, hyper(cell), cell.batch_size) or ""
 
 
@@ -169,10 +177,13 @@ def check(grid: Grid) -> None:
     """Raises ValueError, one line, for a size or an optimizer of its own that a model does not have, for fewer classes
     than the images have, or for an epoch below one batch."""
     for cell in _one_a_model(grid):
-        if grid.optimizer == OWN and not entry(cell.model).optimizer:
+        entry = catalogue_entry(cell.model)
+        if entry is None:  # its optimizer and sizes are known when it is built
+            continue
+        if grid.optimizer == OWN and not entry.optimizer:
             raise ValueError(f"--optimizer: {cell.model} has none of its own; expected {', '.join(OPTIMIZERS)}")
         classes = hyper(cell).get("num_classes", CLASSES)
-        if grid.data != "synthetic" and entry(cell.model).task in IMAGES and classes < CLASSES:
+        if grid.data != "synthetic" and entry.task in IMAGES and classes < CLASSES:
             raise ValueError(f"--num-classes: expected at least {CLASSES}, those of CIFAR-10, got {classes}")
     largest = grid.largest_batch
     if "epoch" in grid.methods and grid.epoch_images < largest:
@@ -200,4 +211,4 @@ def check_images(grid: Grid, images: int) -> None:
 def _one_a_model(grid: Grid) -> Iterator[Cell]:
     for model in grid.models:
         precision = grid.precisions[0] if grid.precisions else "fp32"
-        yield _cell(grid, model, grid.batches_of(model, precision)[0], precision, 0)
+        yield cell_of(grid, model, grid.batches_of(model, precision)[0], precision, 0)

@@ -20,7 +20,8 @@ from runners.cli import Progress, title
 from runners.sweep import nsight
 from runners.sweep.counts import Counts
 from runners.sweep.findings import Attempt, CellMeasurement, CellOutcome, OperationTable, WorkFindings, merge_findings
-from runners.sweep.plan import hyper, reason_against, worker_key
+from runners.sweep.models import hyper
+from runners.sweep.plan import reason_against, worker_key
 from runners.workers import Fault, Stopwatch, Watch, Worker, classify, uninterrupted
 
 CELL_TIMEOUT_S = 900.0
@@ -396,7 +397,7 @@ def trace_id(cell: Cell, torch_version: str) -> str:
     """What decides an operation table: the workload, its sizes, the dtype policy, the optimizer, the layout."""
     policy = PRECISIONS[cell.precision]
     table = [cell.model, hyper(cell), cell.batch_size, policy.autocast, policy.scaler, cell.optimizer, cell.layout]
-    return digest([*table, torch_version])
+    return digest([*table, torch_version, *filter(None, [cell.model_digest])])
 
 
 def failed(runs: Sequence[Run]) -> list[Run]:

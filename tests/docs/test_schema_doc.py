@@ -23,6 +23,7 @@ from results.records import (
     BatchLaw,
     CleanedOperation,
     CleaningLog,
+    Headline,
     Kernel,
     OperationInstance,
     ProfileCount,
@@ -48,6 +49,7 @@ DOCUMENT = (Path(__file__).parents[2] / "docs" / "schema.md").read_text(encoding
 FILES: dict[str, type] = {
     **RECORDS,
     **operation_files("TRACE_ID"),
+    "headline.csv": Headline,
     "utilization.csv": Utilization,
     "step_times.csv": StepTime,
     "work_times.csv": WorkTime,

@@ -3,6 +3,7 @@ from .catalogue import ENTRIES, IMAGES, OPTIMIZERS, OWN, SUITES, entry, factory,
 from .entries import Entry
 from .fathom_sizes import AS_CODED, AS_PAPER, SMALL, large
 from .input_shapes import Shape, parse_shapes
+from .model_files import model_digest
 from .model_names import CODE, GRAPHS, Spec, check, nearest, parse, read_config, require
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "factory",
     "hyper_of",
     "large",
+    "model_digest",
     "nearest",
     "parse",
     "parse_shapes",

@@ -22,12 +22,16 @@ from typing import Any
 import torch
 
 from workloads.catalogue import Batch, Shape, Spec, Workload, check, nearest
+from workloads.sources import lightning
 from workloads.sources.interface import workload_of
-from workloads.training import draw, mean_loss, positional, resized, sizes_alone, split, takes
+from workloads.training import draw, fault_text, mean_loss, positional, resized, sizes_alone, split, takes
 from workloads.training.building import building
 
 Made = Callable[[int, torch.device, "torch.Generator | None"], Any]
 """(size, device, generator) → inputs, or a Batch."""
+
+IMPORT_BATCH = "from workloads.catalogue import Batch"
+"""The line that a file needs whose batches have a target."""
 
 RETURNS = "a torch.nn.Module, (module, inputs), (module, function that makes inputs) or a Workload"
 
@@ -50,17 +54,42 @@ def get(spec: Spec, shapes: Sequence[Shape] = (), maker: Spec | None = None, /, 
     if not isinstance(model, torch.nn.Module):
         raise ValueError(f"{spec.text}: expected {RETURNS}; got {_type_text(made)}")
     feed = _feed(spec, module, inputs, shapes, maker)
+    own_loss = getattr(module, f"{spec.function}_loss", None)
+    steps_itself = own_loss is None and lightning.has_training_step(model)
+    optimizer = lightning.OwnOptimizer() if steps_itself else None
     return Workload(
         name=spec.text,
         task="general",
         hyper=sizes,
-        build=_Build(spec, function, model),
-        batch=partial(_batch, spec.text, takes(model), feed),
-        loss=getattr(module, f"{spec.function}_loss", mean_loss),
+        build=_Build(spec, function, model, optimizer),
+        batch=partial(_data_loader_batch, feed) if steps_itself else partial(_batch, spec.text, takes(model), feed),
+        loss=_loss(spec.text, own_loss, steps_itself),
         items=lambda _hyper, batch_size: batch_size,
         item="sample",
         source=spec.text,
+        optimizer=optimizer,
     )
+
+
+def _loss(text: str, own: Callable[..., Any] | None, steps_itself: bool) -> Callable[[Any, Any], torch.Tensor]:
+    """What the output is trained with: the loss beside the function, the training step's own, or the mean."""
+    if own is None:
+        return lightning.loss_of_step if steps_itself else mean_loss
+    return partial(_own_loss, text, own)
+
+
+def _own_loss(text: str, own: Callable[..., Any], output: Any, target: Any) -> torch.Tensor:
+    """The person's loss; one that fails without a target is told how a batch gets one."""
+    if target is not None:
+        return own(output, target)  # type: ignore[no-any-return]
+    try:
+        return own(output, target)  # type: ignore[no-any-return]
+    except (TypeError, AttributeError, RuntimeError, ValueError, IndexError) as fault:
+        name = getattr(own, "__name__", "the loss")
+        raise ValueError(
+            f"{text}: {name}(output, target) got no target, as the batch has inputs alone: return "
+            f"Batch(inputs, target), which needs `{IMPORT_BATCH}` ({fault_text(fault)})"
+        ) from fault
 
 
 def load(spec: Spec) -> ModuleType:
@@ -117,17 +146,31 @@ def _call(spec: Spec, function: Callable[..., Any], sizes: Mapping[str, int]) ->
 class _Build:
     """Builds the model: the first time, on the device it was made on, the one that told what the function returns."""
 
-    def __init__(self, spec: Spec, function: Callable[..., Any], first: torch.nn.Module) -> None:
-        self._spec, self._function = spec, function
+    def __init__(
+        self,
+        spec: Spec,
+        function: Callable[..., Any],
+        first: torch.nn.Module,
+        stepped: lightning.OwnOptimizer | None = None,
+    ) -> None:
+        self._spec, self._function, self._stepped = spec, function, stepped
+        if stepped is not None:
+            lightning.stepping(first, spec.text)
         self._first: torch.nn.Module | None = first
         self._device = torch.get_default_device()
 
     def __call__(self, **sizes: int) -> torch.nn.Module:
         first, self._first = self._first, None
         if first is not None and torch.get_default_device() == self._device:
-            return first.train()
+            return self._trained(first)
         made = _call(self._spec, self._function, sizes)
         model: torch.nn.Module = made[0] if isinstance(made, tuple) else made
+        return self._trained(model)
+
+    def _trained(self, model: torch.nn.Module) -> torch.nn.Module:
+        if self._stepped is None:
+            return model.train()
+        self._stepped.model = lightning.stepping(model, self._spec.text)
         return model.train()
 
 
@@ -153,13 +196,24 @@ def _feed(spec: Spec, module: ModuleType, inputs: Any, shapes: Sequence[Shape], 
 def _named_maker(
     spec: Spec, maker: Callable[..., Any], size: int, device: torch.device, generator: torch.Generator | None
 ) -> Any:
-    with building(f"{spec.text}: {getattr(maker, '__name__', spec.function)}(size, device, generator)"):
-        return maker(size, device, generator)
+    try:
+        with building(f"{spec.text}: {getattr(maker, '__name__', spec.function)}(size, device, generator)"):
+            return maker(size, device, generator)
+    except ValueError as fault:
+        if isinstance(fault.__cause__, NameError) and fault.__cause__.name == "Batch":
+            raise ValueError(f"{spec.text}: Batch is not imported: add `{IMPORT_BATCH}`") from fault
+        raise
 
 
 def _draw_batch(shapes: Sequence[Shape], size: int, device: torch.device, generator: torch.Generator | None) -> Any:
     plain = [draw(shape, size, device, generator) for shape in shapes if not shape.name]
     return (*plain, {shape.name: draw(shape, size, device, generator) for shape in shapes if shape.name})
+
+
+def _data_loader_batch(
+    feed: Made, _hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None
+) -> Batch:
+    return lightning.as_batch(feed(size, device, generator))
 
 
 def _batch(

@@ -79,9 +79,10 @@ class TestAnswers:
             lines[1]
             == "exact: 480 FLOP forward, 576 FLOP backward, 1.200 × forward; 3 × forward is 36 % above the step"
         )
-        assert lines[2].split()[:3] == ["counter", "unit", "forward"]
-        assert [line.split()[0] for line in lines[3:6]] == ["flopledger", "ptflops", "thop"]
-        assert lines[3].split()[1:6] == ["flop", "480", "1.000", "576", "1.000"]
+        assert lines[2].split()[:5] == ["counter", "pass", "its", "own", "number"]
+        assert lines[3].split()[:5] == ["flopledger", "forward", "480", "FLOP", "1.000"]
+        assert lines[4].split()[:4] == ["backward", "576", "FLOP", "1.000"]
+        assert next(line for line in lines if line.startswith("thop ")).split()[1:4] == ["forward", "240", "MAC"]
         assert any("Every FLOP of difference has a cause" in line for line in lines)
         assert "thop, forward: 480 exact → 240 as it says" in lines
         assert "\x1b" not in out
@@ -122,6 +123,17 @@ class TestAnswers:
             ("forward", "480"), ("backward", "576"), ("forward", "756"), ("backward", str(2 * 756 - 384)),
         ]  # fmt: skip
         assert (out_dir / "causes.csv").read_text().strip() == ",".join(header(AccountCause))
+
+    def test_pasted_numbers_are_explained(self, run, nets):
+        """thop gives 240 multiply-adds: 0.24 k of them are that, and 480 FLOP the exact forward pass."""
+        code, out, err = run(
+            f"{nets}small", "--input", 12, "--batch-size", 2, "--explain", "thop=0.24k", "--format", "json"
+        )
+        assert (code, err) == (0, "")
+        (found,) = json.loads(out)
+        assert (found["counter"], found["given"], found["unit"], found["matched"]) == ("thop", 240, "mac", True)
+        assert found["exact_flop"] + sum(each["flop"] for each in found["causes"]) + found["unexplained_flop"] == 240
+        assert (found["exact_flop"], found["unexplained_flop"]) == (480, 0)
 
     def test_csv_and_frozen_layers(self, run, nets):
         """Frozen, the first layer needs nothing in the backward pass, the second its weights alone: 96 FLOP."""

@@ -25,6 +25,7 @@ from tests.support.made_up import made_up_runs, run_fixture
 
 ROOT = Path(__file__).parents[3]
 TABLES = {
+    "headline.csv": records.Headline,
     "utilization.csv": records.Utilization,
     "utilization_post2021.csv": records.Utilization,
     "step_times.csv": records.StepTime,
@@ -150,7 +151,7 @@ def test_what_is_written_has_the_columns_of_its_record(copy: Path, undrawn: None
     for file, record in TABLES.items():
         names, *rows = table(copy, file)
         assert tuple(names) == header(record)
-        if record in (Utilization, FlopCount):
+        if record in (records.Headline, Utilization, FlopCount):
             assert rows
         if "profile" in file or file == "work_times.csv":
             assert not rows  # a run without profiles: a table is a header

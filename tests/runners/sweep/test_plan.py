@@ -90,6 +90,9 @@ class TestIdentifiers:
             "epoch_images": 50,
             "input_pipeline": True,
             "profile": "kineto",
+            "inputs": "3x8x8",
+            "batch_maker": "net.py:batches",
+            "model_digest": "0123456789abcdef",
         }
         assert tuple(other) == header(Cell), "each parameter of a cell"
         changed = {dataclasses.replace(plain, **{name: value}).cell_id for name, value in other.items()}

@@ -1,0 +1,203 @@
+"""Numbers from anywhere, as `--explain` takes them: which number of a counter each is, and the way from it to ours.
+
+A pasted number is rounded or cut off at its last digit, so it is held against a counter's own number within that. It
+may be of the forward pass, the backward pass or both; of the batch or one sample; as the counter gives it, or with a
+multiply-add counted as the other of 1 and 2. The first of these that fits is taken. One that fits none is explained as
+far as the counter goes, and the rest is said to be unexplained. Nothing is counted here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+from cleaning.accounts.vocabulary import CONVENTION
+from reports.count.text import ModelCounts, native_number
+from results.records import Account
+
+SCALES = {"": 0, "k": 3, "m": 6, "g": 9, "t": 12, "p": 15}
+"""Letter → power of ten; capital or small."""
+
+PASTED = re.compile(
+    r"(?:(?P<counter>[^=]*[^=\s])\s*=)?\s*(?P<digits>\d[\d,_]*(?:\.\d*)?(?:e[+-]?\d+)?)"
+    r"\s*(?P<scale>[kmgtp]?)(?P<unit>macs?|mul-?adds?|flops?|ops?)?\s*",
+    re.IGNORECASE,
+)
+BETWEEN = re.compile(r"[,;](?!(?<=\d,)\d{3}(?!\d))")
+"""Between two numbers; not the comma of 314,193,216."""
+
+EXAMPLE = "fvcore=314M,ptflops=320.2 MMac"
+
+CONVERTED = {"mac": "given with a multiply-add as 2", "flop": "given with a multiply-add as 1"}
+OF_ONE = "given for one sample"
+ROUNDED = "rounded"
+
+
+@dataclass(frozen=True)
+class PastedNumber:
+    """text: as it was typed. counter: "" where none was named. value: in units of 1. unit: mac, flop or "". step: what
+    its last digit stands for."""
+
+    text: str
+    counter: str
+    value: Fraction
+    unit: str
+    step: Fraction
+
+    def fits(self, number: Fraction) -> bool:
+        """Whether a number, rounded or cut off as this one is, gives it."""
+        return self.value - self.step / 2 <= number < self.value + self.step
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """One pasted number. passes: of which it is. causes: (words, what it adds), the conversion first; exact_flop + all
+    causes + unexplained = the number as it was pasted. None: there is no number of this counter to explain it by."""
+
+    pasted: PastedNumber
+    counter: str
+    unit: str
+    passes: tuple[str, ...]
+    matched: bool
+    exact_flop: int | None
+    causes: tuple[tuple[str, Fraction], ...]
+    unexplained: Fraction | None
+    reason: str = ""
+
+
+def parse(text: str) -> list[PastedNumber]:
+    """The numbers of `--explain`. Raises ValueError, one line, for what is none."""
+    found = [_number(part.strip()) for part in BETWEEN.split(text) if part.strip()]
+    if not found:
+        raise ValueError(f"expected COUNTER=NUMBER, as in {EXAMPLE}; got {text!r}")
+    return found
+
+
+def _number(text: str) -> PastedNumber:
+    match = PASTED.fullmatch(text)
+    if match is None:
+        raise ValueError(f"expected COUNTER=NUMBER, as in {EXAMPLE}; got {text!r}")
+    digits = Decimal(match["digits"].replace(",", "").replace("_", ""))
+    power = SCALES[match["scale"].lower()]
+    exponent = digits.as_tuple().exponent
+    word = (match["unit"] or "").lower()
+    unit = "" if not word or word.startswith("op") else "flop" if word.startswith("flop") else "mac"
+    step = Fraction(10) ** (int(exponent) + power)
+    name = (match["counter"] or "").strip().lower().replace("-", "_")
+    return PastedNumber(text, name, Fraction(digits) * 10**power, unit, step)
+
+
+def explain(counted: ModelCounts, pasted: PastedNumber) -> Explanation:
+    """Which number of its counter it is; of a number without a counter, the first counter's that it fits."""
+    names = [pasted.counter] if pasted.counter else counted.counters
+    tried = [_of_counter(counted, name, pasted) for name in names]
+    return next((each for each in tried if each.matched), tried[0])
+
+
+def _of_counter(counted: ModelCounts, counter: str, pasted: PastedNumber) -> Explanation:
+    accounts = [a for a in counted.accounts if a.counter == counter and a.native_value is not None]
+    known = [a for a in accounts if a.status == "ok" and a.exact_flop is not None and a.unexplained_flop is not None]
+    if not known:
+        reason = next((a.reason for a in counted.accounts if a.counter == counter), "") or "it has no number"
+        return Explanation(pasted, counter, pasted.unit, (), False, None, (), None, f"{counter}: {reason}")
+    for chosen, words, number in _candidates(known, counted.batch_size):
+        if pasted.fits(number):
+            return _explained(counted, counter, pasted, chosen, words, number)
+    return _explained(counted, counter, pasted, [known[0]], "", None)
+
+
+def _candidates(known: Sequence[Account], batch_size: int) -> Iterator[tuple[list[Account], str, Fraction]]:
+    """(accounts, how it is told, number) of all that a counter's number can be given as, the likeliest first."""
+    chosen = [[account] for account in known] + ([list(known)] if len(known) > 1 else [])
+    chosen.sort(key=lambda each: len(each) == 1 and each[0].phase == "backward")
+    for divisor, one in ((1, ""), (batch_size, OF_ONE)):
+        for factor, converts in ((Fraction(1), False), (None, True)):
+            for accounts in chosen:
+                unit = accounts[0].native_unit
+                other = Fraction(2) if unit == "mac" else Fraction(1, 2)
+                words = ", ".join(filter(None, (CONVERTED.get(unit, "") if converts else "", one)))
+                whole = sum((Fraction(account.native_value or 0) for account in accounts), Fraction(0))
+                yield accounts, words, whole * (other if factor is None else factor) / divisor
+
+
+def _explained(
+    counted: ModelCounts,
+    counter: str,
+    pasted: PastedNumber,
+    accounts: Sequence[Account],
+    words: str,
+    number: Fraction | None,
+) -> Explanation:
+    """number: what fits; None: nothing does, and what is between it and the counter's own number is unexplained."""
+    phases = tuple(account.phase for account in accounts)
+    native = sum((Fraction(account.native_value or 0) for account in accounts), Fraction(0))
+    sums: dict[str, Fraction] = {}
+    for cause in counted.causes:
+        if cause.counter == counter and cause.phase in phases:
+            sums[cause.cause] = sums.get(cause.cause, Fraction(0)) + Fraction(cause.flop)
+    ordered = sorted(sums.items(), key=lambda item: (item[0] != CONVENTION, -abs(item[1])))
+    causes = [(counted.words.get(name, name), change) for name, change in ordered if change]
+    left = sum((Fraction(account.unexplained_flop or 0) for account in accounts), Fraction(0))
+    if number is None:
+        left += pasted.value - native
+    else:
+        causes += [(words, number - native)] if words else []
+        causes += [(ROUNDED, pasted.value - number)] if pasted.value != number else []
+    exact = sum(account.exact_flop or 0 for account in accounts)
+    unit = accounts[0].native_unit
+    return Explanation(pasted, counter, unit, phases, number is not None, exact, tuple(causes), left)
+
+
+def to_lines(counted: ModelCounts, found: Explanation) -> list[str]:
+    """What a person reads of one number: what it is, and every step from it to the exact count."""
+    if found.exact_flop is None or found.unexplained is None:
+        return [f"{found.pasted.text}: {found.reason}"]
+    passes = " and ".join(found.passes)
+    accounts = [counted.account(found.counter, phase) for phase in found.passes]
+    native = sum(Fraction(account.native_value or 0) for account in accounts if account is not None)
+    own = native_number(native, found.unit)
+    if found.matched:
+        head = f"{found.pasted.text}: {found.counter}'s {passes}, {own}"
+    else:
+        head = f"{found.pasted.text}: no number of {found.counter} at batch {counted.batch_size}; its {passes} is {own}"
+    rows = [(_signed(-change), f"{words}: × 2" if index == 0 and _converts(counted, words) else words)
+            for index, (words, change) in enumerate(found.causes)]  # fmt: skip
+    if found.unexplained:
+        rows.append((_signed(-found.unexplained), "unexplained: another input size, batch or version?"))
+    rows.append((f"{found.exact_flop:,}", f"FLOP, the exact {passes}"))
+    first = native_number(found.pasted.value, "").strip()
+    width = max(len(first), *(len(number) for number, _ in rows))
+    lines = [head, f"  {first:>{width}}  as pasted"]
+    return lines + [f"  {number:>{width}}  {words}" for number, words in rows]
+
+
+def _converts(counted: ModelCounts, words: str) -> bool:
+    return words == counted.words.get(CONVENTION, CONVENTION)
+
+
+def _signed(change: Fraction) -> str:
+    return f"{'+' if change >= 0 else '-'}{native_number(abs(change), '').strip()}"
+
+
+def document(found: Explanation) -> dict[str, Any]:
+    """As JSON: exact_flop + all causes + unexplained_flop = given, exactly where these are whole numbers."""
+    return {
+        "counter": found.counter or None,
+        "text": found.pasted.text,
+        "given": _plain(found.pasted.value),
+        "unit": found.unit or None,
+        "passes": list(found.passes),
+        "matched": found.matched,
+        "exact_flop": found.exact_flop,
+        "causes": [{"cause": words, "flop": _plain(change)} for words, change in found.causes],
+        "unexplained_flop": None if found.unexplained is None else _plain(found.unexplained),
+        "reason": found.reason or None,
+    }
+
+
+def _plain(value: Fraction) -> int | float:
+    return int(value) if value.denominator == 1 else float(value)

@@ -1,0 +1,52 @@
+"""headline.csv: one row a cell, the numbers that the terminal's table shows of it, unrounded.
+
+utilization.csv has every numerator over every denominator, so that a mean over its rows is a mean of different
+questions; here each cell has the one fraction that is told first. A cell without one is there, with its reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cleaning.reconcile import Built, View
+from reports.shared import verdict
+from results.records import Headline, Sitting, identity
+
+
+def headline_rows(built: Built) -> list[Headline]:
+    """A row for each cell, in the order of the table: by model, batch, precision and repeat."""
+    sittings = {sitting.sitting: sitting for sitting in built.sittings}
+    views = sorted(built.views, key=lambda v: (v.run.model, v.run.batch_size, v.run.precision, v.run.repeat))
+    return [_row(view, sittings) for view in views]
+
+
+def _row(view: View, sittings: Mapping[str, Sitting]) -> Headline:
+    run, told, step = view.run, view.headline, view.step
+    row = told or view.timed
+    home = sittings.get(run.sitting)
+    return Headline(
+        **identity(run, Headline),
+        variant=next((each.variant for each in view.fractions if each.variant), ""),
+        device_name=home.device_name if home is not None else "",
+        step_time_s=step.time_s if step else None,
+        step_time_low_s=step.time_low_s if step else None,
+        step_time_high_s=step.time_high_s if step else None,
+        items_per_s=row.items_per_s if row else None,
+        model_flop=row.model_flop if row else None,
+        achieved_flop_per_s=row.achieved_flop_per_s if row else None,
+        peak_flop_per_s=told.peak_flop_per_s if told else None,
+        peak_source=told.peak_source if told else "",
+        denominator=told.denominator if told else "",
+        method=row.method if row else "",
+        numerator_source=row.numerator_source if row else "",
+        utilization_ratio=told.utilization_ratio if told else None,
+        utilization_low_ratio=told.utilization_low_ratio if told else None,
+        utilization_high_ratio=told.utilization_high_ratio if told else None,
+        verdict=verdict(view),
+        status=run.status,
+        reason=run.reason if run.reason or told else _why_no_ratio(view),
+    )
+
+
+def _why_no_ratio(view: View) -> str:
+    return "; ".join(dict.fromkeys(row.reason for row in view.fractions if row.reason)) or "no method was asked for"

@@ -1,0 +1,111 @@
+"""Which models a sweep takes: those of the catalogue and every other form of docs/models.md, and what builds each.
+
+Torch-free. A catalogue workload is built by its own factory with all of its sizes, as long as its inputs are its own;
+any other model by `runners.workers.any_model:get`, with what was asked for. Names and files are checked here; whether a
+model can be built is asked of a process of its own (`buildable`) before anything is measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from results import Unavailable
+from results.records import Cell
+from workloads.catalogue import CODE, ENTRIES, GRAPHS, Entry, check, factory, hyper_of, model_digest, parse_shapes
+
+if TYPE_CHECKING:
+    from runners.sweep.plan import Grid
+
+CHANGED = (
+    "{model}: its file is not the one that this run measured ({before} then, {now} now): start a new run with --out"
+)
+
+
+def catalogue_entry(model: str) -> Entry | None:
+    """What the catalogue knows of a model; None for any other form."""
+    return ENTRIES.get(model)
+
+
+def add_inputs(group: argparse._ArgumentGroup) -> None:
+    """The options that say what is fed to a model, with the names that all commands give them."""
+    group.add_argument(
+        "--input", dest="inputs", metavar="SHAPE", help="sizes of one sample, as in 3x224x224 (docs/models.md)"
+    )
+    group.add_argument(
+        "--batch", dest="batch_maker", metavar="WHAT", help="FILE:FUNCTION that makes batches, or a graph's dimension"
+    )
+
+
+def check_model(model: str, inputs: str, batch_maker: str) -> None:
+    """Raises ValueError, one line, for a model or an input that cannot be what it says."""
+    try:
+        spec = check(model)
+        if batch_maker and spec.form in CODE:
+            check(batch_maker)
+        elif batch_maker and spec.form not in GRAPHS.values():
+            raise ValueError(f"--batch: {model} makes its own batches; it goes with file.py:function and graph files")
+        if inputs:
+            parse_shapes(inputs)
+    except Unavailable as fault:
+        raise ValueError(str(fault)) from fault
+
+
+def graph_files(models: Iterable[str]) -> list[str]:
+    """The models that are files of graphs."""
+    return [model for model in models if model not in ENTRIES and check(model).form in GRAPHS.values()]
+
+
+def digests(models: Iterable[str]) -> dict[str, str]:
+    """Model → the checksum of its files, of those that have any. Raises ValueError for a file that cannot be read."""
+    try:
+        found = {model: model_digest(model) for model in models if model not in ENTRIES}
+    except OSError as fault:
+        raise ValueError(f"--models: {fault}") from fault
+    return {model: digest for model, digest in found.items() if digest}
+
+
+def check_unchanged(grid: Grid, earlier: Sequence[Grid]) -> None:
+    """Raises ValueError where a file was changed since cells of this run were measured with it."""
+    now = digests(dict.fromkeys(model for each in earlier for model in each.models)) | dict(grid.digests)
+    for before in earlier:
+        for model, digest in before.digests.items():
+            if now.get(model, "") != digest:
+                raise ValueError(CHANGED.format(model=model, before=digest, now=now.get(model) or "gone"))
+
+
+def hyper(cell: Cell) -> dict[str, Any]:
+    """What builds the cell's workload beside its name: all sizes of a catalogue workload, of any other model those that
+    were asked for and what it is fed. Raises ValueError for a size that a catalogue workload does not have."""
+    if cell.model in ENTRIES:
+        sizes: dict[str, Any] = hyper_of(
+            cell.model, image_size=cell.image_size, num_classes=cell.num_classes, **cell.hyper
+        )
+        return {**sizes, "input": cell.inputs} if cell.inputs else sizes
+    own = {"image_size": cell.image_size, "num_classes": cell.num_classes}
+    words = {"input": cell.inputs, "batch": cell.batch_maker}
+    return {
+        **{name: size for name, size in own.items() if size is not None},
+        **cell.hyper,
+        **{name: text for name, text in words.items() if text},
+    }
+
+
+def factory_of(cell: Cell) -> str:
+    """ "module:function" that builds the cell's workload from its name and `hyper`."""
+    return factory(cell.model) if cell.model in ENTRIES and not cell.inputs else "runners.workers.any_model:get"
+
+
+def buildable(model: str, sizes: Mapping[str, Any]) -> None:
+    """A worker's task: builds the model once. Raises ValueError or Unavailable, one line, where that fails, and
+    ValueError for a model without a parameter that is trained."""
+    import torch
+
+    from runners.workers import get
+
+    workload = get(model, **sizes)
+    with torch.device("meta" if model.startswith(("timm:", "hf:")) else "cpu"):
+        built = workload.build(**workload.hyper)
+    if not any(parameter.requires_grad for parameter in built.parameters()):
+        raise ValueError(f"{model} cannot be trained: it has no parameter that needs a gradient")

@@ -1,0 +1,137 @@
+"""Numbers from anywhere beside a counter's: what is read of them, which number they are, and that all steps add up."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from reports.count import pasted as count_pasted
+from reports.count.text import ModelCounts, to_text
+from results.records import Account, AccountCause
+
+MODEL: dict[str, Any] = {"model": "net", "batch_size": 4}
+
+
+def account(counter: str, phase: str, native: int, exact: int, unit: str) -> Account:
+    flop = 2 * native if unit == "mac" else native
+    return Account(**MODEL, counter=counter, phase=phase, native_unit=unit, native_value=native, flop=flop,
+                   exact_flop=exact, flop_ratio=flop / exact, unexplained_flop=0)  # fmt: skip
+
+
+def cause(counter: str, phase: str, name: str, flop: int) -> AccountCause:
+    return AccountCause(**MODEL, counter=counter, phase=phase, cause=name, kind="matmul", flop=flop)
+
+
+@pytest.fixture
+def counted() -> ModelCounts:
+    """300,000,000 multiply-adds forward; fvcore adds 14,193,216 of a normalisation; own counts both passes in FLOP."""
+    return ModelCounts(
+        **MODEL, parameters=None, exact={"forward": 600_000_000, "backward": 1_200_000_000}, other_flop={},
+        not_understood={},
+        accounts=(
+            account("fvcore", "forward", 314_193_216, 600_000_000, "mac"),
+            account("own", "forward", 600_000_000, 600_000_000, "flop"),
+            account("own", "backward", 1_200_000_000, 1_200_000_000, "flop"),
+            Account(**MODEL, counter="thop", phase="forward", status="crashed", reason="it fell over"),
+        ),
+        causes=(
+            cause("fvcore", "forward", "normalization_counted", 14_193_216),
+            cause("fvcore", "forward", "multiply_add_as_1", -300_000_000),
+        ),
+        words={"multiply_add_as_1": "a multiply-add is counted as 1", "normalization_counted": "normalisation"},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "unit", "step"),
+    [
+        ("fvcore=314M", 314_000_000, "", 1_000_000),
+        ("fvcore = 314,193,216", 314_193_216, "", 1),
+        ("ptflops=320.2 MMac", 320_200_000, "mac", 100_000),
+        ("1.82 GMACs", 1_820_000_000, "mac", 10_000_000),
+        ("x=3.6GFLOPs", 3_600_000_000, "flop", 100_000_000),
+        ("x=1814073344.0", 1_814_073_344, "", Fraction(1, 10)),
+        ("x=1.8e9 ops", 1_800_000_000, "", 100_000_000),
+        ("x=5k", 5_000, "", 1_000),
+        ("x=2T", 2 * 10**12, "", 10**12),
+    ],
+)
+def test_a_number_is_read_with_its_unit_and_its_last_digit(text: str, value: int, unit: str, step: Any) -> None:
+    (found,) = count_pasted.parse(text)
+    assert (found.value, found.unit, found.step) == (value, unit, step)
+
+
+def test_several_numbers_are_parted_by_commas_that_are_not_of_thousands() -> None:
+    found = count_pasted.parse("fvcore=314,193,216,Flop-Counter-Mode=600M, 320M;4G")
+    assert [each.counter for each in found] == ["fvcore", "flop_counter_mode", "", ""]
+    assert [int(each.value) for each in found] == [314_193_216, 600_000_000, 320_000_000, 4_000_000_000]
+
+
+@pytest.mark.parametrize("text", ["", ",", "fvcore", "fvcore=", "fvcore=many", "fvcore=3X", "=5M"])
+def test_what_is_no_number_is_one_line(text: str) -> None:
+    with pytest.raises(ValueError, match="expected COUNTER=NUMBER, as in fvcore=314M"):
+        count_pasted.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "counter", "passes", "words"),
+    [
+        ("fvcore=314M", "fvcore", ("forward",), None),
+        ("fvcore=315M", "fvcore", ("forward",), "no match"),  # 314.19 is rounded to 314, and cut off to 314
+        ("fvcore=0.3G", "fvcore", ("forward",), None),
+        ("fvcore=628M", "fvcore", ("forward",), "given with a multiply-add as 2"),
+        ("fvcore=78.5M", "fvcore", ("forward",), "given for one sample"),  # 314.193 ÷ 4 = 78.548
+        ("fvcore=157.1M", "fvcore", ("forward",), "given with a multiply-add as 2, given for one sample"),
+        ("own=1.8G", "own", ("forward", "backward"), None),
+        ("own=1.2G", "own", ("backward",), None),
+        ("own=300M", "own", ("forward",), "given with a multiply-add as 1"),
+        ("314.2M", "fvcore", ("forward",), None),
+        ("600M", "own", ("forward",), None),
+    ],
+)
+def test_which_number_it_is(
+    counted: ModelCounts, text: str, counter: str, passes: tuple[str, ...], words: str | None
+) -> None:
+    (number,) = count_pasted.parse(text)
+    found = count_pasted.explain(counted, number)
+    assert (found.counter, found.passes) == (counter, passes)
+    assert found.matched == (words != "no match")
+    scaled = [name for name, _ in found.causes if name.startswith("given")]
+    assert scaled == ([] if words in (None, "no match") else [words])
+    assert found.exact_flop is not None
+    assert found.unexplained is not None
+    steps = sum((change for _, change in found.causes), Fraction(0))
+    assert found.exact_flop + steps + found.unexplained == number.value, "every FLOP of the way is told"
+    assert bool(found.unexplained) == (words == "no match")
+
+
+def test_the_way_is_told_with_the_conversion_first(counted: ModelCounts) -> None:
+    found = count_pasted.explain(counted, count_pasted.parse("fvcore=314M")[0])
+    assert count_pasted.to_lines(counted, found) == [
+        "fvcore=314M: fvcore's forward, 314,193,216 MAC",
+        "   314,000,000  as pasted",
+        "  +300,000,000  a multiply-add is counted as 1: × 2",
+        "   -14,193,216  normalisation",
+        "      +193,216  rounded",
+        "   600,000,000  FLOP, the exact forward",
+    ]
+    assert count_pasted.document(found)["causes"][0] == {
+        "cause": "a multiply-add is counted as 1",
+        "flop": -300_000_000,
+    }
+
+
+def test_a_counter_that_failed_says_why(counted: ModelCounts) -> None:
+    found = count_pasted.explain(counted, count_pasted.parse("thop=5M")[0])
+    assert count_pasted.to_lines(counted, found) == ["thop=5M: thop: it fell over"]
+    assert count_pasted.document(found)["unexplained_flop"] is None
+
+
+def test_the_table_has_each_counters_own_number_and_the_conversion_first(counted: ModelCounts) -> None:
+    lines = to_text(counted, width=120).splitlines()
+    fvcore = next(line for line in lines if line.startswith("fvcore"))
+    assert fvcore.split()[1:5] == ["forward", "314,193,216", "MAC", "1.047"]
+    assert "a multiply-add is 1: × 2; normalization counted +14.2M" in fvcore
+    assert [line.split()[:3] for line in lines if "1,200,000,000" in line] == [["backward", "1,200,000,000", "FLOP"]]

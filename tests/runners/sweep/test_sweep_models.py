@@ -1,0 +1,145 @@
+"""What a sweep plans of models that are not in the catalogue: cells, ids, what builds them, and files that change."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from results.records import Cell
+from runners.sweep import models
+from runners.sweep import options as sweep_options
+from runners.sweep.plan import Grid, cells, check, reason_against
+from runners.workers.probe import ProbeResult
+from tests.support.fakes.real_sweeps import QUICK, here
+
+NET = """
+import torch
+from torch import nn
+from helper import WIDTH
+from workloads.catalogue import Batch
+
+class Net(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.table = nn.Embedding(50, width)
+        self.first = nn.Linear(16, width)
+        self.last = nn.Linear(width, 3)
+    def forward(self, x, ids):
+        return self.last(torch.relu(self.first(x)) + self.table(ids).mean(1))
+
+def build(width: int = WIDTH):
+    return Net(width)
+
+def build_batch(size, device, generator):
+    x = torch.randn(size, 16, device=device, generator=generator)
+    ids = torch.randint(0, 50, (size, 7), device=device, generator=generator)
+    return Batch((x, ids), torch.randint(0, 3, (size,), device=device, generator=generator))
+
+def build_loss(output, target):
+    return nn.functional.cross_entropy(output, target)
+
+def untrained():
+    return nn.ReLU(), torch.randn(2, 3)
+"""
+
+
+@pytest.fixture
+def net(tmp_path: Path) -> str:
+    (tmp_path / "net.py").write_text(NET)
+    (tmp_path / "helper.py").write_text("WIDTH = 8\n")
+    return f"{tmp_path}/net.py:build"
+
+
+def parsed(*arguments: str) -> argparse.Namespace:
+    return sweep_options.parser().parse_args(arguments)
+
+
+def grid(*arguments: str) -> Grid:
+    options = parsed(*arguments)
+    sweep_options.check_options(options, {})
+    return sweep_options.grid_of(options, {}, ProbeResult(device="cpu"))
+
+
+def test_ids_of_catalogue_models_are_what_they_were() -> None:
+    """As version 0.1.0 of 2026-11-23 gave them, before there were other models."""
+    assert Cell(model="resnet18", batch_size=8, device="cpu").cell_id == "2d48c5cfacc0a1a9"
+    more = {"precision": "amp-bf16", "hyper": {"hidden": 512}, "methods": ("exact",)}
+    assert Cell(model="wordlm", batch_size=64, device="cuda", **more).cell_id == "8e1fb00d6a3b4ac0"
+    assert cells(grid("--models", "resnet18"))[0].cell_id == "2d48c5cfacc0a1a9"
+
+
+def test_a_model_of_ones_own_is_a_cell_with_what_was_asked_for(net: str) -> None:
+    own, other = sorted(cells(grid("--models", f"{net},resnet18", "--hyper", "width=64")), key=lambda c: c.model)
+    assert (own.model, own.batch_size, other.model) == (net, 8, "resnet18")
+    assert models.hyper(own) == {"width": 64}
+    assert models.hyper(other) == {"image_size": 224, "num_classes": 1000, "width": 64}
+    assert models.factory_of(own) == "runners.workers.any_model:get"
+    assert models.factory_of(other) == "workloads.vision.models:get"
+    assert own.model_digest
+    assert not other.model_digest
+    assert not reason_against(own)
+
+
+def test_inputs_are_part_of_a_cell_and_go_to_the_factory(net: str) -> None:
+    asked = grid("--models", f"{net},resnet18", "--input", "3x64x64", "--image-size", "32")
+    for cell in cells(asked):
+        assert models.hyper(cell)["input"] == "3x64x64"
+        assert models.factory_of(cell) == "runners.workers.any_model:get"
+    without = {cell.cell_id for cell in cells(grid("--models", f"{net},resnet18", "--image-size", "32"))}
+    assert without.isdisjoint(cell.cell_id for cell in cells(asked))
+    assert Grid.from_json(asked.as_json()) == asked
+
+
+def test_images_of_cifar_are_for_models_of_the_catalogue(net: str) -> None:
+    cell = cells(replace(grid("--models", net), data="cifar10:somewhere"))[0]
+    assert reason_against(cell) == f"{net} brings inputs of its own; CIFAR-10 has images and one label each"
+    check(grid("--models", net, "--optimizer", "own"))  # which only building it can refuse
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--models", "resnet5O"), "--models: unknown model 'resnet5O'; nearest: resnet50"),
+        (("--models", "nets.py:build"), "there is no file nets.py"),
+        (("--models", "model.onnx"), "there is no file model.onnx"),
+        (("--models", "resnet18", "--batch", "x.py:f"), "--batch: resnet18 makes its own batches"),
+        (("--models", "resnet18", "--input", "3xfour"), "--models: "),
+    ],
+)
+def test_what_cannot_be_is_one_line(arguments: tuple[str, ...], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        grid(*arguments)
+
+
+def test_a_change_of_a_file_or_of_what_it_imports_is_seen(net: str) -> None:
+    before = grid("--models", net)
+    models.check_unchanged(grid("--models", net), [before])
+    (Path(net.partition(":")[0]).parent / "helper.py").write_text("WIDTH = 9\n")
+    now = grid("--models", net)
+    assert cells(now)[0].cell_id != cells(before)[0].cell_id
+    with pytest.raises(ValueError, match=r"net.py:build: its file is not the one that this run measured"):
+        models.check_unchanged(now, [before])
+    with pytest.raises(ValueError, match="its file is not the one"):
+        models.check_unchanged(grid("--models", "resnet18"), [before])
+
+
+def test_one_is_measured_resumed_and_refused_when_it_changed(net: str, tmp_path: Path) -> None:
+    """Two inputs, a loss and a batch of its own, a module beside it; counted by another counter and by profile, too."""
+    asked = (*QUICK, "--models", net, "--batch-sizes", "2", "--methods", "theory,one,exact", "--counters", "fvcore")
+    first = here(*asked, "--out", "run", cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    # forward 2 × (2·16·8 + 2·8·3) = 608; backward: weights of both, inputs of the last alone: 608 + 96
+    fractions = (tmp_path / "run" / "utilization.csv").read_text()
+    assert f",{608 + 608 + 96}," in fractions
+    again = here("--resume", "run", cwd=tmp_path)
+    assert "1 of 1 cells are there already" in again.stderr, again.stderr
+    (tmp_path / "helper.py").write_text("WIDTH = 16\n")
+    changed = here("--resume", "run", cwd=tmp_path)
+    assert changed.returncode == 2
+    assert "its file is not the one that this run measured" in changed.stderr
+    refused = here(*QUICK, "--models", net.replace(":build", ":untrained"), cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "cannot be trained: it has no parameter that needs a gradient" in refused.stderr
