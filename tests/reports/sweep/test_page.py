@@ -410,14 +410,6 @@ def test_a_method_with_many_sources_has_one_column_and_a_table_of_its_own(built:
     assert "exact" not in apart
 
 
-def test_an_interval_that_reaches_below_zero_is_told_as_such(built: Built) -> None:
-    row = next(row for row in built.work_times if row.work == "epoch")
-    low = dataclasses.replace(row, low_s=-0.358, time_s=1.93, high_s=4.22)
-    table = page_counts.epochs([low], names(built.views))
-    assert table is not None
-    assert "1.93 s\n−358 ms to 4.22 s" in table.rows[0]
-
-
 def test_environment_has_a_column_for_each_sitting_and_nothing_unknown() -> None:
     table = page_cells.environment(
         [made_up_page.sitting(), made_up_page.sitting("s2", environment={"cpu": "another"}, preflight={})]
