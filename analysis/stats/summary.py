@@ -45,7 +45,6 @@ _LARGEST_EXPONENT = 600.0
 """exp(710) is beyond float64."""
 
 
-
 @dataclass(frozen=True)
 class Summary:
     """What a list of block means says, in the unit of the means (s for times).
