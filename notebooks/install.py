@@ -1,11 +1,13 @@
 """Installs what a notebook needs from the checkout that this file lies in, and keeps the torch that is there.
 
-    %run notebooks/install.py [requirements-counters.txt …]
+    %run -m notebooks.install [requirements-counters.txt …]
 
-requirements.txt comes first, then the files named. The versions of torch and torchvision that are installed (Colab's
-own, built for its device) are held; if one of them is outside of the range that this project supports, pip refuses, and
-so does this, with what pip says. Needs no restart: nothing that a kernel has imported is replaced. Commands that a
-notebook runs from then on write as into a log, 100 columns wide: its cells can show neither bars nor colours.
+An installed wheel has brought what it needs; without a checkout's requirements this installs nothing and says so.
+Of a checkout requirements.txt comes first, then the files named. The versions of torch and torchvision that are
+installed (Colab's own, built for its device) are held; if one of them is outside of the range that this project
+supports, pip refuses, and so does this, with what pip says. Needs no restart: nothing that a kernel has imported is
+replaced. Commands that a notebook runs from then on write as into a log, 100 columns wide: its cells can show neither
+bars nor colours.
 """
 
 from __future__ import annotations
@@ -46,6 +48,9 @@ def command(files: list[str], constraints: Path) -> list[str]:
 
 def main(files: list[str]) -> str:
     """Install, and say in a line what there is now."""
+    if not (CHECKOUT / "requirements.txt").is_file():
+        without = f"; installed from a wheel, without {', '.join(files)}" if files else "; installed from a wheel"
+        return f"ready: {', '.join(held())}{without}"
     lines = held()
     with tempfile.TemporaryDirectory() as folder:
         constraints = Path(folder) / "constraints.txt"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from results import nearest
 from runners.cli import (
@@ -36,6 +36,7 @@ KERNELS = "kernels.csv.gz"
 INSTANCES = "operation_instances.csv.gz"
 LOG = "cleaning_log.csv"
 FIGURES = "figures"
+TRACKS = "perfetto.json.gz"
 
 DESCRIPTION = "What does this recorded profile say, once double counts and gaps are cleaned? Needs no GPU and no torch."
 EPILOG = "How to record one, and what each word of the answer means: docs/traces.md"
@@ -63,7 +64,7 @@ def _run(parser: Parser, options: Namespace) -> int:
         raise Mistake(str(fault)) from fault
     device = device or _peaks_of(trace.device_name)
     show(trace, options.format, device)
-    faults = write(trace, options.out) if options.out is not None else []
+    faults = write(trace, options.out, device) if options.out is not None else []
     impossible = _impossible(trace, device)
     for line in (*faults, *impossible):
         print(f"error: {line}", file=sys.stderr)
@@ -108,7 +109,7 @@ def show(trace: Trace, form: str, device: Device | None = None) -> None:
         print(f"note: {line}", file=sys.stderr)
 
 
-def write(trace: Trace, out: Path) -> list[str]:
+def write(trace: Trace, out: Path, device: Device | None = None) -> list[str]:
     """Puts tables and what is drawn from them into `out`, each file whole. A line for each figure that failed.
 
     Raises StoreFault.
@@ -121,14 +122,44 @@ def write(trace: Trace, out: Path) -> list[str]:
     put(out / KERNELS, compress(kernels_csv(trace).encode(), QUICK))
     put(out / INSTANCES, compress(to_csv(trace.cleaned.instances, OperationInstance).encode(), QUICK))
     put(out / LOG, to_csv(trace.cleaned.log, CleaningLog))
+    if tracks := _tracks(trace, device):
+        put(out / TRACKS, compress(tracks, QUICK))
     try:
         drawn = _pictures(out)
     except Exception as fault:  # noqa: BLE001  the edge: what is drawn is no reason to lose what was counted
         return [f"figures could not be made: {type(fault).__name__}: {' '.join(str(fault).split())}"]
     for name, content in drawn.items():
         put(out / FIGURES / name, content)
-    print(f"written: {out / KERNELS}, {out / INSTANCES}, {out / LOG}, {out / FIGURES}", file=sys.stderr)
+    names = (KERNELS, INSTANCES, LOG, *((TRACKS,) if tracks else ()), FIGURES)
+    print(f"written: {', '.join(str(out / name) for name in names)}", file=sys.stderr)
     return []
+
+
+def _tracks(trace: Trace, device: Device | None) -> bytes:
+    """The tracks of achieved FLOP/s and bound; of a Kineto file together with all that it holds. Empty: there are none.
+
+    Read again, since what the tables keep is not all of the file; its own events stay as they are.
+    """
+    import json
+
+    from reports.trace import perfetto_events
+
+    events = perfetto_events(trace, device)
+    if not events:
+        return b""
+    held: dict[str, Any] = {"displayTimeUnit": "ns", "traceEvents": []}
+    if trace.source == "kineto":
+        content = json.loads(_text(trace.path))
+        held = content if isinstance(content, dict) else {**held, "traceEvents": content}
+    return json.dumps({**held, "traceEvents": [*held["traceEvents"], *events]}, ensure_ascii=False).encode()
+
+
+def _text(path: str | Path) -> str:
+    """The text of a file that may be compressed, whatever its name says."""
+    import gzip
+
+    content = Path(path).read_bytes()
+    return (gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content).decode("utf-8", "replace")
 
 
 def _pictures(out: Path) -> dict[str, bytes]:

@@ -100,8 +100,10 @@ class ModuleNode:
 
     @property
     def flop_per_s(self) -> float | None:
-        """Achieved: model FLOP ÷ time of its operations; None where some have no count."""
-        return self.model_flop / self.time_s if self.time_s and not self.unknown() else None
+        """Achieved: model FLOP ÷ time of its operations with the waits before them, the time that `utilization_ratio`
+        is of; None where some have no count."""
+        taken_s = (self.time_s or 0.0) + (self.waited_s or 0.0)
+        return self.model_flop / taken_s if self.time_s and not self.unknown() else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from .intervals import (
 )
 from .paired import PairedRatio, paired_ratio
 from .printed_numbers import Printed, amount, box
-from .summary import MAD_TO_SIGMA, Summary, means, median_interval, summarise, t_quantile
+from .summary import MAD_TO_SIGMA, Summary, log_interval, means, median_interval, summarise, t_quantile
 
 __all__ = [
     "Ends",
@@ -41,6 +41,7 @@ __all__ = [
     "exactly",
     "holm",
     "line",
+    "log_interval",
     "means",
     "median_interval",
     "medians",

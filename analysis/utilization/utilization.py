@@ -224,7 +224,7 @@ def _fraction(
         return "unavailable", absent, known
     known["utilization_ratio"] = flop / (time.mean_s * peak)
     known["utilization_low_ratio"] = flop / (time.high_s * peak) if time.high_s else None
-    known["utilization_high_ratio"] = flop / (time.low_s * peak) if time.low_s and time.low_s > 0 else None
+    known["utilization_high_ratio"] = flop / (time.low_s * peak) if time.low_s else None
     return *_standing(measured, over.method), known
 
 

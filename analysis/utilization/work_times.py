@@ -11,6 +11,9 @@ Three times of an epoch stand side by side:
   S steps and a mean step time with half width h; steps that were not in them are taken to scatter as those that were,
   so that the sum's half width is h · √(M · S), which is h · S for an epoch without a smaller batch.
 
+Each half width is of mean ± half width; the interval that is given is that on a logarithmic scale, whose lower end is
+above 0 (`analysis.stats.summary`).
+
 `agrees` says that two 95 % intervals have a point in common, no more. One clock for all blocks of a cell: device time
 where every one of them has it, else wall time. Not claimed: that an epoch from disk takes as long; see `--data`.
 """
@@ -21,6 +24,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from analysis.stats import log_interval
 from analysis.utilization.step_times import block_means_s, block_summary
 from results.records import MEASURED, WORKS, Parameters, Run, Sample, WorkTime, identity, non_default, to_text
 
@@ -33,18 +37,21 @@ _NO_VARIANT |= {"methods", "counters", "target_ci_ratio", "epoch_images", "profi
 
 @dataclass(frozen=True)
 class Mean:
-    """A mean time and half of its 95 % interval, seconds. half_s is None where a single block gives none."""
+    """A mean time, seconds, and its 95 % interval on a logarithmic scale.
+
+    half_s: half of the interval mean ± half_s, None where a single block gives none; errors of parts add up in it.
+    """
 
     mean_s: float
     half_s: float | None = None
 
     @property
     def low_s(self) -> float | None:
-        return None if self.half_s is None else self.mean_s - self.half_s
+        return None if self.half_s is None else log_interval(self.mean_s, self.half_s)[0]
 
     @property
     def high_s(self) -> float | None:
-        return None if self.half_s is None else self.mean_s + self.half_s
+        return None if self.half_s is None else log_interval(self.mean_s, self.half_s)[1]
 
 
 def works_of(run: Parameters) -> tuple[str, ...]:
@@ -122,7 +129,8 @@ def _times_of_works(run: Run, blocks: Sequence[Sample]) -> dict[str, Mean]:
 
 def _mean(blocks: Sequence[Sample]) -> Mean:
     summary = block_summary(blocks)
-    return Mean(summary.mean, None if summary.high is None else summary.high - summary.mean)
+    width = summary.half_width_ratio
+    return Mean(summary.mean, None if width is None else width * summary.mean)
 
 
 def _epoch(run: Run, means: Mapping[str, Mean]) -> Mean | None:
@@ -208,6 +216,6 @@ def _needs(run: Run, work: str) -> str:
 
 def _overlap(a: Mean, b: Mean) -> bool | None:
     """Whether two intervals have a point in common; None where one has none."""
-    if a.half_s is None or b.half_s is None:
+    if a.low_s is None or a.high_s is None or b.low_s is None or b.high_s is None:
         return None
-    return abs(a.mean_s - b.mean_s) <= a.half_s + b.half_s
+    return a.low_s <= b.high_s and b.low_s <= a.high_s

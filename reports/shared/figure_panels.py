@@ -33,6 +33,9 @@ GREY = "0.35"
 LANE_IN = 0.086
 """Height of one series of a row of dots, so that a word fits where a point is missing."""
 
+LINE_IN = 0.135
+"""Height of one line of a label."""
+
 _BATCH_MARGIN = 1.5
 _MOST_TICKS = 6
 _LETTERS_PER_IN = 14.5
@@ -279,10 +282,11 @@ def in_order(names: Iterable[str], order: Iterable[str] = PRECISIONS) -> list[st
 
 
 def labels(points: pd.DataFrame) -> pd.Series[str]:
-    """Model, and beneath it what else sets the cell apart."""
-    if points["variant"].nunique() <= 1:
-        return points["model"]
-    return points["model"] + points["variant"].map(lambda text: "".join(f"\n{line}" for line in variant_lines(text)))
+    """Model, and beneath it what sets the cell apart from others: a part that all cells have is not said."""
+    parts = points["variant"].map(lambda text: [part for part in text.split(", ") if part])
+    shared = set.intersection(*map(set, parts)) if len(points) else set()
+    own = parts.map(lambda each: variant_lines(", ".join(part for part in each if part not in shared)))
+    return points["model"] + own.map(lambda lines: "".join(f"\n{line}" for line in lines))
 
 
 def title(axes: Axes, label: str, panels: int) -> None:

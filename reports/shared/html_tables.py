@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 from cleaning.reconcile import View
@@ -59,6 +59,25 @@ class Table:
     rows: tuple[Cells, ...]
     words: frozenset[str] = frozenset()
     dim: frozenset[int] = frozenset()
+
+
+def merged_columns(table: Table, first: int) -> Table:
+    """The table without columns, from `first` on, that have the texts of one before them: their heads share a column.
+
+    Of a single row equal numbers may be chance: it keeps all columns.
+    """
+    if len(table.rows) < 2:
+        return table
+    kept: dict[Cells, list[int]] = {}
+    for place in range(len(table.columns)):
+        texts = tuple(row[place] for row in table.rows)
+        kept.setdefault((str(place),) if place < first else texts, []).append(place)
+    places = [same[0] for same in kept.values()]
+    heads = [" = ".join(table.columns[place].replace("\n", " ") for place in same) for same in kept.values()]
+    heads = [
+        table.columns[same[0]] if len(same) == 1 else head for same, head in zip(kept.values(), heads, strict=True)
+    ]
+    return replace(table, columns=tuple(heads), rows=tuple(tuple(row[at] for at in places) for row in table.rows))
 
 
 class Names:

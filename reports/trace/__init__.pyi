@@ -1,4 +1,6 @@
 from .data import Trace
+from .kernel_times import time_document
+from .perfetto import perfetto_events
 from .text import document, impossible, kernels_csv, to_text
 
 __all__ = [
@@ -6,5 +8,7 @@ __all__ = [
     "document",
     "impossible",
     "kernels_csv",
+    "perfetto_events",
+    "time_document",
     "to_text",
 ]

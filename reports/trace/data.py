@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from cleaning.trace import CleanedTrace
 
 
+NO_STEP_TIME = ("duplicate_launch", "autotune")
+"""Faults of kernels that are no part of a step's time: recorded twice, or tried out before the first step."""
+
+
 @dataclass(frozen=True)
 class Trace:
     """One recording, cleaned. begin_ns: its first event on its own clock; -1: it keeps no times of day."""

@@ -71,6 +71,13 @@ def rates(instances: Sequence[OperationInstance], kernels: pd.DataFrame, device:
     return tuple(sorted(made, key=lambda rate: -rate.flop))
 
 
+def units(instances: Sequence[OperationInstance], kernels: pd.DataFrame, device: Device) -> dict[int, str]:
+    """Index of each instance whose dtypes are known → the unit that ran it, one of the device's or another."""
+    rounded = _rounded(kernels) if "tf32" in device.peaks else set()
+    found = {instance.index: _unit(instance, rounded) for instance in instances}
+    return {index: unit for index, unit in found.items() if unit}
+
+
 def overall_ratio(rates: Sequence[Rate]) -> float | None:
     """Σ FLOP ÷ peak of each unit, over the time of the kernels of the same products; None without any."""
     time_s = sum(rate.time_s for rate in rates)

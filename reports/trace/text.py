@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 from analysis.devices import Device
 from analysis.trace import PRODUCTS
 from cleaning.counts import whole_sum
-from reports.shared import PREFIXES, WIDTH, digits, fitting, si_time
+from reports.shared import PREFIXES, WIDTH, digits, fitting, percent, si_time
 from reports.trace.data import Trace, kernel_counts
+from reports.trace.kernel_times import GROUPS, time_document, time_shares
 from reports.trace.lines import impossible as impossible
 from reports.trace.lines import outside_lines, partial_lines, rate_lines, unexplained_lines, without_count
 from results.records import Kernel, OperationInstance, header
@@ -64,6 +65,8 @@ REASONS = {
 """Reason of a fault → one sentence."""
 
 _LARGEST = 12
+_LONGEST = 8
+_KERNEL_LETTERS = 40
 _UNKNOWN = "–"
 _SHAPES_LETTERS = 34
 _NAME_LETTERS = 26
@@ -92,6 +95,7 @@ def document(trace: Trace) -> dict[str, Any]:
         "assumed_gradients": cleaned.assumed_gradients,
         "unnamed_time_ratio": cleaned.unnamed.time_ratio,
         "unnamed_kernels": [{"name": name, "time_s": time_s} for name, time_s in cleaned.unnamed.longest],
+        **time_document(trace),
     }
 
 
@@ -166,6 +170,8 @@ def to_text(trace: Trace, device: Device | None = None, width: int = WIDTH, colo
     if (operations := largest_table(trace)).row_count:
         console.print(Text("The largest operations; found: how often each of its products was counted, 1 is right."))
         console.print(operations)
+    for table in time_tables(trace):
+        console.print(table)
     for line in (*unexplained_lines(trace), *rate_lines(trace, device), *trace.problems):
         console.print(Text(line))
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
@@ -264,6 +270,26 @@ def largest_table(trace: Trace) -> Table:
             one.reason,
         )
     return table
+
+
+def time_tables(trace: Trace) -> list[Table]:
+    """Where the time goes: by phase, by module (where the recording has modules) and by kernel, the longest first."""
+    heads = {"phases_by_time": "phase", "modules_by_time": "longest modules", "kernels_by_time": "longest kernels"}
+    found = []
+    for key, head in heads.items():
+        rows = time_shares(trace.cleaned.kernels, GROUPS[key])
+        if key == "modules_by_time" and not any(row.name for row in rows):
+            continue
+        table = _table(head, *(("phase",) if key != "phases_by_time" else ()))
+        for name in ("kernels", "time", "share"):
+            table.add_column(name, justify="right", no_wrap=True)
+        for row in rows[:_LONGEST]:
+            start = (fitting(row.name or _UNKNOWN, _KERNEL_LETTERS), row.phase or _UNKNOWN)
+            numbers = (str(row.kernels), si_time(row.time_s), percent(row.time_ratio))
+            table.add_row(*(start if key != "phases_by_time" else start[1:]), *numbers)
+        if rows:
+            found.append(table)
+    return found
 
 
 def largest(instances: Iterable[OperationInstance]) -> list[list[OperationInstance]]:

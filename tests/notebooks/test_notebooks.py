@@ -46,6 +46,66 @@ def python(source: str) -> str:
     return "\n".join(line for line in source.splitlines() if not line.startswith(("!", "%")))
 
 
+def another_python(folder: Path) -> Path:
+    """A folder with a `python`, `python3` and `pip` that have nothing installed and fail: first in PATH, they are not
+    to be run."""
+    found = folder / "another"
+    found.mkdir()
+    for name in ("python", "python3", "pip"):
+        (found / name).write_text("#!/bin/sh\necho another python >&2\nexit 97\n")
+        (found / name).chmod(0o755)
+    return found
+
+
+def first_cell(name: str, folder: Path, ran: list[list[str]], **environment: str) -> str:
+    """Runs the first cell but for its last line in a folder; the commands it starts go to `ran`. Where it goes."""
+    script = "import os, subprocess\nran = []\nsubprocess.run = lambda step, **_: ran.append(step)\n"
+    script += "os.chdir = lambda place: print(repr((ran, place)))\n"
+    script += python(code(name)[0])
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "FLOPLEDGER_SOURCE": "", **environment},
+        check=True,
+    )
+    steps, place = ast.literal_eval(done.stdout)
+    ran += steps
+    return str(place)
+
+
+def test_the_first_cell_takes_what_is_there(tmp_path: Path) -> None:
+    """A checkout as it is; else a wheel with the kernel's own pip; else a clone of the one address that is set."""
+    ran: list[list[str]] = []
+    assert first_cell(NAMES[0], FOLDER, ran) == ".."
+    assert ran == []
+    (tmp_path / "flopledger-0.1.0-py3-none-any.whl").touch()
+    assert first_cell(NAMES[0], tmp_path, ran) == "."
+    wheel = [sys.executable, "-m", "pip", "install", "--quiet", "flopledger-0.1.0-py3-none-any.whl"]
+    assert ran == [wheel]
+    (tmp_path / "empty").mkdir()
+    ran.clear()
+    assert first_cell(NAMES[0], tmp_path / "empty", ran, FLOPLEDGER_SOURCE="the-address") == "flopledger"
+    assert ran == [["git", "clone", "--quiet", "--depth", "1", "the-address", "flopledger"]]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_notebook_runs_the_kernels_python_and_shows_the_python_way(name: str) -> None:
+    shell = [line for source in code(name) for line in source.splitlines() if line.startswith("!")]
+    assert shell
+    assert all(line.startswith("!{sys.executable} -m ") for line in shell)
+    assert any("import flopledger" in source for source in code(name))
+
+
+def test_a_wheel_needs_no_requirements(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(install, "CHECKOUT", tmp_path)
+    monkeypatch.setattr(install, "version", {"torch": "2.15.0", "torchvision": "0.30.0"}.__getitem__)
+    assert install.main(["requirements-counters.txt"]) == (
+        "ready: torch==2.15.0, torchvision==0.30.0; installed from a wheel, without requirements-counters.txt"
+    )
+
+
 def test_the_table_of_names_is_the_folder() -> None:
     assert sorted(path.stem for path in FOLDER.glob("*.ipynb")) == sorted(NAMES)
 
@@ -65,9 +125,9 @@ def test_a_notebook_is_committed_clean_and_holds_no_logic(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_first_cell_installs_from_a_checkout(name: str) -> None:
     first = code(name)[0].splitlines()
-    assert first[-1].startswith("%run notebooks/install.py")
+    assert first[-1].startswith("%run -m notebooks.install")
     assert first[:-1] == code(NAMES[0])[0].splitlines()[:-1]
-    install.command(first[-1].split()[2:], Path("constraints.txt"))  # each file named is there
+    install.command(first[-1].split()[3:], Path("constraints.txt"))  # each file named is there
 
 
 @pytest.mark.notebooks
@@ -75,12 +135,12 @@ def test_the_first_cell_installs_from_a_checkout(name: str) -> None:
 def test_a_notebook_runs_from_a_clean_kernel(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLOPLEDGER_SMALL", "1")
     monkeypatch.setenv("FLOPLEDGER_NOTEBOOK_OUT", str(tmp_path))
-    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PATH", f"{another_python(tmp_path)}{os.pathsep}{os.environ['PATH']}")
     asked = book(name)
     ran = nbformat.v4.new_notebook(metadata=asked.metadata)
     for cell in asked.cells:
         ran.cells.append(cell)
-        if cell.cell_type == "code" and "\n!python" in f"\n{cell.source}":
+        if cell.cell_type == "code" and "\n!{sys.executable}" in f"\n{cell.source}":
             ran.cells.append(nbformat.v4.new_code_cell("assert _exit_code == 0, _exit_code"))
     NotebookClient(ran, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(FOLDER)}}).execute()
     shown = json.dumps([cell.get("outputs") for cell in ran.cells])

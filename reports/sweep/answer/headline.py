@@ -13,6 +13,7 @@ from statistics import fmean
 
 from cleaning.reconcile import View
 from reports.shared import OF_WHAT, STATUS_WORDS, cell_name, digits, fitting, percent, shared_variant, si, si_time
+from reports.shared.unpaired import ceiling_name
 from results.records import Utilization
 
 _WORTH_SAYING = 1.25
@@ -34,10 +35,14 @@ def closing_sentence(views: Sequence[View]) -> str:
 
 
 def closing(views: Sequence[View]) -> Closing:
-    """The best and the worst model, else precision, else batch size; of a single cell its utilization."""
-    told = [view for view in views if view.headline is not None]
+    """The best and the worst model, else precision, else batch size; of a single cell its utilization.
+
+    Only cells that converged are in it, and ratios are compared only where they are over the same ceiling.
+    """
+    divided = [view for view in views if view.headline is not None]
+    told = [view for view in divided if view.run.status == "ok"]
     if not told:
-        return Closing(_nothing(views))
+        return Closing(_wide(divided) if divided else _nothing(views))
     for found in (_models(told), _precisions(told), _batches(told)):
         if found is not None:
             return found
@@ -80,12 +85,19 @@ def _nothing(views: Sequence[View]) -> str:
     return f"No cell was measured: {', '.join(reasons) or 'the run holds none'}."
 
 
+def _wide(divided: Sequence[View]) -> str:
+    """Where no cell is narrow enough to be told first: what there is instead."""
+    if len(divided) == 1:
+        return "The interval of the measured cell is wider than asked for: see its row in the table."
+    return f"The intervals of all {len(divided)} measured cells are wider than asked for: see their rows in the table."
+
+
 def _models(told: Sequence[View]) -> Closing | None:
     """Best and worst model at the same precision, batch size and denominator, and what their bytes say about it."""
-    groups: dict[tuple[str, int, str, str, str], dict[str, list[View]]] = {}
+    groups: dict[tuple[str, int, str, str, str, str], dict[str, list[View]]] = {}
     for view in told:
         run = view.run
-        key = (run.precision, run.batch_size, _row(view).variant, _row(view).denominator, run.device)
+        key = (run.precision, run.batch_size, _row(view).variant, _row(view).denominator, run.device, _ceiling(view))
         groups.setdefault(key, {}).setdefault(run.model, []).append(view)
     key, models = max(groups.items(), key=lambda item: (len(item[1]), item[0][1]))
     if len(models) < 2:
@@ -131,7 +143,7 @@ def _precisions(told: Sequence[View]) -> Closing | None:
 
 def _batches(told: Sequence[View]) -> Closing | None:
     """One model in one precision: the batch size with the most items per second against the one with the least."""
-    pair = _extremes(told, lambda view: (view.run.precision,), lambda view: view.run.batch_size)
+    pair = _extremes(told, lambda view: (view.run.precision, _ceiling(view)), lambda view: view.run.batch_size)
     if pair is None:
         return None
     fast, slow, times = pair
@@ -174,6 +186,12 @@ def _row(view: View) -> Utilization:
     if view.headline is None:
         raise ValueError(f"expected a cell with a utilization, got {view.run.cell_id} ({view.run.status})")
     return view.headline
+
+
+def _ceiling(view: View) -> str:
+    """Which measured ceiling the headline is over; "" over any other peak."""
+    row = _row(view)
+    return ceiling_name(row.denominator, row.peak_flop_per_s, row.peak_source or "")
 
 
 def _ratio(view: View) -> float:

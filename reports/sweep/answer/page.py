@@ -24,6 +24,7 @@ from reports.shared import (
     picture,
     shared_variant,
 )
+from reports.shared.unpaired import unpaired_sentence
 from reports.sweep.answer import page_cells, page_counts
 from reports.sweep.answer.headline import basis, closing
 from reports.sweep.answer.table import heading, peak_lines
@@ -49,9 +50,9 @@ def page(
     """
     names = Names(built.views)
     sections = [
+        _figures(built, figures),
         _cells(built),
         _methods(built, names),
-        _figures(built, figures),
         _counters(built),
         _ratios(built, names),
         _times(built, names),
@@ -93,7 +94,7 @@ def _cells(built: Built) -> Section:
     return Section(
         "cells",
         "Cells",
-        _sentences(text or said),
+        _sentences(text or said, unpaired_sentence(built.views)),
         _only(page_cells.measured_cells(built.views) if built.views else None),
     )
 
@@ -112,7 +113,9 @@ def _methods(built: Built, names: Names) -> Section:
         page_cells.post2021(built.post2021, names),
         page_cells.missing_fractions(built.views, names),
     )
-    return Section("methods", "Utilization by method", _sentences(text), _only(found, *more))
+    return Section(
+        "methods", "Utilization by method", _sentences(text, unpaired_sentence(built.views)), _only(found, *more)
+    )
 
 
 def _figures(built: Built, figures: Mapping[str, str]) -> Section:
@@ -206,9 +209,13 @@ def _citation(built: Built, manifest: Manifest | None) -> Section:
 
 
 def _seen_in(name: str, views: Sequence[View]) -> str:
-    """What is to be seen in a figure of utilization: from which cell to which; other figures say it by their marks."""
-    told = [(view.headline.utilization_ratio or 0.0, view) for view in views if view.headline is not None]
-    if not name.startswith("utilization_by_") or "post2021" in name or not told:
+    """From which converged cell to which a figure of utilization goes; other figures say it by their marks."""
+    told = [
+        (view.headline.utilization_ratio or 0.0, view)
+        for view in views
+        if view.headline is not None and view.run.status == "ok"
+    ]
+    if not name.startswith("utilization_by_") or "post2021" in name or not told or unpaired_sentence(views):
         return ""
     shared = shared_variant(views)
     (low, worst), (high, best) = min(told, key=lambda cell: cell[0]), max(told, key=lambda cell: cell[0])

@@ -27,7 +27,8 @@ from reports.shared import (
     skeleton,
     span,
 )
-from reports.shared.html_tables import WORDS, in_order
+from reports.shared.html_tables import WORDS, in_order, merged_columns
+from reports.shared.unpaired import MARK, other_ceilings
 from reports.sweep.answer.table import cells_table
 from results.records import Ceiling, Sitting, Utilization
 
@@ -42,18 +43,25 @@ _UNITS = {"_bytes": "B", "_hz": "Hz", "_w": "W", "_j": "J", "_s": "s"}
 
 
 def measured_cells(views: Sequence[View]) -> Table:
-    """The same table as at the end of a sweep, one row a cell."""
-    table = cells_table(in_order(views))
-    columns = tuple(str(column.header) for column in table.columns)
-    rows = zip(*(map(str, column.cells) for column in table.columns), strict=True)
+    """The table of the end of a sweep, one row a cell, with `used` beside the model: a telephone shows two columns."""
+    ordered = in_order(views)
+    table = cells_table(ordered)
+    columns = [str(column.header) for column in table.columns]
+    rows = [list(row) for row in zip(*(map(str, column.cells) for column in table.columns), strict=True)]
+    used, others = columns.index("used"), other_ceilings(views)
+    for view, row in zip(ordered, rows, strict=True):
+        row.insert(1, row.pop(used) + (MARK if view.run.cell_id in others else ""))
+    columns.insert(1, columns.pop(used))
     dim = frozenset(index for index, row in enumerate(table.rows) if row.style)
     caption = "Time, rate and utilization of each cell's training step"
-    return Table(caption, columns, tuple(rows), frozenset(("model", "precision", "verdict")), dim)
+    words = frozenset(("model", "precision", "verdict"))
+    return Table(caption, tuple(columns), tuple(map(tuple, rows)), words, dim)
 
 
 def methods(views: Sequence[View], names: Names) -> Table | None:
     """Utilization by each method and each counter, over the denominator that the cell is reported by."""
-    return _by_method("Utilization by method, with the 95 % interval of the time", _headline_rows(views), names)
+    caption = "Utilization by method, with the 95 % interval of the time"
+    return _by_method(caption, _headline_rows(views), names, others=other_ceilings(views))
 
 
 def theories(views: Sequence[View], names: Names) -> Table | None:
@@ -88,7 +96,8 @@ def denominators(views: Sequence[View], names: Names) -> Table | None:
         return None
     rows = tuple((*names.columns(cell), *(_fraction(line.get(name)) for name in known)) for cell, line in lines.items())
     heads = tuple(f"of {OF_WHAT[name]}" for name in known)
-    return Table("The same FLOP and time over every peak that is known", (*CELL, *heads), rows, WORDS)
+    table = Table("The same FLOP and time over every peak that is known", (*CELL, *heads), rows, WORDS)
+    return merged_columns(table, len(CELL))
 
 
 def missing_fractions(views: Sequence[View], names: Names) -> Table | None:
@@ -205,10 +214,17 @@ def _headline_rows(views: Iterable[View]) -> list[Utilization]:
     return [row for view, of in denominators for row in view.fractions if row.denominator == of]
 
 
-def _by_method(caption: str, rows: Iterable[Utilization], names: Names, apart: bool = False) -> Table | None:
+def _by_method(
+    caption: str,
+    rows: Iterable[Utilization],
+    names: Names,
+    apart: bool = False,
+    others: frozenset[str] = frozenset(),
+) -> Table | None:
     """A line for each cell, a column for each method and source; sources of a method that has many share one.
 
-    rows: one for each cell, method and source. apart: no source shares a column.
+    rows: one for each cell, method and source. apart: no source shares a column. others: cells over another ceiling
+    than most, whose peak is marked. Columns with equal texts in all rows are one.
     """
     cells = grouped(names.sorted(rows), lambda row: row.cell_id)
     keys = _methods_in([row for mine in cells.values() for row in mine], apart)
@@ -216,9 +232,10 @@ def _by_method(caption: str, rows: Iterable[Utilization], names: Names, apart: b
     for cell, mine in cells.items():
         if any(row.utilization_ratio is not None for row in mine):
             found = ([r for r in mine if r.method == method and r.numerator_source in of] for method, of in keys)
-            lines.append((*names.columns(cell), _of(mine), *map(_fractions, found)))
+            of = _of(mine) + (MARK if cell in others else "")
+            lines.append((*names.columns(cell), of, *map(_fractions, found)))
     columns = (*CELL, "of", *(_method_head(key, keys) for key in keys))
-    return Table(caption, columns, tuple(lines), WORDS) if lines else None
+    return merged_columns(Table(caption, columns, tuple(lines), WORDS), len(CELL) + 1) if lines else None
 
 
 def _methods_in(rows: Iterable[Utilization], apart: bool) -> list[Key]:

@@ -293,8 +293,7 @@ def _time(mean_s: float | None, low_s: float | None, high_s: float | None) -> st
         return DASH
     if low_s is None or high_s is None:
         return si_time(mean_s)
-    low = si_time(low_s) if low_s >= 0 else f"−{si_time(-low_s)}"  # the interval of a few blocks that scatter
-    return f"{si_time(mean_s)}\n{low} to {si_time(high_s)}"
+    return f"{si_time(mean_s)}\n{si_time(low_s)} to {si_time(high_s)}"
 
 
 def _whole(count: int | None) -> str:

@@ -60,7 +60,9 @@ def _figure(points: pd.DataFrame, models: Sequence[str], images: Sequence[int]) 
     points = points[points["label"].isin(models)]
     looks = figure_style.looks(figure_panels.in_order(points["precision"]))
     batches = sorted(int(batch) for batch in points["batch_size"].unique())
-    figure, drawn, spare = figure_panels.grid(len(models), 4, 2.0 if len(models) <= 4 else 1.6, share_y=False)
+    lines = max(model.count("\n") for model in models)
+    height = (2.0 if len(models) <= 4 else 1.6) + figure_panels.LINE_IN * max(0, lines - 1)
+    figure, drawn, spare = figure_panels.grid(len(models), 4, height, share_y=False)
     logarithmic = any(_spread(points[points["label"] == model]) > _DECADE for model in models)
     for axes, model in zip(drawn, models, strict=True):
         _panel(axes, points[points["label"] == model], looks)

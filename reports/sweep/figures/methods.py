@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from reports.shared import OF_WHAT, figure_panels, figure_style, fitting, si, variant_lines
-from reports.sweep.figures.utilization import headline
+from reports.sweep.figures.utilization import ceilings, headline
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,7 +56,10 @@ def _points(frame: pd.DataFrame) -> pd.DataFrame:
     rows = frame.assign(series=_series(frame))
     rows = rows[rows["series"] != ""]
     rows = rows[rows["denominator"] == headline(rows)].drop_duplicates(subset=["cell_id", "series"])
-    return rows.groupby(["model", "variant", "precision", "batch_size", "series"], sort=False, as_index=False).agg(
+    rows = rows.assign(ceiling=ceilings(rows))
+    return rows.groupby(
+        ["model", "variant", "precision", "batch_size", "ceiling", "series"], sort=False, as_index=False
+    ).agg(
         value=("utilization_ratio", "mean"),
         low=("utilization_low_ratio", "min"),
         high=("utilization_high_ratio", "max"),
@@ -81,15 +84,22 @@ def _series(frame: pd.DataFrame) -> list[str]:
 
 
 def _pages(points: pd.DataFrame) -> Iterator[_Page]:
-    """A page for each precision and variant, and more where models or batch sizes do not fit on one."""
+    """A page for each precision, variant and measured ceiling, and more where models or batch sizes do not fit on one.
+
+    Cells without a ratio stand with those of their precision and variant that have one, on the first page.
+    """
     several = {name: points[name].nunique() > 1 for name in ("precision", "variant")}
     for precision in figure_panels.in_order(points["precision"]):
         for variant in points["variant"].unique():
             mine = points[(points["precision"] == precision) & (points["variant"] == variant)]
             words = [precision] if several["precision"] else []
             words += variant_lines(variant) if several["variant"] else []
-            if not mine.empty:
-                yield from _chunks(mine, words)
+            names = [name for name in mine["ceiling"].unique() if name] or [""]
+            for rank, name in enumerate(names):
+                over = mine[(mine["ceiling"] == name) | ((mine["ceiling"] == "") & (rank == 0))]
+                more = [f"of {si(over['peak'].max(), 'FLOP/s')}"] if len(names) > 1 else []
+                if not over.empty:
+                    yield from _chunks(over, [*words, *more])
 
 
 def _chunks(points: pd.DataFrame, words: list[str]) -> Iterator[_Page]:

@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.stats.summary import autocorrelation, effective_size, means, median_interval, summarise, t_quantile
+from analysis.stats.summary import (
+    autocorrelation,
+    effective_size,
+    log_interval,
+    means,
+    median_interval,
+    summarise,
+    t_quantile,
+)
 
 
 def ar1(rng: np.random.Generator, n: int, r: float, rows: int) -> np.ndarray:
@@ -35,9 +43,36 @@ def test_the_interval_of_alternating_blocks_is_students():
     half = 3.182446305284263 * math.sqrt(4 / 3) / 2
     assert summary.mean == 2
     assert summary.effective_n == 4
-    assert summary.high == pytest.approx(2 + half)
-    assert summary.low == pytest.approx(2 - half)
+    assert summary.high == pytest.approx(2 * math.exp(half / 2))  # symmetric on a logarithmic scale
+    assert summary.low == pytest.approx(2 / math.exp(half / 2))
     assert summary.half_width_ratio == pytest.approx(half / 2)
+
+
+def test_the_interval_of_times_that_scatter_stays_above_0():
+    # 1 and 9: mean 5, s = 4 sqrt(2), s / sqrt(2) = 4, t(1) = 12.706: 5 ± 50.8 would reach -45.8
+    summary = summarise([1.0, 9.0])
+    width = 12.706204736 * 4 / 5
+    assert (summary.low, summary.high) == pytest.approx((5 * math.exp(-width), 5 * math.exp(width)))
+    assert summary.low > 0
+
+
+def test_a_narrow_interval_is_that_of_the_plain_mean():
+    # h = 0.1 at most: exp(0.1) - 1 = 0.10517, so that an end moves by 0.0052 of the mean
+    summary = summarise([9.8, 10.2, 10.0, 9.9, 10.1, 10.0])
+    half = summary.half_width_ratio * summary.mean
+    assert half / summary.mean < 0.1
+    assert (summary.low, summary.high) == pytest.approx((summary.mean - half, summary.mean + half), rel=0.006)
+
+
+def test_the_interval_of_values_below_0_is_symmetric():
+    # -1 and 3: mean 1, s / sqrt(2) = 2, t(1) = 12.706; differences of times have no logarithm
+    assert summarise([-1.0, 3.0]).low == pytest.approx(1 - 2 * 12.706204736)
+
+
+def test_a_mean_of_0_has_no_logarithmic_interval():
+    assert (summarise([0.0, 0.0]).low, summarise([0.0, 0.0]).high) == (0.0, 0.0)
+    with pytest.raises(ValueError, match="positive mean, got 0"):
+        log_interval(0.0, 1.0)
 
 
 def test_t_quantile_matches_the_printed_table():
@@ -51,7 +86,7 @@ def test_autocorrelation_of_a_step_by_hand():
     assert autocorrelation(step) == pytest.approx(1.0)
     assert effective_size(step) == 2
     # t(1) * sqrt(1 / (2 - 1)) = 12.706: six blocks that say two things
-    assert summarise(step).high == pytest.approx(10 + 12.706204736)
+    assert summarise(step).high == pytest.approx(10 * math.exp(1.2706204736))
 
 
 def test_effective_size_by_hand():
@@ -89,7 +124,7 @@ def test_weights_give_total_time_over_total_steps():
     summary = summarise([1.0, 3.0], [2, 6])
     assert summary.mean == pytest.approx(2.5)
     # weighted mean square (2 * 1.5**2 + 6 * 0.5**2) / 8 = 0.75; half = t(1) * sqrt(0.75 / 1)
-    assert summary.high == pytest.approx(2.5 + 12.706204736 * math.sqrt(0.75))
+    assert summary.high == pytest.approx(2.5 * math.exp(12.706204736 * math.sqrt(0.75) / 2.5))
 
 
 def test_a_single_block_has_no_interval():
@@ -160,7 +195,8 @@ def test_the_unit_does_not_matter(values, factor):
 def test_order_statistics_are_ordered_and_the_interval_holds_the_mean(values):
     summary = summarise(values)
     assert min(values) <= summary.p5 <= summary.median <= summary.p95 <= max(values)
-    assert summary.low <= summary.mean <= summary.high
+    assert 0 < summary.low <= summary.mean * (1 + 1e-12)
+    assert summary.mean <= summary.high * (1 + 1e-12)
     assert 0 < summary.effective_n <= summary.n
     assert 0 <= summary.outliers < summary.n
 
@@ -189,6 +225,7 @@ def test_means_of_rows_are_those_of_each_alone(n: int):
     """Random walks, noise, and rows without spread, where rounding alone must not make an interval."""
     draw = np.random.default_rng(n)
     rows = [draw.normal(5, 1, n), draw.normal(5, 1, n).cumsum(), np.full(n, 0.1), np.zeros(n), np.arange(n) + 1.0]
+    rows += [draw.normal(0, 1, n), np.eye(n)[0]]  # values below 0, and a row in which all but one are 0
     found = means(rows)
     for place, row in enumerate(rows):
         alone = summarise(row.tolist())

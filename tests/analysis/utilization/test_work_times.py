@@ -59,6 +59,11 @@ def half(values: tuple[float, ...]) -> float:
     return float(stats.t.ppf(0.975, len(values) - 1) * stats.tstd(values) / math.sqrt(len(values)))
 
 
+def ends(mean: float, width: float) -> tuple[float, float]:
+    """The interval mean ± width on a logarithmic scale: its ends are as many times below the mean as above it."""
+    return mean * math.exp(-width / mean), mean * math.exp(width / mean)
+
+
 def test_an_epoch_that_could_not_be_run_whole_says_why():
     """Its time is there, from its batches; a narrow interval and a wide one."""
     run = dataclasses.replace(RUN, unprofiled={"epoch": "the worker died"})
@@ -77,7 +82,7 @@ def test_each_work_has_the_mean_and_the_interval_of_its_own_blocks() -> None:
         row, mean = rows[work], sum(times) / 4
         assert (row.items, row.steps, row.status) == (items, 1, "ok")
         assert row.time_s == pytest.approx(mean, rel=1e-12)
-        assert (row.low_s, row.high_s) == pytest.approx((mean - half(times), mean + half(times)), rel=1e-9)
+        assert (row.low_s, row.high_s) == pytest.approx(ends(mean, half(times)), rel=1e-9)
 
 
 def test_an_epoch_is_its_full_batches_and_its_last_one() -> None:
@@ -86,8 +91,7 @@ def test_an_epoch_is_its_full_batches_and_its_last_one() -> None:
     assert row.time_s == pytest.approx(156 * 2.1 + 0.6, rel=1e-12)  # 328.2 s
     # the error of the full batch's mean is in each of the 156; that of the last batch adds by squares
     expected = math.sqrt((156 * half(BATCH)) ** 2 + half(LAST) ** 2)
-    assert row.high_s - row.time_s == pytest.approx(expected, rel=1e-9)
-    assert row.time_s - row.low_s == pytest.approx(expected, rel=1e-9)
+    assert (row.low_s, row.high_s) == pytest.approx(ends(row.time_s, expected), rel=1e-9)
 
 
 def test_an_epoch_that_comes_out_even_has_no_last_batch() -> None:
@@ -96,7 +100,7 @@ def test_an_epoch_that_comes_out_even_has_no_last_batch() -> None:
     assert list(rows) == ["batch", "epoch"]
     epoch = rows["epoch"]
     assert (epoch.time_s, epoch.steps) == (pytest.approx(21.0), 10)
-    assert epoch.high_s - epoch.time_s == pytest.approx(10 * half(BATCH))
+    assert epoch.high_s == pytest.approx(ends(epoch.time_s, 10 * half(BATCH))[1])
 
 
 def test_an_epoch_smaller_than_a_batch_is_its_last_batch_alone() -> None:
@@ -113,7 +117,7 @@ def test_profiled_times_stand_beside_and_say_what_the_profiler_costs() -> None:
     assert rows["one"].profiled_time_s == pytest.approx(0.022)
     assert rows["one"].overhead_ratio == pytest.approx(0.022 / 0.011 - 1)  # twice as long: 1
     assert rows["batch"].profiled_time_s == pytest.approx(3.1)
-    assert rows["batch"].profiled_high_s - 3.1 == pytest.approx(half((3.0, 3.3, 3.0)))
+    assert rows["batch"].profiled_high_s == pytest.approx(ends(3.1, half((3.0, 3.3, 3.0)))[1])
     assert (rows["last"].profiled_time_s, rows["last"].profiled_low_s) == (1.2, None)  # a single step: no interval
     epoch = rows["epoch"]
     assert epoch.profiled_time_s == pytest.approx(156 * 3.1 + 1.2)
@@ -137,7 +141,7 @@ def test_a_real_epoch_is_the_sum_of_its_segments_and_the_last_one_does_not_widen
     assert row.real_time_s == pytest.approx(21.3)
     # 9 of its 11 steps are in even segments, whose mean step time has half width h: h · √(9 · 11)
     wide = half((2.0, 2.2, 2.0)) * math.sqrt(99)
-    assert (row.real_low_s, row.real_high_s) == pytest.approx((21.3 - wide, 21.3 + wide))
+    assert (row.real_low_s, row.real_high_s) == pytest.approx(ends(21.3, wide))
     assert row.agrees is True  # 10 × 2.1 + 0.6 = 21.6 s
     # an order that the last segment would spoil if it were in the spread: 1.35 s a step against 2.07 s
     assert wide < half((2.0, 2.2, 2.0, 1.35)) * 11
@@ -148,7 +152,7 @@ def test_a_real_epoch_without_a_small_batch_uses_every_segment() -> None:
     segments = [block(t, "epoch", steps=5, index=i) for i, t in enumerate((10.0, 11.0))]
     row = by_work([*blocks(*BATCH), *segments], run)["epoch"]
     assert row.real_time_s == pytest.approx(21.0)
-    assert row.real_high_s - 21.0 == pytest.approx(10 * half((2.0, 2.2)))
+    assert row.real_high_s == pytest.approx(ends(21.0, 10 * half((2.0, 2.2)))[1])
 
 
 def test_a_real_epoch_far_off_does_not_agree_and_one_without_interval_does_not_say() -> None:
@@ -261,7 +265,7 @@ def check(rows: dict[str, WorkTime]) -> None:
     assert epoch.low_s < epoch.time_s < epoch.high_s
     assert rows["batch"].low_s < rows["batch"].time_s < rows["batch"].high_s
     expected = math.sqrt((156 * half(BATCH)) ** 2 + half(LAST) ** 2)
-    assert epoch.high_s - epoch.time_s == pytest.approx(expected, rel=1e-9)
+    assert epoch.high_s == pytest.approx(ends(epoch.time_s, expected)[1], rel=1e-9)
 
 
 def drop_the_last_batch(patch: pytest.MonkeyPatch) -> None:

@@ -37,7 +37,7 @@ def test_a_hundred_letters_hold_what_the_issue_names() -> None:
     """body: 80 of 100 parameters, 24 of 30 kFLOP, 7 of 8.5 ms forward, 14 of 16 backward, 24000 in 21 ms, 6 of 22.5."""
     text = plain(100)
     assert line(text, "├ body: Sequential") == (
-        "├ body: Sequential 80.0 80% 24.0 k 80% 7.00 ms 82% 14.0 ms 88% 1.14 M 0.27 arithmetic"
+        "├ body: Sequential 80.0 80% 24.0 k 80% 7.00 ms 82% 14.0 ms 88% 1.07 M 0.27 arithmetic"
     )
     assert "4.00 k" in line(plain(160), "body: Sequential")  # its multiply-adds
     assert "3, 8, kernel_size=(3, 3)" in plain(160)

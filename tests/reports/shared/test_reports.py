@@ -19,6 +19,7 @@ from cleaning.reconcile.run import Built, View
 from reports.shared import figure_style
 from reports.shared.cell_names import variant_lines
 from reports.shared.numbers import digits, percent, si, si_time, verdict
+from reports.shared.unpaired import other_ceilings, unpaired_sentence
 from reports.sweep.answer.headline import closing_sentence
 from reports.sweep.answer.table import to_csv, to_json, to_text
 from reports.sweep.figures import utilization
@@ -261,6 +262,34 @@ def test_one_cell_and_none() -> None:
     assert "no peak is known" in closing_sentence([view(fraction(None, status="unavailable"))])
 
 
+def test_no_headline_rests_on_a_cell_that_did_not_converge() -> None:
+    wide = view(fraction(0.9, model="vgg16"), status="not_converged")
+    said = closing_sentence([view(fraction(0.4)), wide])
+    assert said.startswith("resnet18 at batch 8 in fp32 uses 40 %")
+    assert closing_sentence([wide]) == (
+        "The interval of the measured cell is wider than asked for: see its row in the table."
+    )
+    assert closing_sentence([wide, wide]).startswith("The intervals of all 2 measured cells are wider")
+
+
+def test_ratios_over_ceilings_of_two_sessions_are_not_compared() -> None:
+    one, other = (
+        view(fraction(0.3, "ceiling", model=model, cell_id=model, peak_flop_per_s=peak)) for model, peak in CEILINGS
+    )
+    assert " and " not in closing_sentence([one, other])
+    assert unpaired_sentence([one, other]) == (
+        "This run divides by different ceilings of one device, measured in different sessions (fp32: 322 GFLOP/s, and "
+        "237 GFLOP/s where marked †). Ratios with † do not compare with the others."
+    )
+    assert other_ceilings([one, other]) == {other.run.cell_id}
+    assert unpaired_sentence([one, one]) == ""
+    sheet = (view(fraction(0.3, model=model, peak_flop_per_s=peak)) for model, peak in CEILINGS)
+    assert unpaired_sentence(list(sheet)) == ""
+
+
+CEILINGS = (("resnet18", 322e9), ("vgg16", 237e9))
+
+
 # --- table, CSV, JSON --------------------------------------------------------------------------------------------
 
 
@@ -283,8 +312,8 @@ A GPU · torch 2.15.0 · driver 550.1
 
 sheet: the datasheet peak, 100 TFLOP/s (a sheet)
 vgg16 b512 fp32: out of memory: tried to allocate 61 GiB
-At fp32, batch 8, resnet18 uses 60 % of the datasheet peak and mobilenet_v2 6.0 %, 10 times less:
-mobilenet_v2 does 2.0 FLOP for each byte its operations read and write, resnet18 30 (15 times more).
+resnet18 at batch 8 in fp32 uses 60 % of the datasheet peak: at all of it its step would take 600 ms
+instead of 1.00 s.
 """
     assert [line.split() for line in text.splitlines() if "──" not in line] == [
         line.split() for line in expected.splitlines() if "──" not in line

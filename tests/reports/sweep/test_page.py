@@ -128,7 +128,7 @@ def test_the_same_input_gives_the_same_bytes(built: Built) -> None:
 
 def test_sections_come_in_the_order_in_which_they_are_asked_for(whole: str) -> None:
     anchors = re.findall(r'<h2 id="(\w+)">', whole)
-    first = ["cells", "methods", "figures", "counters", "backward", "times", "peaks", "environment", "failures"]
+    first = ["figures", "cells", "methods", "counters", "backward", "times", "peaks", "environment", "failures"]
     assert anchors == [*first, "problems", "cleaning", "cite"]
     assert re.findall(r'<li><a href="#(\w+)">', whole) == anchors
 
@@ -145,20 +145,22 @@ def test_torch_is_not_imported() -> None:
 
 def test_the_verdict_comes_first_with_what_it_rests_on(whole: str, built: Built) -> None:
     text = Reader(whole).text.replace("\u00a0", " ")
-    verdict = text[: text.index("Cells Utilization by method")]
+    verdict = text[: text.index("Figures Cells Utilization by method")]
     assert closing_sentence(built.views) in verdict
     assert "NVIDIA H200 · torch 2.15.0+cu132 · driver 570.86.15" in verdict
-    # vgg16 and resnet18 are at places 7 and 3 of the suite: 0.05 + 0.007 · place, ± 2 %
-    intervals = "vgg16 b128 amp-bf16 9.70 to 10.1 %, resnet18 b128 amp-bf16 6.96 to 7.24 %"
-    peak = "the datasheet peak of amp-bf16, 1.00 PFLOP/s: amp-bf16 dense: a sheet, page 3"
+    # At batch 128 in amp-bf16 resnet18 (place 3) did not converge, so that batch 1 is the largest with two models.
+    # vgg16 and resnet18 are at places 4 and 0 of the suite there: 0.05 + 0.007 · place, ± 2 %
+    intervals = "vgg16 b1 fp32 7.64 to 7.96 %, resnet18 b1 fp32 4.90 to 5.10 %"
+    peak = "the datasheet peak of fp32, 100 TFLOP/s: fp32 dense: a sheet, page 3"
     assert f"95 % intervals: {intervals}. Divided by {peak}." in verdict
-    assert "Other peaks sheet: the datasheet peak, 100 TFLOP/s (fp32 dense: a sheet, page 3)" in verdict
+    assert "Other peaks sheet: the datasheet peak, 1.00 PFLOP/s (amp-bf16 dense: a sheet, page 3)" in verdict
     assert "7 of 8 measured, 1 of them with a wider interval than asked for; 1 failed" in verdict
 
 
 def test_every_cell_is_in_the_table_and_every_measured_one_in_that_of_methods(whole: str, built: Built) -> None:
     tables = [Reader(table).rows[1:] for table in re.findall(r"<table\b.*?</table>", whole, re.DOTALL)]
     cells = {(view.run.model, str(view.run.batch_size), view.run.precision) for view in built.views}
+    tables[0] = [[row[0], *row[2:]] for row in tables[0]]  # `used` is the second column
     measured = {(v.run.model, str(v.run.batch_size), v.run.precision) for v in built.views if v.measured}
     assert {tuple(row[:3]) for row in tables[0]} == cells
     assert {tuple(row[:3]) for row in tables[1]} == measured
@@ -166,12 +168,14 @@ def test_every_cell_is_in_the_table_and_every_measured_one_in_that_of_methods(wh
 
 
 def test_the_table_of_cells_says_what_the_terminal_says(built: Built) -> None:
-    row = row_of(page_cells.measured_cells(built.views), "resnet18", "1", "fp32")
+    table = page_cells.measured_cells(built.views)
+    assert table.columns[:4] == ("model", "used", "batch", "precision")  # a telephone shows two columns
+    row = row_of(table, "resnet18", "5.0 %", "1", "fp32")
     assert row["step ms"] == "100"
     assert row["±"] == "2.0 %"
     assert row["used"] == "5.0 %"  # 0.05 + 0.007 · 0 by construction
     assert row["peak"] == "100 sheet"
-    lost = row_of(page_cells.measured_cells(built.views), "vgg16", "128", "fp32")
+    lost = row_of(table, "vgg16", "–", "128", "fp32")
     assert (lost["step ms"], lost["verdict"]) == ("–", "out of memory")
 
 
@@ -408,14 +412,6 @@ def test_a_method_with_many_sources_has_one_column_and_a_table_of_its_own(built:
     apart = row_of(page_cells.theories(views, names(views)), "vgg11")
     assert [apart[f"theory\n{source}"][:4] for source in sources] == ["40.0", "40.0", "41.0", "50.0"]
     assert "exact" not in apart
-
-
-def test_an_interval_that_reaches_below_zero_is_told_as_such(built: Built) -> None:
-    row = next(row for row in built.work_times if row.work == "epoch")
-    low = dataclasses.replace(row, low_s=-0.358, time_s=1.93, high_s=4.22)
-    table = page_counts.epochs([low], names(built.views))
-    assert table is not None
-    assert "1.93 s\n−358 ms to 4.22 s" in table.rows[0]
 
 
 def test_environment_has_a_column_for_each_sitting_and_nothing_unknown() -> None:

@@ -15,6 +15,7 @@ from analysis.devices import peaks
 from cleaning.trace.totals import Outside, PhaseTotal, Unnamed
 from reports.trace import text as trace_text
 from reports.trace.data import Trace
+from reports.trace.kernel_times import GROUPS
 from reports.trace.rates import overall_ratio, rates
 from results.records import Kernel, header
 from tests.support.made_up import made_up_trace
@@ -60,6 +61,32 @@ The largest operations; found: how often each of its products was counted, 1 is 
  layer0     backward  2×3×224×224, 64×3×7×7      2  1.00 G  1.00 ×
  layer0     forward   2×3×224×224, 64×3×7×7      1  1.00 G  1.00 ×
 
+
+ phase     kernels     time  share
+ ─────────────────────────────────
+ forward        21  21.0 ms   64 %
+ backward       10  10.0 ms   30 %
+ –               2  2.00 ms  6.1 %
+
+
+ longest modules  phase     kernels     time  share
+ ──────────────────────────────────────────────────
+ layer0           forward        17  17.0 ms   52 %
+ layer1           backward        4  4.00 ms   12 %
+ layer2           backward        4  4.00 ms   12 %
+ –                –               2  2.00 ms  6.1 %
+ layer0           backward        2  2.00 ms  6.1 %
+ layer1           forward         2  2.00 ms  6.1 %
+ layer2           forward         2  2.00 ms  6.1 %
+
+
+ longest kernels                      phase     kernels     time  share
+ ──────────────────────────────────────────────────────────────────────
+ void implicit_convolve_sgemm<float>  forward        21  21.0 ms   64 %
+ void implicit_convolve_sgemm<float>  backward       10  10.0 ms   30 %
+ Memcpy HtoD                          –               1  1.00 ms  3.0 %
+ lonely                               –               1  1.00 ms  3.0 %
+
 unexplained: 1.5 % of the time of kernels that make products by their name
 no rate: analysis/devices/peaks.csv has no Abacus 1; --device names one that it has
 no concrete inputs
@@ -75,7 +102,15 @@ def test_the_document_has_the_keys_of_the_issue_and_no_other() -> None:
     told = trace_text.document(made_up_trace.trace())
     first = ["totals", "steps", "kernels", "faults", "unexplained_time_ratio"]
     beside = ["at_least", "unknown_calls", "unknown_time_ratio", "outside_time_ratio", "outside_phases"]
-    assert list(told) == [*first, *beside, "missing", "assumed_gradients", "unnamed_time_ratio", "unnamed_kernels"]
+    assert list(told) == [
+        *first,
+        *beside,
+        "missing",
+        "assumed_gradients",
+        "unnamed_time_ratio",
+        "unnamed_kernels",
+        *GROUPS,
+    ]
     assert told["at_least"] == told["totals"]  # every call has a count
     assert told["totals"] == {
         "raw": {"forward_flop": 21 * G, "backward_flop": 22 * G, "recompute_flop": 0},
