@@ -1,6 +1,6 @@
 """Installs what a notebook needs from the checkout that this file lies in, and keeps the torch that is there.
 
-    %run -m notebooks.install [requirements-counters.txt …]
+    %run -m flopledger.notebooks.install [requirements-counters.txt …]
 
 An installed wheel has brought what it needs; without a checkout's requirements this installs nothing and says so.
 Of a checkout requirements.txt comes first, then the files named. The versions of torch and torchvision that are
@@ -19,7 +19,7 @@ import tempfile
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-CHECKOUT = Path(__file__).resolve().parent.parent
+CHECKOUT = Path(__file__).resolve().parents[2]
 HELD = ("torch", "torchvision")
 PLAIN = {"TERM": "dumb", "NO_COLOR": "1", "COLUMNS": "100", "LINES": "50"}  # rich wants both sizes
 
