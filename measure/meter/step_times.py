@@ -192,7 +192,7 @@ class StepTimes:
 
 def _is_amount(value: Any) -> bool:
     """Whether it is a finite number from 0."""
-    return isinstance(value, numbers.Real) and math.isfinite(value) and value >= 0
+    return isinstance(value, numbers.Real) and 0 <= float(value) < math.inf  # nan is neither
 
 
 def all_of(blocks: Iterable[StepBlock]) -> StepBlock:
