@@ -37,3 +37,9 @@ def test_bars_are_the_swings_and_numbers_fit() -> None:
                 assert box.x0 >= -1
                 assert box.x1 <= page.x1 + 1, text.get_text()
         assert not {"", "nan"} & set(told)
+
+
+def test_an_estimate_of_nothing_has_a_title() -> None:
+    with figure_style.theme():
+        figure = tornadoes({"cost": (Estimate(0.0, -1.0, 1.0), [Swing("price", -1.0, 1.0)])}, 0.95)
+    assert [axis.get_title(loc="left").rpartition(": ")[2] for axis in figure.axes] == ["0"]
