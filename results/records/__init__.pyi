@@ -21,7 +21,6 @@ from .comparisons import FASTER, ONLY_A, ONLY_B, SAME, SLOWER, UNKNOWN, Comparis
 from .counts import Agreement, BatchLaw, CleanedOperation, CleaningLog, FlopCount, ProfileCount, Ratio
 from .footprint import FootprintCheck, FootprintPrediction
 from .operations import Kernel, Operation, OperationInstance, ProfiledOperation, Storage
-from .ranges import check_ranges, check_value, range_of
 from .rows import Record, cell_text, from_text, header, json_default, kinds_of, literal, to_text, to_values
 from .samples import Ceiling, Sample, Telemetry
 from .step_profile import Machine, StepModule, StepOperation, StepProfile
@@ -116,8 +115,6 @@ __all__ = [
     "WorkTime",
     "WorkloadRecording",
     "cell_text",
-    "check_ranges",
-    "check_value",
     "digest",
     "from_text",
     "header",
@@ -126,7 +123,6 @@ __all__ = [
     "kinds_of",
     "literal",
     "non_default",
-    "range_of",
     "stands",
     "tensors",
     "to_text",

@@ -15,8 +15,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from results.records import SCHEMA_VERSION, Record, check_value, from_text, header, kinds_of, to_text
+from results.records import SCHEMA_VERSION, Record, from_text, header, kinds_of, to_text
 from results.store.migrations import migrate
+from results.store.ranges import check_value
 
 R = TypeVar("R", bound=Record)
 

@@ -15,9 +15,10 @@ import pytest
 
 from benchmarks.silent_damage import PUBLISHED, small_run
 from results import records
-from results.records import Ceiling, FlopCount, Record, Run, Sample, Telemetry, check_ranges, kinds_of, range_of
+from results.records import Ceiling, FlopCount, Record, Run, Sample, Telemetry, kinds_of
 from results.store import layout
 from results.store.manifest import MANIFEST, read_manifest
+from results.store.ranges import check_ranges, range_of
 from results.store.reading import read_run
 from tests.support.made_up.seals import reseal
 
