@@ -3,6 +3,7 @@ from .digests import hashed
 from .errors import DeviceLost, Inconsistent, StoreFault, Unavailable, one_line
 from .limits import LIMITS, VARIABLE, BoundedStream, beyond, check_regular, limit, stated, unpack
 from .names import nearest
+from .printable import shortened
 
 __all__ = [
     "BoundedStream",
@@ -22,6 +23,7 @@ __all__ = [
     "limit",
     "nearest",
     "one_line",
+    "shortened",
     "stated",
     "unpack",
 ]

@@ -21,3 +21,12 @@ def printable(text: str) -> str:
 def _written_out(character: str) -> str:
     number = ord(character)
     return f"\\x{number:02x}" if number < 256 else f"\\u{number:04x}"
+
+
+def shortened(text: str, most: int) -> str:
+    """The text, or where it is longer than `most` characters its two ends and how many were left out between them."""
+    left_out = len(text) - most
+    if left_out <= 0:
+        return text
+    half = most // 2
+    return f"{text[:half]} … {left_out} characters … {text[-half:]}"

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from reports.shared.html_figures import Picture
 from reports.shared.html_tables import Table, sort_value
+from results import shortened
 
 if TYPE_CHECKING:
     import jinja2
@@ -27,6 +28,9 @@ TABLES_SCRIPT = "tables.js"
 
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 """Controls, marks and overrides of direction, halves of characters; not tab and line feed."""
+
+LONGEST_TEXT = 10_000
+"""Characters of one text on a page: a name of a megabyte stands there many times."""
 
 
 @dataclass(frozen=True)
@@ -91,9 +95,10 @@ def environment() -> jinja2.Environment:
 
 
 def visible_text(value: Any) -> Any:
-    """Text with what cannot be seen, or turns what follows, as its number: "\\u202e"; anything else as it is."""
+    """Text with what cannot be seen, or turns what follows, as its number: "\\u202e"; anything else as it is. Of a text
+    that is longer than `LONGEST_TEXT` the middle is left out, which it says."""
     from markupsafe import Markup
 
     if isinstance(value, Markup) or not isinstance(value, str):
         return value
-    return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", value)
+    return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", shortened(value, LONGEST_TEXT))

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from results.records import SCHEMA_VERSION, Record, from_text, header, kinds_of, to_text
-from results.store.field_ranges import check_value
 from results.store.migrations import migrate
+from results.store.ranges import check_value
 
 R = TypeVar("R", bound=Record)
 

@@ -31,11 +31,10 @@ from results.records import (
 from results.store import layout
 from results.store.columns import records
 from results.store.disk import read
-from results.store.field_ranges import check_ranges
-from results.store.layout import CEILINGS, CELL_FILES, RUNS, SITTINGS, Key
+from results.store.layout import CEILINGS, CELL_FILES, RUNS, SITTINGS, BrokenSeal, Key, check_seal, prefixes
 from results.store.manifest import MANIFEST, Manifest, read_manifest, seal_problem
 from results.store.migrations import migrate
-from results.store.sealing import BrokenSeal, check_seal, prefixes
+from results.store.ranges import check_ranges
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any, TextIO, cast
 
-from results import StoreFault
+from results import StoreFault, shortened
 from results.printable import printable
 
 FAILED = 1
@@ -97,18 +97,9 @@ def instructed(words: str) -> str:
     return words
 
 
-def shortened(line: str) -> str:
-    """A line of at most `LONGEST_LINE` characters, its middle left out: it may quote a name of megabytes."""
-    left_out = len(line) - LONGEST_LINE
-    if left_out <= 0:
-        return line
-    half = LONGEST_LINE // 2
-    return f"{line[:half]} … {left_out} characters … {line[-half:]}"
-
-
 def _print_error(words: str, code: int) -> int:
     with contextlib.suppress(OSError):  # where nobody can be told, the code still says it
-        print(f"error: {printable(shortened(' '.join(instructed(words).split())))}", file=sys.stderr)
+        print(f"error: {printable(shortened(' '.join(instructed(words).split()), LONGEST_LINE))}", file=sys.stderr)
     return code
 
 

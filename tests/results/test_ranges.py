@@ -19,6 +19,7 @@ from results.records import Ceiling, FlopCount, Record, Run, Sample, Telemetry, 
 from results.store import layout
 from results.store.field_ranges import check_ranges, range_of
 from results.store.manifest import MANIFEST, read_manifest
+from results.store.ranges import check_ranges, range_of
 from results.store.reading import read_run
 from tests.support.made_up.seals import reseal
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import keyword
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from typing import Any, NoReturn
@@ -162,7 +163,7 @@ class _Reader:
         kind, token = self.peek()
         self.place += 1
         if kind == "number":
-            return sympy.Rational(token.replace("_", ""))
+            return _number(token)
         if kind == "name":
             return self.called(token) if self.take("(") else self.meaning(token)
         if token == "(":
@@ -225,6 +226,14 @@ def _tokens(text: str) -> Iterable[tuple[str, str]]:
         place = found.end()
         assert found.lastgroup is not None  # the pattern is an alternative of named groups
         yield found.lastgroup, found.group(found.lastgroup)
+
+
+def _number(token: str) -> Expr:
+    """A number exactly. Raises ValueError for one of more digits than a formula may have, or Python reads."""
+    most = min(limit("formula_bits") // 4, sys.get_int_max_str_digits() or sys.maxsize)
+    if len(token) > most:
+        raise ValueError(f"expected a number of at most {most} digits, got {_short(token)}")
+    return sympy.Rational(token.replace("_", ""))
 
 
 def _whole_power(superscripts: str, text: str) -> int:

@@ -115,6 +115,16 @@ def test_what_turns_the_text_after_it_or_cannot_be_seen_is_written_by_its_number
     assert not set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069") & set(whole)
 
 
+def test_a_name_of_a_megabyte_does_not_make_a_page_of_many() -> None:
+    """Written 22 times, of 10,000 characters each at most; the empty page and how many were left out come on top."""
+    name = "<" * 1_000_000
+    page = document("t", Verdict("v"), [Section("a", "A", text=(name,) * 22)])
+    empty = document("t", Verdict("v"), [Section("a", "A", text=("",) * 22)])
+    assert page.count("990000 characters") == 22
+    assert len(page) - len(empty) < 22 * (10_000 * len("&lt;") + 100)
+    assert visible_text("n" * 10_000) == "n" * 10_000
+
+
 def test_only_our_script_may_run() -> None:
     whole = document("t", Verdict("s"), [])
     script = re.findall(r"<script>(.*?)</script>", whole, re.DOTALL)

@@ -85,6 +85,7 @@ def test_texts_by_hand(text: str, meant: Any) -> None:
         ("0**-1", "expected a divisor that is not 0"),
         ("9**9**9", "expected whole powers up to 1000, got 387420489"),
         ("((9**1000)**1000)**1000", "formula_bits=N raises the limit"),
+        ("9" * 5000 + " + hidden", "expected a number of at most 4300 digits, got '999"),
         ("((9*hidden)**1000)**1000", "formula_bits=N raises the limit"),
         ("(hidden**1000)**1000", "expected whole powers up to 1000, got 1000000"),
         ("2**hidden", "expected whole powers up to 1000, got hidden"),
