@@ -1,11 +1,25 @@
 from .bound_colours import COLOURS
 from .cell_names import cell_name, model_name, shared_variant, variant_lines, variant_of
 from .columns import WIDTH, wrapped
-from .figure_panels import GREY, batch_axis, gravest, grid, hang_words, labels, percent_top, plain, title, why
+from .figure_panels import (
+    GREY,
+    batch_axis,
+    gravest,
+    grid,
+    hang_words,
+    labels,
+    legend,
+    percent_top,
+    plain,
+    roomy,
+    say_below,
+    title,
+    why,
+)
 from .figure_style import PAGE_IN, render_all
 from .html import TABLES_SCRIPT, Section, Verdict, document, rendered
 from .html_figures import data_uri, natural_size, picture
-from .html_tables import CELL, DASH, Cells, Names, Table, grouped, models_listed, natural, reasons, span
+from .html_tables import CELL, DASH, Cells, Names, Table, grouped, merged_columns, models_listed, natural, reasons, span
 from .numbers import (
     OF_WHAT,
     PREFIXES,
@@ -21,6 +35,7 @@ from .numbers import (
     skeleton,
     verdict,
 )
+from .unpaired import MARK, ceiling_name, other_ceilings, ranks, unpaired_sentence
 
 __all__ = [
     "CELL",
@@ -28,6 +43,7 @@ __all__ = [
     "Cells",
     "DASH",
     "GREY",
+    "MARK",
     "Names",
     "OF_WHAT",
     "PAGE_IN",
@@ -40,6 +56,7 @@ __all__ = [
     "Verdict",
     "WIDTH",
     "batch_axis",
+    "ceiling_name",
     "cell_name",
     "data_uri",
     "digits",
@@ -51,24 +68,31 @@ __all__ = [
     "half_width",
     "hang_words",
     "labels",
+    "legend",
     "merged",
+    "merged_columns",
     "model_name",
     "models_listed",
     "natural",
     "natural_size",
+    "other_ceilings",
     "percent",
     "percent_top",
     "picture",
     "plain",
+    "ranks",
     "reasons",
     "render_all",
     "rendered",
+    "roomy",
+    "say_below",
     "shared_variant",
     "si",
     "si_time",
     "skeleton",
     "span",
     "title",
+    "unpaired_sentence",
     "variant_lines",
     "variant_of",
     "verdict",

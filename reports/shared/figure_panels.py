@@ -289,9 +289,12 @@ def labels(points: pd.DataFrame) -> pd.Series[str]:
     return points["model"] + own.map(lambda lines: "".join(f"\n{line}" for line in lines))
 
 
-def title(axes: Axes, label: str, panels: int) -> None:
-    """A label over one of so many panels, each of its lines no wider than the panel."""
-    letters = _TITLE_LETTERS[min(panels, len(_TITLE_LETTERS)) - 1]
+def title(axes: Axes, label: str, panels: int, less: int = 0) -> None:
+    """A label over one of so many panels, each of its lines no wider than the panel.
+
+    less: letters that numbers on the left of each panel leave no room for.
+    """
+    letters = _TITLE_LETTERS[min(panels, len(_TITLE_LETTERS)) - 1] - less
     axes.set_title("\n".join(fitting(line, letters) for line in label.split("\n")))
 
 

@@ -1,5 +1,4 @@
 from .data import Trace
-from .kernel_times import time_document
 from .perfetto import perfetto_events
 from .text import document, impossible, kernels_csv, to_text
 
@@ -9,6 +8,5 @@ __all__ = [
     "impossible",
     "kernels_csv",
     "perfetto_events",
-    "time_document",
     "to_text",
 ]

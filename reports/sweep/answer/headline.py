@@ -12,8 +12,18 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from cleaning.reconcile import View
-from reports.shared import OF_WHAT, STATUS_WORDS, cell_name, digits, fitting, percent, shared_variant, si, si_time
-from reports.shared.unpaired import ceiling_name
+from reports.shared import (
+    OF_WHAT,
+    STATUS_WORDS,
+    ceiling_name,
+    cell_name,
+    digits,
+    fitting,
+    percent,
+    shared_variant,
+    si,
+    si_time,
+)
 from results.records import Utilization
 
 _WORTH_SAYING = 1.25

@@ -23,8 +23,8 @@ from reports.shared import (
     percent,
     picture,
     shared_variant,
+    unpaired_sentence,
 )
-from reports.shared.unpaired import unpaired_sentence
 from reports.sweep.answer import page_cells, page_counts
 from reports.sweep.answer.headline import basis, closing
 from reports.sweep.answer.table import heading, peak_lines

@@ -12,6 +12,7 @@ from cleaning.reconcile import HEADLINES, View
 from reports.shared import (
     CELL,
     DASH,
+    MARK,
     OF_WHAT,
     SHORT,
     STATUS_WORDS,
@@ -21,14 +22,15 @@ from reports.shared import (
     digits,
     grouped,
     merged,
+    merged_columns,
+    other_ceilings,
     reasons,
     si,
     si_time,
     skeleton,
     span,
 )
-from reports.shared.html_tables import WORDS, in_order, merged_columns
-from reports.shared.unpaired import MARK, other_ceilings
+from reports.shared.html_tables import WORDS, in_order
 from reports.sweep.answer.table import cells_table
 from results.records import Ceiling, Sitting, Utilization
 

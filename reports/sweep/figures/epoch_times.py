@@ -66,7 +66,7 @@ def _figure(points: pd.DataFrame, models: Sequence[str], images: Sequence[int]) 
     logarithmic = any(_spread(points[points["label"] == model]) > _DECADE for model in models)
     for axes, model in zip(drawn, models, strict=True):
         _panel(axes, points[points["label"] == model], looks)
-        figure_panels.title(axes, model, len(models))
+        figure_panels.title(axes, model, len(models), less=4)
         figure_panels.batch_axis(axes, figure_panels.roomy(batches), (batches[0], batches[-1]))
         figure_panels.time_axis(axes, logarithmic)
     figure_panels.plain(drawn, spare)

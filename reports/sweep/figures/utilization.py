@@ -19,6 +19,7 @@ from reports.shared import (
     GREY,
     OF_WHAT,
     batch_axis,
+    ceiling_name,
     figure_panels,
     figure_style,
     fitting,
@@ -26,14 +27,17 @@ from reports.shared import (
     grid,
     hang_words,
     labels,
+    legend,
     percent_top,
     plain,
+    ranks,
+    roomy,
+    say_below,
     si,
     title,
     why,
 )
-from reports.shared.figure_panels import WORDS, in_order, legend, roomy, say_below
-from reports.shared.unpaired import ceiling_name, ranks
+from reports.shared.figure_panels import WORDS, in_order
 from results.records import Utilization
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from analysis.devices import peaks
 from reports.trace import perfetto
 from reports.trace.kernel_times import time_shares
 from reports.trace.perfetto import perfetto_events
-from runners import trace as command
+from runners.trace import _tracks
 from tests.support.made_up import made_up_trace
 
 A100 = peaks.lookup("NVIDIA A100-SXM4-40GB")
@@ -77,7 +77,7 @@ def test_the_users_own_events_are_all_there_beside_the_tracks(tmp_path: Path, fo
     path = tmp_path / "trace.json.gz"
     path.write_bytes(gzip.compress(json.dumps(content).encode()))
     trace = dataclasses.replace(made_up_trace.trace(), path=str(path), source="kineto")
-    held = json.loads(command._tracks(trace, A100))
+    held = json.loads(_tracks(trace, A100))
     assert held["traceEvents"][:1] == own
     assert held.get("baseTimeNanoseconds") == (5 if form is dict else None)
     assert held["traceEvents"][1:] == json.loads(json.dumps(perfetto_events(trace, A100)))
