@@ -17,7 +17,20 @@ from .characterization import (
     RecordedStep,
     WorkloadRecording,
 )
-from .comparisons import FASTER, ONLY_A, ONLY_B, SAME, SLOWER, UNKNOWN, Comparison
+from .comparisons import (
+    CHANGE_NAMES,
+    FASTER,
+    ONLY_A,
+    ONLY_B,
+    SAME,
+    SLOWER,
+    UNCHANGED,
+    UNKNOWN,
+    ChangeTrial,
+    Comparison,
+    change_named,
+    ranked_changes,
+)
 from .counts import Agreement, BatchLaw, CleanedOperation, CleaningLog, FlopCount, ProfileCount, Ratio
 from .footprint import FootprintCheck, FootprintPrediction
 from .operations import Kernel, Operation, OperationInstance, ProfiledOperation, Storage
@@ -38,7 +51,6 @@ from .vocabulary import (
     digest,
     non_default,
 )
-from .what_if import CHANGE_NAMES, UNCHANGED, ChangeTrial, change_named, ranked_changes
 
 __all__ = [
     "APPLIED",

@@ -18,7 +18,7 @@ from runners.cli import FAILED, INTERRUPTED, passing
 if TYPE_CHECKING:
     from results.records import Cell
 
-TASK = "runners.sweep.what_if_task:try_change"
+TASK = "runners.sweep.what_if_task:change_rows"
 
 WITHOUT = ("resume", "out", "time_budget", "profile", "methods", "epoch_images", "counters", "convention", "repeat")
 """Options of a run that is kept: they say nothing of changes."""
