@@ -78,7 +78,7 @@ _PLACES = {
     "profile_step": "measure.profile.step_profile:profile_step",
     "read_trace": "measure.trace.readers.read:read",
     "register": "measure.step.register:register",
-    "what_if": "measure.what_if.what_if:what_if",
+    "what_if": "measure.what_if.trials:what_if",
 }
 
 

@@ -17,14 +17,11 @@ from .roofline import (
     step_time,
     time_by_bound,
 )
-from .tried_changes import CHANGE_NAMES, UNCHANGED, ChangeTrial, change_named, ranked_changes
 
 __all__ = [
     "Against",
     "BETWEEN",
     "BOUNDS",
-    "CHANGE_NAMES",
-    "ChangeTrial",
     "Conservation",
     "IN_MEMORY",
     "LAUNCHES",
@@ -35,10 +32,8 @@ __all__ = [
     "RoofPlace",
     "SIDES",
     "StepRoof",
-    "UNCHANGED",
     "advise",
     "bandwidth",
-    "change_named",
     "conservation",
     "fused",
     "groups",
@@ -47,7 +42,6 @@ __all__ = [
     "main_bound",
     "moved_bytes",
     "places",
-    "ranked_changes",
     "step_roof",
     "step_time",
     "time_by_bound",

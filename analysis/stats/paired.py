@@ -5,7 +5,7 @@ cancels. A round gives one value, ln(time of A ÷ time of B); rounds are the sam
 (`summary.py`), so that neighbouring rounds that are alike widen the interval.
 
 Not claimed: what differs between processes, since both ran in one. Stopping once the interval is narrow costs a little
-coverage; `benchmarks/what_if.py` measures how much.
+coverage; `python -m benchmarks.what_if` measures how much.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from typing import Any
 import lightning
 from lightning.pytorch import Callback
 
-from measure.meter import FrameworkFlop, MeterSummary, UtilizationMeter, explained, stated_causes
+from measure.meter import FrameworkFlop, MeterSummary, UtilizationMeter, framework_row, stated_causes
 
 
 class UtilizationCallback(Callback):  # type: ignore[misc]
@@ -71,4 +71,4 @@ def _stated_row(meter: UtilizationMeter, module: Any) -> FrameworkFlop:
     exact = meter.module_flop()
     if exact is None:
         return FrameworkFlop(name, how, float(said), reason="not every call of the model has a count by module")
-    return explained(name, how, float(said), exact, stated_causes(float(said), exact, meter.flop_counter_flop()))
+    return framework_row(name, how, float(said), exact, stated_causes(float(said), exact, meter.flop_counter_flop()))

@@ -16,7 +16,7 @@ import torch
 import transformers
 from transformers import TrainerCallback
 
-from measure.meter import FrameworkFlop, MeterSummary, UtilizationMeter, explained, six_nd_causes
+from measure.meter import FrameworkFlop, MeterSummary, UtilizationMeter, framework_row, six_nd_causes
 
 LOGGED = (
     "model_flop_per_step", "model_flop_per_s", "utilization_ratio", "hfu_ratio", "ceiling_utilization_ratio",
@@ -97,4 +97,4 @@ def _trainer_row(meter: UtilizationMeter, model: Any, said: float) -> FrameworkF
         return FrameworkFlop(name, how, reason="the Trainer counted nothing: the model's main input was not in a batch")
     if exact is None:
         return FrameworkFlop(name, how, said, reason="not every call of the model has a count by module")
-    return explained(name, how, said, exact, six_nd_causes(model, said / (6 * parameters), exact))
+    return framework_row(name, how, said, exact, six_nd_causes(model, said / (6 * parameters), exact))

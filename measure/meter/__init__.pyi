@@ -1,4 +1,4 @@
-from .framework_flop import FrameworkFlop, explained, six_nd_causes, stated_causes
+from .framework_flop import FrameworkFlop, framework_row, six_nd_causes, stated_causes
 from .meter import MeterOptions, MeterSummary, UtilizationMeter
 
 __all__ = [
@@ -6,7 +6,7 @@ __all__ = [
     "MeterOptions",
     "MeterSummary",
     "UtilizationMeter",
-    "explained",
+    "framework_row",
     "six_nd_causes",
     "stated_causes",
 ]

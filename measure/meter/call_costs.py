@@ -187,7 +187,7 @@ class CallCosts:
         place = path, training
         if place not in self._copies:
             module = self._model.get_submodule(path)
-            check_whole_layers(module)
+            check_whole_layers(self._model)
             whole = unsharded(module) if is_sharded(module) else module
             self._copies[place] = parts_on_meta(whole).every[0]
         return self._copies[place]

@@ -55,7 +55,9 @@ class FrameworkFlop:
         return self.flop_per_step / self.exact_flop_per_step
 
 
-def explained(framework: str, how: str, said: float, exact: ModuleFlop, causes: Mapping[str, float]) -> FrameworkFlop:
+def framework_row(
+    framework: str, how: str, said: float, exact: ModuleFlop, causes: Mapping[str, float]
+) -> FrameworkFlop:
     """The row of a number, with what its causes leave."""
     total = sum(exact.values())
     kept = {cause: flop for cause, flop in causes.items() if flop}

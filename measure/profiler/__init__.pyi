@@ -1,4 +1,4 @@
-from .allocations import allocations, events, memory_profiler, on_cuda
+from .allocations import live_peak_bytes, memory_profiler, on_cuda
 from .events import ANNOTATION, Frame, launched, step_frames
 from .module_ranges import MODULE, ModuleRanges, is_compiled
 from .nvtx_step import record_step
@@ -9,12 +9,11 @@ __all__ = [
     "Frame",
     "MODULE",
     "ModuleRanges",
-    "allocations",
     "check_available",
-    "events",
     "is_compiled",
     "kernel_device",
     "launched",
+    "live_peak_bytes",
     "memory_profiler",
     "on_cuda",
     "profile_step",

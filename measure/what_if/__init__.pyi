@@ -1,6 +1,6 @@
 from .changes import CHANGES
 from .parts import TrialParts
-from .what_if import try_change, what_if
+from .trials import try_change, what_if
 
 __all__ = [
     "CHANGES",

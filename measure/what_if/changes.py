@@ -76,7 +76,7 @@ def tf32(parts: TrialParts, _number: int | None) -> TrialParts:
     return replace(parts, around=_tf32_allowed)
 
 
-def compiled(parts: TrialParts, _number: int | None) -> TrialParts:
+def compiled_model(parts: TrialParts, _number: int | None) -> TrialParts:
     """torch.compile's model."""
     if any(isinstance(each, torch._dynamo.OptimizedModule) for each in parts.model.modules()):
         raise Unavailable("the model is compiled already")
@@ -160,7 +160,7 @@ CHANGES: dict[str, Callable[[TrialParts, int | None], TrialParts]] = {
     "channels_last": channels_last,
     "bf16": bf16,
     "tf32": tf32,
-    "compile": compiled,
+    "compile": compiled_model,
     "fused_optimizer": fused_optimizer,
     "batch_size": batch_size,
     "workers": workers,

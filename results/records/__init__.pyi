@@ -17,7 +17,20 @@ from .characterization import (
     RecordedStep,
     WorkloadRecording,
 )
-from .comparisons import FASTER, ONLY_A, ONLY_B, SAME, SLOWER, UNKNOWN, Comparison
+from .comparisons import (
+    CHANGE_NAMES,
+    FASTER,
+    ONLY_A,
+    ONLY_B,
+    SAME,
+    SLOWER,
+    UNCHANGED,
+    UNKNOWN,
+    ChangeTrial,
+    Comparison,
+    change_named,
+    ranked_changes,
+)
 from .counts import Agreement, BatchLaw, CleanedOperation, CleaningLog, FlopCount, ProfileCount, Ratio
 from .footprint import FootprintCheck, FootprintPrediction
 from .operations import Kernel, Operation, OperationInstance, ProfiledOperation, Storage
@@ -49,10 +62,12 @@ __all__ = [
     "AloneTime",
     "BatchLaw",
     "Call",
+    "CHANGE_NAMES",
     "CallRecording",
     "CallTime",
     "Ceiling",
     "Cell",
+    "ChangeTrial",
     "Characterization",
     "CleanedOperation",
     "CleaningLog",
@@ -107,6 +122,7 @@ __all__ = [
     "StepTime",
     "Storage",
     "Telemetry",
+    "UNCHANGED",
     "UNKNOWN",
     "Utilization",
     "Verdict",
@@ -116,6 +132,7 @@ __all__ = [
     "WorkTime",
     "WorkloadRecording",
     "cell_text",
+    "change_named",
     "digest",
     "from_text",
     "header",
@@ -124,6 +141,7 @@ __all__ = [
     "kinds_of",
     "literal",
     "non_default",
+    "ranked_changes",
     "stands",
     "tensors",
     "to_text",

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.devices import PRECISIONS
-from analysis.profile import CHANGE_NAMES
 from measure.counters.harness import COUNTERS
-from results.records import RECORDERS
+from results.records import CHANGE_NAMES, RECORDERS
 from runners.cli import (
     CONVENTIONS,
     MARGIN_RATIO,

@@ -12,13 +12,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.profile import CHANGE_NAMES, ChangeTrial, change_named, ranked_changes
+from results.records import CHANGE_NAMES, ChangeTrial, change_named, ranked_changes
 from runners.cli import FAILED, INTERRUPTED, passing
 
 if TYPE_CHECKING:
     from results.records import Cell
 
-TASK = "runners.sweep.what_if_task:try_change"
+TASK = "runners.sweep.what_if_task:change_rows"
 
 WITHOUT = ("resume", "out", "time_budget", "profile", "methods", "epoch_images", "counters", "convention", "repeat")
 """Options of a run that is kept: they say nothing of changes."""
@@ -56,7 +56,7 @@ def run(cells: Sequence[Cell], options: argparse.Namespace) -> int:
     for cell in cells:
         rows.append([])
         try:
-            for found in tried(cell, options):
+            for found in rows_by_change(cell, options):
                 rows[-1] += found
         except KeyboardInterrupt:
             interrupted = True
@@ -73,7 +73,7 @@ def run(cells: Sequence[Cell], options: argparse.Namespace) -> int:
     return FAILED if any(row.status in FAILURES for row in every) else 0
 
 
-def tried(cell: Cell, options: argparse.Namespace) -> Iterator[list[ChangeTrial]]:
+def rows_by_change(cell: Cell, options: argparse.Namespace) -> Iterator[list[ChangeTrial]]:
     """The rows of each change of a cell, as they come."""
     from runners.workers import Fault, Worker
 

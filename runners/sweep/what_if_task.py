@@ -10,25 +10,24 @@ import itertools
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from analysis.profile import ChangeTrial
-from results.records import Cell
+from results.records import Cell, ChangeTrial
 
 if TYPE_CHECKING:
     from measure.what_if import TrialParts
 
 
-def try_change(cell: Cell, change: str, quick: bool) -> list[ChangeTrial]:
+def change_rows(cell: Cell, change: str, quick: bool) -> list[ChangeTrial]:
     """Rows of the step as it is and of the changed one. Raises Unavailable where the change does not apply."""
     from measure.device import device_facts
     from measure.timing import Protocol
-    from measure.what_if import try_change as tried
+    from measure.what_if import try_change
 
     if change.partition("=")[0] == "workers":
         _may_have_children()
     protocol = Protocol.for_device(cell.device, quick, cell.target_ci_ratio).for_pass()
     of_cell = {"model": cell.model, "batch_size": cell.batch_size, "precision": cell.precision, "device": cell.device}
     name = str(device_facts(cell.device).name or "")
-    return [replace(row, device_name=name, **of_cell) for row in tried(parts_of(cell), change, protocol)]
+    return [replace(row, device_name=name, **of_cell) for row in try_change(parts_of(cell), change, protocol)]
 
 
 def parts_of(cell: Cell) -> TrialParts:

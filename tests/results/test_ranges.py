@@ -17,7 +17,6 @@ from benchmarks.silent_damage import PUBLISHED, small_run
 from results import records
 from results.records import Ceiling, FlopCount, Record, Run, Sample, Telemetry, kinds_of
 from results.store import layout
-from results.store.field_ranges import check_ranges, range_of
 from results.store.manifest import MANIFEST, read_manifest
 from results.store.ranges import check_ranges, range_of
 from results.store.reading import read_run

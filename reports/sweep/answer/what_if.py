@@ -9,9 +9,9 @@ import itertools
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from analysis.profile import UNCHANGED, ChangeTrial
 from reports.shared import DASH, digits, fitting, si, si_time
 from reports.shared.columns import columns
+from results.records import UNCHANGED, ChangeTrial
 
 WIDTH_80 = 80
 NAME_LETTERS = 20

@@ -62,7 +62,7 @@ def test_what_the_trainer_says_is_explained_to_the_last_unit(frozen, model, tmp_
     """By hand, of GPT-2: n tokens, length s, width d, layers l, words v. Attention is 4·n·s·d a layer forward and twice
     that backward; the head 6·n·d·v; biases and norms are l·(13·d) + 2·d parameters, 6·n FLOP each."""
     from flopledger.transformers import UtilizationCallback
-    from measure.meter import framework_flop as causes
+    from measure.meter import framework_flop
 
     if frozen:
         model.transformer.h[0].requires_grad_(False)
@@ -74,12 +74,12 @@ def test_what_the_trainer_says_is_explained_to_the_last_unit(frozen, model, tmp_
     assert row.flop_per_step == trainer.state.total_flos / STEPS
     assert row.exact_flop_per_step == callback.result.model_flop_per_step
     expected = {
-        causes.NO_WEIGHTS: -12 * layers * n * s * d,
-        causes.NOT_COUNTED: -6 * n * d * v,
-        causes.NO_PRODUCT: 6 * n * (13 * d * layers + 2 * d),
+        framework_flop.NO_WEIGHTS: -12 * layers * n * s * d,
+        framework_flop.NOT_COUNTED: -6 * n * d * v,
+        framework_flop.NO_PRODUCT: 6 * n * (13 * d * layers + 2 * d),
     }
     if frozen:
-        expected[causes.FROZEN] = 2 * n * 12 * d * d
+        expected[framework_flop.FROZEN] = 2 * n * 12 * d * d
     assert row.causes == expected
     assert row.unexplained_flop == 0
     assert row.flop_per_step == row.exact_flop_per_step + sum(expected.values())

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 import flopledger
-from analysis.profile import CHANGE_NAMES
 from measure.what_if import CHANGES, TrialParts, what_if
 from measure.what_if.changes import workers
 from measure.what_if.parts import resized, samples_of
 from results import Unavailable
+from results.records import CHANGE_NAMES
 
 WIDTH, BATCH = 16, 8
 STEP_S, SLOW_S = 0.02, 0.06

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from analysis.profile import CHANGE_NAMES, ChangeTrial
+from results.records import CHANGE_NAMES, ChangeTrial
 from runners.sweep import options as sweep_options
 from runners.sweep import what_if
 from runners.sweep.plan import Cell

@@ -22,13 +22,13 @@ from typing import Any
 
 import torch
 
-from analysis.profile import CHANGE_NAMES, UNCHANGED, ChangeTrial, change_named, ranked_changes
 from measure.device import device_facts
-from measure.profiler import allocations, events, memory_profiler
+from measure.profiler import live_peak_bytes, memory_profiler
 from measure.timing import Clock, Protocol, clock_for, measure_pairs
 from measure.what_if.changes import CHANGES
 from measure.what_if.parts import TrialParts, held_bytes, on_device
 from results import Unavailable, one_line
+from results.records import CHANGE_NAMES, UNCHANGED, ChangeTrial, change_named, ranked_changes
 
 OwnChange = Callable[[TrialParts, int | None], TrialParts]
 
@@ -58,7 +58,7 @@ def what_if(
     for name in asked:
         if name not in own:
             change_named(name)
-    parts = _checked(step, model, optimizer, batch, loader)
+    parts = _valid_parts(step, model, optimizer, batch, loader)
     protocol = Protocol.for_device(parts.device.type, quick).for_pass()
     rows = []
     for name in asked:
@@ -126,14 +126,10 @@ def peak_bytes(parts: TrialParts, clock: Clock) -> int | None:
         return held + int(torch.cuda.max_memory_allocated(parts.device)) - int(before)
     with memory_profiler() as recording:
         run()
-    live = peak = 0
-    for _time_ns, nbytes in allocations(events(recording)):
-        live += nbytes
-        peak = max(peak, live)
-    return held + peak
+    return held + live_peak_bytes(recording)
 
 
-def _checked(
+def _valid_parts(
     step: Callable[[Any, Any, Any], Any],
     model: torch.nn.Module,
     optimizer: torch.optim.Optimizer,

@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows: list[PairTiming] = []
     for number in range(options.trials):
         rows.append(trial(options.model))
-        if number + 1 == options.trials or number % 10 == 9:
+        if number + 1 == options.trials or number % 5 == 4:
             show(rows)
     return 0
 

@@ -1,0 +1,1 @@
+"""How often the intervals of `what_if` hold the truth: `python -m benchmarks.what_if`."""
