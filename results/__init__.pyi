@@ -3,6 +3,7 @@ from .digests import hashed
 from .errors import DeviceLost, Inconsistent, StoreFault, Unavailable, one_line
 from .limits import LIMITS, VARIABLE, BoundedStream, beyond, check_regular, limit, stated, unpack
 from .names import nearest
+from .version import VERSION
 
 __all__ = [
     "BoundedStream",
@@ -13,6 +14,7 @@ __all__ = [
     "StoreFault",
     "Unavailable",
     "VARIABLE",
+    "VERSION",
     "beyond",
     "check_regular",
     "confine",
