@@ -17,8 +17,6 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from results.version import VERSION
-
 if TYPE_CHECKING:
     from analysis.devices import Peak, peak
     from measure.counters.harness import flop_counter_mode
@@ -34,6 +32,8 @@ if TYPE_CHECKING:
     from results import Inconsistent, Unavailable
     from results.store import read_run as load_run
     from runners.formula.step_formulas import StepFormulas, formula
+
+    __version__: str
 
 __all__ = [
     "Inconsistent",
@@ -57,9 +57,8 @@ __all__ = [
     "what_if",
 ]
 
-__version__ = VERSION
-
 _PLACES = {
+    "__version__": "results.version:VERSION",
     "Inconsistent": "results.errors:Inconsistent",
     "MeterOptions": "measure.meter.meter:MeterOptions",
     "MeterSummary": "measure.meter.meter:MeterSummary",
