@@ -9,18 +9,25 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from results import Unavailable
 from results.records import Cell
 from workloads.catalogue import CODE, ENTRIES, GRAPHS, Entry, check, factory, hyper_of, model_digest, parse_shapes
 
-if TYPE_CHECKING:
-    from runners.sweep.plan import Grid
-
 CHANGED = (
     "{model}: its file is not the one that this run measured ({before} then, {now} now): start a new run with --out"
 )
+
+
+class HasModels(Protocol):
+    """What a sweep was asked for, as far as its models go: a `runners.sweep.plan.Grid`."""
+
+    @property
+    def models(self) -> tuple[str, ...]: ...
+
+    @property
+    def digests(self) -> Mapping[str, str]: ...
 
 
 def catalogue_entry(model: str) -> Entry | None:
@@ -66,7 +73,7 @@ def digests(models: Iterable[str]) -> dict[str, str]:
     return {model: digest for model, digest in found.items() if digest}
 
 
-def check_unchanged(grid: Grid, earlier: Sequence[Grid]) -> None:
+def check_unchanged(grid: HasModels, earlier: Sequence[HasModels]) -> None:
     """Raises ValueError where a file was changed since cells of this run were measured with it."""
     now = digests(dict.fromkeys(model for each in earlier for model in each.models)) | dict(grid.digests)
     for before in earlier:
