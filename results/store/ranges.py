@@ -113,14 +113,14 @@ def range_of(record: type[Record], name: str) -> Range | None:
 
 def check_value(record: type[Record], name: str, value: Any) -> None:
     """Raises ValueError, naming the column, for a number outside its range, by itself or within a list or mapping."""
-    check = _checks(record).get(name)
+    check = _checks(record).get(name)  # type: ignore[arg-type]  # a class can be hashed
     if check is not None:
         check(value)
 
 
 def check_ranges(row: Record) -> None:
     """`check_value` of each field of a record."""
-    for name, check in _checks(type(row)).items():
+    for name, check in _checks(type(row)).items():  # type: ignore[arg-type]  # a class can be hashed
         check(getattr(row, name))
 
 
