@@ -1,5 +1,6 @@
 from .accounts import Account, AccountCause, AccountLaw, AccountRatio
 from .answers import StepTime, Utilization, WorkTime
+from .atlas import PublishedStep
 from .calls import APPLIED, FUNCTION, MODULE, Call, CallRecording, ModuleInfo, PlainCall, Sized, tensors
 from .cell import Cell, Parameters, Run, Sitting, identity
 from .characterization import (
@@ -88,6 +89,7 @@ __all__ = [
     "PlainCall",
     "ProfileCount",
     "ProfiledOperation",
+    "PublishedStep",
     "RECORDERS",
     "Ratio",
     "Record",

@@ -1,0 +1,9 @@
+from .step_bound import BatchCost, StepBound, StepCost, step_bound, step_cost
+
+__all__ = [
+    "BatchCost",
+    "StepBound",
+    "StepCost",
+    "step_bound",
+    "step_cost",
+]
