@@ -1,13 +1,15 @@
-from .related_steps import TABLE, Reached, on_device, published_steps, reached, relatives, same_model
+from .published_step import PublishedStep
+from .related_steps import TABLE, RelativeStep, best_of_each, on_device, published_steps, relatives, same_model
 from .timm_results import is_timm, read_timm
 
 __all__ = [
-    "Reached",
+    "PublishedStep",
+    "RelativeStep",
     "TABLE",
     "is_timm",
     "on_device",
     "published_steps",
-    "reached",
+    "best_of_each",
     "read_timm",
     "relatives",
     "same_model",

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from analysis.atlas.published_step import PublishedStep
 from analysis.devices import lookup
-from results.records import PublishedStep
 
 TABLE = Path(__file__).with_name("published_steps.csv.gz")
 """The imported rows (`python -m runners.atlas import`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reached:
+class RelativeStep:
     """What a published step reached. source: the file it is from."""
 
     model: str
@@ -57,7 +57,7 @@ def on_device(rows: Sequence[PublishedStep], device_name: str) -> list[Published
     return [row for row in rows if wanted is not None and lookup(row.device) == wanted]
 
 
-def reached(rows: Sequence[PublishedStep], most: int) -> list[Reached]:
+def best_of_each(rows: Sequence[PublishedStep], most: int) -> list[RelativeStep]:
     """The best of each model, the best first, at most so many."""
     best: dict[str, PublishedStep] = {}
     for row in rows:
@@ -67,7 +67,7 @@ def reached(rows: Sequence[PublishedStep], most: int) -> list[Reached]:
             best[row.counted_model] = row
     chosen = sorted(best.values(), key=lambda row: -(row.utilization_ratio or 0.0))[:most]
     return [
-        Reached(
+        RelativeStep(
             model=row.counted_model,
             batch_size=row.batch_size or 0,
             layout=row.layout,

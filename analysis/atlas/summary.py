@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from results.records import PublishedStep
+from analysis.atlas.published_step import PublishedStep
 
 COUNTED = "utilization_ratio"
 BOUNDED = "achieved_over_bound_ratio"

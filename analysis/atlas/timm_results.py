@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from results.records import PublishedStep
+from analysis.atlas.published_step import PublishedStep
 
 SOURCE = "timm"
 

@@ -1,4 +1,4 @@
-from .step_bound import BatchCost, StepBound, StepCost, step_bound, step_cost
+from .least_time import BatchCost, StepBound, StepCost, step_bound, step_cost
 
 __all__ = [
     "BatchCost",

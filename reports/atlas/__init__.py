@@ -1,4 +1,7 @@
-"""How are published steps of real GPUs shown? As text, as a page of documentation and as a figure."""
+"""How are published steps of real GPUs shown? As text, as a page of documentation and as a figure.
+
+Not claimed: anything beyond the rows; nothing is measured or counted here.
+"""
 
 import lazy_loader
 

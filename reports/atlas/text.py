@@ -7,9 +7,10 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
+from analysis.atlas import PublishedStep
 from reports.shared import percent, si_time
 from reports.shared.columns import columns
-from results.records import PublishedStep, cell_text
+from results.records import cell_text
 
 COLUMNS = (
     "source", "file", "row", "model", "counted_model", "device", "mode", "precision", "layout", "framework",
@@ -53,5 +54,8 @@ def to_text(rows: Sequence[PublishedStep], note: str = "") -> str:
     )
     devices = sorted({f"{row.device}, {row.precision}" for row in rows})
     lines += ["", *(f"Measured by others on {each}." for each in devices)]
-    lines += ["* compiled. Utilization of the datasheet's dense peak; of bound: least time ÷ time."]
+    lines += [
+        "* compiled. Utilization: of the datasheet's dense peak; of bound: least time ÷",
+        "  time (docs/reach.md).",
+    ]
     return "\n".join([*lines, *([note] if note else [])]) + "\n"

@@ -1,4 +1,7 @@
-"""How is the answer of `runners.reach` shown? As text and as a document; nothing is calculated here."""
+"""How is the answer of `runners.reach` shown? As text, as one row and as a document.
+
+Not claimed: anything beyond the answer; nothing is calculated here.
+"""
 
 import lazy_loader
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.atlas import Reached
+from analysis.atlas import RelativeStep
 from analysis.reach import StepBound
 from reports.shared import digits, percent, si, si_time
 from results.printable import printable
@@ -38,7 +38,7 @@ class ReachAnswer:
     eager_peak_bytes: int | None = None
     memory_bytes: int | None = None
     largest_batch: int | None = None
-    reached: Sequence[Reached] = ()
+    reached: Sequence[RelativeStep] = ()
     notes: Sequence[str] = ()
 
 

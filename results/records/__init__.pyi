@@ -1,6 +1,5 @@
 from .accounts import Account, AccountCause, AccountLaw, AccountRatio
 from .answers import StepTime, Utilization, WorkTime
-from .atlas import PublishedStep
 from .calls import APPLIED, FUNCTION, MODULE, Call, CallRecording, ModuleInfo, PlainCall, Sized, tensors
 from .cell import Cell, Parameters, Run, Sitting, identity
 from .characterization import (
@@ -89,7 +88,6 @@ __all__ = [
     "PlainCall",
     "ProfileCount",
     "ProfiledOperation",
-    "PublishedStep",
     "RECORDERS",
     "Ratio",
     "Record",

@@ -25,7 +25,7 @@ from analysis.atlas import TABLE
 from runners.cli import FAILED, Mistake, Parser, add_format, guarded, number, passing, put
 
 if TYPE_CHECKING:
-    from results.records import PublishedStep
+    from analysis.atlas import PublishedStep
 
 IMPORT, PAGE = "import", "page"
 
@@ -86,6 +86,7 @@ def _show(options: Namespace) -> int:
     elif options.format == "csv":
         print(to_csv(found), end="")
     else:
+        found = [row for row in found if row.step_time_s is not None]
         notes = [] if same_model(rows, options.model) else [f"Nothing of {options.model}: these are its relatives."]
         notes += [f"{MOST} of {len(found)} rows; --format csv has all."] if len(found) > MOST else []
         print(to_text(found[:MOST], "\n".join(notes)), end="")
@@ -130,7 +131,8 @@ def _import(options: Namespace) -> int:
 
 def _packed(rows: Sequence[PublishedStep]) -> bytes:
     """The rows as a gzipped CSV; the same bytes for the same rows."""
-    from results.records import PublishedStep, header, to_values
+    from analysis.atlas import PublishedStep
+    from results.records import header, to_values
 
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")

@@ -10,11 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from analysis.atlas import is_timm, read_timm
+from analysis.atlas import PublishedStep, is_timm, read_timm
 from analysis.devices import lookup
 from analysis.reach import BatchCost, StepCost, step_bound
 from results import Inconsistent, Unavailable
-from results.records import PublishedStep
 from runners.atlas.costs import CostKey, ModelCost, read_cost
 
 PARAMETERS_TOLERANCE = 0.0051e6

@@ -1,7 +1,6 @@
-from .step import batch_cost, cost_at, cost_of
+from .step import batch_cost, cost_at
 
 __all__ = [
     "batch_cost",
     "cost_at",
-    "cost_of",
 ]

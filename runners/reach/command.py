@@ -76,12 +76,11 @@ def parser() -> Parser:
 
 def known_device(name: str) -> Device:
     """The row of the peaks table. Raises Mistake with the nearest names."""
-    from analysis.devices import lookup
-    from analysis.devices.peaks import nearest as nearest_devices
+    from analysis.devices import lookup, nearest
 
     found = lookup(name)
     if found is None:
-        near = nearest_devices(name)
+        near = nearest(name)
         like = f", nearest {' or '.join(near[:SHOWN])}" if near else ""
         raise Mistake(f"--device: expected a device of the table of peaks, got {name!r}{like}")
     return found
@@ -110,7 +109,7 @@ def _run(options: Namespace) -> int:
 
 def _answer(options: Namespace, device: Device) -> ReachAnswer:
     """Raises Unavailable where the step has no bound."""
-    from analysis.atlas import on_device, published_steps, reached, relatives
+    from analysis.atlas import best_of_each, on_device, published_steps, relatives
     from analysis.reach import step_bound
     from reports.reach import ReachAnswer
     from results import Unavailable
@@ -141,7 +140,7 @@ def _answer(options: Namespace, device: Device) -> ReachAnswer:
         mode=options.mode,
         batch_size=options.batch_size,
         bound=step_bound(cost, device.peaks, device.bandwidth_bytes_per_s),
-        reached=reached(relatives(rows, options.model), RELATIVES),
+        reached=best_of_each(relatives(rows, options.model), RELATIVES),
         notes=tuple(notes),
         **memory,
     )
@@ -149,13 +148,13 @@ def _answer(options: Namespace, device: Device) -> ReachAnswer:
 
 def _memory(steps: object, options: Namespace, device: Device, notes: list[str]) -> dict[str, int | None]:
     """Memory of the eager step, and the largest batch in the device's; what is not known is a note."""
-    from analysis.devices import memory as memories
+    from analysis.devices import memory
     from runners.footprint.command import Steps, Untraced
     from runners.footprint.fit import fit, moments
 
     assert isinstance(steps, Steps)
     peak = max(moments(steps.at(options.batch_size), "cuda", device.compute_capability))
-    known = next((found for name in (options.device, *device.names) if (found := memories.lookup(name))), None)
+    known = next((found for name in (options.device, *device.names) if (found := memory.lookup(name))), None)
     if known is None:
         notes.append(f"the memory of {device.name} is not in the table: no largest batch")
         return {"eager_peak_bytes": peak}

@@ -20,7 +20,7 @@ def cost_at(asked: StepOptions, batch_size: int, mode: str = "train") -> StepCos
 
 def cost_of(asked: StepOptions, step: StepTrace) -> StepCost:
     """The cost of a traced step. Raises Unavailable where an operation's cost is not known."""
-    from measure.profile.rows import in_groups, operation_rows
+    from measure.profile import in_groups, operation_rows
 
     rows, _ = operation_rows(step.operations, (), asked.precision, asked.device)
     return step_cost(in_groups(rows, fused(step.operations, step.storages)))
@@ -36,7 +36,7 @@ def _forward(asked: StepOptions, batch_size: int) -> StepTrace:
     """The forward pass of a model in evaluation mode, without gradients."""
     from measure.fake import fake_mode, quiet
     from measure.operations import trace_step
-    from measure.profile.step_kinds import ModelStep
+    from measure.profile import ModelStep
 
     with quiet():
         mode = fake_mode()

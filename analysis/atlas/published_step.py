@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from results.records.rows import Record
+from results.records import Record
 
 
 @dataclass(frozen=True, kw_only=True)
