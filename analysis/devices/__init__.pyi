@@ -11,7 +11,7 @@ from .ceilings import (
 from .device_peak import Peak, peak
 from .interconnects import ACHIEVED, NODE_DEVICES, Link, between, links, within
 from .memory import Memory, parse_bytes
-from .peaks import STAND_IN_MARK, Device, is_stand_in, kept_row, lookup, spelling, stand_in_warning
+from .peaks import STAND_IN_MARK, Device, is_stand_in, kept_row, lookup, nearest, spelling, stand_in_warning
 from .precision_flags import OVERRIDES, disagreements, overriding
 from .precisions import PRECISIONS, TENSOR_UNITS, Precision, unit_of
 from .telemetry import EVENT_REASONS, Reading, energy, mean_power_w, mean_sm_clock_hz
@@ -47,6 +47,7 @@ __all__ = [
     "lookup",
     "mean_power_w",
     "mean_sm_clock_hz",
+    "nearest",
     "overriding",
     "parse_bytes",
     "peak",

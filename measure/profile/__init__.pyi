@@ -1,5 +1,6 @@
 from .micro_benchmark import time_operations
 from .model_guard import naming_faults
+from .rows import in_groups, operation_rows
 from .step_kinds import ModelStep, traced_on_fakes
 from .step_profile import StepDescription, expect_module, profile_step, table_of
 from .step_series import RecordedSteps, StepTiming
@@ -14,7 +15,9 @@ __all__ = [
     "StepTiming",
     "Watch",
     "expect_module",
+    "in_groups",
     "naming_faults",
+    "operation_rows",
     "plain_calls",
     "profile_step",
     "table_of",

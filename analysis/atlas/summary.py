@@ -1,0 +1,67 @@
+"""Tables over published steps: how many there are, what they use of the peak, how near they come to the bound.
+
+Several rows of one model, batch and device (versions of PyTorch, layouts) each count. Medians are over rows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import pandas as pd
+
+from analysis.atlas.published_step import PublishedStep
+
+COUNTED = "utilization_ratio"
+BOUNDED = "achieved_over_bound_ratio"
+
+
+def frame(rows: Sequence[PublishedStep]) -> pd.DataFrame:
+    """The rows as a table, one column a field; unknown numbers are NaN."""
+    table = pd.DataFrame([dataclasses.asdict(row) for row in rows], columns=_FIELDS)
+    numbers = [name for name in _FIELDS if name.endswith(("_ratio", "_s", "_size")) or name in _COUNTS]
+    table[numbers] = table[numbers].apply(pd.to_numeric)
+    return table
+
+
+_FIELDS = [field.name for field in dataclasses.fields(PublishedStep)]
+_COUNTS = ("parameters", "model_flop", "peak_flop_per_s", "published_mac", "published_parameters")
+
+
+def by_status(table: pd.DataFrame) -> pd.DataFrame:
+    """Rows by source, mode and status."""
+    return table.groupby(["source", "mode", "status"], sort=True).size().rename("rows").reset_index()
+
+
+def by(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+    """Of rows with a utilization, by these columns: rows, models, quartiles of utilization, and the bound's share.
+
+    Columns: rows, models, low, median, high (quartiles of utilization), best, bound_median and bound_best
+    (bound ÷ time; NaN where no row has a bound).
+    """
+    known = table[table[COUNTED].notna()]
+    grouped = known.groupby(list(columns), sort=True)
+    found = grouped.agg(
+        rows=(COUNTED, "size"),
+        models=("counted_model", "nunique"),
+        low=(COUNTED, lambda each: each.quantile(0.25)),
+        median=(COUNTED, "median"),
+        high=(COUNTED, lambda each: each.quantile(0.75)),
+        best=(COUNTED, "max"),
+        bound_median=(BOUNDED, "median"),
+        bound_best=(BOUNDED, "max"),
+    )
+    return found.reset_index()
+
+
+def extremes(table: pd.DataFrame, count: int, column: str = COUNTED) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The rows with the largest and the smallest of a column, of each model its best row."""
+    known = table[table[column].notna()].sort_values(column, ascending=False, kind="stable")
+    best = known.drop_duplicates(["counted_model", "mode", "device"])
+    return best.head(count), best.tail(count).iloc[::-1]
+
+
+def beyond_bound(table: pd.DataFrame) -> pd.DataFrame:
+    """Rows that were faster than their bound, the farthest first."""
+    found = table[table[BOUNDED] > 1]
+    return found.sort_values(BOUNDED, ascending=False, kind="stable")

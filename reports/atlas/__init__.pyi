@@ -1,0 +1,11 @@
+from .figure import utilization_and_bound
+from .markdown import page
+from .text import document, to_csv, to_text
+
+__all__ = [
+    "document",
+    "page",
+    "to_csv",
+    "to_text",
+    "utilization_and_bound",
+]

@@ -1,0 +1,61 @@
+"""Published steps of one model as text, CSV or documents."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from typing import Any
+
+from analysis.atlas import PublishedStep
+from reports.shared import percent, si_time
+from reports.shared.columns import columns
+from results.records import cell_text
+
+COLUMNS = (
+    "source", "file", "row", "model", "counted_model", "device", "mode", "precision", "layout", "framework",
+    "compiled", "batch_size", "image_size", "step_time_s", "items_per_s", "model_flop", "utilization_ratio",
+    "attainable_ratio", "achieved_over_bound_ratio", "status", "reason",
+)  # fmt: skip
+"""Fields of a row that are printed."""
+
+
+def document(rows: Sequence[PublishedStep]) -> list[dict[str, Any]]:
+    """The rows as JSON documents: SI units, unknown is None."""
+    return [{name: getattr(row, name) for name in COLUMNS} for row in rows]
+
+
+def to_csv(rows: Sequence[PublishedStep]) -> str:
+    """The rows as CSV."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows([cell_text(value) for value in each.values()] for each in document(rows))
+    return file.getvalue()
+
+
+def to_text(rows: Sequence[PublishedStep], note: str = "") -> str:
+    """The rows as a table of at most 80 columns, and what the columns mean."""
+    lines = columns(
+        [("utilization", "of bound", "a step", "batch", "mode", "layout", "model")]
+        + [
+            (
+                "-" if row.utilization_ratio is None else percent(row.utilization_ratio),
+                "-" if row.achieved_over_bound_ratio is None else percent(row.achieved_over_bound_ratio),
+                "-" if row.step_time_s is None else si_time(row.step_time_s),
+                str(row.batch_size or "-"),
+                row.mode + ("*" if row.compiled else ""),
+                "nhwc" if row.layout == "channels_last" else "nchw",
+                row.model[:28],
+            )
+            for row in rows
+        ],
+        left=(4, 5, 6),
+    )
+    devices = sorted({f"{row.device}, {row.precision}" for row in rows})
+    lines += ["", *(f"Measured by others on {each}." for each in devices)]
+    lines += [
+        "* compiled. Utilization: of the datasheet's dense peak; of bound: least time ÷",
+        "  time (docs/reach.md).",
+    ]
+    return "\n".join([*lines, *([note] if note else [])]) + "\n"

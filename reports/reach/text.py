@@ -1,0 +1,146 @@
+"""The answer of `runners.reach`: what a model could reach at best on a device, as text and as one JSON document."""
+
+from __future__ import annotations
+
+import csv
+import io
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from analysis.atlas import RelativeStep
+from analysis.reach import StepBound
+from reports.shared import digits, percent, si, si_time
+from results.printable import printable
+from results.records import cell_text
+
+WIDTH = 80
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReachAnswer:
+    """What `runners.reach` says of one step.
+
+    device_name: the row of the peaks table; source: of its figures. eager_peak_bytes: memory of the step without
+    fusion; largest_batch: the largest that fits into the device; both None where they are not known, and the notes say
+    why. reached: what was measured of models like it on this device.
+    """
+
+    model: str
+    device_name: str
+    source: str
+    precision: str
+    layout: str
+    mode: str
+    batch_size: int
+    bound: StepBound
+    eager_peak_bytes: int | None = None
+    memory_bytes: int | None = None
+    largest_batch: int | None = None
+    reached: Sequence[RelativeStep] = ()
+    notes: Sequence[str] = ()
+
+
+def document(answer: ReachAnswer) -> dict[str, Any]:
+    """The answer as a JSON document: SI units, unknown is None."""
+    bound = answer.bound
+    return {
+        "model": answer.model,
+        "device": answer.device_name,
+        "precision": answer.precision,
+        "layout": answer.layout,
+        "mode": answer.mode,
+        "batch_size": answer.batch_size,
+        "model_flop": bound.model_flop,
+        "peak_flop_per_s": bound.peak_flop_per_s,
+        "bound_time_s": bound.bound_time_s,
+        "attainable_ratio": bound.attainable_ratio,
+        "unfused_time_s": bound.unfused_time_s,
+        "unfused_ratio": bound.unfused_ratio,
+        "bound_by": dict(bound.bound_by),
+        "eager_peak_bytes": answer.eager_peak_bytes,
+        "memory_bytes": answer.memory_bytes,
+        "largest_batch": answer.largest_batch,
+        "relatives": [
+            {
+                "model": each.model,
+                "batch_size": each.batch_size,
+                "layout": each.layout,
+                "framework": each.framework,
+                "utilization_ratio": each.utilization_ratio,
+                "achieved_over_bound_ratio": each.achieved_over_bound_ratio,
+                "source": each.source,
+            }
+            for each in answer.reached
+        ],
+        "source": answer.source,
+        "notes": list(answer.notes),
+    }
+
+
+def to_csv(answer: ReachAnswer) -> str:
+    """The numbers of the document as one row: shares of the bound in columns of their own, no relatives."""
+    row = {name: value for name, value in document(answer).items() if not isinstance(value, list | dict)}
+    row |= {f"bound_by_{what}_ratio": share for what, share in answer.bound.bound_by.items()}
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(row)
+    writer.writerow([cell_text(value) for value in row.values()])
+    return file.getvalue()
+
+
+def to_text(answer: ReachAnswer) -> str:
+    """The answer as lines of at most 80 columns."""
+    bound = answer.bound
+    lines = [
+        f"{answer.model}, batch {answer.batch_size}, {answer.precision}, {answer.mode}, on {answer.device_name}",
+        "",
+        f"  at best        {percent(bound.attainable_ratio)} of {si(bound.peak_flop_per_s, 'FLOP/s')}",
+        f"  least time     {si_time(bound.bound_time_s)} a step, {_rate(answer)} items/s at most",
+        f"  unfused        {si_time(bound.unfused_time_s)} a step: an estimate, no bound",
+        f"  model FLOP     {bound.model_flop:,} a step",
+        f"  bound by       {_bound_by(bound)}",
+        *_memory(answer),
+    ]
+    if answer.reached:
+        lines += ["", "  measured by others on this device:"]
+        lines += [
+            f"    {percent(each.utilization_ratio):>7}  {each.model}, batch {each.batch_size}, {each.layout},"
+            f" {each.framework}"
+            for each in answer.reached
+        ]
+    lines.append("")
+    for words in (_sentence(answer), f"peak: {answer.source}", *answer.notes):
+        lines += textwrap.wrap(printable(words), WIDTH, initial_indent="  ", subsequent_indent="  ")
+    return "\n".join(lines) + "\n"
+
+
+def _rate(answer: ReachAnswer) -> str:
+    return digits(answer.batch_size / answer.bound.bound_time_s)
+
+
+def _bound_by(bound: StepBound) -> str:
+    return ", ".join(f"{what} {percent(share)} of the least time" for what, share in bound.bound_by.items() if share)
+
+
+def _memory(answer: ReachAnswer) -> list[str]:
+    if answer.eager_peak_bytes is None:
+        return []
+    lines = [f"  memory         {si(answer.eager_peak_bytes, 'B')} at the peak of an eager step"]
+    if answer.largest_batch is not None and answer.memory_bytes is not None:
+        lines.append(f"  largest batch  {answer.largest_batch:,} in {si(answer.memory_bytes, 'B')}")
+    return lines
+
+
+def _sentence(answer: ReachAnswer) -> str:
+    bound = answer.bound
+    main = max(bound.bound_by, key=lambda what: bound.bound_by[what])
+    because = {
+        "memory": "reading and writing memory takes longer than the arithmetic",
+        "arithmetic": "the arithmetic takes longer than reading and writing memory",
+    }[main]
+    return (
+        f"No step of it can use more than {percent(bound.attainable_ratio)} of this peak, even if everything that can "
+        f"be fused is: in {percent(bound.bound_by[main])} of the least time {because}."
+    )

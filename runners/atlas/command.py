@@ -1,0 +1,158 @@
+"""`python -m runners.atlas`: what did others measure on real GPUs, and how does mine compare?
+
+    python -m runners.atlas MODEL [--device NAME]      published steps of a model, or of models like it
+    python -m runners.atlas import --from DIR          the table of all rows, from the sources' files
+    python -m runners.atlas page [--out FILE]          docs/atlas.md and its figure, from the table
+
+Nothing is measured. `import` builds each model on fake tensors to count it (timm is needed); the others need no torch.
+Exit codes: 0 answered; 1 nothing was published of the model; 2 the caller's mistake; 3 a file could not be written; 130
+Ctrl-C, after which `import` goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from analysis.atlas import TABLE
+from runners.cli import FAILED, Mistake, Parser, add_format, guarded, number, passing, put
+
+if TYPE_CHECKING:
+    from analysis.atlas import PublishedStep
+
+IMPORT, PAGE = "import", "page"
+
+PAGE_FILE = Path("docs/atlas.md")
+FIGURE = Path("images/atlas.png")
+"""Beside the page."""
+
+MOST = 40
+"""Rows that the table shows."""
+
+COSTS = Path.home() / ".cache" / "flopledger" / "atlas"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; its exit code."""
+    options = parser().parse_args(arguments)
+    run = {IMPORT: _import, PAGE: _write_page}.get(options.model, _show)
+    return guarded(lambda: run(options), options.debug)
+
+
+def parser() -> Parser:
+    """The parser of `runners.atlas`."""
+    made = Parser(
+        prog="python -m runners.atlas",
+        description="What did others measure on real GPUs, and how does mine compare? MODEL, import or page.",
+        epilog="Where the rows are from, and what is not claimed: docs/atlas.md.",
+    )
+    made.add_argument("model", metavar="MODEL", help="resnet50, timm:NAME; or import, or page")
+    made.add_argument("--device", default="", metavar="NAME", help="rows of this device only")
+    made.add_argument("--mode", choices=("train", "infer"), help="rows of this kind only")
+    add_format(made, "of MODEL: table, csv or json (table)")
+    made.add_argument("--out", type=Path, metavar="FILE", help="the table or page that is written")
+    group = made.add_argument_group("import")
+    group.add_argument("--from", dest="source", type=Path, metavar="DIR", help="where the sources' files are")
+    group.add_argument(
+        "--costs", type=Path, default=COSTS, metavar="DIR", help=f"counted models are kept here ({COSTS})"
+    )
+    group.add_argument("--processes", type=number(int, 0), default=2, metavar="N", help="that count; 0: none (2)")
+    made.add_argument("--debug", action="store_true", help="tracebacks")
+    return made
+
+
+def _show(options: Namespace) -> int:
+    """The rows of one model. Raises Mistake for an unknown device."""
+    from analysis.atlas import on_device, published_steps, relatives, same_model
+    from reports.atlas import document, to_csv, to_text
+    from runners.reach.command import known_device
+
+    rows: Sequence[PublishedStep] = [row for row in published_steps() if options.mode in (None, row.mode)]
+    if options.device:
+        rows = on_device(rows, known_device(options.device).name)
+    found = relatives(rows, options.model)
+    if not found:
+        return _nothing(rows, options)
+    found = sorted(found, key=lambda row: -(row.utilization_ratio or 0.0))
+    if options.format == "json":
+        print(json.dumps(document(found), indent=1, ensure_ascii=False, allow_nan=False))
+    elif options.format == "csv":
+        print(to_csv(found), end="")
+    else:
+        found = [row for row in found if row.step_time_s is not None]
+        notes = [] if same_model(rows, options.model) else [f"Nothing of {options.model}: these are its relatives."]
+        notes += [f"{MOST} of {len(found)} rows; --format csv has all."] if len(found) > MOST else []
+        print(to_text(found[:MOST], "\n".join(notes)), end="")
+    return 0
+
+
+def _nothing(rows: Sequence[PublishedStep], options: Namespace) -> int:
+    from results import nearest
+
+    names = sorted({row.model for row in rows})
+    near = nearest(options.model.removeprefix("timm:"), names)
+    like = f", nearest {' or '.join(near)}" if near else ""
+    where = f" on {options.device}" if options.device else ""
+    print(f"error: nothing was published of {options.model!r}{where}{like}", file=sys.stderr)
+    return FAILED
+
+
+def _import(options: Namespace) -> int:
+    """The table from the sources. Raises Mistake without files, StoreFault."""
+    from runners.atlas.costs import count_all
+    from runners.atlas.importing import built_models, key_of, read_sources, with_costs
+
+    if options.source is None or not options.source.is_dir():
+        raise Mistake(f"import: expected --from with the folder of the sources' files, got {options.source}")
+    try:
+        rows = read_sources(options.source)
+    except ValueError as fault:
+        raise Mistake(str(fault)) from fault
+    built = built_models({row.model for row in rows})
+    keys = [key for row in rows if (key := key_of(row, built[row.model])) is not None]
+    if options.processes:
+        for done, count in count_all(keys, options.costs, options.processes):
+            passing(f"{done} of {count} models counted")
+    passing("")
+    found = list(with_costs(rows, built, options.costs))
+    out = options.out or TABLE
+    put(out, _packed(found))
+    counts = {status: sum(row.status == status for row in found) for status in sorted({row.status for row in found})}
+    print(f"{len(found):,} rows: {', '.join(f'{count:,} {status}' for status, count in counts.items())} → {out}")
+    return 0
+
+
+def _packed(rows: Sequence[PublishedStep]) -> bytes:
+    """The rows as a gzipped CSV; the same bytes for the same rows."""
+    from analysis.atlas import PublishedStep
+    from results.records import header, to_values
+
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(header(PublishedStep))
+    writer.writerows(to_values(row) for row in rows)
+    return gzip.compress(file.getvalue().encode(), 9, mtime=0)
+
+
+def _write_page(options: Namespace) -> int:
+    """The page and its figure. Raises StoreFault."""
+    from analysis.atlas import published_steps, summary
+    from reports.atlas import page, utilization_and_bound
+    from reports.shared import figure_style
+
+    table = summary.frame(published_steps())
+    out = options.out or PAGE_FILE
+    put(out, page(table))
+    shown = table[table["device"].str.endswith("RTX 3090") & table[summary.BOUNDED].notna()]
+    with figure_style.theme():
+        figure = utilization_and_bound(shown, f"NVIDIA GeForce RTX 3090, {len(shown):,} steps that timm published")
+        put(out.parent / FIGURE, figure_style.render(figure)["png"])
+    print(f"{out} and {out.parent / FIGURE}")
+    return 0

@@ -1,0 +1,187 @@
+"""Published steps with the cost of the model that they name: which model it is, how many FLOP, how fast at best.
+
+The model is built, and has to have as many parameters as the source says, or the row is kept with the reason and
+without a cost. Peaks are the datasheet's dense ones of the device that the source names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from analysis.atlas import PublishedStep, is_timm, read_timm
+from analysis.devices import lookup
+from analysis.reach import BatchCost, StepCost, step_bound
+from results import Inconsistent, Unavailable
+from runners.atlas.costs import CostKey, ModelCost, read_cost
+
+PARAMETERS_TOLERANCE = 0.0051e6
+"""The source prints millions with two decimals."""
+
+MAC_RATIOS = (0.8, 1.25)
+"""Our multiply-adds of the forward pass ÷ the source's. Its counters leave small products out, or add other operations;
+beyond these it counted another model or another image size."""
+
+DIGITS = 6
+"""Of derived numbers, significant."""
+
+SAME_UNIT = {"amp-fp16": {"bf16": "fp16"}}
+"""Precision → units of the trace, which is in amp-bf16, and those that ran instead."""
+
+
+@dataclass(frozen=True)
+class BuiltModel:
+    """The model that a source's name means. name: in the words of --models; empty: there is none."""
+
+    name: str
+    family: str = ""
+
+
+def read_sources(folder: Path) -> list[PublishedStep]:
+    """The rows of every table below a folder. Raises ValueError where there is none, or one cannot be read."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and is_timm(path.name))
+    if not files:
+        raise ValueError(f"expected tables such as benchmark-train-amp-nchw-pt112-cu113-rtx3090.csv below {folder}")
+    return [row for path in files for row in read_timm(path)]
+
+
+def built_models(names: Iterable[str]) -> dict[str, BuiltModel]:
+    """The model of each name that timm prints, renamed ones by timm's own table. Raises Unavailable without timm."""
+    from workloads.catalogue import require
+
+    require("timm")
+    import timm
+    from timm.models import _registry as registry
+
+    found = {}
+    for name in names:
+        target = registry._deprecated_models.get(name, name)
+        if not timm.is_model(target.partition(".")[0]):
+            target = ""
+        plain = target.partition(".")[0]
+        if target != plain and _classes(target) in (None, _classes(plain)):
+            target = plain  # a tag names published weights: the same model
+        module = registry._model_to_module.get(target.partition(".")[0], "")
+        found[name] = BuiltModel(f"timm:{target}" if target else "", module)
+    return found
+
+
+def _classes(name: str) -> int | None:
+    """How many classes timm builds a model with; None for a tag that it no longer has."""
+    import timm
+
+    try:
+        found: int | None = getattr(timm.get_pretrained_cfg(name), "num_classes", None)
+    except RuntimeError:
+        return None
+    return found
+
+
+def key_of(row: PublishedStep, built: BuiltModel) -> CostKey | None:
+    """Which cost a row needs; None for a row without one."""
+    if row.status != "ok" or not built.name or row.image_size is None:
+        return None
+    return CostKey(built.name, row.image_size, row.mode)
+
+
+def with_costs(rows: Sequence[PublishedStep], built: Mapping[str, BuiltModel], folder: Path) -> Iterator[PublishedStep]:
+    """The rows with what the folder of costs has for them; what cannot be used has a status and a reason."""
+    costs: dict[CostKey, ModelCost | None] = {}
+    at_batch: dict[tuple[CostKey, int], StepCost | str] = {}
+    for row in rows:
+        model = built[row.model]
+        key = key_of(row, model)
+        row = replace(row, counted_model=model.name, family=model.family)
+        if key is None:
+            no_model = replace(row, status="no_model", reason="the installed timm has no model of this name")
+            yield row if row.status != "ok" else no_model
+            continue
+        if key not in costs:
+            costs[key] = read_cost(key, folder)
+        yield _with_cost(row, key, costs[key], at_batch)
+
+
+def _with_cost(
+    row: PublishedStep, key: CostKey, found: ModelCost | None, at_batch: dict[tuple[CostKey, int], StepCost | str]
+) -> PublishedStep:
+    if found is None:
+        return replace(row, status="not_counted", reason="the model was not counted")
+    row = replace(row, parameters=found.parameters)
+    if found.cost is None:
+        return replace(row, status="not_counted", reason=found.reason)
+    if reason := _other_model(row):
+        return replace(row, status="other_model", reason=reason)
+    assert row.batch_size is not None
+    place = (key, row.batch_size)
+    if place not in at_batch:
+        at_batch[place] = _cost_at(found.cost, row.batch_size)
+    cost = at_batch[place]
+    if isinstance(cost, str):
+        return replace(row, status="not_counted", reason=cost)
+    if reason := _other_count(row, cost.model_flop):
+        return replace(row, status="other_model", reason=reason)
+    return _bounded(replace(row, model_flop=cost.model_flop), cost)
+
+
+def _cost_at(cost: BatchCost, batch_size: int) -> StepCost | str:
+    try:
+        return cost.at(batch_size)
+    except Inconsistent as fault:
+        return str(fault)
+
+
+def _other_model(row: PublishedStep) -> str:
+    """Why the model that was built is not the one that was measured; empty where it is, as far as parameters tell."""
+    if row.published_parameters is None or row.parameters is None:
+        return ""
+    if abs(row.parameters - row.published_parameters) <= PARAMETERS_TOLERANCE:
+        return ""
+    return (
+        f"{row.published_parameters / 1e6:.2f} M parameters were published; "
+        f"{row.counted_model} has {row.parameters / 1e6:.2f} M"
+    )
+
+
+def _other_count(row: PublishedStep, model_flop: int) -> str:
+    """The same by the multiply-adds of an inference step."""
+    if row.published_mac is None or row.mode != "infer" or row.batch_size is None:
+        return ""
+    ratio = model_flop / 2 / row.batch_size / row.published_mac
+    low, high = MAC_RATIOS
+    if low <= ratio <= high or row.published_mac < 0.1e9:  # printed in thousand millions with two decimals
+        return ""
+    return f"the source counted {row.published_mac / 1e9:g} G multiply-adds an image, we {ratio:.3g} times as many"
+
+
+def _bounded(row: PublishedStep, cost: StepCost) -> PublishedStep:
+    """The row with utilization and bound; a device or precision without them leaves them empty, with the reason."""
+    device = lookup(row.device)
+    if device is None:
+        return replace(row, reason="no datasheet peak of this device")
+    instead = SAME_UNIT.get(row.precision, {})
+    ran = replace(cost, units=tuple(instead.get(unit, unit) for unit in cost.units))
+    try:
+        bound = step_bound(ran, device.peaks, device.bandwidth_bytes_per_s)
+    except Unavailable as fault:
+        return replace(row, reason=str(fault))
+    assert row.step_time_s is not None
+    row = replace(
+        row,
+        peak_flop_per_s=rounded(bound.peak_flop_per_s),
+        utilization_ratio=rounded(bound.model_flop / bound.peak_flop_per_s / row.step_time_s),
+    )
+    if not row.precision.startswith("amp-"):
+        return replace(row, reason=f"no bound of a model in {row.precision} throughout: its bytes were not counted")
+    return replace(
+        row,
+        bound_time_s=rounded(bound.bound_time_s),
+        attainable_ratio=rounded(bound.attainable_ratio),
+        unfused_time_s=rounded(bound.unfused_time_s),
+        achieved_over_bound_ratio=rounded(bound.bound_time_s / row.step_time_s),
+    )
+
+
+def rounded(number: float) -> float:
+    """A derived number as it is kept."""
+    return float(f"{number:.{DIGITS}g}")

@@ -1,0 +1,5 @@
+"""What could this model reach at best on that device, which nobody here has? (`python -m runners.reach`)"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,178 @@
+"""`python -m runners.reach MODEL --device NAME`: what could this model reach at best on a device that nobody here has?
+
+The step is traced on fake tensors and held against the device's datasheet: nothing is run, no device is needed. Exit
+codes: 0 answered; 1 the step has no bound (an operation without a rule, no peak of its dtype); 2 the caller's mistake;
+3 a file could not be written; 130 Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from runners.cli import (
+    FAILED,
+    LAYOUTS,
+    MARGIN_RATIO,
+    MODEL,
+    SHOWN,
+    Mistake,
+    Parser,
+    add_format,
+    add_model,
+    check_models,
+    guarded,
+    hyper_of,
+    instructed,
+    passing,
+    put,
+)
+
+if TYPE_CHECKING:
+    from analysis.devices import Device
+    from reports.reach import ReachAnswer
+
+BATCH_SIZE = 32
+"""Where none is given."""
+
+MODES = ("train", "infer")
+
+RELATIVES = 5
+"""Published steps that are shown."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; its exit code."""
+    options = parser().parse_args(arguments)
+    return guarded(lambda: _run(options), options.debug)
+
+
+def parser() -> Parser:
+    """The parser of `runners.reach`."""
+    from analysis.devices import PRECISIONS
+
+    made = Parser(
+        prog="python -m runners.reach",
+        description="What could this model reach at best on that device, which nobody here has?",
+        epilog="What the bound is, and what it does not claim: docs/reach.md. Models of any form: docs/models.md.",
+    )
+    made.add_argument("model", metavar="MODEL", help=MODEL)
+    made.add_argument("--device", required=True, metavar="NAME", help="as its driver prints it: NVIDIA A100-SXM4-80GB")
+    group = made.add_argument_group("the step")
+    add_model(group, str(BATCH_SIZE))
+    made.set_defaults(batch_size=BATCH_SIZE)
+    group.add_argument("--precision", choices=tuple(PRECISIONS), default="fp32", help=f"{', '.join(PRECISIONS)} (fp32)")
+    group.add_argument("--layout", choices=LAYOUTS, default=LAYOUTS[0], help="of images (channels_first)")
+    group.add_argument("--mode", choices=MODES, default=MODES[0], help="a training step, or a forward pass (train)")
+    add_format(made, "table, csv (one row) or json (table)")
+    made.add_argument("--out", type=Path, metavar="FILE", help="write to this file, too")
+    made.add_argument("--debug", action="store_true", help="tracebacks")
+    return made
+
+
+def known_device(name: str) -> Device:
+    """The row of the peaks table. Raises Mistake with the nearest names."""
+    from analysis.devices import lookup, nearest
+
+    found = lookup(name)
+    if found is None:
+        near = nearest(name)
+        like = f", nearest {' or '.join(near[:SHOWN])}" if near else ""
+        raise Mistake(f"--device: expected a device of the table of peaks, got {name!r}{like}")
+    return found
+
+
+def _run(options: Namespace) -> int:
+    """Everything after parsing. Raises Mistake, StoreFault, KeyboardInterrupt."""
+    from results import Unavailable
+
+    check_models([options.model], options)
+    device = known_device(options.device)
+    if options.out is not None:
+        from runners.cli import reserve
+
+        reserve(options.out)
+    try:
+        answer = _answer(options, device)
+    except Unavailable as fault:
+        passing("")
+        print(f"error: {options.model} on {device.name}: {instructed(str(fault))}", file=sys.stderr)
+        return FAILED
+    passing("")
+    _show(answer, options)
+    return 0
+
+
+def _answer(options: Namespace, device: Device) -> ReachAnswer:
+    """Raises Unavailable where the step has no bound."""
+    from analysis.atlas import best_of_each, on_device, published_steps, relatives
+    from analysis.reach import step_bound
+    from reports.reach import ReachAnswer
+    from results import Unavailable
+    from runners.footprint.command import Steps, Untraced
+    from runners.footprint.step import StepOptions
+    from runners.reach.step import cost_at, cost_of
+
+    asked = StepOptions(options.model, options.precision, layout=options.layout, hyper=hyper_of(options))
+    notes: list[str] = []
+    memory: dict[str, int | None] = {}
+    if options.mode == "train":
+        steps = Steps(asked)
+        try:
+            cost = cost_of(asked, steps.at(options.batch_size))
+            memory = _memory(steps, options, device, notes)
+        except Untraced as fault:
+            raise Unavailable(str(fault)) from fault
+    else:
+        passing(f"{options.model}: batch {options.batch_size}")
+        cost = cost_at(asked, options.batch_size, options.mode)
+    rows = [row for row in on_device(published_steps(), device.name) if row.mode == options.mode]
+    return ReachAnswer(
+        model=options.model,
+        device_name=device.name,
+        source=device.source,
+        precision=options.precision,
+        layout=options.layout,
+        mode=options.mode,
+        batch_size=options.batch_size,
+        bound=step_bound(cost, device.peaks, device.bandwidth_bytes_per_s),
+        reached=best_of_each(relatives(rows, options.model), RELATIVES),
+        notes=tuple(notes),
+        **memory,
+    )
+
+
+def _memory(steps: object, options: Namespace, device: Device, notes: list[str]) -> dict[str, int | None]:
+    """Memory of the eager step, and the largest batch in the device's; what is not known is a note."""
+    from analysis.devices import memory
+    from runners.footprint.command import Steps, Untraced
+    from runners.footprint.fit import fit, moments
+
+    assert isinstance(steps, Steps)
+    peak = max(moments(steps.at(options.batch_size), "cuda", device.compute_capability))
+    known = next((found for name in (options.device, *device.names) if (found := memory.lookup(name))), None)
+    if known is None:
+        notes.append(f"the memory of {device.name} is not in the table: no largest batch")
+        return {"eager_peak_bytes": peak}
+    try:
+        largest = fit(steps.at, known.memory_bytes, MARGIN_RATIO, "cuda", device.name).largest_batch
+    except (Untraced, Mistake) as fault:
+        notes.append(f"no largest batch: {fault}")
+        return {"eager_peak_bytes": peak, "memory_bytes": known.memory_bytes}
+    return {"eager_peak_bytes": peak, "memory_bytes": known.memory_bytes, "largest_batch": largest}
+
+
+def _show(answer: ReachAnswer, options: Namespace) -> None:
+    from reports.reach import document, to_csv, to_text
+
+    if options.format == "json":
+        text = json.dumps(document(answer), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    else:
+        text = (to_csv if options.format == "csv" else to_text)(answer)
+    if options.out is not None:
+        put(options.out, text)
+    print(text, end="")

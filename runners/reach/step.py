@@ -1,0 +1,48 @@
+"""The cost of a step of any model at any batch, traced on fake tensors. torch is imported inside of the functions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from analysis.devices import PRECISIONS
+from analysis.profile import fused
+from analysis.reach import BatchCost, StepCost, step_cost
+from runners.footprint.step import StepOptions, StepTrace, parts, trace_batch
+
+SMALL = (2, 4)
+"""The batches from which the cost at any batch follows: batch normalisation of single values needs two."""
+
+
+def cost_at(asked: StepOptions, batch_size: int, mode: str = "train") -> StepCost:
+    """The cost of one step. Raises Unavailable, ValueError or whatever the model raises that cannot be run so."""
+    return cost_of(asked, trace_batch(asked, batch_size) if mode == "train" else _forward(asked, batch_size))
+
+
+def cost_of(asked: StepOptions, step: StepTrace) -> StepCost:
+    """The cost of a traced step. Raises Unavailable where an operation's cost is not known."""
+    from measure.profile import in_groups, operation_rows
+
+    rows, _ = operation_rows(step.operations, (), asked.precision, asked.device)
+    return step_cost(in_groups(rows, fused(step.operations, step.storages)))
+
+
+def batch_cost(asked: StepOptions, mode: str = "train") -> BatchCost:
+    """The cost at any batch. Raises what `cost_at` does, Inconsistent where the operations change with the batch."""
+    low, high = SMALL
+    return BatchCost(low, cost_at(asked, low, mode), high, cost_at(asked, high, mode))
+
+
+def _forward(asked: StepOptions, batch_size: int) -> StepTrace:
+    """The forward pass of a model in evaluation mode, without gradients."""
+    from measure.fake import fake_mode, quiet
+    from measure.operations import trace_step
+    from measure.profile import ModelStep
+
+    with quiet():
+        mode = fake_mode()
+        built = parts(replace(asked, optimizer="none"), batch_size, mode)
+        model, (inputs, _target) = built.model.eval(), built.inputs
+        policy = PRECISIONS[asked.precision]
+        step = ModelStep(model, tuple(inputs), {}, None, None, None, "forward", policy, "cpu")
+        found = trace_step(step, model=model, inputs=inputs, mode=mode, steps_before=0)
+    return StepTrace(batch_size, found.operations, found.storages, found.notes)

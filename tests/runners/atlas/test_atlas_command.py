@@ -1,0 +1,129 @@
+"""`runners.atlas`: an import of made-up tables with real small models, a model's rows, the page."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+
+from analysis.atlas import published_steps, summary
+from analysis.devices import lookup
+from analysis.reach import step_bound
+from runners.atlas import command
+from runners.atlas.costs import CostKey, read_cost
+from runners.atlas.importing import built_models
+from runners.footprint.step import StepOptions
+from runners.reach import cost_at
+from tests.support.fakes.commands import refused, running
+
+timm = pytest.importorskip("timm", reason="timm is not installed")
+
+TRAIN = "benchmark-train-amp-nchw-pt112-cu113-rtx3090.csv"
+HEAD = "model,train_samples_per_sec,train_step_time,train_batch_size,train_img_size,param_count"
+SIZE = 64
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory):
+    """A table of four rows: a model, one whose parameters disagree, one that there is not, one that cannot be."""
+    folder = tmp_path_factory.mktemp("atlas")
+    parameters = sum(p.numel() for p in timm.create_model("resnet18").parameters()) / 1e6
+    rows = (
+        f"resnet18,3200,10.0,32,{SIZE},{parameters:.2f}",
+        f"resnet18,3200,10.0,32,{SIZE},{parameters + 1:.2f}",
+        "resnet18_of_nobody,1,1,1,64,1",
+        "resnet18,1,0,32,64,1",
+    )
+    (folder / "sources").mkdir()
+    (folder / "sources" / TRAIN).write_text("\n".join([HEAD, *rows]) + "\n")
+    arguments = ["import", "--from", folder / "sources", "--costs", folder / "costs", "--out", folder / "t.csv.gz"]
+    assert command.main([str(each) for each in (*arguments, "--processes", 1)]) == 0
+    return folder
+
+
+def test_each_row_has_its_cost_or_the_reason(imported):
+    ok, other, none, invalid = published_steps(imported / "t.csv.gz")
+    assert [row.status for row in (ok, other, none, invalid)] == ["ok", "other_model", "no_model", "invalid"]
+    assert "12.69 M parameters were published; timm:resnet18 has 11.69 M" in other.reason
+    cost = cost_at(StepOptions("timm:resnet18", "amp-bf16", hyper={"image_size": SIZE}), 32)
+    assert ok.model_flop == cost.model_flop
+    device = lookup("NVIDIA GeForce RTX 3090")
+    assert ok.utilization_ratio == pytest.approx(cost.model_flop / 71e12 / 0.010, rel=1e-5)
+    bound = step_bound(cost, device.peaks, device.bandwidth_bytes_per_s)
+    assert ok.bound_time_s == pytest.approx(bound.bound_time_s, rel=1e-5)
+    assert ok.achieved_over_bound_ratio == pytest.approx(bound.bound_time_s / 0.010, rel=1e-5)
+    assert ok.family == "resnet"
+
+
+def test_what_is_counted_is_kept_and_a_cut_file_is_counted_again(imported):
+    key = CostKey("timm:resnet18", SIZE, "train")
+    path = imported / "costs" / key.file
+    before = path.read_bytes()
+    path.write_bytes(before[: len(before) // 2])
+    assert read_cost(key, imported / "costs") is None
+    path.write_bytes(before)
+    assert read_cost(key, imported / "costs").cost is not None
+
+
+def test_renamed_models_are_those_of_timm():
+    found = built_models(["resnet18", "gluon_resnet18_v1b", "nobody"])
+    assert found["gluon_resnet18_v1b"].name == found["resnet18"].name == "timm:resnet18"
+    assert found["nobody"].name == ""
+
+
+def test_rows_of_a_model_as_text_csv_and_json(imported, monkeypatch, capsys):
+    rows = published_steps(imported / "t.csv.gz")
+    monkeypatch.setattr("analysis.atlas.published_steps", lambda: rows)
+    run = running(command.main, capsys)
+    found = json.loads(run("timm:resnet18", "--format", "json")[1])
+    assert found[0]["utilization_ratio"] == rows[0].utilization_ratio
+    table = list(csv.DictReader(io.StringIO(run("resnet18", "--format", "csv")[1])))
+    assert float(table[0]["utilization_ratio"]) == rows[0].utilization_ratio
+    text = run("resnet18")[1]
+    assert max(map(len, text.splitlines())) <= 80
+    assert "Measured by others on NVIDIA GeForce RTX 3090, amp-fp16." in text
+    assert "these are its relatives" in run("resnet50")[1]
+    refused(run("vgg16"), "nothing was published of 'vgg16'", code=1)
+    refused(run("resnet18", "--device", "RTX 3O90"), "expected a device", "GeForce RTX 3090")
+
+
+def test_a_folder_without_tables_is_refused(tmp_path, capsys):
+    run = running(command.main, capsys)
+    refused(run("import"), "expected --from")
+    refused(run("import", "--from", tmp_path), "expected tables such as")
+    (tmp_path / TRAIN).write_text("model\nx\n")
+    refused(run("import", "--from", tmp_path), "train_batch_size")
+
+
+# --- the table that is kept ---
+
+
+def test_no_published_step_is_faster_than_its_bound():
+    """The bound is a least time: whatever beats it is a fault of bound, count, bandwidth, peak or source."""
+    rows = [row for row in published_steps() if row.achieved_over_bound_ratio is not None]
+    assert len(rows) > 1000
+    assert [(row.file, row.row) for row in rows if row.achieved_over_bound_ratio > 1] == []
+    assert [row.row for row in rows if not 0 < row.utilization_ratio <= row.attainable_ratio] == []
+
+
+@pytest.mark.parametrize("model", ["resnet50", "vgg19", "mobilenetv2_100", "vit_base_patch16_224"])
+def test_kept_costs_are_those_of_today(model):
+    """One row of each is counted again: a changed count, peak or fusion rule shows."""
+    row = next(row for row in published_steps() if row.model == model and row.achieved_over_bound_ratio is not None)
+    asked = StepOptions(row.counted_model, "amp-bf16", hyper={"image_size": row.image_size})
+    cost = cost_at(asked, row.batch_size, row.mode)
+    assert row.model_flop == cost.model_flop
+    device = lookup(row.device)
+    peaks = {**device.peaks, "bf16": device.peaks["fp16"]}
+    assert row.bound_time_s == pytest.approx(
+        step_bound(cost, peaks, device.bandwidth_bytes_per_s).bound_time_s, rel=1e-5
+    )
+
+
+def test_the_page_is_current():
+    from reports.atlas import page
+
+    table = summary.frame(published_steps())
+    assert command.PAGE_FILE.read_text() == page(table)

@@ -1,0 +1,85 @@
+"""`runners.reach`: a product whose bound is derived by hand, its forms of output, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from runners.footprint.step import StepOptions
+from runners.reach import batch_cost, cost_at
+from runners.reach.command import main
+from tests.support.fakes.commands import refused, running
+
+DEVICE = "NVIDIA GeForce RTX 3090"
+WIDTH, BATCH = 64, 8
+
+
+@pytest.fixture
+def reach(capsys):
+    return running(main, capsys)
+
+
+@pytest.fixture(scope="module")
+def asked():
+    return "synthetic_matmul", "--hyper", f"width={WIDTH}", "--batch-size", BATCH, "--device", DEVICE
+
+
+def test_the_forward_pass_of_one_product_by_hand(reach, asked):
+    """Two products of (batch, width) × (width, width) and what is between, in fp32: memory takes longer."""
+    code, out, _ = reach(*asked, "--mode", "infer", "--format", "json")
+    found = json.loads(out)
+    assert code == 0
+    cost = cost_at(StepOptions("synthetic_matmul", hyper={"width": WIDTH}), BATCH, "infer")
+    assert found["model_flop"] == cost.model_flop
+    assert found["model_flop"] % (2 * BATCH * WIDTH * WIDTH) == 0, "whole products of batch × width × width"
+    products = found["model_flop"] // (2 * BATCH * WIDTH * WIDTH)
+    weights = 4 * WIDTH * WIDTH * products
+    assert found["bound_time_s"] >= weights / 936e9, "each weight is read once at least"
+    assert found["bound_time_s"] >= found["model_flop"] / 35.6e12
+    assert found["peak_flop_per_s"] == pytest.approx(35.6e12)
+    assert found["attainable_ratio"] == pytest.approx(found["model_flop"] / 35.6e12 / found["bound_time_s"])
+    assert found["bound_by"] == pytest.approx({"arithmetic": 0.0, "memory": 1.0})
+    assert (found["eager_peak_bytes"], found["largest_batch"]) == (None, None), "of training alone"
+
+
+def test_a_training_step_has_memory_and_a_largest_batch(reach, asked):
+    code, out, _ = reach(*asked, "--format", "json")
+    found = json.loads(out)
+    assert code == 0
+    assert found["memory_bytes"] == 24 * 10**9
+    assert 0 < found["eager_peak_bytes"] < found["memory_bytes"]
+    assert found["largest_batch"] > BATCH
+    infer = json.loads(reach(*asked, "--mode", "infer", "--format", "json")[1])
+    assert found["bound_time_s"] > 2 * infer["bound_time_s"], "the backward pass reads every weight again"
+
+
+def test_the_cost_at_any_batch_is_that_of_a_trace_there():
+    asked = StepOptions("resnet18", "amp-bf16", hyper={"image_size": 64})
+    found, traced = batch_cost(asked).at(16), cost_at(asked, 16)
+    assert found.model_flop == traced.model_flop
+    assert (found.group_flop == traced.group_flop).all()
+    assert (found.group_bytes == traced.group_bytes).all()
+
+
+def test_text_and_csv_have_the_numbers_of_the_document(reach, asked):
+    document = json.loads(reach(*asked, "--mode", "infer", "--format", "json")[1])
+    head, row = (line.split(",") for line in reach(*asked, "--mode", "infer", "--format", "csv")[1].splitlines())
+    assert float(dict(zip(head, row, strict=False))["bound_time_s"]) == document["bound_time_s"]
+    text = reach(*asked, "--mode", "infer")[1]
+    assert max(map(len, text.splitlines())) <= 80
+    assert f"{document['model_flop']:,}" in text
+    assert "No step of it can use more than" in text
+
+
+def test_what_cannot_be_asked(reach, asked, tmp_path):
+    refused(reach("synthetic_matmul", "--device", "RTX 3O90"), "expected a device", "'RTX 3O90'", "GeForce RTX 3090")
+    refused(reach("synthetic_matmull", "--device", DEVICE), "synthetic_matmul")
+    refused(reach(*asked, "--precision", "fp8"), "fp8")
+    refused(
+        reach(*asked[:-2], "--device", "Tesla P100-PCIE-16GB", "--precision", "amp-bf16"),
+        "no datasheet peak of bf16",
+        code=1,
+    )
+    (tmp_path / "file").write_text("")
+    refused(reach(*asked, "--mode", "infer", "--out", tmp_path / "file" / "x.txt"), "could not be written", code=3)
