@@ -4,7 +4,6 @@ from .errors import DeviceLost, Inconsistent, StoreFault, Unavailable, one_line
 from .limits import LIMITS, VARIABLE, BoundedStream, beyond, check_regular, limit, stated, unpack
 from .names import nearest
 from .printable import shortened
-from .version import VERSION
 
 __all__ = [
     "BoundedStream",
@@ -15,7 +14,6 @@ __all__ = [
     "StoreFault",
     "Unavailable",
     "VARIABLE",
-    "VERSION",
     "beyond",
     "check_regular",
     "confine",

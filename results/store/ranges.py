@@ -97,7 +97,8 @@ FIELDS: Mapping[str, Range] = {
     "Sample.start_s": NOT_NEGATIVE,
     "WorkTime.steps": NOT_NEGATIVE,
     "StepTime.steps": NOT_NEGATIVE,
-    "target_ci_ratio": POSITIVE,
+    **dict.fromkeys(("ChangeTrial.ratio", "ChangeTrial.low", "ChangeTrial.high", "target_ci_ratio"), POSITIVE),
+    **dict.fromkeys(("ChangeTrial.samples", "ChangeTrial.rounds"), NOT_NEGATIVE),
     "native_value": SIGNED,  # a counter's own word, however wrong
     "printed": SIGNED,
     **dict.fromkeys(("first_loss", "last_loss", "seed", "thread", "device", "stream"), ANY),
