@@ -43,9 +43,10 @@ def ceiling_rate(evidence: Evidence) -> Iterator[Finding]:
             told = ["no fastest call or no mean"] if lacking and evidence.data.manifest.schema_version >= TIMED else []
             words = "; ".join((*_rate(row), *told))
             yield Finding(RUN, not words, f"{_name(row)}: {words}" if words else "")
-    for row, count in Counter(map(_measured_once, evidence.data.ceilings)).items():
+    for kernel, count in Counter(map(_measured_once, evidence.data.ceilings)).items():
         if count > 1:
-            yield Finding(RUN, False, f"{count} ceilings of one sitting are of {' '.join(map(str, filter(None, row)))}")
+            words = " ".join(str(part) for part in kernel if part)
+            yield Finding(RUN, False, f"{count} ceilings of one sitting are of {words}")
 
 
 def _measured_once(row: Ceiling) -> tuple[str | int | None, ...]:

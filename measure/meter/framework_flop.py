@@ -12,7 +12,7 @@ Not claimed: why a framework chose its formula.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -69,8 +69,8 @@ def six_nd_causes(model: torch.nn.Module, tokens: float, exact: ModuleFlop) -> d
 
     model: without wrappers. tokens: a step.
     """
-    products: dict[str, Counter[str]] = defaultdict(Counter)
-    causes: Counter[str] = Counter()
+    products: dict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
+    causes: defaultdict[str, float] = defaultdict(float)
     for (phase, module, kind), flop in exact.items():
         products[module]["weightless" if kind == "attention" else phase] += flop
     weights = _weights_of(model, set(products))
@@ -119,7 +119,7 @@ def stated_causes(
 ) -> dict[str, float]:
     """Causes of a number that is FlopCounterMode's, of a whole step or of its forward pass alone; none where it is
     neither. counter_by_kind: (phase, kind) → what that says of the same step."""
-    ours: Counter[tuple[str, str]] = Counter()
+    ours: defaultdict[tuple[str, str], float] = defaultdict(float)
     for (phase, _module, kind), flop in exact.items():
         ours[phase, kind] += flop
     theirs = dict(counter_by_kind or {})

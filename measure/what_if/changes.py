@@ -62,7 +62,7 @@ def bf16(parts: TrialParts, _number: int | None) -> TrialParts:
         return value.float() if isinstance(value, torch.Tensor) and value.dtype == torch.bfloat16 else value
 
     forward = torch.autocast(kind, dtype=torch.bfloat16)(parts.model.forward)
-    parts.model.forward = lambda *args, **kwargs: tree_map(as_float, forward(*args, **kwargs))  # type: ignore[method-assign]
+    parts.model.forward = lambda *args, **kwargs: tree_map(as_float, forward(*args, **kwargs))
     return parts
 
 

@@ -45,8 +45,14 @@ def _rows(table: pd.DataFrame) -> list[str]:
         "invalid": "a number that cannot be",
     }
     rows = [
-        (row.source, row.mode, words.get(row.status, row.status), f"{row.rows:,}", _cell(reasons.get(row.status, "")))
-        for row in found.itertuples()
+        (
+            row["source"],
+            row["mode"],
+            words.get(row["status"], row["status"]),
+            f"{row['rows']:,}",
+            _cell(reasons.get(row["status"], "")),
+        )
+        for row in found.to_dict("records")
     ]
     return [
         "## The rows",
@@ -69,10 +75,10 @@ def _bound(table: pd.DataFrame) -> list[str]:
     rows = []
     for (mode, compiled), group in bounded.groupby(["mode", "compiled"]):
         quarter = group[summary.BOUNDED].quantile([0.25, 0.5, 0.75])
-        best = group.loc[group[summary.BOUNDED].idxmax()]
+        best = group.sort_values(summary.BOUNDED).iloc[-1]
         rows.append(
             (
-                mode + (", compiled" if compiled else ""),
+                f"{mode}{', compiled' if compiled else ''}",
                 f"{len(group):,}",
                 *(percent(each) for each in quarter),
                 f"{percent(best[summary.BOUNDED])} ({best['model']}, {best['device'].removeprefix('NVIDIA ')})",

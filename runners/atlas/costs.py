@@ -14,6 +14,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -86,8 +87,8 @@ def _count(key: CostKey, folder: Path) -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")  # names that timm has renamed
     found = _cost(key)
-    head = {"parameters": found.parameters, "reason": found.reason, "units": [], "batches": []}
-    arrays = {}
+    head: dict[str, Any] = {"parameters": found.parameters, "reason": found.reason, "units": [], "batches": []}
+    arrays: dict[str, Any] = {}
     if found.cost is not None:
         head |= {"units": found.cost.low.units, "batches": [found.cost.low_batch, found.cost.high_batch]}
         for which in ("low", "high"):

@@ -56,7 +56,7 @@ def built_models(names: Iterable[str]) -> dict[str, BuiltModel]:
 
     found = {}
     for name in names:
-        target = registry._deprecated_models.get(name, name)
+        target = str(registry._deprecated_models.get(name, name))
         if not timm.is_model(target.partition(".")[0]):
             target = ""
         plain = target.partition(".")[0]
@@ -165,11 +165,12 @@ def _bounded(row: PublishedStep, cost: StepCost) -> PublishedStep:
         bound = step_bound(ran, device.peaks, device.bandwidth_bytes_per_s)
     except Unavailable as fault:
         return replace(row, reason=str(fault))
-    assert row.step_time_s is not None
+    step_s = row.step_time_s
+    assert step_s is not None
     row = replace(
         row,
         peak_flop_per_s=rounded(bound.peak_flop_per_s),
-        utilization_ratio=rounded(bound.model_flop / bound.peak_flop_per_s / row.step_time_s),
+        utilization_ratio=rounded(bound.model_flop / bound.peak_flop_per_s / step_s),
     )
     if not row.precision.startswith("amp-"):
         return replace(row, reason=f"no bound of a model in {row.precision} throughout: its bytes were not counted")
@@ -178,7 +179,7 @@ def _bounded(row: PublishedStep, cost: StepCost) -> PublishedStep:
         bound_time_s=rounded(bound.bound_time_s),
         attainable_ratio=rounded(bound.attainable_ratio),
         unfused_time_s=rounded(bound.unfused_time_s),
-        achieved_over_bound_ratio=rounded(bound.bound_time_s / row.step_time_s),
+        achieved_over_bound_ratio=rounded(bound.bound_time_s / step_s),
     )
 
 

@@ -77,6 +77,6 @@ def _on_cuda(row: FootprintCheck, make: Any, device: str) -> FootprintCheck:
         measured_bytes=counters["allocated_bytes"],
         tensors_bytes=found.tensors_bytes,
         own_bytes=found.workspaces_bytes,
-        rounding_bytes=counters["allocated_bytes"] - found.at_least_bytes,
+        rounding_bytes=counters["allocated_bytes"] - found.peak_bytes,
         reserved_bytes=counters["reserved_bytes"],
     )

@@ -85,8 +85,15 @@ def rows_by_change(cell: Cell, options: argparse.Namespace) -> Iterator[list[Cha
         finally:
             worker.stop()
         if isinstance(answer, Fault):
-            of_cell = {"model": cell.model, "batch_size": cell.batch_size, "precision": cell.precision}
             answer = [
-                ChangeTrial(change=change, status=answer.status, reason=answer.reason, device=cell.device, **of_cell)
+                ChangeTrial(
+                    change=change,
+                    status=answer.status,
+                    reason=answer.reason,
+                    device=cell.device,
+                    model=cell.model,
+                    batch_size=cell.batch_size,
+                    precision=cell.precision,
+                )
             ]
         yield answer
