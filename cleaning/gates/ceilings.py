@@ -43,9 +43,9 @@ def ceiling_rate(evidence: Evidence) -> Iterator[Finding]:
             told = ["no fastest call or no mean"] if lacking and evidence.data.manifest.schema_version >= TIMED else []
             words = "; ".join((*_rate(row), *told))
             yield Finding(RUN, not words, f"{_name(row)}: {words}" if words else "")
-    for kernel, count in Counter(map(_measured_once, evidence.data.ceilings)).items():
+    for once, count in Counter(map(_measured_once, evidence.data.ceilings)).items():
         if count > 1:
-            words = " ".join(str(part) for part in kernel if part)
+            words = " ".join(str(part) for part in once if part)
             yield Finding(RUN, False, f"{count} ceilings of one sitting are of {words}")
 
 

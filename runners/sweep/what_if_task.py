@@ -25,12 +25,7 @@ def change_rows(cell: Cell, change: str, quick: bool) -> list[ChangeTrial]:
     if change.partition("=")[0] == "workers":
         _may_have_children()
     protocol = Protocol.for_device(cell.device, quick, cell.target_ci_ratio).for_pass()
-    of_cell: dict[str, Any] = {
-        "model": cell.model,
-        "batch_size": cell.batch_size,
-        "precision": cell.precision,
-        "device": cell.device,
-    }
+    of_cell: dict[str, Any] = {name: getattr(cell, name) for name in ("model", "batch_size", "precision", "device")}
     name = str(device_facts(cell.device).name or "")
     return [replace(row, device_name=name, **of_cell) for row in try_change(parts_of(cell), change, protocol)]
 
