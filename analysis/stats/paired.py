@@ -40,6 +40,6 @@ def paired_ratio(rounds: Sequence[tuple[float, float]]) -> PairedRatio:
     """
     if not rounds or any(not (a > 0 and b > 0) for a, b in rounds):
         raise ValueError(f"expected rounds of two times above 0, got {list(rounds)[:3]}")
-    found = summarise([math.log(a / b) for a, b in rounds])
+    found = summarise([math.log(a / b) for a, b in rounds], signed=True)
     low, high = (None if end is None else math.exp(end) for end in (found.low, found.high))
     return PairedRatio(math.exp(found.mean), low, high, len(rounds))

@@ -70,18 +70,18 @@ class Summary:
     effective_n: float
 
 
-def summarise(block_means: Sequence[float], weights: Sequence[float] | None = None) -> Summary:
+def summarise(block_means: Sequence[float], weights: Sequence[float] | None = None, *, signed: bool = False) -> Summary:
     """Summary of block means in order of time.
 
-    weights: steps in each block (None: equal). Raises ValueError for an empty list, a value that is not finite, or
-    weights that are not positive or not one a block.
+    weights: steps in each block (None: equal). signed: values such as differences, which can be negative. Raises
+    ValueError for an empty list, a value that is not finite, or weights that are not positive or not one a block.
     """
     values, shares = _weighted_values(block_means, weights)
     mean = float(shares @ values)
     p5, median, p95 = (float(q) for q in np.quantile(values, (0.05, 0.5, 0.95)))
     effective_n = effective_size(values, shares)
     half = _half_width(values - mean, shares, effective_n)
-    low, high = (None, None) if half is None else _ends(values, mean, half)
+    low, high = (None, None) if half is None else _ends(values, mean, half, signed)
     return Summary(
         n=len(values),
         mean=mean,
@@ -198,9 +198,10 @@ def _half_width(residuals: Array, shares: Array, effective_n: float) -> float | 
     return t_quantile(effective_n - 1) * math.sqrt(spread / (effective_n - 1))
 
 
-def _ends(values: Array, mean: float, half: float) -> tuple[float, float]:
-    """The interval on a logarithmic scale where no value is negative and not all are 0, else mean ± half."""
-    return log_interval(mean, half) if mean > 0 and (values >= 0).all() else (mean - half, mean + half)
+def _ends(values: Array, mean: float, half: float, signed: bool) -> tuple[float, float]:
+    """The interval on a logarithmic scale where no value can be negative and not all are 0, else mean ± half."""
+    logarithmic = not signed and mean > 0 and (values >= 0).all()
+    return log_interval(mean, half) if logarithmic else (mean - half, mean + half)
 
 
 def _drift(values: Array, shares: Array) -> float | None:

@@ -13,7 +13,8 @@ from typing import Any, Protocol
 
 from results import Unavailable
 from results.records import Cell
-from workloads.catalogue import CODE, ENTRIES, GRAPHS, Entry, check, factory, hyper_of, model_digest, parse_shapes
+from runners.cli import choice_error
+from workloads.catalogue import CODE, ENTRIES, GRAPHS, Entry, Spec, check, factory, hyper_of, model_digest, parse_shapes
 
 CHANGED = (
     "{model}: its file is not the one that this run measured ({before} then, {now} now): start a new run with --out"
@@ -48,7 +49,7 @@ def add_inputs(group: argparse._ArgumentGroup) -> None:
 def check_model(model: str, inputs: str, batch_maker: str) -> None:
     """Raises ValueError, one line, for a model or an input that cannot be what it says."""
     try:
-        spec = check(model)
+        spec = _checked(model)
         if batch_maker and spec.form in CODE:
             check(batch_maker)
         elif batch_maker and spec.form not in GRAPHS.values():
@@ -57,6 +58,16 @@ def check_model(model: str, inputs: str, batch_maker: str) -> None:
             parse_shapes(inputs)
     except Unavailable as fault:
         raise ValueError(str(fault)) from fault
+
+
+def _checked(model: str) -> Spec:
+    """What a model's name says. Raises ValueError, for a plain name with those of the catalogue."""
+    try:
+        return check(model)
+    except ValueError as fault:
+        if model.isidentifier():
+            raise ValueError(choice_error("model", model, ENTRIES)) from fault
+        raise
 
 
 def graph_files(models: Iterable[str]) -> list[str]:

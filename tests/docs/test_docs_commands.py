@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 STARTS = r"(?:[A-Z_]+=\S+ )*python -m "
-OTHERS = {"pip", "pytest", "venv"}
+OTHERS = {"build", "pip", "pytest", "twine", "venv"}
 """Programs that are not ours."""
 
 ANY = "runners.NAME"
@@ -87,7 +87,8 @@ def test_a_command_parses(document: str, command: str, monkeypatch: pytest.Monke
 
 def _run(module: str, arguments: list[str]) -> None:
     is_package = (ROOT / module.replace(".", "/") / "command.py").is_file()
-    main = import_module(f"{module}.command" if is_package else module).main
+    runs_itself = (ROOT / module.replace(".", "/") / "__main__.py").is_file()
+    main = import_module(f"{module}.command" if is_package else f"{module}.__main__" if runs_itself else module).main
     try:
         main(arguments) if main.__code__.co_argcount else main()
     except SystemExit as ended:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from torchvision.models import get_model_weights
 from benchmarks.pages import model_parameters
 from cleaning.facts.model_parameters import FILE, known_parameters, table
 from results.records import Cell
+from setup import DATA
 
 ROOT = Path(__file__).parents[3]
 
@@ -92,6 +92,5 @@ def test_no_two_names_have_equally_many_parameters() -> None:
 
 def test_the_table_is_in_the_package() -> None:
     """A wheel without it has no gate."""
-    package = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
-    (pattern,) = package["package-data"]["cleaning"]
+    (pattern,) = DATA["cleaning"]
     assert FILE in (ROOT / "cleaning").glob(pattern)

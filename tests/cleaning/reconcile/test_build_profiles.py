@@ -155,12 +155,13 @@ def test_the_epoch_of_the_file(built: Built) -> None:
     assert row.time_s == pytest.approx(10 * batch_s + last_s, rel=1e-12)
     spread = [0.996, 1.004] * 5
     width = math.sqrt((10 * batch_s * half(spread)) ** 2 + (last_s * half(spread)) ** 2)
-    assert row.high_s - row.time_s == pytest.approx(width, rel=1e-9)
+    assert row.high_s == pytest.approx(row.time_s * math.exp(width / row.time_s), rel=1e-12)
+    assert row.low_s == pytest.approx(row.time_s * math.exp(-width / row.time_s), rel=1e-12)
     assert row.overhead_ratio == pytest.approx(run_fixture.PROFILER_COSTS - 1, rel=1e-9)
     assert row.real_time_s == pytest.approx(run_fixture.REAL_S_PER_S * row.time_s, rel=1e-9)
     # four segments of two steps: 8 of the epoch's 11 steps
     real = batch_s * half([run_fixture.REAL_S_PER_S + 0.002, run_fixture.REAL_S_PER_S - 0.002] * 2) * math.sqrt(8 * 11)
-    assert row.real_high_s - row.real_time_s == pytest.approx(real, rel=1e-9)
+    assert row.real_high_s == pytest.approx(row.real_time_s * math.exp(real / row.real_time_s), rel=1e-12)
     assert row.agrees is True
 
 

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import itertools
 import re
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from reports.shared.citation import cited
 from reports.shared.html import TEMPLATES, Section, Verdict, document, visible_text
 from reports.shared.html_tables import Table, sort_value
 from results.store.manifest import Manifest
+from setup import DATA
 from tests.support.fakes.page_reader import Reader
 from tests.support.made_up import made_up_page
 
@@ -136,8 +136,7 @@ def test_only_our_script_may_run() -> None:
 
 def test_all_files_of_a_page_are_in_the_package() -> None:
     """A wheel without style or script makes no page."""
-    package = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
-    (pattern,) = [text for text in package["package-data"]["reports"] if "templates/" in text]
+    (pattern,) = [text for text in DATA["reports"] if "templates/" in text]
     kept = {path.name for path in (ROOT / "reports").glob(pattern)}
     assert kept >= {"page.css", "profile.css", "tables.js", "profile.js", "report.html.j2", "profile.html.j2"}
 

@@ -125,7 +125,8 @@ def test_everything_is_rebuilt_where_torch_cannot_be_imported(run: Path, rebuilt
     }
     assert {name: found[name] for name in raw} == raw  # raw is never edited
     assert "resnet18" in done.stdout
-    assert "At fp32, batch 64, resnet18 uses 60 % of the datasheet peak and mobilenet_v2 6.0 %" in done.stdout
+    # at fp32 resnet18 did not converge, and no headline rests on it
+    assert "At amp-bf16, batch 64, resnet18 uses 20 % of the datasheet peak and mobilenet_v2 0.40 %" in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 100
 
 

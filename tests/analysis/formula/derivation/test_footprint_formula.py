@@ -79,7 +79,9 @@ def test_the_eager_footprint_is_that_of_whole_numbers_elsewhere(model: str) -> N
     for point in POINTS[model]:
         assert point not in seen
         sample = look(point)
-        exact = footprint(sample.operations, sample.storages).peak_bytes
+        exact = footprint(
+            sample.operations, sample.storages
+        ).at_least_bytes  # all of it, but where an LSTM has a workspace
         assert value(found.peaks[EAGER], point) == exact
         formula = found.formula(EAGER)
         assert value_at(formula, {name: point[name] for name in names(formula)}) == exact
