@@ -74,6 +74,7 @@ def _show(options: Namespace) -> int:
     from reports.atlas import document, to_csv, to_text
     from runners.reach.command import known_device
 
+    _check_table()
     rows: Sequence[PublishedStep] = [row for row in published_steps() if options.mode in (None, row.mode)]
     if options.device:
         rows = on_device(rows, known_device(options.device).name)
@@ -91,6 +92,12 @@ def _show(options: Namespace) -> int:
         notes += [f"{MOST} of {len(found)} rows; --format csv has all."] if len(found) > MOST else []
         print(to_text(found[:MOST], "\n".join(notes)), end="")
     return 0
+
+
+def _check_table() -> None:
+    """Raises Mistake where the table is not there: a wheel leaves it out."""
+    if not TABLE.is_file():
+        raise Mistake(f"expected the table of published steps, which a checkout has, got no {TABLE.name}")
 
 
 def _nothing(rows: Sequence[PublishedStep], options: Namespace) -> int:
@@ -147,6 +154,7 @@ def _write_page(options: Namespace) -> int:
     from reports.atlas import page, utilization_and_bound
     from reports.shared import figure_style
 
+    _check_table()
     table = summary.frame(published_steps())
     out = options.out or PAGE_FILE
     put(out, page(table))

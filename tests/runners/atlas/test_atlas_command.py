@@ -89,6 +89,12 @@ def test_rows_of_a_model_as_text_csv_and_json(imported, monkeypatch, capsys):
     refused(run("resnet18", "--device", "RTX 3O90"), "expected a device", "GeForce RTX 3090")
 
 
+def test_a_wheel_leaves_the_table_out_and_says_so(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(command, "TABLE", tmp_path / "published_steps.csv.gz")
+    for asked in ("resnet18", "page"):
+        refused(running(command.main, capsys)(asked), "expected the table of published steps")
+
+
 def test_a_folder_without_tables_is_refused(tmp_path, capsys):
     run = running(command.main, capsys)
     refused(run("import"), "expected --from")
