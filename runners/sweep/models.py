@@ -49,7 +49,7 @@ def add_inputs(group: argparse._ArgumentGroup) -> None:
 def check_model(model: str, inputs: str, batch_maker: str) -> None:
     """Raises ValueError, one line, for a model or an input that cannot be what it says."""
     try:
-        spec = _checked(model)
+        spec = _spec_of(model)
         if batch_maker and spec.form in CODE:
             check(batch_maker)
         elif batch_maker and spec.form not in GRAPHS.values():
@@ -60,7 +60,7 @@ def check_model(model: str, inputs: str, batch_maker: str) -> None:
         raise ValueError(str(fault)) from fault
 
 
-def _checked(model: str) -> Spec:
+def _spec_of(model: str) -> Spec:
     """What a model's name says. Raises ValueError, for a plain name with those of the catalogue."""
     try:
         return check(model)
