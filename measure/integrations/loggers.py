@@ -51,8 +51,8 @@ class _Closing:
 class CsvLog(_Closing):
     """A row a call: step, time_s (of the system's clock) and the values.
 
-    The columns are those of the first call, or of the table that is gone on with. A value that a row lacks is empty.
-    Raises ValueError for a name that is no column.
+    A table that is there is gone on with. A value that a row lacks is empty. A new name becomes a column at the end, for
+    which the table is written anew: the first windows of a meter have no times.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -64,15 +64,24 @@ class CsvLog(_Closing):
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         row = {"step": step, "time_s": time.time(), **values}
-        new = not self._names
-        names = self._names = self._names or list(row)
-        if unknown := [name for name in row if name not in names]:
-            raise ValueError(f"expected the columns {', '.join(names)} of {self._path}, got {', '.join(unknown)}, too")
+        if more := [name for name in row if name not in self._names]:
+            self._widen(more)
         with self._path.open("a", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, names, restval="")
-            if new:
-                writer.writeheader()
-            writer.writerow(row)
+            csv.DictWriter(file, self._names, restval="").writerow(row)
+
+    def _widen(self, more: list[str]) -> None:
+        """Writes the table with these columns at its end, and puts it in the place of the old one."""
+        rows: list[dict[str, str]] = []
+        if self._names:
+            with self._path.open(encoding="utf-8", newline="") as file:
+                rows = list(csv.DictReader(file))
+        self._names = [*self._names, *more]
+        wider = self._path.with_name(f"{self._path.name}.part")
+        with wider.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, self._names, restval="")
+            writer.writeheader()
+            writer.writerows(rows)
+        wider.replace(self._path)
 
 
 class TensorBoardLog(_Closing):

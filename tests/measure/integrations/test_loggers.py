@@ -37,8 +37,12 @@ def test_a_table_is_gone_on_with(tmp_path):
     _written(CsvLog(tmp_path / "log.csv"))
     _written(CsvLog(tmp_path / "log.csv"))
     assert [row["step"] for row in _rows(tmp_path / "log.csv")] == ["10", "20", "10", "20"]
-    with pytest.raises(ValueError, match=r"expected the columns step, .* got loss, too"):
-        CsvLog(tmp_path / "log.csv").log(30, {"loss": 1.0})
+    CsvLog(tmp_path / "log.csv").log(30, {"loss": 0.5})
+    rows = _rows(tmp_path / "log.csv")
+    assert list(rows[0]) == ["step", "time_s", *FIRST, "loss"]
+    assert [row["step"] for row in rows] == ["10", "20", "10", "20", "30"]
+    assert [row["loss"] for row in rows] == ["", "", "", "", "0.5"]
+    assert [path.name for path in tmp_path.iterdir()] == ["log.csv"]
 
 
 def test_tensorboard_reads_the_scalars(tmp_path):
