@@ -51,8 +51,8 @@ class _Closing:
 class CsvLog(_Closing):
     """A row a call: step, time_s (of the system's clock) and the values.
 
-    A table that is there is gone on with. A value that a row lacks is empty. A new name becomes a column at the end, for
-    which the table is written anew: the first windows of a meter have no times.
+    A table that is there is gone on with. A value that a row lacks is empty. A new name becomes a column at the end,
+    for which the table is written anew: the first windows of a meter have no times.
     """
 
     def __init__(self, path: Path | str) -> None:
