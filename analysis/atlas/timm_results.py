@@ -20,10 +20,22 @@ from analysis.atlas.published_step import PublishedStep
 
 SOURCE = "timm"
 
-COMMITS = {"1.10": "b0d2fcf6", "1.11": "754e1140"}
-"""PyTorch of a training table → the commit it was read at; every other one was read at NEWEST."""
-
 NEWEST = "aa4b5850c1543fa488abf260f18390eda46cf85d"
+
+COMMITS = {
+    "benchmark-train-amp-nchw-pt110-cu113-rtx3090.csv": "b0d2fcf647251f645c1b9718769b110c4f1731ee",
+    "benchmark-train-amp-nchw-pt111-cu113-rtx3090.csv": "754e11402a731ccd5e1cbb44d5ce2d6dbec8ab9a",
+    "benchmark-train-amp-nhwc-pt110-cu113-rtx3090.csv": "754e11402a731ccd5e1cbb44d5ce2d6dbec8ab9a",
+    "benchmark-train-amp-nhwc-pt111-cu113-rtx3090.csv": "b0d2fcf647251f645c1b9718769b110c4f1731ee",
+    "benchmark-infer-amp-nchw-pt110-cu113-rtx3090.csv": "eac2df3d2c5bba0227ad6e9f9704f12eb5c1e405",
+    "benchmark-infer-amp-nchw-pt111-cu113-rtx3090.csv": "754e11402a731ccd5e1cbb44d5ce2d6dbec8ab9a",
+    "benchmark-infer-amp-nchw-pt112-cu113-rtx3090.csv": "c865028c34fc05cc7deea8e753b30d8cd1952591",
+    "benchmark-infer-amp-nhwc-pt110-cu113-rtx3090.csv": "754e11402a731ccd5e1cbb44d5ce2d6dbec8ab9a",
+    "benchmark-infer-amp-nhwc-pt111-cu113-rtx3090.csv": "c9f208f7f8d5917f9a900ef2f96d9aa2ffb9264e",
+    "benchmark-infer-amp-nhwc-pt112-cu113-rtx3090.csv": "c865028c34fc05cc7deea8e753b30d8cd1952591",
+    "model_benchmark_amp_nchw_rtx3090.csv": "",  # not recorded
+}
+"""Table → the commit at which it was read, where that is not NEWEST."""
 
 DEVICES = {
     "rtx3090": "NVIDIA GeForce RTX 3090",
@@ -94,11 +106,11 @@ def _rows(path: Path) -> list[Mapping[str, str]]:
 def _common(file: str, number: int, row: Mapping[str, str], facts: Mapping[str, str]) -> dict[str, Any]:
     """What a row is of, as fields of `PublishedStep`."""
     mode = facts["mode"]
-    version = _version(facts["torch"])
+    version, name = _version(facts["torch"]), file.removesuffix(".gz")
     return {
         "source": SOURCE,
-        "commit": COMMITS.get(version, NEWEST) if mode == "train" else NEWEST,
-        "file": file.removesuffix(".gz"),
+        "commit": COMMITS.get(name, NEWEST),
+        "file": name,
         "row": number,
         "model": row["model"],
         "mode": mode,

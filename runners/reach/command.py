@@ -35,6 +35,7 @@ from runners.cli import (
 if TYPE_CHECKING:
     from analysis.devices import Device
     from reports.reach import ReachAnswer
+    from runners.footprint.command import Steps
 
 BATCH_SIZE = 32
 """Where none is given."""
@@ -112,6 +113,7 @@ def _answer(options: Namespace, device: Device) -> ReachAnswer:
     from analysis.atlas import best_of_each, on_device, published_steps, relatives
     from analysis.reach import step_bound
     from reports.reach import ReachAnswer
+    from runners.footprint.command import Steps
     from results import Unavailable
     from runners.footprint.command import Steps, Untraced
     from runners.footprint.step import StepOptions
@@ -146,13 +148,12 @@ def _answer(options: Namespace, device: Device) -> ReachAnswer:
     )
 
 
-def _memory(steps: object, options: Namespace, device: Device, notes: list[str]) -> dict[str, int | None]:
+def _memory(steps: Steps, options: Namespace, device: Device, notes: list[str]) -> dict[str, int | None]:
     """Memory of the eager step, and the largest batch in the device's; what is not known is a note."""
     from analysis.devices import memory
-    from runners.footprint.command import Steps, Untraced
+    from runners.footprint.command import Untraced
     from runners.footprint.fit import fit, moments
 
-    assert isinstance(steps, Steps)
     peak = max(moments(steps.at(options.batch_size), "cuda", device.compute_capability))
     known = next((found for name in (options.device, *device.names) if (found := memory.lookup(name))), None)
     if known is None:

@@ -30,6 +30,14 @@ def test_a_row_in_si_units(tmp_path, ending):
     assert step.published_mac is None, "a training table has no multiply-adds"
 
 
+@pytest.mark.parametrize(("layout", "commit"), [("nchw", "b0d2fcf6"), ("nhwc", "754e1140")])
+def test_a_row_names_the_commit_of_its_own_file(tmp_path, layout, commit):
+    """Tables of one version of PyTorch came with several commits."""
+    name = f"benchmark-train-amp-{layout}-pt110-cu113-rtx3090.csv"
+    (step,) = read_timm(table(tmp_path, name, ROW + "anynet,2000.5,256.2,512,224,25.56\n"))
+    assert step.commit.startswith(commit)
+
+
 def test_inference_has_multiply_adds_and_compilers(tmp_path):
     name = "benchmark-infer-amp_bf16-nchw-pt291-cu130-pro6000maxq-dynamo.csv"
     head = "model,infer_img_size,infer_samples_per_sec,infer_step_time,infer_batch_size,param_count,infer_gmacs\n"
