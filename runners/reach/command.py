@@ -113,7 +113,6 @@ def _answer(options: Namespace, device: Device) -> ReachAnswer:
     from analysis.atlas import best_of_each, on_device, published_steps, relatives
     from analysis.reach import step_bound
     from reports.reach import ReachAnswer
-    from runners.footprint.command import Steps
     from results import Unavailable
     from runners.footprint.command import Steps, Untraced
     from runners.footprint.step import StepOptions
