@@ -296,6 +296,31 @@ def test_an_unknown_operation_makes_the_total_absent_and_says_which():
     assert any("product" in warning for warning in found.warnings)
 
 
+def test_a_model_whose_copies_have_parameters_of_their_own_is_counted_itself():
+    """Keras's models are such: what ran on such a copy would have no backward pass of the model's own parameters."""
+
+    class Rebuilt(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = _net(2)
+
+        def forward(self, x):
+            for layer in self.body:  # moves inputs to where the weights are, as Keras does
+                x = torch.empty_like(x, device=layer.weight.device) if x.is_meta else x
+                x = layer(x)
+            return x
+
+        def __deepcopy__(self, _memo):
+            return Rebuilt()
+
+    model = Rebuilt()
+    found = _train(_meter(model), model)
+    assert found.model_flop_per_step == (2 + 3) * LAYER
+    exact = fast_count(model, (_x(),))
+    assert (exact.forward_flop, exact.backward_flop) == (2 * LAYER, 3 * LAYER)
+    assert "makes its parameters anew" in exact.notes[0]
+
+
 def test_a_model_whose_count_fails_leaves_the_loop_alone_and_says_why():
     class Values(torch.nn.Module):
         def __init__(self):
