@@ -8,10 +8,11 @@ import os
 
 import pytest
 
-from tests.support import lazy_exports
+from tests.support import lazy_exports, server
 from tests.support.collector import Frozen
 
 lazy_exports.install()
+server.install()
 
 PROCESSES = 2
 """More would have tests that time something hold each other up, each has torch's libraries of its own in memory."""
