@@ -16,6 +16,7 @@ from .model_options import LAYOUTS, MODEL, WORDS, add_model, check_models, hyper
 from .output_files import attempt, put, remove_others, reserve, writing
 from .progress import Progress, passing, title
 from .recordings import MALFORMED, read_recording
+from .terminal import show_page
 
 __all__ = [
     "CONVENTIONS",
@@ -51,6 +52,7 @@ __all__ = [
     "read_recording",
     "remove_others",
     "reserve",
+    "show_page",
     "sizes",
     "title",
     "writing",
