@@ -1,5 +1,5 @@
 from .affine import line
-from .comparison import MARGIN_RATIO, OF_A_STEP, conditions, difference, holm, verdict
+from .comparison import MARGIN_RATIO, OF_A_STEP, conditions, difference, holm, interval_at, verdict
 from .intervals import (
     SCALES,
     Ends,
@@ -16,9 +16,22 @@ from .intervals import (
 )
 from .paired import PairedRatio, paired_ratio
 from .printed_numbers import Printed, amount, box
+from .sequential import (
+    ABOVE,
+    ALARM_RATIO,
+    BELOW,
+    OPEN,
+    SequentialRatio,
+    is_look,
+    look_sizes,
+    sequential_ratio,
+)
 from .summary import MAD_TO_SIGMA, Summary, log_interval, means, median_interval, summarise, t_quantile
 
 __all__ = [
+    "ABOVE",
+    "ALARM_RATIO",
+    "BELOW",
     "Ends",
     "Estimate",
     "Input",
@@ -26,9 +39,11 @@ __all__ = [
     "MAD_TO_SIGMA",
     "MARGIN_RATIO",
     "OF_A_STEP",
+    "OPEN",
     "PairedRatio",
     "Printed",
     "SCALES",
+    "SequentialRatio",
     "Summary",
     "Swing",
     "Uncertain",
@@ -40,12 +55,16 @@ __all__ = [
     "difference",
     "exactly",
     "holm",
+    "interval_at",
+    "is_look",
     "line",
     "log_interval",
+    "look_sizes",
     "means",
     "median_interval",
     "medians",
     "paired_ratio",
+    "sequential_ratio",
     "summarise",
     "t_quantile",
     "tornado",
