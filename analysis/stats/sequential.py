@@ -1,6 +1,6 @@
 """Is B slower than A? Asked again and again while pairs come in, with the chance of a false alarm over all questions.
 
-A value is the mean of ln(time of B ÷ time of A) over the rounds (A B B A) of one *pair of fresh processes*. What
+A value is the median of ln(time of B ÷ time of A) over the rounds (A B B A) of one *pair of fresh processes*. What
 processes differ by, and whatever neighbouring blocks share, is then between the values, not hidden within them
 (Kalibera and Jones, ISMM 2013): the values are the block means of the method of non-overlapping batches (Schmeiser,
 Operations Research 30, 1982). Values that are alike all the same widen the interval as in `summary.py`, by a

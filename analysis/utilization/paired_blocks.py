@@ -2,13 +2,15 @@
 
 A pair of processes warms up, then its blocks alternate in rounds of four, A B B A or B A A B: both sides are as far
 from the middle of a round, so that a drift that is linear over it cancels. That they do alternate is read from their
-times, not believed. Pure.
+times, not believed. Of the rounds of a pair the median is taken, so that a neighbour's burst, which meets one round, is
+not a pair's value. Pure.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+import statistics
 from collections.abc import Sequence
 
 from analysis.utilization.step_times import block_means_s
@@ -21,7 +23,7 @@ after what they time."""
 
 
 def log_ratios(a: Sequence[Sample], b: Sequence[Sample]) -> list[float]:
-    """Mean of ln(time of B ÷ time of A) over the rounds of each pair of processes, in order of time.
+    """Median of ln(time of B ÷ time of A) over the rounds of each pair of processes, in order of time.
 
     a, b: all samples of one attempt each; warm-ups divide the processes. A pair that did not end a round gives none.
     Raises ValueError where blocks do not alternate.
@@ -63,7 +65,7 @@ def _of_pair(a: Sequence[Sample], b: Sequence[Sample]) -> float | None:
         if not all(0 < time_s < math.inf for time_s in times_s.values()):
             raise ValueError(f"expected times above 0, got a round of {times_s['A']:g} and {times_s['B']:g} s")
         values.append(math.log(times_s["B"] / times_s["A"]))
-    return sum(values) / len(values) if values else None
+    return statistics.median(values) if values else None
 
 
 def _means(blocks: Sequence[Sample], on_device: bool) -> list[tuple[Sample, float]]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from reports.compare.gate import EXACT, MATCHED, TIMED, TRAINS, Condition
 from reports.compare.page import Side
-from reports.shared import digits, percent, si, si_time, wrapped
+from reports.shared import percent, si, si_time, wrapped
 from reports.shared.columns import columns
 from results.records import MET, NOT_COMPARED, NOT_MET, UNDECIDED, GateCheck
 
@@ -166,7 +166,7 @@ def _value(condition: str, value: float | None) -> str:
         return _DASH
     if condition == TIMED:
         return si_time(value)
-    return si(value, _UNITS[condition]) if condition in _UNITS else digits(value, 6)
+    return si(value, _UNITS[condition]) if condition in _UNITS else f"{value:,.0f}"
 
 
 def _change(ratio: float) -> str:
