@@ -98,7 +98,7 @@ FIELDS: Mapping[str, Range] = {
     "WorkTime.steps": NOT_NEGATIVE,
     "StepTime.steps": NOT_NEGATIVE,
     **dict.fromkeys(("ChangeTrial.ratio", "ChangeTrial.low", "ChangeTrial.high", "target_ci_ratio"), POSITIVE),
-    **dict.fromkeys(("ChangeTrial.samples", "ChangeTrial.rounds"), NOT_NEGATIVE),
+    **dict.fromkeys(("ChangeTrial.samples", "ChangeTrial.rounds", "value_a", "value_b"), NOT_NEGATIVE),
     "native_value": SIGNED,  # a counter's own word, however wrong
     "printed": SIGNED,
     **dict.fromkeys(("first_loss", "last_loss", "seed", "thread", "device", "stream"), ANY),

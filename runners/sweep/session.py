@@ -225,9 +225,7 @@ class Session:
         self._find_ceilings(cell)
         self.progress.stage(cell, "measuring")
         stopwatch = Stopwatch()
-        answer: CellMeasurement | Fault = self.measurer.call(
-            "runners.sweep.cell:measure", cell, self._protocol(cell), timeout_s=self._timeout_s()
-        )
+        answer = self._train(cell)
         if not isinstance(answer, Fault) and answer.status in MEASURED:
             answer = self._with_works(cell, answer, stopwatch)
         if isinstance(answer, Fault):
@@ -236,6 +234,13 @@ class Session:
         if answer.status != "ok":
             self.measurer.stop()  # the next cell gets a fresh one after any status but ok
         return outcome
+
+    def _train(self, cell: Cell) -> CellMeasurement | Fault:
+        """What a worker found of the cell's own step."""
+        found: CellMeasurement | Fault = self.measurer.call(
+            "runners.sweep.cell:measure", cell, self._protocol(cell), timeout_s=self._timeout_s()
+        )
+        return found
 
     def _with_works(self, cell: Cell, measured: CellMeasurement, stopwatch: Stopwatch) -> CellMeasurement | Fault:
         """The cell with its other works, each a task of its own: one that ends its process costs itself and those after
