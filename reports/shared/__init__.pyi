@@ -30,6 +30,7 @@ from .layout import (
     TextTable,
     page,
     strong,
+    table_of,
 )
 from .numbers import (
     OF_WHAT,
@@ -110,6 +111,7 @@ __all__ = [
     "skeleton",
     "span",
     "strong",
+    "table_of",
     "title",
     "unpaired_sentence",
     "variant_lines",

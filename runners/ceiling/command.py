@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.devices import PRECISIONS
-from runners.cli import FAILED, INTERRUPTED, Mistake, Parser, add_format, guarded, names, number, passing
+from runners.cli import FAILED, INTERRUPTED, Mistake, Parser, add_format, guarded, names, number, passing, show_page
 from runners.workers import devices
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def _show(seen: CeilingAnswer, form: str) -> None:
     elif form == "csv":
         print(to_csv(seen.rows, Ceiling), end="")
     else:
-        print(to_text(seen, colour=sys.stdout.isatty()), end="")
+        show_page(lambda width, colour: to_text(seen, width, colour))
 
 
 def _counts(text: str) -> tuple[int, ...]:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TextIO
 
 from results import wrap
+from runners.cli.output_files import put
 
 LEAST_WIDTH = 60
 """Columns that a page has at least."""
@@ -47,8 +49,10 @@ def has_colour(stream: TextIO | None = None) -> bool:
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def show_page(page: Page) -> None:
-    """Print a page on stdout, as wide as that is."""
+def show_page(page: Page, file: Path | None = None) -> None:
+    """Print a page on stdout, as wide as that is; in a file, if one is given, as in a pipe. Raises StoreFault."""
+    if file is not None:
+        put(file, page(PIPE_WIDTH, False))
     print(page(page_width(), has_colour()), end="")
 
 

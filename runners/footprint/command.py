@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from results import nearest
-from runners.cli import FAILED, SHOWN, Mistake, check_models, guarded, hyper_of, instructed, passing, put
+from runners.cli import FAILED, SHOWN, Mistake, check_models, guarded, hyper_of, instructed, passing, put, show_page
 from runners.footprint import options as footprint_options
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ def _tell(answer: FootprintAnswer, options: Namespace) -> None:
     if options.out is not None:
         write(answer, options)
         print(f"written to {options.out}", file=sys.stderr)
-    print(to_text(answer, options.format, options.top), end="")
+    show_page(lambda width, colour: to_text(answer, options.format, options.top, width, colour))
 
 
 if TYPE_CHECKING:

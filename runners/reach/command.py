@@ -29,7 +29,7 @@ from runners.cli import (
     hyper_of,
     instructed,
     passing,
-    put,
+    show_page,
 )
 
 if TYPE_CHECKING:
@@ -169,10 +169,9 @@ def _memory(steps: Steps, options: Namespace, device: Device, notes: list[str]) 
 def _show(answer: ReachAnswer, options: Namespace) -> None:
     from reports.reach import document, to_csv, to_text
 
-    if options.format == "json":
-        text = json.dumps(document(answer), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    else:
-        text = (to_csv if options.format == "csv" else to_text)(answer)
-    if options.out is not None:
-        put(options.out, text)
-    print(text, end="")
+    def page(width: int, colour: bool) -> str:
+        if options.format == "json":
+            return json.dumps(document(answer), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        return to_csv(answer) if options.format == "csv" else to_text(answer, width, colour)
+
+    show_page(page, options.out)
