@@ -7,14 +7,13 @@ take its inputs among them; 3 a file could not be written; 130 Ctrl-C.
 
 from __future__ import annotations
 
-import shutil
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from runners.cli import FAILED, Mistake, check_models, guarded, hyper_of, instructed, passing
+from runners.cli import FAILED, Mistake, check_models, guarded, hyper_of, instructed, passing, show_page
 from runners.profile import deepspeed_config
 from runners.profile import options as profile_options
 from runners.workers import devices
@@ -70,21 +69,19 @@ def show(profile: StepProfile, options: Namespace) -> None:
     from runners.cli import output_files
     from runners.profile import output as profile_output
 
-    text = profile_output.report(profile, options, _width(options))
     if options.output_file is None:
-        print(text, end="")
+        show_page(lambda width, colour: profile_output.report(profile, options, _width(width), colour))
     else:
-        output_files.put(options.output_file, text)
+        output_files.put(options.output_file, profile_output.report(profile, options))
         print(f"written to {options.output_file}", file=sys.stderr)
     if options.out is not None:
         profile_output.write(profile, options)
         print(f"written to {options.out}", file=sys.stderr)
 
 
-def _width(options: Namespace) -> int | None:
-    """Of the terminal, so that no line wraps; None for files and pipes, which get whole lines."""
-    on_terminal = options.output_file is None and sys.stdout.isatty()
-    return shutil.get_terminal_size().columns if on_terminal else None
+def _width(width: int) -> int | None:
+    """Of a terminal, so that no line wraps; None for a pipe, which gets whole lines."""
+    return width if sys.stdout.isatty() else None
 
 
 def _conserved(profile: StepProfile) -> int:
