@@ -103,15 +103,21 @@ class Hanging:
 
 @dataclass(frozen=True)
 class Prose:
-    """A paragraph. rest: what each line but the first begins with."""
+    """A paragraph. rest: what each line but the first begins with. most: lines that are shown, 0: all; whole: where the
+    others are."""
 
     text: str
     style: str = ""
     first: str = ""
     rest: str = "  "
+    most: int = 0
+    whole: str = ""
 
     def lines(self, width: int) -> list[Spans]:
+        """The paragraph in lines no wider than prose may be."""
         found = wrap(self.text, min(width, MOST_PROSE), self.first, self.rest)
+        if self.most and (more := len(found) - self.most) > 0:
+            found[self.most :] = wrap(f"… ({more} more lines{self.whole})", width, self.rest, self.rest)
         return [[Styled(line, self.style)] for line in found]
 
 

@@ -19,7 +19,7 @@ from results.records import Characterization, WorkloadRecording
 from runners.characterize import files as characterize_files
 from runners.characterize import options as characterize_options
 from runners.characterize import plan as characterize_plan
-from runners.cli import FAILED, INTERRUPTED, MISTAKE, Mistake, guarded, passing
+from runners.cli import FAILED, INTERRUPTED, MISTAKE, Mistake, guarded, passing, show_page
 from runners.workers import devices
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ def show(seen: CharacterizeAnswer, options: Namespace) -> None:
     elif options.format == "csv":
         print(characterize_data.groups_csv(seen), end="")
     else:
-        print(to_text(seen), end="")
+        show_page(lambda width, colour: to_text(seen, width, colour))
     if options.out is not None:
         characterize_files.write_report(seen, options.out)
         print(f"written to {options.out}", file=sys.stderr)

@@ -16,7 +16,7 @@ from .model_options import LAYOUTS, MODEL, WORDS, add_model, check_models, hyper
 from .output_files import attempt, put, remove_others, reserve, writing
 from .progress import Progress, passing, title
 from .recordings import MALFORMED, read_recording
-from .terminal import show_page
+from .terminal import Page, show_page
 
 __all__ = [
     "CONVENTIONS",
@@ -28,6 +28,7 @@ __all__ = [
     "MISTAKE",
     "MODEL",
     "Mistake",
+    "Page",
     "Parser",
     "Progress",
     "SHOWN",

@@ -15,7 +15,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from results import Unavailable
-from runners.cli import FAILED, WORDS, Mistake, check_models, choice_error, guarded, hyper_of, instructed, passing
+from runners.cli import (
+    FAILED,
+    WORDS,
+    Mistake,
+    check_models,
+    choice_error,
+    guarded,
+    hyper_of,
+    instructed,
+    passing,
+    show_page,
+)
 from runners.formula import options as formula_options
 
 if TYPE_CHECKING:
@@ -61,12 +72,7 @@ def _run(options: Namespace) -> int:
 def _tell(found: FormulaAnswer, options: Namespace) -> int:
     from reports.formula import to_text
 
-    text = to_text(found, options.format)
-    if options.out is not None:
-        from runners.cli import put
-
-        put(options.out, text)
-    print(text, end="")
+    show_page(lambda width, colour: to_text(found, options.format, width, colour), options.out)
     return 0
 
 

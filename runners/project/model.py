@@ -106,9 +106,14 @@ def _run(options: Namespace) -> int:
 
         for name, content in of_domain(domain, formulas, target).items():
             put(options.figures / name, content)
-    text = {"table": project_text.to_text, "csv": project_text.to_csv, "json": project_text.to_json}[options.format]
-    rows = runs_of(found) if found and options.rows and options.format == "table" else ""
-    return tell(options, text(told) + rows, found.answers if found else {}, found.swings if found else {})
+
+    def page(width: int, colour: bool) -> str:
+        if options.format != "table":
+            return {"csv": project_text.to_csv, "json": project_text.to_json}[options.format](told)
+        rows = runs_of(found, width) if found and options.rows else ""
+        return project_text.to_text(told, width, colour) + rows
+
+    return tell(options, page, found.answers if found else {}, found.swings if found else {})
 
 
 def answer(domain: Domain, target: Accelerator, formulas: Formulas, must_fit: bool = False) -> ProjectionAnswer:
