@@ -331,7 +331,7 @@ def _solutions(answer: FormulaAnswer) -> Iterator[Part]:
 def _sweep(answer: FormulaAnswer) -> Iterator[Part]:
     """The swept points with the quantities that a page has room for."""
     shown = [*answer.symbols, "model_flop", "bytes_accessed", "total_footprint_bytes", "parameters"]
-    rows = [[_amount(row[name], "") if name in row else "" for name in shown] for row in answer.swept]
+    rows = [[_amount(row[name], "") if name in row else "–" for name in shown] for row in answer.swept]
     first = len(answer.symbols)
     columns = [Column(name, right=True, rank=max(0, at - first)) for at, name in enumerate(shown)]
     yield TextTable(columns, rows, rule=False)

@@ -14,7 +14,7 @@ from typing import Any
 from analysis.profile import ModuleNode, tree
 from reports.profile.explanation import verdict
 from reports.profile.operations import OperationGroup, operation_cells, operation_groups, operations_heading
-from reports.profile.summary import UNKNOWN, summary_lines, time
+from reports.profile.summary import UNKNOWN, pass_time, summary_lines
 from reports.profile.tree import EXPLAINED, closing, heading, rankings, remarks
 from reports.shared import (
     COLOURS,
@@ -63,12 +63,19 @@ def _flop(node: ModuleNode, root: ModuleNode) -> str:
     return f"{node.at_least()}{si(node.model_flop, '')}{share}"
 
 
+def _pass(side: str, node: ModuleNode, root: ModuleNode) -> str:
+    """Time in a pass with its share of the root's; no share of what is not known."""
+    time_s, whole_s = (each.forward_time_s if side == "forward" else each.backward_time_s for each in (node, root))
+    share = "" if root.untimed_calls.get(side) else f" {_share(time_s, whole_s)}"
+    return f"{pass_time(side, time_s, node)}{share}"
+
+
 COLUMNS = (
     TreeColumn("parameters", 11, 3, _of(lambda value: si(value, ""), lambda node: node.parameters)),
     TreeColumn("MAC", 6, 5, lambda node, _: f"{node.at_least('forward')}{si(node.forward_mac, '')}"),
     TreeColumn("FLOP", 11, 2, lambda node, root: _flop(node, root)),
-    TreeColumn("forward", 12, 0, _of(time, lambda node: node.forward_time_s)),
-    TreeColumn("backward", 12, 1, _of(time, lambda node: node.backward_time_s)),
+    TreeColumn("forward", 12, 0, lambda node, root: _pass("forward", node, root)),
+    TreeColumn("backward", 12, 1, lambda node, root: _pass("backward", node, root)),
     TreeColumn("FLOP/s", 6, 4, lambda node, _: UNKNOWN if node.flop_per_s is None else si(node.flop_per_s, "")),
     TreeColumn("used", 6, 0, lambda node, _: _used(node.utilization_ratio)),
     TreeColumn("bound", 10, 0, lambda node, _: node.bound or UNKNOWN),

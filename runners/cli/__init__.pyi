@@ -8,9 +8,10 @@ from .arguments import (
     names,
     number,
     number_of_bytes,
+    share,
     sizes,
 )
-from .exits import FAILED, INTERRUPTED, MISTAKE, TERMINATED, UNWRITABLE, Mistake, exit_code, guarded, instructed
+from .exits import FAILED, GATE, INTERRUPTED, MISTAKE, TERMINATED, UNWRITABLE, Mistake, exit_code, guarded, instructed
 from .graph_reading import check_graphs
 from .model_options import LAYOUTS, MODEL, WORDS, add_model, check_models, hyper_of
 from .output_files import attempt, put, remove_others, reserve, writing
@@ -21,6 +22,7 @@ from .terminal import Page, show_page
 __all__ = [
     "CONVENTIONS",
     "FAILED",
+    "GATE",
     "INTERRUPTED",
     "LAYOUTS",
     "MALFORMED",
@@ -53,6 +55,7 @@ __all__ = [
     "read_recording",
     "remove_others",
     "reserve",
+    "share",
     "show_page",
     "sizes",
     "title",

@@ -26,6 +26,8 @@ CONVENTIONS = ("flop", "post2021")
 MARGIN_RATIO = 0.1
 """Of the memory: for the device's context, libraries' workspaces and what the allocator cannot use."""
 
+MOST_SHARE = 10.0
+
 PAIRED = ("model", "batch-size", "precision", "layout", "device", "counter", "method")
 """Options with two forms."""
 
@@ -117,6 +119,18 @@ def number(kind: type[int] | type[float], low: float | None = None, high: float 
         return value
 
     return convert
+
+
+def share(text: str) -> float:
+    """A `type=` for a limit by which something may be larger: "2%" and "0.02" are 0.02."""
+    number_text, percent_sign, rest = text.strip().partition("%")
+    try:
+        ratio = float(number_text) / (100 if percent_sign else 1)
+    except ValueError:
+        ratio = -1.0
+    if rest or not 0 <= ratio <= MOST_SHARE:
+        raise argparse.ArgumentTypeError(f"expected a limit such as 2% or 0.02, at most {MOST_SHARE:.0%}, got {text!r}")
+    return ratio
 
 
 def sizes(text: str) -> dict[str, int]:

@@ -35,6 +35,9 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 LONGEST_LINE = 2_000
 """Characters of an error."""
 
+GATE = 5
+"""Run B may not replace run A: a condition of `report --fail-if` is met."""
+
 INTERRUPTED, TERMINATED = 130, 143
 """Ctrl-C and SIGTERM, as a shell has them."""
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from runners.cli import FAILED, INTERRUPTED, TERMINATED, UNWRITABLE
 from runners.sweep import models as sweep_models
 from runners.sweep import what_if
+from runners.sweep.against import options as against_options
 from runners.sweep.options import (
     EARLIER,
     RUNS,
@@ -95,8 +96,9 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
 
     if options.what_if:
         what_if.check_alone(options)
-    resumed = resumed_run(options)
+    resumed = against_options.new_side(resumed_run(options))
     stored = stored_options(resumed)
+    against_options.check_options(options, stored)
     check_options(options, stored)
     if resumed is None and options.out is not None:
         check_vacant(options.out)
@@ -110,6 +112,11 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
     _check_data(grid)
     if options.what_if:
         return what_if.run(cells(grid), options)
+    if against_options.is_asked(options, stored):
+        from runners.sweep.against import command as against_command
+
+        parts = against_command.SweepParts(_sit_down, _check_models, _notes, _peak_row, _cautions)
+        return against_command.run(grid, options, resumed, probed, command, parts)
     earlier = [Grid.from_json(options) for options in stored.get(EARLIER, [])]
     if stored and Grid.from_json(stored) != grid:
         earlier.append(Grid.from_json(stored))

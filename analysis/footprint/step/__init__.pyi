@@ -4,7 +4,18 @@ from .checkpointing import Choice, checkpointed, curve, stretches_of
 from .cudnn_observations import WorkspaceObservation, as_allowed, observations
 from .cudnn_workspaces import PASSES, allowance_bytes, convolves, with_workspaces
 from .largest_batch import MOST, SMALL, BatchFit, Lines
-from .live_bytes import BEFORE, CATEGORIES, Footprint, LiveStorage, StepPlace, footprint, place, reuse_gradients
+from .live_bytes import (
+    BEFORE,
+    CATEGORIES,
+    Footprint,
+    LiveStorage,
+    StepPlace,
+    footprint,
+    peak_bytes,
+    place,
+    reuse_gradients,
+    unsized,
+)
 from .published import (
     ALLOCATED,
     MATERIALIZED,
@@ -51,6 +62,7 @@ __all__ = [
     "curve",
     "footprint",
     "observations",
+    "peak_bytes",
     "place",
     "predicted_bytes",
     "replay",
@@ -58,6 +70,7 @@ __all__ = [
     "rows",
     "stretches_of",
     "unforeseen",
+    "unsized",
     "where_there_is_room",
     "with_workspaces",
 ]
