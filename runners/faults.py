@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reports.shared import WIDTH, Hanging, Part, page, strong, table_of
-from runners.cli import FAILED, Parser, add_format, exit_code, guarded, names, number, show_page, writing
+from runners.cli import FAILED, Parser, add_format, exit_code, guarded, names, number, say, show_page, writing
 
 if TYPE_CHECKING:
     from measure.counters.faults.catalogue import Fault, Outcome
@@ -106,7 +106,7 @@ def _write(path: Path) -> int:
 
     with writing(path):
         path.write_text(page(), encoding="utf-8")
-    print(f"written: {path}", file=sys.stderr)
+    say(f"written: {path}")
     return 0
 
 

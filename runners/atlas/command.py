@@ -15,14 +15,13 @@ import csv
 import gzip
 import io
 import json
-import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.atlas import TABLE
-from runners.cli import FAILED, Mistake, Parser, add_format, guarded, number, passing, put, show_page
+from runners.cli import FAILED, Mistake, Parser, add_format, guarded, number, passing, put, say, show_page
 
 if TYPE_CHECKING:
     from analysis.atlas import PublishedStep
@@ -107,7 +106,7 @@ def _nothing(rows: Sequence[PublishedStep], options: Namespace) -> int:
     near = nearest(options.model.removeprefix("timm:"), names)
     like = f", nearest {' or '.join(near)}" if near else ""
     where = f" on {options.device}" if options.device else ""
-    print(f"error: nothing was published of {options.model!r}{where}{like}", file=sys.stderr)
+    say(f"error: nothing was published of {options.model!r}{where}{like}")
     return FAILED
 
 

@@ -14,6 +14,7 @@ from results import wrap
 from results.printable import printable
 from results.records import Cell, Run
 from runners.cli.exits import instructed
+from runners.cli.terminal import page_width
 
 
 def title(cell: Cell | Run) -> str:
@@ -30,7 +31,8 @@ def replaces(stream: TextIO) -> bool:
 def passing(words: str) -> None:
     """A line that the next one replaces, on a terminal only; "": none any more."""
     if replaces(sys.stderr):
-        print(f"\r\033[K{words}", end="", file=sys.stderr, flush=True)
+        fitting = wrap(words, page_width(sys.stderr) - 1)[:1]
+        print(f"\r\033[K{''.join(fitting)}", end="", file=sys.stderr, flush=True)
 
 
 class Progress:

@@ -20,7 +20,7 @@ from analysis.devices import peaks
 from analysis.devices.precisions import UNITS
 from reports.shared import Column, Hanging, Part, Styled, TextTable, page, strong
 from results import StoreFault
-from runners.cli import FAILED, Mistake, Parser, add_format, guarded, show_page
+from runners.cli import FAILED, Mistake, Parser, add_format, guarded, say, show_page
 
 if TYPE_CHECKING:
     from runners.doctor.checks import Check
@@ -117,7 +117,7 @@ def print_self_test(device: str, form: str, save: Path | None = None, run: Path 
     from runners.doctor.self_test import self_test
 
     device, places = _device(device), _places(save, run)
-    answer = self_test(device, lambda line: print(line, file=sys.stderr, flush=True))
+    answer = self_test(device, say)
     document = json.dumps(answer, indent=2, ensure_ascii=False)
     unwritten = _put(places, document + "\n")
     _print_self_test(answer, document, form)

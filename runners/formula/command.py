@@ -8,7 +8,6 @@ on a device, timed or downloaded.
 from __future__ import annotations
 
 import re
-import sys
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -25,6 +24,7 @@ from runners.cli import (
     hyper_of,
     instructed,
     passing,
+    say,
     show_page,
 )
 from runners.formula import options as formula_options
@@ -61,7 +61,7 @@ def _run(options: Namespace) -> int:
         if str(fault.__cause__).startswith("--"):
             raise Mistake(str(fault.__cause__)) from fault
         passing("")
-        print(f"error: {instructed(str(fault))}", file=sys.stderr)
+        say(f"error: {instructed(str(fault))}")
         return FAILED
     except NoSolution as fault:
         raise Mistake(f"--solve: {fault}") from fault

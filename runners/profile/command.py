@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from runners.cli import FAILED, Mistake, check_models, guarded, hyper_of, instructed, passing, show_page
+from runners.cli import FAILED, Mistake, check_models, guarded, hyper_of, instructed, passing, say, show_page
 from runners.profile import deepspeed_config
 from runners.profile import options as profile_options
 from runners.workers import devices
@@ -55,7 +55,7 @@ def _run(options: Namespace) -> int:
         profile = _profile(worker, options, probed, machine)
     except Unprofiled as fault:
         passing("")
-        print(f"error: {instructed(str(fault))}", file=sys.stderr)
+        say(f"error: {instructed(str(fault))}")
         return FAILED
     finally:
         worker.stop()
@@ -73,10 +73,10 @@ def show(profile: StepProfile, options: Namespace) -> None:
         show_page(lambda width, colour: profile_output.report(profile, options, _width(width), colour))
     else:
         output_files.put(options.output_file, profile_output.report(profile, options))
-        print(f"written to {options.output_file}", file=sys.stderr)
+        say(f"written to {options.output_file}")
     if options.out is not None:
         profile_output.write(profile, options)
-        print(f"written to {options.out}", file=sys.stderr)
+        say(f"written to {options.out}")
 
 
 def _width(width: int) -> int | None:
@@ -92,7 +92,7 @@ def _conserved(profile: StepProfile) -> int:
     nodes = tree(profile)
     if conservation(profile, nodes).holds:
         return 0
-    print(f"error: the parts are not the step: {'; '.join(conservation_lines(profile, nodes['']))}", file=sys.stderr)
+    say(f"error: the parts are not the step: {'; '.join(conservation_lines(profile, nodes['']))}")
     return FAILED
 
 
@@ -142,7 +142,7 @@ def _machine(worker: Any, options: Namespace, probed: ProbeResult, rows: list[Ce
         )  # fmt: skip
         if isinstance(answer, Fault):
             passing("")
-            print(f"warning: no ceilings: {answer.reason}", file=sys.stderr)
+            say(f"warning: no ceilings: {answer.reason}")
         rows = [] if isinstance(answer, Fault) else answer
     threads = facts.threads if probed.device.startswith("cpu") else None
     return machine_of(rows or [], probed.device, probed.name, facts.multiprocessors, threads, facts.clock_hz)

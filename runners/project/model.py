@@ -5,14 +5,13 @@ Formulas of a model that are not shipped are made by `runners.formula` from its 
 
 from __future__ import annotations
 
-import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runners.cli import FAILED, Mistake, Parser, choice_error, guarded, number, passing
+from runners.cli import FAILED, Mistake, Parser, choice_error, guarded, number, passing, say
 from runners.project.monte_carlo import add_measured, add_replicas, draw_answers
 from runners.project.output import add_output, reserve_all, tell
 
@@ -286,14 +285,14 @@ def derived(domain: Domain, rules: str) -> Formulas | int:
         found = answer(options)
     except (NotBuilt, Unfitted, Unavailable) as fault:
         passing("")
-        print(f"error: {fault}", file=sys.stderr)
+        say(f"error: {fault}")
         return FAILED
     except Mistake as fault:
         raise Mistake(str(fault).removeprefix("--symbols: ")) from fault
     passing("")
     if found.not_understood:
         names = ", ".join(found.not_understood)
-        print(f"error: {domain.model}: no rule counts {names}: a part of its FLOP is no projection", file=sys.stderr)
+        say(f"error: {domain.model}: no rule counts {names}: a part of its FLOP is no projection")
         return FAILED
     sizes = {name: size for name, size in domain.sizes.items() if isinstance(size, int)}
     own = {name: size for name, size in found.point.items() if name != BATCH}

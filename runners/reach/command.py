@@ -8,7 +8,6 @@ codes: 0 answered; 1 the step has no bound (an operation without a rule, no peak
 from __future__ import annotations
 
 import json
-import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,6 +28,7 @@ from runners.cli import (
     hyper_of,
     instructed,
     passing,
+    say,
     show_page,
 )
 
@@ -101,7 +101,7 @@ def _run(options: Namespace) -> int:
         answer = _answer(options, device)
     except Unavailable as fault:
         passing("")
-        print(f"error: {options.model} on {device.name}: {instructed(str(fault))}", file=sys.stderr)
+        say(f"error: {options.model} on {device.name}: {instructed(str(fault))}")
         return FAILED
     passing("")
     _show(answer, options)

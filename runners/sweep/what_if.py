@@ -8,12 +8,11 @@ does not apply is a row, and no failure.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from results.records import CHANGE_NAMES, ChangeTrial, change_named, ranked_changes
-from runners.cli import FAILED, INTERRUPTED, passing, show_page
+from runners.cli import FAILED, INTERRUPTED, passing, say, show_page
 
 if TYPE_CHECKING:
     from results.records import Cell
@@ -71,7 +70,7 @@ def run(cells: Sequence[Cell], options: argparse.Namespace) -> int:
     else:
         show_page(lambda width, colour: what_if_text(every, width, colour))
     if interrupted:
-        print("stopped; what was tried is shown", file=sys.stderr)
+        say("stopped; what was tried is shown")
         return INTERRUPTED
     return FAILED if any(row.status in FAILURES for row in every) else 0
 
