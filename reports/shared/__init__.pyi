@@ -26,10 +26,12 @@ from .layout import (
     Column,
     Hanging,
     Part,
+    Prose,
     Styled,
     TextTable,
     page,
     strong,
+    table_of,
 )
 from .numbers import (
     OF_WHAT,
@@ -63,6 +65,7 @@ __all__ = [
     "PAGE_IN",
     "PREFIXES",
     "Part",
+    "Prose",
     "SHORT",
     "STATUS_WORDS",
     "Section",
@@ -110,6 +113,7 @@ __all__ = [
     "skeleton",
     "span",
     "strong",
+    "table_of",
     "title",
     "unpaired_sentence",
     "variant_lines",
