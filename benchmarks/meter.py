@@ -2,12 +2,17 @@
 
     python -m benchmarks.meter
     python -m benchmarks.meter --pairs 2000
+    python -m benchmarks.meter --parts 300
     python -m benchmarks.meter --flat 100000
 
 A small model on one thread, so that a step takes about 10 ms on a CPU. Steps with and without the meter take turns,
 which of them comes first being drawn; the overhead is the median of the differences within pairs, with the interval of
 the median. The clock is this thread's processor time, because other processes may use the machine. Exits 1 if a goal is
 missed: 30 µs and 0.5 % of a step.
+
+A step of 7 ms varies by far more than the meter costs. `--parts` times steps of a model of two small layers instead, in
+so many rounds: without anything, with a forward hook that does nothing, and with the meter. First each step runs after
+96 MB were written, so that no code of it is in a cache, as after a step of a large model; then with warm caches.
 
 `--flat` takes that many metered steps of a model of one small layer, with batches of eight sizes, and looks at the
 resident set every tenth of them. Exits 1 if the last nine tenths add a megabyte.
@@ -20,9 +25,10 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -37,12 +43,15 @@ WIDTH, BATCH, LAYERS = 512, 64, 4
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=1000)
+    parser.add_argument("--parts", type=int, metavar="ROUNDS", help="the meter beside an empty hook, caches flushed")
     parser.add_argument("--flat", type=int, metavar="STEPS", help="look at memory over so many steps instead")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     print(f"load of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
     if options.flat:
         return flat(options.flat)
+    if options.parts:
+        return parts(options.parts)
     plain, metered = measure(options.pairs)
     costs = [after - before for before, after in zip(plain, metered, strict=True)]
     found = median_interval(costs)
@@ -53,6 +62,59 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"the meter: {1e6 * cost_s:.1f} us a step ({1e6 * low_s:.1f} to {1e6 * high_s:.1f})")
     print(f"relative: {100 * cost_s / step_s:.2f} % (goal {100 * GOAL_RATIO} %)")
     return int(cost_s > GOAL_S or cost_s > GOAL_RATIO * step_s)
+
+
+def parts(rounds: int) -> int:
+    """Print what a hook that does nothing and the meter add to a small step; 1 if the meter misses its goal."""
+    steps = {"plain": _training_step(), "an empty hook": _hooked_step(), "the meter": _metered_step()}
+    written = torch.randn(24_000_000)
+    cost_s = 0.0
+    for caches, runs in (("flushed", rounds), ("warm", 20 * rounds)):
+        times: dict[str, list[float]] = {name: [] for name in steps}
+        draws = random.Random(0)
+        for _ in range(runs):
+            for name in draws.sample(sorted(steps), len(steps)):
+                if caches == "flushed":
+                    written.add_(1.0)
+                began_s = time.perf_counter()
+                steps[name]()
+                times[name].append(time.perf_counter() - began_s)
+        plain_s = statistics.median(times.pop("plain"))
+        print(f"caches {caches}: a step {1e6 * plain_s:.0f} us (median of {runs})")
+        for name, seconds in times.items():
+            cost_s = statistics.median(seconds) - plain_s
+            print(f"  {name}: {1e6 * cost_s:+.1f} us")
+    return int(cost_s > GOAL_S)
+
+
+def _small_model() -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8))
+
+
+def _training_step(model: torch.nn.Module | None = None) -> Callable[[], None]:
+    trained, inputs = model or _small_model(), torch.randn(4, 8)
+
+    def step() -> None:
+        trained(inputs).sum().backward()
+
+    return step
+
+
+def _hooked_step() -> Callable[[], None]:
+    model = _small_model()
+    model.register_forward_hook(lambda _module, _args, _kwargs, _output: None, with_kwargs=True, always_call=True)
+    return _training_step(model)
+
+
+def _metered_step() -> Callable[[], None]:
+    model = _small_model()
+    meter, step = UtilizationMeter(model, energy=False), _training_step(model)
+
+    def metered() -> None:
+        with meter.step():
+            step()
+
+    return metered
 
 
 def flat(steps: int) -> int:

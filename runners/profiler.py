@@ -1,7 +1,8 @@
 """The profiler in the shape that DeepSpeed's users know: `profile_model` in one call, `Profiler` inside of a loop.
 
 Forward passes only. MACs are the multiply-adds of convolutions and matrix products; FLOP are twice those, and the
-arithmetic of everything else. Not claimed: DeepSpeed's numbers, where they are wrong.
+arithmetic of everything else. Where no rule counts an operation, both are None, in words "at least" what is known.
+Not claimed: DeepSpeed's numbers, where they are wrong.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from reports.profile import aggregated_text, tree_text
 from reports.shared import si
 from results.records import StepProfile
 
-Number = int | float | str
+Number = int | float | str | None
 Ignored = Collection[type | str] | None
 
 
@@ -32,7 +33,7 @@ def profile_model(
     ignore_modules: Ignored = None, mode: str = "forward", input_constructor: Callable[[Any], Any] | None = None,
     as_string: bool | None = None,
 ) -> tuple[Number, Number, Number]:  # fmt: skip
-    """(FLOP, MACs, parameters) of one forward pass in eval mode; mode "generate": of model.generate.
+    """(FLOP, MACs, parameters) of one forward pass in eval mode; mode "generate": of model.generate. None: not known.
 
     input_shape: of a tensor of ones, before args; input_constructor makes the inputs of it. as_string: as_strings."""
     words = as_strings if as_string is None else as_string
@@ -44,8 +45,8 @@ def profile_model(
         profile = profile_step(model, inputs, warm_up=warm_up, steps=1, **given)
     if print_profile:
         _print(tree_text(profile, depth=module_depth, top=top_modules, detailed=detailed), output_file)
-    flops, macs = _flops_and_macs(profile)
-    return _with_unit(flops, "FLOP", words), _with_unit(macs, "MAC", words), _with_unit(profile.parameters, "", words)
+    flops, macs = _count_in(profile, "FLOP", words), _count_in(profile, "MAC", words)
+    return flops, macs, _with_unit(profile.parameters, "", words)
 
 
 class Profiler:
@@ -74,10 +75,10 @@ class Profiler:
         self._profile = None
 
     def get_total_flops(self, as_string: bool = False) -> Number:
-        return _with_unit(_flops_and_macs(self._finished_profile())[0], "FLOP", as_string)
+        return _count_in(self._finished_profile(), "FLOP", as_string)
 
     def get_total_macs(self, as_string: bool = False) -> Number:
-        return _with_unit(_flops_and_macs(self._finished_profile())[1], "MAC", as_string)
+        return _count_in(self._finished_profile(), "MAC", as_string)
 
     def get_total_duration(self, as_string: bool = False) -> Number:
         return _with_unit(sum(times_s := self._finished_profile().step_times_s) / len(times_s), "s", as_string)
@@ -102,9 +103,13 @@ class Profiler:
         return self._profile
 
 
-def _flops_and_macs(profile: StepProfile) -> tuple[int, int]:
+def _count_in(profile: StepProfile, unit: str, as_string: bool) -> Number:
+    """FLOP or MACs of all of it; of a part None, in words "at least"."""
     root = tree(profile)[""]
-    return root.model_flop + root.other_flop, root.forward_mac
+    mac, flop = (root.forward_mac, not root.unknown("forward")), (root.model_flop + root.other_flop, root.knows_all)
+    value, complete = mac if unit == "MAC" else flop
+    words = f"{'' if complete else 'at least '}{si(value, unit)}"
+    return words if as_string else value if complete else None
 
 
 def _with_unit(value: float, unit: str, as_string: bool) -> Number:

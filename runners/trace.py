@@ -23,6 +23,7 @@ from runners.cli import (
     guarded,
     put,
     read_recording,
+    show_page,
 )
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def show(trace: Trace, form: str, device: Device | None = None) -> None:
     from results.records import OperationInstance
 
     if form == "table":
-        print(to_text(trace, device, colour=sys.stdout.isatty()), end="")
+        show_page(lambda width, colour: to_text(trace, device, width, colour))
         return
     if form == "csv":
         print(to_csv(trace.cleaned.instances, OperationInstance), end="")

@@ -5,13 +5,18 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 
 import pytest
 
-from tests.support import lazy_exports
+from tests.support import lazy_exports, server
 from tests.support.collector import Frozen
 
 lazy_exports.install()
+server.install()
+
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):  # or each process would compile all tests, and the project, again
+    sys.dont_write_bytecode = False
 
 PROCESSES = 2
 """More would have tests that time something hold each other up, each has torch's libraries of its own in memory."""

@@ -2,7 +2,7 @@ from .cost import ZERO, Cost, Size
 from .operands import Sizes, attribute, first, has, needed, numel, output, output_mask, shape
 from .products import attention_backward_executed, multiply_adds, scalars
 from .registry import KINDS, PRODUCTS, TABLE, Rule, Rules, add_rule, bucket_of, kind_of, not_understood, rule_of, total
-from .traffic import Form, Piece, itemsize, nothing, reads, writes
+from .traffic import Form, Piece, bytes_moved, itemsize, nothing, reads, writes
 
 __all__ = [
     "Cost",
@@ -20,6 +20,7 @@ __all__ = [
     "attention_backward_executed",
     "attribute",
     "bucket_of",
+    "bytes_moved",
     "first",
     "has",
     "itemsize",

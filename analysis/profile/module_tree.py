@@ -34,7 +34,9 @@ class ModuleNode:
 
     counted_parameters: of it and below, those that no module before it had; they add up over modules that are apart.
     unknown_calls: pass, or "recompute" → operations that no rule counts: its FLOP are of the others alone, and no rate
-    follows from them. unknown_time_s: what these took; None where that was not timed.
+    follows from them. unknown_time_s: what these took; None where that was not timed. untimed_flop: model FLOP of
+    operations of which nobody knows the time: with them there is no rate either. untimed_calls: pass → operations
+    without a time, so that its time is of the others alone.
     """
 
     module: str
@@ -61,6 +63,8 @@ class ModuleNode:
     time_by_bound_s: Mapping[str, float] = field(default_factory=dict)
     unknown_calls: Mapping[str, int] = field(default_factory=dict)
     unknown_time_s: float | None = 0.0
+    untimed_flop: int = 0
+    untimed_calls: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -79,6 +83,15 @@ class ModuleNode:
     def at_least(self, *passes: str) -> str:
         """What stands before the FLOP of these passes where they are not all."""
         return "≥ " if self.unknown(*passes) else ""
+
+    def at_least_time(self, side: str) -> str:
+        """What stands before the time of a pass where some of its operations have none."""
+        return "≥ " if self.untimed_calls.get(side) else ""
+
+    @property
+    def knows_all(self) -> bool:
+        """Whether all its operations have a count, what is calculated again among them, as `other_flop` takes."""
+        return not any(self.unknown_calls.values())
 
     @property
     def unknown_time_ratio(self) -> float | None:
@@ -101,9 +114,10 @@ class ModuleNode:
     @property
     def flop_per_s(self) -> float | None:
         """Achieved: model FLOP ÷ time of its operations with the waits before them, the time that `utilization_ratio`
-        is of; None where some have no count."""
+        is of; None where some have no count, or no time."""
         taken_s = (self.time_s or 0.0) + (self.waited_s or 0.0)
-        return self.model_flop / taken_s if self.time_s and not self.unknown() else None
+        complete = not self.unknown() and not self.untimed_flop
+        return self.model_flop / taken_s if self.time_s and complete else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,7 +201,7 @@ def conservation(profile: StepProfile, nodes: Mapping[str, ModuleNode]) -> Conse
         between_s=sum(profile.between_s.values()),
         step_s=fmean(profile.step_times_s) if profile.step_times_s else None,
         tree_flop=root.model_flop,
-        step_flop=sum(o.model_flop for o in profile.operations if o.phase != RECOMPUTE),
+        step_flop=sum(o.at_least_flop for o in profile.operations if o.phase != RECOMPUTE),
         tree_parameters=sum(own.values()) if own else profile.parameters,
         parameters=profile.parameters,
     )
@@ -207,7 +221,7 @@ def _node(
     times = _times(operations)
     flop: dict[str, int] = defaultdict(int)
     for operation in operations:
-        flop[operation.phase] += operation.model_flop
+        flop[operation.phase] += operation.at_least_flop
     by_bound = time_by_bound(
         operations, [found[position] for position in positions], (operation.waited_s or 0.0 for operation in operations)
     )
@@ -226,7 +240,7 @@ def _node(
         backward_flop=flop["backward"],
         optimizer_flop=flop[OPTIMIZER],
         recompute_flop=flop[RECOMPUTE],
-        other_flop=sum(operation.other_flop for operation in operations),
+        other_flop=sum(operation.other_flop or 0 for operation in operations),
         moved_bytes=sum(moved_bytes(operation) for operation in operations),
         kernels=sum(kernels) if kernels else None,
         waited_s=sum(waits) if waits else None,
@@ -234,6 +248,8 @@ def _node(
         bound=main_bound(by_bound),
         time_by_bound_s=by_bound,
         unknown_calls=Counter(_pass(operation.phase) for operation in operations if not operation.understood),
+        untimed_flop=sum(o.at_least_flop for o in operations if o.time_s is None and o.phase != RECOMPUTE),
+        untimed_calls=Counter(SIDES.get(o.phase, OPTIMIZER) for o in operations if o.time_s is None),
         unknown_time_s=_time_of([operation for operation in operations if not operation.understood]),
         **{f"{side}_time_s": time_s for side, time_s in times.items()},
     )
@@ -265,7 +281,9 @@ def _utilization(operations: Sequence[StepOperation], machine: Machine) -> float
         return None
     if any(not operation.understood and operation.phase != RECOMPUTE for operation in operations):
         return None
+    if any(operation.time_s is None for operation in products):  # work of which nobody knows the time
+        return None
     taken_s = sum((o.time_s or 0.0) + (o.waited_s or 0.0) for o in operations if o.time_s is not None)
     if not taken_s or not machine.peak_by_unit:
         return None
-    return sum(float(o.model_flop / machine.peak_by_unit[o.unit]) for o in products) / taken_s
+    return sum(float(o.at_least_flop / machine.peak_by_unit[o.unit]) for o in products) / taken_s

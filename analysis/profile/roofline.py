@@ -47,13 +47,14 @@ RECOMPUTE = "recompute"
 class RoofPlace:
     """One operation under the roof. Unknown is None; bound is one of BOUNDS, or empty.
 
-    intensity: all FLOP per byte; model_intensity: model FLOP per byte; both None for one that moves nothing.
+    intensity: all FLOP per byte; model_intensity: model FLOP per byte; both None for one that moves nothing, or that
+    has no count.
     unit: whose rate is its roof. roof_flop_per_s: what its unit and memory allow at this intensity, counting `flop`.
     """
 
     index: int
     unit: str
-    flop: int  # that its unit runs
+    flop: int | None  # that its unit runs
     moved_bytes: int
     intensity: float | None
     model_intensity: float | None
@@ -111,8 +112,8 @@ def place(operation: StepOperation, machine: Machine) -> RoofPlace:
         unit=unit,
         flop=flop,
         moved_bytes=moved,
-        intensity=(operation.model_flop + operation.other_flop) / moved if moved else None,
-        model_intensity=operation.model_flop / moved if moved else None,
+        intensity=_ratio(_all_flop(operation), moved),
+        model_intensity=_ratio(operation.model_flop, moved),
         arithmetic_s=times_s[0],
         memory_s=times_s[1],
         launch_s=launch_s,
@@ -131,8 +132,16 @@ def places(profile: StepProfile) -> tuple[RoofPlace, ...]:
     return tuple(place(operation, machine) for operation in profile.operations)
 
 
-def unit_and_flop(operation: StepOperation) -> tuple[str, int]:
-    """The unit whose rate is the operation's roof, and the FLOP that it runs there."""
+def _all_flop(operation: StepOperation) -> int | None:
+    if operation.model_flop is None or operation.other_flop is None:
+        return None
+    return operation.model_flop + operation.other_flop
+
+
+def unit_and_flop(operation: StepOperation) -> tuple[str, int | None]:
+    """The unit whose rate is the operation's roof, and the FLOP that it runs there; None where nobody knows them."""
+    if operation.model_flop is None:
+        return UNKNOWN, None
     if operation.unit:
         return operation.unit, operation.model_flop
     if operation.model_flop:
@@ -206,7 +215,7 @@ def against(
         return Against(reason="the step has no model FLOP")
     if missing := sorted({operation.unit or "unknown unit" for operation in products} - {*peak_by_unit}):
         return Against(reason=f"no peak of {', '.join(missing)}")
-    needed = {op.index: op.model_flop / peak_by_unit[op.unit] if op.model_flop else 0.0 for op in operations}
+    needed = {op.index: op.at_least_flop / peak_by_unit[op.unit] if op.model_flop else 0.0 for op in operations}
     model_s = sum(needed[op.index] for op in products if op.phase != RECOMPUTE)
     utilization = model_s / step_s if step_s else None
     reason = "" if step_s else "no step was timed"
@@ -256,11 +265,11 @@ def _bound(operation: StepOperation, times_s: tuple[float | None, ...]) -> str:
     return BOUNDS[known.index(max(known))]
 
 
-def _over(amount: float, rate: float | None) -> float | None:
-    """Seconds; nothing to do takes none at any rate."""
-    if not amount:
+def _over(amount: float | None, rate: float | None) -> float | None:
+    """Seconds; nothing to do takes none at any rate, an unknown amount an unknown time."""
+    if amount == 0:
         return 0.0
-    return amount / rate if rate else None
+    return amount / rate if amount and rate else None
 
 
 def _product(count: float | None, each: float | None) -> float | None:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from analysis.catamount.rules import optimizer_of
 from analysis.formula.algebra.expressions import plain
-from analysis.project.frontier.shipped_formulas import FILE, RULES
+from analysis.project.frontier.shipped_formulas import AT_LEAST, FILE, RULES
 from runners.formula import options as formula_options
 from runners.formula.command import answer
 
@@ -39,7 +39,9 @@ def rows(model: str, rules: str) -> Iterator[tuple[str, ...]]:
     found = answer(formula_options.parser().parse_args(words))
     sizes = json.dumps({name: size for name, size in found.point.items() if name != "batch"}, separators=(",", ":"))
     for quantity in QUANTITIES:
-        yield model, found.rules, found.optimizer, sizes, quantity, plain(found.totals[quantity])
+        whole = found.totals[quantity]
+        name, formula = (f"{AT_LEAST}{quantity}", found.at_least[quantity]) if whole is None else (quantity, whole)
+        yield model, found.rules, found.optimizer, sizes, name, plain(formula)
 
 
 def table(models: Iterable[str]) -> str:

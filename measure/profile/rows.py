@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from analysis.devices import PRECISIONS, unit_of
-from analysis.operators import Cost, registry
+from analysis.operators import Cost, bytes_moved, registry
 from analysis.stats import means
 from analysis.utilization import input_dtype
 from results.records import Operation, StepModule, StepOperation
@@ -49,7 +49,7 @@ def operation_rows(
         try:
             cost = registry.cost(operation)
         except ValueError:
-            cost, understood = Cost(), False
+            cost, understood = Cost(0, 0, *bytes_moved(operation)), False
         unknown[operation.name] += not understood
         dtype = input_dtype(operation)
         rows.append(
@@ -64,11 +64,10 @@ def operation_rows(
                 dtype="" if dtype == "none" else dtype,
                 input_shapes=operation.input_shapes,
                 output_shapes=operation.output_shapes,
-                model_flop=int(cost.model_flop),
-                other_flop=int(cost.other_flop),
+                model_flop=int(cost.model_flop) if understood else None,
+                other_flop=int(cost.other_flop) if understood else None,
                 read_bytes=int(cost.read_bytes),
                 written_bytes=int(cost.written_bytes),
-                understood=understood,
                 **times.get(operation.index, {}),
             )
         )

@@ -349,7 +349,7 @@ def _sweep(answer: FormulaAnswer) -> Iterator[str]:
     if not answer.swept:
         return
     shown = [*answer.symbols, "model_flop", "bytes_accessed", "total_footprint_bytes", "parameters"]
-    rows = [[_amount(row[name], "") if name in row else "" for name in shown] for row in answer.swept]
+    rows = [[_amount(row[name], "") if name in row else "–" for name in shown] for row in answer.swept]
     widths = [max(len(name), *(len(row[i]) for row in rows)) for i, name in enumerate(shown)]
     while sum(widths) + 2 * len(widths) > WIDTH:
         shown, widths, rows = shown[:-1], widths[:-1], [row[:-1] for row in rows]

@@ -12,10 +12,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from analysis.profile import Against, ModuleNode, RoofPlace, StepRoof, advise, conservation, places, step_roof, tree
+from analysis.profile import (
+    OPTIMIZER,
+    Against,
+    ModuleNode,
+    RoofPlace,
+    StepRoof,
+    advise,
+    conservation,
+    places,
+    step_roof,
+    tree,
+)
 from analysis.stats import means
 from reports.profile.summary import latencies
-from results.records import StepOperation, StepProfile, cell_text
+from results.records import StepProfile, cell_text
 
 PLACED = (
     "intensity", "arithmetic_s", "memory_s", "launch_s", "roof_flop_per_s", "datasheet_roof_flop_per_s",
@@ -57,18 +68,18 @@ def module_row(node: ModuleNode) -> dict[str, Any]:
         "settings": node.settings,
         "parameters": node.parameters,
         **_flop(node),
-        "other_flop": None if node.unknown() else node.other_flop,
+        "other_flop": node.other_flop if node.knows_all else None,
         "moved_bytes": node.moved_bytes,
         "operations": node.operations,
         "kernels": node.kernels,
-        "forward_time_s": node.forward_time_s,
-        "backward_time_s": node.backward_time_s,
-        "optimizer_time_s": node.optimizer_time_s,
+        **_times(node),
         "waited_s": node.waited_s,
         "flop_per_s": node.flop_per_s,
         "utilization_ratio": node.utilization_ratio,
         "bound": node.bound or None,
         **_partial_totals(node),
+        "at_least_time_s": node.time_s,
+        "untimed_operations": sum(node.untimed_calls.values()),
     }
 
 
@@ -80,6 +91,12 @@ def _flop(node: ModuleNode) -> dict[str, int | None]:
         "backward_flop": None if node.unknown("backward") else node.backward_flop,
         "recompute_flop": None if node.unknown("recompute") else node.recompute_flop,
     }
+
+
+def _times(node: ModuleNode) -> dict[str, float | None]:
+    """Seconds by pass; None where an operation of the pass has no time."""
+    times = {"forward": node.forward_time_s, "backward": node.backward_time_s, OPTIMIZER: node.optimizer_time_s}
+    return {f"{side}_time_s": None if node.untimed_calls.get(side) else time_s for side, time_s in times.items()}
 
 
 def _partial_totals(node: ModuleNode) -> dict[str, float | None]:
@@ -94,12 +111,7 @@ def _partial_totals(node: ModuleNode) -> dict[str, float | None]:
 def operation_rows(profile: StepProfile) -> list[dict[str, Any]]:
     """One dict an operation: its record and its place under the roof."""
     found = zip(profile.operations, places(profile), strict=True)
-    return [{**vars(operation), **_flop_fields(operation), **_placed(its)} for operation, its in found]
-
-
-def _flop_fields(operation: StepOperation) -> dict[str, Any]:
-    """Nothing in place of FLOP that no rule counts."""
-    return {} if operation.understood else {"model_flop": None, "other_flop": None}
+    return [{**vars(operation), "understood": operation.understood, **_placed(its)} for operation, its in found]
 
 
 def modules_csv(profile: StepProfile) -> str:
@@ -135,7 +147,7 @@ def _step(profile: StepProfile, nodes: Mapping[str, ModuleNode]) -> dict[str, An
         "samples_per_s": profile.samples / roof.step_s if profile.samples and roof.step_s else None,
         **_flop(root),
         "recompute_fwd_factor": profile.recompute_fwd_factor,
-        "other_flop": None if root.unknown() else root.other_flop,
+        "other_flop": root.other_flop if root.knows_all else None,
         "parameters": profile.parameters,
         "utilization_ratio": against.utilization_ratio,
         "utilization_time_s": roof.step_s,

@@ -123,7 +123,7 @@ def movers(profile: StepProfile) -> list[tuple[str, int, int]]:
         if its.memory_s is not None and its.arithmetic_s is not None and its.memory_s > its.arithmetic_s:
             name = name_of(operation)
             nbytes[name] += moved_bytes(operation)
-            flop[name] += operation.model_flop
+            flop[name] += operation.at_least_flop
     return sorted(((name, nbytes[name], flop[name]) for name in nbytes), key=lambda item: -item[1])
 
 
@@ -176,7 +176,7 @@ def _moved_by(profile: StepProfile) -> str:
     """Who moves it, and how little they calculate."""
     names = _named_movers(profile)
     most = [item for item in movers(profile) if item[0] in names]
-    model = sum(operation.model_flop for operation in profile.operations)
+    model = sum(operation.at_least_flop for operation in profile.operations)
     if not most or not model:
         return ""
     nbytes, flop = sum(item[1] for item in most), sum(item[2] for item in most)
@@ -192,7 +192,7 @@ def _named_movers(profile: StepProfile) -> list[str]:
 
 def _balance(profile: StepProfile, found: Ladder, bandwidth: float) -> str:
     """How much has to be done with a byte, how much is, and why it is so little."""
-    most, model = _named_movers(profile), sum(o.model_flop for o in profile.operations if o.phase != RECOMPUTE)
+    most, model = _named_movers(profile), sum(o.at_least_flop for o in profile.operations if o.phase != RECOMPUTE)
     if not most or not model or not found.arithmetic_s:
         return ""
     waiting, calculating = _intensities(profile)
@@ -215,7 +215,7 @@ def _intensities(profile: StepProfile) -> tuple[dict[str, float], dict[str, floa
     for operation, its in zip(profile.operations, places(profile), strict=True):
         if its.memory_s is not None and its.arithmetic_s is not None and moved_bytes(operation):
             mine = sums[its.memory_s > its.arithmetic_s].setdefault(name_of(operation), [0, 0])
-            mine[0] += operation.model_flop + operation.other_flop
+            mine[0] += operation.at_least_flop + (operation.other_flop or 0)
             mine[1] += moved_bytes(operation)
     first = sorted(sums[False].items(), key=lambda item: -item[1][0])
     return _ratios(sums[True].items()), _ratios(first)

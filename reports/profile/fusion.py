@@ -16,7 +16,7 @@ from results.records import Machine, StepOperation, StepProfile
 
 @dataclass(frozen=True)
 class Kernel:
-    """One group of ideal fusion. Times are None where a rate is not known, or nothing was timed."""
+    """One group of ideal fusion. Times are None where a rate or FLOP are not known, or nothing was timed."""
 
     operations: tuple[StepOperation, ...]
     unfused_bytes: int
@@ -82,18 +82,23 @@ def kernels(profile: StepProfile) -> list[Kernel]:
 
 
 def ladder(profile: StepProfile) -> Ladder | None:
-    """None where a peak or the bandwidth is not known."""
+    """None where a peak, the bandwidth or the FLOP of an operation are not known."""
     peaks, bandwidth = rates(profile)
-    if not bandwidth or any(o.unit not in peaks for o in profile.operations if o.model_flop):
+    if not bandwidth or not all(_has_least_s(o, peaks) for o in profile.operations):
         return None
     least = [_least_s((o,), moved_bytes(o), peaks, bandwidth) or 0.0 for o in profile.operations]
     found = kernels(profile)
     return Ladder(
-        arithmetic_s=sum(o.model_flop / peaks[o.unit] for o in profile.operations if _is_model(o)),
+        arithmetic_s=sum(o.at_least_flop / peaks[o.unit] for o in profile.operations if _is_model(o)),
         fused_s=sum(kernel.fused_s or 0.0 for kernel in found) if found else None,
         unfused_s=sum(least),
         measured_s=step_time(profile),
     )
+
+
+def _has_least_s(operation: StepOperation, peaks: dict[str, float]) -> bool:
+    """Whether its FLOP are known, and the peak of what runs them."""
+    return operation.understood and (not operation.model_flop or operation.unit in peaks)
 
 
 def _is_model(operation: StepOperation) -> bool:
@@ -103,6 +108,6 @@ def _is_model(operation: StepOperation) -> bool:
 def _least_s(
     operations: Sequence[StepOperation], nbytes: int, peaks: dict[str, float], bandwidth: float | None
 ) -> float | None:
-    if not bandwidth or any(o.unit not in peaks for o in operations if o.model_flop):
+    if not bandwidth or not all(_has_least_s(o, peaks) for o in operations):
         return None
-    return max(sum(o.model_flop / peaks[o.unit] for o in operations if o.model_flop), nbytes / bandwidth)
+    return max(sum(o.at_least_flop / peaks[o.unit] for o in operations if o.model_flop), nbytes / bandwidth)

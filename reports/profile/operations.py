@@ -41,8 +41,10 @@ class OperationGroup:
         return sum(known) if known else None
 
     @property
-    def flop(self) -> int:
-        return sum(its.flop for its in self.places)
+    def flop(self) -> int | None:
+        """Of all of them; None where those of one are not known."""
+        known = [its.flop for its in self.places if its.flop is not None]
+        return sum(known) if len(known) == len(self.places) else None
 
     @property
     def moved_bytes(self) -> int:
@@ -101,7 +103,7 @@ def operation_cells(each: OperationGroup, step_s: float) -> tuple[str, ...]:
         each.first.phase,
         fitting(sizes(each.first.input_shapes), _SIZES_LETTERS),
         str(len(each.operations)),
-        si(each.flop, ""),
+        UNKNOWN if each.flop is None else si(each.flop, ""),
         si(each.moved_bytes, "B"),
         time(taken_s),
         percent(taken_s / step_s) if taken_s is not None and step_s else UNKNOWN,

@@ -9,7 +9,7 @@ from analysis.profile import ModuleNode
 from reports.profile.explanation import name_of
 from reports.profile.fusion import Kernel, kernels
 from reports.profile.operations import OperationGroup, operation_groups, sizes
-from reports.profile.summary import UNKNOWN, ratio, time
+from reports.profile.summary import UNKNOWN, pass_time, ratio, time
 from reports.profile.tree import listed_nodes
 from reports.shared import COLOURS, digits, percent, si
 from results.records import StepProfile
@@ -108,8 +108,8 @@ def _module_row(node: ModuleNode, root: ModuleNode) -> TableRow:
             f"{node.at_least()}{si(node.model_flop, '')}", node.model_flop, None if root.unknown() else root.model_flop
         ),
         TableCell(si(node.moved_bytes, "B"), node.moved_bytes),
-        _of(time(node.forward_time_s), node.forward_time_s, root.forward_time_s),
-        _of(time(node.backward_time_s), node.backward_time_s, root.backward_time_s),
+        _pass_time("forward", node.forward_time_s, root.forward_time_s, node, root),
+        _pass_time("backward", node.backward_time_s, root.backward_time_s, node, root),
         _time(node.waited_s),
         TableCell(UNKNOWN if node.flop_per_s is None else si(node.flop_per_s, ""), node.flop_per_s),
         TableCell(ratio(node.utilization_ratio), node.utilization_ratio),
@@ -119,14 +119,14 @@ def _module_row(node: ModuleNode, root: ModuleNode) -> TableRow:
 
 
 def _operation_row(each: OperationGroup, step_s: float) -> TableRow:
-    intensity = each.flop / each.moved_bytes if each.moved_bytes else None
+    intensity = each.flop / each.moved_bytes if each.flop is not None and each.moved_bytes else None
     cells = (
         TableCell(each.first.name.removeprefix("aten.")),
         TableCell(each.first.phase),
         TableCell(each.first.module),
         TableCell(sizes(each.first.input_shapes)),
         TableCell(str(len(each.operations)), len(each.operations)),
-        TableCell(si(each.flop, ""), each.flop),
+        TableCell(UNKNOWN if each.flop is None else si(each.flop, ""), each.flop),
         TableCell(si(each.moved_bytes, "B"), each.moved_bytes),
         TableCell(UNKNOWN if intensity is None else digits(intensity), intensity),
         _of(time(each.time_s), each.time_s, step_s),
@@ -158,6 +158,10 @@ def _following(kernel: Kernel) -> str:
     names = list(dict.fromkeys(name_of(operation) for operation in kernel.operations[1:]))
     more = f", {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more or UNKNOWN
+
+
+def _pass_time(side: str, time_s: float | None, whole_s: float | None, node: ModuleNode, root: ModuleNode) -> TableCell:
+    return _of(pass_time(side, time_s, node), time_s, None if root.untimed_calls.get(side) else whole_s)
 
 
 def _time(value: float | None) -> TableCell:

@@ -63,12 +63,12 @@ def roofline(profile: StepProfile) -> Figure | None:
 
 
 def intensity(each: OperationGroup) -> float:
-    """FLOP that its unit runs, for each byte."""
-    return each.flop / each.moved_bytes
+    """FLOP that its unit runs, for each byte, of one that has them."""
+    return (each.flop or 0) / each.moved_bytes
 
 
 def _rate(each: OperationGroup) -> float:
-    return each.flop / (each.time_s or math.inf)
+    return (each.flop or 0) / (each.time_s or math.inf)
 
 
 def _span(shown: Sequence[OperationGroup]) -> tuple[float, float]:

@@ -47,7 +47,8 @@ def conservation_lines(profile: StepProfile, root: ModuleNode) -> list[str]:
     told = conservation(profile, {"": root})
     lines = [_time_sum(told)] if told.attributed_s is not None and told.step_s is not None else []
     same = "=" if told.tree_flop == told.step_flop else "is not"
-    lines.append(f"FLOP of the tree {told.tree_flop:,} {same} of the step {told.step_flop:,}")
+    some = root.at_least()
+    lines.append(f"FLOP of the tree {some}{told.tree_flop:,} {same} of the step {some}{told.step_flop:,}")
     same = "=" if told.tree_parameters == told.parameters else "are not"
     lines.append(f"parameters of the tree {told.tree_parameters:,} {same} of the model {told.parameters:,}")
     return lines
@@ -86,17 +87,18 @@ def _flop_lines(root: ModuleNode, together: int) -> list[Line]:
     if together > 1:
         mac, flop = si(root.forward_mac * together, "MAC"), si(root.forward_flop * together, "FLOP")
         lines += [(f"forward of the model (× {together})", f"{before}{mac} = {before}{flop}")]
-    if root.backward_flop:
+    if root.backward_flop or root.unknown("backward"):
         ratio = "" if more else _times(root.backward_flop, root.forward_flop)
         lines += [("backward", f"{root.at_least('backward')}{si(root.backward_flop, 'FLOP')}{ratio}")]
-    if root.recompute_flop:
+    if root.recompute_flop or root.unknown("recompute"):
         before = root.at_least("recompute")
         ratio = "" if before or more else _times(root.recompute_flop, root.forward_flop)
         lines += [("calculated again in it", f"{before}{si(root.recompute_flop, 'FLOP')}{ratio}")]
     lines += [("a step", f"{root.at_least()}{si(root.model_flop, 'FLOP')}")]
     if together > 1:
         lines += [(f"a step of the model (× {together})", f"{root.at_least()}{si(root.model_flop * together, 'FLOP')}")]
-    return [*lines, ("other arithmetic", f"{root.at_least()}{si(root.other_flop, 'FLOP')}")]
+    before = "" if root.knows_all else "≥ "
+    return [*lines, ("other arithmetic", f"{before}{si(root.other_flop, 'FLOP')}")]
 
 
 def _times(part: int, whole: int) -> str:
@@ -178,6 +180,11 @@ def ratio(value: float | None) -> str:
 def time(value: float | None) -> str:
     """Seconds in words, or a dash."""
     return UNKNOWN if value is None else si_time(value)
+
+
+def pass_time(side: str, time_s: float | None, node: ModuleNode) -> str:
+    """A module's time in a pass, "≥" before that of some of its operations."""
+    return UNKNOWN if time_s is None else f"{node.at_least_time(side)}{si_time(time_s)}"
 
 
 def _rate(flop: int, time_s: float | None) -> str:

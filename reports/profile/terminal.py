@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.profile import ModuleNode, tree
 from reports.profile.operations import OperationGroup, operation_cells, operation_groups, operations_heading
-from reports.profile.summary import UNKNOWN, summary_lines, time
+from reports.profile.summary import UNKNOWN, pass_time, summary_lines
 from reports.profile.tree import EXPLAINED, closing, heading, rankings, remarks
 from reports.shared import COLOURS, WIDTH, digits, si
 from results.records import StepProfile
@@ -51,12 +51,19 @@ def _flop(node: ModuleNode, root: ModuleNode) -> str:
     return f"{node.at_least()}{si(node.model_flop, '')}{share}"
 
 
+def _pass(side: str, node: ModuleNode, root: ModuleNode) -> str:
+    """Time in a pass with its share of the root's; no share of what is not known."""
+    time_s, whole_s = (each.forward_time_s if side == "forward" else each.backward_time_s for each in (node, root))
+    share = "" if root.untimed_calls.get(side) else f" {_share(time_s, whole_s)}"
+    return f"{pass_time(side, time_s, node)}{share}"
+
+
 COLUMNS = (
     Column("parameters", 11, 3, _of(lambda value: si(value, ""), lambda node: node.parameters)),
     Column("MAC", 6, 5, lambda node, _: f"{node.at_least('forward')}{si(node.forward_mac, '')}"),
     Column("FLOP", 11, 2, lambda node, root: _flop(node, root)),
-    Column("forward", 12, 0, _of(time, lambda node: node.forward_time_s)),
-    Column("backward", 12, 1, _of(time, lambda node: node.backward_time_s)),
+    Column("forward", 12, 0, lambda node, root: _pass("forward", node, root)),
+    Column("backward", 12, 1, lambda node, root: _pass("backward", node, root)),
     Column("FLOP/s", 6, 4, lambda node, _: UNKNOWN if node.flop_per_s is None else si(node.flop_per_s, "")),
     Column("used", 6, 0, lambda node, _: _used(node.utilization_ratio)),
     Column("bound", 10, 0, lambda node, _: node.bound or UNKNOWN),

@@ -10,24 +10,41 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from analysis.profile import ModuleNode, tree
 from reports.profile.explanation import advised, verdict
-from reports.profile.summary import UNKNOWN, conservation_lines, ratio, summary_lines, time
+from reports.profile.summary import UNKNOWN, conservation_lines, pass_time, ratio, summary_lines, time
 from reports.shared import percent, si
 from reports.shared.columns import columns
 from results.records import StepProfile
 
 Amount = Callable[[ModuleNode], float | None]
 
-RANKED: Mapping[str, tuple[Amount, Callable[[float], str]]] = {
-    "parameters": (lambda node: node.counted_parameters, lambda value: si(value, "")),
-    "forward MACs": (lambda node: node.forward_mac, lambda value: si(value, "MAC")),
-    "FLOP": (lambda node: node.model_flop, lambda value: si(value, "FLOP")),
-    "forward time": (lambda node: node.forward_time_s, time),
-    "backward time": (lambda node: node.backward_time_s, time),
+
+@dataclass(frozen=True)
+class Ranking:
+    """What modules are ranked by, how it is written, and whether of a module it is only "at least"."""
+
+    amount: Amount
+    written: Callable[[float], str]
+    is_partial: Callable[[ModuleNode], bool] = lambda _: False
+
+
+RANKED: Mapping[str, Ranking] = {
+    "parameters": Ranking(lambda node: node.counted_parameters, lambda value: si(value, "")),
+    "forward MACs": Ranking(
+        lambda node: node.forward_mac, lambda value: si(value, "MAC"), lambda node: bool(node.unknown("forward"))
+    ),
+    "FLOP": Ranking(lambda node: node.model_flop, lambda value: si(value, "FLOP"), lambda node: bool(node.unknown())),
+    "forward time": Ranking(
+        lambda node: node.forward_time_s, time, lambda node: bool(node.untimed_calls.get("forward"))
+    ),
+    "backward time": Ranking(
+        lambda node: node.backward_time_s, time, lambda node: bool(node.untimed_calls.get("backward"))
+    ),
 }
-"""What modules are ranked by, and how it is written."""
+"""What modules are ranked by."""
 
 COLUMNS = ("module", "parameters", "", "MAC", "", "FLOP", "", "forward", "", "backward", "", "FLOP/s", "used", "bound")
 
@@ -83,13 +100,17 @@ def aggregated_text(profile: StepProfile, depth: int = -1, top: int = 1) -> str:
     return "\n".join(_ranked(tree(profile), depth, top)) + "\n"
 
 
-def ranked(nodes: Iterable[ModuleNode], amount: Amount, top: int) -> list[tuple[str, float]]:
-    """(class, amount) of the `top` classes with the most; those of unknown amount are left out."""
+def ranked(nodes: Iterable[ModuleNode], ranking: Ranking, top: int) -> list[tuple[str, str]]:
+    """(class, amount in words, "≥" before one that is not all) of the `top` classes with the most known; those of
+    unknown amount are left out."""
     sums: dict[str, float] = defaultdict(float)
+    partial: set[str] = set()
     for node in nodes:
-        if (value := amount(node)) is not None:
+        if (value := ranking.amount(node)) is not None:
             sums[node.type] += value
-    return sorted(sums.items(), key=lambda item: -item[1])[:top]
+            partial |= {node.type} if ranking.is_partial(node) else set()
+    most = sorted(sums.items(), key=lambda item: -item[1])[:top]
+    return [(name, f"{'≥ ' if name in partial else ''}{ranking.written(value)}") for name, value in most]
 
 
 def by_depth(nodes: Mapping[str, ModuleNode], depth: int = -1) -> dict[int, list[ModuleNode]]:
@@ -132,10 +153,10 @@ def cells(node: ModuleNode, root: ModuleNode) -> tuple[str, ...]:
         "" if root.unknown("forward") else _share(node.forward_mac, root.forward_mac),
         f"{node.at_least()}{si(node.model_flop, '')}",
         "" if root.unknown() else _share(node.model_flop, root.model_flop),
-        time(node.forward_time_s),
-        _share(node.forward_time_s, root.forward_time_s),
-        time(node.backward_time_s),
-        _share(node.backward_time_s, root.backward_time_s),
+        pass_time("forward", node.forward_time_s, node),
+        _share(node.forward_time_s, None if root.untimed_calls.get("forward") else root.forward_time_s),
+        pass_time("backward", node.backward_time_s, node),
+        _share(node.backward_time_s, None if root.untimed_calls.get("backward") else root.backward_time_s),
         UNKNOWN if node.flop_per_s is None else si(node.flop_per_s, ""),
         ratio(node.utilization_ratio),
         node.bound or UNKNOWN,
@@ -145,9 +166,9 @@ def cells(node: ModuleNode, root: ModuleNode) -> tuple[str, ...]:
 def rankings(nodes: Mapping[str, ModuleNode], depth: int = -1, top: int = 1) -> Iterator[tuple[int, str, str]]:
     """(depth, what is ranked, the classes with the most)."""
     for level, modules in by_depth(nodes, depth).items():
-        for words, (amount, written) in RANKED.items():
-            if found := ranked(modules, amount, top):
-                yield level, words, ", ".join(f"{name} {written(value)}" for name, value in found)
+        for words, ranking in RANKED.items():
+            if found := ranked(modules, ranking, top):
+                yield level, words, ", ".join(f"{name} {written}" for name, written in found)
 
 
 def _ranked(nodes: Mapping[str, ModuleNode], depth: int, top: int) -> list[str]:

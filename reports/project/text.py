@@ -22,11 +22,15 @@ MANY = 1e18
 """From here on an amount is told as a power of ten."""
 
 
+LEAST, MOST = "at least", "at most"
+
+
 @dataclass(frozen=True)
 class ProjectionAnswer:
     """Everything there is to tell of a projection. rules: how operations were counted; limits: what gamma, lambda, mu
     and delta tend to; largest_batch: that one accelerator's memory holds; accelerators: whose memory is as large as the
-    footprint. Both are None where the memory is not known. timed: of a projection by draws."""
+    footprint. Both are None where the memory is not known. timed: of a projection by draws.
+    partial_bytes: a storage of no known size is left out."""
 
     domain: Domain
     target: Accelerator
@@ -39,6 +43,16 @@ class ProjectionAnswer:
     accelerators: int | None
     notes: tuple[str, ...] = ()
     timed: DrawnAnswers | None = None
+    partial_bytes: bool = False
+
+
+def sides(told: ProjectionAnswer) -> dict[str, str]:
+    """Field of the projection → "at least" or "at most", of those that hang on bytes of which a part is not known."""
+    if not told.partial_bytes:
+        return {}
+    measured = told.timed is not None and told.timed.reached is not None
+    hanging = {} if measured else {"step_s": LEAST, "epoch_s": LEAST, "utilization_ratio": MOST}
+    return {"moved_bytes": LEAST, "footprint_bytes": LEAST, "intensity": MOST, **hanging}
 
 
 def quantities(told: ProjectionAnswer) -> dict[str, tuple[str, str]]:
@@ -94,7 +108,8 @@ def to_csv(told: ProjectionAnswer) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(("quantity", "value", "low", "high", "unit"))
     for name, (_, unit) in quantities(told).items():
-        writer.writerow((name, *(("" if value is None else value) for value in _values(told, name)), unit))
+        key = f"{side.replace(' ', '_')}_{name}" if (side := sides(told).get(name)) else name
+        writer.writerow((key, *(("" if value is None else value) for value in _values(told, name)), unit))
     return text.getvalue()
 
 
@@ -102,7 +117,10 @@ def to_json(told: ProjectionAnswer) -> str:
     """One document."""
     projection: dict[str, Any] = {}
     for name, (_, unit) in quantities(told).items():
-        projection[name] = dict(zip(("value", "low", "high"), _values(told, name), strict=True)) | {"unit": unit}
+        values = dict(zip(("value", "low", "high"), _values(told, name), strict=True))
+        if side := sides(told).get(name):
+            values = dict.fromkeys(values) | {side.replace(" ", "_"): values["value"]}
+        projection[name] = values | {"unit": unit}
     laws, measured = told.fit.laws, told.timed is not None and told.timed.reached is not None
     document = {
         "domain": told.domain.name,
@@ -143,7 +161,11 @@ def _rows(told: ProjectionAnswer) -> Iterator[tuple[str, ...]]:
     for name, (words, unit) in quantities(told).items():
         values = _values(told, name)
         if values[0] is not None:
-            yield (words, *(_amount(value, unit) for value in (values if wide else values[:1])))
+            side = sides(told).get(name)
+            yield (
+                f"{words}, {side}" if side else words,
+                *(_amount(value, unit) for value in (values if wide else values[:1])),
+            )
 
 
 def _amount(value: float | None, unit: str) -> str:

@@ -16,7 +16,8 @@ from results.records.vocabulary import Json
 
 @dataclass(frozen=True, kw_only=True)
 class StepOperation(Record):
-    """One operation of a training step. Costs are exact; times are None where the recording has no call for it."""
+    """One operation of a training step. Costs are exact, FLOP None where no rule counts it; times are None where the
+    recording has no call for it."""
 
     index: int  # in the order of the step
     name: str  # "aten.convolution"
@@ -28,8 +29,8 @@ class StepOperation(Record):
     dtype: str = ""  # of its first input
     input_shapes: tuple[Any, ...] = ()
     output_shapes: tuple[Any, ...] = ()
-    model_flop: int = 0
-    other_flop: int = 0
+    model_flop: int | None = 0
+    other_flop: int | None = 0
     read_bytes: int = 0
     written_bytes: int = 0
     group: int | None = None  # index of the operation that ideal fusion runs it with; its own index: it leads
@@ -41,7 +42,16 @@ class StepOperation(Record):
     high_time_s: float | None = None
     host_time_s: float | None = None  # mean, of its call on the host
     waited_s: float | None = None  # mean, before it: the device idle, or the host between two operations
-    understood: bool = True  # False: no rule counts it, so that nobody knows its FLOP
+
+    @property
+    def understood(self) -> bool:
+        """Whether a rule counts it; else nobody knows its FLOP."""
+        return self.model_flop is not None
+
+    @property
+    def at_least_flop(self) -> int:
+        """Model FLOP for a sum that is told as "at least": 0 where nobody knows them."""
+        return self.model_flop or 0
 
 
 @dataclass(frozen=True, kw_only=True)

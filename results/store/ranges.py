@@ -122,7 +122,8 @@ def check_value(record: type[Record], name: str, value: Any) -> None:
 def check_ranges(row: Record) -> None:
     """`check_value` of each field of a record."""
     for name, check in _checks(type(row)).items():  # type: ignore[arg-type]  # a class can be hashed
-        check(getattr(row, name))
+        if (value := getattr(row, name)) is not None:
+            check(value)
 
 
 @functools.cache

@@ -233,11 +233,12 @@ def _costs(
     classes = _classes(model)
     sums: dict[tuple[str, str, str, str, str], OperationCost] = {}
     for row in profile.operations:
-        key = (row.name, row.kind, row.phase, row.module, row.unit)
+        kind = row.kind if row.understood else ""
+        key = (row.name, kind, row.phase, row.module, row.unit)
         total = sums.get(key) or OperationCost(
             recording=asked.recording,
             name=row.name,
-            kind=row.kind,
+            kind=kind,
             phase=row.phase,
             module=row.module,
             classes=classes.get(row.module, ""),
@@ -246,8 +247,8 @@ def _costs(
         sums[key] = replace(
             total,
             calls=total.calls + 1,
-            model_flop=total.model_flop + row.model_flop,
-            other_flop=total.other_flop + row.other_flop,
+            model_flop=total.model_flop + row.at_least_flop,
+            other_flop=total.other_flop + (row.other_flop or 0),
             read_bytes=total.read_bytes + row.read_bytes,
             written_bytes=total.written_bytes + row.written_bytes,
             time_s=total.time_s if row.time_s is None else row.time_s + (total.time_s or 0.0),

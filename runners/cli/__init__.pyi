@@ -17,6 +17,7 @@ from .model_options import LAYOUTS, MODEL, WORDS, add_model, check_models, hyper
 from .output_files import attempt, put, remove_others, reserve, writing
 from .progress import Progress, passing, title
 from .recordings import MALFORMED, read_recording
+from .terminal import show_page
 
 __all__ = [
     "CONVENTIONS",
@@ -54,6 +55,7 @@ __all__ = [
     "remove_others",
     "reserve",
     "share",
+    "show_page",
     "sizes",
     "title",
     "writing",

@@ -171,11 +171,16 @@ def _formulas(subject: Subject, symbols: Sequence[str], looked_at: Any, conventi
 
 
 def _unknown_quantities(derived: Any) -> dict[str, str]:
-    """Quantity → why it has no formula: operations that no rule understands."""
-    from analysis.formula.derivation import FLOP
+    """Quantity → why it has no formula: operations that no rule understands, storages of no known size."""
+    from analysis.formula.derivation import FLOP, SIZED
+    from runners.formula.footprints import UNKNOWN
 
     names = ", ".join(derived.not_understood)
-    return dict.fromkeys(FLOP, f"no rule understands {names}") if names else {}
+    flop, sized = f"no rule understands {names}", dict.fromkeys(SIZED, UNKNOWN) if derived.unsized else {}
+    why = {**dict.fromkeys(FLOP, flop), **sized} if names else sized
+    return (
+        {**why, "operational_intensity": flop if names else UNKNOWN, "time": flop if names else UNKNOWN} if why else {}
+    )
 
 
 def _without(derived: Any) -> tuple[str, ...]:

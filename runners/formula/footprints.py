@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from analysis.footprint.schedule import minimal
-from analysis.footprint.step import footprint
 from analysis.formula.derivation import Derived, Expr, Point, Sample, peak_of, point_text, value_of
 from analysis.formula.derivation import footprint as derivation_footprint
 from runners.formula.points import BATCH, NotBuilt
@@ -18,9 +17,9 @@ EAGER, MINIMAL = derivation_footprint.QUANTITIES
 
 WORDS = {EAGER: "eager footprint", MINIMAL: "minimal footprint"}
 
-WITHOUT = "Total footprint, bytes kept and bytes accessed, and what is divided by them, are without it."
-
 UNKNOWN = "what oneDNN's LSTM keeps for its backward pass has no known size"
+
+WITHOUT = f"No formula of bytes accessed, total footprint and bytes kept, nor of FLOP / byte: {UNKNOWN}."
 
 OWN_RULES = "flopledger"
 
@@ -56,24 +55,18 @@ def footprints(
     why = {**found.why, **_wrong(found, point, sample(point), bool(derived.structural))}
     kept = {name: peaks for name, peaks in found.peaks.items() if name not in why}
     at_least = {}
-    if kept and _has_unknown_sizes(derived):
+    if kept and derived.unsized:
         at_least = {EAGER: found.formula(EAGER)} if EAGER in kept else {}
         why, kept = {**why, **dict.fromkeys(kept, UNKNOWN)}, {}
     notes = [f"No formula of the {WORDS[name]}: {reason}." for name, reason in why.items()]
     pieces = {}
-    notes += [WITHOUT] * bool(at_least)
+    notes += [WITHOUT] * bool(derived.unsized)
     if BATCH in point and kept:
         single = {**{axis.symbol: axis.base for axis in (*derived.axes, *derived.structural)}, BATCH: 1}
         notes += [f"The eager footprint {each}." for each in _wrong(found, single, sample(single), False).values()]
         pieces = {name: derivation_footprint.pieces(peaks, BATCH, point) for name, peaks in kept.items()}
     proven = found.proven if MINIMAL in kept else None
     return FootprintFormulas({name: found.formula(name) for name in kept}, pieces, why, tuple(notes), proven, at_least)
-
-
-def _has_unknown_sizes(derived: Derived) -> bool:
-    """Whether a storage of the step has no known size."""
-    _fixed, sizes = derived.levels[0]
-    return bool(footprint(sizes.samples[0].operations, sizes.samples[0].storages).unknown)
 
 
 def _wrong(

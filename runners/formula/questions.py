@@ -144,7 +144,7 @@ class Questions:
             from analysis.formula.derivation import time_bound
 
             peak, bandwidth = self.rates.peak_flop_per_s, self.rates.bandwidth_bytes_per_s
-            if whole["model_flop"] is not None:
+            if whole["model_flop"] is not None and whole["bytes_accessed"] is not None:
                 found["time"] = time_bound(whole["model_flop"], whole["bytes_accessed"], peak, bandwidth)
             found["ridge"] = rational(self.rates.ridge)
         return found
@@ -183,7 +183,7 @@ class Questions:
             _growth_of(name, quantity, whole, point)
             for name in self.symbols
             for quantity in GROWN
-            if name in names(whole[quantity])
+            if whole[quantity] is not None and name in names(whole[quantity])
         ]
         return sorted(found, key=lambda growth: -(growth.elasticity or 0))
 
@@ -205,7 +205,7 @@ class Questions:
     def _varied(self, whole: Mapping[str, Expr], point: Mapping[str, int]) -> list[Varied]:
         found = []
         for name in GROWN:
-            if self.lengths is None or self.lengths_of not in names(whole[name]):
+            if self.lengths is None or whole[name] is None or self.lengths_of not in names(whole[name]):
                 continue
             fixed = {other: value for other, value in _needed(whole[name], point).items() if other != self.lengths_of}
             batch = fixed.get(BATCH, 1)

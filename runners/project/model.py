@@ -136,6 +136,7 @@ def answer(domain: Domain, target: Accelerator, formulas: Formulas, must_fit: bo
         sub_batches=frontier.batches(domain, formulas, target, grown),
         largest_batch=largest,
         accelerators=frontier.accelerators_for(spread.middle.footprint_bytes, target),
+        partial_bytes=bool(formulas.at_least & {"bytes_accessed", "kept_bytes"}),
     )
 
 
@@ -243,6 +244,11 @@ def _notes(target: Accelerator, formulas: Formulas, measured: object) -> list[st
     )
     if formulas.products_alone:
         notes.append("FLOP are those of products alone: the other arithmetic has no formula, and the step takes more.")
+    if formulas.at_least & {"bytes_accessed", "kept_bytes"}:
+        notes.append(
+            "What oneDNN's LSTM keeps for its backward pass has no known size: bytes, footprint, accelerators, lambda, "
+            "mu and delta are at least so much, FLOP per byte, utilization and the largest sub-batch at most."
+        )
     if target.element_bytes != formulas.element_bytes:
         notes.append(f"Every number is taken to have {target.element_bytes} bytes in memory.")
     if not measured:
@@ -286,11 +292,13 @@ def derived(domain: Domain, rules: str) -> Formulas | int:
         return FAILED
     sizes = {name: size for name, size in domain.sizes.items() if isinstance(size, int)}
     own = {name: size for name, size in found.point.items() if name != BATCH}
-    quantities = {name: whole for name, whole in found.totals.items() if whole is not None}
+    known = {name: whole for name, whole in found.totals.items() if whole is not None}
+    quantities = {**found.at_least, **known}
     products_alone = "all_flop" not in quantities
     if products_alone:
         quantities["all_flop"] = quantities["model_flop"]
-    return Formulas(domain.model, found.rules, {**sizes, **own}, quantities, products_alone=products_alone)
+    at_least = frozenset(found.at_least.keys() - known.keys())
+    return Formulas(domain.model, found.rules, {**sizes, **own}, quantities, 4, products_alone, at_least)
 
 
 def _words(domain: Domain, rules: str) -> Sequence[str]:

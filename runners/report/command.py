@@ -212,6 +212,7 @@ def show(built: Built, form: str, out: Path, convention: str = "flop") -> None:
     """Data on stdout; where the files are on stderr. convention: of CONVENTIONS, of the rows that are shown."""
     from reports.sweep.answer import to_csv, to_json, to_text
     from results.records import Utilization
+    from runners.cli import show_page
 
     rows = built.utilization if convention == "flop" else built.post2021
     if form == "csv":
@@ -219,7 +220,7 @@ def show(built: Built, form: str, out: Path, convention: str = "flop") -> None:
     elif form == "json":
         print(to_json(rows), end="")
     else:
-        print(to_text(built, colour=sys.stdout.isatty(), convention=convention), end="")
+        show_page(lambda width, colour: to_text(built, width, colour, convention))
     files = ", ".join(str(out / name) for name in (HEADLINE, UTILIZATION, "cleaned", FIGURES, PAGE))
     print(f"written: {files}", file=sys.stderr)
 

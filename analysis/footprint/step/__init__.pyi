@@ -14,6 +14,7 @@ from .live_bytes import (
     peak_bytes,
     place,
     reuse_gradients,
+    unsized,
 )
 from .published import (
     ALLOCATED,
@@ -69,6 +70,7 @@ __all__ = [
     "rows",
     "stretches_of",
     "unforeseen",
+    "unsized",
     "where_there_is_room",
     "with_workspaces",
 ]

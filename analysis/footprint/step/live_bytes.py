@@ -218,6 +218,11 @@ def _known_storages(
             raise Inconsistent(
                 f"storage {each.id} lives from operation {each.born_index} to {each.died_index} of {len(operations)}"
             )
-    opaque = {operation.writes[-1] for operation in operations if operation.name in _OPAQUE}
-    unknown = {each.id for each in storages if each.nbytes is None or (each.nbytes == 0 and each.id in opaque)}
+    unknown = unsized(operations, storages)
     return [each for each in storages if each.id not in unknown], tuple(sorted(unknown))
+
+
+def unsized(operations: Iterable[Operation], storages: Iterable[Storage]) -> set[int]:
+    """Numbers of the storages whose size is not known."""
+    opaque = {operation.writes[-1] for operation in operations if operation.name in _OPAQUE}
+    return {each.id for each in storages if each.nbytes is None or (each.nbytes == 0 and each.id in opaque)}

@@ -6,7 +6,7 @@ from .footprint_terms import peak_of
 from .interpolate import Point, point_text, value_of
 from .sampling import Axis, NoSample, Restructured, Sample, Unfitted, spread
 from .symbolic_table import OWN, Convention, check
-from .totals import FLOP, PART, Expr, Term
+from .totals import FLOP, PART, SIZED, Expr, Term
 
 __all__ = [
     "Axis",
@@ -20,6 +20,7 @@ __all__ = [
     "Piece",
     "Point",
     "Restructured",
+    "SIZED",
     "Sample",
     "Term",
     "Unfitted",

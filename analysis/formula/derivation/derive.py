@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import islice
 from typing import Any
 
+from analysis.footprint.step import unsized
 from analysis.formula.derivation.interpolate import ONE, Fitter, Form, Point, plus, times, value_of
 from analysis.formula.derivation.joint_interpolation import derive_together
 from analysis.formula.derivation.sampling import (
@@ -30,7 +31,7 @@ from analysis.formula.derivation.sampling import (
     derive,
     spread,
 )
-from analysis.formula.derivation.symbolic_table import OWN, Convention, Counts, Key, counts_of
+from analysis.formula.derivation.symbolic_table import OWN, Convention, CountKey, Counts, Key, counts_of, place_of
 from analysis.operators import registry
 
 TOGETHER = 2
@@ -66,6 +67,7 @@ class Derived:
     not_understood: Mapping[str, int]
     without: frozenset[Key] = frozenset()
     levels: tuple[tuple[Point, Sizes], ...] = ()
+    unsized: frozenset[CountKey] = frozenset()
 
     def total(self, quantity: str, keep: Callable[[Any], bool] = lambda _place: True) -> Form:
         """The sum of a quantity over the places that are kept."""
@@ -96,7 +98,18 @@ def formulas(sample_at: Sampler, axes: Sequence[Axis], convention: Convention = 
     first = seen[tuple(sorted((axis.symbol, axis.base) for axis in axes))]
     unknown = registry.not_understood(first.operations, convention.rules)
     without, levels = frozenset(level.without), tuple(level.tables)
-    return Derived(counts, sized, structural, checked, len(seen), unknown, without, levels)
+    lacking = frozenset() if convention.made else _unsized(seen.values(), merged=bool(structural))
+    return Derived(counts, sized, structural, checked, len(seen), unknown, without, levels, lacking)
+
+
+def _unsized(samples: Iterable[Sample], merged: bool) -> frozenset[CountKey]:
+    """Places of the operations that read or write a storage whose size is not known."""
+    found: set[CountKey] = set()
+    for sample in samples:
+        lacking = unsized(sample.operations, sample.storages)
+        touching = (each for each in sample.operations if lacking.intersection((*each.reads, *each.writes)))
+        found.update(place_of(each, merged) for each in touching)
+    return frozenset(found)
 
 
 def _levelled(

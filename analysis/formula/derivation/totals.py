@@ -11,7 +11,8 @@ Every expression is sympy's, exact, in the symbols asked for. Model FLOP, all FL
 * *eager* and *minimal footprint*: the peaks of live bytes, which `analysis/formula/derivation/footprint.py` finds.
 
 A quantity that has no formula is None (`Derived.without`: all FLOP, and what hangs on them), and so are model FLOP and
-all FLOP of a step with an operation that no rule understands: `at_least` has those of its other operations.
+all FLOP of a step with an operation that no rule understands, and its bytes where a storage has no known size
+(`Derived.unsized`): `at_least` has those of its other operations and storages.
 """
 
 from __future__ import annotations
@@ -50,6 +51,9 @@ COSTS = ("model_flop", "all_flop", "bytes_accessed", "made_bytes", "calls")
 """What there is of each phase, kind, module and operation. made_bytes: of the storages that it makes."""
 
 FLOP = ("model_flop", "all_flop")
+
+SIZED = ("bytes_accessed", "total_footprint_bytes", "kept_bytes")
+"""What lacks a storage whose size is not known, which a step keeps for its backward pass."""
 
 PART = (*COSTS, "operational_intensity")
 """The same, with all FLOP ÷ bytes accessed."""
@@ -99,6 +103,31 @@ def totals(
     derived: Derived, terms: Iterable[Term] = (), peaks: Mapping[str, Expr] = MappingProxyType({})
 ) -> dict[str, Expr]:
     """Every quantity of the whole step, in the order of `QUANTITIES`. peaks: the footprints that have a formula."""
+    whole = _known_sums(derived)
+    for term in terms:
+        for name, quantity in _OF_TERMS.items():
+            if term.quantity == quantity:
+                whole[name] += term.expression
+    whole["all_flop"] = None if derived.without else whole["all_flop"]
+    if derived.not_understood:
+        whole.update(dict.fromkeys(FLOP))
+    if derived.unsized:
+        whole.update(dict.fromkeys(SIZED))
+    whole["operational_intensity"] = _intensity(whole)
+    whole.update(peaks)
+    return {name: whole.get(name) for name in QUANTITIES}
+
+
+def at_least(derived: Derived) -> dict[str, Expr]:
+    """FLOP of the operations that a rule understands, and bytes of the storages of known size, where there are
+    others; else nothing."""
+    names = (FLOP if derived.not_understood else ()) + (SIZED if derived.unsized else ())
+    known = _known_sums(derived) if names else {}
+    return {name: known[name] for name in names}
+
+
+def _known_sums(derived: Derived) -> dict[str, Expr]:
+    """Every quantity that is a sum, of all that is known."""
     roles = {place: form for (place, of), form in derived.counts.items() if of == "role_bytes"}
     found = {
         "parameters": derived.total("parameters"),
@@ -107,24 +136,7 @@ def totals(
         "kept_bytes": plus(form for role, form in roles.items() if role in KEPT),
         "io_bytes": roles.get("input", {}),
     }
-    whole = {name: expression(form) for name, form in found.items()}
-    for term in terms:
-        for name, quantity in _OF_TERMS.items():
-            if term.quantity == quantity:
-                whole[name] += term.expression
-    whole["all_flop"] = None if derived.without else whole["all_flop"]
-    if derived.not_understood:
-        whole.update(dict.fromkeys(FLOP))
-    whole["operational_intensity"] = _intensity(whole)
-    whole.update(peaks)
-    return {name: whole.get(name) for name in QUANTITIES}
-
-
-def at_least(derived: Derived) -> dict[str, Expr]:
-    """Model FLOP and all FLOP of the operations that a rule understands, where there are others; else nothing."""
-    if not derived.not_understood:
-        return {}
-    return {name: expression(_cost(derived, name, lambda place: isinstance(place, CountKey))) for name in FLOP}
+    return {name: expression(form) for name, form in found.items()}
 
 
 def parts(derived: Derived, by: str) -> dict[str, dict[str, Expr]]:
@@ -142,12 +154,14 @@ def parts(derived: Derived, by: str) -> dict[str, dict[str, Expr]]:
     for place in dict.fromkeys(place for place, _ in derived.counts if isinstance(place, CountKey)):
         if not place.kind:  # not understood
             found[label(place)].update(dict.fromkeys(FLOP))
+        if place in derived.unsized:
+            found[label(place)].update(dict.fromkeys(("bytes_accessed", "made_bytes")))
     return {name: {**costs, "operational_intensity": _intensity(costs)} for name, costs in found.items()}
 
 
 def _intensity(costs: Mapping[str, Expr]) -> Expr:
-    """FLOP per byte; 0 of what moves nothing; None without a formula of the FLOP."""
-    if costs["all_flop"] is None:
+    """FLOP per byte; 0 of what moves nothing; None without a formula of the FLOP or the bytes."""
+    if costs["all_flop"] is None or costs["bytes_accessed"] is None:
         return None
     return costs["all_flop"] / costs["bytes_accessed"] if costs["bytes_accessed"] != 0 else sympy.Integer(0)
 

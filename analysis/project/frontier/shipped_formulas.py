@@ -23,6 +23,9 @@ BATCH = "batch"
 
 RULES = ("catamount", "flopledger")
 
+AT_LEAST = "at_least_"
+"""Before a quantity of the file that lacks a storage of no known size."""
+
 
 @dataclass(frozen=True)
 class Formulas:
@@ -30,7 +33,8 @@ class Formulas:
     the batch.
 
     sizes: the value of each size where nobody gives another. element_bytes: of a number in the step that was counted.
-    products_alone: whether all_flop is model_flop, because the other arithmetic has no formula.
+    products_alone: whether all_flop is model_flop, because the other arithmetic has no formula. at_least: quantities
+    that lack a storage of no known size.
     """
 
     model: str
@@ -39,6 +43,7 @@ class Formulas:
     quantities: Mapping[str, Any]
     element_bytes: int = 4
     products_alone: bool = False
+    at_least: frozenset[str] = frozenset()
 
     def at(self, quantity: str, **point: int) -> float:
         """`exact` as a float."""
@@ -67,14 +72,23 @@ def shipped(rules: str = RULES[0]) -> Mapping[str, Formulas]:
     """Model → its formulas by these rules."""
     found: dict[str, dict[str, Any]] = {}
     heads: dict[str, Mapping[str, str]] = {}
+    partial: dict[str, set[str]] = {}
     with FILE.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             if row["rules"] != rules:
                 continue
-            found.setdefault(row["model"], {})[row["quantity"]] = row["formula"]
+            quantity = row["quantity"].removeprefix(AT_LEAST)
+            found.setdefault(row["model"], {})[quantity] = row["formula"]
+            partial.setdefault(row["model"], set()).update({quantity} - {row["quantity"]})
             heads[row["model"]] = row
     return {
-        model: Formulas(model, heads[model]["rules"], json.loads(heads[model]["sizes"]), _Parsed(texts))
+        model: Formulas(
+            model,
+            heads[model]["rules"],
+            json.loads(heads[model]["sizes"]),
+            _Parsed(texts),
+            at_least=frozenset(partial[model]),
+        )
         for model, texts in found.items()
     }
 

@@ -77,7 +77,7 @@ def test_a_batch_that_changes_the_operations_is_refused():
 
 def test_what_is_not_known_has_no_bound():
     with pytest.raises(Unavailable, match=r"no rule for aten\.x"):
-        step_cost([op(0, understood=False)])
+        step_cost([op(0, model_flop=None)])
     with pytest.raises(Unavailable, match="dtype without an arithmetic unit"):
         step_cost([op(0, model_flop=1, group=0)])
     with pytest.raises(Unavailable, match="no convolution or matrix product"):

@@ -454,7 +454,7 @@ def _profile(understood):
     def operation(index, known, flop):
         return StepOperation(
             index=index, name="aten.mm", kind="matmul", phase="forward", unit="fp32", dtype="float32",
-            model_flop=flop, group=index, time_s=0.5, understood=known,
+            model_flop=flop if known else None, group=index, time_s=0.5,
         )  # fmt: skip
 
     return StepProfile(

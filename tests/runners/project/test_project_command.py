@@ -94,8 +94,22 @@ def test_a_known_devices_memory_says_what_does_not_fit(capsys: pytest.CaptureFix
 def test_the_rules_are_the_callers(capsys: pytest.CaptureFixture[str]) -> None:
     theirs, ours = (json.loads(told(capsys, "word_lm", "--rules", r, "--format", "json")) for r in project_model.RULES)
     assert (theirs["rules"], ours["rules"]) == project_model.RULES
-    many, few = (each["projection"]["moved_bytes"]["value"] for each in (theirs, ours))
+    many, few = theirs["projection"]["moved_bytes"]["value"], ours["projection"]["moved_bytes"]["at_least"]
     assert many > 10 * few, "a while loop adds up gradients at every step, and PyTorch has one product"
+
+
+def test_bytes_without_what_onednns_lstm_keeps_are_at_least(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its workspace has no known size: no total of bytes, and nothing that is divided by one."""
+    words = ("word_lm", "--rules", "flopledger")
+    projection = json.loads(told(capsys, *words, "--format", "json"))["projection"]
+    hanging = {name: each for name, each in projection.items() if name != "bound" and each["value"] is None}
+    assert set(hanging) == {"moved_bytes", "intensity", "footprint_bytes", "step_s", "utilization_ratio", "epoch_s"}
+    assert hanging["intensity"]["at_most"] > 0
+    text = told(capsys, *words)
+    assert "bytes of a step, at least" in text
+    assert "utilization by the roofline, at most" in text
+    assert "at_least_moved_bytes," in told(capsys, *words, "--format", "csv")
+    assert "at least" not in told(capsys, "char_lm", "--rules", "flopledger").partition("first-order")[0]
 
 
 def test_a_file_of_ten_lines_is_projected_without_shipped_formulas(

@@ -22,7 +22,7 @@ from analysis.formula.derivation import derive
 from analysis.formula.derivation.footprint import QUANTITIES, Footprints, Labelled, footprints, pieces, value
 from analysis.formula.derivation.interpolate import ONE, Atom
 from analysis.formula.derivation.symbolic_table import CountKey
-from analysis.formula.derivation.totals import expression
+from analysis.formula.derivation.totals import at_least, expression, parts, totals
 from runners.formula.footprints import UNKNOWN, WITHOUT
 from runners.formula.footprints import footprints as told_of
 from runners.formula.points import Subject, axes, limits, names_of, sampler, smallest
@@ -64,6 +64,16 @@ def test_storages_of_unknown_size_are_told() -> None:
     lacking = [f"No formula of the {name} footprint: {UNKNOWN}." for name in ("eager", "minimal")]
     assert found.notes == (*lacking, WITHOUT)
     assert (found.formulas, found.pieces, found.proven) == ({}, {}, None)
+    whole, known = totals(derived), at_least(derived)
+    lost = ("bytes_accessed", "operational_intensity", "total_footprint_bytes", "kept_bytes")
+    assert [whole[name] for name in lost] == [None] * 4
+    assert list(known) == ["bytes_accessed", "total_footprint_bytes", "kept_bytes"]
+    kinds = parts(derived, "kind")
+    assert (kinds["recurrent"]["bytes_accessed"], kinds["recurrent"]["operational_intensity"]) == (None, None)
+    assert kinds["matmul"]["bytes_accessed"] is not None
+    sized = looked("synthetic_matmul")[1]
+    assert at_least(sized) == {}
+    assert None not in (totals(sized)[name] for name in lost)
     assert found.at_least == {"eager_footprint_bytes": of("wordlm").formula("eager_footprint_bytes")}
 
 

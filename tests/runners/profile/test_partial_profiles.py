@@ -1,0 +1,206 @@
+"""A profile of a model with an operation that no rule counts: no total, rate or share of a part stands as the whole's.
+
+The model is a linear layer 8 → 8 of batch 4 and a product of the program's own behind it. Known are the layer's 2 · 4 ·
+8 · 8 = 512 FLOP forward and as many for its weight's gradient, and the bias's 32 additions.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from analysis.profile import places, step_roof, tree
+from measure.profile import profile_step
+from reports.profile.data import document, modules_csv, operations_csv
+from reports.profile.explanation import explained, verdict
+from reports.profile.fusion import kernels, ladder
+from reports.profile.operations import operations_text
+from reports.profile.page import page
+from reports.profile.terminal import terminal_text
+from reports.profile.tree import aggregated_text, tree_text
+from results.records import Machine, StepOperation, StepProfile
+from runners.profiler import Profiler, profile_model
+from tests.support.made_up.made_up_profile import PROFILE
+
+LAYER = 2 * 4 * 8 * 8
+
+
+@torch.library.custom_op("partial_profile::multiplied", mutates_args=())
+def multiplied(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return a @ b
+
+
+multiplied.register_fake(lambda a, b: a.new_empty(a.shape[0], b.shape[1]))
+multiplied.register_autograd(
+    lambda ctx, g: (g @ ctx.saved_tensors[1].t(), ctx.saved_tensors[0].t() @ g),
+    setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
+)
+
+
+class Own(nn.Module):
+    """The program's own product."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(8, 8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return multiplied(x, self.weight)
+
+
+def model() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(8, 8), Own())
+
+
+MACHINE = Machine(
+    device="cpu", peak_by_unit={"fp32": 1e9}, datasheet_by_unit={"fp32": 2e9}, bytes_per_s=1e9,
+    datasheet_bytes_per_s=2e9, launch_s=1e-6,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def recorded() -> StepProfile:
+    profile = profile_step(model(), torch.ones(4, 8), steps=2)
+    return replace(profile, machine=MACHINE, recompute_fwd_factor=1.0)
+
+
+def test_deepspeeds_functions_give_no_partial_sum():
+    given = (torch.ones(4, 8),)
+    assert profile_model(model(), args=given, print_profile=False, as_strings=False) == (None, None, 136)
+    words = profile_model(model(), args=given, print_profile=False)
+    assert words == ("at least 544 FLOP", "at least 256 MAC", "136")
+    profiler = Profiler(net := model())
+    profiler.start_profile()
+    net(*given)
+    profiler.stop_profile()
+    assert (profiler.get_total_flops(), profiler.get_total_macs()) == (None, None)
+    assert profiler.get_total_flops(as_string=True) == "at least 544 FLOP"
+    assert profiler.get_total_macs(as_string=True) == "at least 256 MAC"
+
+
+def test_an_operation_without_a_rule_has_bytes_and_no_flop(recorded):
+    (own,) = [each for each in recorded.operations if each.name == "partial_profile.multiplied"]
+    assert (own.model_flop, own.other_flop, own.at_least_flop, own.understood) == (None, None, 0, False)
+    assert own.read_bytes == 4 * (4 * 8 + 8 * 8)
+    assert own.written_bytes == 4 * (4 * 8)
+    others = [each for each in recorded.operations if each is not own]
+    assert all(each.understood for each in others)
+
+
+def test_an_operation_without_sizes_for_its_formula_keeps_its_bytes():
+    from measure.profile.rows import operation_rows
+    from results.records import Operation
+
+    odd = Operation(
+        index=0, name="aten.addmm", kind="matmul", phase="forward", module="", sequence_nr=None, forward_index=None,
+        input_names=("self",), input_shapes=((4, 8),), input_dtypes=("float32",), output_shapes=((4, 8),),
+        output_dtypes=("float32",), attributes={}, reads=(1,), writes=(2,),
+    )  # fmt: skip
+    (row,), unknown = operation_rows([odd], [], "fp32", "cpu")
+    assert (row.model_flop, row.read_bytes, row.written_bytes) == (None, 128, 128)
+    assert unknown == {"aten.addmm": 1}
+
+
+def test_its_place_under_the_roof_is_not_known(recorded):
+    (own,) = [
+        its
+        for operation, its in zip(recorded.operations, places(recorded), strict=True)
+        if not operation.understood
+    ]  # fmt: skip
+    assert (own.flop, own.intensity, own.model_intensity, own.arithmetic_s) == (None, None, None, None)
+    assert (own.roof_flop_per_s, own.attained_ratio, own.attained_flop_per_s) == (None, None, None)
+    assert own.bound in ("", "host")
+    roof = step_roof(recorded)
+    assert (roof.ceiling.utilization_ratio, roof.ceiling.attainable_ratio) == (None, None)
+    assert (roof.datasheet.utilization_ratio, roof.datasheet.unfused_estimate_ratio) == (None, None)
+
+
+def test_no_least_time_is_made_of_a_part(recorded):
+    assert ladder(recorded) is None
+    mine = [each for each in kernels(recorded) if not all(o.understood for o in each.operations)]
+    assert [(each.unfused_s, each.fused_s) for each in mine] == [(None, None)]
+
+
+def test_json_and_csv_have_nothing_in_its_place(recorded):
+    found = document(recorded)
+    step = found["step"]
+    assert (step["model_flop"], step["forward_flop"], step["other_flop"]) == (None, None, None)
+    assert (step["at_least_flop"], step["unknown_calls"]) == (4 * LAYER, 1)  # two products of its gradients are known
+    assert (step["utilization_ratio"], step["attainable_ratio"]) == (None, None)
+    (row,) = [each for each in found["operations"] if not each["understood"]]
+    assert (row["model_flop"], row["other_flop"], row["intensity"]) == (None, None, None)
+    assert (row["attained_ratio"], row["attained_flop_per_s"], row["roof_flop_per_s"]) == (None, None, None)
+    (line,) = [each for each in _read(operations_csv(recorded)) if each["understood"] == "false"]
+    assert (line["model_flop"], line["intensity"], line["attained_ratio"]) == ("", "", "")
+    rows = {each["module"]: each for each in _read(modules_csv(recorded))}
+    for path in ("", "1"):
+        assert [rows[path][name] for name in ("model_flop", "forward_flop", "flop_per_s", "utilization_ratio")] == 4 * [
+            ""
+        ]
+    assert rows["0"]["forward_flop"] == str(LAYER)
+    assert rows["0"]["flop_per_s"]
+
+
+def test_texts_say_at_least_and_have_no_rate_of_a_part(recorded):
+    for text in (tree_text(recorded, top=3), terminal_text(recorded, top=3, width=160, colour=False)):
+        assert "FLOP of the tree ≥ 2,048 = of the step ≥ 2,048" in text
+        for line in text.splitlines():
+            assert "FLOP/s" not in line or "backward latency" in line or "MAC" in line, line
+        assert "Linear 256 MAC, Own ≥ 0 MAC" in text
+    assert "Sequential ≥ 2.05 kFLOP" in aggregated_text(recorded)
+    (line,) = [each for each in operations_text(recorded, 99).splitlines() if "multiplied" in each]
+    assert line.split()[4:] == ["1", "–", "512", "B", "–", "–", "–", "–"]
+    assert "is not known" in verdict(recorded)
+    said = " ".join(explained(recorded))
+    assert "at least 2.05 kFLOP" in said
+    assert "useful arithmetic;" not in said
+    assert "reaches a utilization" not in said
+
+
+def test_the_page_has_no_number_in_its_place(recorded):
+    text = page(recorded)
+    row = text[text.index("partial_profile.multiplied") :].split("</tr>")[0]
+    assert ">0<" not in row.replace(" ", "").replace("\n", "")
+    assert "≥ 2.05 k" in text
+
+
+def test_what_runs_again_uncounted_leaves_other_arithmetic_unknown():
+    again = StepOperation(index=0, name="my.op", kind="", phase="recompute", model_flop=None, other_flop=None)
+    profile = replace(PROFILE, operations=(replace(again, index=len(PROFILE.operations)), *PROFILE.operations))
+    step = document(profile)["step"]
+    assert step["model_flop"] == 30_000
+    assert (step["recompute_flop"], step["other_flop"]) == (None, None)
+    assert "calculated again in it" in tree_text(profile)
+
+
+def test_products_without_a_time_have_no_rate():
+    """A rate is of all of a module's products over the time of all of them."""
+    untimed = tuple(replace(o, time_s=None) if o.index == 5 else o for o in PROFILE.operations)
+    whole, part = (tree(replace(PROFILE, operations=each))["head"] for each in (PROFILE.operations, untimed))
+    assert whole.flop_per_s == pytest.approx(6000 / 3e-3)
+    assert whole.utilization_ratio is not None
+    assert (part.flop_per_s, part.utilization_ratio) == (None, None)
+
+
+def test_a_time_of_some_operations_is_at_least():
+    """The head's product takes 2 ms backward; without its time nothing of the pass is a total."""
+    untimed = tuple(replace(o, time_s=None) if o.index == 5 else o for o in PROFILE.operations)
+    profile = replace(PROFILE, operations=untimed)
+    rows = {row["module"]: row for row in document(profile)["modules"]}
+    assert (rows["head"]["backward_time_s"], rows[""]["backward_time_s"]) == (None, None)
+    assert (rows["head"]["untimed_operations"], rows["body"]["untimed_operations"]) == (1, 0)
+    assert rows[""]["at_least_time_s"] == pytest.approx(24e-3)
+    assert rows["body"]["backward_time_s"] == pytest.approx(14e-3)
+    for text in (tree_text(profile), terminal_text(profile, width=160, colour=False)):
+        assert "Net ≥ 14.0 ms" in text
+        assert "≥ 14.0 ms" in next(line for line in text.splitlines() if line.startswith("Net "))
+    assert "≥ 14.0 ms" in page(profile)
+
+
+def _read(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
