@@ -89,7 +89,7 @@ def live_values(pairs: int) -> Stream:
     from analysis.utilization import log_ratios
     from measure.timing import Protocol
     from results.records import Cell
-    from runners.sweep.against.pairs import QUICK_ROUNDS, Rules, SideRun, measurement_of, time_in_turn
+    from runners.sweep.against.pairs import Rules, SideRun, measurement_of, time_in_turn
     from runners.workers import Worker, prepare
 
     os.environ["OMP_NUM_THREADS"] = "1"  # two threads on a busy machine mostly wait for each other
@@ -98,9 +98,7 @@ def live_values(pairs: int) -> Stream:
     cell = Cell(model=model, batch_size=64, device="cpu", precision="fp32", quick=True, inputs="256")
     protocol = Protocol.for_device("cpu", quick=True)
     sides = [SideRun(name, cell, Path.cwd(), lambda: Worker("gate")) for name in "AB"]
-    never = Rules(
-        limit_ratio=0.0, alarm_ratio=1e-300, cap_s=math.inf, timeout_s=600.0, most_pairs=pairs, rounds=QUICK_ROUNDS
-    )
+    never = Rules(limit_ratio=0.0, alarm_ratio=1e-300, cap_s=math.inf, timeout_s=600.0, most_pairs=pairs)
     time_in_turn(sides[0], sides[1], protocol.for_pass(), never, lambda text: None)
     return log_ratios(*(measurement_of(side, protocol).blocks for side in sides))
 
