@@ -1,10 +1,7 @@
-"""One rank of data-parallel trainings on CPUs: prints the meter's numbers, a line of JSON for each way.
+"""One rank of data-parallel trainings on CPUs: what its meter says of each way.
 
-Started by test_ranks.py.
+A process of its own, started by test_ranks.py.
 """
-
-import json
-import sys
 
 import torch
 import torch.distributed as dist
@@ -12,7 +9,12 @@ import torch.distributed as dist
 WIDTH = 32
 
 
-def main(way, rank, ranks, store):
+def summaries(ways, rank, ranks, store):
+    """[FLOP a step, steps, units, warnings] of each way."""
+    return [_summary(way, rank, ranks, store) for way in ways]
+
+
+def _summary(way, rank, ranks, store):
     from torch.distributed.fsdp import fully_shard
     from torch.nn.parallel import DistributedDataParallel
 
@@ -42,10 +44,5 @@ def main(way, rank, ranks, store):
             model(torch.randn(2 + rank * (way != "tp"), WIDTH)).sum().backward()
             optimizer.step()
     found = meter.summary()
-    print(json.dumps([found.model_flop_per_step, found.steps, found.units, found.warnings]))
     dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    for each in sys.argv[4:]:
-        main(each, int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+    return [found.model_flop_per_step, found.steps, list(found.units), list(found.warnings)]

@@ -1,11 +1,11 @@
 """Several processes: each rank's meter has its own share, and the sum over ranks is what one device would count."""
 
-import json
-import subprocess
-import sys
-from pathlib import Path
+from concurrent.futures import ProcessPoolExecutor
 
 import pytest
+
+from measure.device import PRELOAD, context, prepare
+from tests.measure.meter import ranks
 
 WIDTH, RANKS = 32, 2
 
@@ -15,18 +15,13 @@ WAYS = ("ddp", "fsdp2", "tp")
 
 @pytest.fixture(scope="module")
 def summaries(tmp_path_factory):
-    """Way → what each rank's meter says. A process a rank, which imports torch once and trains both ways."""
-    script = Path(__file__).with_name("ranks.py")
-    root, store = str(Path(__file__).parents[3]), str(tmp_path_factory.mktemp("ranks") / "store")
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-W", "ignore", str(script), str(rank), str(RANKS), store, *WAYS],
-            stdout=subprocess.PIPE, text=True, cwd=root, env={"PYTHONPATH": root, "OMP_NUM_THREADS": "1"},
-        )
-        for rank in range(RANKS)
-    ]  # fmt: skip
-    outputs = [process.communicate(timeout=300)[0].splitlines()[-len(WAYS) :] for process in started]
-    return {way: [json.loads(lines[index]) for lines in outputs] for index, way in enumerate(WAYS)}
+    """Way → what each rank's meter says. A process a rank, which trains all ways."""
+    store = str(tmp_path_factory.mktemp("ranks") / "store")
+    prepare()
+    with ProcessPoolExecutor(RANKS, context(PRELOAD)) as processes:
+        started = [processes.submit(ranks.summaries, WAYS, rank, RANKS, store) for rank in range(RANKS)]
+        found = [rank.result(timeout=300) for rank in started]
+    return {way: [of_rank[index] for of_rank in found] for index, way in enumerate(WAYS)}
 
 
 @pytest.mark.parametrize("way", WAYS[:2])
