@@ -4,6 +4,7 @@ from .errors import DeviceLost, Inconsistent, StoreFault, Unavailable, one_line
 from .limits import LIMITS, VARIABLE, BoundedStream, beyond, check_regular, limit, stated, unpack
 from .names import nearest
 from .printable import shortened
+from .wrapping import least_width, letters, wrap
 
 __all__ = [
     "BoundedStream",
@@ -20,10 +21,13 @@ __all__ = [
     "die_with_parent",
     "free_bytes",
     "hashed",
+    "least_width",
+    "letters",
     "limit",
     "nearest",
     "one_line",
     "shortened",
     "stated",
     "unpack",
+    "wrap",
 ]

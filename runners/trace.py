@@ -23,6 +23,8 @@ from runners.cli import (
     guarded,
     put,
     read_recording,
+    say,
+    show_page,
 )
 
 if TYPE_CHECKING:
@@ -67,7 +69,7 @@ def _run(parser: Parser, options: Namespace) -> int:
     faults = write(trace, options.out, device) if options.out is not None else []
     impossible = _impossible(trace, device)
     for line in (*faults, *impossible):
-        print(f"error: {line}", file=sys.stderr)
+        say(f"error: {line}")
     if faults:
         return UNWRITABLE
     return FAILED if impossible else 0
@@ -99,14 +101,14 @@ def show(trace: Trace, form: str, device: Device | None = None) -> None:
     from results.records import OperationInstance
 
     if form == "table":
-        print(to_text(trace, device, colour=sys.stdout.isatty()), end="")
+        show_page(lambda width, colour: to_text(trace, device, width, colour))
         return
     if form == "csv":
         print(to_csv(trace.cleaned.instances, OperationInstance), end="")
     else:
         print(json.dumps(document(trace), indent=1, ensure_ascii=False, allow_nan=False))
     for line in trace.problems:
-        print(f"note: {line}", file=sys.stderr)
+        say(f"note: {line}")
 
 
 def write(trace: Trace, out: Path, device: Device | None = None) -> list[str]:
@@ -131,7 +133,7 @@ def write(trace: Trace, out: Path, device: Device | None = None) -> list[str]:
     for name, content in drawn.items():
         put(out / FIGURES / name, content)
     names = (KERNELS, INSTANCES, LOG, *((TRACKS,) if tracks else ()), FIGURES)
-    print(f"written: {', '.join(str(out / name) for name in names)}", file=sys.stderr)
+    say(f"written: {', '.join(str(out / name) for name in names)}")
     return []
 
 

@@ -1,5 +1,5 @@
 from .affine import line
-from .comparison import MARGIN_RATIO, OF_A_STEP, conditions, difference, holm, verdict
+from .comparison import MARGIN_RATIO, OF_A_STEP, conditions, difference, holm, interval_at, verdict
 from .intervals import (
     SCALES,
     Ends,
@@ -16,19 +16,36 @@ from .intervals import (
 )
 from .paired import PairedRatio, paired_ratio
 from .printed_numbers import Printed, amount, box
+from .sequential import (
+    ABOVE,
+    ALARM_RATIO,
+    BELOW,
+    FIRST_LOOK,
+    OPEN,
+    SequentialRatio,
+    is_look,
+    look_sizes,
+    sequential_ratio,
+)
 from .summary import MAD_TO_SIGMA, Summary, log_interval, means, median_interval, summarise, t_quantile
 
 __all__ = [
+    "ABOVE",
+    "ALARM_RATIO",
+    "BELOW",
     "Ends",
     "Estimate",
+    "FIRST_LOOK",
     "Input",
     "JointNormal",
     "MAD_TO_SIGMA",
     "MARGIN_RATIO",
     "OF_A_STEP",
+    "OPEN",
     "PairedRatio",
     "Printed",
     "SCALES",
+    "SequentialRatio",
     "Summary",
     "Swing",
     "Uncertain",
@@ -40,12 +57,16 @@ __all__ = [
     "difference",
     "exactly",
     "holm",
+    "interval_at",
+    "is_look",
     "line",
     "log_interval",
+    "look_sizes",
     "means",
     "median_interval",
     "medians",
     "paired_ratio",
+    "sequential_ratio",
     "summarise",
     "t_quantile",
     "tornado",

@@ -16,6 +16,7 @@ from .numerators import (
     theory,
     theory_as_published,
 )
+from .paired_blocks import log_ratios
 from .step_times import block_means_s, block_summary, whole_steps
 from .utilization import HARMLESS_REASONS, Measurement, limits_seen, measurement, rows
 from .work_times import blocks_of, epoch_parts, images_of, variant, works_of
@@ -47,6 +48,7 @@ __all__ = [
     "kind_of_operator",
     "limits_seen",
     "loaded",
+    "log_ratios",
     "measurement",
     "no_less_than_known",
     "of_loop",

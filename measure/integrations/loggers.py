@@ -28,9 +28,11 @@ LOOPBACK = "127.0.0.1"
 class Logger(Protocol):
     """Takes numbers of a step by name; `close` ends it."""
 
-    def log(self, step: int, values: Mapping[str, float]) -> None: ...
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        """Take the values of a step, by name."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """End the log."""
 
 
 class _Closing:
@@ -49,10 +51,10 @@ class _Closing:
 
 
 class CsvLog(_Closing):
-    """A row a call: step, time_s (of the system's clock) and the values.
+    """A CSV file with a row for each call of `log`: step, time_s (of the system's clock) and the values.
 
-    A table that is there is gone on with. A value that a row lacks is empty. A new name becomes a column at the end,
-    for which the table is written anew: the first windows of a meter have no times.
+    Rows are added to a file that exists. A value that a row lacks is empty. A new name becomes a column at the end; the
+    file is then written anew.
     """
 
     def __init__(self, path: Path | str) -> None:

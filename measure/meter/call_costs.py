@@ -183,13 +183,16 @@ class CallCosts:
 
     def copy_of(self, path: str, training: bool) -> torch.nn.Module:
         """The module at this path as it is now, without values. One copy for each mode, since parts of a model that
-        trains may be in the other."""
+        trains may be in the other. A model that cannot be copied so is counted itself, by the executed trace."""
         place = path, training
         if place not in self._copies:
             module = self._model.get_submodule(path)
             check_whole_layers(self._model)
             whole = unsharded(module) if is_sharded(module) else module
-            self._copies[place] = parts_on_meta(whole).every[0]
+            try:
+                self._copies[place] = parts_on_meta(whole).every[0]
+            except ValueError:
+                return whole
         return self._copies[place]
 
     def _cost(self, counted: FastCount, key: CallKey) -> CallCost:

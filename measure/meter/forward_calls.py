@@ -13,6 +13,7 @@ code runs then; the shapes inside of a nested tensor, which are data.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -67,15 +68,15 @@ class SeenCall(NamedTuple):
 
 class Call:
     """One call in a step. It is the hook on its outputs: called with each of their gradients, it counts one backward
-    pass for each run of autograd's engine."""
+    pass for each run of autograd's engine.
 
-    __slots__ = ("_last", "backward", "recomputed", "seen")
+    It has no constructor, which would be one more function to run at each call: who makes one sets `seen`.
+    """
 
-    def __init__(self, seen: SeenCall, recomputed: bool) -> None:
-        self.seen = seen
-        self.recomputed = recomputed
-        self.backward = 0
-        self._last = _OUTSIDE
+    seen: SeenCall
+    recomputed = False
+    backward = 0
+    _last = _OUTSIDE
 
     def __call__(self, _gradient: torch.Tensor) -> None:
         task = _graph_task()
@@ -176,9 +177,9 @@ class ForwardCalls:
         _never_compiled()
         self._inside = 0
         if self._children:
-            self._handles.append(self._model.register_forward_pre_hook(self._enters))
+            self._handles.append(self._model.register_forward_pre_hook(_Hook(self._enters)))
         for path, module in _watched(self._model, self._children):
-            hook = functools.partial(self._on_call, path)
+            hook = _Hook(self._hook_at(path))
             # always: a checkpoint ends what it computes again by an exception, as soon as it has all it needs
             self._handles.append(module.register_forward_hook(hook, with_kwargs=True, always_call=True))
 
@@ -203,7 +204,8 @@ class ForwardCalls:
     def assumed(self, inputs: tuple[Any, ...]) -> list[Call]:
         """The calls of a step in which none was seen: one forward and one backward pass of these inputs."""
         key = "", (signature(inputs), ()), self._model.training, self._autocast(), self.version
-        call = Call(self._known.get(key) or self._meet(key, inputs, {}), False)
+        call = Call()
+        call.seen = self._known.get(key) or self._meet(key, inputs, {})
         call.backward = 1
         return [call]
 
@@ -219,29 +221,76 @@ class ForwardCalls:
     def _enters(self, _model: torch.nn.Module, _args: Any) -> None:
         self._inside += 1
 
-    def _on_call(
-        self, path: str, _model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
-    ) -> None:
-        if self._inside:
-            if path:
+    def _hook_at(self, path: str) -> Callable[[torch.nn.Module, tuple[Any, ...], dict[str, Any], Any], None]:
+        """The forward hook of the module at a path.
+
+        Most calls have one tensor of the size of the call before. Those facts are compared one by one, which touches
+        less memory than a signature, a tuple of it and their hashes.
+        """
+        model = self._model
+        size: torch.Size | None = None
+        dtype: torch.dtype | None = None
+        needs_gradient = training = False
+        version = -1
+        last: SeenCall | None = None
+
+        def on_call(_module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+            nonlocal size, dtype, needs_gradient, training, version, last
+            if self._inside:
+                if path:
+                    return
+                self._inside -= 1
+            calls = self.calls
+            if calls is None:
                 return
-            self._inside -= 1
-        calls = self.calls
-        if calls is None:
-            return
-        try:
-            inputs = signature(args), signature(kwargs) if kwargs else ()
-            autocast = self._autocast() if _any_autocast() else None
-            key = path, inputs, self._model.training, autocast, self.version
-            seen = self._known.get(key)
-            if seen is None:
-                seen = self._meet(key, args, kwargs)
-            call = Call(seen, _graph_task() != _OUTSIDE)
-            calls.append(call)
-            if _grad_enabled():
-                _hook_gradients(output, call)
-        except Exception as fault:  # noqa: BLE001  the user's training goes on whatever happens in here
-            self._on_fault(fault)
+            try:
+                call = Call()
+                one = args[0] if len(args) == 1 and not kwargs and not _any_autocast() else None
+                if type(one) is not torch.Tensor:
+                    call.seen = self._call_kind(path, args, kwargs)
+                elif (
+                    last is not None
+                    and one.shape == size
+                    and one.dtype is dtype
+                    and one.requires_grad is needs_gradient
+                    and model.training is training
+                    and self.version == version
+                ):
+                    call.seen = last
+                else:
+                    call.seen = last = self._call_kind(path, args, kwargs)
+                    size, dtype, needs_gradient = one.shape, one.dtype, one.requires_grad
+                    training, version = model.training, self.version
+                if _graph_task() != _OUTSIDE:
+                    call.recomputed = True
+                calls.append(call)
+                if _grad_enabled():
+                    _hook_gradients(output, call)
+            except Exception as fault:  # noqa: BLE001  the user's training goes on whatever happens in here
+                self._on_fault(fault)
+
+        _skip_in_dynamo(on_call)
+        return on_call
+
+    def _call_kind(self, path: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> SeenCall:
+        inputs = signature(args), signature(kwargs) if kwargs else ()
+        autocast = self._autocast() if _any_autocast() else None
+        key = path, inputs, self._model.training, autocast, self.version
+        return self._known.get(key) or self._meet(key, args, kwargs)
+
+
+class _Hook(functools.partial[Any]):
+    """A hook of the meter in a model: a copy of that model, or the model read from a file, is not measured.
+
+    A partial, because calling one runs no Python code.
+    """
+
+    def __deepcopy__(self, _memo: dict[int, Any]) -> Callable[..., None]:
+        return contextlib.nullcontext().__exit__
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A hook that does nothing, by names of the standard library: a file is read without flopledger, too."""
+        return getattr, (contextlib.nullcontext(), "__exit__")
 
 
 def _watched(model: torch.nn.Module, children: bool) -> Iterator[tuple[str, torch.nn.Module]]:
@@ -296,8 +345,12 @@ def _batch_size(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
 def _never_compiled() -> None:
     """Have torch.compile leave alone what runs at each call. A wrapper (torch.compiler.disable) would cost as much as
     the rest, and is used only for what runs once for each shape."""
+    each_call = (ForwardCalls._call_kind, ForwardCalls._enters, ForwardCalls._autocast, signature)
+    for function in (*each_call, _hook_gradients, _graph_tensors, Call.__call__):
+        _skip_in_dynamo(function)
+
+
+def _skip_in_dynamo(function: Callable[..., Any]) -> None:
     from torch._dynamo.decorators import skip
 
-    each_call = (ForwardCalls._on_call, ForwardCalls._enters, ForwardCalls._autocast, signature)
-    for function in (*each_call, _hook_gradients, _graph_tensors, Call.__init__, Call.__call__):
-        skip(function)
+    skip(function)

@@ -111,7 +111,7 @@ class UtilizationMeter:
     def begin(self) -> None:
         """A step begins here, for a loop that cannot use the context of `step`: `update` ends it."""
         self._end_rolling()
-        self._begin()
+        self._step.__enter__()
 
     def update(self, *inputs: Any, items: float | None = None) -> None:
         """The step ends here: that of the last `begin`.
@@ -121,13 +121,14 @@ class UtilizationMeter:
         `step`.
         """
         if self._open:
-            self._end(inputs, items)
+            self._step.inputs, self._step.items = inputs, items
+            self._step.__exit__(None, None, None)
         elif self._rolling is None:
             self._rolling = True
         elif not self._broken:
             self._fault("update() came without begin(): no step was measured")
         if self._rolling:
-            self._begin()
+            self._step.__enter__()
 
     def window(self) -> MeterSummary:
         """Of the steps that completed since the last call of this method. Does not wait for the device."""
@@ -182,18 +183,6 @@ class UtilizationMeter:
     def __exit__(self, *fault: object) -> None:
         self.close()
 
-    def _begin(self) -> None:
-        if self._broken:
-            return
-        try:
-            if self._open or self._probing:
-                self._prepare()
-            self._open = True
-            self._calls.calls = []
-            self._times.begin()
-        except Exception as fault:  # noqa: BLE001  the user's training goes on whatever happens in here
-            self._fail(fault)
-
     def _prepare(self) -> None:
         """Before the first step, and after one that was never ended."""
         if self._open and not self._end_rolling():
@@ -208,30 +197,19 @@ class UtilizationMeter:
             self._drop()
         return bool(was)
 
-    def _end(self, inputs: tuple[Any, ...], items: float | None) -> None:
-        if self._broken or not self._open:
-            return
-        try:
-            self._open = False
-            times, watched = self._times, self._calls
-            calls, watched.calls = watched.calls or [], None
-            if not calls and inputs:
-                calls = watched.assumed(inputs)
-            times.end(calls, items)
-            if self._probing:
-                self._dtypes.detach()
-                self._probing = False
-            if self._costs.waiting:
-                times.excluded_s += self._count()
-            if len(times.pending) >= KEPT_STEPS or len(calls) > KEPT_CALLS or self._warm_up > 0:
-                self._take(wait=False)
-        except Exception as fault:  # noqa: BLE001
-            self._fail(fault)
+    def _after_step(self, calls: int) -> None:
+        """What is left to do after some steps, of so many calls: end the probe, count, add up what completed."""
+        if self._probing:
+            self._dtypes.detach()
+            self._probing = False
+        if self._costs.waiting:
+            self._times.excluded_s += self._count()
+        if len(self._times.pending) >= KEPT_STEPS or calls > KEPT_CALLS or self._warm_up > 0:
+            self._take(wait=False)
 
     def _drop(self) -> None:
         self._open = False
         self._calls.drop()
-        self._times.drop()
         self._dtypes.detach()
 
     def _take(self, wait: bool) -> None:
@@ -331,26 +309,55 @@ class UtilizationMeter:
 
 
 class _Step:
-    """The context of one step; one object for all steps of a meter."""
+    """The context of one step; one object for all steps of a meter.
 
-    __slots__ = ("_meter", "inputs", "items")
+    Its two methods run at each step, in no cache: they call as little as they can.
+    """
+
+    __slots__ = ("_meter", "_start", "inputs", "items")
 
     def __init__(self, meter: UtilizationMeter) -> None:
         self._meter = meter
+        self._start: Any = None
         self.inputs: tuple[Any, ...] = ()
         self.items: float | None = None
 
     def __enter__(self) -> None:
-        self._meter._begin()
+        meter = self._meter
+        if meter._broken:
+            return
+        try:
+            if meter._open or meter._probing:
+                meter._prepare()
+            meter._open = True
+            meter._calls.calls = []
+            self._start = meter._times.mark()
+        except Exception as fault:  # noqa: BLE001  the user's training goes on whatever happens in here
+            meter._fail(fault)
 
     def __exit__(
         self, kind: type[BaseException] | None, _fault: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        if kind is None:
-            self._meter._end(self.inputs, self.items)
-        else:
-            self._meter._drop()
-        self.inputs = ()
+        meter = self._meter
+        inputs, self.inputs = self.inputs, ()
+        if not meter._open:
+            return
+        if kind is not None:
+            meter._drop()
+            return
+        try:
+            end = meter._times.mark()
+            meter._open = False
+            watched = meter._calls
+            calls, watched.calls = watched.calls or [], None
+            if not calls and inputs:
+                calls = watched.assumed(inputs)
+            meter._times.add(self._start, end, calls, self.items)
+            pending = len(meter._times.pending)
+            if pending >= KEPT_STEPS or meter._costs.waiting or meter._probing or calls[KEPT_CALLS:] or meter._warm_up:
+                meter._after_step(len(calls))
+        except Exception as fault:  # noqa: BLE001
+            meter._fail(fault)
 
 
 def _unwrapped(model: torch.nn.Module) -> torch.nn.Module:

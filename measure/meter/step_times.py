@@ -143,24 +143,15 @@ class StepTimes:
 
     def __init__(self, marks: CpuMarks | CudaMarks) -> None:
         self._marks = marks
+        self.mark = marks.mark
         self.pending: collections.deque[_Marked] = collections.deque()
-        self._start: Any = None
         self._last_end: Any = None
         self.excluded_s = 0.0
 
-    def begin(self) -> None:
-        """A step begins here. One that was begun before and never ended is dropped."""
-        self._start = self._marks.mark()
-
-    def drop(self) -> None:
-        """The step that was begun is none."""
-        self._start = None
-
-    def end(self, calls: list[Call], items: float | None) -> None:
-        """The step ends here."""
-        end = self._marks.mark()
-        self.pending.append((self._last_end, self._start, end, calls, items, self.excluded_s))
-        self._last_end, self._start, self.excluded_s = end, None, 0.0
+    def add(self, start: Any, end: Any, calls: list[Call], items: float | None) -> None:
+        """The step between two marks (`mark`)."""
+        self.pending.append((self._last_end, start, end, calls, items, self.excluded_s))
+        self._last_end, self.excluded_s = end, 0.0
 
     def completed(self, wait: bool = False) -> Iterator[StepBlock]:
         """Steps that have completed, in order.

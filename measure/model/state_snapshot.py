@@ -58,16 +58,12 @@ class Parts:
 
 
 def parts_on_meta(model: torch.nn.Module) -> Parts:
-    """The model's own modules if all its tensors are on meta; else those of a copy without values."""
+    """The model's own modules if all its tensors are on meta; else those of a copy without values.
+
+    Raises ValueError for a model whose copies make tensors of their own (Keras's do).
+    """
     parts = parts_of(model)
-    elsewhere = [
-        tensor
-        for module in parts.every
-        for held in (module._parameters, module._buffers)
-        for tensor in held.values()
-        if tensor is not None and not tensor.is_meta
-    ]
-    if not elsewhere and all(tensor.is_meta for module in parts.changing for tensor in _tensors_of(module)):
+    if not _has_values(parts) and all(tensor.is_meta for module in parts.changing for tensor in _tensors_of(module)):
         return parts
     instead: dict[int, Any] = {}
     for tensor in (tensor for module in parts.every for tensor in _tensors_of(module)):
@@ -78,7 +74,20 @@ def parts_on_meta(model: torch.nn.Module) -> Parts:
                 if isinstance(tensor, torch.nn.Parameter)
                 else made.requires_grad_(tensor.requires_grad)
             )
-    return parts_of(copy.deepcopy(model, instead))
+    copied = parts_of(copy.deepcopy(model, instead))
+    if _has_values(copied):
+        raise ValueError(f"a copy of this {type(model).__name__} makes its parameters anew, so that it has values")
+    return copied
+
+
+def _has_values(parts: Parts) -> bool:
+    """Whether a parameter or buffer lies elsewhere than on meta."""
+    return any(
+        tensor is not None and not tensor.is_meta
+        for module in parts.every
+        for held in (module._parameters, module._buffers)
+        for tensor in held.values()
+    )
 
 
 def parts_of(model: torch.nn.Module) -> Parts:

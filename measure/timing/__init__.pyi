@@ -1,11 +1,14 @@
 from .blocks import (
+    BlockTimer,
     agree,
     blocks_in_order,
+    collector_off,
     measure_blocks,
     measure_phases,
     measure_stretch,
     shortfall,
     step_time_s,
+    steps_for,
     warm_up,
 )
 from .clocks import Clock, clock_for
@@ -15,6 +18,7 @@ from .protocols import TIMED_WORKS, Protocol
 from .suspension import WARNING
 
 __all__ = [
+    "BlockTimer",
     "Clock",
     "DOMAIN",
     "Mark",
@@ -26,12 +30,14 @@ __all__ = [
     "agree",
     "blocks_in_order",
     "clock_for",
+    "collector_off",
     "measure_blocks",
     "measure_pairs",
     "measure_phases",
     "measure_stretch",
     "shortfall",
     "step_time_s",
+    "steps_for",
     "unheard",
     "warm_up",
 ]

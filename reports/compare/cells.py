@@ -10,11 +10,20 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from analysis.stats import MARGIN_RATIO, OF_A_STEP, conditions, difference, holm, verdict
-from analysis.utilization import block_means_s, variant, whole_steps
+from analysis.stats import (
+    MARGIN_RATIO,
+    OF_A_STEP,
+    SequentialRatio,
+    conditions,
+    difference,
+    holm,
+    sequential_ratio,
+    verdict,
+)
+from analysis.utilization import block_means_s, log_ratios, variant, whole_steps
 from cleaning.gates import samples_and_telemetry
-from results.records import MEASURED, ONLY_A, ONLY_B, UNKNOWN, Comparison, Run, Sample, Sitting
-from results.store import RunData, driver_branch, key_of
+from results.records import FASTER, MEASURED, ONLY_A, ONLY_B, SAME, SLOWER, UNKNOWN, Comparison, Run, Sample, Sitting
+from results.store import Pairing, RunData, driver_branch, key_of, pairing_of
 
 OF_A_MACHINE = ("device_name", "driver_branch", "torch_version", "torch_threads", "power_limit_w")
 """What must be equal of where two runs were measured; what neither says is equal."""
@@ -24,6 +33,9 @@ ACROSS = (*OF_A_MACHINE, *(name for name in OF_A_STEP if name != "model"))
 
 NO_COUNTERPART = "no counterpart; here it is "
 """What the reason of a cell in one run alone begins with; its status there follows."""
+
+PAIRS = "pairs"
+"""The basis of a ratio of blocks that were timed in turn."""
 
 Key = tuple[str, ...]
 
@@ -37,6 +49,7 @@ class Group:
 
     runs: tuple[Run, ...]
     times: tuple[tuple[float, ...], ...]
+    samples: tuple[Sample, ...] = ()  # of the first run, warm-ups too
 
     @property
     def cells(self) -> tuple[str, ...]:
@@ -61,6 +74,8 @@ def compare_runs(
     margin_ratio: None takes that of the device. Raises ValueError for runs that may not be compared, that have no cell
     in common, or where a cell has several counterparts.
     """
+    pairing = pairing_of_both(a, b)
+    across = {*across, *pairing.across} if pairing is not None else across
     if refused := refusals(a, b, across):
         raise ValueError(f"these runs cannot be compared: {'; '.join(refused)} (--across compares across a field)")
     mine, others = (groups(data, across) for data in (a, b))
@@ -69,9 +84,25 @@ def compare_runs(
     common = [key for key in mine if key in others]
     if not common:
         raise ValueError(f"these runs have no cell in common: {_nearest(mine, others)} (--across compares across it)")
-    rows = _adjusted([_row(mine[key], others[key], margin_ratio) for key in common])
+    rows = _adjusted([_row(mine[key], others[key], margin_ratio, pairing) for key in common])
     rows += [_unmatched(group, ONLY_A) for key, group in mine.items() if key not in others]
     return rows + [_unmatched(group, ONLY_B) for key, group in others.items() if key not in mine]
+
+
+def pairing_of_both(a: RunData, b: RunData) -> Pairing | None:
+    """What both manifests say, where they are the old and the new side of one comparison in turn."""
+    mine, other = (pairing_of(data.manifest.options) for data in (a, b))
+    if mine is None or other is None or (mine.side, other.side) != ("A", "B"):
+        return None
+    return other if mine.identity == other.identity else None
+
+
+def paired(a: Group, b: Group, pairing: Pairing) -> SequentialRatio | None:
+    """The ratio by pairs of processes. Raises ValueError where the blocks of the two do not alternate."""
+    if not (a.times and b.times):
+        return None
+    values = log_ratios(a.samples, b.samples)
+    return sequential_ratio(values, pairing.alarm_of_cell, out_of_time=True)
 
 
 def groups(data: RunData, across: Collection[str] = ()) -> dict[Key, Group]:
@@ -91,7 +122,7 @@ def _group(runs: Sequence[Run], samples: Mapping[tuple[str, int], Sequence[Sampl
         means_s = tuple(block_means_s(blocks)) if blocks else ()
         if means_s and all(0 < mean_s < math.inf for mean_s in means_s):
             times.append(means_s)
-    return Group(tuple(runs), tuple(times))
+    return Group(tuple(runs), tuple(times), tuple(samples.get(key_of(runs[0]), ())))
 
 
 def _check_single(name: str, found: Mapping[Key, Group], across: Collection[str]) -> None:
@@ -115,22 +146,31 @@ def _nearest(mine: Mapping[Key, Group], others: Mapping[Key, Group]) -> str:
     return ", ".join(f"{name} is {one[at[name]]!r} in A and {other[at[name]]!r} in B" for name in names)
 
 
-def _row(a: Group, b: Group, margin_ratio: float | None) -> Comparison:
-    """One matched cell, with its p-values by itself."""
+def _row(a: Group, b: Group, margin_ratio: float | None, pairing: Pairing | None) -> Comparison:
+    """One matched cell, with its p-values by itself; of one whose blocks were in turn the pairs' verdict."""
     blank = _blank(b, UNKNOWN, a)
     lacking = [name for name, group in (("A", a), ("B", b)) if not group.times]
     if lacking:
         return replace(blank, reason=f"no time in {' and '.join(lacking)}")
     margin = MARGIN_RATIO.get(b.runs[0].device.partition(":")[0], max(MARGIN_RATIO.values()))
     margin = margin if margin_ratio is None else margin_ratio
-    found = difference(a.times, b.times, margin)
+    blank, found = replace(blank, margin_ratio=margin), difference(a.times, b.times, margin)
+    unpaired = ""
+    if pairing is not None:
+        try:
+            in_turn = paired(a, b, pairing)
+        except ValueError as fault:
+            unpaired = f"read as two runs: {fault}"
+        else:
+            if in_turn is not None:
+                return _paired_row(blank, a, b, in_turn)
+            unpaired = "read as two runs: too few pairs of processes"
     time_a_s = _mean_s(a)
     return replace(
         blank,
         ratio=found.ratio,
         low_ratio=found.low_ratio,
         high_ratio=found.high_ratio,
-        margin_ratio=margin,
         p_different=found.p_different,
         p_same=found.p_same,
         basis=found.basis,
@@ -138,7 +178,27 @@ def _row(a: Group, b: Group, margin_ratio: float | None) -> Comparison:
         time_b_s=time_a_s * found.ratio,
         blocks_a=sum(map(len, a.times)),
         blocks_b=sum(map(len, b.times)),
-        reason="" if found.p_same is not None else "a single block has no interval",
+        reason=unpaired or ("" if found.p_same is not None else "a single block has no interval"),
+    )
+
+
+def _paired_row(blank: Comparison, a: Group, b: Group, found: SequentialRatio) -> Comparison:
+    """A cell whose blocks were in turn. Its interval holds for all cells and looks together: no p-values beside it."""
+    limit = 1 + (blank.margin_ratio or 0.0)
+    same = found.low > 1 / limit and found.high < limit
+    said = SAME if same else SLOWER if found.low > 1 else FASTER if found.high < 1 else UNKNOWN
+    time_a_s = _mean_s(a)
+    return replace(
+        blank,
+        verdict=said,
+        ratio=found.ratio,
+        low_ratio=found.low,
+        high_ratio=found.high,
+        basis=PAIRS,
+        time_a_s=time_a_s,
+        time_b_s=time_a_s * found.ratio,
+        blocks_a=sum(map(len, a.times)),
+        blocks_b=sum(map(len, b.times)),
     )
 
 
@@ -153,7 +213,9 @@ def _adjusted(rows: Sequence[Comparison]) -> list[Comparison]:
     """The rows with p-values over all of them, and what they allow to be said."""
     different, same = holm([row.p_different for row in rows]), holm([row.p_same for row in rows])
     return [
-        replace(row, p_different=p, p_same=q, verdict=UNKNOWN if row.ratio is None else verdict(row.ratio, p, q))
+        row
+        if row.basis == PAIRS
+        else replace(row, p_different=p, p_same=q, verdict=UNKNOWN if row.ratio is None else verdict(row.ratio, p, q))
         for row, p, q in zip(rows, different, same, strict=True)
     ]
 

@@ -16,6 +16,7 @@ HEADS = ("model", "batch", "precision", "B is", "B ÷ A", "95 % interval", "A", 
 _UNKNOWN = "–"
 
 _BASES = {
+    "pairs": "blocks were timed in turn: intervals hold for all cells and however often one looked at them",
     "processes": "where both runs have repeats, their processes scatter: different is different from 1",
     "blocks": "one process on a side tells nothing of what processes differ by: different is beyond the margin",
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from cleaning.accounts.account import EXACT, INPUT, REASONS, Backward, Missing
-from reports.shared import digits, fitting, si
+from reports.shared import Column, Part, TextTable, digits, fitting, si, strong
 from results.records import AccountRatio
 
 RULE = 2
@@ -23,28 +23,16 @@ _SHOWN_MODULES = 3
 _LETTERS = 32
 
 
-def write(console: Any, backward: Backward) -> None:
-    """The table and the sentences, on a console."""
-    from rich.table import Table
-    from rich.text import Text
-
-    console.print()
-    console.print(Text("backward ÷ forward, 2 by rule of thumb", style="bold"))
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for name, justify in (
-        ("of", "left"),
-        ("forward", "right"),
-        ("backward", "right"),
-        ("ratio", "right"),
-        ("", "left"),
-    ):
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]
-    for row in backward.ratios:
-        if row.level in ("model", "kind"):
-            table.add_row(_name(row), _flop(row.forward_flop), _flop(row.backward_flop), _ratio(row), _beside(row))
-    console.print(table)
-    for line in (_closed(backward), *estimate(backward)):
-        console.print(Text(line))
+def parts(backward: Backward) -> list[Part]:
+    """The table and the sentences, for a page."""
+    rows = [
+        [_name(row), _flop(row.forward_flop), _flop(row.backward_flop), _ratio(row), _beside(row)]
+        for row in backward.ratios
+        if row.level in ("model", "kind")
+    ]
+    numbers = (Column(name, right=True) for name in ("forward", "backward", "ratio"))
+    table = TextTable((Column("of", right=False), *numbers, Column("", right=False, wraps=True)), rows, rule=False)
+    return ["", strong("backward ÷ forward, 2 by rule of thumb"), table, _closed(backward), *estimate(backward)]
 
 
 def _name(row: AccountRatio) -> str:

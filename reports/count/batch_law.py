@@ -5,11 +5,10 @@ Numbers are written in full: a law holds to the unit or not at all.
 
 from __future__ import annotations
 
-import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from reports.shared import STATUS_WORDS, WIDTH, fitting
+from reports.shared import STATUS_WORDS, WIDTH, Cell, Column, Styled, TextTable, fitting, page, strong
 from results.records import AccountLaw
 
 PARTS = 6
@@ -21,49 +20,42 @@ SHOWN = "note: the constant is of "
 _LETTERS = 40
 _REASON_LETTERS = 240
 
+_COLUMNS = (
+    Column("counter", right=False, wraps=True),
+    Column("pass"),
+    Column("unit", rank=1),
+    Column("a, a sample", right=True),
+    Column("c, a batch", right=True),
+    Column("holds"),
+    Column("at batches", right=False, wraps=True, least=4),
+)
+
 
 def to_text(
     model: str, laws: Sequence[AccountLaw], width: int = WIDTH, colour: bool = False, detail: bool = False
 ) -> str:
     """The table of one model: a row a counter and pass, under it the parts that have a constant or break the law."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    out = io.StringIO()
-    console = Console(file=out, width=width, force_terminal=colour, no_color=not colour, highlight=False)
-    console.print(Text(f"{model}: the law of the batch, a · b + c", style="bold"))
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for name in ("counter", "pass", "unit"):
-        table.add_column(name, no_wrap=True)
-    for name in ("a, a sample", "c, a batch"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("holds", no_wrap=True)
-    table.add_column("at batches", no_wrap=True)
+    rows: list[list[Cell]] = []
     for law in laws:
         if not law.part:
-            _add(table, law, _parts(laws, law), None if detail else PARTS)
-    console.print(table)
-    for line in closing(laws):
-        console.print(Text(line))
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+            rows += _rows(law, _parts(laws, law), None if detail else PARTS)
+    table = TextTable(_COLUMNS, rows, rule=False)
+    return page([strong(f"{model}: the law of the batch, a · b + c"), table, *closing(laws)], width, colour)
 
 
-def _add(table: Any, law: AccountLaw, parts: Sequence[AccountLaw], most: int | None) -> None:
-    from rich.text import Text
-
+def _rows(law: AccountLaw, parts: Sequence[AccountLaw], most: int | None) -> Iterator[list[Cell]]:
     if law.status != "ok":
-        table.add_row(law.counter, "", "", "", "", STATUS_WORDS.get(law.status, law.status), "")
+        yield [law.counter, "", "", "", "", STATUS_WORDS.get(law.status, law.status), ""]
         return
-    holds = Text(held(law), style="bold red" if law.holds is False else "")
+    holds = Styled(held(law), "bold red" if law.holds is False else "")
     batches = ", ".join(map(str, law.batches))
-    table.add_row(law.counter, law.phase, law.native_unit, _number(law.slope), _number(law.constant), holds, batches)
+    yield [law.counter, law.phase, law.native_unit, _number(law.slope), _number(law.constant), holds, batches]
     for part in parts[:most]:
         name = fitting(part.part, _LETTERS)
-        table.add_row(f"  {name}", "", "", _number(part.slope), _number(part.constant), held(part), "")
+        yield [f"  {name}", "", "", _number(part.slope), _number(part.constant), held(part), ""]
     if rest := [] if most is None else parts[most:]:
         sums = (sum(part.slope or 0 for part in rest), sum(part.constant or 0 for part in rest))
-        table.add_row(f"  {len(rest)} more (--detail)", "", "", *(f"{each:,}" for each in sums), "", "")
+        yield [f"  {len(rest)} more (--detail)", "", "", *(f"{each:,}" for each in sums), "", ""]
 
 
 def held(law: AccountLaw) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 
 from cleaning.accounts.vocabulary import CONVENTION
 from reports.count.text import ModelCounts, native_number
+from reports.shared import Hanging, Part
 from results.records import Account
 
 SCALES = {"": 0, "k": 3, "m": 6, "g": 9, "t": 12, "p": 15}
@@ -152,7 +153,7 @@ def _explained(
     return Explanation(pasted, counter, unit, phases, number is not None, exact, tuple(causes), left)
 
 
-def to_lines(counted: ModelCounts, found: Explanation) -> list[str]:
+def to_lines(counted: ModelCounts, found: Explanation) -> list[Part]:
     """What a person reads of one number: what it is, and every step from it to the exact count."""
     if found.exact_flop is None or found.unexplained is None:
         return [f"{found.pasted.text}: {found.reason}"]
@@ -171,8 +172,8 @@ def to_lines(counted: ModelCounts, found: Explanation) -> list[str]:
     rows.append((f"{found.exact_flop:,}", f"FLOP, the exact {passes}"))
     first = native_number(found.pasted.value, "").strip()
     width = max(len(first), *(len(number) for number, _ in rows))
-    lines = [head, f"  {first:>{width}}  as pasted"]
-    return lines + [f"  {number:>{width}}  {words}" for number, words in rows]
+    every = [(first, "as pasted"), *rows]
+    return [head, *(Hanging(f"  {number:>{width}}", words) for number, words in every)]
 
 
 def _converts(counted: ModelCounts, words: str) -> bool:

@@ -6,7 +6,6 @@ differ, the conversion first; and what no cause explains. `detail` lists every c
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -15,7 +14,20 @@ from typing import Any
 from cleaning.accounts.account import Backward
 from cleaning.accounts.vocabulary import CONVENTION
 from reports.count import backward_ratio
-from reports.shared import STATUS_WORDS, WIDTH, digits, fitting, si
+from reports.shared import (
+    STATUS_WORDS,
+    WIDTH,
+    Cell,
+    Column,
+    Part,
+    Styled,
+    TextTable,
+    digits,
+    fitting,
+    page,
+    si,
+    strong,
+)
 from results.records import Account, AccountCause
 
 SHOWN_CAUSES = 12
@@ -69,24 +81,17 @@ def to_text(
     counted: ModelCounts, width: int = WIDTH, colour: bool = False, detail: bool = False, ratios: bool = False
 ) -> str:
     """The table of one model; with `ratios` backward ÷ forward, with `detail` that and every counter's causes."""
-    from rich.console import Console
-    from rich.text import Text
-
-    out = io.StringIO()
-    console = Console(file=out, width=width, force_terminal=colour, no_color=not colour, highlight=False)
-    for line in heading(counted):
-        console.print(Text(line, style="bold"), soft_wrap=True)
+    parts: list[Part] = [*map(strong, heading(counted))]
     if counted.accounts:
-        console.print(_table(counted))
-    for line in (*closing(counted), *counted.notes):
-        console.print(Text(line))
+        parts.append(_table(counted))
+    parts += [*closing(counted), *counted.notes]
     if counted.backward is not None and (ratios or detail):
-        backward_ratio.write(console, counted.backward)
+        parts += backward_ratio.parts(counted.backward)
     if detail:
         for counter in counted.counters:
             for phase in PHASES:
-                _print_detail(console, counted, counter, phase)
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+                parts += _detail(counted, counter, phase)
+    return page(parts, width, colour)
 
 
 def heading(counted: ModelCounts) -> list[str]:
@@ -124,23 +129,14 @@ def native_number(value: Fraction | int | float, unit: str) -> str:
     return f"{digits_of} {unit.upper()}".rstrip()
 
 
-def _table(counted: ModelCounts) -> Any:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for name in ("counter", "pass"):
-        table.add_column(name, no_wrap=True)
-    for name in ("its own number", "× exact"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("why", overflow="fold")
-    table.add_column("unexplained", justify="right", no_wrap=True)
-    for counter in counted.counters:
-        for row in _rows_of(counted, counter):
-            table.add_row(*row)
-    return table
+def _table(counted: ModelCounts) -> TextTable:
+    numbers = (Column("its own number", right=True), Column("× exact", right=True))
+    why = Column("why", right=False, wraps=True, least=20)
+    columns = (Column("counter", right=False), Column("pass"), *numbers, why, Column("unexplained", right=True, rank=1))
+    return TextTable(columns, [row for counter in counted.counters for row in _rows_of(counted, counter)], rule=False)
 
 
-def _rows_of(counted: ModelCounts, counter: str) -> list[list[Any]]:
+def _rows_of(counted: ModelCounts, counter: str) -> list[list[Cell]]:
     """A row for each pass that a counter counted; of one that failed a row with the reason."""
     found = [account for phase in PHASES if (account := counted.account(counter, phase)) is not None]
     first = next(iter(found), None)
@@ -151,14 +147,12 @@ def _rows_of(counted: ModelCounts, counter: str) -> list[list[Any]]:
     return [_cells(counted, account, counter if account is shown[0] else "") for account in shown]
 
 
-def _cells(counted: ModelCounts, account: Account, name: str) -> list[Any]:
-    from rich.text import Text
-
+def _cells(counted: ModelCounts, account: Account, name: str) -> list[Cell]:
     number, ratio = _numbers(account)
     left = _unexplained([account])
     unexplained = "unknown" if left is None else si(left, "").strip() if left else "0"
     style = "bold red" if left else ""
-    return [name, account.phase, number, ratio, _cause_words(counted, account), Text(unexplained, style=style)]
+    return [name, account.phase, number, ratio, _cause_words(counted, account), Styled(unexplained, style)]
 
 
 def _unexplained(accounts: Iterable[Account | None]) -> int | float | None:
@@ -223,28 +217,26 @@ def closing(counted: ModelCounts) -> list[str]:
     return lines
 
 
-def _print_detail(console: Any, counted: ModelCounts, counter: str, phase: str) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
+def _detail(counted: ModelCounts, counter: str, phase: str) -> list[Part]:
+    """Every cause of one counter's number of a pass, the largest first."""
     account = counted.account(counter, phase)
     if account is None or account.status != "ok" or account.native_value is None or account.exact_flop is None:
-        return
-    console.print()
-    console.print(Text(f"{counter}, {phase}: {account.exact_flop:,} exact → {account.native_value:,} as it says"))
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for name, justify in (("FLOP", "right"), ("cause", "left"), ("kind", "left"), ("most in", "left")):
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+        return []
+    rows: list[list[Cell]] = []
     mine = _by_kind(cause for cause in counted.causes if (cause.counter, cause.phase) == (counter, phase))
-    for (cause, kind), parts in mine[:SHOWN_CAUSES]:
-        most, others = fitting(parts[0].module, 26), len(parts) - 1
+    for (cause, kind), found in mine[:SHOWN_CAUSES]:
+        most, others = fitting(found[0].module, 26), len(found) - 1
         where = f"{most} and {others} more" if others else most
-        table.add_row(f"{_sum(parts):+,}", counted.words.get(cause, cause), kind, where)
+        rows.append([f"{_sum(found):+,}", counted.words.get(cause, cause), kind, where])
     if rest := mine[SHOWN_CAUSES:]:
-        table.add_row(f"{_sum(each for _, parts in rest for each in parts):+,}", f"{len(rest)} smaller causes", "", "")
+        total = _sum(each for _, found in rest for each in found)
+        rows.append([f"{total:+,}", f"{len(rest)} smaller causes", "", ""])
     left = account.unexplained_flop or 0
-    table.add_row(f"{left:+,}", Text("unexplained", style="bold red" if left else ""), "", "")
-    console.print(table)
+    rows.append([f"{left:+,}", Styled("unexplained", "bold red" if left else ""), "", ""])
+    cause_column = Column("cause", right=False, wraps=True, least=24)
+    columns = (Column("FLOP", right=True), cause_column, Column("kind", rank=2), Column("most in", wraps=True, rank=1))
+    title = f"{counter}, {phase}: {account.exact_flop:,} exact → {account.native_value:,} as it says"
+    return ["", title, TextTable(columns, rows, rule=False)]
 
 
 def _by_kind(causes: Iterable[AccountCause]) -> list[tuple[tuple[str, str], list[AccountCause]]]:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import csv
 import io
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from analysis.atlas import RelativeStep
 from analysis.reach import StepBound
-from reports.shared import digits, percent, si, si_time
-from results.printable import printable
+from reports.shared import WIDTH, Hanging, Part, TextTable, digits, page, percent, si, si_time, strong, table_of
 from results.records import cell_text
 
-WIDTH = 80
+LABEL = 17
+"""Where a value begins."""
 
 PARTIAL = (
     "What oneDNN's LSTM keeps for its backward pass has no known size: bytes are without it, the least time and the "
@@ -99,31 +98,33 @@ def to_csv(answer: ReachAnswer) -> str:
     return file.getvalue()
 
 
-def to_text(answer: ReachAnswer) -> str:
-    """The answer as lines of at most 80 columns."""
+def to_text(answer: ReachAnswer, width: int = WIDTH, colour: bool = False) -> str:
+    """The answer as a page, what bounds the step first."""
     bound, least = answer.bound, "at least " if answer.is_partial else ""
-    lines = [
-        f"{answer.model}, batch {answer.batch_size}, {answer.precision}, {answer.mode}, on {answer.device_name}",
-        "",
-        f"  at best        {percent(bound.attainable_ratio)} of {si(bound.peak_flop_per_s, 'FLOP/s')}",
-        f"  least time     {si_time(bound.bound_time_s)} a step, {_rate(answer)} items/s at most",
-        f"  unfused        {least}{si_time(bound.unfused_time_s)} a step: an estimate, no bound",
-        f"  model FLOP     {bound.model_flop:,} a step",
-        f"  bound by       {_bound_by(bound)}",
-        *_memory(answer),
-    ]
+    title = f"{answer.model}, batch {answer.batch_size}, {answer.precision}, {answer.mode}, on {answer.device_name}"
+    told = {
+        "at best": f"{percent(bound.attainable_ratio)} of {si(bound.peak_flop_per_s, 'FLOP/s')}",
+        "bound by": _bound_by(bound),
+        "least time": f"{si_time(bound.bound_time_s)} a step, {_rate(answer)} items/s at most",
+        "unfused": f"{least}{si_time(bound.unfused_time_s)} a step: an estimate, no bound",
+        "model FLOP": f"{bound.model_flop:,} a step",
+        **_memory(answer),
+    }
+    parts: list[Part] = [strong(title), strong(_sentence(answer)), ""]
+    parts += [Hanging(f"  {label}", words, LABEL) for label, words in told.items()]
     if answer.reached:
-        lines += ["", "  measured by others on this device:"]
-        lines += [
-            f"    {percent(each.utilization_ratio):>7}  {each.model}, batch {each.batch_size}, {each.layout},"
-            f" {each.framework}"
-            for each in answer.reached
-        ]
-    lines.append("")
+        parts += ["", "measured by others on this device:", "", _relatives(answer)]
     partial = (PARTIAL,) if answer.is_partial else ()
-    for words in (_sentence(answer), f"peak: {answer.source}", *answer.notes, *partial):
-        lines += textwrap.wrap(printable(words), WIDTH, initial_indent="  ", subsequent_indent="  ")
-    return "\n".join(lines) + "\n"
+    return page([*parts, "", f"peak: {answer.source}", *answer.notes, *partial], width, colour)
+
+
+def _relatives(answer: ReachAnswer) -> TextTable:
+    heads = ["used", "model", "batch", "layout", "framework"]
+    rows = [
+        [percent(each.utilization_ratio), each.model, str(each.batch_size), each.layout, each.framework]
+        for each in answer.reached
+    ]
+    return table_of([heads, *rows], words=(1, 3, 4), wraps=(1, 4))
 
 
 def _rate(answer: ReachAnswer) -> str:
@@ -134,14 +135,14 @@ def _bound_by(bound: StepBound) -> str:
     return ", ".join(f"{what} {percent(share)} of the least time" for what, share in bound.bound_by.items() if share)
 
 
-def _memory(answer: ReachAnswer) -> list[str]:
+def _memory(answer: ReachAnswer) -> dict[str, str]:
     if answer.eager_peak_bytes is None:
-        return []
+        return {}
     least, most = ("at least ", "at most ") if answer.is_partial else ("", "")
-    lines = [f"  memory         {least}{si(answer.eager_peak_bytes, 'B')} at the peak of an eager step"]
+    told = {"memory": f"{least}{si(answer.eager_peak_bytes, 'B')} at the peak of an eager step"}
     if answer.largest_batch is not None and answer.memory_bytes is not None:
-        lines.append(f"  largest batch  {most}{answer.largest_batch:,} in {si(answer.memory_bytes, 'B')}")
-    return lines
+        told["largest batch"] = f"{most}{answer.largest_batch:,} in {si(answer.memory_bytes, 'B')}"
+    return told
 
 
 def _sentence(answer: ReachAnswer) -> str:

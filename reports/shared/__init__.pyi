@@ -1,6 +1,6 @@
 from .bound_colours import COLOURS
 from .cell_names import cell_name, model_name, shared_variant, variant_lines, variant_of
-from .columns import WIDTH, wrapped
+from .columns import wrapped
 from .figure_panels import (
     GREY,
     batch_axis,
@@ -20,6 +20,19 @@ from .figure_style import PAGE_IN, render_all
 from .html import TABLES_SCRIPT, Section, Verdict, document, rendered
 from .html_figures import data_uri, natural_size, picture
 from .html_tables import CELL, DASH, Cells, Names, Table, grouped, merged_columns, models_listed, natural, reasons, span
+from .layout import (
+    WIDTH,
+    Cell,
+    Column,
+    Hanging,
+    Part,
+    Prose,
+    Styled,
+    TextTable,
+    page,
+    strong,
+    table_of,
+)
 from .numbers import (
     OF_WHAT,
     PREFIXES,
@@ -40,19 +53,26 @@ from .unpaired import MARK, ceiling_name, other_ceilings, ranks, unpaired_senten
 __all__ = [
     "CELL",
     "COLOURS",
+    "Cell",
     "Cells",
+    "Column",
     "DASH",
     "GREY",
+    "Hanging",
     "MARK",
     "Names",
     "OF_WHAT",
     "PAGE_IN",
     "PREFIXES",
+    "Part",
+    "Prose",
     "SHORT",
     "STATUS_WORDS",
     "Section",
+    "Styled",
     "TABLES_SCRIPT",
     "Table",
+    "TextTable",
     "Verdict",
     "WIDTH",
     "batch_axis",
@@ -76,6 +96,7 @@ __all__ = [
     "natural",
     "natural_size",
     "other_ceilings",
+    "page",
     "percent",
     "percent_top",
     "picture",
@@ -91,6 +112,8 @@ __all__ = [
     "si_time",
     "skeleton",
     "span",
+    "strong",
+    "table_of",
     "title",
     "unpaired_sentence",
     "variant_lines",

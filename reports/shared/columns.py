@@ -1,22 +1,20 @@
-"""Text in aligned columns that no terminal's width cuts: what goes to files, and what a pipe takes apart. And how wide
-a page of text is, whatever the terminal."""
+"""Text in aligned columns that no terminal's width cuts: what goes to files, and what a pipe takes apart. What a
+terminal shows is laid out by `layout`."""
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Collection, Sequence
 
+from reports.shared.layout import WIDTH
+from results import wrap
 from results.printable import printable
-
-WIDTH = 100
-"""Characters of a line of what is told."""
 
 GAP = "  "
 
 
-def wrapped(words: str) -> list[str]:
+def wrapped(words: str, width: int = WIDTH) -> list[str]:
     """A sentence in lines of the page."""
-    return textwrap.wrap(printable(words), WIDTH, subsequent_indent="  ")
+    return wrap(words, width, rest="  ")
 
 
 def columns(rows: Sequence[Sequence[str]], left: Collection[int] = ()) -> list[str]:

@@ -16,7 +16,19 @@ from typing import TYPE_CHECKING, Any
 from analysis.devices import Device
 from analysis.trace import PRODUCTS
 from cleaning.counts import whole_sum
-from reports.shared import PREFIXES, WIDTH, digits, fitting, percent, si_time
+from reports.shared import (
+    PREFIXES,
+    WIDTH,
+    Column,
+    Part,
+    TextTable,
+    digits,
+    fitting,
+    page,
+    percent,
+    si_time,
+    strong,
+)
 from reports.trace.data import Trace, kernel_counts
 from reports.trace.kernel_times import GROUPS, time_document, time_shares
 from reports.trace.lines import impossible as impossible
@@ -26,7 +38,6 @@ from results.records import rows as records_rows
 
 if TYPE_CHECKING:
     import pandas as pd
-    from rich.table import Table
 
     from cleaning.trace import Outside, PhaseTotal
 
@@ -150,31 +161,22 @@ def _total(trace: Trace, state: str, phase: str) -> PhaseTotal:
 
 def to_text(trace: Trace, device: Device | None = None, width: int = WIDTH, colour: bool = False) -> str:
     """Everything a person is shown. device: whose peaks the rates are held against; None: none are known."""
-    from rich.console import Console
-    from rich.text import Text
-
-    out = io.StringIO()
-    console = Console(file=out, width=width, force_terminal=colour, no_color=not colour, highlight=False)
-    for line in heading(trace):
-        console.print(Text(line, style="bold"))
-    console.print(totals_table(trace))
-    for line in (*partial_lines(trace), *outside_lines(trace)):
-        console.print(Text(line))
-    if (ratios := ratios_table(trace)).row_count:
-        console.print(ratios)
+    parts: list[Part] = [strong(line) for line in heading(trace)]
+    parts += ["", totals_table(trace), "", *partial_lines(trace), *outside_lines(trace)]
+    if (ratios := ratios_table(trace)).rows:
+        parts += ["", ratios, ""]
     if trace.cleaned.faults:
-        console.print(Text("Faults, in the whole recording; FLOP: what cleaning took out (-) or added (+)."))
-        console.print(faults_table(trace))
+        said = "Faults, in the whole recording; FLOP: what cleaning took out (-) or added (+)."
+        parts += [said, "", faults_table(trace), ""]
     else:
-        console.print(Text("No fault was found." if has_products(trace) else "No product was found to count."))
-    if (operations := largest_table(trace)).row_count:
-        console.print(Text("The largest operations; found: how often each of its products was counted, 1 is right."))
-        console.print(operations)
+        parts.append("No fault was found." if has_products(trace) else "No product was found to count.")
+    if (operations := largest_table(trace)).rows:
+        said = "The largest operations; found: how often each of its products was counted, 1 is right."
+        parts += [said, "", operations, ""]
     for table in time_tables(trace):
-        console.print(table)
-    for line in (*unexplained_lines(trace), *rate_lines(trace, device), *trace.problems):
-        console.print(Text(line))
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+        parts += [table, ""]
+    parts += [*unexplained_lines(trace), *rate_lines(trace, device), *trace.problems]
+    return page(parts, width, colour)
 
 
 def heading(trace: Trace) -> list[str]:
@@ -198,28 +200,28 @@ def has_products(trace: Trace) -> bool:
     return any(i.kind in PRODUCTS for i in trace.cleaned.instances)
 
 
-def totals_table(trace: Trace) -> Table:
+def totals_table(trace: Trace) -> TextTable:
     """FLOP a step of each state by phase, with backward ÷ forward; "at least" where a call of it has no count."""
     of = "a step" if trace.steps else "in all"
     again = _total(trace, "repaired", "recompute")
     shown = [phase for phase in PHASES if phase != "recompute" or again.flop or again.unknown_calls]
-    table = _table(f"FLOP {of}")
-    table.add_column("", overflow="fold")
-    for name in (*shown, "backward ÷ forward"):
-        table.add_column(name, justify="right", no_wrap=True)
+    numbers = (*shown, "backward ÷ forward")
+    columns = [Column(f"FLOP {of}"), Column("", wraps=True, rank=1), *(Column(name, right=True) for name in numbers)]
+    rows = []
     for state, meaning in STATES.items():
         totals = [_total(trace, state, phase) for phase in shown]
         cells = (_at_least(total, trace.steps) for total in totals)
-        table.add_row(state, meaning, *cells, _ratio(totals[1].flop, totals[0].flop))
-    return table
+        rows.append([state, meaning, *cells, _ratio(totals[1].flop, totals[0].flop)])
+    return TextTable(columns, rows)
 
 
-def ratios_table(trace: Trace) -> Table:
+def ratios_table(trace: Trace) -> TextTable:
     """Backward ÷ forward by kind of operation, as found and as cleaned, beside the rule of thumb of 2 to 1.
 
     A ratio of which a side has a call without a count, or lacks calls, is unknown.
     """
-    table = _table("backward ÷ forward", "forward", "backward", "found", "cleaned", "rule")
+    numbers = (Column("forward", rank=1), Column("backward", rank=1), *map(Column, ("found", "cleaned", "rule")))
+    rows = []
     cut = {each.phase for each in trace.cleaned.missing} & {phase for phases in SIDES.values() for phase in phases}
     for kind, instances in by_kind(trace.cleaned.instances).items():
         sides = {phase: [i for i in instances if i.phase in phases] for phase, phases in SIDES.items()}
@@ -228,8 +230,8 @@ def ratios_table(trace: Trace) -> Table:
             for state in ("raw", "repaired")
         ]
         if sides["backward"]:
-            table.add_row(kind, str(len(sides["forward"])), str(len(sides["backward"])), *states, "2")
-    return table
+            rows.append([kind, str(len(sides["forward"])), str(len(sides["backward"])), *states, "2"])
+    return TextTable([Column("backward ÷ forward"), *numbers], rows)
 
 
 def by_kind(instances: Iterable[OperationInstance]) -> dict[str, list[OperationInstance]]:
@@ -241,38 +243,31 @@ def by_kind(instances: Iterable[OperationInstance]) -> dict[str, list[OperationI
     return dict(sorted(found.items(), key=lambda item: -sum(i.repaired_flop or 0 for i in item[1])))
 
 
-def faults_table(trace: Trace) -> Table:
+def faults_table(trace: Trace) -> TextTable:
     """One line a reason: how many operations, how many FLOP, and what it is."""
-    table = _table("reason", "operations", "FLOP")
-    table.add_column("what it is", overflow="fold")
-    for reason, operations, flop in trace.cleaned.faults:
-        table.add_row(reason, str(operations), _flop(flop, None, signed=True), REASONS.get(reason, ""))
-    return table
+    rows = [
+        [reason, str(operations), _flop(flop, None, signed=True), REASONS.get(reason, "")]
+        for reason, operations, flop in trace.cleaned.faults
+    ]
+    columns = [Column("reason"), Column("operations"), Column("FLOP", right=True), Column("what it is", wraps=True)]
+    return TextTable(columns, rows)
 
 
-def largest_table(trace: Trace) -> Table:
+def largest_table(trace: Trace) -> TextTable:
     """The operations with the most FLOP, found or true, equal ones on one line with their number."""
-    table = _table("operation", "phase")
-    table.add_column("sizes", overflow="fold")
-    for name in ("times", "FLOP", "found"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("reason")
+    numbers = [Column("times", rank=1), Column("FLOP", right=True), Column("found", right=True)]
+    sized = Column("sizes", wraps=True, rank=2, right=False)
+    columns = [Column("operation", wraps=True), Column("phase"), sized, *numbers, Column("reason", rank=3)]
+    rows = []
     for same in largest(trace.cleaned.instances)[:_LARGEST]:
         one = same[0]
         name = one.module or one.name.removeprefix("aten::")
-        table.add_row(
-            fitting(name, _NAME_LETTERS),
-            one.phase,
-            sizes(one),
-            str(len(same)),
-            _flop(one.expected_flop, None, 3),
-            times(one),
-            one.reason,
-        )
-    return table
+        start = [fitting(name, _NAME_LETTERS), one.phase, sizes(one), str(len(same))]
+        rows.append([*start, _flop(one.expected_flop, None, 3), times(one), one.reason])
+    return TextTable(columns, rows)
 
 
-def time_tables(trace: Trace) -> list[Table]:
+def time_tables(trace: Trace) -> list[TextTable]:
     """Where the time goes: by phase, by module (where the recording has modules) and by kernel, the longest first."""
     heads = {"phases_by_time": "phase", "modules_by_time": "longest modules", "kernels_by_time": "longest kernels"}
     found = []
@@ -280,15 +275,16 @@ def time_tables(trace: Trace) -> list[Table]:
         rows = time_shares(trace.cleaned.kernels, GROUPS[key])
         if key == "modules_by_time" and not any(row.name for row in rows):
             continue
-        table = _table(head, *(("phase",) if key != "phases_by_time" else ()))
-        for name in ("kernels", "time", "share"):
-            table.add_column(name, justify="right", no_wrap=True)
+        names = [Column(head, wraps=True, right=False, least=24)]
+        names += [Column("phase")] if key != "phases_by_time" else []
+        names += [Column("kernels"), Column("time", right=True), Column("share", right=True)]
+        lines = []
         for row in rows[:_LONGEST]:
             start = (fitting(row.name or _UNKNOWN, _KERNEL_LETTERS), row.phase or _UNKNOWN)
             numbers = (str(row.kernels), si_time(row.time_s), percent(row.time_ratio))
-            table.add_row(*(start if key != "phases_by_time" else start[1:]), *numbers)
+            lines.append([*(start if key != "phases_by_time" else start[1:]), *numbers])
         if rows:
-            found.append(table)
+            found.append(TextTable(names, lines))
     return found
 
 
@@ -316,17 +312,6 @@ def times(instance: OperationInstance) -> str:
 
 
 # --- cells -----------------------------------------------------------------------------------------------------------
-
-
-def _table(first: str, *numbers: str) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column(first, no_wrap=True)
-    for name in numbers:
-        table.add_column(name, justify="left" if name in ("", "phase") else "right", no_wrap=True)
-    return table
 
 
 def _flop(flop: int | None, steps: int | None, count: int = 5, signed: bool = False) -> str:

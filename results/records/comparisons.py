@@ -31,9 +31,8 @@ class Comparison(Record):
     margin_ratio: float | None = None  # up to which a difference is none that matters
     p_different: float | None = None  # over all cells (Holm)
     p_same: float | None = None  # the same of the two one-sided tests that it is within the margin
-    basis: str = (
-        ""  # processes: their means scatter; blocks: of one process each, so that only beyond the margin counts
-    )
+    basis: str = ""  # pairs: blocks in turn, by the sequential test; processes: their means scatter; blocks: of one
+    # process each, so that only beyond the margin counts
     time_a_s: float | None = None
     time_b_s: float | None = None
     cells_a: tuple[str, ...] = ()  # cell ids, one a repeat
@@ -41,6 +40,34 @@ class Comparison(Record):
     blocks_a: int = 0
     blocks_b: int = 0
     reason: str = ""  # why it cannot be told, or is in one run alone
+
+
+MET, NOT_MET, UNDECIDED, NOT_COMPARED = "met", "not met", "undecided", "not compared"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateCheck(Record):
+    """One condition of a gate on one cell: whether run B may replace run A as far as it goes.
+
+    value_a, value_b: seconds a step, or the exact quantity. ratio: B ÷ A. low_ratio, high_ratio: of times, at the alarm
+    rate of all cells together. condition: slower, flop, bytes, launches, memory; trains: measured in A, failed
+    in B; matched: whether both runs have it.
+    """
+
+    condition: str
+    limit_ratio: float = 0.0  # by how much more B may have
+    model: str
+    batch_size: int
+    precision: str
+    variant: str = ""
+    outcome: str  # met (which fails), not met, undecided, not compared
+    value_a: float | None = None
+    value_b: float | None = None
+    ratio: float | None = None
+    low_ratio: float | None = None
+    high_ratio: float | None = None
+    basis: str = ""  # of times: pairs, processes, blocks; exact: a count that no noise is in
+    reason: str = ""
 
 
 UNCHANGED = "none"

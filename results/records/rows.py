@@ -15,7 +15,7 @@ import json
 import re
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -36,7 +36,7 @@ class Record:
         Columns that this version does not know are left out; a missing column takes the field's default.
         Raises ValueError for a field without default that is missing, or text that its type cannot hold.
         """
-        values = {name: _from_text(row[name], column, name) for name, column in _columns(cls).items() if name in row}
+        values = {name: _read(row[name], column, name) for name, column in _columns(cls).items() if name in row}
         try:
             return cls(**values)
         except TypeError as fault:
@@ -75,8 +75,12 @@ def to_values(record: Record) -> list[str]:
     texts = []
     for name, column in _columns(type(record)).items():
         value = getattr(record, name)
-        if type(value) in column.simple:  # most of a sample's fields; the rest of this loop would say the same
+        kind = type(value)
+        if kind in column.simple:  # most of a sample's fields; the rest of this loop would say the same
             texts.append(repr(value))
+            continue
+        if (value is None and column.optional) or (kind is str and column.short is literal):  # the same
+            texts.append(cell_text(value))
             continue
         value = plain(value)
         if not _fits(value, column):
@@ -100,7 +104,7 @@ def to_text(value: Any) -> str:
         return int.__repr__(value)
     if isinstance(value, float):
         return float.__repr__(value)
-    return json.dumps(value, separators=(",", ":"), sort_keys=isinstance(value, Mapping), default=json_default)
+    return (_SORTED if isinstance(value, Mapping) else _IN_ORDER).encode(value)
 
 
 def cell_text(value: Any) -> str:
@@ -110,7 +114,7 @@ def cell_text(value: Any) -> str:
     spreadsheets calculate. Numbers stay as they are. `literal` takes the apostrophe away again.
     """
     text = to_text(value)
-    return f"'{text}" if isinstance(value, str) and _FORMULA.match(text) else text
+    return f"'{text}" if text[:1] in _FORMULA_STARTS and isinstance(value, str) and _FORMULA.match(text) else text
 
 
 def literal(text: str) -> str:
@@ -139,6 +143,19 @@ def from_text(text: str, hint: Any, name: str = "") -> Any:
     return _from_text(text, _column(hint), name)
 
 
+def _read(text: str, column: _Column, name: str) -> Any:
+    """`_from_text`, without its questions for nearly every field of a large file."""
+    if text and column.short is not None:
+        try:
+            value = column.short(text)
+        except ValueError:
+            pass  # said below
+        else:
+            if value == value:  # no NaN
+                return value
+    return _from_text(text, column, name)
+
+
 def _from_text(text: str, column: _Column, name: str) -> Any:
     if text == "" and (column.optional or str not in column.kinds):
         return None if column.optional else _empty(column, name)
@@ -157,7 +174,8 @@ def _from_text(text: str, column: _Column, name: str) -> Any:
 class _Column:
     """A field's type, taken apart: `kinds` are the types it may hold, tried in the annotation's order, without None.
 
-    simple: the exact types of values whose text is their repr.
+    simple: the exact types of values whose text is their repr. short: what reads a text that is not empty, of a field
+    of one type; it raises ValueError for what it cannot read.
     """
 
     kinds: tuple[Any, ...]
@@ -165,6 +183,7 @@ class _Column:
     anything: bool
     label: str
     simple: frozenset[type]
+    short: Callable[[str], Any] | None
 
 
 @functools.cache
@@ -173,7 +192,8 @@ def _column(hint: Any) -> _Column:
     kinds = tuple(typing.get_origin(option) or option for option in options if option is not types.NoneType)
     label = " or ".join(getattr(kind, "__name__", str(kind)) for kind in kinds)
     simple = {float, int} if float in kinds else {int} & {*kinds}
-    return _Column(kinds, types.NoneType in options, Any in kinds, label, frozenset(simple))
+    short = _SHORT.get(kinds[0]) if len(kinds) == 1 else None
+    return _Column(kinds, types.NoneType in options, Any in kinds, label, frozenset(simple), short)
 
 
 _COLUMNS: dict[type, dict[str, _Column]] = {}
@@ -219,6 +239,21 @@ def _parse(text: str, kind: Any) -> Any:
     return _tuples(value) if kind is tuple else value
 
 
+@functools.lru_cache(4096)
+def _tuple(text: str) -> tuple[Any, ...]:
+    """`_parse` of a tuple of numbers, words and tuples, which may be shared: a step repeats its shapes."""
+    if len(text) > _LONGEST_KEPT or "{" in text:
+        raise ValueError("not kept")
+    found: tuple[Any, ...] = _parse(text, tuple)
+    return found
+
+
+_LONGEST_KEPT = 256
+"""Characters of a tuple's text that `_tuple` keeps."""
+
+_SHORT: Mapping[Any, Callable[[str], Any]] = {str: literal, int: int, float: float, tuple: _tuple}
+
+
 def _empty(column: _Column, name: str) -> Any:
     kind = column.kinds[0]
     if kind is tuple:
@@ -244,7 +279,13 @@ def json_default(value: Any) -> Any:
     return str(value) if number is value else number
 
 
+_SORTED = json.JSONEncoder(separators=(",", ":"), sort_keys=True, default=json_default)
+_IN_ORDER = json.JSONEncoder(separators=(",", ":"), default=json_default)
+
 _FORMULA = re.compile(r"'*[=+\-@\t]")
 """What a spreadsheet calculates, and apostrophes before it: of these `cell_text` adds one and `literal` takes one."""
+
+_FORMULA_STARTS = "'=+-@\t"
+"""With what `_FORMULA` begins."""
 
 _ONE_LINE = {ord(character): " " for character in "\r\n\0"}

@@ -98,7 +98,7 @@ FIELDS: Mapping[str, Range] = {
     "WorkTime.steps": NOT_NEGATIVE,
     "StepTime.steps": NOT_NEGATIVE,
     **dict.fromkeys(("ChangeTrial.ratio", "ChangeTrial.low", "ChangeTrial.high", "target_ci_ratio"), POSITIVE),
-    **dict.fromkeys(("ChangeTrial.samples", "ChangeTrial.rounds"), NOT_NEGATIVE),
+    **dict.fromkeys(("ChangeTrial.samples", "ChangeTrial.rounds", "value_a", "value_b"), NOT_NEGATIVE),
     "native_value": SIGNED,  # a counter's own word, however wrong
     "printed": SIGNED,
     **dict.fromkeys(("first_loss", "last_loss", "seed", "thread", "device", "stream"), ANY),
@@ -122,7 +122,8 @@ def check_value(record: type[Record], name: str, value: Any) -> None:
 def check_ranges(row: Record) -> None:
     """`check_value` of each field of a record."""
     for name, check in _checks(type(row)).items():  # type: ignore[arg-type]  # a class can be hashed
-        check(getattr(row, name))
+        if (value := getattr(row, name)) is not None:
+            check(value)
 
 
 @functools.cache

@@ -8,18 +8,21 @@ from .arguments import (
     names,
     number,
     number_of_bytes,
+    share,
     sizes,
 )
-from .exits import FAILED, INTERRUPTED, MISTAKE, TERMINATED, UNWRITABLE, Mistake, exit_code, guarded, instructed
+from .exits import FAILED, GATE, INTERRUPTED, MISTAKE, TERMINATED, UNWRITABLE, Mistake, exit_code, guarded, instructed
 from .graph_reading import check_graphs
 from .model_options import LAYOUTS, MODEL, WORDS, add_model, check_models, hyper_of
 from .output_files import attempt, put, remove_others, reserve, writing
 from .progress import Progress, passing, title
 from .recordings import MALFORMED, read_recording
+from .terminal import Page, say, show_page
 
 __all__ = [
     "CONVENTIONS",
     "FAILED",
+    "GATE",
     "INTERRUPTED",
     "LAYOUTS",
     "MALFORMED",
@@ -27,6 +30,7 @@ __all__ = [
     "MISTAKE",
     "MODEL",
     "Mistake",
+    "Page",
     "Parser",
     "Progress",
     "SHOWN",
@@ -51,6 +55,9 @@ __all__ = [
     "read_recording",
     "remove_others",
     "reserve",
+    "share",
+    "say",
+    "show_page",
     "sizes",
     "title",
     "writing",

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 from results import nearest, stated
 from results.printable import printable
 from runners.cli.exits import MISTAKE, instructed
+from runners.cli.terminal import say
 
 FORMATS = ("table", "csv", "json")
 """How a command that has data prints it."""
@@ -25,6 +26,8 @@ CONVENTIONS = ("flop", "post2021")
 
 MARGIN_RATIO = 0.1
 """Of the memory: for the device's context, libraries' workspaces and what the allocator cannot use."""
+
+MOST_SHARE = 10.0
 
 PAIRED = ("model", "batch-size", "precision", "layout", "device", "counter", "method")
 """Options with two forms."""
@@ -68,7 +71,8 @@ class Parser(argparse.ArgumentParser):
 
     def fail(self, message: str) -> NoReturn:
         """Exit with 2 after `error: message` as one line on stderr."""
-        self.exit(MISTAKE, f"error: {printable(' '.join(instructed(message).split()))}\n")
+        say(f"error: {printable(' '.join(instructed(message).split()))}")
+        self.exit(MISTAKE)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
@@ -117,6 +121,18 @@ def number(kind: type[int] | type[float], low: float | None = None, high: float 
         return value
 
     return convert
+
+
+def share(text: str) -> float:
+    """A `type=` for a limit by which something may be larger: "2%" and "0.02" are 0.02."""
+    number_text, percent_sign, rest = text.strip().partition("%")
+    try:
+        ratio = float(number_text) / (100 if percent_sign else 1)
+    except ValueError:
+        ratio = -1.0
+    if rest or not 0 <= ratio <= MOST_SHARE:
+        raise argparse.ArgumentTypeError(f"expected a limit such as 2% or 0.02, at most {MOST_SHARE:.0%}, got {text!r}")
+    return ratio
 
 
 def sizes(text: str) -> dict[str, int]:

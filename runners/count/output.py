@@ -6,13 +6,12 @@ Data alone is on stdout. Nothing is counted here.
 from __future__ import annotations
 
 import json
-import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runners.cli import passing, put
+from runners.cli import passing, put, show_page
 
 if TYPE_CHECKING:
     from reports.count import ModelCounts
@@ -25,7 +24,7 @@ Laws = Sequence[tuple[str, Sequence["AccountLaw"]]]
 def accounts(answers: Sequence[ModelCounts], options: Namespace) -> None:
     """The accounts of every model; with --out tables and pictures, too. Raises StoreFault."""
     passing("")
-    print(accounts_text(answers, options, sys.stdout.isatty()), end="")
+    show_page(lambda width, colour: accounts_text(answers, options, width, colour))
     if options.out is not None:
         from runners.count import output as count_output
 
@@ -35,25 +34,25 @@ def accounts(answers: Sequence[ModelCounts], options: Namespace) -> None:
 def laws(answers: Laws, options: Namespace) -> None:
     """The laws of every model; with --out laws.csv, too. Raises StoreFault."""
     passing("")
-    print(laws_text(answers, options, sys.stdout.isatty()), end="")
+    show_page(lambda width, colour: laws_text(answers, options, width, colour))
     if options.out is not None:
         from runners.cli import put
 
         put(options.out / "laws.csv", _laws_csv(answers))
 
 
-def accounts_text(answers: Sequence[ModelCounts], options: Namespace, colour: bool) -> str:
+def accounts_text(answers: Sequence[ModelCounts], options: Namespace, width: int, colour: bool = False) -> str:
     """The accounts in the format that was asked for."""
     from reports.count.text import document, to_text
     from reports.sweep.answer import to_csv
     from results.records import Account, AccountCause, AccountRatio
 
     if options.explain is not None:
-        return _explanations(answers, options)
+        return _explanations(answers, options, width)
     if options.format == "json":
         return _json([document(answer) for answer in answers], options)
     if options.format == "table":
-        texts = (to_text(each, colour=colour, detail=options.detail, ratios=options.ratios) for each in answers)
+        texts = (to_text(each, width, colour, options.detail, options.ratios) for each in answers)
         return "\n".join(texts)
     if options.ratios:
         return to_csv(_ratios(answers), AccountRatio)
@@ -62,12 +61,13 @@ def accounts_text(answers: Sequence[ModelCounts], options: Namespace, colour: bo
     return to_csv(_accounts(answers), Account)
 
 
-def _explanations(answers: Sequence[ModelCounts], options: Namespace) -> str:
+def _explanations(answers: Sequence[ModelCounts], options: Namespace, width: int) -> str:
     """Each number that was pasted, for each model."""
     import csv
     import io
 
     from reports.count import pasted as count_pasted
+    from reports.shared import page
 
     found = [(answer, count_pasted.explain(answer, each)) for answer in answers for each in options.pasted]
     documents = [{"model": answer.model, **count_pasted.document(each)} for answer, each in found]
@@ -81,10 +81,10 @@ def _explanations(answers: Sequence[ModelCounts], options: Namespace) -> str:
             {k: json.dumps(v) if isinstance(v, list) else v for k, v in each.items()} for each in documents
         )
         return out.getvalue()
-    parts = [
-        [f"{answer.model}, batch {answer.batch_size}", *count_pasted.to_lines(answer, each)] for answer, each in found
-    ]
-    return "\n\n".join("\n".join(lines) for lines in parts) + "\n"
+    return "\n".join(
+        page([f"{answer.model}, batch {answer.batch_size}", *count_pasted.to_lines(answer, each)], width)
+        for answer, each in found
+    )
 
 
 def _accounts(answers: Sequence[ModelCounts]) -> list[Account]:
@@ -99,7 +99,7 @@ def _ratios(answers: Sequence[ModelCounts]) -> list[AccountRatio]:
     return [row for answer in answers if answer.backward for row in answer.backward.ratios]
 
 
-def laws_text(answers: Laws, options: Namespace, colour: bool) -> str:
+def laws_text(answers: Laws, options: Namespace, width: int, colour: bool = False) -> str:
     """The laws in the format that was asked for."""
     from reports.count.batch_law import document, to_text
 
@@ -107,7 +107,7 @@ def laws_text(answers: Laws, options: Namespace, colour: bool) -> str:
         return _json([document(model, found) for model, found in answers], options)
     if options.format == "csv":
         return _laws_csv(answers)
-    return "\n".join(to_text(model, found, colour=colour, detail=options.detail) for model, found in answers)
+    return "\n".join(to_text(model, found, width, colour, options.detail) for model, found in answers)
 
 
 def _laws_csv(answers: Laws) -> str:

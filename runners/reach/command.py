@@ -8,7 +8,6 @@ codes: 0 answered; 1 the step has no bound (an operation without a rule, no peak
 from __future__ import annotations
 
 import json
-import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,7 +28,8 @@ from runners.cli import (
     hyper_of,
     instructed,
     passing,
-    put,
+    say,
+    show_page,
 )
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def _run(options: Namespace) -> int:
         answer = _answer(options, device)
     except Unavailable as fault:
         passing("")
-        print(f"error: {options.model} on {device.name}: {instructed(str(fault))}", file=sys.stderr)
+        say(f"error: {options.model} on {device.name}: {instructed(str(fault))}")
         return FAILED
     passing("")
     _show(answer, options)
@@ -172,10 +172,9 @@ def _memory(steps: Steps, options: Namespace, device: Device, notes: list[str]) 
 def _show(answer: ReachAnswer, options: Namespace) -> None:
     from reports.reach import document, to_csv, to_text
 
-    if options.format == "json":
-        text = json.dumps(document(answer), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    else:
-        text = (to_csv if options.format == "csv" else to_text)(answer)
-    if options.out is not None:
-        put(options.out, text)
-    print(text, end="")
+    def page(width: int, colour: bool) -> str:
+        if options.format == "json":
+            return json.dumps(document(answer), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        return to_csv(answer) if options.format == "csv" else to_text(answer, width, colour)
+
+    show_page(page, options.out)

@@ -1,7 +1,8 @@
 """`python -m runners.report RUN`: rebuilds every table and figure of a run from its raw rows.
 
 With `--check` it puts the run through gates instead (`runners/report/check.py`), and of two runs it says whether they
-differ, with `--out` as a page, too (`runners/report/compare.py`).
+differ, with `--out` as a page, too (`runners/report/compare.py`), and with `--fail-if` whether the second may replace
+the first (`runners/report/gate.py`).
 
 Needs neither a GPU nor torch. Raw files are read and never changed; what is written is derived and may be written
 again: utilization.csv and its likes, cleaned/, figures/, report.html (`docs/schema.md` lists them). A figure or a page
@@ -10,7 +11,6 @@ that cannot be made costs itself alone. `rebuild` is the same as a function.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -22,7 +22,6 @@ from runners.cli import (
     UNWRITABLE,
     Mistake,
     Parser,
-    add_format,
     attempt,
     choice_error,
     guarded,
@@ -30,8 +29,10 @@ from runners.cli import (
     number,
     put,
     remove_others,
+    say,
 )
 from runners.report.derived import HEADLINE
+from runners.report.gate import NAMES, conditions_asked
 from runners.report.recordings import recording
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ FIGURES = "figures"
 
 KEPT = "; raw rows are untouched"
 
+FORMATS = ("table", "text", "markdown", "csv", "json")
+
 SHOWN = 3
 """How many problems of a run without cells its one line names."""
 
@@ -58,7 +61,8 @@ DESCRIPTION = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command. 0: everything is rebuilt; 2: the caller's mistake, as one line; 3: a file could not be made."""
+    """The command. 0: everything is rebuilt; 2: the caller's mistake, as one line; 3: a file could not be made; 5: a
+    condition of --fail-if is met."""
     parser = _parser()
     options = parser.parse_args(arguments)
     return guarded(lambda: _dispatch(options, parser))
@@ -75,6 +79,10 @@ def _dispatch(options: Namespace, parser: Parser) -> int:
         parser.fail(f"--check: expected one run, got {len(options.runs)}")
     if (options.across or options.margin is not None) and not several:
         parser.fail("--across and --margin: expected two runs to compare, got one")
+    if options.fail_if and not several:
+        parser.fail("--fail-if: expected two runs, RUN_A RUN_B, got one")
+    if (options.undecided or options.format == "markdown") and not options.fail_if:
+        parser.fail("--undecided and --format markdown: expected --fail-if beside them, as in --fail-if slower:2%")
     if options.check:
         from runners.report import check
 
@@ -105,7 +113,16 @@ def _compare(options: Namespace, parser: Parser) -> int:
         if name not in ACROSS:
             parser.fail(choice_error("field", name, ACROSS))
     first, second = options.runs
-    return compare.render(first, second, options.format, options.across, options.margin, options.out)
+    return compare.render(
+        first,
+        second,
+        options.format,
+        options.across,
+        options.margin,
+        options.out,
+        options.fail_if or (),
+        options.undecided or "pass",
+    )
 
 
 def _rebuild(options: Namespace) -> int:
@@ -120,7 +137,7 @@ def _rebuild(options: Namespace) -> int:
         raise Mistake(str(fault)) from fault
     show(built, options.format, options.out or directory, options.convention)
     for line in faults:
-        print(f"error: {line}", file=sys.stderr)
+        say(f"error: {line}")
     return UNWRITABLE if faults else 0
 
 
@@ -143,7 +160,7 @@ def _rebuilt(path: Path, out: Path | None) -> tuple[Built, list[str]]:
         problems = f" ({'; '.join(data.problems[:SHOWN])})" if data.problems else ""
         raise ValueError(f"expected a run with measured cells, got {path}, which has no committed cell{problems}")
     if data.unsealed:
-        print(f"note: {path} is unsealed, as older runs are: a change in its rows would not be seen", file=sys.stderr)
+        say(f"note: {path} is unsealed, as older runs are: a change in its rows would not be seen")
     built = build(
         data,
         lambda trace_id: read_operations(path, trace_id)[0],
@@ -195,6 +212,7 @@ def show(built: Built, form: str, out: Path, convention: str = "flop") -> None:
     """Data on stdout; where the files are on stderr. convention: of CONVENTIONS, of the rows that are shown."""
     from reports.sweep.answer import to_csv, to_json, to_text
     from results.records import Utilization
+    from runners.cli import show_page
 
     rows = built.utilization if convention == "flop" else built.post2021
     if form == "csv":
@@ -202,9 +220,9 @@ def show(built: Built, form: str, out: Path, convention: str = "flop") -> None:
     elif form == "json":
         print(to_json(rows), end="")
     else:
-        print(to_text(built, colour=sys.stdout.isatty(), convention=convention), end="")
+        show_page(lambda width, colour: to_text(built, width, colour, convention))
     files = ", ".join(str(out / name) for name in (HEADLINE, UTILIZATION, "cleaned", FIGURES, PAGE))
-    print(f"written: {files}", file=sys.stderr)
+    say(f"written: {files}")
 
 
 def _parser() -> Parser:
@@ -228,7 +246,12 @@ def _parser() -> Parser:
     parser.add_argument(
         "--data", type=Path, metavar="DIR", help="with --findings: the folder of published runs (results/published)"
     )
-    add_format(parser, "how to print (default: table)")
+    parser.add_argument(
+        "--format",
+        choices=FORMATS,
+        default="table",
+        help="how to print (default: table); markdown: of --fail-if, for a comment on a pull request",
+    )
     parser.add_argument(
         "--across", type=names("field"), default=(), metavar="FIELD,FIELD", help="compare runs that differ in these"
     )
@@ -237,6 +260,16 @@ def _parser() -> Parser:
         type=number(float, 1e-6, 10),
         metavar="RATIO",
         help="same is within this (0.03 on CUDA, 0.1 on a CPU)",
+    )
+    parser.add_argument(
+        "--fail-if",
+        type=conditions_asked,
+        metavar="NAME:LIMIT,…",
+        help="of two runs: exit code 5 where B has more of it than LIMIT (docs/pull-requests.md); "
+        f"of {', '.join(NAMES)}, as in slower:2%%,flop:0",
+    )
+    parser.add_argument(
+        "--undecided", choices=("pass", "fail"), help="of --fail-if: what it is where none can be told (default: pass)"
     )
     parser.add_argument(
         "--convention", choices=CONVENTIONS, default="flop", help="of the numbers printed: ours, or the 2021 post's"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runners.cli import UNWRITABLE, Mistake, attempt, put, remove_others
+from runners.cli import UNWRITABLE, Mistake, attempt, put, remove_others, say
+from runners.report.gate import checks_of, conditions_of, show_gate
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -27,8 +27,12 @@ def render(
     across: Collection[str] = (),
     margin_ratio: float | None = None,
     out: Path | None = None,
+    fail_if: Sequence[tuple[str, float]] = (),
+    undecided: str = "pass",
 ) -> int:
     """Prints a row for each cell of either run, and writes them with their page into `out`; 0, or 3 for a lost figure.
+
+    fail_if: conditions of a gate with their limits: prints its answer in place of the rows, and returns 5 if it fails.
 
     Raises Mistake for runs that cannot be compared and for an `out` that is a run, StoreFault.
     """
@@ -42,12 +46,17 @@ def render(
     except (ValueError, OSError) as fault:
         raise Mistake(str(fault)) from fault
     faults = [] if out is None else _write(rows, sides, sorted(across), out)
-    _print(rows, sides, form, sorted(across))
+    if fail_if:
+        asked = conditions_of(fail_if)
+        code = show_gate(checks_of(sides, rows, asked, across), asked, sides, form, undecided)
+    else:
+        code = 0
+        _print(rows, sides, form, sorted(across))
     if out is not None:
-        print(f"written: {out / TABLE}, {out / FIGURES}, {out / PAGE}", file=sys.stderr)
+        say(f"written: {out / TABLE}, {out / FIGURES}, {out / PAGE}")
     for line in faults:
-        print(f"error: {line}", file=sys.stderr)
-    return UNWRITABLE if faults else 0
+        say(f"error: {line}")
+    return UNWRITABLE if faults else code
 
 
 def _print(rows: Sequence[Comparison], sides: tuple[Side, Side], form: str, across: Sequence[str]) -> None:

@@ -137,7 +137,7 @@ def measure(cell: Cell, protocol: Protocol) -> CellMeasurement:
     traced = trace_step(step, model=model, optimizer=made.optimizer, inputs=inputs, steps_before=0)
     found = CellFindings(
         flags_before=made.flags,
-        executed=_executed(traced),
+        executed=executed_flop(traced),
         first_loss=_loss(step),
         items_per_step=workload.items(workload.hyper, cell.batch_size),
         parameters=sum(parameter.numel() for parameter in model.parameters()),
@@ -148,7 +148,7 @@ def measure(cell: Cell, protocol: Protocol) -> CellMeasurement:
         made.few.clear()
         step.batches = made.batches.endless(cell.batch_size)
     if cell.compile:
-        found = replace(found, compile_s=_compile(step, clock))
+        found = replace(found, compile_s=compile_step(step, clock))
     measured = _measure_cell(cell, step, clock, protocol, found)
     after = apply_precision.read_flags()
     measured = replace(measured, findings=replace(measured.findings, flags_after=after))
@@ -269,7 +269,7 @@ def _step(cell: Cell, workload: Workload, model: Any, batches: list[Batch], devi
     return step, optimizer
 
 
-def _compile(step: Any, clock: Any) -> float:
+def compile_step(step: Any, clock: Any) -> float:
     """Compile the step's model and run one step; how long that took.
 
     What the worker compiled for earlier cells is forgotten first: else a second batch size or another model of the same
@@ -286,7 +286,7 @@ def _compile(step: Any, clock: Any) -> float:
     return float(clock.wall_s() - start_s)
 
 
-def _executed(traced: Trace) -> dict[str, int]:
+def executed_flop(traced: Trace) -> dict[str, int]:
     """ "kind/dtype" → model FLOP of a real step: what `Run.executed` holds."""
     from analysis.utilization import count_table
 

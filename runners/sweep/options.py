@@ -24,6 +24,7 @@ from runners.cli import (
     names,
     number,
     number_of_bytes,
+    share,
     sizes,
 )
 from runners.sweep import models as sweep_models
@@ -122,6 +123,21 @@ def parser() -> Parser:
         metavar="CHANGE,CHANGE",
         help=f"instead of a run: try each of {', '.join(CHANGE_NAMES)} (batch_size=N, workers=N) on every cell, in "
         "turn with the step as it is",
+    )
+    how.add_argument(
+        "--against",
+        type=Path,
+        metavar="DIR",
+        help="another checkout of the model's files: both are timed in turn, as two runs (docs/pull-requests.md)",
+    )
+    how.add_argument(
+        "--against-options", metavar="OPTIONS", help='options of the side that is compared with, as in "--layout …"'
+    )
+    how.add_argument(
+        "--slower", type=share, metavar="LIMIT", help="of --against: the slow-down that is to be decided (default: 2%%)"
+    )
+    how.add_argument(
+        "--alarm", type=number(float, 1e-6, 0.5), metavar="RATIO", help="of --against: false alarms (default: 0.05)"
     )
     how.add_argument("--peak-tflops", type=number(float, 1e-6), help="a denominator of your own, in 1e12 FLOP/s")
     how.add_argument("--target-ci", dest="target_ci_ratio", type=number(float, 1e-6, 0.999999), metavar="RATIO")

@@ -64,10 +64,16 @@ def basis(found: Closing, views: Sequence[View]) -> str:
 
     views: of the whole run, so that a cell is called as in its tables.
     """
-    shared = shared_variant(views)
-    intervals = [f"{fitting(cell_name(view, shared), _NAME_LETTERS)} {_interval(_row(view))}" for view in found.cells]
     peaks = dict.fromkeys(_peak(_row(view)) for view in found.cells)
-    return f"95 % intervals: {', '.join(intervals)}. Divided by {', and '.join(peaks)}." if intervals else ""
+    told = intervals(found, views)
+    return f"{told} Divided by {', and '.join(peaks)}." if told else ""
+
+
+def intervals(found: Closing, views: Sequence[View]) -> str:
+    """The 95 % interval of each utilization in the sentence, as a sentence; "" where it has none."""
+    shared = shared_variant(views)
+    each = [f"{fitting(cell_name(view, shared), _NAME_LETTERS)} {_interval(_row(view))}" for view in found.cells]
+    return f"95 % intervals: {', '.join(each)}." if each else ""
 
 
 def _interval(row: Utilization) -> str:

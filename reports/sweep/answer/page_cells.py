@@ -18,6 +18,7 @@ from reports.shared import (
     STATUS_WORDS,
     Cells,
     Names,
+    Styled,
     Table,
     digits,
     grouped,
@@ -31,7 +32,7 @@ from reports.shared import (
     span,
 )
 from reports.shared.html_tables import WORDS, in_order
-from reports.sweep.answer.table import cells_table
+from reports.sweep.answer.table import cells_table, rate_unit
 from results.records import Ceiling, Sitting, Utilization
 
 METHOD_ORDER = ("theory", "theory_as_published", "one", "batch", "epoch", "exact")
@@ -47,14 +48,14 @@ _UNITS = {"_bytes": "B", "_hz": "Hz", "_w": "W", "_j": "J", "_s": "s"}
 def measured_cells(views: Sequence[View]) -> Table:
     """The table of the end of a sweep, one row a cell, with `used` beside the model: a telephone shows two columns."""
     ordered = in_order(views)
-    table = cells_table(ordered)
-    columns = [str(column.header) for column in table.columns]
-    rows = [list(row) for row in zip(*(map(str, column.cells) for column in table.columns), strict=True)]
+    table = cells_table(ordered, *rate_unit(ordered))
+    columns = [column.name for column in table.columns]
+    rows = [[cell.text if isinstance(cell, Styled) else cell for cell in row] for row in table.rows]
     used, others = columns.index("used"), other_ceilings(views)
     for view, row in zip(ordered, rows, strict=True):
         row.insert(1, row.pop(used) + (MARK if view.run.cell_id in others else ""))
     columns.insert(1, columns.pop(used))
-    dim = frozenset(index for index, row in enumerate(table.rows) if row.style)
+    dim = frozenset(index for index, row in enumerate(table.styles) if row)
     caption = "Time, rate and utilization of each cell's training step"
     words = frozenset(("model", "precision", "verdict"))
     return Table(caption, tuple(columns), tuple(map(tuple, rows)), words, dim)

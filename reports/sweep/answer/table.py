@@ -1,8 +1,8 @@
 """The table a person reads at the end of a run, and the same rows as CSV and JSON.
 
-The table shows one fraction a cell, the headline, and says of what; utilization.csv has every other. Cells with
-profiles get a second table: their methods side by side, and how long an epoch takes. Both fit 100 columns and need no
-colour. Nothing is printed here.
+First the sentence about the run with its intervals. The table shows one fraction a cell, the headline, and says of
+what; utilization.csv has every other. Cells with profiles get a second table: their methods side by side, and how long
+an epoch takes. All of it fits the width that it is asked for and needs no colour. Nothing is printed here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cleaning.reconcile import Built, View
 from reports.shared import (
@@ -20,31 +20,36 @@ from reports.shared import (
     SHORT,
     STATUS_WORDS,
     WIDTH,
+    Column,
+    Part,
+    Styled,
+    TextTable,
     cell_name,
     digits,
     half_width,
     merged,
     model_name,
+    page,
     percent,
     shared_variant,
-    si,
     si_time,
     skeleton,
+    strong,
     variant_lines,
     variant_of,
     verdict,
 )
-from reports.sweep.answer.headline import closing_sentence
+from reports.sweep.answer.headline import closing, intervals
 from results.records import Record, Utilization, WorkTime, header
 from results.store import key_of
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
 _UNKNOWN = "–"
 _SHOWN = 4
-_MOST_LETTERS = 18
-"""Of a model's name on one line, so that all columns have room; what is longer goes on below."""
+_NAME_LETTERS = 14
+"""Of a model's name on one line at least; what is longer may go on below."""
+
+_UNITS = ((1e12, "T"), (1e9, "G"))
+"""What a table's rates are told in, the first of which the largest has one."""
 
 _NARROW = 7
 """Characters of a rate, so that the verdict's words are not cut."""
@@ -69,24 +74,21 @@ _NOT_FLOP = "These are not utilizations in FLOP: leave out --convention for thos
 
 
 def to_text(built: Built, width: int = WIDTH, colour: bool = False, convention: str = "flop") -> str:
-    """Everything a person is shown at the end: tables, what the columns divide by, what failed, one sentence."""
-    from rich.console import Console
-    from rich.text import Text
-
-    out = io.StringIO()
-    console = Console(file=out, width=width, force_terminal=colour, no_color=not colour, highlight=False)
+    """Everything a person is shown at the end: one sentence, tables, what the columns divide by, what failed."""
     told = built if convention == "flop" else _by_the_post(built)
     views = _in_order(told.views)
-    for line in filter(None, (heading(told), CONVENTIONS[convention])):
-        console.print(Text(line, style="bold"))
-    console.print(cells_table(views, "TFLOP/s" if convention == "flop" else "TMAC/s"))
+    parts: list[Part] = []
+    if convention == "flop":
+        said = closing(told.views)
+        parts += [strong(said.sentence), *filter(None, [intervals(said, told.views)]), ""]
+    parts += [strong(line) for line in filter(None, (heading(told), CONVENTIONS[convention]))]
+    scale, unit = rate_unit(views, "FLOP/s" if convention == "flop" else "MAC/s")
+    parts += ["", cells_table(views, scale, unit), ""]
     if any(_OF_PROFILES & set(view.run.methods) for view in told.views):
-        console.print(Text(_METHODS_SAY))
-        console.print(methods_table(views, told.work_times))
-    for line in (*peak_lines(told.views), *failed_lines(told.views), *warning_lines(told)):
-        console.print(Text(line))
-    console.print(Text(closing_sentence(told.views) if convention == "flop" else _NOT_FLOP, style="bold"))
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+        parts += [_METHODS_SAY, "", methods_table(views, told.work_times), ""]
+    parts += [*peak_lines(told.views), *failed_lines(told.views), *warning_lines(told)]
+    parts += [strong(_NOT_FLOP)] if convention != "flop" else []
+    return page(parts, width, colour)
 
 
 def _in_order(views: Sequence[View]) -> list[View]:
@@ -113,51 +115,58 @@ def heading(built: Built) -> str:
     return " · ".join((*names, *torch, *drivers, *shared)) or "unknown device"
 
 
-def cells_table(views: Sequence[View], rate: str = "TFLOP/s") -> Table:
-    """One row a cell: model, batch, precision, step time ± interval, items/s, FLOP/s, peak, utilization, verdict.
+def rate_unit(views: Iterable[View], unit: str = "FLOP/s") -> tuple[float, str]:
+    """(scale, unit) in which a table tells all of its rates and peaks: that of the largest."""
+    rows = [row for view in views if (row := view.headline or view.timed) is not None]
+    top = max((rate or 0.0 for row in rows for rate in (row.achieved_flop_per_s, row.peak_flop_per_s)), default=0.0)
+    scale, prefix = next((each for each in _UNITS if top >= each[0] * 0.9995), _UNITS[-1] if top else _UNITS[0])
+    return scale, prefix + unit
 
-    rate: heading of the achieved rate, in 10^12 a second.
+
+def cells_table(views: Sequence[View], scale: float = 1e12, unit: str = "TFLOP/s") -> TextTable:
+    """One row a cell: model, batch, precision, utilization ± its interval, verdict, step time, FLOP/s, peak, items/s.
+
+    scale: what a rate is divided by to be told in `unit`.
     """
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(box=SIMPLE_HEAD, padding=0, pad_edge=False)
-    _add_columns(table, views, ("batch", "precision", "step ms", "±", "items/s", rate, "peak", "used"))
-    table.add_column("verdict", min_width=12)
+    columns = (
+        *_start_columns(),
+        Column("used", right=True),
+        Column("±", right=True, rank=1),
+        Column("verdict", right=False, wraps=True, least=12),
+        Column("step ms", right=True, rank=3),
+        Column(unit, right=True, rank=4),
+        Column("peak", right=True, rank=5),
+        Column("items/s", right=True, rank=6),
+    )
     shared = shared_variant(views)
-    for view in views:
-        below = [] if variant_of(view) == shared else variant_lines(variant_of(view))
-        table.add_row(*_cells(view, below), style=None if view.measured else "dim")
-    return table
+    rows = [
+        _cells(view, [] if variant_of(view) == shared else variant_lines(variant_of(view)), scale) for view in views
+    ]
+    return TextTable(columns, rows, styles=["" if view.measured else "dim" for view in views])
 
 
-def methods_table(views: Sequence[View], times: Sequence[WorkTime]) -> Table:
+def methods_table(views: Sequence[View], times: Sequence[WorkTime]) -> TextTable:
     """One row a cell: its utilization by each method, over the peak it is told by; an epoch's time, profiled and real.
 
     Of several counters, `theory` is that of the first that could count. Not measured and not asked for are both "–".
     """
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
     asked = [method for method in METHODS if any(method in view.run.methods for view in views)]
     epochs = {key_of(row): row for row in times if row.work == "epoch"}
-    heads = ("images", "takes", "profiled", "whole") if epochs else ()
-    table = Table(box=SIMPLE_HEAD, padding=0, pad_edge=False)
-    _add_columns(table, views, ("batch", "precision", *asked, *heads))
-    shared = shared_variant(views)
+    heads = {"images": 4, "takes": 1, "profiled": 3, "whole": 3} if epochs else {}
+    columns = [*_start_columns(), *(Column(name, right=True) for name in asked)]
+    columns += [Column(name, right=True, rank=rank) for name, rank in heads.items()]
+    shared, rows = shared_variant(views), []
     for view in views:
         below = [] if variant_of(view) == shared else variant_lines(variant_of(view))
         used = [_used(view, method) for method in asked]
-        table.add_row(*_start(view, below), *used, *(_epoch(view, epochs) if epochs else ()))
-    return table
+        rows.append([*_start(view, below), *used, *(_epoch(view, epochs) if epochs else ())])
+    return TextTable(columns, rows)
 
 
-def _add_columns(table: Table, views: Sequence[View], names: Iterable[str]) -> None:
-    """The model's column and, right of it, columns of numbers (and of the precision)."""
-    longest = max((len(model_name(view.run)) for view in views), default=0)
-    table.add_column("model", overflow="fold", min_width=min(longest, _MOST_LETTERS), max_width=20)
-    for name in names:
-        table.add_column(name, no_wrap=True, justify="left" if name == "precision" else "right")
+def _start_columns() -> list[Column]:
+    """Of the model's name, the batch and the precision."""
+    name = Column("model", right=False, wraps=True, least=_NAME_LETTERS)
+    return [name, Column("batch", right=True), Column("precision", right=False, rank=2)]
 
 
 def _used(view: View, method: str) -> str:
@@ -182,17 +191,17 @@ def _start(view: View, below: Sequence[str]) -> list[str]:
     return ["\n".join((model_name(run), *below)), str(run.batch_size), run.precision]
 
 
-def peak_lines(views: Iterable[View]) -> list[str]:
-    """Each peak that the table divides by, with its source, once."""
+def peak_lines(views: Sequence[View]) -> list[str]:
+    """Each peak that the table divides by, in the table's unit, with its source, once."""
     found = {}
+    scale, unit = rate_unit(views)
     for view in views:
         row = view.headline
         if row is not None and row.peak_flop_per_s is not None:
             key = (SHORT[row.denominator], row.peak_source)
             doubt = next((f"; {mark}" for mark in row.warnings if mark.startswith("ceiling_doubtful")), "")
-            found[key] = (
-                f"{key[0]}: {OF_WHAT[row.denominator]}, {si(row.peak_flop_per_s, 'FLOP/s')} ({row.peak_source}){doubt}"
-            )
+            rate = f"{digits(row.peak_flop_per_s / scale)} {unit}"
+            found[key] = f"{key[0]}: {OF_WHAT[row.denominator]}, {rate} ({row.peak_source}){doubt}"
     return list(found.values())
 
 
@@ -259,21 +268,22 @@ def _plain(row: Record) -> dict[str, Any]:
     return {name: getattr(row, name) for name in header(type(row))}
 
 
-def _cells(view: View, below: Sequence[str]) -> list[str]:
+def _cells(view: View, below: Sequence[str], scale: float) -> list[str | Styled]:
     """The texts of one row of the table; below: lines under the model's name."""
     row, step, start = view.headline or view.timed, view.step, _start(view, below)
     if row is None or row.time_s is None:
-        return [*start, *[_UNKNOWN] * 6, verdict(view)]
+        return [*start, _UNKNOWN, _UNKNOWN, verdict(view), *[_UNKNOWN] * 4]
     width, rate, peak = half_width(step) if step is not None else None, row.achieved_flop_per_s, row.peak_flop_per_s
+    used = percent(row.utilization_ratio) if row.utilization_ratio is not None else _UNKNOWN
     return [
         *start,
-        digits(step.time_s * 1e3) if step is not None and step.time_s is not None else _UNKNOWN,
+        Styled(used, "bold"),
         percent(width) if width is not None else _UNKNOWN,
-        digits(row.items_per_s) if row.items_per_s is not None else _UNKNOWN,
-        _narrow(rate / 1e12) if rate is not None else _UNKNOWN,
-        f"{digits(peak / 1e12)} {SHORT[row.denominator]}" if peak is not None else _UNKNOWN,
-        percent(row.utilization_ratio) if row.utilization_ratio is not None else _UNKNOWN,
         verdict(view),
+        digits(step.time_s * 1e3) if step is not None and step.time_s is not None else _UNKNOWN,
+        _narrow(rate / scale) if rate is not None else _UNKNOWN,
+        f"{digits(peak / scale)} {SHORT[row.denominator]}" if peak is not None else _UNKNOWN,
+        digits(row.items_per_s) if row.items_per_s is not None else _UNKNOWN,
     ]
 
 

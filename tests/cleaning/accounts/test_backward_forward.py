@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from cleaning.accounts.account.backward_ratio import FACTOR, INPUT, LOOSE, OTHER, WEIGHT, Backward, backward
 from reports.count import backward_ratio
+from reports.shared import page
 from results.records import Operation
 from results.records.accounts import Account
 from runners.count import command
@@ -164,9 +163,7 @@ def test_ratios_by_kind_and_of_the_counters_that_have_both_passes() -> None:
 
 
 def text(found: Backward) -> str:
-    out = io.StringIO()
-    backward_ratio.write(Console(width=120, file=out), found)
-    return out.getvalue()
+    return page(backward_ratio.parts(found), 120)
 
 
 def test_the_table_says_how_far_from_the_rule_and_why() -> None:

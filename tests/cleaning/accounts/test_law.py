@@ -235,7 +235,7 @@ def test_a_directory_that_cannot_be_made_is_said_before_anything_is_counted(
 def test_formats_of_several_models() -> None:
     one = exact_laws("a", {size: step(size) for size in (1, 2, 4)}, (1, 2, 4))
     options = Namespace(format="json", models=["a", "b"], detail=False)
-    text = count_output.laws_text([("a", one), ("b", one)], options, False)
+    text = count_output.laws_text([("a", one), ("b", one)], options, 100)
     assert [each["model"] for each in json.loads(text)] == ["a", "b"]
 
 

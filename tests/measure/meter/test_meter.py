@@ -1,7 +1,9 @@
 """The meter: what it counts of a loop that really runs, and that the loop never suffers from it."""
 
+import copy
 import math
 import warnings
+import zipfile
 
 import pytest
 import torch
@@ -120,7 +122,7 @@ def test_evaluation_between_steps_is_time_outside_and_no_work():
     model = _net()
     clock = iter(range(100))
     meter = _meter(model)
-    meter._times._marks.mark = lambda: float(next(clock))  # begin 0, end 1, begin 2, end 3, …
+    meter._times.mark = lambda: float(next(clock))  # begin 0, end 1, begin 2, end 3, …
     for _ in range(5):
         with meter.step():
             model(_x()).sum().backward()
@@ -294,6 +296,31 @@ def test_an_unknown_operation_makes_the_total_absent_and_says_which():
     assert any("product" in warning for warning in found.warnings)
 
 
+def test_a_model_whose_copies_have_parameters_of_their_own_is_counted_itself():
+    """Keras's models are such: what ran on such a copy would have no backward pass of the model's own parameters."""
+
+    class Rebuilt(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = _net(2)
+
+        def forward(self, x):
+            for layer in self.body:  # moves inputs to where the weights are, as Keras does
+                x = torch.empty_like(x, device=layer.weight.device) if x.is_meta else x
+                x = layer(x)
+            return x
+
+        def __deepcopy__(self, _memo):
+            return Rebuilt()
+
+    model = Rebuilt()
+    found = _train(_meter(model), model)
+    assert found.model_flop_per_step == (2 + 3) * LAYER
+    exact = fast_count(model, (_x(),))
+    assert (exact.forward_flop, exact.backward_flop) == (2 * LAYER, 3 * LAYER)
+    assert "makes its parameters anew" in exact.notes[0]
+
+
 def test_a_model_whose_count_fails_leaves_the_loop_alone_and_says_why():
     class Values(torch.nn.Module):
         def __init__(self):
@@ -362,15 +389,14 @@ PLANTED = {
 
 @pytest.mark.parametrize("place", PLANTED)
 def test_a_fault_in_the_meter_is_one_warning_and_training_goes_on(place, monkeypatch):
-    model = _net(1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    meter = _meter(model)
-    before = model[0].weight.detach().clone()
-
     def broken(*_args, **_kwargs):
         raise RuntimeError("planted")
 
     monkeypatch.setattr(".".join(PLANTED[place]), broken)
+    model = _net(1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    meter = _meter(model)
+    before = model[0].weight.detach().clone()
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         for _ in range(4):
@@ -390,6 +416,31 @@ def test_closing_takes_every_hook_away():
         _train(meter, model)
         assert model._forward_hooks
     assert not any(each._forward_hooks or each._forward_pre_hooks for each in model.modules())
+
+
+def test_a_model_is_saved_and_copied_under_the_meter_and_only_itself_is_measured(tmp_path):
+    model = _net()
+    meter = _meter(model)
+    expected = model(_x(1) * 0)
+    torch.save(model, tmp_path / "whole.pt")
+    read = torch.load(tmp_path / "whole.pt", weights_only=False)
+    with meter.step():
+        for each in (copy.deepcopy(model), read):
+            assert torch.equal(each(_x(1) * 0), expected)
+        model(_x()).sum().backward()
+    assert meter.summary().model_flop_per_step == 8 * LAYER
+
+
+def test_a_saved_model_is_read_without_the_meter(tmp_path):
+    """What a colleague without flopledger gets: no name of ours stands in the file."""
+    model = _net()
+    with _meter(model):
+        torch.save(model, tmp_path / "whole.pt")
+    with zipfile.ZipFile(tmp_path / "whole.pt") as archive:
+        names = next(archive.read(each) for each in archive.namelist() if each.endswith("data.pkl"))
+    assert b"nullcontext" in names
+    assert b"measure" not in names
+    assert b"flopledger" not in names
 
 
 def test_memory_is_flat_and_the_mean_stays_exact():
@@ -420,7 +471,7 @@ def test_begin_and_update_are_the_context_in_two_calls():
     model = _net()
     meter = _meter(model)
     clock = iter(range(100))
-    meter._times._marks.mark = lambda: float(next(clock))
+    meter._times.mark = lambda: float(next(clock))
     for _ in range(3):
         meter.begin()
         model(_x()).sum().backward()
@@ -435,7 +486,7 @@ def test_update_alone_measures_from_one_call_to_the_next_and_has_no_goodput():
     model = _net()
     meter = _meter(model)
     clock = iter(range(100))
-    meter._times._marks.mark = lambda: float(next(clock))  # begin 0, end 1, begin 2, end 3, …
+    meter._times.mark = lambda: float(next(clock))  # begin 0, end 1, begin 2, end 3, …
     for batch in (9, 4, 4, 4):
         model(_x(batch)).sum().backward()
         meter.update()

@@ -9,6 +9,7 @@ import pytest
 
 from reports.count import pasted as count_pasted
 from reports.count.text import ModelCounts, to_text
+from reports.shared import page
 from results.records import Account, AccountCause
 
 MODEL: dict[str, Any] = {"model": "net", "batch_size": 4}
@@ -109,7 +110,7 @@ def test_which_number_it_is(
 
 def test_the_way_is_told_with_the_conversion_first(counted: ModelCounts) -> None:
     found = count_pasted.explain(counted, count_pasted.parse("fvcore=314M")[0])
-    assert count_pasted.to_lines(counted, found) == [
+    assert page(count_pasted.to_lines(counted, found)).splitlines() == [
         "fvcore=314M: fvcore's forward, 314,193,216 MAC",
         "   314,000,000  as pasted",
         "  +300,000,000  a multiply-add is counted as 1: × 2",
@@ -125,7 +126,7 @@ def test_the_way_is_told_with_the_conversion_first(counted: ModelCounts) -> None
 
 def test_a_counter_that_failed_says_why(counted: ModelCounts) -> None:
     found = count_pasted.explain(counted, count_pasted.parse("thop=5M")[0])
-    assert count_pasted.to_lines(counted, found) == ["thop=5M: thop: it fell over"]
+    assert page(count_pasted.to_lines(counted, found)).splitlines() == ["thop=5M: thop: it fell over"]
     assert count_pasted.document(found)["unexplained_flop"] is None
 
 

@@ -302,22 +302,22 @@ def test_the_table_reads_like_this() -> None:
         )
     )
     expected = """\
+resnet18 at batch 8 in fp32 uses 60 % of the datasheet peak: at all of it its step would take 600 ms
+  instead of 1.00 s.
+95 % intervals: resnet18 b8 fp32 59.4 to 60.6 %.
+
 A GPU · torch 2.15.0 · driver 550.1
 
- model        batch precision step ms     ± items/s TFLOP/s      peak  used verdict
- ─────────────────────────────────────────────────────────────────────────────────────────────
- mobilenet_v2     8 fp32         1000 1.0 %    8.00    6.00 100 sheet 6.0 % not converged
- resnet18         8 fp32         1000 1.0 %    8.00    60.0 100 sheet  60 % 71 % of the ceiling
- vgg16          512 fp32            –     –       –       –         –     – out of memory
+model        batch precision  used     ± verdict             step ms TFLOP/s      peak items/s
+──────────────────────────────────────────────────────────────────────────────────────────────
+mobilenet_v2     8 fp32      6.0 % 1.0 % not converged          1000    6.00 100 sheet    8.00
+resnet18         8 fp32       60 % 1.0 % 71 % of the ceiling    1000    60.0 100 sheet    8.00
+vgg16          512 fp32          –     – out of memory             –       –         –       –
 
 sheet: the datasheet peak, 100 TFLOP/s (a sheet)
 vgg16 b512 fp32: out of memory: tried to allocate 61 GiB
-resnet18 at batch 8 in fp32 uses 60 % of the datasheet peak: at all of it its step would take 600 ms
-instead of 1.00 s.
 """
-    assert [line.split() for line in text.splitlines() if "──" not in line] == [
-        line.split() for line in expected.splitlines() if "──" not in line
-    ]
+    assert text == expected
 
 
 def test_the_table_fits_100_columns_whatever_it_holds() -> None:
@@ -347,7 +347,7 @@ def test_what_all_cells_share_is_said_once_in_the_heading() -> None:
     shared = [view(fraction(0.4, model=m, variant="num_classes=10")) for m in ("a", "b")]
     assert to_text(built(*shared)).count("num_classes=10") == 1
     mixed = [shared[0], view(fraction(0.4, model="b"))]
-    assert to_text(built(*mixed)).splitlines()[0] == "A GPU · torch 2.15.0 · driver 550.1"
+    assert "\n\nA GPU · torch 2.15.0 · driver 550.1\n\n" in to_text(built(*mixed))
 
 
 def test_warnings_are_notes_with_their_cells_and_conventions_stay_in_the_file() -> None:
@@ -411,8 +411,8 @@ def test_an_epoch_or_a_sample_that_is_told_first_is_not_taken_for_a_step() -> No
     epoch = fraction(0.4, method="epoch", time_s=60.0, time_low_s=59.0, time_high_s=61.0)
     step = fraction(0.3, method="theory", time_s=0.5, time_low_s=0.49, time_high_s=0.51)
     for cell, words in (
-        (view(epoch, step), "resnet18 8 fp32 500 2.0 % 8.00 40.0 100 sheet 40 %"),
-        (view(epoch), "resnet18 8 fp32 – – 8.00 40.0 100 sheet 40 %"),
+        (view(epoch, step), "resnet18 8 fp32 40 % 2.0 % of the datasheet peak 500 40.0 100 sheet 8.00"),
+        (view(epoch), "resnet18 8 fp32 40 % – of the datasheet peak – 40.0 100 sheet 8.00"),
     ):
         lines = [" ".join(line.split()) for line in to_text(built(cell)).splitlines()]
         assert any(line.startswith(words) for line in lines), lines
@@ -460,9 +460,9 @@ def test_a_long_name_takes_no_column_from_the_second_table() -> None:
     times = [work_time(model=name, cell_id=name, profiled_time_s=1234.5, real_time_s=1234.5)]
     lines = told(cell, times=times)
     assert any(line.endswith("images takes profiled whole") for line in lines)
-    place = next(place for place, line in enumerate(lines) if line.startswith(name[:18]))
+    place = next(place for place, line in enumerate(lines) if line.startswith("ssdlite320_"))
     assert lines[place].endswith("12.5 s 1234 s 1234 s")
-    assert lines[place + 1] == name[18:]
+    assert lines[place].split()[0] + lines[place + 1] == name
 
 
 def test_csv_and_json_hold_every_field_and_unknown_is_empty_or_null() -> None:

@@ -48,7 +48,7 @@ def test_the_obvious_pivot_is_of_one_numerator_over_one_denominator(frame: pd.Da
 def test_the_numbers_are_those_of_the_terminal(built: Built, frame: pd.DataFrame) -> None:
     text = to_text(built)
     row = frame.query("model == 'resnet34' and batch_size == 4").iloc[0]
-    line = next(line for line in text.splitlines() if re.match(r" resnet34 +4 ", line))
+    line = next(line for line in text.splitlines() if re.match(r"resnet34 +4 ", line))
     assert f"{1e3 * row['step_time_s']:.0f}" in line.split()
     assert f"{100 * row['utilization_ratio']:.0f}" in line or f"{100 * row['utilization_ratio']:.1f}" in line
     assert row["utilization_low_ratio"] < row["utilization_ratio"] < row["utilization_high_ratio"]

@@ -153,7 +153,7 @@ def test_the_verdict_comes_first_with_what_it_rests_on(whole: str, built: Built)
     intervals = "vgg16 b1 fp32 7.64 to 7.96 %, resnet18 b1 fp32 4.90 to 5.10 %"
     peak = "the datasheet peak of fp32, 100 TFLOP/s: fp32 dense: a sheet, page 3"
     assert f"95 % intervals: {intervals}. Divided by {peak}." in verdict
-    assert "Other peaks sheet: the datasheet peak, 1.00 PFLOP/s (amp-bf16 dense: a sheet, page 3)" in verdict
+    assert "Other peaks sheet: the datasheet peak, 1000 TFLOP/s (amp-bf16 dense: a sheet, page 3)" in verdict
     assert "7 of 8 measured, 1 of them with a wider interval than asked for; 1 failed" in verdict
 
 

@@ -29,63 +29,58 @@ GOLDEN = """\
 trace.json.gz: Kineto (torch.profiler), Abacus 1, 2 steps
 32 kernels, 33.0 ms with copies and fills; 31 found their operation, 1 did not
 
- FLOP a step                                  forward  backward  backward ÷ forward
- ──────────────────────────────────────────────────────────────────────────────────
- raw           as found                      10.500 G  11.000 G               1.048
- deduplicated  each multiply-add once        3.0000 G  11.000 G               3.667
- repaired      gaps filled from shapes, too  6.0000 G  11.000 G               1.833
+FLOP a step                                  forward  backward  backward ÷ forward
+──────────────────────────────────────────────────────────────────────────────────
+raw           as found                      10.500 G  11.000 G               1.048
+deduplicated  each multiply-add once        3.0000 G  11.000 G               3.667
+repaired      gaps filled from shapes, too  6.0000 G  11.000 G               1.833
 
-
- backward ÷ forward  forward  backward  found  cleaned  rule
- ───────────────────────────────────────────────────────────
- convolution               6         6  1.048    1.833     2
+backward ÷ forward  forward  backward  found  cleaned  rule
+───────────────────────────────────────────────────────────
+convolution               6         6  1.048    1.833     2
 
 Faults, in the whole recording; FLOP: what cleaning took out (-) or added (+).
 
- reason          operations       FLOP  what it is
- ──────────────────────────────────────────────────────────────────────────────────────────────────
- fft_tiling               1  -15.000 G  cuDNN's FFT convolution launches a kernel for each tile of
-                                        32 × 32; each was counted whole
- renamed_kernel           2  +6.0000 G  PyProf's lists know the kernel by an older name: counted as
-                                        0
+reason         operations      FLOP what it is
+────────────────────────────────────────────────────────────────────────────────────────────────────
+fft_tiling              1 -15.000 G cuDNN's FFT convolution launches a kernel for each tile of 32 ×
+                                    32; each was counted whole
+renamed_kernel          2 +6.0000 G PyProf's lists know the kernel by an older name: counted as 0
 
 The largest operations; found: how often each of its products was counted, 1 is right.
 
- operation  phase     sizes                  times    FLOP   found  reason
- ─────────────────────────────────────────────────────────────────────────────────
- layer0     forward   2×3×224×224, 64×3×7×7      1  1.00 G  16.0 ×  fft_tiling
- layer2     backward  2×3×224×224, 64×3×7×7      2  6.00 G  1.00 ×
- layer1     backward  2×3×224×224, 64×3×7×7      2  4.00 G  1.00 ×
- layer2     forward   2×3×224×224, 64×3×7×7      2  3.00 G     0 ×  renamed_kernel
- layer1     forward   2×3×224×224, 64×3×7×7      2  2.00 G  1.00 ×
- layer0     backward  2×3×224×224, 64×3×7×7      2  1.00 G  1.00 ×
- layer0     forward   2×3×224×224, 64×3×7×7      1  1.00 G  1.00 ×
+operation  phase     sizes                  times    FLOP   found  reason
+─────────────────────────────────────────────────────────────────────────────────
+layer0     forward   2×3×224×224, 64×3×7×7      1  1.00 G  16.0 ×  fft_tiling
+layer2     backward  2×3×224×224, 64×3×7×7      2  6.00 G  1.00 ×
+layer1     backward  2×3×224×224, 64×3×7×7      2  4.00 G  1.00 ×
+layer2     forward   2×3×224×224, 64×3×7×7      2  3.00 G     0 ×  renamed_kernel
+layer1     forward   2×3×224×224, 64×3×7×7      2  2.00 G  1.00 ×
+layer0     backward  2×3×224×224, 64×3×7×7      2  1.00 G  1.00 ×
+layer0     forward   2×3×224×224, 64×3×7×7      1  1.00 G  1.00 ×
 
+phase     kernels     time  share
+─────────────────────────────────
+forward        21  21.0 ms   64 %
+backward       10  10.0 ms   30 %
+–               2  2.00 ms  6.1 %
 
- phase     kernels     time  share
- ─────────────────────────────────
- forward        21  21.0 ms   64 %
- backward       10  10.0 ms   30 %
- –               2  2.00 ms  6.1 %
+longest modules  phase     kernels     time  share
+──────────────────────────────────────────────────
+layer0           forward        17  17.0 ms   52 %
+layer1           backward        4  4.00 ms   12 %
+layer2           backward        4  4.00 ms   12 %
+–                –               2  2.00 ms  6.1 %
+layer0           backward        2  2.00 ms  6.1 %
+layer1           forward         2  2.00 ms  6.1 %
+layer2           forward         2  2.00 ms  6.1 %
 
-
- longest modules  phase     kernels     time  share
- ──────────────────────────────────────────────────
- layer0           forward        17  17.0 ms   52 %
- layer1           backward        4  4.00 ms   12 %
- layer2           backward        4  4.00 ms   12 %
- –                –               2  2.00 ms  6.1 %
- layer0           backward        2  2.00 ms  6.1 %
- layer1           forward         2  2.00 ms  6.1 %
- layer2           forward         2  2.00 ms  6.1 %
-
-
- longest kernels                      phase     kernels     time  share
- ──────────────────────────────────────────────────────────────────────
- void implicit_convolve_sgemm<float>  forward        21  21.0 ms   64 %
- void implicit_convolve_sgemm<float>  backward       10  10.0 ms   30 %
- Memcpy HtoD                          –               1  1.00 ms  3.0 %
- lonely                               –               1  1.00 ms  3.0 %
+longest kernels                      phase     kernels     time  share
+──────────────────────────────────────────────────────────────────────
+void implicit_convolve_sgemm<float>  forward        21  21.0 ms   64 %
+void implicit_convolve_sgemm<float>  backward       10  10.0 ms   30 %
+Memcpy HtoD                          –               1  1.00 ms  3.0 %
+lonely                               –               1  1.00 ms  3.0 %
 
 unexplained: 1.5 % of the time of kernels that make products by their name
 no rate: analysis/devices/peaks.csv has no Abacus 1; --device names one that it has

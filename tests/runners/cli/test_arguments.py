@@ -144,7 +144,7 @@ def test_a_commands_arguments_and_exit_code_are_its_own() -> None:
         ("flopledger swe", {"sweep"}),
         ("flopledger sweep --prec", {"--precisions"}),
         ("flopledger sweep --suite fathom-", {"fathom-small"}),
-        ("flopledger report --format ", {"table", "csv", "json"}),
+        ("flopledger report --format ", {"table", "text", "markdown", "csv", "json"}),
     ],
 )
 def test_a_shell_is_told_how_a_line_goes_on(line: str, expected: set[str], tmp_path: Path) -> None:

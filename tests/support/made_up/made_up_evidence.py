@@ -9,6 +9,7 @@ SHARE × batch ÷ (batch + 4) of the datasheet's peak.
 from __future__ import annotations
 
 import datetime
+import functools
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
@@ -100,7 +101,17 @@ class Parts:
 
 
 def parts(grid: tuple[tuple[str, int, int], ...] = GRID, device_name: str = H200) -> Parts:
-    """The run without a fault."""
+    """The run without a fault, made once; each caller has lists of its own, of the same frozen records."""
+    made = _parts(grid, device_name)
+    lists = ("samples", "telemetry", "counts", "operations", "storages", "profile")
+    cells = {
+        key: replace(part, **{name: list(getattr(part, name)) for name in lists}) for key, part in made.cells.items()
+    }
+    return replace(made, sittings=list(made.sittings), ceilings=list(made.ceilings), cells=cells)
+
+
+@functools.cache
+def _parts(grid: tuple[tuple[str, int, int], ...], device_name: str) -> Parts:
     cells = {key: _part(*key) for key in grid}
     manifest = Manifest(
         name="made-up",

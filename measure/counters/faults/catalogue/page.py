@@ -23,11 +23,11 @@ in [conventions](conventions.md).
     python -m runners.faults                             # which of them does this machine's installation have?
     python -m runners.faults --counters fvcore --detail
 
-A `FlopCounterMode` without the faults that concern its totals is `measure.counters.harness.corrected.flop_counter_mode()`:
+A `FlopCounterMode` without the faults that concern its totals is `flopledger.flop_counter_mode()`:
 
-    from measure.counters.harness.corrected import flop_counter_mode
+    import flopledger
 
-    with flop_counter_mode(display=False) as mode:
+    with flopledger.flop_counter_mode(display=False) as mode:
         model(images).sum().backward()
     print(mode.get_total_flops())
 

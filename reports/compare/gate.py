@@ -1,0 +1,200 @@
+"""May B replace A? Conditions on two runs, cell by cell; what is counted apart from what is timed.
+
+* **Exact**: FLOP, bytes, launches and memory come from the table of the traced step, which has no noise: any excess
+  beyond the limit is one. FLOP is of convolutions and products (and of recomputation, if any); bytes are read and
+  written by unfused operators; launches are calls of operators that move data, each one kernel or more on a GPU; memory
+  is the most that the step's ledger has alive.
+* **Timed**: `slower` is met where the whole interval of B ÷ A is above the limit, not met where it is below, else
+  undecided. Blocks in turn give the interval of `analysis/stats/sequential.py`. Two runs by themselves give Welch's,
+  at the alarm rate divided by the cells; where either has one process alone, what processes differ by (the margin) is
+  added at both ends, as it is not in the blocks.
+* **Trains**: a cell that A measured and B did not fails the gate, whatever was asked.
+
+Nothing is left out in silence: a cell of one run alone, one without a table or without an interval, gets a row that
+says so. Not claimed: that a change that passes is no slower on another machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from analysis.footprint.step import peak_bytes
+from analysis.operators import registry
+from analysis.stats import ABOVE, ALARM_RATIO, BELOW, interval_at
+from reports.compare.cells import PAIRS, Group, groups, paired, pairing_of_both
+from results import Inconsistent
+from results.records import (
+    MEASURED,
+    MET,
+    NOT_COMPARED,
+    NOT_MET,
+    ONLY_A,
+    ONLY_B,
+    UNDECIDED,
+    Comparison,
+    GateCheck,
+    Run,
+)
+from results.store import Pairing, RunData, read_operations
+
+TIMED = "slower"
+EXACT = ("flop", "bytes", "launches", "memory")
+CONDITIONS = (TIMED, *EXACT)
+TRAINS = "trains"
+"""A condition that is always there."""
+
+MATCHED = "matched"
+"""Of a cell that one run alone has."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What fails the gate: B has more than the limit of this. limit_ratio: 0.02 for 2 %."""
+
+    name: str
+    limit_ratio: float
+
+    @property
+    def text(self) -> str:
+        return f"{self.name} by more than {100 * self.limit_ratio:g} %" if self.name == TIMED else self._more
+
+    @property
+    def _more(self) -> str:
+        what = {"flop": "FLOP"}.get(self.name, self.name)
+        return f"more {what}" if self.limit_ratio == 0 else f"{100 * self.limit_ratio:g} % more {what}"
+
+
+@dataclass(frozen=True)
+class StepCount:
+    """The exact quantities of a cell's step, by condition; reason: why there are none."""
+
+    values: Mapping[str, int]
+    reason: str = ""
+
+
+def judge(
+    a: RunData, b: RunData, rows: Sequence[Comparison], asked: Sequence[Condition], across: Collection[str] = ()
+) -> list[GateCheck]:
+    """A row for each condition and cell, in the order of the cells. rows: of `compare_runs` on the same."""
+    pairing = pairing_of_both(a, b)
+    across = {*across, *pairing.across} if pairing is not None else across
+    mine, others = ({group.cells: group for group in groups(data, across).values()} for data in (a, b))
+    matched = sum(row.verdict not in (ONLY_A, ONLY_B) for row in rows)
+    found: list[GateCheck] = []
+    for row in rows:
+        if row.verdict in (ONLY_A, ONLY_B):
+            found.append(_check(row, MATCHED, 0.0, NOT_COMPARED, reason=f"{row.verdict}: {row.reason}"))
+            continue
+        first, second = mine[row.cells_a], others[row.cells_b]
+        if first.times and not second.times:
+            found.append(_check(row, TRAINS, 0.0, MET, reason=_failure(second.runs)))
+        counted = _step_count(a, first), _step_count(b, second)
+        for each in asked:
+            if each.name == TIMED:
+                found.append(_slower(row, each, first, second, pairing, ALARM_RATIO / matched))
+            else:
+                found.append(_more(row, each, *counted))
+    return found
+
+
+def _check(row: Comparison, condition: str, limit_ratio: float, outcome: str, **more: object) -> GateCheck:
+    of_cell = {name: getattr(row, name) for name in ("model", "batch_size", "precision", "variant")}
+    return GateCheck(**of_cell, condition=condition, limit_ratio=limit_ratio, outcome=outcome, **more)  # type: ignore[arg-type]
+
+
+def _failure(runs: Sequence[Run]) -> str:
+    failed = next((run for run in runs if run.status not in MEASURED), runs[0])
+    return f"B was not measured: {failed.status}" + (f": {failed.reason}" if failed.reason else "")
+
+
+def _slower(
+    row: Comparison, asked: Condition, a: Group, b: Group, pairing: Pairing | None, alarm_ratio: float
+) -> GateCheck:
+    """Whether B's step is slower by more than the limit."""
+    if not (a.times and b.times):
+        return _check(row, asked.name, asked.limit_ratio, NOT_COMPARED, reason=row.reason)
+    ends: tuple[float, float] | None
+    if row.basis == PAIRS and pairing is not None:
+        found = paired(a, b, pairing)
+        ends = None if found is None else (found.low, found.high)
+    else:
+        ends = interval_at(a.times, b.times, alarm_ratio)
+        if ends is not None and row.basis == "blocks":
+            beyond = 1 + (row.margin_ratio or 0.0)
+            ends = ends[0] / beyond, ends[1] * beyond
+    notes = [row.reason, *_unconverged(row, a, b)]
+    if ends is None:
+        return _time_check(row, asked, UNDECIDED, None, notes)
+    limit = 1 + asked.limit_ratio
+    said = ABOVE if ends[0] > limit else BELOW if ends[1] < limit else ""
+    outcome = {ABOVE: MET, BELOW: NOT_MET}.get(said, UNDECIDED)
+    if outcome == UNDECIDED and row.basis == "blocks":
+        notes.append("one process on a side: sweep --against times both in turn, sweep --repeat 5 in more processes")
+    return _time_check(row, asked, outcome, ends, notes)
+
+
+def _time_check(
+    row: Comparison, asked: Condition, outcome: str, ends: tuple[float, float] | None, notes: Sequence[str]
+) -> GateCheck:
+    return _check(
+        row,
+        asked.name,
+        asked.limit_ratio,
+        outcome,
+        value_a=row.time_a_s,
+        value_b=row.time_b_s,
+        ratio=row.ratio,
+        low_ratio=None if ends is None else ends[0],
+        high_ratio=None if ends is None else ends[1],
+        basis=row.basis,
+        reason="; ".join(filter(None, notes)),
+    )
+
+
+def _unconverged(row: Comparison, a: Group, b: Group) -> list[str]:
+    """Which sides did not reach their interval; of blocks in turn the ratio's interval alone counts."""
+    sides = [name for name, group in (("A", a), ("B", b)) if any(run.status == "not_converged" for run in group.runs)]
+    return [f"{' and '.join(sides)} did not converge"] if sides and row.basis != PAIRS else []
+
+
+def _more(row: Comparison, asked: Condition, a: StepCount, b: StepCount) -> GateCheck:
+    """Whether B has more of a quantity that is counted."""
+    lacking = [f"{name}: {side.reason}" for name, side in (("A", a), ("B", b)) if asked.name not in side.values]
+    if lacking:
+        return _check(row, asked.name, asked.limit_ratio, NOT_COMPARED, reason="; ".join(lacking))
+    mine, other = a.values[asked.name], b.values[asked.name]
+    met = other > mine * (1 + asked.limit_ratio) if asked.limit_ratio else other > mine
+    return _check(
+        row,
+        asked.name,
+        asked.limit_ratio,
+        MET if met else NOT_MET,
+        value_a=float(mine),
+        value_b=float(other),
+        ratio=other / mine if mine else None,
+        basis="exact",
+    )
+
+
+def _step_count(data: RunData, group: Group) -> StepCount:
+    """What the traced step of a cell has; of its repeats the first that was traced, as all are alike."""
+    run = next((run for run in group.runs if run.trace_id), None)
+    if run is None:
+        return StepCount({}, "no table of the step (--methods exact)")
+    try:
+        return StepCount(counted_step(data, run.trace_id))
+    except (ValueError, Inconsistent, OSError) as fault:
+        return StepCount({}, " ".join(str(fault).split()))
+
+
+def counted_step(data: RunData, trace_id: str) -> dict[str, int]:
+    """Condition → what a traced step has of it. Raises ValueError or Inconsistent for a table that cannot be read."""
+    operations, storages = read_operations(data.path, trace_id)
+    costs = [registry.cost(operation) for operation in operations]
+    return {
+        "flop": sum(int(cost.model_flop) for cost in costs),
+        "bytes": sum(int(cost.moved_bytes) for cost in costs),
+        "launches": sum(bool(cost.moved_bytes) for cost in costs),
+        "memory": int(peak_bytes(operations, storages)),
+    }

@@ -1,0 +1,81 @@
+"""`python -m runners.report A B --fail-if slower:2%,flop:0`: may run B replace run A? Exit code 5 where it may not.
+
+Reads both runs and writes nothing but its answer. What each condition means: `reports/compare/gate.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING
+
+from runners.cli import GATE, Mistake, choice_error, share, show_page
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from reports.compare import Condition, Side
+    from results.records import Comparison, GateCheck
+
+NAMES = ("slower", "flop", "bytes", "launches", "memory")
+"""Of conditions: `reports.compare.CONDITIONS`, which takes longer to import than a mistake may."""
+
+
+def conditions_asked(text: str) -> tuple[tuple[str, float], ...]:
+    """A `type=`: "slower:2%,flop:0" as names with their limits, as ratios."""
+    found: list[tuple[str, float]] = []
+    for part in text.split(","):
+        name, colon, limit = (word.strip() for word in part.partition(":"))
+        if name not in NAMES:
+            raise argparse.ArgumentTypeError(choice_error("condition", name, NAMES))
+        if not colon or not limit:
+            raise argparse.ArgumentTypeError(f"expected {name}:LIMIT, as in {name}:2%, got {part.strip()!r}")
+        if name in dict(found):
+            raise argparse.ArgumentTypeError(f"expected {name} once, got it twice")
+        try:
+            found.append((name, share(limit)))
+        except argparse.ArgumentTypeError as fault:
+            raise argparse.ArgumentTypeError(f"{name}: {fault}") from fault
+    return tuple(found)
+
+
+def conditions_of(asked: Sequence[tuple[str, float]]) -> tuple[Condition, ...]:
+    """What `conditions_asked` gave, as conditions."""
+    from reports.compare import Condition
+
+    return tuple(Condition(name, limit) for name, limit in asked)
+
+
+def checks_of(
+    sides: tuple[Side, Side],
+    rows: Sequence[Comparison],
+    asked: Sequence[Condition],
+    across: Collection[str],
+) -> list[GateCheck]:
+    """Every condition on every cell. Raises Mistake where nothing can be judged."""
+    from reports.compare import judge
+
+    try:
+        return judge(sides[0].data, sides[1].data, rows, asked, across)
+    except ValueError as fault:
+        raise Mistake(str(fault)) from fault
+
+
+def show_gate(
+    checks: Sequence[GateCheck], asked: Sequence[Condition], sides: tuple[Side, Side], form: str, undecided: str
+) -> int:
+    """Prints the answer; 5 if the gate fails, else 0."""
+    from reports.compare import fails, gate_markdown, gate_summary, gate_text
+    from reports.sweep.answer import to_csv, to_json
+    from results.records import GateCheck
+
+    strict = undecided == "fail"
+    if form == "csv":
+        print(to_csv(checks, GateCheck), end="")
+    elif form == "json":
+        print(json.dumps({**gate_summary(checks, asked, strict), "checks": json.loads(to_json(checks))}, indent=1))
+    elif form == "markdown":
+        print(gate_markdown(checks, asked, sides, strict), end="")
+    else:
+        show_page(lambda width, colour: gate_text(checks, asked, sides, strict, width, colour))
+    return GATE if fails(checks, strict) else 0

@@ -1,0 +1,44 @@
+"""The server that forks the children of tests: it imports, besides what the product has it import, what most children
+would each import by themselves.
+
+The children do what they do elsewhere, with modules that are there already; the product's own list is used by every
+test that starts a command as a process of its own. Claims nothing about what a child imports: modules that patch torch
+or take seconds stay with those that need them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from multiprocessing import forkserver
+
+MODULES = (
+    "measure.counters.harness.child",
+    "measure.counters.harness.model_calls",
+    "measure.counters.adapters.own",
+    "measure.counters.adapters.fvcore",
+    "measure.counters.adapters.ptflops",
+    "measure.fast_count.fast_count",
+    "measure.operations.tracer",
+    "measure.profile.unseen_operations",
+    "measure.timing.profiler_ranges",
+    "runners.sweep.cell",
+    "runners.workers.any_model",
+    "runners.workers.worker",
+    "workloads.sources.any_model",
+    "workloads.synthetic.synthetic",
+    "workloads.training.step",
+    "timm",
+)
+"""Ours, and two counters that import little."""
+
+_honest = forkserver.set_forkserver_preload
+
+
+def preload(modules: Iterable[str]) -> None:
+    """`set_forkserver_preload` of what the product asks for, first of all, and of MODULES."""
+    _honest([*modules, *MODULES])
+
+
+def install() -> None:
+    """Before a server runs."""
+    forkserver.set_forkserver_preload = preload
