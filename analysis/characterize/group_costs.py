@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from analysis.characterize.fathom_groups import FATHOM, OPERATIONS, STEP, UNCLASSIFIED, Grouping, group_of, type_of
 from analysis.characterize.summary import ok
+from analysis.operators import UNSIZED
 from results.records import Characterization, OperationCost
 
 
@@ -20,7 +21,8 @@ class GroupCost:
 
     time_s: mean over the joined steps; None where calls have no time (`untimed_calls`); at_least_time_s is that of the
     others. model_flop, other_flop: None where calls of the group have no formula (`unknown_calls`); at_least_flop is
-    then that of the others, both sorts together.
+    then that of the others, both sorts together. bytes: at least, where calls write what has no known size
+    (`unsized_calls`).
     """
 
     workload: str
@@ -35,6 +37,7 @@ class GroupCost:
     unknown_calls: int = 0
     at_least_time_s: float | None = None
     untimed_calls: int = 0
+    unsized_calls: int = 0
 
     @property
     def flop(self) -> int | None:
@@ -42,7 +45,7 @@ class GroupCost:
 
     @property
     def flop_per_byte(self) -> float | None:
-        return None if self.flop is None or not self.bytes else self.flop / self.bytes
+        return None if self.flop is None or not self.bytes or self.unsized_calls else self.flop / self.bytes
 
     @property
     def flop_per_s(self) -> float | None:
@@ -56,7 +59,7 @@ class GroupCost:
 
     @property
     def bytes_per_s(self) -> float | None:
-        return self.bytes / self.time_s if self.time_s else None
+        return self.bytes / self.time_s if self.time_s and not self.unsized_calls else None
 
 
 def group_costs(data: Characterization, grouping: Grouping = FATHOM) -> list[GroupCost]:
@@ -91,6 +94,7 @@ def _group_cost(workload: str, group: str, rows: Sequence[OperationCost]) -> Gro
         unknown_calls=unknown,
         at_least_time_s=sum(times) if times else None,
         untimed_calls=untimed,
+        unsized_calls=sum(row.calls for row in rows if row.name.removesuffix("_backward") in UNSIZED),
     )
 
 

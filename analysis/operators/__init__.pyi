@@ -2,7 +2,7 @@ from .cost import ZERO, Cost, Size
 from .operands import Sizes, attribute, first, has, needed, numel, output, output_mask, shape
 from .products import attention_backward_executed, multiply_adds, scalars
 from .registry import KINDS, PRODUCTS, TABLE, Rule, Rules, add_rule, bucket_of, kind_of, not_understood, rule_of, total
-from .traffic import Form, Piece, bytes_moved, itemsize, nothing, reads, writes
+from .traffic import UNSIZED, Form, Piece, bytes_moved, itemsize, lacks_sizes, nothing, reads, writes
 
 __all__ = [
     "Cost",
@@ -15,6 +15,7 @@ __all__ = [
     "Size",
     "Sizes",
     "TABLE",
+    "UNSIZED",
     "ZERO",
     "add_rule",
     "attention_backward_executed",
@@ -24,6 +25,7 @@ __all__ = [
     "first",
     "has",
     "itemsize",
+    "lacks_sizes",
     "kind_of",
     "multiply_adds",
     "needed",

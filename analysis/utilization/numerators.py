@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from analysis.devices import PRECISIONS, unit_of
-from analysis.operators import registry
+from analysis.operators import lacks_sizes, registry
 from analysis.utilization.counter_operators import OPERATORS, TRAINING_PER_FORWARD, kind_of_operator
 from analysis.utilization.work_times import epoch_parts
 from results import Inconsistent, Unavailable
@@ -64,7 +64,8 @@ class Numerator:
 class TableCount:
     """What one operation table holds: model FLOP by (kind, input dtype), everything else, and bytes.
 
-    read_bytes and written_bytes are the unfused sum over operations: an estimate of traffic, no bound.
+    read_bytes and written_bytes are the unfused sum over operations: an estimate of traffic, no bound. unsized_calls:
+    calls of which the bytes are known in part alone.
     """
 
     flop_by_kind_dtype: Mapping[tuple[str, str], int]
@@ -72,6 +73,7 @@ class TableCount:
     read_bytes: int
     written_bytes: int
     not_understood: Mapping[str, int]
+    unsized_calls: int = 0
 
     @property
     def model_flop(self) -> int:
@@ -79,9 +81,10 @@ class TableCount:
 
     @property
     def flop_per_byte(self) -> float | None:
-        """Model FLOP per byte that the operations, each by itself, read and write; None where one has no formula."""
-        moved = self.read_bytes + self.written_bytes
-        return self.model_flop / moved if moved and not self.not_understood else None
+        """Model FLOP per byte that the operations, each by itself, read and write; None where one has no formula,
+        or no size of what it writes."""
+        moved, whole = self.read_bytes + self.written_bytes, not self.not_understood and not self.unsized_calls
+        return self.model_flop / moved if moved and whole else None
 
 
 def count_table(operations: Sequence[Operation]) -> TableCount:
@@ -96,7 +99,8 @@ def count_table(operations: Sequence[Operation]) -> TableCount:
         other += int(cost.other_flop)
         read += int(cost.read_bytes)
         written += int(cost.written_bytes)
-    return TableCount(dict(by_kind), other, read, written, dict(registry.not_understood(table)))
+    unsized = sum(map(lacks_sizes, table))
+    return TableCount(dict(by_kind), other, read, written, dict(registry.not_understood(table)), unsized)
 
 
 def input_dtype(operation: Operation) -> str:
@@ -168,6 +172,27 @@ def _partial(
     """No count, and what is known at least. unknown: operator → calls without a count; when they run is not known."""
     calls = sum(unknown.values())
     return Numerator(method, source, reason=reason, warnings=warnings, at_least_flop=at_least_flop, unknown_calls=calls)
+
+
+def no_less_than_known(numerators: Sequence[Numerator]) -> list[Numerator]:
+    """The numerators of one cell, those of `theory` held against an exact count that lacks calls without a formula: one
+    that is less than the other calls alone is a part of the step, and no count; any other may be, which it is marked
+    with."""
+    partial = next((each for each in numerators if each.method == "exact" and each.reason and each.at_least_flop), None)
+    if partial is None:
+        return list(numerators)
+    least = partial.at_least_flop or 0
+    return [_against(each, partial, least) if each.method == "theory" else each for each in numerators]
+
+
+def _against(numerator: Numerator, partial: Numerator, least: int) -> Numerator:
+    flop = numerator.model_flop
+    if flop is None:
+        return numerator
+    if flop >= least:
+        return replace(numerator, warnings=(*numerator.warnings, f"unproven: {partial.reason}"))
+    reason = f"{numerator.source} counts {flop} FLOP, a part: {least} are known at least, and {partial.reason}"
+    return _partial("theory", numerator.source, reason, flop, {"": partial.unknown_calls}, numerator.warnings)
 
 
 def theory_as_published(counts: Iterable[FlopCount], run: Run, counter: str = "fvcore") -> Numerator:

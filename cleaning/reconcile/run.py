@@ -24,6 +24,7 @@ from analysis.utilization import (
     datasheet,
     exact,
     measurement,
+    no_less_than_known,
     of_loop,
     post2021,
     profiled,
@@ -384,7 +385,7 @@ def _numerators(
     products = [operation for profile in profiles for operation in profile.operations]
     for method in (method for method in PROFILED_METHODS if method in run.methods):
         found += profiled(method, sums, products, run)
-    return found
+    return no_less_than_known(found)
 
 
 def _fractions(measured: Measurement, found: Iterable[Numerator], data: RunData) -> tuple[Utilization, ...]:

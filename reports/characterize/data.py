@@ -161,6 +161,8 @@ def _cost_rows(seen: CharacterizeAnswer) -> list[Row]:
     return [
         {
             **vars(each),
+            "bytes": None if each.unsized_calls else each.bytes,
+            "at_least_bytes": each.bytes,
             **{name: getattr(each, name) for name in derived},
             "utilization_ratio": each.utilization_ratio(seen.peaks),
         }

@@ -74,7 +74,7 @@ def costs(seen: CharacterizeAnswer) -> Iterator[Part]:
                 each.group or NO_GROUP,
                 str(each.calls),
                 f"≥ {si(each.at_least_flop, '')}" if each.flop is None else si(each.flop, ""),
-                si(each.bytes, "B"),
+                f"{'≥ ' if each.unsized_calls else ''}{si(each.bytes, 'B')}",
                 UNKNOWN if each.flop_per_byte is None else digits(each.flop_per_byte, 2),
                 at_least_time(each.time_s, each.at_least_time_s),
                 UNKNOWN if each.flop_per_s is None else si(each.flop_per_s, ""),

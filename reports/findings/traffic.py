@@ -44,17 +44,20 @@ def traffic(run: Published, size: int | None = None) -> list[Traffic]:
     cells_alike = common_settings(run.measured)
     size = size or largest_batch(cells_alike)
     known = bandwidth(run.path.parent, run.device_name)
-    found = []
+    found: list[Traffic | None] = []
     for cell in (cell for cell in cells_alike if cell.batch_size == size and cell.trace_id):
         row = run.headline(cell)
         if row is not None:
             found.append(_traffic(run, cell, row, known[0] if known else None))
-    return sorted(found, key=lambda each: each.used_ratio)
+    return sorted((each for each in found if each is not None), key=lambda each: each.used_ratio)
 
 
-def _traffic(run: Published, cell: Run, row: Utilization, bytes_per_s: float | None) -> Traffic:
+def _traffic(run: Published, cell: Run, row: Utilization, bytes_per_s: float | None) -> Traffic | None:
+    """None for a step of which a part has no formula or no size."""
     table, storages = read_operations(run.path, cell.trace_id)
     counted = count_table(table)
+    if counted.flop_per_byte is None:
+        return None
     forward = [(o, int(registry.cost(o).model_flop)) for o in table if o.phase in ("forward", "loss")]
     grouped = sum(flop for o, flop in forward if int(o.attributes.get("groups") or 1) > 1)
     moved = counted.read_bytes + counted.written_bytes

@@ -164,7 +164,12 @@ def _trace_step(step: ModelStep) -> tuple[Any, int | None, str]:
         before = int(step.optimizer is not None)
         trace = trace_step(step, model=step.model, optimizer=step.optimizer, inputs=inputs, steps_before=before)
     try:
-        live_bytes = int(footprint(trace.operations, trace.storages).at_least_bytes)
+        live = footprint(trace.operations, trace.storages)
+        live_bytes = live.peak_bytes
+        if live_bytes is None:
+            lacking = f"{len(live.unknown)} storages have no known size"
+            more = f"live bytes: {lacking}, the others have at least {live.at_least_bytes:,} B"
+            why = f"{why}; {more}".strip("; ")
     except ValueError as fault:
         live_bytes, why = None, f"{why}; live bytes: {fault}".strip("; ")
     return trace, live_bytes, why

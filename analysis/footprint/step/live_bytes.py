@@ -30,6 +30,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
+from analysis.operators import UNSIZED
 from results import Inconsistent
 from results.records import Operation, Storage
 
@@ -43,9 +44,6 @@ _COPIES = ("aten._to_copy",)
 
 BEFORE = -1
 """The moment before the first operation."""
-
-_OPAQUE = frozenset(("aten.mkldnn_rnn_layer",))
-"""Operations whose last output is a workspace of the library's own size, which fake tensors take for empty."""
 
 
 @dataclass(frozen=True)
@@ -224,5 +222,5 @@ def _known_storages(
 
 def unsized(operations: Iterable[Operation], storages: Iterable[Storage]) -> set[int]:
     """Numbers of the storages whose size is not known."""
-    opaque = {operation.writes[-1] for operation in operations if operation.name in _OPAQUE}
+    opaque = {operation.writes[-1] for operation in operations if operation.name in UNSIZED}
     return {each.id for each in storages if each.nbytes is None or (each.nbytes == 0 and each.id in opaque)}

@@ -16,6 +16,7 @@ from analysis.utilization.numerators import (
     count_table,
     exact,
     input_dtype,
+    no_less_than_known,
     theory,
     theory_as_published,
 )
@@ -340,10 +341,28 @@ def test_what_the_post_would_print_of_a_part_is_no_number() -> None:
     assert (lost.model_flop, lost.reason) == (None, "fvcore: its total has no native value")
 
 
+def test_a_counters_part_of_a_step_is_no_numerator() -> None:
+    """Our own count has 100 FLOP at least, and a call without a formula: 99 of a counter of modules are a part."""
+    ours = Numerator("exact", "flopledger", reason="not_understood: my.op × 2 have no formula", at_least_flop=100)
+    less, more = (Numerator("theory", "ptflops", {"fp32": flop}) for flop in (99, 100))
+    published = Numerator("theory_as_published", "fvcore", {"fp32": 50})
+    found = no_less_than_known([ours, less, more, published])
+    assert (found[1].model_flop, found[1].at_least_flop) == (None, 99)
+    assert "100 are known at least" in found[1].reason
+    assert found[2].model_flop == 100
+    assert found[2].warnings == ("unproven: not_understood: my.op × 2 have no formula",)
+    assert found[3] == published
+    whole = [Numerator("exact", "flopledger", {"fp32": 200}), less]
+    assert no_less_than_known(whole) == whole
+    (row,) = rows(Measurement(RUN, None), found[1:2], [Denominator("user", {"fp32": 100.0})])
+    assert (row.model_flop, row.utilization_ratio, row.at_least_flop) == (None, None, 99)
+
+
 def test_a_table_with_a_call_that_has_no_formula_has_no_intensity() -> None:
     known = TableCount({("matmul", "float32"): 100}, 0, 30, 20, {})
     assert known.flop_per_byte == 2
     assert dataclasses.replace(known, not_understood={"my.op": 1}).flop_per_byte is None
+    assert dataclasses.replace(known, unsized_calls=1).flop_per_byte is None
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def test_the_products_share_of_a_step_is_of_all_of_them(
 ) -> None:
     """10 s under the profiler, 3 s of them in two products; with one that was not timed nobody knows."""
     table = [SimpleNamespace(phase="forward", attributes={})]
-    counted = SimpleNamespace(read_bytes=1, written_bytes=1, model_flop=4)
+    counted = SimpleNamespace(read_bytes=1, written_bytes=1, model_flop=4, flop_per_byte=2.0)
     monkeypatch.setattr(traffic, "read_operations", lambda path, trace_id: (table, ()))
     monkeypatch.setattr(traffic, "count_table", lambda table: counted)
     monkeypatch.setattr(traffic, "fused", lambda table, storages: [(0, 2)])
