@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from reports.compare.gate import EXACT, MATCHED, TIMED, TRAINS, Condition
 from reports.compare.page import Side
-from reports.shared import percent, si, si_time, wrapped
-from reports.shared.columns import columns
+from reports.shared import WIDTH, Column, Part, TextTable, page, percent, si, si_time, strong
 from results.records import MET, NOT_COMPARED, NOT_MET, UNDECIDED, GateCheck
 
 PASSES, FAILS = "passes", "fails"
@@ -20,7 +19,16 @@ PASSES, FAILS = "passes", "fails"
 SHOWN = 3
 """Cells that a reason names."""
 
-HEADS = ("cell", "asked", "A", "B", "B ÷ A", "interval", "is")
+_COLUMNS = (
+    Column("cell", right=False, wraps=True),
+    Column("asked", right=False),
+    Column("A", right=True, rank=2),
+    Column("B", right=True, rank=1),
+    Column("B ÷ A", right=True),
+    Column("interval", right=True),
+    Column("is", right=False),
+)
+HEADS = tuple(column.name for column in _COLUMNS)
 
 _DASH = "–"
 _UNITS = {"flop": "FLOP", "bytes": "B", "memory": "B"}
@@ -60,18 +68,20 @@ def verdict_sentence(checks: Sequence[GateCheck], asked: Sequence[Condition], un
 
 
 def gate_text(
-    checks: Sequence[GateCheck], asked: Sequence[Condition], sides: tuple[Side, Side], undecided_fails: bool
+    checks: Sequence[GateCheck],
+    asked: Sequence[Condition],
+    sides: tuple[Side, Side],
+    undecided_fails: bool,
+    width: int = WIDTH,
+    colour: bool = False,
 ) -> str:
-    """For a terminal."""
-    lines = [*wrapped(verdict_sentence(checks, asked, undecided_fails)), ""]
-    lines += [line for side in sides for line in wrapped(f"{side.letter}: {side.path}")]
-    told = _single_rows(checks)
-    if told:
-        lines += ["", *columns([HEADS, *map(_cells, told)], left={0, 1, 6})]
-    for reason in _reasons(told):
-        lines += wrapped(reason)
-    lines += ["", *[line for sentence in _closing(checks) for line in wrapped(sentence)]]
-    return "\n".join(lines).rstrip() + "\n"
+    """For a terminal, in lines of at most `width` letters."""
+    parts: list[Part] = [strong(verdict_sentence(checks, asked, undecided_fails)), ""]
+    parts += [f"{side.letter}: {side.path}" for side in sides]
+    if told := _single_rows(checks):
+        styles = ["bold" if check.outcome == MET else "" for check in told]
+        parts += ["", TextTable(_COLUMNS, [_cells(check) for check in told], styles=styles), *_reasons(told)]
+    return page([*parts, "", *_closing(checks)], width, colour)
 
 
 def gate_markdown(

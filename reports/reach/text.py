@@ -16,6 +16,11 @@ from results.records import cell_text
 LABEL = 17
 """Where a value begins."""
 
+PARTIAL = (
+    "What oneDNN's LSTM keeps for its backward pass has no known size: bytes are without it, the least time and the "
+    "share at best stay bounds."
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class ReachAnswer:
@@ -23,7 +28,8 @@ class ReachAnswer:
 
     device_name: the row of the peaks table; source: of its figures. eager_peak_bytes: memory of the step without
     fusion; largest_batch: the largest that fits into the device; both None where they are not known, and the notes say
-    why. reached: what was measured of models like it on this device.
+    why. is_partial: a storage of the step has no known size, so that memory is at least this, and the largest batch at
+    most. reached: what was measured of models like it on this device.
     """
 
     model: str
@@ -37,13 +43,14 @@ class ReachAnswer:
     eager_peak_bytes: int | None = None
     memory_bytes: int | None = None
     largest_batch: int | None = None
+    is_partial: bool = False
     reached: Sequence[RelativeStep] = ()
     notes: Sequence[str] = ()
 
 
 def document(answer: ReachAnswer) -> dict[str, Any]:
     """The answer as a JSON document: SI units, unknown is None."""
-    bound = answer.bound
+    bound, partial = answer.bound, answer.is_partial
     return {
         "model": answer.model,
         "device": answer.device_name,
@@ -55,12 +62,14 @@ def document(answer: ReachAnswer) -> dict[str, Any]:
         "peak_flop_per_s": bound.peak_flop_per_s,
         "bound_time_s": bound.bound_time_s,
         "attainable_ratio": bound.attainable_ratio,
-        "unfused_time_s": bound.unfused_time_s,
-        "unfused_ratio": bound.unfused_ratio,
+        "unfused_time_s": None if partial else bound.unfused_time_s,
+        "unfused_ratio": None if partial else bound.unfused_ratio,
         "bound_by": dict(bound.bound_by),
-        "eager_peak_bytes": answer.eager_peak_bytes,
+        "eager_peak_bytes": None if partial else answer.eager_peak_bytes,
+        "at_least_eager_peak_bytes": answer.eager_peak_bytes if partial else None,
         "memory_bytes": answer.memory_bytes,
-        "largest_batch": answer.largest_batch,
+        "largest_batch": None if partial else answer.largest_batch,
+        "at_most_largest_batch": answer.largest_batch if partial else None,
         "relatives": [
             {
                 "model": each.model,
@@ -91,13 +100,13 @@ def to_csv(answer: ReachAnswer) -> str:
 
 def to_text(answer: ReachAnswer, width: int = WIDTH, colour: bool = False) -> str:
     """The answer as a page, what bounds the step first."""
-    bound = answer.bound
+    bound, least = answer.bound, "at least " if answer.is_partial else ""
     title = f"{answer.model}, batch {answer.batch_size}, {answer.precision}, {answer.mode}, on {answer.device_name}"
     told = {
         "at best": f"{percent(bound.attainable_ratio)} of {si(bound.peak_flop_per_s, 'FLOP/s')}",
         "bound by": _bound_by(bound),
         "least time": f"{si_time(bound.bound_time_s)} a step, {_rate(answer)} items/s at most",
-        "unfused": f"{si_time(bound.unfused_time_s)} a step: an estimate, no bound",
+        "unfused": f"{least}{si_time(bound.unfused_time_s)} a step: an estimate, no bound",
         "model FLOP": f"{bound.model_flop:,} a step",
         **_memory(answer),
     }
@@ -105,7 +114,8 @@ def to_text(answer: ReachAnswer, width: int = WIDTH, colour: bool = False) -> st
     parts += [Hanging(f"  {label}", words, LABEL) for label, words in told.items()]
     if answer.reached:
         parts += ["", "measured by others on this device:", "", _relatives(answer)]
-    return page([*parts, "", f"peak: {answer.source}", *answer.notes], width, colour)
+    partial = (PARTIAL,) if answer.is_partial else ()
+    return page([*parts, "", f"peak: {answer.source}", *answer.notes, *partial], width, colour)
 
 
 def _relatives(answer: ReachAnswer) -> TextTable:
@@ -128,9 +138,10 @@ def _bound_by(bound: StepBound) -> str:
 def _memory(answer: ReachAnswer) -> dict[str, str]:
     if answer.eager_peak_bytes is None:
         return {}
-    told = {"memory": f"{si(answer.eager_peak_bytes, 'B')} at the peak of an eager step"}
+    least, most = ("at least ", "at most ") if answer.is_partial else ("", "")
+    told = {"memory": f"{least}{si(answer.eager_peak_bytes, 'B')} at the peak of an eager step"}
     if answer.largest_batch is not None and answer.memory_bytes is not None:
-        told["largest batch"] = f"{answer.largest_batch:,} in {si(answer.memory_bytes, 'B')}"
+        told["largest batch"] = f"{most}{answer.largest_batch:,} in {si(answer.memory_bytes, 'B')}"
     return told
 
 

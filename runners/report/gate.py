@@ -9,7 +9,7 @@ import argparse
 import json
 from typing import TYPE_CHECKING
 
-from runners.cli import GATE, Mistake, choice_error, share
+from runners.cli import GATE, Mistake, choice_error, share, show_page
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -77,5 +77,5 @@ def show_gate(
     elif form == "markdown":
         print(gate_markdown(checks, asked, sides, strict), end="")
     else:
-        print(gate_text(checks, asked, sides, strict), end="")
+        show_page(lambda width, colour: gate_text(checks, asked, sides, strict, width, colour))
     return GATE if fails(checks, strict) else 0

@@ -66,6 +66,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _sweep(options, command)
     except ValueError as fault:
         made.fail(str(fault))
+    except WorkerDied as fault:
+        print(f"error: {fault}; nothing was measured", file=sys.stderr)
+        return FAILED
     except StoreFault as fault:
         say(f"error: {fault}")
         return UNWRITABLE
@@ -78,6 +81,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _stopped(TERMINATED)
     except KeyboardInterrupt:
         return _stopped(INTERRUPTED)
+
+
+class WorkerDied(Exception):
+    """A process that was asked about the device or a model was killed, or did not answer in time."""
 
 
 def _terminated(_signal: int, _frame: object) -> None:
@@ -255,7 +262,7 @@ def _check_models(grid: Grid) -> None:
 
 
 def _worker_answer(task: str, *arguments: Any) -> Any:
-    """The answer of a process that ends again. Raises ValueError if it has none."""
+    """The answer of a process that ends again. Raises ValueError for its fault, WorkerDied if it was killed."""
     from runners.workers import Fault, Worker
 
     worker = Worker("probe")
@@ -264,6 +271,8 @@ def _worker_answer(task: str, *arguments: Any) -> Any:
     finally:
         worker.stop()
     if isinstance(answer, Fault):
+        if answer.status in ("crashed", "timeout") and not answer.detail:  # its process died: nobody's mistake
+            raise WorkerDied(answer.reason)
         raise ValueError(answer.reason)
     return answer
 

@@ -21,7 +21,7 @@ from results.store import Manifest, Pairing, Store, check_vacant, harness_versio
 from runners.cli import FAILED, Progress
 from runners.sweep import models as sweep_models
 from runners.sweep.against.options import SIDES, check_root
-from runners.sweep.against.pairs import CAP_S, QUICK_CAP_S, QUICK_ROUNDS, ROUNDS, Rules, inside
+from runners.sweep.against.pairs import CAP_S, QUICK_CAP_S, Rules, inside
 from runners.sweep.against.session import Comparison, SharedWatch, SideSession
 from runners.sweep.options import RUNS, grid_of, parser
 from runners.sweep.plan import Grid, cell_of, cells
@@ -90,7 +90,7 @@ def run(
     finally:
         for store in stores:
             store.close()
-    return FAILED if _show(folder, options) or failed else 0
+    return FAILED if _show(folder, options, plan.pairing.limit_ratio) or failed else 0
 
 
 def _plan(grid: Grid, options: argparse.Namespace, probed: ProbeResult, here: Path) -> ComparisonPlan:
@@ -263,12 +263,11 @@ def _comparison(
         alarm_ratio=plan.pairing.alarm_of_cell,
         cap_s=QUICK_CAP_S if plan.grids[1].quick else CAP_S,
         timeout_s=options.cell_timeout,
-        rounds=QUICK_ROUNDS if plan.grids[1].quick else ROUNDS,
     )
     return Comparison(old, new, plan.roots, rules, options.debug)
 
 
-def _show(folder: Path, options: argparse.Namespace) -> bool:
+def _show(folder: Path, options: argparse.Namespace, limit_ratio: float) -> bool:
     """Derives both runs and prints the comparison; whether a cell was left without a row for both."""
     from runners.report.command import rebuild
     from runners.report.compare import render
@@ -283,5 +282,5 @@ def _show(folder: Path, options: argparse.Namespace) -> bool:
             lacking = True
     if not lacking:
         render(old, new, options.format)
-        print(f"python -m runners.report {old} {new} --fail-if slower:{LIMIT_RATIO:.0%},flop:0", file=sys.stderr)
+        print(f"python -m runners.report {old} {new} --fail-if slower:{100 * limit_ratio:g}%,flop:0", file=sys.stderr)
     return lacking

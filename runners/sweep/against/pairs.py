@@ -26,8 +26,9 @@ Call = Callable[..., Any]
 
 TASK = "runners.sweep.against.task"
 ORDERS = ("ABBA", "BAAB")
-ROUNDS, QUICK_ROUNDS = 5, 3
-"""Of each pair of processes: more would tell more of a pair whose processes differ from the next one's anyway."""
+ROUNDS = 9
+"""Of each pair of processes. Their median is its value: on a busy machine bursts meet some of them, and starting two
+processes costs more than nine short rounds. More would tell more of a pair that differs from the next one anyway."""
 
 MOST_PAIRS = 60
 CAP_S = 300.0

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from analysis.utilization import log_ratios
-from reports.compare import Condition, gate_markdown, judge
+from reports.compare import Condition, gate_markdown, gate_text, judge
 from reports.compare.cells import compare_runs
 from reports.compare.page import Side
 from results.records import MET, NOT_COMPARED, NOT_MET, UNDECIDED, GateCheck, Sample
@@ -215,6 +215,16 @@ def test_formats_say_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert answers["text"][1].splitlines()[0] == first.removeprefix("### ❌ ")
     assert "Equal to the last digit: FLOP, bytes, launches, memory (1 cell)." in answers["text"][1]
     assert max(map(len, answers["text"][1].splitlines())) <= 100
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 160])
+def test_no_line_is_wider_than_the_terminal(tmp_path: Path, width: int) -> None:
+    a, b = (read_run(write(tmp_path / name, in_turn(name.upper(), 1.1))) for name in "ab")
+    asked = [Condition(name, 0.02) for name in ("slower", "flop")]
+    found = judge(a, b, compare_runs(a, b), asked)
+    text = gate_text(found, asked, (Side("A", "a", a), Side("B", "b", b)), False, width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "MET" in text
 
 
 def test_names_in_a_comment_are_no_markup(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""How often `sweep --against` raises a false alarm, and which slow-downs it finds."""
