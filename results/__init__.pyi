@@ -1,6 +1,7 @@
 from .confinement import Rights, confine, die_with_parent, free_bytes
 from .digests import hashed
 from .errors import DeviceLost, Inconsistent, StoreFault, Unavailable, one_line
+from .library_words import depends_on_data, plain_words
 from .limits import LIMITS, VARIABLE, BoundedStream, beyond, check_regular, limit, stated, unpack
 from .names import nearest
 from .printable import shortened
@@ -18,6 +19,7 @@ __all__ = [
     "beyond",
     "check_regular",
     "confine",
+    "depends_on_data",
     "die_with_parent",
     "free_bytes",
     "hashed",
@@ -26,6 +28,7 @@ __all__ = [
     "limit",
     "nearest",
     "one_line",
+    "plain_words",
     "shortened",
     "stated",
     "unpack",

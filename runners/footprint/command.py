@@ -14,7 +14,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from results import nearest
+from results import nearest, plain_words
 from runners.cli import (
     FAILED,
     SHOWN,
@@ -116,10 +116,12 @@ class Steps:
             said = " ".join(str(fault).split()).removeprefix(f"{model}: ")
             raise Mistake(f"{model} at batch {batch_size}: {said}") from fault
         except Unavailable as fault:
-            raise Untraced(f"{model} at batch {batch_size}: {fault}") from fault
+            raise Untraced(plain_words(f"{model} at batch {batch_size}: {fault}")) from fault
         except Exception as fault:  # a model's own code may raise anything
             said = " ".join(str(fault).partition(_STACK)[0].split())
-            raise Untraced(f"{model} at batch {batch_size}: {type(fault).__name__}: {said}") from fault
+            raise Untraced(
+                f"{model} at batch {batch_size}: {plain_words(f'{type(fault).__name__}: {said}')}"
+            ) from fault
 
 
 def memory_of(name: str, memory_bytes: int | None) -> Memory | None:

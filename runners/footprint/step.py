@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from analysis.devices import PRECISIONS
-from results import Unavailable
+from results import Unavailable, plain_words
 from results.records import Operation, Storage
 from runners.workers import LARGEST_REAL
 
@@ -76,7 +76,7 @@ def trace_batch(asked: StepOptions, batch_size: int) -> StepTrace:
                 raise Unavailable(
                     f"expected a batch of {LARGEST_REAL} at most, for a step on real tensors: {fault}"
                 ) from fault
-            reason = (f"{fault}: the step was run on real tensors",)
+            reason = (f"{plain_words(str(fault))}: the step was run on real tensors",)
             built = parts(asked, batch_size, None)
             found = trace_step(built.step, model=built.model, optimizer=built.optimizer, inputs=built.inputs)
     return StepTrace(batch_size, found.operations, found.storages, (*reason, *found.notes))

@@ -20,7 +20,7 @@ from itertools import islice
 from typing import Any
 
 from analysis.formula.derivation import Axis, NoSample, Point, Sample, point_text, spread
-from results import Unavailable
+from results import Unavailable, depends_on_data, plain_words
 
 BATCH = "batch"
 
@@ -274,6 +274,7 @@ def smallest(model: str) -> dict[str, int]:
 
 
 MOST_WORDS = 200
+ONE_BATCH = "a formula holds for all values; python -m runners.footprint or runners.count answers for one batch"
 """Letters of what a model's own code says."""
 
 COLLECTED = 32
@@ -292,8 +293,10 @@ def why(fault: Exception) -> str:
 
     plain = isinstance(fault, (Unavailable, ValueError))
     said = " ".join(str(fault).split())[:MOST_WORDS]
+    said = plain_words(said if plain and said else f"{type(fault).__name__}: {said}")
+    instead = f"; {ONE_BATCH}" if depends_on_data(said) else ""
     where = raised_at(fault)
-    return ("" if plain and said else f"{type(fault).__name__}: ") + said + (f" ({where})" if where else "")
+    return f"{said}{f' ({where})' if where else ''}{instead}"
 
 
 def trace_sizes(subject: Subject, sizes: Mapping[str, int], batch_size: int) -> tuple[Any, Any, Any]:

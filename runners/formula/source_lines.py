@@ -21,7 +21,7 @@ ROOMS = ("analysis", "cleaning", "measure", "reports", "results", "runners")
 EDGES = (
     "catalogue/base", "catalogue/catalogue", "catalogue/input_shapes", "catalogue/model_names",
     "sources/any_model", "sources/timm", "sources/transformers", "sources/user_models",
-    "training/building", "training/inputs", "training/meta", "training/step",
+    "training/building", "training/inputs", "training/losses", "training/meta", "training/step",
 )  # fmt: skip
 """Files of `workloads/` that hold no model."""
 

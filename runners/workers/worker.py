@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from measure.device import end_with, redirect
-from results import Inconsistent, Unavailable, one_line
+from results import Inconsistent, Unavailable, one_line, plain_words
 from runners.workers.fault import Fault
 
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "ALLOC_FAILED", "bad_alloc")
@@ -59,14 +59,14 @@ def run(task: str, arguments: tuple[Any, ...]) -> Any:
 
 def classify(fault: BaseException) -> Fault:
     """What an exception means for a cell: its status, and one line that says why."""
-    text = " ".join(str(fault).split())
+    text = plain_words(" ".join(str(fault).split()))
     name = type(fault).__name__
     detail = "".join(traceback.format_exception(fault))
     if isinstance(fault, Unavailable):
         return Fault("unavailable", one_line(text, LONGEST_REASON), detail)
     if isinstance(fault, (ValueError, Inconsistent)):
         return Fault("invalid", one_line(text, LONGEST_REASON), detail)
-    line = one_line(f"{name}: {text}", LONGEST_REASON)
+    line = one_line(plain_words(f"{name}: {' '.join(str(fault).split())}"), LONGEST_REASON)
     if isinstance(fault, MemoryError) or "OutOfMemory" in name or any(sign in text for sign in OUT_OF_MEMORY):
         return Fault("out_of_memory", line, detail)
     said = _said_by_device(text)

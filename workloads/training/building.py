@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from traceback import extract_tb
 from typing import Any, NoReturn
 
-from results import Unavailable
+from results import Unavailable, plain_words
 
 HUB_SWITCHES = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 
@@ -28,7 +28,7 @@ def fault_text(fault: BaseException) -> str:
     that raised it."""
     frames = [frame for frame in extract_tb(fault.__traceback__) if frame.name != "_assert"]  # torch's own for fx
     words = str(fault) or (frames[-1].line if frames else "") or ""
-    return f"{type(fault).__name__}: {' '.join(words.split())[:LONGEST]}"
+    return plain_words(f"{type(fault).__name__}: {' '.join(words.split())[:LONGEST]}")
 
 
 @contextlib.contextmanager
@@ -44,6 +44,8 @@ def building(what: str) -> Iterator[None]:
         raise
     except ImportError as fault:
         raise Unavailable(f"{what} raised {fault_text(fault)}") from fault
+    except SystemExit as fault:
+        raise ValueError(f"{what} called sys.exit({fault.code!r}): expected it to return a model") from fault
     except Exception as fault:
         raise ValueError(f"{what} raised {fault_text(fault)}") from fault
 

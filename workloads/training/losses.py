@@ -26,5 +26,6 @@ def mean_loss(output: Any, target: Any = None) -> torch.Tensor:
     """Scalar. Raises ValueError if no output has a gradient: there is nothing to train then."""
     means = [tensor.float().mean() for tensor in tensors(output) if tensor.requires_grad and not tensor.is_complex()]
     if not means:
-        raise ValueError(f"expected an output that depends on a parameter; got {type(output).__name__} without any")
+        what = "a tensor" if isinstance(output, torch.Tensor) else type(output).__name__
+        raise ValueError(f"expected an output that depends on a parameter; got {what} without any")
     return torch.stack(means).sum()

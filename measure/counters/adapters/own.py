@@ -23,7 +23,7 @@ from measure.fake import NOT_ON_FAKE
 from measure.fast_count import trace_model
 from measure.model import evaluating, summed
 from measure.operations import Trace, trace_step
-from results import one_line
+from results import one_line, plain_words
 from results.records import FlopCount, Operation
 
 NAME = "flopledger"
@@ -74,7 +74,7 @@ def _trace(model: torch.nn.Module, inputs: tuple[Any, ...]) -> tuple[Trace, str]
     try:
         return trace_model(model, inputs, {}, train=None, grad_inputs=None, loss_of=None), ""
     except NOT_ON_FAKE as fault:
-        reason = one_line(str(fault), 200)
+        reason = one_line(plain_words(str(fault)), 200)
     trace = trace_step(_step(model, inputs), model=model, inputs=inputs, steps_before=0)
     return trace, f"note: counted on real tensors: {reason}"
 

@@ -23,7 +23,7 @@ from measure.fake import NOT_ON_FAKE, FakeMode, fake_copy, fake_mode
 from measure.model import evaluating, summed, tensors
 from measure.operations import Recorder
 from measure.profile import plain_calls
-from results import Unavailable, one_line
+from results import Unavailable, one_line, plain_words
 from results.records import APPLIED, FUNCTION, MODULE, Call, CallRecording, ModuleInfo, Sized
 
 FUNCTIONAL = (
@@ -74,7 +74,7 @@ def record(model: torch.nn.Module, inputs: tuple[Any, ...], *, plain: bool = Tru
             copied, fakes = fake_copy(model, inputs, mode)
             found = _record(copied, fakes, mode)
         except NOT_ON_FAKE as fault:
-            note = f"recorded on real tensors: {one_line(str(fault), 200)}"
+            note = f"recorded on real tensors: {one_line(plain_words(str(fault)), 200)}"
             found = dataclasses.replace(_record(model, inputs, None), note=note)
     return dataclasses.replace(found, plain=unwatched)
 

@@ -397,8 +397,8 @@ def test_the_table_fits_and_says_what_it_means(nets: str, capsys: pytest.Capture
     assert command.main(arguments) == 0
     text = capsys.readouterr().out
     lines = text.splitlines()
-    assert max(map(len, lines[1:])) <= 100  # the first has the path of the file
-    assert lines[1].startswith("The step needs ")
+    assert max(map(len, lines)) <= 100
+    assert any(line.startswith("The step needs ") for line in lines[1:3])  # the path of the file is before it
     assert "Largest batch: " in text
     assert "casts of autocast" in text
 
