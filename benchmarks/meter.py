@@ -4,6 +4,7 @@
     python -m benchmarks.meter --pairs 2000
     python -m benchmarks.meter --parts 300
     python -m benchmarks.meter --flat 100000
+    python -m benchmarks.meter --agreement resnet18,mobilenet_v2
 
 A small model on one thread, so that a step takes about 10 ms on a CPU. Steps with and without the meter take turns,
 which of them comes first being drawn; the overhead is the median of the differences within pairs, with the interval of
@@ -17,16 +18,23 @@ so many rounds: without anything, with a forward hook that does nothing, and wit
 `--flat` takes that many metered steps of a model of one small layer, with batches of eight sizes, and looks at the
 resident set every tenth of them. Exits 1 if the last nine tenths add a megabyte.
 
+`--agreement` trains each model in a plain loop under the meter, has `runners.sweep` measure the same cell (batch 4,
+fp32, SGD), and runs the loop again. Exits 1 if a step's FLOP differ, or the interval of the sweep's mean meets neither
+that of the loop before nor that of the loop after it: between processes a machine differs by more than either interval.
+
 Not claimed: the cost on a GPU, where events are recorded instead of times.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import os
 import random
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -34,22 +42,29 @@ from pathlib import Path
 import torch
 
 from analysis.stats.summary import median_interval
-from measure.meter.meter import UtilizationMeter
+from measure.meter.meter import MeterSummary, UtilizationMeter
+from workloads.sources.any_model import get
 
 GOAL_S, GOAL_RATIO, FLAT_BYTES = 30e-6, 0.005, 1_000_000
 WIDTH, BATCH, LAYERS = 512, 64, 4
+CELL_BATCH, LOOP_S, LOOP_STEPS = 4, 15.0, 30
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=1000)
     parser.add_argument("--parts", type=int, metavar="ROUNDS", help="the meter beside an empty hook, caches flushed")
+    parser.add_argument("--agreement", metavar="MODELS", help="hold the meter against the sweep on these models")
     parser.add_argument("--flat", type=int, metavar="STEPS", help="look at memory over so many steps instead")
     options = parser.parse_args(arguments)
-    torch.set_num_threads(1)
+    if not options.agreement:
+        torch.set_num_threads(1)
     print(f"load of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
     if options.flat:
         return flat(options.flat)
+    if options.agreement:
+        agreed = [agreement(model) for model in options.agreement.split(",")]  # all of them, also after one that is not
+        return int(not all(agreed))
     if options.parts:
         return parts(options.parts)
     plain, metered = measure(options.pairs)
@@ -85,6 +100,42 @@ def parts(rounds: int) -> int:
             cost_s = statistics.median(seconds) - plain_s
             print(f"  {name}: {1e6 * cost_s:+.1f} us")
     return int(cost_s > GOAL_S)
+
+
+def agreement(name: str) -> bool:
+    """Print what the meter and the sweep say of one cell; whether they agree."""
+    before = _loop_summary(name)
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "runners.sweep", "--models", name, "--batch-sizes", str(CELL_BATCH)]
+        subprocess.run([*command, "--device", "cpu", "--out", f"{folder}/run"], check=True, stdout=subprocess.DEVNULL)
+        (row,) = csv.DictReader(Path(folder, "run", "headline.csv").read_text(encoding="utf-8").splitlines())
+    after = _loop_summary(name)
+    swept = tuple(float(row[f"step_time{end}_s"]) for end in ("", "_low", "_high"))
+    loops = [(each.step_time_s, each.step_time_low_s, each.step_time_high_s) for each in (before, after)]
+    flop = {float(row["model_flop"]), before.model_flop_per_step, after.model_flop_per_step}
+    for what, (mean_s, low_s, high_s) in (("loop", loops[0]), ("sweep", swept), ("loop again", loops[1])):
+        print(f"{name}, {what}: {1e3 * (mean_s or 0):.2f} ms ({1e3 * (low_s or 0):.2f} to {1e3 * (high_s or 0):.2f})")
+    print(f"  FLOP of a step: {', '.join(f'{each:,.0f}' for each in flop if each)}")
+    meets = [low_s and high_s and low_s <= swept[2] and swept[1] <= high_s for _, low_s, high_s in loops]
+    return len(flop) == 1 and any(meets)
+
+
+def _loop_summary(name: str) -> MeterSummary:
+    """Of a plain training loop of at least LOOP_S seconds and LOOP_STEPS steps."""
+    workload = get(name)
+    model = workload.build(**workload.hyper)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, weight_decay=1e-4)
+    batch = workload.batch(workload.hyper, CELL_BATCH, torch.device("cpu"), None)
+    meter = UtilizationMeter(model, energy=False)
+    began_s = time.perf_counter()
+    steps = 0
+    while time.perf_counter() - began_s < LOOP_S or steps < LOOP_STEPS:
+        steps += 1
+        with meter.step():
+            optimizer.zero_grad()
+            workload.loss(model(*batch.inputs), batch.target).backward()
+            optimizer.step()
+    return meter.summary()
 
 
 def _small_model() -> torch.nn.Module:

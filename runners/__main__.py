@@ -9,12 +9,11 @@ from __future__ import annotations
 import os
 import runpy
 import sys
-import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-from reports.shared import WIDTH
-from runners.cli import Parser, choice_error, exit_code
+from reports.shared import Hanging, page
+from runners.cli import Parser, choice_error, exit_code, show_page
 
 COMMANDS = {
     "sweep": "What utilization does training reach here, over models × batch sizes × precisions?",
@@ -59,9 +58,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     name = parser.parse_args(given).name
     if name is not None:
         parser.fail(choice_error("command", name, commands))
-    print("Run a command as  python -m runners.NAME  and ask it with  --help\n")
-    for command, question in commands.items():
-        print(textwrap.fill(question, WIDTH, initial_indent=f"  {command:<14}", subsequent_indent=" " * 16))
+    parts = ["Run a command as  python -m runners.NAME  and ask it with  --help", ""]
+    listed = [Hanging(f"  {command}", question, 16) for command, question in commands.items()]
+    show_page(lambda width, colour: page([*parts, *listed], width, colour))
     return 0
 
 

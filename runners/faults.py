@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reports.shared import wrapped
-from runners.cli import FAILED, Parser, add_format, exit_code, guarded, names, number, writing
+from reports.shared import WIDTH, Hanging, Part, page, strong, table_of
+from runners.cli import FAILED, Parser, add_format, exit_code, guarded, names, number, say, show_page, writing
 
 if TYPE_CHECKING:
     from measure.counters.faults.catalogue import Fault, Outcome
@@ -74,30 +74,30 @@ def _show(rows: Sequence[Mapping[str, Any]], form: str, detail: bool) -> None:
         for row in rows:
             writer.writerow([json.dumps(v) if k in nested and v is not None else v for k, v in row.items()])
     else:
-        print(_table(rows, detail), end="")
+        show_page(lambda width, colour: _table(rows, detail, width, colour))
 
 
-def _table(rows: Sequence[Mapping[str, Any]], detail: bool) -> str:
-    """A line for each counter; then one for each fault, or for each that is not as the catalogue has it."""
+def _table(rows: Sequence[Mapping[str, Any]], detail: bool, width: int = WIDTH, colour: bool = False) -> str:
+    """How many are there; a line for each counter; then one for each fault, or for each that is not as the catalogue
+    has it."""
     from measure.counters.faults.catalogue import STATUSES, value
 
-    lines = [f"{'counter':<18} {'version':<20} {'  '.join(STATUSES)}"]
+    there = sum(row["status"] == "there" for row in rows)
+    table = [["counter", "version", *STATUSES]]
     for counter in dict.fromkeys(row["counter"] for row in rows):
         mine = [row for row in rows if row["counter"] == counter]
-        counts = "  ".join(f"{sum(row['status'] == s for row in mine) or '–':>{len(s)}}" for s in STATUSES)
-        lines.append(f"{counter:<18} {mine[0]['version'] or '–':<20} {counts}")
-    told = [row for row in rows if detail or row["status"] in ("mended", "other", "timeout")]
-    if told:
-        lines.append("")
-    for row in told:
-        gives = "" if str(row["found"]).startswith("raises") else "gives "
-        found = f"{gives}{value(row['found'])}, right {value(row['right'])}"
-        gave = "" if row["status"] in ("unavailable", "timeout") else f" ({found})"
-        lines += wrapped(f"{row['status']:<11} {row['counter']}.{row['fault']}: {row['what']}{gave}")
-    lines += ["", *(line for status, words in STATUSES.items() for line in wrapped(f"{status}: {words}"))]
-    there = sum(row["status"] == "there" for row in rows)
-    lines += ["", f"{there} of {len(rows)} known faults are there in what is installed here."]
-    return "\n".join(lines) + "\n"
+        counts = (str(sum(row["status"] == status for row in mine) or "–") for status in STATUSES)
+        table.append([counter, mine[0]["version"] or "–", *counts])
+    parts: list[Part] = [strong(f"{there} of {len(rows)} known faults are there in what is installed here."), ""]
+    parts += [table_of(table, words=(0, 1), wraps=(1,), keep=len(table[0])), ""]
+    for row in rows:
+        if detail or row["status"] in ("mended", "other", "timeout"):
+            gives = "" if str(row["found"]).startswith("raises") else "gives "
+            found = f"{gives}{value(row['found'])}, right {value(row['right'])}"
+            gave = "" if row["status"] in ("unavailable", "timeout") else f" ({found})"
+            parts.append(f"{row['status']} {row['counter']}.{row['fault']}: {row['what']}{gave}")
+    parts += ["", *(Hanging(f"{status}:", words, 13) for status, words in STATUSES.items())]
+    return page(parts, width, colour)
 
 
 def _write(path: Path) -> int:
@@ -106,7 +106,7 @@ def _write(path: Path) -> int:
 
     with writing(path):
         path.write_text(page(), encoding="utf-8")
-    print(f"written: {path}", file=sys.stderr)
+    say(f"written: {path}")
     return 0
 
 

@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 
 from results.records import WORKS, Cell
-from runners.cli import FAILED, Parser
+from runners.cli import FAILED, Parser, say
 from runners.sweep.nsight import PARENT
 from runners.sweep.plan import with_tuples
 
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as fault:  # noqa: BLE001  the edge: whatever a step raises is told to whoever reads the log
         from runners.workers import classify
 
-        print(f"error: {classify(fault).reason}", file=sys.stderr)
+        say(f"error: {classify(fault).reason}")
         return FAILED
     return 0
 

@@ -23,6 +23,7 @@ from runners.cli import (
     guarded,
     put,
     read_recording,
+    say,
     show_page,
 )
 
@@ -68,7 +69,7 @@ def _run(parser: Parser, options: Namespace) -> int:
     faults = write(trace, options.out, device) if options.out is not None else []
     impossible = _impossible(trace, device)
     for line in (*faults, *impossible):
-        print(f"error: {line}", file=sys.stderr)
+        say(f"error: {line}")
     if faults:
         return UNWRITABLE
     return FAILED if impossible else 0
@@ -107,7 +108,7 @@ def show(trace: Trace, form: str, device: Device | None = None) -> None:
     else:
         print(json.dumps(document(trace), indent=1, ensure_ascii=False, allow_nan=False))
     for line in trace.problems:
-        print(f"note: {line}", file=sys.stderr)
+        say(f"note: {line}")
 
 
 def write(trace: Trace, out: Path, device: Device | None = None) -> list[str]:
@@ -132,7 +133,7 @@ def write(trace: Trace, out: Path, device: Device | None = None) -> list[str]:
     for name, content in drawn.items():
         put(out / FIGURES / name, content)
     names = (KERNELS, INSTANCES, LOG, *((TRACKS,) if tracks else ()), FIGURES)
-    print(f"written: {', '.join(str(out / name) for name in names)}", file=sys.stderr)
+    say(f"written: {', '.join(str(out / name) for name in names)}")
     return []
 
 

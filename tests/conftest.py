@@ -21,6 +21,21 @@ if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):  # or each process would compi
 PROCESSES = 2
 """More would have tests that time something hold each other up, each has torch's libraries of its own in memory."""
 
+LONGEST = (
+    "test_sweep_end_to_end",
+    "test_sweep_profile",
+    "test_account_rules",
+    "test_lies",
+    "test_gates",
+    "test_counter_faults",
+    "test_count_command",
+    "test_partial_counts",
+    "test_isolate",
+    "test_store_kill",
+    "test_figures",
+)
+"""Files that take 15 s and more: none of them is begun when the others end."""
+
 PLAIN = "not slow and not standin and not survival and not notebooks and not wheel"
 """What `python -m pytest` runs (`addopts` in pyproject.toml); .ci/run has a step for each of the others but `slow`."""
 
@@ -29,13 +44,14 @@ PLAIN = "not slow and not standin and not survival and not notebooks and not whe
 def pytest_cmdline_main(config: pytest.Config) -> None:
     """Take two processes for the whole suite, unless the command line says how many (`-n`) or wants to look inside.
 
-    Where there are several, each computes in one thread: two threads each on two cores mostly wait for each other.
+    They share the tests by files: what a file makes once is not made in both. Where there are several, each computes in
+    one thread: two threads each on two cores mostly wait for each other.
     """
     options = config.option
     whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and options.markexpr == PLAIN
     asked = options.keyword or options.usepdb or options.collectonly or getattr(options, "numprocesses", 0) is not None
     if whole and not asked and (os.cpu_count() or 1) >= PROCESSES and not hasattr(config, "workerinput"):
-        options.numprocesses, options.dist = PROCESSES, "worksteal"
+        options.numprocesses, options.dist, options.loadscopereorder = PROCESSES, "loadfile", False
     if getattr(options, "numprocesses", 0):
         os.environ.setdefault("OMP_NUM_THREADS", "1")
     else:
@@ -57,8 +73,11 @@ def pytest_runtest_protocol(item: pytest.Item) -> None:
     _frozen.begin(item.path)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip `gpu` tests without a device. torch is asked only if there are any."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip `gpu` tests without a device; torch is asked only if there are any. Several processes begin with LONGEST."""
+    if hasattr(config, "workerinput"):
+        rank = {name: place for place, name in enumerate(LONGEST)}
+        items.sort(key=lambda item: rank.get(item.path.stem, len(rank)))
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if marked and not _has_cuda():
         for item in marked:

@@ -132,6 +132,7 @@ def _rows(directory: Path, pattern: str) -> Iterator[dict[str, str]]:
 def _count(models: Sequence[str], batches: Sequence[int], options: Namespace) -> None:
     from measure.counters.harness.registry import COUNTERS
     from measure.device import processes
+    from runners.count import options as count_options
     from runners.count.command import Uncounted, count
 
     processes.context(PRELOADED)
@@ -140,11 +141,9 @@ def _count(models: Sequence[str], batches: Sequence[int], options: Namespace) ->
     (options.out / VERSIONS).write_text(json.dumps(_versions(), indent=1) + "\n", encoding="utf-8")
     done = {(row["model"], int(row["batch_size"])) for row in _rows(options.out, "accounts*.csv")}
     began_s = time.monotonic()
-    asked = Namespace(
-        input="", batch="", frozen=(), checkpoint=(), timeout=TIMEOUT_S, image_size=options.image_size,
-        num_classes=None, frames=None, boxes=None, seq=None, hyper=None,
-    )  # fmt: skip
     for model in models:
+        asked = count_options.parser().parse_args([model, "--timeout", f"{TIMEOUT_S:g}"])
+        asked.image_size = options.image_size
         name = f"{model} at {options.image_size} pixels" if options.image_size else model
         sizes = [size for size in batches if (name, size) not in done]
         if not sizes or time.monotonic() - began_s > options.budget:
@@ -158,7 +157,9 @@ def _count(models: Sequence[str], batches: Sequence[int], options: Namespace) ->
         left = [account for answer in answers for account in answer.accounts if account.unexplained_flop]
         for answer in answers:
             _append(options.out, options.part.replace("/", "of"), answer, name)
-        bad = ", ".join(f"{a.counter} {a.phase} {a.batch_size}: {a.unexplained_flop}" for a in left) or "all explained"
+        partial = any(account.unknown_calls for answer in answers for account in answer.accounts)
+        whole = "a part has no count" if partial else "all explained"
+        bad = ", ".join(f"{a.counter} {a.phase} {a.batch_size}: {a.unexplained_flop}" for a in left) or whole
         print(f"{name}: {time.monotonic() - start_s:.0f} s, {bad}", flush=True)
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from analysis.devices import PRECISIONS
+from analysis.footprint.step import unsized
 from analysis.profile import fused
 from measure.device import apply_precision
 from measure.model import collector_off, tensors
@@ -156,8 +157,21 @@ def table_of(
         unprofiled_times_s=unprofiled,
         between_s=between(trace.operations, found.steps),
         not_understood=dict(unknown),
-        notes=(*trace.notes, *found.notes, *_left_out(len(left_out), [each.left_out_s for each in found.steps])),
+        notes=(
+            *trace.notes,
+            *found.notes,
+            *_unsized(trace),
+            *_left_out(len(left_out), [each.left_out_s for each in found.steps]),
+        ),
     )
+
+
+def _unsized(trace: Trace) -> Iterator[str]:
+    """A note on operations whose bytes are only known in part."""
+    lacking = unsized(trace.operations, trace.storages)
+    names = {o.name for o in trace.operations if lacking.intersection((*o.reads, *o.writes))}
+    if names:
+        yield f"bytes of {', '.join(sorted(names))} are at least so many: what it keeps has no known size"
 
 
 def _left_out(count: int, times_s: list[float]) -> Iterator[str]:

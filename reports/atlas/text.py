@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from analysis.atlas import PublishedStep
-from reports.shared import percent, si_time
-from reports.shared.columns import columns
+from reports.shared import WIDTH, Part, page, percent, si_time, table_of
 from results.records import cell_text
 
 COLUMNS = (
@@ -34,28 +33,23 @@ def to_csv(rows: Sequence[PublishedStep]) -> str:
     return file.getvalue()
 
 
-def to_text(rows: Sequence[PublishedStep], note: str = "") -> str:
-    """The rows as a table of at most 80 columns, and what the columns mean."""
-    lines = columns(
-        [("utilization", "of bound", "a step", "batch", "mode", "layout", "model")]
-        + [
-            (
-                "-" if row.utilization_ratio is None else percent(row.utilization_ratio),
-                "-" if row.achieved_over_bound_ratio is None else percent(row.achieved_over_bound_ratio),
-                "-" if row.step_time_s is None else si_time(row.step_time_s),
-                str(row.batch_size or "-"),
-                row.mode + ("*" if row.compiled else ""),
-                "nhwc" if row.layout == "channels_last" else "nchw",
-                row.model[:28],
-            )
-            for row in rows
-        ],
-        left=(4, 5, 6),
-    )
-    devices = sorted({f"{row.device}, {row.precision}" for row in rows})
-    lines += ["", *(f"Measured by others on {each}." for each in devices)]
-    lines += [
-        "* compiled. Utilization: of the datasheet's dense peak; of bound: least time ÷",
-        "  time (docs/reach.md).",
+def to_text(rows: Sequence[PublishedStep], note: str = "", width: int = WIDTH, colour: bool = False) -> str:
+    """The rows as a table, and what the columns mean."""
+    cells = [
+        [
+            row.model,
+            "-" if row.utilization_ratio is None else percent(row.utilization_ratio),
+            "-" if row.achieved_over_bound_ratio is None else percent(row.achieved_over_bound_ratio),
+            "-" if row.step_time_s is None else si_time(row.step_time_s),
+            str(row.batch_size or "-"),
+            row.mode + ("*" if row.compiled else ""),
+            "nhwc" if row.layout == "channels_last" else "nchw",
+        ]
+        for row in rows
     ]
-    return "\n".join([*lines, *([note] if note else [])]) + "\n"
+    heads = ["model", "utilization", "of bound", "a step", "batch", "mode", "layout"]
+    devices = sorted({f"{row.device}, {row.precision}" for row in rows})
+    parts: list[Part] = [table_of([heads, *cells], words=(0, 5, 6), wraps=(0,), keep=4), ""]
+    parts += [f"Measured by others on {each}." for each in devices]
+    parts.append("* compiled. Utilization: of the datasheet's dense peak; of bound: least time ÷ time (docs/reach.md).")
+    return page([*parts, *note.splitlines()], width, colour)

@@ -6,7 +6,6 @@ datasheet prints and what others reached is shown and not divided by, but for th
 
 from __future__ import annotations
 
-import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -16,7 +15,7 @@ from analysis.devices import ABOVE_SHEET, best, impossible, impossible_bandwidth
 from analysis.devices.precisions import UNITS
 from analysis.profile import LAUNCHES, MOVES, bandwidth, launch_cost
 from analysis.utilization import denominators
-from reports.shared import STATUS_WORDS, WIDTH, digits, percent, si, si_time
+from reports.shared import STATUS_WORDS, WIDTH, Column, Part, TextTable, digits, page, percent, si, si_time, strong
 from results.records import Ceiling
 
 PRODUCTS = ("matmul", "convolution")
@@ -83,18 +82,10 @@ def bests(seen: CeilingAnswer) -> list[Ceiling]:
 
 def to_text(seen: CeilingAnswer, width: int = WIDTH, colour: bool = False) -> str:
     """Everything a person is shown."""
-    from rich.console import Console
-    from rich.text import Text
-
-    out = io.StringIO()
-    console = Console(file=out, width=width, force_terminal=colour, no_color=not colour, highlight=False)
-    console.print(Text(heading(seen), style="bold"))
+    parts: list[Part] = [strong(heading(seen)), strong(_closing(seen)), ""]
     if rows := bests(seen):
-        console.print(_table(seen, rows))
-    for line in (*_beside(seen), *_lost(seen), *(f"note: {note}" for note in seen.told)):
-        console.print(Text(line))
-    console.print(Text(_closing(seen), style="bold"))
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+        parts += [_table(seen, rows), ""]
+    return page([*parts, *_beside(seen), *_lost(seen), *(f"note: {note}" for note in seen.told)], width, colour)
 
 
 def heading(seen: CeilingAnswer) -> str:
@@ -106,15 +97,22 @@ def heading(seen: CeilingAnswer) -> str:
     return " · ".join(parts)
 
 
-def _table(seen: CeilingAnswer, rows: Sequence[Ceiling]) -> Any:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
+_COLUMNS = (
+    Column("what", right=False, wraps=True),
+    Column("threads", right=True),
+    Column("median", right=True),
+    Column("mean", right=True, rank=4),
+    Column("fastest", right=True, rank=3),
+    Column("of sheet", right=True),
+    Column("clock", right=True, rank=2),
+    Column("where", right=False, rank=1, wraps=True, least=20),
+)
 
+
+def _table(seen: CeilingAnswer, rows: Sequence[Ceiling]) -> TextTable:
     shown = {"threads": any(row.threads for row in rows), "clock": any(row.sm_clock_hz for row in rows)}
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for name in ("what", "threads", "median", "mean", "fastest", "of sheet", "clock", "where"):
-        if shown.get(name, True):
-            table.add_column(name, justify="left" if name in ("what", "where") else "right", no_wrap=name != "where")
+    columns = [column for column in _COLUMNS if shown.get(column.name, True)]
+    lines = []
     for row in rows:
         cells = {
             "what": _what(row),
@@ -124,8 +122,8 @@ def _table(seen: CeilingAnswer, rows: Sequence[Ceiling]) -> Any:
             "clock": f"{row.sm_clock_hz / 1e6:.0f} MHz" if row.sm_clock_hz else _UNKNOWN,
             "where": ", ".join(filter(None, (row.shape, row.layout))),
         }
-        table.add_row(*(text for name, text in cells.items() if shown.get(name, True)))
-    return table
+        lines.append([cells[column.name] for column in columns])
+    return TextTable(columns, lines)
 
 
 def _what(row: Ceiling) -> str:

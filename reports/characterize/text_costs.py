@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from analysis.characterize import GROUPS, Amdahl, step_energy_j, ways
 from reports.characterize.text import CharacterizeAnswer
 from reports.characterize.words import UNKNOWN, at_least_time, in_range, joules, ratio, times, whole
-from reports.shared import digits, percent, si, si_time
-from reports.shared.columns import columns
+from reports.shared import Part, digits, percent, si, si_time, table_of
 
 NO_GROUP = "none"
 """What stands for the group of operations that have none."""
@@ -24,7 +23,7 @@ def _serial(law: Amdahl) -> tuple[str, str]:
     return f"{100 * law.serial_ratio:.0f} %", in_range(law.serial_low, law.serial_high)
 
 
-def parallel(seen: CharacterizeAnswer) -> Iterator[str]:
+def parallel(seen: CharacterizeAnswer) -> Iterator[Part]:
     if not seen.parallelism:
         return
     counts = sorted({count for each in seen.parallelism for count in each.times_s})
@@ -46,10 +45,10 @@ def parallel(seen: CharacterizeAnswer) -> Iterator[str]:
                 *([UNKNOWN, UNKNOWN] if law is None else _serial(law)),
             ]
         )
-    yield from columns(rows, left=(0, 1, 2))
+    yield table_of(rows, words=(0, 1, 2), wraps=(0, 1, 2))
 
 
-def batches(seen: CharacterizeAnswer) -> Iterator[str]:
+def batches(seen: CharacterizeAnswer) -> Iterator[Part]:
     if not seen.over_batch:
         return
     yield "Over the batch: a step under the profiler, a sample of it, and the shares"
@@ -58,10 +57,10 @@ def batches(seen: CharacterizeAnswer) -> Iterator[str]:
         sample = each.profiled_s / recording.batch_size
         cells = [recording.workload, str(recording.batch_size), si_time(each.profiled_s), si_time(sample)]
         rows.append([*cells, *(whole(each.groups[group].ratio) for group in GROUPS)])
-    yield from columns(rows, left=(0,))
+    yield table_of(rows, words=(0,), wraps=(0,))
 
 
-def costs(seen: CharacterizeAnswer) -> Iterator[str]:
+def costs(seen: CharacterizeAnswer) -> Iterator[Part]:
     if not seen.costs:
         return
     yield "What the groups of a training step do (exact), and at what rate (under the profiler)"
@@ -84,10 +83,10 @@ def costs(seen: CharacterizeAnswer) -> Iterator[str]:
             ]
         )
         last = each.workload
-    yield from columns(rows, left=(0, 1))
+    yield table_of(rows, words=(0, 1), wraps=(0, 1))
 
 
-def launches(seen: CharacterizeAnswer) -> Iterator[str]:
+def launches(seen: CharacterizeAnswer) -> Iterator[Part]:
     if not seen.launching:
         return
     yield "How a step is cut up: launches (on a CPU: calls that would be some), and what lies between"
@@ -109,10 +108,10 @@ def launches(seen: CharacterizeAnswer) -> Iterator[str]:
                 *([joules(energy_j)] if told else []),
             ]
         )
-    yield from columns(rows, left=(0,))
+    yield table_of(rows, words=(0,), wraps=(0,))
 
 
-def unequal(seen: CharacterizeAnswer) -> Iterator[str]:
+def unequal(seen: CharacterizeAnswer) -> Iterator[Part]:
     if not seen.tails:
         return
     yield "Times of single calls in one step: how unequal, and the law that fits best of three (distance: Kolmogorov's)"
@@ -121,10 +120,10 @@ def unequal(seen: CharacterizeAnswer) -> Iterator[str]:
         law = [each.fits[0].law, digits(each.fits[0].distance, 2)] if each.fits else [UNKNOWN, UNKNOWN]
         times = [si_time(each.median_s), si_time(each.longest_s)]
         rows.append([mix.label, str(each.calls), *times, percent(each.top_1_ratio), percent(each.top_10_ratio), *law])
-    yield from columns(rows, left=(0, 6))
+    yield table_of(rows, words=(0, 6), wraps=(0, 6))
 
 
-def reconstruction_lines(seen: CharacterizeAnswer) -> Iterator[str]:
+def reconstruction_lines(seen: CharacterizeAnswer) -> Iterator[Part]:
     if not seen.reconstructed:
         return
     yield "The step put together from its operations timed alone"
@@ -143,13 +142,13 @@ def reconstruction_lines(seen: CharacterizeAnswer) -> Iterator[str]:
                 "" if each.step_ratio is None else times(each.step_ratio),
             ]
         )
-    yield from columns(rows, left=(0, 1, 2))
+    yield table_of(rows, words=(0, 1, 2), wraps=(0, 1, 2))
     if untimed := {each.workload: each.untimed for each in seen.reconstructed if each.group == "all" and each.untimed}:
         told = ", ".join(f"{calls} of {workload}" for workload, calls in untimed.items())
         yield f"note: calls that could not be run again, so that sums with them are at least so much: {told}"
 
 
-def other_ways(seen: CharacterizeAnswer) -> Iterator[str]:
+def other_ways(seen: CharacterizeAnswer) -> Iterator[Part]:
     """Seeds and switches: what each changes of the step."""
     rows = [["workload", "way", "step", "÷ the mix", "95 %", "energy a step"]]
     for each in ways(seen.data):
@@ -158,4 +157,4 @@ def other_ways(seen: CharacterizeAnswer) -> Iterator[str]:
         rows.append([each.workload, each.way, si_time(each.step_s), divided, interval, joules(each.energy_j)])
     if len(rows) > 1:
         yield "Other ways to run the training step"
-        yield from columns(rows, left=(0, 1))
+        yield table_of(rows, words=(0, 1), wraps=(0, 1))

@@ -5,15 +5,13 @@ Prints nothing and knows no file; what is said was worked out by `reports/charac
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator
 
 from analysis.characterize import GROUPS, MOST_UNCLASSIFIED_RATIO, OPERATIONS, figure3_groups, inverted, slow_steps
 from reports.characterize import text_costs, variants
 from reports.characterize.text import CharacterizeAnswer, paper_label, paper_name, types_told
 from reports.characterize.words import UNKNOWN, in_range, ratio, times, whole
-from reports.shared import STATUS_WORDS, WIDTH, percent, si, si_time
-from reports.shared.columns import columns
+from reports.shared import STATUS_WORDS, WIDTH, Part, page, percent, si, si_time, table_of
 from results.records import WARM_UP, Characterization, WorkloadRecording
 
 REASONS = {
@@ -24,9 +22,9 @@ REASONS = {
 """What the processor time of a slow step says."""
 
 
-def to_text(seen: CharacterizeAnswer) -> str:
+def to_text(seen: CharacterizeAnswer, width: int = WIDTH, colour: bool = False) -> str:
     """Everything a person is shown."""
-    parts = (
+    told = (
         _groups(seen),
         _likeness(seen),
         variants.to_lines(seen),
@@ -42,10 +40,10 @@ def to_text(seen: CharacterizeAnswer) -> str:
         text_costs.other_ways(seen),
         _lost(seen),
     )
-    return "\n".join("\n".join(lines) + "\n" for lines in map(list, parts) if lines)
+    return page([part for section in told for part in ("", *section)], width, colour)
 
 
-def _groups(seen: CharacterizeAnswer) -> Iterator[str]:
+def _groups(seen: CharacterizeAnswer) -> Iterator[Part]:
     if not seen.mixes:
         return
     fewest, most = (pick(each.steps for each in seen.mixes) for pick in (min, max))
@@ -64,29 +62,29 @@ def _groups(seen: CharacterizeAnswer) -> Iterator[str]:
                 str(len(each.operations)),
             ]
         )
-    yield from columns(rows, left=(0,))
-    yield from textwrap.wrap("; ".join(f"{letter}: {words}" for letter, words in GROUPS.items()), WIDTH)
+    yield table_of(rows, words=(0,), wraps=(0,))
+    yield "; ".join(f"{letter}: {words}" for letter, words in GROUPS.items())
     largest = [(mix.label, max(GROUPS, key=lambda group: mix.groups[group].ratio), mix) for mix in seen.mixes]
     said = (f"{label} in {group} ({whole(mix.groups[group].ratio)} %)" for label, group, mix in largest)
-    yield from textwrap.wrap(f"Most of a step is spent: {', '.join(said)}.", WIDTH)
+    yield f"Most of a step is spent: {', '.join(said)}."
     for each in seen.mixes:
         if each.unclassified_ratio > MOST_UNCLASSIFIED_RATIO:
             names = ", ".join(f"{name} {percent(ratio)}" for name, ratio in list(each.unclassified.items())[:5])
             yield f"warning: {each.label}: {percent(each.unclassified_ratio)} of the step is in no group: {names}"
 
 
-def _likeness(seen: CharacterizeAnswer) -> Iterator[str]:
+def _likeness(seen: CharacterizeAnswer) -> Iterator[Part]:
     if not seen.linkage:
         return
     yield "Likeness by operation types: cosine distance, centroid linkage"
     rows = [["distance", "joins", "with"]]
     rows += [[f"{merge.height:.4f}", " + ".join(merge.left), " + ".join(merge.right)] for merge in seen.linkage]
-    yield from columns(rows, left=(1, 2))
+    yield table_of(rows, words=(1, 2), wraps=(1, 2))
     if crossed := inverted(seen.linkage):
         yield f"note: {len(crossed)} of these lie below one that made a part of them, as centroids may"
 
 
-def _reproduced(seen: CharacterizeAnswer) -> Iterator[str]:
+def _reproduced(seen: CharacterizeAnswer) -> Iterator[Part]:
     if not seen.reproduce:
         return
     paper = figure3_groups()
@@ -104,14 +102,14 @@ def _reproduced(seen: CharacterizeAnswer) -> Iterator[str]:
         same = "same" if largest == each.dominant else "another"
         rows.append([paper_label(each), "ours", *(whole(ours[group]) for group in GROUPS), f"{each.dominant}, {same}"])
         rows.append(["", "paper", *(whole(theirs[group]) for group in OPERATIONS), "", largest])
-    yield from columns(rows, left=(0, 1, 10))
+    yield table_of(rows, words=(0, 1, 10), wraps=(0, 1, 10))
     if missing:
         yield f"note: not recorded here: {', '.join(missing)}"
     yield "note: the paper's rows sum to 94 to 99; our H, and what PyTorch does as a view, is in none of its columns"
     yield "note: the work of F and H does not grow with the batch: at small sizes both are larger than in the paper"
 
 
-def _steady(seen: CharacterizeAnswer) -> Iterator[str]:
+def _steady(seen: CharacterizeAnswer) -> Iterator[Part]:
     if not seen.steadiness:
         return
     yield "Steps one after another, without the profiler: level and spread"
@@ -124,9 +122,9 @@ def _steady(seen: CharacterizeAnswer) -> Iterator[str]:
         level.append([*who, str(each.n), _first(seen.data, recording), si_time(each.median_s), around, *spread])
         slope = [_signed(each.trend_ratio), in_range(each.trend_low, each.trend_high, signed=True)]
         trend.append([*who, *slope, UNKNOWN if each.p_value is None else f"{each.p_value:.2g}", each.verdict])
-    yield from columns(level, left=(0, 1))
+    yield table_of(level, words=(0, 1), wraps=(0, 1))
     yield "A trend over all of these steps (Mann-Kendall)"
-    yield from columns(trend, left=(0, 1))
+    yield table_of(trend, words=(0, 1), wraps=(0, 1))
 
 
 def _around(low_s: float | None, middle_s: float, high_s: float | None) -> str:
@@ -146,7 +144,7 @@ def _signed(value: float | None) -> str:
     return UNKNOWN if value is None else f"{100 * value:+.0f} %"
 
 
-def _against(seen: CharacterizeAnswer) -> Iterator[str]:
+def _against(seen: CharacterizeAnswer) -> Iterator[Part]:
     if len({(each.mode, each.device) for each in seen.against}) < 2:
         return
     yield "Training against inference: a step, and ÷ training on the CPU"
@@ -159,10 +157,10 @@ def _against(seen: CharacterizeAnswer) -> Iterator[str]:
             each = mine.get(way)
             cells += [UNKNOWN, UNKNOWN] if each is None else [si_time(each.step_s), times(each.ratio)]
         rows.append([workload, *cells])
-    yield from columns(rows, left=(0,))
+    yield table_of(rows, words=(0,), wraps=(0,))
 
 
-def _lost(seen: CharacterizeAnswer) -> Iterator[str]:
+def _lost(seen: CharacterizeAnswer) -> Iterator[Part]:
     for each in seen.data.recordings:
         if each.status != "ok":
             words = STATUS_WORDS.get(each.status, each.status)
@@ -176,19 +174,18 @@ def _lost(seen: CharacterizeAnswer) -> Iterator[str]:
     yield from (f"note: {note}" for note in seen.notes)
 
 
-def _slow(data: Characterization) -> Iterator[str]:
+def _slow(data: Characterization) -> Iterator[Part]:
     """Steps that took much longer than their neighbours."""
     for each in slow_steps(data):
         took, usual = each.step.time_s, each.others_s
-        yield from textwrap.wrap(
+        yield (
             f"note: {each.recording.workload}, {each.recording.mode}: of its {each.step.part} steps number "
             f"{each.step.step + 1} took {si_time(took)}, {took / usual:.1f} times as long as the others"
-            f"{REASONS[each.busy]}",
-            WIDTH,
+            f"{REASONS[each.busy]}"
         )
 
 
-def _cost(data: Characterization) -> Iterator[str]:
+def _cost(data: Characterization) -> Iterator[Part]:
     """Where this was recorded, and what it took."""
     of = {(each.torch_version, each.device, each.device_name) for each in data.recordings if each.torch_version}
     for version, device, name in sorted(of):

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.characterize import Merge, centroid_linkage, figure3, matrix
 from reports.characterize.text import CharacterizeAnswer
-from reports.shared import figure_panels, fitting
-from reports.shared.columns import columns
+from reports.shared import Part, figure_panels, fitting, table_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,19 +28,19 @@ _LEAF_IN = 0.21
 _LETTERS = 24
 
 
-def to_lines(seen: CharacterizeAnswer) -> Iterator[str]:
+def to_lines(seen: CharacterizeAnswer) -> Iterator[Part]:
     """The linkage of each variant, and the pairs that it moves most."""
     for variant, merges in seen.pictures.items():
         yield f"Likeness, {variant} where there are two: cosine distance, centroid linkage"
         rows = [["distance", "joins", "with"]]
         rows += [[f"{merge.height:.4f}", _short(merge.left), _short(merge.right)] for merge in merges]
-        yield from columns(rows, left=(1, 2))
+        yield table_of(rows, words=(1, 2), wraps=(1, 2))
     told = [each for each in seen.distance_changes if each.change >= LEAST_CHANGE][:MOST_PAIRS]
     if told:
         yield "Distances that differ most between the variants"
         rows = [["workload", "and", *seen.pictures]]
         rows += [[each.left, each.right, *(f"{each.distances[one]:.2f}" for one in seen.pictures)] for each in told]
-        yield from columns(rows, left=(0, 1))
+        yield table_of(rows, words=(0, 1), wraps=(0, 1))
 
 
 def _short(names: Sequence[str]) -> str:

@@ -34,7 +34,10 @@ One model: `python -m runners.count MODEL --detail`. How it works:
 Versions: {versions}.
 """
 
-NOTE = "\n*Counted* and *failed* are models × batches. *Unexplained* is the largest remainder of them, in FLOP.\n"
+NOTE = """
+*Counted* and *failed* are models × batches. *Unexplained* is the largest remainder of them, in FLOP. *≥*: a part of the
+model has no count, and so no ratio.
+"""
 
 
 def page(accounts: Sequence[Account], causes: Sequence[AccountCause], versions: Mapping[str, str], source: str) -> str:
@@ -78,12 +81,13 @@ def _counters(accounts: Sequence[Account]) -> Iterable[Sequence[str]]:
     for account in accounts:
         groups[account.counter, account.phase].append(account)
     for (counter, phase), rows in groups.items():
-        fine = [row for row in rows if row.status == "ok" and row.flop_ratio is not None]
+        counted = [row for row in rows if row.status == "ok"]
+        fine = [row for row in counted if row.flop_ratio is not None]
         left = max((abs(row.unexplained_flop) for row in fine if row.unexplained_flop is not None), default=None)
         ordered = sorted(fine, key=lambda row: row.flop_ratio or 0)
         ends = [f"{digits(row.flop_ratio or 0, 4)} ({row.model})" for row in (ordered[:1] + ordered[-1:])] or ["", ""]
         shown = "unknown" if left is None else f"{left:,}" if not left else f"**{left:,}**"
-        yield counter, phase, str(len(fine)), str(len(rows) - len(fine)), shown, ends[0], ends[-1]
+        yield counter, phase, str(len(counted)), str(len(rows) - len(counted)), shown, ends[0], ends[-1]
 
 
 def _causes(accounts: Sequence[Account], causes: Sequence[AccountCause]) -> Iterable[Sequence[str]]:
@@ -121,12 +125,20 @@ def _models(accounts: Sequence[Account], models: Sequence[str], batch: int) -> s
     rows = []
     for model in models:
         exact = [found.get((model, batch, "flopledger", phase)) for phase in PASSES]
-        forward, backward = (0 if row is None else row.exact_flop or 0 for row in exact)
-        if not forward:
+        forward, backward = (0 if row is None else row.exact_flop for row in exact)
+        if forward == 0:
             continue
         cells = [_cell(found, model, batch, counter) for counter in counters]
-        rows.append((model, si(forward, "FLOP"), digits(backward / forward, 4), *cells))
+        ratio = "–" if forward is None or backward is None else digits(backward / forward, 4)
+        rows.append((model, _exact(forward, exact[0]), ratio, *cells))
     return _table(("model", "exact forward", "backward ÷ forward", *counters), rows)
+
+
+def _exact(flop: int | None, row: Account | None) -> str:
+    """A pass's FLOP; what is known of them, "≥", where a part has no count."""
+    if flop is not None:
+        return si(flop, "FLOP")
+    return "–" if row is None or row.at_least_flop is None else f"≥ {si(row.at_least_flop, 'FLOP')}"
 
 
 def _cell(found: Mapping[tuple[str, int, str, str], Account], model: str, batch: int, counter: str) -> str:

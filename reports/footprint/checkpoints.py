@@ -6,20 +6,22 @@ takes.
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from analysis.footprint.step import Choice
 from analysis.formula.algebra import amount
-from reports.shared import fitting, percent
+from reports.shared import Column, Part, TextTable, fitting, percent
 
 SHOWN = 4
 """Stretches that a line names, at most."""
 
 LINES = 12
 """Choices that a table shows, at most."""
+
+LETTERS = 46
+"""Of the modules of one choice."""
 
 
 @dataclass(frozen=True)
@@ -67,23 +69,22 @@ def columns(found: Checkpoints) -> list[dict[str, Any]]:
     ]
 
 
-def lines(found: Checkpoints, width: int) -> Iterator[str]:
-    """The choices as a table's lines, under a sentence that says what they mean."""
-    yield from textwrap.wrap(meaning(found), width)
+def parts(found: Checkpoints) -> list[Part]:
+    """The choices as a table, under a sentence that says what they mean."""
     if len(found.choices) < 2:
-        return
-    yield ""
-    batch = f"{'largest batch':>15}" if found.largest else ""
-    yield f"{'peak if checkpointed':<22}{'saved':>8}{'FLOP again':>12}{batch}  one checkpoint each"
+        return [meaning(found)]
+    heads = ["peak if checkpointed", "saved", "FLOP again", *(["largest batch"] if found.largest else [])]
     first = found.choices[0].peak_bytes
-    shown = _spread(len(found.choices))
+    shown, rows = _spread(len(found.choices)), []
     for place in shown:
         each = found.choices[place]
-        cells = f"{amount(each.peak_bytes, 'B'):>22}{percent(1 - each.peak_bytes / first):>8}"
-        cells += f"{percent(each.recomputed_ratio):>12}" + (f"{_batch(found.batch_of(place)):>15}" if batch else "")
-        yield f"{cells}  {_short(each, width - len(cells) - 2)}"
-    if len(shown) < len(found.choices):
-        yield f"  {len(found.choices) - len(shown)} between these: --format csv"
+        cells = [amount(each.peak_bytes, "B"), percent(1 - each.peak_bytes / first), percent(each.recomputed_ratio)]
+        rows.append([*cells, *([_batch(found.batch_of(place))] if found.largest else []), _short(each, LETTERS)])
+    columns = [*(Column(head, right=True) for head in heads)]
+    columns.append(Column("one checkpoint each", right=False, wraps=True, rank=1, least=20))
+    left_out = len(found.choices) - len(shown)
+    said = [f"  {left_out} between these: --format csv"] if left_out else []
+    return [meaning(found), "", TextTable(columns, rows, rule=False), *said]
 
 
 def meaning(found: Checkpoints) -> str:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +14,7 @@ from analysis.footprint.step import BEFORE, CATEGORIES, BatchFit, Footprint, Liv
 from analysis.formula.algebra import amount
 from reports.footprint import checkpoints as footprint_checkpoints
 from reports.footprint.checkpoints import Checkpoints
-from reports.shared import WIDTH, fitting, percent
+from reports.shared import WIDTH, Cell, Column, Part, TextTable, page, percent, strong
 from results.records import Operation, cell_text
 
 WORDS = {
@@ -35,6 +34,10 @@ FIXED = ("weight", "buffer", "gradient", "optimizer_state")
 LEAST_SHARE = 0.001
 
 GROWING = ("activation", "cast", "input")
+
+
+_FIRST = 30
+"""Letters of the first column of each table."""
 
 
 @dataclass(frozen=True)
@@ -93,11 +96,12 @@ class FootprintAnswer:
         return bool(self.found.unknown)
 
 
-def to_text(answer: FootprintAnswer, form: str, top: int) -> str:
-    """The answer in a format: table, csv or json. top: how many of the largest tensors are listed."""
+def to_text(answer: FootprintAnswer, form: str, top: int, width: int = WIDTH, colour: bool = False) -> str:
+    """The answer in a format: table, csv or json. top: how many of the largest tensors are listed. width, colour: of
+    the table."""
     if form == "json":
         return json.dumps(document(answer, top), indent=2, ensure_ascii=False) + "\n"
-    return _csv(answer) if form == "csv" else _table(answer, top)
+    return _csv(answer) if form == "csv" else page(_parts(answer, top), width, colour)
 
 
 def document(answer: FootprintAnswer, top: int) -> dict[str, Any]:
@@ -217,16 +221,16 @@ def _rows(rows: Sequence[Sequence[Any]]) -> str:
 # --- the table -------------------------------------------------------------------------------------------------------
 
 
-def _table(answer: FootprintAnswer, top: int) -> str:
-    lines = [_title(answer), *_wrapped(meaning(answer)), "", *_filling(answer), "", *_beside(answer)]
-    if top and answer.found.held:
-        lines += ["", *_largest(answer.found.held[:top])]
+def _parts(answer: FootprintAnswer, top: int) -> list[Part]:
+    parts: list[Part] = [strong(_title(answer)), strong(meaning(answer))]
     if answer.fitted is not None:
-        lines += ["", *_wrapped(fit_words(answer))]
+        parts.append(fit_words(answer))
+    parts += ["", _filling(answer), "", _beside(answer), ""]
+    if top and answer.found.held:
+        parts += [_largest(answer.found.held[:top]), ""]
     if answer.checkpoints is not None:
-        lines += ["", *footprint_checkpoints.lines(answer.checkpoints, WIDTH)]
-    lines += [line for note in answer.notes for line in _wrapped(f"note: {note}")]
-    return "\n".join(lines) + "\n"
+        parts += [*footprint_checkpoints.parts(answer.checkpoints), ""]
+    return [*parts, *(f"note: {note}" for note in answer.notes)]
 
 
 def _title(answer: FootprintAnswer) -> str:
@@ -250,23 +254,32 @@ def meaning(answer: FootprintAnswer) -> str:
     return f"{start} {percent(fixed)} of it are weights, gradients and their like: a smaller batch lowers it little."
 
 
-def _filling(answer: FootprintAnswer) -> Iterator[str]:
+def _filling(answer: FootprintAnswer) -> TextTable:
     """What fills the peak, largest first; without shares where a part of it is not known."""
     found = answer.found
     partial = answer.is_partial
-    head = "what is known there" if partial else "what fills the peak"
-    yield f"{head:<30}{'bytes':>14}{'':>14}{'' if partial else 'share':>9}".rstrip()
+    rows = []
     for name, nbytes in sorted(found.by_category.items(), key=lambda pair: -pair[1]):
         if nbytes:
             share = "" if partial else _share(nbytes / found.at_least_bytes)
-            yield f"  {WORDS[name]:<28}{nbytes:>14,}{amount(nbytes, 'B'):>14}{share:>9}".rstrip()
+            rows.append([f"  {WORDS[name]}", f"{nbytes:,}", amount(nbytes, "B"), share])
+    head = "what is known there" if partial else "what fills the peak"
+    last = Column("" if partial else "share", right=True)
+    return _bytes_table(Column(head), Column("bytes", right=True, rank=1), Column("", right=True), last, rows=rows)
+
+
+def _bytes_table(*columns: Column, rows: Sequence[Sequence[Cell]]) -> TextTable:
+    """The three tables of bytes begin their second column at one place where there is room."""
+    first, *others = columns
+    wide = [[f"{row[0]:<{_FIRST}}", *row[1:]] for row in rows]
+    return TextTable([Column(f"{first.name:<{_FIRST}}", right=False, wraps=True), *others], wide, rule=False)
 
 
 def _share(ratio: float) -> str:
     return percent(ratio) if ratio >= LEAST_SHARE else "< 0.1 %"
 
 
-def _beside(answer: FootprintAnswer) -> Iterator[str]:
+def _beside(answer: FootprintAnswer) -> TextTable:
     """The peak beside what an allocator and libraries make of it."""
     peak_bytes, blocks = answer.found.at_least_bytes, answer.reserved
     rows: list[tuple[str, int | None, str]] = [
@@ -284,19 +297,22 @@ def _beside(answer: FootprintAnswer) -> Iterator[str]:
             ("allocated in blocks, at least", blocks.allocated_bytes, "blocks of the caching allocator"),
         ]
     rows += [(f"{each.library}'s workspaces", each.nbytes, each.source) for each in answer.workspaces]
-    yield f"{'beside it':<30}{'bytes':>14}"
-    for words, nbytes, said in rows:
-        if nbytes is not None:
-            yield f"  {words:<28}{nbytes:>14,}{amount(nbytes, 'B'):>14}  {said[: WIDTH - 60]}".rstrip()
+    told = [
+        [f"  {words}", f"{nbytes:,}", amount(nbytes, "B"), said] for words, nbytes, said in rows if nbytes is not None
+    ]
+    said = Column("", right=False, wraps=True, rank=1)
+    exact = Column("bytes", right=True, rank=2)
+    return _bytes_table(Column("beside it"), exact, Column("", right=True), said, rows=told)
 
 
-def _largest(held: Sequence[LiveStorage]) -> Iterator[str]:
-    yield f"{'largest at the peak':<30}{'bytes':>14}  made by"
+def _largest(held: Sequence[LiveStorage]) -> TextTable:
+    rows = []
     for each in held:
         made = each.made.operation.removeprefix("aten.") or "before the step"
         made += f" ({each.made.phase})" if each.made.phase else ""
-        told = fitting(f"{WORDS[each.category]}, {made}", WIDTH - 46)
-        yield f"  {fitting(each.module or '(no module)', 28):<28}{each.nbytes:>14,}  {told}"
+        rows.append([f"  {each.module or '(no module)'}", f"{each.nbytes:,}", f"{WORDS[each.category]}, {made}"])
+    made_by = Column("made by", right=False, wraps=True, rank=1, least=20)
+    return _bytes_table(Column("largest at the peak"), Column("bytes", right=True), made_by, rows=rows)
 
 
 def fit_words(answer: FootprintAnswer) -> str:
@@ -338,7 +354,3 @@ def _room_words(roomy: BatchFit | None) -> str:
     if not roomy.largest_batch:
         return " At no batch is there room for all of cuDNN's workspaces."
     return f" With room for cuDNN's workspaces: {roomy.largest_batch:,}."
-
-
-def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(text, WIDTH)

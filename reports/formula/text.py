@@ -7,8 +7,7 @@ as text that sympy reads.
 from __future__ import annotations
 
 import json
-import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 from analysis.formula.algebra import CostDistribution, Padded, Solution, amount, as_csv, plain, pretty, shortest, value
 from analysis.formula.derivation import PART, Axis, Piece, Term, point_text
 from analysis.formula.derivation.totals import QUANTITIES
-from reports.shared import WIDTH
+from reports.shared import WIDTH, Column, Part, Prose, TextTable, page, strong
 
 MOST_LINES = 4
 """Lines of one formula in the table."""
@@ -94,9 +93,11 @@ class FormulaAnswer:
     at_least: Mapping[str, Expr] = field(default_factory=dict)
 
 
-def to_text(answer: FormulaAnswer, form: str) -> str:
-    """The answer in a format: table, csv or json."""
-    return {"table": _table, "csv": _csv, "json": _json}[form](answer)
+def to_text(answer: FormulaAnswer, form: str, width: int = WIDTH, colour: bool = False) -> str:
+    """The answer in a format: table, csv or json. width, colour: of the table."""
+    if form == "table":
+        return page(_parts(answer), width, colour)
+    return {"csv": _csv, "json": _json}[form](answer)
 
 
 # --- JSON and CSV ----------------------------------------------------------------------------------------------------
@@ -231,16 +232,11 @@ def _at(formula: Expr | None, point: Point) -> int | Fraction | None:
 # --- table -----------------------------------------------------------------------------------------------------------
 
 
-def _table(answer: FormulaAnswer) -> str:
-    return "\n".join(_lines(answer)) + "\n"
-
-
-def _lines(answer: FormulaAnswer) -> Iterator[str]:
+def _parts(answer: FormulaAnswer) -> Iterator[Part]:
     rules = "" if answer.rules == "flopledger" else f", by the rules of {answer.rules.capitalize()}"
-    yield from _wrapped(
+    yield strong(
         f"{answer.model}: a training step with {answer.optimizer} in {answer.precision}{rules}, as formulas in "
-        f"{', '.join(answer.symbols)}; values at {point_text(answer.point)}.",
-        "",
+        f"{', '.join(answer.symbols)}; values at {point_text(answer.point)}."
     )
     yield ""
     for name, label in QUANTITIES.items():
@@ -249,35 +245,23 @@ def _lines(answer: FormulaAnswer) -> Iterator[str]:
         else:
             yield from _formula(label, answer.totals[name], answer.point, name)
     for part, costs in answer.parts.items():
-        yield ""
-        yield f"{answer.by} {part}"
+        yield from ("", f"{answer.by} {part}")
         for name in ("model_flop", "all_flop", "bytes_accessed", "operational_intensity"):
             if costs[name] is None or costs[name] != 0:
                 yield from _formula(QUANTITIES[name], costs[name], answer.point, name)
-    for lines in (
-        _peaks(answer),
-        _growths(answer),
-        _derivatives(answer),
-        _solutions(answer),
-        _sweep(answer),
-        _varied(answer),
-    ):
-        found = list(lines)
-        if found:
-            yield ""
-            yield from found
-    yield ""
-    yield from _wrapped(_validity_text(answer), "")
+    more = (_peaks, _growths, _derivatives, _solutions, _sweep, _varied)
+    for told in more:
+        yield from ("", *told(answer))
+    yield from ("", Prose(_validity_text(answer), rest=""))
 
 
-def _formula(label: str, formula: Expr, point: Point, name: str) -> Iterator[str]:
+def _formula(label: str, formula: Expr, point: Point, name: str) -> Iterator[Part]:
     """A quantity, its value at the point, and its formula below it."""
-    yield f"{label:26}{_amount(_at(formula, point), name):>24}"
+    columns = (Column("", right=False, wraps=True), Column("", right=True))
+    yield TextTable(columns, [[f"{label:24}", f"{_amount(_at(formula, point), name):>24}"]], heads=False)
     if getattr(formula, "free_symbols", None):
         text = "FLOP ÷ bytes of the above" if name == "operational_intensity" else pretty(shortest(formula))
-        lines = textwrap.wrap(text, WIDTH - 4, break_long_words=False, break_on_hyphens=False)
-        more = [f"… ({len(lines) - MOST_LINES} more lines; --format json has all)"] if len(lines) > MOST_LINES else []
-        yield from (f"    {line}" for line in [*lines[:MOST_LINES], *more])
+        yield Prose(text, first="    ", rest="    ", most=MOST_LINES, whole="; --format json has all")
 
 
 _MEASURES = {"operational_intensity": "FLOP/B", "parameters": "", "calls": ""}
@@ -298,7 +282,7 @@ def _amount(number: int | Fraction | None, name: str) -> str:
     return amount(number, measure(name))
 
 
-def _peaks(answer: FormulaAnswer) -> Iterator[str]:
+def _peaks(answer: FormulaAnswer) -> Iterator[Part]:
     """Where the peaks are as the batch grows."""
     for name, found in answer.pieces.items():
         at = [
@@ -307,58 +291,53 @@ def _peaks(answer: FormulaAnswer) -> Iterator[str]:
             for piece in found
         ]
         if at:
-            yield from _wrapped(f"{QUANTITIES[name].partition(',')[0]}: its peak is at {', '.join(at)}", "    ")
+            yield Prose(f"{QUANTITIES[name].partition(',')[0]}: its peak is at {', '.join(at)}", rest="    ")
     if answer.minimal_proven is not None:
         known = "no order needs less there" if answer.minimal_proven else "an order may need less there"
-        yield from _wrapped(f"the minimal one is of the order found at the point of the values; {known}", "    ")
+        yield Prose(f"the minimal one is of the order found at the point of the values; {known}", rest="    ")
 
 
-def _growths(answer: FormulaAnswer) -> Iterator[str]:
-    if answer.growth:
-        yield f"{'as it grows':13}{'quantity':23}{'by 1 % of it':>12}  leading term; tends to, per parameter"
+def _growths(answer: FormulaAnswer) -> Iterator[Part]:
+    rows = []
     for growth in answer.growth:
         percent = "–" if growth.elasticity is None else f"{float(growth.elasticity):.2f} %"
         leading = "–" if growth.leading is None else pretty(growth.leading)
         limit = "" if growth.per_parameter is None else f"; {_limit(growth.per_parameter)} per parameter"
-        text = textwrap.wrap(f"{leading}{limit}", WIDTH - 50, break_long_words=False) or ["–"]
-        yield f"{growth.symbol:13}{QUANTITIES[growth.quantity]:23}{percent:>12}  {text[0]}"
-        yield from (f"{'':50}{line}" for line in text[1:])
+        rows.append([growth.symbol, QUANTITIES[growth.quantity], percent, f"{leading}{limit}"])
+    names = (Column("as it grows"), Column("quantity", wraps=True), Column("by 1 % of it", right=True))
+    leading_term = Column("leading term; tends to, per parameter", right=False, wraps=True, least=20)
+    yield TextTable((*names, leading_term), rows, rule=False)
 
 
 def _limit(limit: Expr) -> str:
     return "∞" if str(limit) == "oo" else pretty(limit)
 
 
-def _derivatives(answer: FormulaAnswer) -> Iterator[str]:
+def _derivatives(answer: FormulaAnswer) -> Iterator[Part]:
     for name, formula in (answer.derivatives or {}).items():
         yield from _formula(f"d {QUANTITIES[name]} / d {answer.derivative_of}"[:49], formula, answer.point, name)
 
 
-def _solutions(answer: FormulaAnswer) -> Iterator[str]:
+def _solutions(answer: FormulaAnswer) -> Iterator[Part]:
     for solved in answer.solved:
         found = solved.solution
         words = f"{solved.text}: {found.unknown} = {found.value:,}, the {found.end}"
         sides = f"{amount(found.left, solved.measure)} against {amount(found.right, solved.measure)}"
-        yield from _wrapped(f"{words} ({sides}); {found.why()}", "    ")
+        yield Prose(f"{words} ({sides}); {found.why()}", rest="    ")
         if found.formula is not None and getattr(found.formula, "free_symbols", None):
-            yield from _wrapped(f"    equal where {found.unknown} = {pretty(found.formula)}", "        ")
+            yield Prose(f"equal where {found.unknown} = {pretty(found.formula)}", first="    ", rest="        ")
 
 
-def _sweep(answer: FormulaAnswer) -> Iterator[str]:
+def _sweep(answer: FormulaAnswer) -> Iterator[Part]:
     """The swept points with the quantities that a page has room for."""
-    if not answer.swept:
-        return
     shown = [*answer.symbols, "model_flop", "bytes_accessed", "total_footprint_bytes", "parameters"]
     rows = [[_amount(row[name], "") if name in row else "–" for name in shown] for row in answer.swept]
-    widths = [max(len(name), *(len(row[i]) for row in rows)) for i, name in enumerate(shown)]
-    while sum(widths) + 2 * len(widths) > WIDTH:
-        shown, widths, rows = shown[:-1], widths[:-1], [row[:-1] for row in rows]
-    yield "  ".join(f"{name:>{width}}" for name, width in zip(shown, widths, strict=True))
-    for row in rows:
-        yield "  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True))
+    first = len(answer.symbols)
+    columns = [Column(name, right=True, rank=max(0, at - first)) for at, name in enumerate(shown)]
+    yield TextTable(columns, rows, rule=False)
 
 
-def _varied(answer: FormulaAnswer) -> Iterator[str]:
+def _varied(answer: FormulaAnswer) -> Iterator[Part]:
     for varied in answer.varied:
         unit = measure(varied.quantity)
         spread, quantiles = varied.spread, varied.spread.quantiles
@@ -371,7 +350,7 @@ def _varied(answer: FormulaAnswer) -> Iterator[str]:
             ratio = varied.padded.overhead_ratio
             words += f"; padded to the longest of its batch {amount(varied.padded.padded.mean, unit)}"
             words += "" if ratio is None else f" ({ratio:+.0%})"
-        yield from _wrapped(words, "    ")
+        yield Prose(words, rest="    ")
 
 
 def _validity_text(answer: FormulaAnswer) -> str:
@@ -396,7 +375,3 @@ def _domain(axis: Axis) -> str:
         return f"{axis.symbol} ≥ {axis.base}"
     rest = axis.base % axis.step
     return f"{axis.symbol} ≥ {axis.base}, " + (f"{rest} more than " if rest else "") + f"a multiple of {axis.step}"
-
-
-def _wrapped(text: str, indent: str) -> Sequence[str]:
-    return textwrap.wrap(text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)

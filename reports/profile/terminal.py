@@ -1,4 +1,4 @@
-"""A profiled step on a terminal: the report of `tree.py` as rich text, in as many letters as a line has.
+"""A profiled step on a terminal: the report of `tree.py` in as many letters as a line has.
 
 The tree is a table, its modules joined by lines, its bounds in the colours of the page, what takes less than a
 hundredth of the step dimmed. Columns that do not fit are left out, the least asked for first; a file or a pipe gets all
@@ -7,20 +7,32 @@ of them. The verdict and what to change come last, where a terminal leaves the r
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from analysis.profile import ModuleNode, tree
+from reports.profile.explanation import verdict
 from reports.profile.operations import OperationGroup, operation_cells, operation_groups, operations_heading
 from reports.profile.summary import UNKNOWN, pass_time, summary_lines
 from reports.profile.tree import EXPLAINED, closing, heading, rankings, remarks
-from reports.shared import COLOURS, WIDTH, digits, si
+from reports.shared import (
+    COLOURS,
+    WIDTH,
+    Cell,
+    Column,
+    Hanging,
+    Part,
+    Prose,
+    Styled,
+    TextTable,
+    digits,
+    fitting,
+    page,
+    si,
+    strong,
+)
 from results.records import StepProfile
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 MOST_WIDTH = 160
 
@@ -31,7 +43,7 @@ DIM_SHARE = 0.01
 
 
 @dataclass(frozen=True)
-class Column:
+class TreeColumn:
     """letters: how wide. rank: the higher, the sooner it is left out."""
 
     name: str
@@ -59,22 +71,30 @@ def _pass(side: str, node: ModuleNode, root: ModuleNode) -> str:
 
 
 COLUMNS = (
-    Column("parameters", 11, 3, _of(lambda value: si(value, ""), lambda node: node.parameters)),
-    Column("MAC", 6, 5, lambda node, _: f"{node.at_least('forward')}{si(node.forward_mac, '')}"),
-    Column("FLOP", 11, 2, lambda node, root: _flop(node, root)),
-    Column("forward", 12, 0, lambda node, root: _pass("forward", node, root)),
-    Column("backward", 12, 1, lambda node, root: _pass("backward", node, root)),
-    Column("FLOP/s", 6, 4, lambda node, _: UNKNOWN if node.flop_per_s is None else si(node.flop_per_s, "")),
-    Column("used", 6, 0, lambda node, _: _used(node.utilization_ratio)),
-    Column("bound", 10, 0, lambda node, _: node.bound or UNKNOWN),
-    Column("settings", 28, 6, lambda node, _: node.settings),
+    TreeColumn("parameters", 11, 3, _of(lambda value: si(value, ""), lambda node: node.parameters)),
+    TreeColumn("MAC", 6, 5, lambda node, _: f"{node.at_least('forward')}{si(node.forward_mac, '')}"),
+    TreeColumn("FLOP", 11, 2, lambda node, root: _flop(node, root)),
+    TreeColumn("forward", 12, 0, lambda node, root: _pass("forward", node, root)),
+    TreeColumn("backward", 12, 1, lambda node, root: _pass("backward", node, root)),
+    TreeColumn("FLOP/s", 6, 4, lambda node, _: UNKNOWN if node.flop_per_s is None else si(node.flop_per_s, "")),
+    TreeColumn("used", 6, 0, lambda node, _: _used(node.utilization_ratio)),
+    TreeColumn("bound", 10, 0, lambda node, _: node.bound or UNKNOWN),
+    TreeColumn("settings", 28, 6, lambda node, _: node.settings),
 )
 """After the module's name. MAC, FLOP and times as in `profile_tree`."""
 
 WORDS = ("bound", "settings")
 
-OPERATIONS = (("operation", 22), ("phase", 9), ("sizes", 0), ("times", 5), ("time", 7), ("share", 7), ("bound", 10))
-"""Of operations: column and letters; 0: what is left."""
+OPERATIONS = (
+    Column("operation", right=False, wraps=True, least=20),
+    Column("phase", rank=1),
+    Column("sizes", right=False, wraps=True, rank=3),
+    Column("times", right=True, rank=2),
+    Column("time", right=True),
+    Column("share", right=True),
+    Column("bound"),
+)
+"""Of operations."""
 
 OPERATION_CELLS = (0, 1, 2, 3, 6, 7, 9)
 """Which of `profile_operations.cells` they are."""
@@ -94,50 +114,39 @@ def terminal_text(
 ) -> str:
     """The whole report. depth: of the innermost modules shown, -1: all. top: how many modules each ranking names.
     detailed: the tree as well. operations: the longest of them, too. colour: in that, as the environment allows."""
-    from rich.console import Console
-    from rich.text import Text
-
     nodes, width = tree(profile), min(width, MOST_WIDTH)
-    root, out = nodes[""], io.StringIO()
-    console = Console(file=out, width=width, force_terminal=colour, no_color=None if colour else True, highlight=False)
+    root = nodes[""]
+    parts: list[Part] = [strong(verdict(profile))]
     if detailed:
-        console.print(Text(EXPLAINED, style="dim"))
-        console.print(module_table(nodes, depth, width))
+        parts += [Prose(EXPLAINED, "dim"), "", module_table(nodes, depth, width)]
     if operations:
         found = operation_groups(profile)
-        console.print(Text(f"\n{operations_heading(profile, found, OPERATION_LINES)}", style="bold"))
-        console.print(operation_table(profile, found[:OPERATION_LINES], width))
-    console.print(Text(f"\n{heading(top)}", style="bold"))
-    console.print(ranking_table(nodes, depth, top))
-    console.print()
-    console.print(summary_table(profile, root))
-    for line in remarks(profile, root):
-        console.print(Text(line, style="dim"))
-    for line in ("", *closing(profile)):
-        console.print(Text(line, style="bold"))
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+        parts += ["", strong(operations_heading(profile, found, OPERATION_LINES)), ""]
+        parts.append(operation_table(profile, found[:OPERATION_LINES]))
+    parts += ["", strong(heading(top)), ranking_table(nodes, depth, top), ""]
+    names = summary_lines(profile, root)
+    column = max(len(name) for name, _ in names) + 1
+    parts += [Hanging(name, said, column) for name, said in names]
+    parts += [Prose(line, "dim") for line in remarks(profile, root)]
+    return page([*parts, "", *map(strong, closing(profile))], width, colour)
 
 
-def module_table(nodes: Mapping[str, ModuleNode], depth: int, width: int) -> Table:
+def module_table(nodes: Mapping[str, ModuleNode], depth: int, width: int) -> TextTable:
     """The tree, a line a module."""
-    from rich.text import Text
-
     root, columns = nodes[""], fitting_columns(width)
-    table = _bare()
-    table.add_column("module", no_wrap=True, overflow="ellipsis", ratio=1, min_width=NAME_LETTERS)
-    for column in columns:
-        right = column.name not in WORDS
-        table.add_column(
-            column.name, width=column.letters, justify="right" if right else "left", no_wrap=True, overflow="ellipsis"
-        )
+    room = width - sum(column.letters + 1 for column in columns)
+    heads = [Column("module", right=False)]
+    heads += [Column(column.name, right=column.name not in WORDS) for column in columns]
+    rows: list[list[Cell]] = []
     for guide, node in guided(nodes, depth):
-        name = Text.assemble((guide, "dim"), f"{f'{node.name}: ' if node.module else ''}{node.type}")
-        cells = [_coloured(column, node, column.said(node, root)) for column in columns]
-        table.add_row(name, *cells, style="dim" if _is_short(node, root) else "")
-    return table
+        name = fitting(f"{f'{node.name}: ' if node.module else ''}{node.type}", max(2, room - len(guide)))
+        cells = [_coloured(column, node, _cut(column.said(node, root), column.letters)) for column in columns]
+        rows.append([guide + name, *cells])
+    styles = ["dim" if _is_short(node, root) else "" for _, node in guided(nodes, depth)]
+    return TextTable(heads, rows, rule=False, styles=styles)
 
 
-def fitting_columns(width: int) -> list[Column]:
+def fitting_columns(width: int) -> list[TreeColumn]:
     """The columns for which a line has room."""
     kept = sorted(COLUMNS, key=lambda column: column.rank)
     while kept and NAME_LETTERS + sum(column.letters + 1 for column in kept) > width:
@@ -159,58 +168,32 @@ def guided(nodes: Mapping[str, ModuleNode], depth: int = -1) -> Iterator[tuple[s
             waiting.append((child, under + ("└ " if last else "├ "), under + ("  " if last else "│ ")))
 
 
-def ranking_table(nodes: Mapping[str, ModuleNode], depth: int, top: int) -> Table:
+def ranking_table(nodes: Mapping[str, ModuleNode], depth: int, top: int) -> TextTable:
     """The classes with the most of everything, at each depth."""
-    table = _bare(expand=False)
-    table.add_column("depth", justify="right", no_wrap=True)
-    table.add_column("most", no_wrap=True)
-    table.add_column("classes", overflow="fold")
-    last = -1
+    rows, last = [], -1
     for level, words, told in rankings(nodes, depth, top):
-        table.add_row(str(level) if level != last else "", words, told)
+        rows.append([str(level) if level != last else "", words, told])
         last = level
-    return table
+    columns = (Column("depth", right=True), Column("most"), Column("classes", right=False, wraps=True))
+    return TextTable(columns, rows, rule=False)
 
 
-def operation_table(profile: StepProfile, found: list[OperationGroup], width: int) -> Table:
+def operation_table(profile: StepProfile, found: list[OperationGroup]) -> TextTable:
     """The longest operations, alike ones on one line."""
-    from rich.text import Text
-
     step_s = sum(each.time_s or 0.0 for each in operation_groups(profile)) + sum(profile.between_s.values())
-    table = _bare()
-    left = width - sum(letters + 1 for _, letters in OPERATIONS)
-    for name, letters in OPERATIONS:
-        justify: Any = "right" if name in ("times", "time", "share") else "left"
-        table.add_column(name, width=letters or left, justify=justify, no_wrap=True, overflow="ellipsis")
+    rows: list[list[Cell]] = []
     for each in found:
-        cells = operation_cells(each, step_s)
-        *row, bound = [cells[place] for place in OPERATION_CELLS]
-        table.add_row(*row, Text(bound, style=COLOURS.get(bound, "")))
-    return table
+        *texts, bound = [operation_cells(each, step_s)[place] for place in OPERATION_CELLS]
+        rows.append([*texts, Styled(bound, COLOURS.get(bound, ""))])
+    return TextTable(OPERATIONS, rows, rule=False)
 
 
-def summary_table(profile: StepProfile, root: ModuleNode) -> Table:
-    """What is said in a dozen lines."""
-    table = _bare(expand=False, show_header=False)
-    table.add_column(no_wrap=True, style="dim")
-    table.add_column(overflow="fold")
-    for name, said in summary_lines(profile, root):
-        table.add_row(name, said)
-    return table
+def _coloured(column: TreeColumn, node: ModuleNode, text: str) -> Cell:
+    return Styled(text, COLOURS[node.bound]) if column.name == "bound" else text
 
 
-def _bare(expand: bool = True, show_header: bool = True) -> Table:
-    from rich.table import Table
-
-    return Table(
-        box=None, padding=(0, 1, 0, 0), pad_edge=False, expand=expand, show_header=show_header, header_style="bold"
-    )
-
-
-def _coloured(column: Column, node: ModuleNode, text: str) -> Any:
-    from rich.text import Text
-
-    return Text(text, style=COLOURS[node.bound] if column.name == "bound" else "")
+def _cut(text: str, letters: int) -> str:
+    return text if len(text) <= letters else f"{text[: letters - 1]}…"
 
 
 def _is_short(node: ModuleNode, root: ModuleNode) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 from analysis.project.parallelism import ParallelStep, Plan, Transformer
 from analysis.stats import Estimate, Swing
 from reports.project import shared as project_shared
-from reports.shared import wrapped
+from reports.shared import WIDTH, Part, TextTable, page, strong, table_of
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,9 @@ class BudgetAnswer:
     units: Mapping[str, str]
 
 
-def to_text(told: BudgetAnswer, form: str, rows: bool = False) -> str:
-    """The answer in a format: table, csv or json. rows: a table lists the runs of the utilization."""
+def to_text(told: BudgetAnswer, form: str, rows: bool = False, width: int = WIDTH, colour: bool = False) -> str:
+    """The answer in a format: table, csv or json. rows: a table lists the runs of the utilization. width, colour: of
+    the table."""
     if form == "json":
         return json.dumps(document(told), indent=2, ensure_ascii=False) + "\n"
     if form == "csv":
@@ -61,7 +62,7 @@ def to_text(told: BudgetAnswer, form: str, rows: bool = False) -> str:
             project_shared.answers_csv(told.answers, told.reached, told.confidence)
         )
         return out.getvalue()
-    return _table(told, rows)
+    return page(_parts(told, rows), width, colour)
 
 
 def document(told: BudgetAnswer) -> dict[str, Any]:
@@ -98,48 +99,42 @@ def _fit(fit: DevicePlan) -> dict[str, Any]:
     }
 
 
-def _table(told: BudgetAnswer, rows: bool) -> str:
+def _parts(told: BudgetAnswer, rows: bool) -> list[Part]:
     main = "gpu_hours" if "loss" in told.asked else next(iter(told.answers))  # what was asked is no answer
-    lines = [told.title, "", project_shared.head(told.confidence)]
-    for name, answer in told.answers.items():
-        unit = told.units.get(name)
-        lines.append(f"{project_shared.line(name, answer)}{f'   {unit}' if unit else ''}")
-    lines += [*project_shared.reached_lines(told.reached, told.confidence), ""]
-    lines += [*project_shared.meaning(main, told.answers[main]), ""]
+    parts: list[Part] = [strong(told.title), strong(project_shared.meaning(main, told.answers[main])), ""]
+    parts += [project_shared.answers_table(told.answers, told.reached, told.confidence, told.units), ""]
     if told.contrast:
-        lines += [*_contrast(told), ""]
+        parts += [_contrast(told), ""]
     if told.fit is not None:
-        lines += [*fit_lines(told.fit), ""]
-    lines += [line for note in told.notes for line in wrapped(note)]
-    lines += [*project_shared.why(told.reached), *wrapped(project_shared.CONVENTION)]
+        parts += [*fit_lines(told.fit), ""]
+    parts += [*told.notes, *project_shared.why_sentences(told.reached), project_shared.CONVENTION]
     if rows and told.reached.predicted is not None:
-        lines += ["", *project_shared.runs_table(told.reached.predicted.near)]
-    return "\n".join(lines) + "\n"
+        parts += ["", project_shared.runs_table(told.reached.predicted.near)]
+    return parts
 
 
-def _contrast(told: BudgetAnswer) -> list[str]:
+def _contrast(told: BudgetAnswer) -> TextTable:
     names = list(next(iter(told.contrast.values())))
-    lines = [f"{'other laws':<18}" + "".join(f"{project_shared.LABELS[name][0]:>18}" for name in names)]
-    for law, each in told.contrast.items():
-        lines.append(f"{law:<18}" + "".join(f"{project_shared.quantity(each[name]):>18}" for name in names))
-    return lines
+    rows = [["other laws", *(project_shared.LABELS[name][0] for name in names)]]
+    rows += [[law, *(project_shared.quantity(each[name]) for name in names)] for law, each in told.contrast.items()]
+    return table_of(rows, words=(0,), wraps=(0,))
 
 
 def fit_lines(fit: DevicePlan) -> list[str]:
-    """Shape, batch and the fastest plan that fits."""
+    """Shape, batch and the fastest plan that fits, a sentence each."""
     model = fit.model
     shape = f"{model.layers} layers × {model.width}, {model.heads} heads, sequence {model.sequence}"
     batch = f"{fit.batch} sequences ({project_shared.quantity(fit.batch * model.sequence)} tokens) a step"
-    lines = wrapped(f"as a transformer: {shape}; {batch} on {fit.devices} devices")
+    lines = [f"as a transformer: {shape}; {batch} on {fit.devices} devices"]
     if fit.plan is None or fit.step is None:
         least = f"{fit.least_devices} devices" if fit.least_devices else "no number of devices that was looked at"
-        return [*lines, *wrapped(f"does not fit into {fit.memory_bytes / 1e9:g} GB a device: {least} would do")]
-    lines += wrapped(
+        return [*lines, f"does not fit into {fit.memory_bytes / 1e9:g} GB a device: {least} would do"]
+    return [
+        *lines,
         f"fastest that fits: {plan_words(fit.plan)}; {fit.step.held.total / 1e9:.1f} of {fit.memory_bytes / 1e9:g} GB; "
         f"a step takes {project_shared.quantity(fit.step.step_s)} s or more "
-        f"(at most {fit.step.model_ratio:.2f} of the peak)"
-    )
-    return lines
+        f"(at most {fit.step.model_ratio:.2f} of the peak)",
+    ]
 
 
 def plan_words(plan: Plan) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from analysis.stats import Estimate, Swing
 from reports.project import shared as project_shared
-from reports.shared import wrapped
+from reports.shared import WIDTH, Part, page, strong
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,12 @@ class GpuHoursAnswer:
     given: Mapping[str, tuple[float, float, float]]
 
 
-def to_text(told: GpuHoursAnswer, form: str, rows: bool = False) -> str:
-    """The answer in a format: table, csv or json. rows: a table lists the runs that it is from."""
+def to_text(told: GpuHoursAnswer, form: str, rows: bool = False, width: int = WIDTH, colour: bool = False) -> str:
+    """The answer in a format: table, csv or json. rows: a table lists the runs that it is from. width, colour: of the
+    table."""
     if form == "json":
         return json.dumps(document(told), indent=2, ensure_ascii=False) + "\n"
-    return _csv(told) if form == "csv" else _table(told, rows)
+    return _csv(told) if form == "csv" else page(_parts(told, rows), width, colour)
 
 
 def document(told: GpuHoursAnswer) -> dict[str, Any]:
@@ -59,20 +60,15 @@ def _csv(told: GpuHoursAnswer) -> str:
     return out.getvalue()
 
 
-def _table(told: GpuHoursAnswer, rows: bool) -> str:
+def _parts(told: GpuHoursAnswer, rows: bool) -> list[Part]:
     order = [told.answer, *[name for name in told.answers if name != told.answer and name not in told.asked]]
-    lines = [
-        _title(told),
-        "",
-        project_shared.head(told.confidence),
-        *[project_shared.line(name, told.answers[name]) for name in order],
-    ]
-    lines += [*project_shared.reached_lines(told.reached, told.confidence), ""]
-    lines += project_shared.meaning(told.answer, told.answers[told.answer])
-    lines += [*project_shared.why(told.reached), *wrapped(project_shared.CONVENTION)]
+    shown = {name: told.answers[name] for name in order}
+    parts: list[Part] = [strong(_title(told)), strong(project_shared.meaning(told.answer, told.answers[told.answer]))]
+    parts += ["", project_shared.answers_table(shown, told.reached, told.confidence), ""]
+    parts += [*project_shared.why_sentences(told.reached), project_shared.CONVENTION]
     if rows and told.reached.predicted is not None:
-        lines += ["", *project_shared.runs_table(told.reached.predicted.near)]
-    return "\n".join(lines) + "\n"
+        parts += ["", project_shared.runs_table(told.reached.predicted.near)]
+    return parts
 
 
 def _title(told: GpuHoursAnswer) -> str:

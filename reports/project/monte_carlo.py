@@ -8,6 +8,7 @@ from typing import Any
 
 from analysis.stats import Estimate, Swing, amount
 from reports.project import shared as project_shared
+from reports.shared import WIDTH, page
 
 EXTRA: Mapping[str, tuple[str, str]] = {
     "utilization_ratio": ("utilization", ""),
@@ -85,10 +86,10 @@ def _draw_note(timed: DrawnAnswers) -> str:
     return f"{told}; a number of the file is as likely below its value as above, and never beyond its ends"
 
 
-def runs_of(timed: DrawnAnswers) -> str:
+def runs_of(timed: DrawnAnswers, width: int = WIDTH) -> str:
     """The published runs that the utilization is from, as lines below a table; "" where it was given or assumed."""
     predicted = timed.reached.predicted if timed.reached else None
-    return "\n".join(["", *project_shared.runs_table(predicted.near), ""]) if predicted else ""
+    return f"\n{page([project_shared.runs_table(predicted.near)], width)}" if predicted else ""
 
 
 def document(timed: DrawnAnswers, roofline_s: float) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A paper's results beside ours, as a table of at most 100 columns, CSV, JSON and Markdown."""
+"""A paper's results beside ours, as a page, CSV, JSON and Markdown."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from itertools import groupby
 
 from analysis.project.papers import ASSUMED, BETWEEN, NOT, PAPERS, REPRODUCED, VERDICTS, PaperCell, count
 from analysis.stats import amount
-from reports.shared import WIDTH
-from reports.shared.columns import columns
+from reports.shared import WIDTH, Column, Hanging, Part, TextTable, page, strong
 
 MARKS = {REPRODUCED: "=", ASSUMED: "≈", NOT: "✗"}
 """Verdict → its mark in a table."""
@@ -28,16 +27,25 @@ def deviation(value: float | None) -> str:
     return f"× {value + 1:.1f}" if value >= 9.995 else f"{100 * value:+.1f} %".replace("-0.0", "+0.0")
 
 
-def to_text(paper: str, cells: Sequence[PaperCell]) -> str:
-    """The table, its notes below."""
+def to_text(paper: str, cells: Sequence[PaperCell], width: int = WIDTH, colour: bool = False) -> str:
+    """The verdicts, the tables, their notes below."""
     notes = Notes()
-    rows = [row for cell in cells for row in [(cell.table, _line(cell, notes))]]
-    width = columns([HEAD, *(line for _, line in rows)], left=(0, 1, 5, 6))
-    head, *lines = width
-    told = [f"{PAPERS[paper]}:", "what it prints, and what follows from its inputs", "", head]
-    for table, group in groupby(zip((name for name, _ in rows), lines, strict=True), key=lambda pair: pair[0]):
-        told += ["", table, *(line for _, line in group)]
-    return "\n".join([*(line.rstrip() for line in told), "", *_legend(cells), "", *notes.told(), ""])
+    parts: list[Part] = [strong(f"{PAPERS[paper]}: what it prints, and what follows from its inputs")]
+    parts.append(strong(_legend(cells)))
+    lines = [(cell.table, _line(cell, notes)) for cell in cells]
+    wide = [max(len(line[at]) for _, line in lines) for at in range(len(HEAD))]  # one width for all tables
+    for table, group in groupby(lines, key=lambda pair: pair[0]):
+        rows = [[f"{text:<{wide[at]}}" if at < 2 else f"{text:>{wide[at]}}" if at < 5 else text
+                 for at, text in enumerate(line)] for _, line in group]  # fmt: skip
+        parts += ["", strong(table), TextTable(_COLUMNS, rows, rule=False)]
+    return page([*parts, "", *notes.told()], width, colour)
+
+
+_RANKS = {"note": 1, "off by": 2}
+_COLUMNS = tuple(
+    Column(name, right=at in (2, 3, 4), wraps=at < 2, rank=_RANKS.get(name, 0), least=12)
+    for at, name in enumerate(HEAD)
+)
 
 
 def to_csv(cells: Iterable[PaperCell]) -> str:
@@ -80,10 +88,10 @@ class Notes:
         numbers = (self._numbers.setdefault(each, len(self._numbers) + 1) for each in words if each)
         return ",".join(map(str, sorted(numbers)))
 
-    def told(self) -> Iterator[str]:
-        """The notes, wrapped."""
+    def told(self) -> Iterator[Part]:
+        """The notes with their numbers."""
         for words, number in self._numbers.items():
-            yield from textwrap.wrap(f"{number:>3}  {words}", WIDTH, subsequent_indent=" " * 5)
+            yield Hanging(f"{number:>3}", words)
 
     def markdown(self) -> Iterator[str]:
         """The notes as a list."""
@@ -103,7 +111,7 @@ def _line(cell: PaperCell, notes: Notes) -> tuple[str, ...]:
     )
 
 
-def _legend(cells: Sequence[PaperCell]) -> list[str]:
+def _legend(cells: Sequence[PaperCell]) -> str:
     counted = count(cells)
     words = (f"{MARKS[verdict]} {verdict}: {counted[verdict]}" for verdict in VERDICTS)
-    return textwrap.wrap(f"{len(cells)} cells. {'; '.join(words)}. Reproduced: within 2 %.", WIDTH)
+    return f"{len(cells)} cells. {'; '.join(words)}. Reproduced: within 2 %."

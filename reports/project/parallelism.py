@@ -12,7 +12,7 @@ from typing import Any
 from analysis.project.parallelism import Cluster, ParallelStep, Plan, Transformer
 from reports.project.budget import plan_words
 from reports.project.shared import quantity
-from reports.shared import wrapped
+from reports.shared import WIDTH, Column, Part, TextTable, page, strong
 
 PLAN = ("data", "tensor", "pipeline", "micro", "zero", "recompute")
 TIMES = ("compute_s", "moved_s", "kernels_s", "tensor_s", "send_s", "bubble_s", "data_s", "data_exposed_s", "update_s")
@@ -31,11 +31,11 @@ class ParallelismAnswer:
     found: Sequence[tuple[Plan, ParallelStep]]
 
 
-def to_text(told: ParallelismAnswer, form: str, most: int) -> str:
-    """The ways in a format: table, csv or json. most: rows of a table."""
+def to_text(told: ParallelismAnswer, form: str, most: int, width: int = WIDTH, colour: bool = False) -> str:
+    """The ways in a format: table, csv or json. most: rows of a table. width, colour: of that."""
     if form == "json":
         return json.dumps(_document(told), indent=2, ensure_ascii=False) + "\n"
-    return _csv(told) if form == "csv" else _table(told, most)
+    return _csv(told) if form == "csv" else page(_parts(told, most), width, colour)
 
 
 def _document(told: ParallelismAnswer) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def _csv(told: ParallelismAnswer) -> str:
     return out.getvalue()
 
 
-def _table(told: ParallelismAnswer, most: int) -> str:
+def _parts(told: ParallelismAnswer, most: int) -> list[Part]:
     model, cluster = told.model, told.cluster
     top = (
         f"{quantity(model.parameters)} parameters ({model.layers} layers × {model.width}, {model.heads} heads, "
@@ -84,22 +84,24 @@ def _table(told: ParallelismAnswer, most: int) -> str:
         f"{cluster.node} a node over {cluster.within.name}, nodes over {cluster.between.name}, at {cluster.achieved:g} "
         f"of their rates; {cluster.reachable:g} of the peak in products; {cluster.memory_bytes / 1e9:.1f} GB a device"
     )
-    lines = [*wrapped(top), *wrapped(joined), "", _head()]
-    lines += [_line(plan, step) for plan, step in told.found[:most]]
+    table = TextTable(_COLUMNS, [_line(plan, step) for plan, step in told.found[:most]], rule=False)
+    parts: list[Part] = [strong(top), strong(_meaning(*told.found[0])), "", joined, "", table]
     if len(told.found) > most:
-        lines.append(f"and {len(told.found) - most} more that fit (--most)")
-    lines += ["", *wrapped(_meaning(*told.found[0]))]
+        parts.append(f"and {len(told.found) - most} more that fit (--most)")
     note = (
         "seconds of a step, a floor: no launches, stragglers or input. products: the longer of FLOP and bytes; "
         "exposed: what of the replicas' communication nothing hides, and the update; used: model FLOP, of the peak"
     )
-    return "\n".join([*lines, "", *wrapped(note)]) + "\n"
+    return [*parts, "", note]
 
 
-def _head() -> str:
-    names = f"{'data':>4} {'tensor':>6} {'stages':>6} {'micro':>5} {'ZeRO':>4} {'again':<9}"
-    costs = f"{'GB':>5} {'step s':>7} {'used':>5} {'products':>8} {'tensor':>7} {'send':>7} {'bubble':>7}"
-    return f"{names} {costs} {'exposed':>7}"
+_COLUMNS = tuple(
+    Column(name, right=name != "again", rank=rank)
+    for name, rank in {
+        "data": 0, "tensor": 0, "stages": 0, "micro": 1, "ZeRO": 1, "again": 2, "GB": 0, "step s": 0, "used": 0,
+        "products": 3, "tensor s": 4, "send": 5, "bubble": 6, "exposed": 7,
+    }.items()
+)  # fmt: skip
 
 
 def _meaning(plan: Plan, step: ParallelStep) -> str:
@@ -108,11 +110,9 @@ def _meaning(plan: Plan, step: ParallelStep) -> str:
     return f"Fastest that fits: {plan_words(plan)}. A step takes {seconds} s or more, at most {used} of the peak."
 
 
-def _line(plan: Plan, step: ParallelStep) -> str:
+def _line(plan: Plan, step: ParallelStep) -> list[str]:
     exposed = step.data_exposed_s + step.update_s
-    return (
-        f"{plan.data:>4} {plan.tensor:>6} {plan.pipeline:>6} {plan.micro:>5} {plan.zero:>4} {plan.recompute:<9} "
-        f"{step.held.total / 1e9:>5.1f} {quantity(step.step_s):>7} {step.model_ratio:>5.3f} "
-        f"{quantity(step.kernels_s):>8} {quantity(step.tensor_s):>7} {quantity(step.send_s):>7} "
-        f"{quantity(step.bubble_s):>7} {quantity(exposed):>7}"
-    )
+    sizes = map(str, (plan.data, plan.tensor, plan.pipeline, plan.micro, plan.zero, plan.recompute))
+    costs = [f"{step.held.total / 1e9:.1f}", quantity(step.step_s), f"{step.model_ratio:.3f}"]
+    times = map(quantity, (step.kernels_s, step.tensor_s, step.send_s, step.bubble_s, exposed))
+    return [*sizes, *costs, *times]

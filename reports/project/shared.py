@@ -9,7 +9,7 @@ from typing import Any
 
 from analysis.project.compute import RULES_OF_THUMB, Observation, PredictedUtilization
 from analysis.stats import Estimate, Swing, Uncertain
-from reports.shared import digits, si, wrapped
+from reports.shared import Column, TextTable, digits, si, table_of
 
 LABELS: Mapping[str, tuple[str, str]] = {
     "flop": ("training compute", "FLOP"),
@@ -76,40 +76,36 @@ def ends(low: float, high: float) -> str:
     return "exact" if low == high else f"{quantity(low)} to {quantity(high)}"
 
 
-def head(confidence: float) -> str:
-    """Over a column of answers."""
-    return f"{'':<18}{'':>16}   {100 * confidence:g} % interval"
+def answers_table(
+    answers: Mapping[str, Estimate],
+    reached: ReachedUtilization,
+    confidence: float,
+    units: Mapping[str, str] | None = None,
+) -> TextTable:
+    """The answers with their intervals, then utilization and peak in the same columns. units: answer → its own."""
+    rows = []
+    for name, answer in answers.items():
+        label, unit = LABELS[name]
+        own = (units or {}).get(name, "")
+        rows.append(
+            [label, quantity(answer.value, unit), f"{ends(answer.low, answer.high)}{f'   {own}' if own else ''}"]
+        )
+    low, high = reached.utilization.interval(confidence)
+    rows.append(["utilization", quantity(reached.utilization.median), ends(low, high)])
+    rows.append(["peak", si(reached.peak_flop_per_s, "FLOP/s"), f"{reached.unit}, dense"])
+    interval = Column(f"{100 * confidence:g} % interval", right=False, wraps=True)
+    return TextTable((Column(""), Column("", right=True), interval), rows, rule=False)
 
 
-def line(name: str, answer: Estimate) -> str:
-    """One answer with its interval."""
-    label, unit = LABELS[name]
-    return f"{label:<18}{quantity(answer.value, unit):>16}   {ends(answer.low, answer.high)}"
-
-
-def meaning(name: str, answer: Estimate) -> list[str]:
-    """The main answer as a sentence, in lines of the page."""
+def meaning(name: str, answer: Estimate) -> str:
+    """The main answer as a sentence."""
     label, unit = LABELS[name]
     interval = "" if answer.low == answer.high else f" ({ends(answer.low, answer.high)})"
-    return wrapped(f"in short: {label} {quantity(answer.value, unit)}{interval}")
-
-
-def reached_lines(reached: ReachedUtilization, confidence: float) -> list[str]:
-    """Utilization and peak in the same columns."""
-    low, high = reached.utilization.interval(confidence)
-    return [
-        f"{'utilization':<18}{quantity(reached.utilization.median):>16}   {ends(low, high)}",
-        f"{'peak':<18}{si(reached.peak_flop_per_s, 'FLOP/s'):>16}   {reached.unit}, dense",
-    ]
-
-
-def why(reached: ReachedUtilization) -> list[str]:
-    """Where the utilization is from, and what else would be assumed, in lines of the page."""
-    return [line for sentence in why_sentences(reached) for line in wrapped(sentence)]
+    return f"in short: {label} {quantity(answer.value, unit)}{interval}"
 
 
 def why_sentences(reached: ReachedUtilization) -> list[str]:
-    """The same, a sentence each."""
+    """Where the utilization is from, and what else would be assumed, a sentence each."""
     found, peak = reached.predicted, f"peak: {reached.peak_source}"
     if found is None:
         return [peak, "utilization: given"]
@@ -185,15 +181,15 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def runs_table(rows: Sequence[Observation]) -> list[str]:
+def runs_table(rows: Sequence[Observation]) -> TextTable:
     """The published runs, the highest first."""
-    top = f"{'ratio':>6}  {'model':<16} {'device':<24} {'precision':<9} {'devices':>7} {'batch':>6}  stack"
-    lines = [
-        f"{row.ratio:>6.3f}  {row.model[:16]:<16} {row.device.removeprefix('NVIDIA ')[:24]:<24} {row.precision:<9} "
-        f"{row.devices or '':>7} {row.batch_size or '':>6}  {row.stack}"
+    told = [
+        [f"{row.ratio:.3f}", row.model, row.device.removeprefix("NVIDIA "), row.precision, str(row.devices or ""),
+         str(row.batch_size or ""), row.stack]
         for row in sorted(rows, key=lambda row: -row.ratio)
-    ]
-    return [top, *lines]
+    ]  # fmt: skip
+    heads = ["ratio", "model", "device", "precision", "devices", "batch", "stack"]
+    return table_of([heads, *told], words=(1, 2, 3, 6), wraps=(1, 2, 6), keep=3)
 
 
 def answers_csv(answers: Mapping[str, Estimate], reached: ReachedUtilization, confidence: float) -> list[list[Any]]:

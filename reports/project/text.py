@@ -1,11 +1,10 @@
-"""A projection as a table of at most 100 columns, CSV and JSON."""
+"""A projection as a page, CSV and JSON."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,8 +14,7 @@ from analysis.stats import amount
 from reports.project import monte_carlo
 from reports.project.monte_carlo import DrawnAnswers
 from reports.project.shared import quantity
-from reports.shared import WIDTH
-from reports.shared.columns import columns
+from reports.shared import WIDTH, Part, page, strong, table_of
 
 MANY = 1e18
 """From here on an amount is told as a power of ten."""
@@ -76,21 +74,23 @@ def quantities(told: ProjectionAnswer) -> dict[str, tuple[str, str]]:
     return found | monte_carlo.quantities(told.timed) if told.timed else found
 
 
-def to_text(told: ProjectionAnswer) -> str:
-    """The table: what the target takes, sub-batches, laws."""
+def to_text(told: ProjectionAnswer, width: int = WIDTH, colour: bool = False) -> str:
+    """What the target takes in a sentence, then as a table; sub-batches, laws."""
     domain = told.domain
-    lines = [
-        f"{domain.name}: {domain.model}, {domain.grows} {told.spread.middle.grown:,}, sub-batch {domain.sub_batch:,}",
+    grown = f"{domain.grows} {told.spread.middle.grown:,}, sub-batch {domain.sub_batch:,}"
+    meant, *others = _sentences(told)
+    parts: list[Part] = [
+        strong(f"{domain.name}: {domain.model}, {grown}"),
+        strong(meant),
         f"to an error of {domain.numbers['error_target'][0]:g} {domain.error_unit}".rstrip(),
         _on(told),
         "",
-        *columns(list(_rows(told)), left=(0,)),
+        table_of(list(_rows(told)), words=(0,), wraps=(0,)),
         "",
-        *columns(list(_laws(told)), left=(0,)),
+        table_of(list(_laws(told)), words=(0,), wraps=(0,)),
         "",
-        *(line for words in _sentences(told) for line in textwrap.wrap(words, WIDTH, break_on_hyphens=False)),
     ]
-    return "\n".join([*lines, ""])
+    return page([*parts, *others], width, colour)
 
 
 def _on(told: ProjectionAnswer) -> str:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import csv
 import io
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from analysis.atlas import RelativeStep
 from analysis.reach import StepBound
-from reports.shared import digits, percent, si, si_time
-from results.printable import printable
+from reports.shared import WIDTH, Hanging, Part, TextTable, digits, page, percent, si, si_time, strong, table_of
 from results.records import cell_text
 
-WIDTH = 80
+LABEL = 17
+"""Where a value begins."""
+
+PARTIAL = (
+    "What oneDNN's LSTM keeps for its backward pass has no known size: bytes are without it, the least time and the "
+    "share at best stay bounds."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +28,8 @@ class ReachAnswer:
 
     device_name: the row of the peaks table; source: of its figures. eager_peak_bytes: memory of the step without
     fusion; largest_batch: the largest that fits into the device; both None where they are not known, and the notes say
-    why. reached: what was measured of models like it on this device.
+    why. is_partial: a storage of the step has no known size, so that memory is at least this, and the largest batch at
+    most. reached: what was measured of models like it on this device.
     """
 
     model: str
@@ -38,13 +43,14 @@ class ReachAnswer:
     eager_peak_bytes: int | None = None
     memory_bytes: int | None = None
     largest_batch: int | None = None
+    is_partial: bool = False
     reached: Sequence[RelativeStep] = ()
     notes: Sequence[str] = ()
 
 
 def document(answer: ReachAnswer) -> dict[str, Any]:
     """The answer as a JSON document: SI units, unknown is None."""
-    bound = answer.bound
+    bound, partial = answer.bound, answer.is_partial
     return {
         "model": answer.model,
         "device": answer.device_name,
@@ -56,12 +62,14 @@ def document(answer: ReachAnswer) -> dict[str, Any]:
         "peak_flop_per_s": bound.peak_flop_per_s,
         "bound_time_s": bound.bound_time_s,
         "attainable_ratio": bound.attainable_ratio,
-        "unfused_time_s": bound.unfused_time_s,
-        "unfused_ratio": bound.unfused_ratio,
+        "unfused_time_s": None if partial else bound.unfused_time_s,
+        "unfused_ratio": None if partial else bound.unfused_ratio,
         "bound_by": dict(bound.bound_by),
-        "eager_peak_bytes": answer.eager_peak_bytes,
+        "eager_peak_bytes": None if partial else answer.eager_peak_bytes,
+        "at_least_eager_peak_bytes": answer.eager_peak_bytes if partial else None,
         "memory_bytes": answer.memory_bytes,
-        "largest_batch": answer.largest_batch,
+        "largest_batch": None if partial else answer.largest_batch,
+        "at_most_largest_batch": answer.largest_batch if partial else None,
         "relatives": [
             {
                 "model": each.model,
@@ -90,30 +98,33 @@ def to_csv(answer: ReachAnswer) -> str:
     return file.getvalue()
 
 
-def to_text(answer: ReachAnswer) -> str:
-    """The answer as lines of at most 80 columns."""
-    bound = answer.bound
-    lines = [
-        f"{answer.model}, batch {answer.batch_size}, {answer.precision}, {answer.mode}, on {answer.device_name}",
-        "",
-        f"  at best        {percent(bound.attainable_ratio)} of {si(bound.peak_flop_per_s, 'FLOP/s')}",
-        f"  least time     {si_time(bound.bound_time_s)} a step, {_rate(answer)} items/s at most",
-        f"  unfused        {si_time(bound.unfused_time_s)} a step: an estimate, no bound",
-        f"  model FLOP     {bound.model_flop:,} a step",
-        f"  bound by       {_bound_by(bound)}",
-        *_memory(answer),
-    ]
+def to_text(answer: ReachAnswer, width: int = WIDTH, colour: bool = False) -> str:
+    """The answer as a page, what bounds the step first."""
+    bound, least = answer.bound, "at least " if answer.is_partial else ""
+    title = f"{answer.model}, batch {answer.batch_size}, {answer.precision}, {answer.mode}, on {answer.device_name}"
+    told = {
+        "at best": f"{percent(bound.attainable_ratio)} of {si(bound.peak_flop_per_s, 'FLOP/s')}",
+        "bound by": _bound_by(bound),
+        "least time": f"{si_time(bound.bound_time_s)} a step, {_rate(answer)} items/s at most",
+        "unfused": f"{least}{si_time(bound.unfused_time_s)} a step: an estimate, no bound",
+        "model FLOP": f"{bound.model_flop:,} a step",
+        **_memory(answer),
+    }
+    parts: list[Part] = [strong(title), strong(_sentence(answer)), ""]
+    parts += [Hanging(f"  {label}", words, LABEL) for label, words in told.items()]
     if answer.reached:
-        lines += ["", "  measured by others on this device:"]
-        lines += [
-            f"    {percent(each.utilization_ratio):>7}  {each.model}, batch {each.batch_size}, {each.layout},"
-            f" {each.framework}"
-            for each in answer.reached
-        ]
-    lines.append("")
-    for words in (_sentence(answer), f"peak: {answer.source}", *answer.notes):
-        lines += textwrap.wrap(printable(words), WIDTH, initial_indent="  ", subsequent_indent="  ")
-    return "\n".join(lines) + "\n"
+        parts += ["", "measured by others on this device:", "", _relatives(answer)]
+    partial = (PARTIAL,) if answer.is_partial else ()
+    return page([*parts, "", f"peak: {answer.source}", *answer.notes, *partial], width, colour)
+
+
+def _relatives(answer: ReachAnswer) -> TextTable:
+    heads = ["used", "model", "batch", "layout", "framework"]
+    rows = [
+        [percent(each.utilization_ratio), each.model, str(each.batch_size), each.layout, each.framework]
+        for each in answer.reached
+    ]
+    return table_of([heads, *rows], words=(1, 3, 4), wraps=(1, 4))
 
 
 def _rate(answer: ReachAnswer) -> str:
@@ -124,13 +135,14 @@ def _bound_by(bound: StepBound) -> str:
     return ", ".join(f"{what} {percent(share)} of the least time" for what, share in bound.bound_by.items() if share)
 
 
-def _memory(answer: ReachAnswer) -> list[str]:
+def _memory(answer: ReachAnswer) -> dict[str, str]:
     if answer.eager_peak_bytes is None:
-        return []
-    lines = [f"  memory         {si(answer.eager_peak_bytes, 'B')} at the peak of an eager step"]
+        return {}
+    least, most = ("at least ", "at most ") if answer.is_partial else ("", "")
+    told = {"memory": f"{least}{si(answer.eager_peak_bytes, 'B')} at the peak of an eager step"}
     if answer.largest_batch is not None and answer.memory_bytes is not None:
-        lines.append(f"  largest batch  {answer.largest_batch:,} in {si(answer.memory_bytes, 'B')}")
-    return lines
+        told["largest batch"] = f"{most}{answer.largest_batch:,} in {si(answer.memory_bytes, 'B')}"
+    return told
 
 
 def _sentence(answer: ReachAnswer) -> str:

@@ -1,6 +1,5 @@
 from .bound_colours import COLOURS
 from .cell_names import cell_name, model_name, shared_variant, variant_lines, variant_of
-from .columns import wrapped
 from .figure_panels import (
     GREY,
     batch_axis,
@@ -26,10 +25,12 @@ from .layout import (
     Column,
     Hanging,
     Part,
+    Prose,
     Styled,
     TextTable,
     page,
     strong,
+    table_of,
 )
 from .numbers import (
     OF_WHAT,
@@ -63,6 +64,7 @@ __all__ = [
     "PAGE_IN",
     "PREFIXES",
     "Part",
+    "Prose",
     "SHORT",
     "STATUS_WORDS",
     "Section",
@@ -110,11 +112,11 @@ __all__ = [
     "skeleton",
     "span",
     "strong",
+    "table_of",
     "title",
     "unpaired_sentence",
     "variant_lines",
     "variant_of",
     "verdict",
     "why",
-    "wrapped",
 ]

@@ -9,7 +9,7 @@ broken unless it is longer than its line by itself. Nothing is printed, and noth
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from results import least_width, letters, wrap
@@ -93,7 +93,7 @@ class Hanging:
     def lines(self, width: int) -> list[Spans]:
         """The text beside the label, or below it where the label leaves it too little room."""
         width, label = min(width, MOST_PROSE), printable(self.label)
-        start = max(self.column, letters(label) + (2 if label.strip() else 0))
+        start = max(self.column, letters(label) + ((1 if self.column else 2) if label.strip() else 0))
         if start > width // 2:
             found = [*wrap(label.strip(), width), *wrap(self.text, width, "    ", "    ")]
         else:
@@ -103,16 +103,35 @@ class Hanging:
 
 @dataclass(frozen=True)
 class Prose:
-    """A paragraph. rest: what each line but the first begins with."""
+    """A paragraph. rest: what each line but the first begins with. most: lines that are shown, 0: all; whole: where the
+    others are."""
 
     text: str
     style: str = ""
     first: str = ""
     rest: str = "  "
+    most: int = 0
+    whole: str = ""
 
     def lines(self, width: int) -> list[Spans]:
+        """The paragraph in lines no wider than prose may be."""
         found = wrap(self.text, min(width, MOST_PROSE), self.first, self.rest)
+        if self.most and (more := len(found) - self.most) > 0:
+            found[self.most :] = wrap(f"… ({more} more lines{self.whole})", width, self.rest, self.rest)
         return [[Styled(line, self.style)] for line in found]
+
+
+def table_of(
+    rows: Sequence[Sequence[Cell]], words: Collection[int] = (), wraps: Collection[int] = (), keep: int = 2
+) -> TextTable:
+    """A table whose first row is its headings, without a rule. words: columns that begin alike, the others end alike.
+    wraps: those whose texts may go on below. keep: how many stay; of the others the last one is left out first."""
+    heads, *rest = rows
+    columns = [
+        Column(name if isinstance(name, str) else name.text, at not in words, max(0, at + 1 - keep), at in wraps)
+        for at, name in enumerate(heads)
+    ]
+    return TextTable(columns, rest, rule=False)
 
 
 Part = str | Prose | Hanging | TextTable

@@ -15,14 +15,13 @@ import csv
 import gzip
 import io
 import json
-import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.atlas import TABLE
-from runners.cli import FAILED, Mistake, Parser, add_format, guarded, number, passing, put
+from runners.cli import FAILED, Mistake, Parser, add_format, guarded, number, passing, put, say, show_page
 
 if TYPE_CHECKING:
     from analysis.atlas import PublishedStep
@@ -90,7 +89,7 @@ def _show(options: Namespace) -> int:
         found = [row for row in found if row.step_time_s is not None]
         notes = [] if same_model(rows, options.model) else [f"Nothing of {options.model}: these are its relatives."]
         notes += [f"{MOST} of {len(found)} rows; --format csv has all."] if len(found) > MOST else []
-        print(to_text(found[:MOST], "\n".join(notes)), end="")
+        show_page(lambda width, colour: to_text(found[:MOST], "\n".join(notes), width, colour))
     return 0
 
 
@@ -107,7 +106,7 @@ def _nothing(rows: Sequence[PublishedStep], options: Namespace) -> int:
     near = nearest(options.model.removeprefix("timm:"), names)
     like = f", nearest {' or '.join(near)}" if near else ""
     where = f" on {options.device}" if options.device else ""
-    print(f"error: nothing was published of {options.model!r}{where}{like}", file=sys.stderr)
+    say(f"error: nothing was published of {options.model!r}{where}{like}")
     return FAILED
 
 

@@ -8,13 +8,24 @@ Exit codes: 0 every unit, memory and launches have a number; 1 some have none, o
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.devices import PRECISIONS
-from runners.cli import FAILED, INTERRUPTED, Mistake, Parser, add_format, guarded, names, number, passing
+from runners.cli import (
+    FAILED,
+    INTERRUPTED,
+    Mistake,
+    Parser,
+    add_format,
+    guarded,
+    names,
+    number,
+    passing,
+    say,
+    show_page,
+)
 from runners.workers import devices
 
 if TYPE_CHECKING:
@@ -59,7 +70,7 @@ def _run(options: argparse.Namespace) -> int:
     _show(seen, options.format)
     if options.out is not None:
         ceiling_output.write(seen, options.out)
-        print(f"written to {options.out}", file=sys.stderr)
+        say(f"written to {options.out}")
     return INTERRUPTED if interrupted else failed(seen)
 
 
@@ -160,7 +171,7 @@ def _show(seen: CeilingAnswer, form: str) -> None:
     elif form == "csv":
         print(to_csv(seen.rows, Ceiling), end="")
     else:
-        print(to_text(seen, colour=sys.stdout.isatty()), end="")
+        show_page(lambda width, colour: to_text(seen, width, colour))
 
 
 def _counts(text: str) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ from results.records import Characterization, WorkloadRecording
 from runners.characterize import files as characterize_files
 from runners.characterize import options as characterize_options
 from runners.characterize import plan as characterize_plan
-from runners.cli import FAILED, INTERRUPTED, MISTAKE, Mistake, guarded, passing
+from runners.cli import FAILED, INTERRUPTED, MISTAKE, Mistake, guarded, passing, say, show_page
 from runners.workers import devices
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def _one(worker: Any, request: RecordingRequest, options: Namespace, *, only: bo
     passing("")
     if only and answer.status in ASKED_WRONGLY:
         raise Mistake(answer.reason)
-    print(f"warning: {request.recording.workload}: {answer.status.replace('_', ' ')}: {answer.reason}", file=sys.stderr)
+    say(f"warning: {request.recording.workload}: {answer.status.replace('_', ' ')}: {answer.reason}")
     if options.debug and answer.detail:
         print(answer.detail, file=sys.stderr)
     return Characterization(recordings=(replace(request.recording, status=answer.status, reason=answer.reason),))
@@ -204,10 +204,10 @@ def show(seen: CharacterizeAnswer, options: Namespace) -> None:
     elif options.format == "csv":
         print(characterize_data.groups_csv(seen), end="")
     else:
-        print(to_text(seen), end="")
+        show_page(lambda width, colour: to_text(seen, width, colour))
     if options.out is not None:
         characterize_files.write_report(seen, options.out)
-        print(f"written to {options.out}", file=sys.stderr)
+        say(f"written to {options.out}")
 
 
 def _code(data: Characterization) -> int:

@@ -17,7 +17,7 @@ from .model_options import LAYOUTS, MODEL, WORDS, add_model, check_models, hyper
 from .output_files import attempt, put, remove_others, reserve, writing
 from .progress import Progress, passing, title
 from .recordings import MALFORMED, read_recording
-from .terminal import show_page
+from .terminal import Page, say, show_page
 
 __all__ = [
     "CONVENTIONS",
@@ -30,6 +30,7 @@ __all__ = [
     "MISTAKE",
     "MODEL",
     "Mistake",
+    "Page",
     "Parser",
     "Progress",
     "SHOWN",
@@ -55,6 +56,7 @@ __all__ = [
     "remove_others",
     "reserve",
     "share",
+    "say",
     "show_page",
     "sizes",
     "title",

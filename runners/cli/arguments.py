@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 from results import nearest, stated
 from results.printable import printable
 from runners.cli.exits import MISTAKE, instructed
+from runners.cli.terminal import say
 
 FORMATS = ("table", "csv", "json")
 """How a command that has data prints it."""
@@ -70,7 +71,8 @@ class Parser(argparse.ArgumentParser):
 
     def fail(self, message: str) -> NoReturn:
         """Exit with 2 after `error: message` as one line on stderr."""
-        self.exit(MISTAKE, f"error: {printable(' '.join(instructed(message).split()))}\n")
+        say(f"error: {printable(' '.join(instructed(message).split()))}")
+        self.exit(MISTAKE)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:

@@ -19,6 +19,7 @@ from typing import Any, TextIO, cast
 
 from results import StoreFault, shortened
 from results.printable import printable
+from runners.cli.terminal import say
 
 FAILED = 1
 """Something that was asked for could not be had, or something nobody foresaw happened."""
@@ -102,7 +103,7 @@ def instructed(words: str) -> str:
 
 def _print_error(words: str, code: int) -> int:
     with contextlib.suppress(OSError):  # where nobody can be told, the code still says it
-        print(f"error: {printable(shortened(' '.join(instructed(words).split()), LONGEST_LINE))}", file=sys.stderr)
+        say(f"error: {printable(shortened(' '.join(instructed(words).split()), LONGEST_LINE))}")
     return code
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import signal
-import sys
 import tempfile
 from collections.abc import Sequence
 from multiprocessing.connection import Connection, wait
@@ -21,6 +20,7 @@ from typing import Any
 from measure.device import PRELOAD, context, end_with, redirect
 from results import LIMITS, VARIABLE, Rights, confine, free_bytes, limit
 from runners.cli.exits import Mistake
+from runners.cli.terminal import say
 
 REAP_S = 5.0
 
@@ -32,7 +32,7 @@ def check_graphs(models: Sequence[str]) -> None:
     for model in dict.fromkeys(models):
         missing |= set(_read_apart(model))
     for line in sorted(missing):
-        print(f"note: this system does not let a process give up its rights: {line}", file=sys.stderr)
+        say(f"note: this system does not let a process give up its rights: {line}")
 
 
 def _read_apart(model: str) -> list[str]:

@@ -6,12 +6,15 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self, TextIO
 
+from results import wrap
 from results.printable import printable
 from results.records import Cell, Run
 from runners.cli.exits import instructed
+from runners.cli.terminal import page_width
 
 
 def title(cell: Cell | Run) -> str:
@@ -28,23 +31,30 @@ def replaces(stream: TextIO) -> bool:
 def passing(words: str) -> None:
     """A line that the next one replaces, on a terminal only; "": none any more."""
     if replaces(sys.stderr):
-        print(f"\r\033[K{words}", end="", file=sys.stderr, flush=True)
+        fitting = wrap(words, page_width(sys.stderr) - 1)[:1]
+        print(f"\r\033[K{''.join(fitting)}", end="", file=sys.stderr, flush=True)
 
 
 class Progress:
-    """Says what is done and how long the rest may take. total: cells to measure."""
+    """Says what is done and how long the rest may take. total: cells to measure.
+
+    Before the first cell has ended the rest takes at least what the plan says (`expect`); from then on it is the plan,
+    stretched by as much as the cells that are done were longer than planned. Without a plan all cells are alike.
+    """
 
     def __init__(self, total: int, stream: TextIO | None = None) -> None:
         self._stream = sys.stderr if stream is None else stream
         self._total = total
         self._done = 0
-        self._origin_s = time.monotonic()
+        self._origin_s = self._cell_origin_s = time.monotonic()
+        self._planned_s: list[float] = []  # of the cell under way and those after it
+        self._planned_done_s = self._took_s = 0.0
+        self._doing: tuple[str, ...] = ("starting",)
         self._bar: Any = None
-        self._task: Any = None
 
     def __enter__(self) -> Self:
         if replaces(self._stream) and self._total:
-            self._bar, self._task = _bar(self._total, self._stream)
+            self._bar = _bar(self._total, self._stream, self.line)
             self._bar.start()
         return self
 
@@ -54,18 +64,29 @@ class Progress:
         if self._bar is not None:
             self._bar.stop()
 
+    def expect(self, planned_s: Sequence[float]) -> None:
+        """The least that the cell that comes now and each after it takes, by the plan; a log is told the first sum."""
+        if self._bar is None and not self._done and not self._planned_s and planned_s:
+            cells = f"{len(planned_s)} cell{'s' * (len(planned_s) != 1)}"
+            self._print(f"{cells}, at least {_words(sum(planned_s))} by the plan")
+        self._planned_s = list(planned_s)
+        self._cell_origin_s = time.monotonic()
+
     def stage(self, cell: Cell, doing: str) -> None:
         """What happens to a cell now; a terminal shows it, a log does not."""
-        if self._bar is not None:
-            self._bar.update(self._task, description=f"{title(cell)}: {doing}")
+        self._doing = (f"{title(cell)}: {doing}", f"{cell.model}: {doing}", title(cell), doing)
 
     def done(self, run: Run) -> None:
         """A cell is committed."""
         self._done += 1
+        if self._planned_s:
+            self._planned_done_s += self._planned_s.pop(0)
+            self._took_s += time.monotonic() - self._cell_origin_s
+            self._cell_origin_s = time.monotonic()
         line = printable(f"{title(run)}: {run.status}{f' ({instructed(run.reason)})' if run.reason else ''}")
         if self._bar is not None:
-            self._bar.console.print(line, highlight=False, markup=False)
-            self._bar.advance(self._task)
+            self._say_above(line)
+            self._bar.update(0, completed=self._done)
             return
         took = f"{run.duration_s:.0f} s" if run.duration_s is not None else ""
         self._print(f"[{self._done}/{self._total}] {line}; {took}, {self._time_left()}")
@@ -74,33 +95,78 @@ class Progress:
         """A line about the sweep itself."""
         text = printable(text)
         if self._bar is not None:
-            self._bar.console.print(text, highlight=False, markup=False)
+            self._say_above(text)
         else:
             self._print(text)
 
-    def _time_left(self) -> str:
+    def left_s(self) -> tuple[float, bool] | None:
+        """(seconds that the rest takes, whether at least so many); None where nothing is known."""
         left = self._total - self._done
-        if not left:
+        if not self._planned_s and not self._done:
+            return None
+        if not self._planned_s or (self._done and not self._planned_done_s):
+            return (time.monotonic() - self._origin_s) / self._done * left, False
+        stretch = max(1.0, self._took_s / self._planned_done_s) if self._planned_done_s else 1.0
+        now, *later = (stretch * each for each in self._planned_s)
+        return max(0.0, now - (time.monotonic() - self._cell_origin_s)) + sum(later), not self._done
+
+    def line(self, width: int) -> str:
+        """What is done now, how many cells are, the time since the beginning and the time left, in so many columns."""
+        left = self.left_s()
+        eta = "–" if left is None else f"{'≥ ' if left[1] else ''}{_clock(left[0])}"
+        told = f"{self._done}/{self._total} {_clock(time.monotonic() - self._origin_s)} ETA {eta}"
+        room = width - len(told) - 1
+        doing = next((each for each in self._doing if len(each) <= room), "")
+        length = min(BAR_COLUMNS, room - len(doing) - 1)
+        bar = "" if length < LEAST_BAR else _drawn_bar(self._done / self._total, length)
+        return " ".join(filter(None, (doing, bar, told)))
+
+    def _say_above(self, text: str) -> None:
+        """A line above the bar, broken between words."""
+        width = self._bar.console.width
+        self._bar.console.print("\n".join(wrap(text, width, rest="  ")), highlight=False, markup=False, soft_wrap=True)
+
+    def _time_left(self) -> str:
+        left = self.left_s()
+        if self._done >= self._total or left is None:
             return "none left"
-        seconds = (time.monotonic() - self._origin_s) / self._done * left
-        return f"about {seconds / 60:.0f} min left" if seconds >= 90 else f"about {seconds:.0f} s left"
+        return f"about {_words(left[0])} left"
 
     def _print(self, text: str) -> None:
         print(text, file=self._stream, flush=True)
 
 
-def _bar(total: int, stream: TextIO) -> tuple[Any, Any]:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-    from rich.progress import Progress as RichProgress
+BAR_COLUMNS, LEAST_BAR = 20, 5
+"""Of the bar, at most and at least."""
 
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=20),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("ETA"),
-        TimeRemainingColumn(elapsed_when_finished=False),
-    )
-    bar = RichProgress(*columns, console=Console(file=stream), transient=True)
-    return bar, bar.add_task("starting", total=total)
+
+def _words(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
+
+
+def _drawn_bar(ratio: float, length: int) -> str:
+    full = round(min(1.0, ratio) * length)
+    return "━" * full + "─" * (length - full)
+
+
+def _bar(total: int, stream: TextIO, line: Callable[[int], str]) -> Any:
+    """A line of rich that is drawn again several times a second."""
+    from rich.console import Console
+    from rich.progress import Progress as RichProgress
+    from rich.progress import ProgressColumn, Task
+    from rich.text import Text
+
+    console = Console(file=stream)
+
+    class Line(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text(line(console.width - 1), no_wrap=True)
+
+    bar = RichProgress(Line(), console=console, transient=True)
+    bar.add_task("", total=total)
+    return bar

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TextIO
 
 from results import wrap
@@ -47,16 +48,17 @@ def has_colour(stream: TextIO | None = None) -> bool:
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def show_page(page: Page) -> None:
-    """Print a page on stdout, as wide as that is."""
+def show_page(page: Page, file: Path | None = None) -> None:
+    """Print a page on stdout, as wide as that is; in a file, if one is given, as in a pipe. Raises StoreFault."""
+    if file is not None:
+        from runners.cli.output_files import put
+
+        put(file, page(PIPE_WIDTH, False))
     print(page(page_width(), has_colour()), end="")
 
 
-def note(words: str, label: str = "note: ") -> None:
-    """Print a line about the answer on stderr: one line in a log, wrapped between words on a terminal."""
+def say(words: str) -> None:
+    """Print a line about the answer on stderr: one line in a log, broken between words on a terminal."""
     if sys.stderr.isatty():
-        width = min(page_width(sys.stderr), MOST_PROSE)
-        lines = wrap(label + words, width, rest="  ")
-        print("\n".join(lines), file=sys.stderr, flush=True)
-    else:
-        print(label + words, file=sys.stderr, flush=True)
+        words = "\n".join(wrap(words, min(page_width(sys.stderr), MOST_PROSE), rest="  "))
+    print(words, file=sys.stderr, flush=True)

@@ -6,13 +6,23 @@ exact count and, by each counter's own rule, every FLOP of difference by cause. 
 
 from __future__ import annotations
 
-import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from results import Unavailable
-from runners.cli import FAILED, MISTAKE, Mistake, check_models, choice_error, guarded, hyper_of, instructed, passing
+from runners.cli import (
+    FAILED,
+    MISTAKE,
+    Mistake,
+    check_models,
+    choice_error,
+    guarded,
+    hyper_of,
+    instructed,
+    passing,
+    say,
+)
 from runners.count import options as count_options
 from runners.workers import FACTORY, FAST, TRAINER
 
@@ -60,7 +70,7 @@ def _run(options: Namespace) -> int:
         try:
             answers += answer(model, options, counters)
         except Uncounted as fault:
-            print(f"error: {instructed(str(fault))}", file=sys.stderr)
+            say(f"error: {instructed(str(fault))}")
             failed = max(failed, MISTAKE if fault.mistaken else FAILED)
     if answers:
         tell(answers, options)

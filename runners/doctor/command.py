@@ -12,15 +12,15 @@ import csv
 import json
 import sys
 from argparse import Namespace
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.devices import peaks
 from analysis.devices.precisions import UNITS
-from reports.shared import WIDTH
+from reports.shared import Column, Hanging, Part, Styled, TextTable, page, strong
 from results import StoreFault
-from runners.cli import FAILED, Mistake, Parser, add_format, guarded
+from runners.cli import FAILED, Mistake, Parser, add_format, guarded, say, show_page
 
 if TYPE_CHECKING:
     from runners.doctor.checks import Check
@@ -117,7 +117,7 @@ def print_self_test(device: str, form: str, save: Path | None = None, run: Path 
     from runners.doctor.self_test import self_test
 
     device, places = _device(device), _places(save, run)
-    answer = self_test(device, lambda line: print(line, file=sys.stderr, flush=True))
+    answer = self_test(device, say)
     document = json.dumps(answer, indent=2, ensure_ascii=False)
     unwritten = _put(places, document + "\n")
     _print_self_test(answer, document, form)
@@ -147,10 +147,11 @@ def _print_self_test(answer: Mapping[str, Any], document: str, form: str) -> Non
         _write_csv(checks)
     else:
         told = [(c["check"], c["verdict"], _number_text(c["found"]), c["expected"], c["reason"]) for c in checks]
-        _table(f"{answer['device']}: known work", ("check", "verdict", "found", "expected", "reason"), told)
-        print(f"\n{SELF_TEST_SAYS[answer['verdict']]}")
-        if answer["stand_in"]:
-            print(STAND_IN_SAYS)
+        parts: list[Part] = [strong(SELF_TEST_SAYS[answer["verdict"]])]
+        parts += [STAND_IN_SAYS] if answer["stand_in"] else []
+        heads = ("check", "verdict", "found", "expected", "reason")
+        parts += ["", *_table(f"{answer['device']}: known work", heads, told)]
+        show_page(lambda width, colour: page(parts, width, colour))
 
 
 def _places(save: Path | None, run: Path | None) -> list[Path]:
@@ -230,22 +231,23 @@ def peaks_table(answer: Mapping[str, Any]) -> None:
         note = UNIT_NOTES.get(unit, "tensor units, fp32 accumulation")
         mhz = "" if clock is None else f"{clock / 1e6:.0f}"
         cells.append((unit, figure, mhz, answer["verified"][unit] or "", note))
-    _table(f"{answer['device']}: dense peaks", ("unit", "TFLOP/s", "at MHz", "verification", "what runs it"), cells)
+    heads = ("unit", "TFLOP/s", "at MHz", "verification", "what runs it")
+    parts: list[Part] = [*_table(f"{answer['device']}: dense peaks", heads, cells), ""]
     bandwidth = answer["bandwidth_bytes_per_s"]
     shown = "unknown" if bandwidth is None else f"{bandwidth / 1e9:,.0f} GB/s ({answer['verified']['bandwidth']})"
-    print()
-    _paragraph("bandwidth", shown)
-    _paragraph("source", f"{answer['source']} ({answer['verification']})")
-    for label in ("evidence", "note"):
-        if answer[label]:
-            _paragraph(label, answer[label])
-    print(f"\n{PEAKS_SAY}")
+    parts += [
+        _paragraph("bandwidth", shown),
+        _paragraph("source", f"{answer['source']} ({answer['verification']})"),
+        *(_paragraph(label, answer[label]) for label in ("evidence", "note") if answer[label]),
+    ]
+    show_page(lambda width, colour: page([*parts, "", PEAKS_SAY], width, colour))
 
 
 def checks_table(lines: list[Check]) -> None:
-    """One line a fact, the state as a word, and a closing sentence."""
-    _table("", ("what", "state", "fact", "cost"), [(line.topic, line.state, line.fact, line.cost) for line in lines])
-    print(f"\n{verdict(lines)}")
+    """A sentence, then one line a fact, the state as a word."""
+    rows = [(line.topic, line.state, line.fact, line.cost) for line in lines]
+    parts = [strong(verdict(lines)), "", *_table("", ("what", "state", "fact", "cost"), rows)]
+    show_page(lambda width, colour: page(parts, width, colour))
 
 
 def verdict(lines: list[Check]) -> str:
@@ -290,24 +292,14 @@ def _write_csv(rows: list[dict[str, Any]]) -> None:
     writer.writerows(rows)
 
 
-def _table(title: str, header: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
-    """A table no wider than WIDTH; nothing in it is said by colour alone."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for name in header:
-        right = name in ("TFLOP/s", "at MHz")
-        table.add_column(name, justify="right" if right else "left", overflow="fold", no_wrap=right or name == "state")
-    for row in rows:
-        table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
-    console = Console()
-    console.width = min(console.width, WIDTH) if console.is_terminal else WIDTH
-    with console.capture() as drawn:
-        console.print(table)
-    print("\n".join(line.rstrip() for line in drawn.get().splitlines()))
+def _table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[Part]:
+    """A table; nothing in it is said by colour alone."""
+    numbers, words = ("TFLOP/s", "at MHz"), ("fact", "cost", "expected", "reason", "what runs it")
+    columns = [
+        Column(name, right=name in numbers, wraps=name in words, rank=int(name == "verification")) for name in header
+    ]
+    cells = [[Styled(cell, _STYLES.get(cell, "")) for cell in row] for row in rows]
+    return [*([strong(title)] if title else []), TextTable(columns, cells)]
 
 
 _STYLES = {
@@ -320,7 +312,5 @@ _STYLES = {
 }
 
 
-def _paragraph(label: str, text: str) -> None:
-    import textwrap
-
-    print(textwrap.fill(text, WIDTH, initial_indent=f"{label + ':':<11}", subsequent_indent=" " * 11))
+def _paragraph(label: str, text: str) -> Hanging:
+    return Hanging(f"{label}:", text, 11)

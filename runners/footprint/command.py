@@ -10,13 +10,24 @@ operations makes one of megabytes.
 
 from __future__ import annotations
 
-import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from results import nearest
-from runners.cli import FAILED, SHOWN, Mistake, check_models, guarded, hyper_of, instructed, passing, put
+from runners.cli import (
+    FAILED,
+    SHOWN,
+    Mistake,
+    check_models,
+    guarded,
+    hyper_of,
+    instructed,
+    passing,
+    put,
+    say,
+    show_page,
+)
 from runners.footprint import options as footprint_options
 
 if TYPE_CHECKING:
@@ -62,12 +73,12 @@ def _run(options: Namespace) -> int:
         answer = _answer(steps, options, fitted)
     except Untraced as fault:
         passing("")
-        print(f"error: {instructed(str(fault))}", file=sys.stderr)
+        say(f"error: {instructed(str(fault))}")
         return FAILED
     passing("")
     _tell(answer, options)
     if fitted is not None and not fitted.largest_batch:
-        print(f"error: {too_large(options.model, fitted)}", file=sys.stderr)
+        say(f"error: {too_large(options.model, fitted)}")
         return FAILED
     return 0
 
@@ -219,8 +230,8 @@ def _tell(answer: FootprintAnswer, options: Namespace) -> None:
 
     if options.out is not None:
         write(answer, options)
-        print(f"written to {options.out}", file=sys.stderr)
-    print(to_text(answer, options.format, options.top), end="")
+        say(f"written to {options.out}")
+    show_page(lambda width, colour: to_text(answer, options.format, options.top, width, colour))
 
 
 if TYPE_CHECKING:

@@ -8,14 +8,25 @@ on a device, timed or downloaded.
 from __future__ import annotations
 
 import re
-import sys
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from results import Unavailable
-from runners.cli import FAILED, WORDS, Mistake, check_models, choice_error, guarded, hyper_of, instructed, passing
+from runners.cli import (
+    FAILED,
+    WORDS,
+    Mistake,
+    check_models,
+    choice_error,
+    guarded,
+    hyper_of,
+    instructed,
+    passing,
+    say,
+    show_page,
+)
 from runners.formula import options as formula_options
 
 if TYPE_CHECKING:
@@ -50,7 +61,7 @@ def _run(options: Namespace) -> int:
         if str(fault.__cause__).startswith("--"):
             raise Mistake(str(fault.__cause__)) from fault
         passing("")
-        print(f"error: {instructed(str(fault))}", file=sys.stderr)
+        say(f"error: {instructed(str(fault))}")
         return FAILED
     except NoSolution as fault:
         raise Mistake(f"--solve: {fault}") from fault
@@ -61,12 +72,7 @@ def _run(options: Namespace) -> int:
 def _tell(found: FormulaAnswer, options: Namespace) -> int:
     from reports.formula import to_text
 
-    text = to_text(found, options.format)
-    if options.out is not None:
-        from runners.cli import put
-
-        put(options.out, text)
-    print(text, end="")
+    show_page(lambda width, colour: to_text(found, options.format, width, colour), options.out)
     return 0
 
 

@@ -7,14 +7,13 @@ take its inputs among them; 3 a file could not be written; 130 Ctrl-C.
 
 from __future__ import annotations
 
-import shutil
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from runners.cli import FAILED, Mistake, check_models, guarded, hyper_of, instructed, passing
+from runners.cli import FAILED, Mistake, check_models, guarded, hyper_of, instructed, passing, say, show_page
 from runners.profile import deepspeed_config
 from runners.profile import options as profile_options
 from runners.workers import devices
@@ -56,7 +55,7 @@ def _run(options: Namespace) -> int:
         profile = _profile(worker, options, probed, machine)
     except Unprofiled as fault:
         passing("")
-        print(f"error: {instructed(str(fault))}", file=sys.stderr)
+        say(f"error: {instructed(str(fault))}")
         return FAILED
     finally:
         worker.stop()
@@ -70,21 +69,19 @@ def show(profile: StepProfile, options: Namespace) -> None:
     from runners.cli import output_files
     from runners.profile import output as profile_output
 
-    text = profile_output.report(profile, options, _width(options))
     if options.output_file is None:
-        print(text, end="")
+        show_page(lambda width, colour: profile_output.report(profile, options, _width(width), colour))
     else:
-        output_files.put(options.output_file, text)
-        print(f"written to {options.output_file}", file=sys.stderr)
+        output_files.put(options.output_file, profile_output.report(profile, options))
+        say(f"written to {options.output_file}")
     if options.out is not None:
         profile_output.write(profile, options)
-        print(f"written to {options.out}", file=sys.stderr)
+        say(f"written to {options.out}")
 
 
-def _width(options: Namespace) -> int | None:
-    """Of the terminal, so that no line wraps; None for files and pipes, which get whole lines."""
-    on_terminal = options.output_file is None and sys.stdout.isatty()
-    return shutil.get_terminal_size().columns if on_terminal else None
+def _width(width: int) -> int | None:
+    """Of a terminal, so that no line wraps; None for a pipe, which gets whole lines."""
+    return width if sys.stdout.isatty() else None
 
 
 def _conserved(profile: StepProfile) -> int:
@@ -95,7 +92,7 @@ def _conserved(profile: StepProfile) -> int:
     nodes = tree(profile)
     if conservation(profile, nodes).holds:
         return 0
-    print(f"error: the parts are not the step: {'; '.join(conservation_lines(profile, nodes['']))}", file=sys.stderr)
+    say(f"error: the parts are not the step: {'; '.join(conservation_lines(profile, nodes['']))}")
     return FAILED
 
 
@@ -145,7 +142,7 @@ def _machine(worker: Any, options: Namespace, probed: ProbeResult, rows: list[Ce
         )  # fmt: skip
         if isinstance(answer, Fault):
             passing("")
-            print(f"warning: no ceilings: {answer.reason}", file=sys.stderr)
+            say(f"warning: no ceilings: {answer.reason}")
         rows = [] if isinstance(answer, Fault) else answer
     threads = facts.threads if probed.device.startswith("cpu") else None
     return machine_of(rows or [], probed.device, probed.name, facts.multiprocessors, threads, facts.clock_hz)

@@ -25,8 +25,8 @@ def make(options: Namespace) -> None:
         reserve(path)
 
 
-def report(profile: StepProfile, options: Namespace, width: int | None = None) -> str:
-    """The report as text, CSV or JSON. width: of the terminal that it is for, which gets rich text; None: none."""
+def report(profile: StepProfile, options: Namespace, width: int | None = None, colour: bool = False) -> str:
+    """The report as text, CSV or JSON. width: of the terminal that it is for, colour: if it has any; None: none."""
     from reports.profile import data as profile_data
 
     if options.format == "json":
@@ -38,7 +38,9 @@ def report(profile: StepProfile, options: Namespace, width: int | None = None) -
         return _text(profile, options)
     from reports.profile import terminal_text
 
-    return terminal_text(profile, **_display_options(options), operations=options.operations, width=width)
+    return terminal_text(
+        profile, **_display_options(options), operations=options.operations, width=width, colour=colour
+    )
 
 
 def write(profile: StepProfile, options: Namespace) -> None:

@@ -77,7 +77,12 @@ def _run(options: Namespace) -> int:
 
     reserve_all(options)
     found = answer_of(options)
-    return tell(options, to_text(found, options.format, options.rows), found.answers, found.swings)
+    return tell(
+        options,
+        lambda width, colour: to_text(found, options.format, options.rows, width, colour),
+        found.answers,
+        found.swings,
+    )
 
 
 def answer_of(options: Namespace) -> BudgetAnswer:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
-from runners.cli import MISTAKE
+from runners.cli import MISTAKE, say
 
 MODES = {
     "--reproduce": ("runners.project.paper:main", "a paper's tables and figures beside what follows from its inputs"),
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     asked = [mode for mode in MODES if any(word == mode or word.startswith(f"{mode}=") for word in given)]
     if len(asked) > 1:
-        print(f"error: expected one of {', '.join(MODES)}, got {' and '.join(asked)}", file=sys.stderr)
+        say(f"error: expected one of {', '.join(MODES)}, got {' and '.join(asked)}")
         return MISTAKE
     return _command(MODES[asked[0]][0] if asked else PROJECTION)(given)
 

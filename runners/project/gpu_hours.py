@@ -54,7 +54,12 @@ def _run(options: Namespace) -> int:
 
     reserve_all(options)
     found = answer_of(options, machine(options), expenses(options))
-    return tell(options, to_text(found, options.format, options.rows), found.answers, found.swings)
+    return tell(
+        options,
+        lambda width, colour: to_text(found, options.format, options.rows, width, colour),
+        found.answers,
+        found.swings,
+    )
 
 
 def answer_of(options: Namespace, device: ReachedUtilization, given: dict[str, Any]) -> GpuHoursAnswer:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import sys
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING
 from analysis.devices import PRECISIONS, TENSOR_UNITS
 from analysis.project.compute import Observation, ours
 from results.records import MEASURED
-from runners.cli import Mistake, Parser, choice_error, number
+from runners.cli import Mistake, Parser, choice_error, number, say
 
 if TYPE_CHECKING:
     from analysis.devices import Device
@@ -218,7 +217,7 @@ def own_runs(asked: Iterable[Path], data: Path | None = None) -> tuple[list[Obse
     if not published and data:
         raise Mistake(f"--data: expected a folder of published runs, got {data}, which has none")
     if not published:
-        print("note: no published runs are installed; --data DIR names a folder of them", file=sys.stderr)
+        say("note: no published runs are installed; --data DIR names a folder of them")
     told = [each for path in [*published, *asked] for each in _rows(path)]
     left_out = Counter(each for each in told if isinstance(each, str))
     return [each for each in told if isinstance(each, Observation)], dict(left_out)

@@ -5,14 +5,13 @@ Formulas of a model that are not shipped are made by `runners.formula` from its 
 
 from __future__ import annotations
 
-import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runners.cli import FAILED, Mistake, Parser, choice_error, guarded, number, passing
+from runners.cli import FAILED, Mistake, Parser, choice_error, guarded, number, passing, say
 from runners.project.monte_carlo import add_measured, add_replicas, draw_answers
 from runners.project.output import add_output, reserve_all, tell
 
@@ -106,9 +105,14 @@ def _run(options: Namespace) -> int:
 
         for name, content in of_domain(domain, formulas, target).items():
             put(options.figures / name, content)
-    text = {"table": project_text.to_text, "csv": project_text.to_csv, "json": project_text.to_json}[options.format]
-    rows = runs_of(found) if found and options.rows and options.format == "table" else ""
-    return tell(options, text(told) + rows, found.answers if found else {}, found.swings if found else {})
+
+    def page(width: int, colour: bool) -> str:
+        if options.format != "table":
+            return {"csv": project_text.to_csv, "json": project_text.to_json}[options.format](told)
+        rows = runs_of(found, width) if found and options.rows else ""
+        return project_text.to_text(told, width, colour) + rows
+
+    return tell(options, page, found.answers if found else {}, found.swings if found else {})
 
 
 def answer(domain: Domain, target: Accelerator, formulas: Formulas, must_fit: bool = False) -> ProjectionAnswer:
@@ -281,14 +285,14 @@ def derived(domain: Domain, rules: str) -> Formulas | int:
         found = answer(options)
     except (NotBuilt, Unfitted, Unavailable) as fault:
         passing("")
-        print(f"error: {fault}", file=sys.stderr)
+        say(f"error: {fault}")
         return FAILED
     except Mistake as fault:
         raise Mistake(str(fault).removeprefix("--symbols: ")) from fault
     passing("")
     if found.not_understood:
         names = ", ".join(found.not_understood)
-        print(f"error: {domain.model}: no rule counts {names}: a part of its FLOP is no projection", file=sys.stderr)
+        say(f"error: {domain.model}: no rule counts {names}: a part of its FLOP is no projection")
         return FAILED
     sizes = {name: size for name, size in domain.sizes.items() if isinstance(size, int)}
     own = {name: size for name, size in found.point.items() if name != BATCH}

@@ -12,6 +12,7 @@ from runners.cli import Mistake, Parser, add_format
 
 if TYPE_CHECKING:
     from analysis.stats import Estimate, Swing, Uncertain
+    from runners.cli import Page
 
 ENDINGS = (".png", ".svg")
 
@@ -45,9 +46,9 @@ def intervals_of(given: Mapping[str, Uncertain], confidence: float) -> dict[str,
     return {name: (each.median, *each.interval(confidence)) for name, each in given.items()}
 
 
-def tell(options: Namespace, text: str, answers: Mapping[str, Estimate], swings: Mapping[str, Sequence[Swing]]) -> int:
-    """Write what was asked for, print the text; the exit code. Raises Mistake for a picture of nothing."""
-    from runners.cli import put
+def tell(options: Namespace, page: Page, answers: Mapping[str, Estimate], swings: Mapping[str, Sequence[Swing]]) -> int:
+    """Write what was asked for, print the page; the exit code. Raises Mistake for a picture of nothing."""
+    from runners.cli import put, show_page
 
     if options.tornado is not None:
         from reports.project import tornadoes
@@ -58,9 +59,7 @@ def tell(options: Namespace, text: str, answers: Mapping[str, Estimate], swings:
             raise Mistake("--tornado: expected an answer with an interval that ends, there is none")
         pictures = render_all(lambda: {"tornado": tornadoes(moved, options.confidence)})
         put(options.tornado, next(data for name, data in pictures.items() if name.endswith(options.tornado.suffix)))
-    if options.out is not None:
-        put(options.out, text)
-    print(text, end="")
+    show_page(page, options.out)
     return 0
 
 

@@ -34,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
 def _run(options: Namespace) -> int:
     from analysis.project.papers import reproduced
     from reports.project import paper
-    from runners.cli import put, reserve
+    from runners.cli import put, reserve, show_page
 
     for path in (options.page, options.figures and options.figures / "figure"):
         if path:
@@ -49,10 +49,9 @@ def _run(options: Namespace) -> int:
 
         for name, content in paper_pictures().items():
             put(options.figures / name, content)
-    told = {
-        "table": lambda: paper.to_text(options.reproduce, cells),
-        "csv": lambda: paper.to_csv(cells),
-        "json": lambda: paper.to_json(options.reproduce, cells),
-    }
-    print(told[options.format](), end="")
+    told = {"csv": lambda: paper.to_csv(cells), "json": lambda: paper.to_json(options.reproduce, cells)}
+    if options.format in told:
+        print(told[options.format](), end="")
+    else:
+        show_page(lambda width, colour: paper.to_text(options.reproduce, cells, width, colour))
     return 0

@@ -85,7 +85,7 @@ def _run(options: Namespace) -> int:
     from analysis.project.parallelism.plans import plans
     from reports.project import ParallelismAnswer
     from reports.project.parallelism import to_text
-    from runners.cli import put, reserve
+    from runners.cli import reserve, show_page
 
     if options.out is not None:
         reserve(options.out)
@@ -94,14 +94,8 @@ def _run(options: Namespace) -> int:
     found = plans(model, options.devices, options.batch, cluster, fixed)
     if not found:
         raise Mistake(_nothing(options, model, cluster, fixed))
-    text = to_text(
-        ParallelismAnswer(model, options.devices, options.batch, options.device, cluster, found),
-        options.format,
-        options.most,
-    )
-    if options.out is not None:
-        put(options.out, text)
-    print(text, end="")
+    told = ParallelismAnswer(model, options.devices, options.batch, options.device, cluster, found)
+    show_page(lambda width, colour: to_text(told, options.format, options.most, width, colour), options.out)
     return 0
 
 

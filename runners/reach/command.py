@@ -8,11 +8,10 @@ codes: 0 answered; 1 the step has no bound (an operation without a rule, no peak
 from __future__ import annotations
 
 import json
-import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from runners.cli import (
     FAILED,
@@ -29,7 +28,8 @@ from runners.cli import (
     hyper_of,
     instructed,
     passing,
-    put,
+    say,
+    show_page,
 )
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def _run(options: Namespace) -> int:
         answer = _answer(options, device)
     except Unavailable as fault:
         passing("")
-        print(f"error: {options.model} on {device.name}: {instructed(str(fault))}", file=sys.stderr)
+        say(f"error: {options.model} on {device.name}: {instructed(str(fault))}")
         return FAILED
     passing("")
     _show(answer, options)
@@ -111,6 +111,7 @@ def _run(options: Namespace) -> int:
 def _answer(options: Namespace, device: Device) -> ReachAnswer:
     """Raises Unavailable where the step has no bound."""
     from analysis.atlas import best_of_each, on_device, published_steps, relatives
+    from analysis.footprint.step import unsized
     from analysis.reach import step_bound
     from reports.reach import ReachAnswer
     from results import Unavailable
@@ -120,12 +121,14 @@ def _answer(options: Namespace, device: Device) -> ReachAnswer:
 
     asked = StepOptions(options.model, options.precision, layout=options.layout, hyper=hyper_of(options))
     notes: list[str] = []
-    memory: dict[str, int | None] = {}
+    memory: dict[str, Any] = {}
     if options.mode == "train":
         steps = Steps(asked)
         try:
-            cost = cost_of(asked, steps.at(options.batch_size))
+            step = steps.at(options.batch_size)
+            cost = cost_of(asked, step)
             memory = _memory(steps, options, device, notes)
+            memory["is_partial"] = bool(unsized(step.operations, step.storages))
         except Untraced as fault:
             raise Unavailable(str(fault)) from fault
     else:
@@ -147,7 +150,7 @@ def _answer(options: Namespace, device: Device) -> ReachAnswer:
     )
 
 
-def _memory(steps: Steps, options: Namespace, device: Device, notes: list[str]) -> dict[str, int | None]:
+def _memory(steps: Steps, options: Namespace, device: Device, notes: list[str]) -> dict[str, Any]:
     """Memory of the eager step, and the largest batch in the device's; what is not known is a note."""
     from analysis.devices import memory
     from runners.footprint.command import Untraced
@@ -169,10 +172,9 @@ def _memory(steps: Steps, options: Namespace, device: Device, notes: list[str]) 
 def _show(answer: ReachAnswer, options: Namespace) -> None:
     from reports.reach import document, to_csv, to_text
 
-    if options.format == "json":
-        text = json.dumps(document(answer), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    else:
-        text = (to_csv if options.format == "csv" else to_text)(answer)
-    if options.out is not None:
-        put(options.out, text)
-    print(text, end="")
+    def page(width: int, colour: bool) -> str:
+        if options.format == "json":
+            return json.dumps(document(answer), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        return to_csv(answer) if options.format == "csv" else to_text(answer, width, colour)
+
+    show_page(page, options.out)

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runners.cli import FAILED, Mistake
+from runners.cli import FAILED, Mistake, show_page
 
 if TYPE_CHECKING:
     from cleaning.facts import SelfTest
@@ -42,7 +42,8 @@ def render(path: Path, form: str) -> int:
     elif form == "json":
         print(to_json(verdicts), end="")
     else:
-        print(gates.to_text(verdicts, {run.cell_id: gates.name_of(run) for run in evidence.data.runs}), end="")
+        cells = {run.cell_id: gates.name_of(run) for run in evidence.data.runs}
+        show_page(lambda width, colour: gates.to_text(verdicts, cells, width, colour))
     return 0 if all(map(stands, verdicts)) else FAILED
 
 

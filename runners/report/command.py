@@ -11,7 +11,6 @@ that cannot be made costs itself alone. `rebuild` is the same as a function.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -30,6 +29,7 @@ from runners.cli import (
     number,
     put,
     remove_others,
+    say,
 )
 from runners.report.derived import HEADLINE
 from runners.report.gate import NAMES, conditions_asked
@@ -137,7 +137,7 @@ def _rebuild(options: Namespace) -> int:
         raise Mistake(str(fault)) from fault
     show(built, options.format, options.out or directory, options.convention)
     for line in faults:
-        print(f"error: {line}", file=sys.stderr)
+        say(f"error: {line}")
     return UNWRITABLE if faults else 0
 
 
@@ -160,7 +160,7 @@ def _rebuilt(path: Path, out: Path | None) -> tuple[Built, list[str]]:
         problems = f" ({'; '.join(data.problems[:SHOWN])})" if data.problems else ""
         raise ValueError(f"expected a run with measured cells, got {path}, which has no committed cell{problems}")
     if data.unsealed:
-        print(f"note: {path} is unsealed, as older runs are: a change in its rows would not be seen", file=sys.stderr)
+        say(f"note: {path} is unsealed, as older runs are: a change in its rows would not be seen")
     built = build(
         data,
         lambda trace_id: read_operations(path, trace_id)[0],
@@ -222,7 +222,7 @@ def show(built: Built, form: str, out: Path, convention: str = "flop") -> None:
     else:
         show_page(lambda width, colour: to_text(built, width, colour, convention))
     files = ", ".join(str(out / name) for name in (HEADLINE, UTILIZATION, "cleaned", FIGURES, PAGE))
-    print(f"written: {files}", file=sys.stderr)
+    say(f"written: {files}")
 
 
 def _parser() -> Parser:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runners.cli import UNWRITABLE, Mistake, attempt, put, remove_others, show_page
+from runners.cli import UNWRITABLE, Mistake, attempt, put, remove_others, say, show_page
 from runners.report.gate import checks_of, conditions_of, show_gate
 
 if TYPE_CHECKING:
@@ -54,9 +53,9 @@ def render(
         code = 0
         _print(rows, sides, form, sorted(across))
     if out is not None:
-        print(f"written: {out / TABLE}, {out / FIGURES}, {out / PAGE}", file=sys.stderr)
+        say(f"written: {out / TABLE}, {out / FIGURES}, {out / PAGE}")
     for line in faults:
-        print(f"error: {line}", file=sys.stderr)
+        say(f"error: {line}")
     return UNWRITABLE if faults else code
 
 

@@ -6,11 +6,10 @@ Reads `results/published` (or the folder that is named) and writes the page and 
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runners.cli import Mistake, put
+from runners.cli import Mistake, put, say
 
 if TYPE_CHECKING:
     from reports.findings import Published
@@ -30,7 +29,7 @@ def write_page(folder: Path, page: Path) -> int:
     for name, content in pictures.items():
         put(page.parent / "images" / name, content)
     put(page, text)
-    print(f"written: {page}, {page.parent / 'images'}", file=sys.stderr)
+    say(f"written: {page}, {page.parent / 'images'}")
     return 0
 
 

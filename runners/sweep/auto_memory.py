@@ -4,14 +4,13 @@ anew when a prediction was wrong. The rules are `runners/sweep/auto_batches.py`'
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from results.records import Cell, Run
-from runners.cli import MARGIN_RATIO, passing
+from runners.cli import MARGIN_RATIO, passing, say
 from runners.footprint.fit import Fitting
 from runners.sweep.auto_batches import corrected, resolved
 from runners.sweep.models import hyper
@@ -91,7 +90,7 @@ def replanning(store: Store, grid: Grid, earlier: Sequence[Grid]) -> Callable[[R
         changed, words = corrected(state["grid"], failed, [cell for cell in planned if cell.cell_id not in left])
         if not words:
             return waiting
-        print(words, file=sys.stderr)
+        say(words)
         before, now = ({cell.cell_id: cell for cell in cells(each)} for each in (state["grid"], changed))
         state["grid"] = changed
         store.replace_manifest(replace(store.manifest, options=as_options(changed, earlier)))

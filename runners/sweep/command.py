@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runners.cli import FAILED, INTERRUPTED, TERMINATED, UNWRITABLE
+from runners.cli import FAILED, INTERRUPTED, TERMINATED, UNWRITABLE, say
 from runners.sweep import models as sweep_models
 from runners.sweep import what_if
 from runners.sweep.against import options as against_options
@@ -66,13 +66,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _sweep(options, command)
     except ValueError as fault:
         made.fail(str(fault))
+    except WorkerDied as fault:
+        print(f"error: {fault}; nothing was measured", file=sys.stderr)
+        return FAILED
     except StoreFault as fault:
-        print(f"error: {fault}", file=sys.stderr)
+        say(f"error: {fault}")
         return UNWRITABLE
     except BrokenPipeError:
         raise
     except OSError as fault:  # no room for a temporary file, a pipe, a process or the answer
-        print(f"error: {fault}; what was measured is kept, --resume goes on", file=sys.stderr)
+        say(f"error: {fault}; what was measured is kept, --resume goes on")
         return UNWRITABLE
     except Terminated:
         return _stopped(TERMINATED)
@@ -80,12 +83,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _stopped(INTERRUPTED)
 
 
+class WorkerDied(Exception):
+    """A process that was asked about the device or a model was killed, or did not answer in time."""
+
+
 def _terminated(_signal: int, _frame: object) -> None:
     raise Terminated
 
 
 def _stopped(code: int) -> int:
-    print("stopped; what was measured is kept, --resume goes on", file=sys.stderr)
+    say("stopped; what was measured is kept, --resume goes on")
     return code
 
 
@@ -129,9 +136,9 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
     with _store(options, resumed, grid, probed, command) as store:
         todo = remaining(planned, store.done(options.retry_failed, options.retry_unconverged))
         if len(todo) < len(planned):
-            print(f"{len(planned) - len(todo)} of {len(planned)} cells are there already", file=sys.stderr)
+            say(f"{len(planned) - len(todo)} of {len(planned)} cells are there already")
         if recorder := recorder or nsight.check(todo):
-            print(recorder, file=sys.stderr)
+            say(recorder)
         watch = _sit_down(store, probed) if todo else None
         if resumed is not None:  # not before the machine was found to be one that may go on
             store.replace_manifest(
@@ -141,10 +148,7 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
         failed = _collect(store, probed, watch, todo, options, replan) if watch else 0
         path, statuses, lacking = store.path, store.done(), store.lacking
     if count := sum(cell.cell_id in lacking for cell in planned):
-        print(
-            f"{count} of {len(planned)} cells lack a work that was asked for: {LACKING}",
-            file=sys.stderr,
-        )
+        say(f"{count} of {len(planned)} cells lack a work that was asked for: {LACKING}")
     _report(path, options.format, options.convention)
     return FAILED if failed or _any_failed(planned, statuses) else 0
 
@@ -159,9 +163,7 @@ def _sit_down(store: Store, probed: ProbeResult) -> Watch:
     environment = probed.environment
     version = harness_version()
     for other in {str(sitting.environment.get("harness_version")) for sitting in store.sittings} - {version}:
-        print(
-            f"note: earlier sittings of this run were collected by version {other}, this is {version}", file=sys.stderr
-        )
+        say(f"note: earlier sittings of this run were collected by version {other}, this is {version}")
     store.append_sitting(
         records.Sitting(
             sitting=f"s{len(store.sittings)}",
@@ -188,7 +190,7 @@ def _with_batches(grid: Grid, options: argparse.Namespace, probed: ProbeResult) 
 
     made = auto_memory.grid_with_batches(grid, probed, options.memory_bytes, options.margin_ratio)
     for line in auto_batches.plan_lines(made.auto):
-        print(line, file=sys.stderr)
+        say(line)
     return made
 
 
@@ -260,7 +262,7 @@ def _check_models(grid: Grid) -> None:
 
 
 def _worker_answer(task: str, *arguments: Any) -> Any:
-    """The answer of a process that ends again. Raises ValueError if it has none."""
+    """The answer of a process that ends again. Raises ValueError for its fault, WorkerDied if it was killed."""
     from runners.workers import Fault, Worker
 
     worker = Worker("probe")
@@ -269,6 +271,8 @@ def _worker_answer(task: str, *arguments: Any) -> Any:
     finally:
         worker.stop()
     if isinstance(answer, Fault):
+        if answer.status in ("crashed", "timeout") and not answer.detail:  # its process died: nobody's mistake
+            raise WorkerDied(answer.reason)
         raise ValueError(answer.reason)
     return answer
 

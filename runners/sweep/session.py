@@ -87,6 +87,7 @@ class Session:
                     left, planned = len(waiting) + 1, len(waiting) + 1 + len(runs)
                     self.progress.say(f"time budget: {left} of {planned} cells not started; --resume goes on")
                     break
+                self.progress.expect(self._planned_s([cell, *waiting]))
                 runs.append(self._one(cell))
                 if waiting and self._is_lost(runs[-1], len(waiting)):
                     break
@@ -122,6 +123,14 @@ class Session:
         if left_s is None:
             return True
         return left_s >= max(SPARE_RATIO * self.longest_s, least_s(cell, _ceiling_key(cell) in self._ceilings))
+
+    def _planned_s(self, cells: Sequence[Cell]) -> list[float]:
+        """The least that each of these takes, one after the other."""
+        known, planned = set(self._ceilings), []
+        for cell in cells:
+            planned.append(0.0 if reason_against(cell) else least_s(cell, _ceiling_key(cell) in known))
+            known.add(_ceiling_key(cell))
+        return planned
 
     def _left_s(self) -> float | None:
         budget_s = self.limits.time_budget_s

@@ -8,12 +8,11 @@ does not apply is a row, and no failure.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from results.records import CHANGE_NAMES, ChangeTrial, change_named, ranked_changes
-from runners.cli import FAILED, INTERRUPTED, passing
+from runners.cli import FAILED, INTERRUPTED, passing, say, show_page
 
 if TYPE_CHECKING:
     from results.records import Cell
@@ -66,9 +65,12 @@ def run(cells: Sequence[Cell], options: argparse.Namespace) -> int:
 
     every = [row for of_cell in rows for row in ranked_changes(of_cell)]
     shown = {"json": lambda: to_json(every), "csv": lambda: to_csv(every, ChangeTrial)}
-    print(shown.get(options.format, lambda: what_if_text(every))(), end="")
+    if options.format in shown:
+        print(shown[options.format](), end="")
+    else:
+        show_page(lambda width, colour: what_if_text(every, width, colour))
     if interrupted:
-        print("stopped; what was tried is shown", file=sys.stderr)
+        say("stopped; what was tried is shown")
         return INTERRUPTED
     return FAILED if any(row.status in FAILURES for row in every) else 0
 

@@ -24,6 +24,7 @@ import pandas as pd
 from analysis.trace import Missing, kind_of_call, product_flop
 from measure.trace.attribution.autograd_nodes import starting_at
 from measure.trace.attribution.forest import FORWARD, Forest
+from measure.trace.attribution.half_nodes import half_nodes
 from measure.trace.attribution.missing_nodes import missing_nodes, node_lanes
 from measure.trace.attribution.nesting import innermost
 from measure.trace.attribution.recording import Recording
@@ -35,6 +36,9 @@ PRODUCT_NODE = re.compile(
     r"|ScaledDotProduct\w*|\w*Conv(?:Transpose|Depthwise)?[123]d\w*Backward)(?:Backward)?\d*"
 )
 """Nodes of autograd that a product made, by the names that PyTorch generates."""
+
+EVALUATES = "autograd::engine::evaluate_function: "
+"""Before the name of a node, of the engine's frame around it."""
 
 SUMS_ONLY = re.compile(r"(?:Addmm|Baddbmm)Backward\d*")
 """Those that may run without a call: only the bias has a gradient, which the engine sums up."""
@@ -58,9 +62,11 @@ def missing_calls(forest: Forest, recording: Recording) -> tuple[Missing, ...]:
         *_of_flows(forest, recording.flows),
         *_empty_nodes(forest),
         *_too_few_in_nodes(forest),
+        *half_nodes(forest),
         *_without_forward(forest),
         *_begins_within(forest),
         *_outside_of_nodes(forest),
+        *_forward_between_nodes(forest),
         *missing_nodes(forest),
         *unequal_steps(forest),
     ]
@@ -220,7 +226,11 @@ def _empty_nodes(forest: Forest) -> Iterator[Missing]:
         elif forest.is_operator[at] and forest.names[at] != "aten::sum":
             works.update(forest.around(at)[1:2])
     nodes = [*_product_nodes(forest)]
-    empty = [at for at in nodes if at not in holds and (at in works or not SUMS_ONLY.fullmatch(forest.names[at]))]
+    empty = [
+        at
+        for at in nodes
+        if at not in holds and (at in works or not SUMS_ONLY.fullmatch(forest.names[at].removeprefix(EVALUATES)))
+    ]
     if empty:
         yield Missing("backward", len(empty), f"{len(empty)} of {len(nodes)} nodes of products hold no product")
 
@@ -260,8 +270,11 @@ def _recomputed(forest: Forest, found: list[Missing]) -> Iterator[Missing]:
 
 
 def _product_nodes(forest: Forest) -> Iterator[int]:
-    known = {name for name in set(forest.names) if PRODUCT_NODE.fullmatch(name)}
-    return (at for at, name in enumerate(forest.names) if name in known)
+    """Nodes of products, and the engine's frames of such that hold no node."""
+    known = {name for name in set(forest.names) if PRODUCT_NODE.fullmatch(name.removeprefix(EVALUATES))}
+    rows = [at for at, name in enumerate(forest.names) if name in known]
+    around = {forest.parent[at] for at in rows}
+    return (at for at in rows if at not in around)
 
 
 def _without_forward(forest: Forest) -> Iterator[Missing]:
@@ -313,6 +326,30 @@ def _outside_of_nodes(forest: Forest) -> Iterator[Missing]:
     if lost:
         why = f"products of the backward pass, {len(lost)}, lie outside of all its nodes"
         yield from (Missing(phase, len(lost), why) for phase in _each([forest.phase[at] for at in lost], "backward"))
+
+
+def _forward_between_nodes(forest: Forest) -> Iterator[Missing]:
+    """Forward products between two nodes of one backward pass, which goes down their numbers: the pass was recalculated
+    (a reentrant checkpoint), and the node in which it was is not there."""
+    waiting: dict[int, list[Row]] = {}  # thread → of products: name of the forward thread and number of the last node
+    last: dict[int, Row] = {}
+    products, lost = {*forest.products}, 0
+    for at, above in enumerate(forest.parent):
+        lane = int(forest.lane[at])
+        if forest.names[at] in NO_GRADIENT_YET and forest.place.node[at] < 0:
+            waiting.pop(lane, None)
+            last.pop(lane, None)
+        elif forest.is_node[at] and forest.number[at] >= 0 and (above < 0 or not forest.is_node[above]):
+            node = str(forest.column("forward_thread")[at]), int(forest.number[at])
+            mine = waiting.get(lane, [])
+            waiting[lane] = [each for each in mine if each[0] != node[0] or each[1] <= node[1]]
+            lost += len(mine) - len(waiting[lane])
+            last[lane] = node
+        elif at in products and forest.phase[at] in FORWARD and lane in last:
+            waiting.setdefault(lane, []).append(last[lane])
+    if lost:
+        why = f"{lost} forward products lie within a backward pass and in none of its nodes: recalculated, it seems"
+        yield from (Missing(phase, lost, why) for phase in ("forward", "backward", "recompute"))
 
 
 def _before_nodes(forest: Forest) -> Iterator[int]:

@@ -60,6 +60,12 @@ class Top:
         """Whether the backward pass ran one of its nodes."""
         return any(number in evaluated for number in range(self.first, self.next_))
 
+    def ran_products(self, evaluated: set[int], numbers: Sequence[int]) -> bool:
+        """Whether it ran those of its products, which have these numbers: of a linear layer's, not that of the weight's
+        transpose alone."""
+        mine = [number for number in numbers if self.first <= number < self.next_]
+        return all(number in evaluated for number in mine) if mine else self.ran(evaluated)
+
 
 def node_lanes(forest: Forest) -> dict[int, list[int]]:
     """Thread of forward calls → frames of autograd whose nodes it made, by the numbers that most of them share."""
@@ -84,12 +90,13 @@ def missing_nodes(forest: Forest) -> Iterator[Missing]:
     for lane, nodes in node_lanes(forest).items():
         evaluated = {int(forest.number[at]) for at in nodes}
         given, added = _gradients_given(forest), _added(forest, evaluated)
+        numbers = _product_numbers(forest)
         passes = _passes(forest, lane)
         needing = [_needing(forest, tops) for tops in passes]
         run = [any(top.ran(evaluated) for top in tops) for tops in passes]
         for at, (tops, wanting) in enumerate(zip(passes, needing, strict=True)):
             whole += len(wanting)
-            absent = [place for place in wanting if not tops[place].ran(evaluated)]
+            absent = [place for place in wanting if not tops[place].ran_products(evaluated, numbers[tops[place].at])]
             if not run[at]:
                 more = _begun(forest, passes, needing, run) if at == len(passes) - 1 else None
                 begun += more or 0
@@ -131,6 +138,21 @@ def _passes(forest: Forest, lane: int) -> list[list[Top]]:
         ends = int(forest.number[numbered[later]]) if later < len(numbered) else first + 1  # taken to have made one
         passes[-1].append(Top(at, first, ends if first >= 0 else first))
     return passes
+
+
+def _product_numbers(forest: Forest) -> dict[int, list[int]]:
+    """Outermost call → the numbers of the products in it that hold no other with a number."""
+    found: dict[int, list[int]] = {top: [] for top in forest.top}
+    for at in _numbered_products(forest):
+        found[forest.top[at]].append(int(forest.number[at]))
+    return found
+
+
+def _numbered_products(forest: Forest) -> list[int]:
+    """Products with a number that hold no other with one: of a linear layer the matrix product alone."""
+    rows = np.flatnonzero(forest.is_product & (forest.number >= 0) & ~forest.is_node).tolist()
+    outer = {above for at in rows for above in forest.around(at)[1:]}
+    return [at for at in rows if at not in outer]
 
 
 def _needing(forest: Forest, tops: Sequence[Top]) -> list[int]:
@@ -252,8 +274,7 @@ def _added(forest: Forest, evaluated: set[int]) -> Added:
     starts = forest.start
     added = [(starts[at], each) for at, name in enumerate(forest.names) if name == ACCUMULATES
              for each in _tensors(forest, at)]  # fmt: skip
-    rows = np.flatnonzero((forest.number >= 0) & ~forest.is_node).tolist()
-    ran = {forest.owner[at] for at in rows if forest.owner[at] >= 0 and int(forest.number[at]) in evaluated}
+    ran = {forest.owner[at] for at in _numbered_products(forest) if int(forest.number[at]) in evaluated}
     made = [(starts[at], each) for at in ran for each in set(_weights(forest, at))]
     return Added(sorted(added), sorted(made))
 

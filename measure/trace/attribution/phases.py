@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from analysis.trace import is_product
 from measure.trace.attribution.nesting import Flags, Ints, lanes
 from results.records import PHASES
 
@@ -104,13 +105,22 @@ def of_calls(calls: pd.DataFrame, ranges: pd.DataFrame, node: Ints, recomputed: 
 
 
 def _of_the_engine(calls: pd.DataFrame, node: Ints, recomputed: Flags) -> Flags:
-    """Calls on the engine's own threads: nodes run there, and nothing that made a node outside of them."""
+    """Calls on the engine's own threads: nodes run there, and nothing that made a node outside of them.
+
+    In a recording without numbers of nodes nobody knows what made one: there a thread is the engine's own if another
+    one of its process has the products outside of nodes.
+    """
     (lane,) = lanes(calls)
     count = int(lane.max(initial=-1)) + 1
     runs_nodes = np.zeros(count, bool)
     runs_nodes[lane[node >= 0]] = True
     made = (_ints(calls, "sequence_nr") >= 0) & (node < 0) & ~recomputed
     runs_nodes[lane[made]] = False
+    if not made.any():
+        process = _ints(calls, "process")
+        outside = np.fromiter(map(is_product, calls["name"]), bool, len(calls)) & (node < 0) & ~recomputed
+        elsewhere = {*process[outside & ~runs_nodes[lane]].tolist()}
+        runs_nodes[lane[~np.isin(process, [*elsewhere])]] = False
     return runs_nodes[lane]
 
 

@@ -1,12 +1,10 @@
-"""Verdicts of gates as a table that a person reads: at most 100 columns, what fails with its cells and numbers."""
+"""Verdicts of gates as a table that a person reads: what fails with its cells and numbers."""
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping, Sequence
 
-from reports.shared import WIDTH
-from reports.shared.columns import columns
+from reports.shared import WIDTH, Hanging, Part, page, strong
 from results.records import FAIL, OPEN, PASS, Run, Verdict
 
 SHOWN = 4
@@ -20,15 +18,16 @@ def name_of(run: Run) -> str:
     return f"{run.model} b{run.batch_size} {run.precision}{f' #{run.repeat + 1}' if run.repeat else ''}"
 
 
-def to_text(verdicts: Sequence[Verdict], names: Mapping[str, str]) -> str:
-    """The table: a line a gate, below a failing one its cells. names: cell id → what a person calls it."""
-    heads = columns([[v.gate, _mark(v), str(v.asked)] for v in verdicts], left={0, 1})
-    indent = max(map(len, heads), default=0)
-    lines = []
-    for head, verdict in zip(heads, verdicts, strict=True):
-        lines += _wrapped(head.ljust(indent) + "  ", verdict.checks)
-        lines += [line for told in _below(verdict, names) for line in _wrapped(" " * 6, told)]
-    return "\n".join([*lines, "", closing(verdicts)]) + "\n"
+def to_text(verdicts: Sequence[Verdict], names: Mapping[str, str], width: int = WIDTH, colour: bool = False) -> str:
+    """A sentence, then a line a gate, below a failing one its cells. names: cell id → what a person calls it."""
+    column = max((len(each.gate) for each in verdicts), default=0)
+    asked = max((len(str(each.asked)) for each in verdicts), default=0)
+    parts: list[Part] = [strong(closing(verdicts)), ""]
+    for verdict in verdicts:
+        head = f"{verdict.gate:<{column}}  {_mark(verdict)}  {verdict.asked:>{asked}}"
+        parts.append(Hanging(head, verdict.checks))
+        parts += [f"      {told}" for told in _below(verdict, names)]
+    return page(parts, width, colour)
 
 
 def closing(verdicts: Sequence[Verdict]) -> str:
@@ -56,7 +55,3 @@ def _below(verdict: Verdict, names: Mapping[str, str]) -> list[str]:
 
 def _name(cell_id: str, names: Mapping[str, str]) -> str:
     return f"{names[cell_id]} ({cell_id})" if cell_id in names else cell_id
-
-
-def _wrapped(head: str, words: str) -> list[str]:
-    return textwrap.wrap(words, WIDTH, initial_indent=head, subsequent_indent=" " * len(head)) or [head.rstrip()]

@@ -1,19 +1,16 @@
 """The table of `--what-if`: changes of a training step, ranked by what each brought, and why others have no number.
 
-80 columns wide. It says what was measured, not why a change helped.
+It says what was measured, not why a change helped.
 """
 
 from __future__ import annotations
 
 import itertools
-import textwrap
 from collections.abc import Iterator, Sequence
 
-from reports.shared import DASH, digits, fitting, si, si_time
-from reports.shared.columns import columns
+from reports.shared import DASH, WIDTH, Column, Part, TextTable, digits, fitting, page, si, si_time, strong
 from results.records import UNCHANGED, ChangeTrial
 
-WIDTH_80 = 80
 NAME_LETTERS = 20
 
 MEANING = (
@@ -22,14 +19,12 @@ MEANING = (
 )
 
 
-def what_if_text(rows: Sequence[ChangeTrial]) -> str:
+def what_if_text(rows: Sequence[ChangeTrial], width: int = WIDTH, colour: bool = False) -> str:
     """A table for each cell, under what it is of, and a sentence that says what the columns mean."""
-    lines: list[str] = []
+    parts: list[Part] = []
     for _, group in itertools.groupby(rows, key=_cell):
-        lines += [*_of_cell(list(group)), ""]
-    if not lines:
-        return "No change was tried.\n"
-    return "\n".join([*lines, *textwrap.wrap(MEANING, WIDTH_80)]) + "\n"
+        parts += [*_of_cell(list(group)), ""]
+    return page([*parts, MEANING] if parts else ["No change was tried."], width, colour)
 
 
 def verdict_of(row: ChangeTrial) -> str:
@@ -46,20 +41,21 @@ def _cell(row: ChangeTrial) -> tuple[str, int | None, str, str]:
     return row.model, row.batch_size, row.precision, row.device
 
 
-def _of_cell(rows: Sequence[ChangeTrial]) -> Iterator[str]:
+def _of_cell(rows: Sequence[ChangeTrial]) -> Iterator[Part]:
     first = rows[0]
     batch = f"batch {first.batch_size}" if first.batch_size is not None else ""
     named = next((row.device_name for row in rows if row.device_name), "")
-    yield fitting(" · ".join(filter(None, (first.model, batch, first.precision, first.device, named))), WIDTH_80)
+    yield strong(" · ".join(filter(None, (first.model, batch, first.precision, first.device, named))))
     yield ""
     known = [row for row in rows if row.ratio is not None]
     if known:
-        table = [("change", "speed", "95 % interval", "step", "memory", "verdict"), *map(_line, known)]
-        yield from columns(table, left=(0, 5))
+        change, verdict = Column("change", right=False, wraps=True), Column("verdict", right=False, wraps=True)
+        speed = (Column("speed", right=True), Column("95 % interval", right=True))
+        beside = (Column("step", right=True, rank=2), Column("memory", right=True, rank=1))
+        yield TextTable((change, *speed, *beside, verdict), list(map(_line, known)), rule=False)
     for row in rows:
         if row.ratio is None:
-            said = f"{row.change}: {row.status}: {row.reason}"
-            yield from textwrap.wrap(said, WIDTH_80, subsequent_indent="  ", break_on_hyphens=False)
+            yield f"{row.change}: {row.status}: {row.reason}"
 
 
 def _line(row: ChangeTrial) -> tuple[str, ...]:

@@ -210,3 +210,68 @@ def test_the_command_tells_it_everywhere(three: list[dict[str, Any]], tmp_path: 
     figures = {each.name.partition(".")[0] for each in (tmp_path / "out" / trace.FIGURES).iterdir()}
     assert "flop_per_step" in figures
     assert "backward_forward_by_kind" not in figures
+
+
+def whole_gradient(calls: list[dict[str, Any]], at: int) -> list[dict[str, Any]]:
+    """A matrix product of a node with what is inside of it and the transposes around it."""
+    lost = [each for each in calls if cut_recordings._inside(each, calls[at])]
+    for direction, place in ((-1, at - 1), (1, at + len(lost))):
+        while calls[place]["name"] in ("aten::t", "aten::transpose", "aten::as_strided"):
+            lost.append(calls[place])
+            place += direction
+    return lost
+
+
+@pytest.mark.parametrize("form", [unnumbered, calls_alone])
+def test_one_gradient_of_a_node_that_a_later_node_takes_is_missed(form: Any, tmp_path: Path) -> None:
+    """A single step without the recorder's numbers: each matrix product of the backward pass is lost by itself, with
+    its transposes, so that the node looks like that of a frozen layer."""
+    events = form(recorded(["linear", "relu", "linear"], tmp_path / "made.json", steps=1))
+    assert cleaned(events, tmp_path / "whole.json").missing == ()
+    calls = cut_recordings._calls(events)
+    products = [at for at, each in enumerate(calls) if each["name"] == "aten::mm"]
+    assert len(products) == 5, "two for each of three layers, but the first layer's input"
+    for at in products:
+        found = cleaned(cut_recordings._without(events, whole_gradient(calls, at)), tmp_path / "cut.json")
+        assert (of(found, "backward").flop, of(found, "forward").flop) == (None, 2 * 5 * (8 * 8 + 8 * 8 + 8 * 3))
+
+
+@pytest.mark.parametrize("frame", ["autograd::engine::evaluate_function: AddmmBackward0", "AddmmBackward0"])
+def test_the_node_of_a_layer_is_not_that_of_its_weights_transpose(frame: str, tmp_path: Path) -> None:
+    """Calls alone: of a linear layer the node of the product is lost, that of its weight's transpose is there."""
+    events = calls_alone(recorded(["linear", "relu", "linear"], tmp_path / "made.json", steps=1))
+    calls = cut_recordings._calls(events)
+    for around in [each for each in calls if each["name"] == frame]:
+        lost = [each for each in calls if cut_recordings._inside(each, around)]
+        found = cleaned(cut_recordings._without(events, lost), tmp_path / "cut.json")
+        assert of(found, "backward").flop is None
+
+
+def without_sequences(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Calls without autograd's numbers."""
+    kept = calls_alone(events)
+    for event in kept:
+        for name in ("Sequence number", "Fwd thread id"):
+            event["args"].pop(name, None)
+    return kept
+
+
+@pytest.mark.parametrize("names", [["linear", "relu"], ["convolution"], ["linear", "checkpoint"], ["reentrant"]])
+def test_calls_without_autograds_numbers_have_the_phases_of_their_frames(names: list[str], tmp_path: Path) -> None:
+    """On a CPU the backward pass runs on the thread of the forward pass: not all of that thread is backward."""
+    events = recorded(names, tmp_path / "made.json", steps=2)
+    whole = cleaned(events, tmp_path / "whole.json").phase_totals["repaired"]
+    found = cleaned(without_sequences(events), tmp_path / "cut.json").phase_totals["repaired"]
+    assert {name: each.flop for name, each in found.items()} == {name: each.flop for name, each in whole.items()}
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_what_a_checkpoint_recalculates_is_no_forward_pass(steps: int, tmp_path: Path) -> None:
+    """Calls alone, of which a reentrant checkpoint's frames are lost: what it recalculated lies in no node."""
+    events = calls_alone(recorded(["linear", "reentrant"], tmp_path / "made.json", steps=steps))
+    calls = cut_recordings._calls(events)
+    lost = [each for each in calls if "CheckpointFunctionBackward" in each["name"]]
+    assert len(lost) == 2 * steps, "the engine's frame and the node"
+    found = cleaned(cut_recordings._without(events, lost), tmp_path / "cut.json")
+    assert (of(found, "forward").flop, of(found, "recompute").flop) == (None, None)
+    assert "recalculated" in " ".join(each.reason for each in found.missing)

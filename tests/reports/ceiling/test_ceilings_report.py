@@ -38,18 +38,18 @@ def test_a_gpus_table():
     lines = text.splitlines()
     assert lines[0] == "NVIDIA H200 · cuda · torch 2.15.0 · driver 580.1"
     assert "threads" not in text
-    bf16 = next(line for line in lines if line.startswith(" bf16 product"))
+    bf16 = next(line for line in lines if line.startswith("bf16 product"))
     # 780 of the sheet's 989.5 is 79 %; mean 780 / 1.1 = 709, fastest 780 / 0.8 = 975
     assert " ".join(bf16.split()) == "bf16 product 780 TFLOP/s 709 975 79 % 1700 MHz 8192x8192x8192"
-    copy = next(line for line in lines if line.startswith(" copy"))
+    copy = next(line for line in lines if line.startswith("copy"))
     assert " ".join(copy.split()) == "copy 4.00 TB/s 4.00 5.00 83 % 1700 MHz 256 MiB an operand"
-    launch = next(line for line in lines if line.startswith(" launch"))
-    assert "4.00 µs  4.50 µs  3.00 µs" in launch
+    launch = next(line for line in lines if line.startswith("launch"))
+    assert "4.00 µs 4.50 µs 3.00 µs" in " ".join(launch.split())
     assert "bf16 990 TFLOP/s" in text
     assert "memory 4.80" in text
     assert "others: bf16 788 TFLOP/s" in text
     assert "fp16" not in text  # it was not measured
-    closing = " ".join(text.splitlines()[-2:])
+    closing = " ".join(text.split())
     assert "held against 50.0 TFLOP/s in fp32, 400 TFLOP/s in tf32, 780 TFLOP/s in bf16" in closing
     assert "4.00 TB/s of memory, 3.00 µs a launch." in closing
     assert max(map(len, lines)) <= 100
@@ -57,7 +57,7 @@ def test_a_gpus_table():
 
 def test_a_cpus_table_by_threads():
     text = to_text(made_up_ceilings.cpu(1, 2))
-    rows = [line.split() for line in text.splitlines() if line.startswith(" fp32 product")]
+    rows = [line.split() for line in text.splitlines() if line.startswith("fp32 product")]
     assert [row[2:5] for row in rows] == [["1", "50.0", "GFLOP/s"], ["2", "100", "GFLOP/s"]]
     assert "a CPU has no datasheet peak here" in text
     assert "clock" not in text

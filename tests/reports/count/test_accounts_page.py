@@ -14,7 +14,7 @@ def account(model: str, size: int, counter: str, value: int | None, **more: obje
         "flop_ratio": None if value is None else 2 * value / exact,
         "unexplained_flop": None if value is None else 0,
     }
-    return Account(model=model, batch_size=size, counter=counter, phase="forward", **{**given, **more})  # type: ignore[arg-type]
+    return Account(model=model, batch_size=size, counter=counter, **{"phase": "forward", **given, **more})  # type: ignore[arg-type]
 
 
 def cause(model: str, size: int, name: str, flop: int) -> AccountCause:
@@ -63,3 +63,24 @@ def test_a_cause_has_its_largest_share_of_the_exact_count():
     rows = {row[0]: row for row in table(page(ACCOUNTS, CAUSES, {}, "x"), "By cause")}
     assert rows["multiply add as 1"][2:] == ["fvcore", "50.0 % (fvcore)"]
     assert rows["bias counted"][2:] == ["fvcore", "5.00 % (fvcore)"]
+
+
+def test_a_model_with_a_part_that_has_no_count_is_told_with_what_is_known():
+    """No exact count of one pass: "≥", no ratio, and no failure of the counter's."""
+    partial = {
+        "exact_flop": None,
+        "flop_ratio": None,
+        "unexplained_flop": None,
+        "at_least_flop": 128,
+        "unknown_calls": 1,
+    }
+    rows = [
+        account("own", 1, "flopledger", None, **partial),
+        account("own", 1, "flopledger", 100, phase="backward"),
+        account("own", 1, "fvcore", 64, **partial),
+        account("back", 1, "flopledger", 500),
+        account("back", 1, "flopledger", None, **{**partial, "phase": "backward", "at_least_flop": 7}),
+    ]
+    text = page(rows, [], {}, "x")
+    assert table(text, "By model") == [["own", "≥ 128 FLOP", "–", "–"], ["back", "1.00 kFLOP", "–", "–"]]
+    assert table(text, "By counter")[0][1:5] == ["forward", "1", "0", "unknown"]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,6 +30,15 @@ from runners.report.findings import page_and_pictures as page_and_pictures
 from runners.report.findings import published
 from tests.support.fakes.commands import refused, running
 from tests.support.made_up import made_up_evidence, run_fixture
+
+
+@pytest.fixture(scope="module", autouse=True)
+def each_file_read_once() -> Iterator[None]:
+    """Sections and tests ask for the operations of the same published cells again and again."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(findings_traffic, "read_operations", functools.lru_cache(maxsize=None)(read_operations))
+        yield
+
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "findings.md"

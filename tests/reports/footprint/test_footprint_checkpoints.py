@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from analysis.footprint.step.checkpointing import Choice
-from reports.footprint.checkpoints import LINES, Checkpoints, columns, lines, meaning, modules
+from reports.footprint.checkpoints import LINES, Checkpoints, columns, meaning, modules, parts
+from reports.shared import page
 
 GIB = 2**30
 CHOICES = (
@@ -31,7 +32,7 @@ def test_the_sentence_by_hand() -> None:
 
 
 def test_a_line_a_choice() -> None:
-    table = list(lines(Checkpoints(CHOICES, (0, 1, None, 2000)), 100))[-5:]
+    table = page(parts(Checkpoints(CHOICES, (0, 1, None, 2000)))).splitlines()[-5:]
     assert [" ".join(line.split()) for line in table] == [
         "peak if checkpointed saved FLOP again largest batch one checkpoint each",
         "10 GiB 0 % 0 % none none",
@@ -46,7 +47,7 @@ def test_many_choices_and_long_names(largest: tuple[int, ...]) -> None:
     """So many as a table has room for, from the first to the last, within its width."""
     names = tuple((f"encoder.layers.{n}.feed_forward", f"encoder.layers.{n}.norm") for n in range(30))
     many = [Choice((100 - n) * GIB, n, n / 100, names[:n]) for n in range(30)]
-    found = list(lines(Checkpoints(many, largest), 100))
+    found = page(parts(Checkpoints(many, largest))).splitlines()
     assert max(map(len, found)) <= 100
     table = found[[line.startswith("peak") for line in found].index(True) + 1 :]
     assert len(table) == LINES + 1

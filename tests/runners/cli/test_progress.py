@@ -89,6 +89,65 @@ def test_a_terminal_has_a_bar_with_the_stage_the_count_and_the_time_left(capsys)
     assert capsys.readouterr() == ("", "")
 
 
+def test_the_time_left_is_a_number_from_the_first_cell_on(clock):
+    """Planned 10 + 4 + 4 s: at least 18; 3 s later 15. The first took 30 s, 3 times the plan: 3 · 8 = 24 are left."""
+    said = Progress(3, Terminal())
+    assert said.left_s() is None
+    said.expect([10.0, 4.0, 4.0])
+    assert said.left_s() == (18.0, True)
+    assert said.line(100).endswith(" 0/3 0:00:00 ETA ≥ 0:00:18")
+    clock["s"] += 3.0
+    assert said.left_s() == (15.0, True)
+    clock["s"] += 17.0
+    assert said.left_s() == (8.0, True), "a cell that takes longer than its plan may end at any time"
+    clock["s"] += 10.0
+    said.done(run())
+    assert said.left_s() == (24.0, False)
+    said.expect([4.0, 4.0])
+    clock["s"] += 12.0
+    said.done(run())
+    assert said.left_s() == (12.0, False)
+    assert said.line(100).endswith(" 2/3 0:00:42 ETA 0:00:12")
+
+
+def test_a_log_is_told_the_plan_first(clock):
+    stream = io.StringIO()
+    said = Progress(2, stream)
+    said.expect([100.0, 20.0])
+    clock["s"] += 200.0
+    said.done(run(duration_s=200.0))
+    said.expect([20.0])
+    said.done(run())
+    assert stream.getvalue().splitlines() == [
+        "2 cells, at least 2 min by the plan",
+        "[1/2] resnet18 batch 8 fp32: ok; 200 s, about 40 s left",  # twice as long as planned
+        "[2/2] resnet18 batch 8 fp32: ok; 12 s, none left",
+    ]
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 160])
+def test_a_narrow_terminal_has_a_whole_line(width):
+    """The bar is as long as there is room, then left out, then words from the left; none is cut."""
+    said = Progress(128, Terminal())
+    said.expect([3600.0] * 128)
+    for model in ("resnet18", "timm:swinv2_cr_giant_384"):
+        said.stage(Cell(model=model, batch_size=8, device="cpu"), "finding the device's ceiling")
+        line = said.line(width)
+        assert len(line) <= width
+        assert line.endswith("0/128 0:00:00 ETA ≥ 128:00:00")
+        assert "finding the device's ceiling" in line or model in line
+        assert line.count("─") in (0, *range(5, 21)), line
+
+
+def test_what_is_said_above_the_bar_is_broken_between_words(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    stream = Terminal()
+    with Progress(1, stream) as said:
+        said.say("the device is lost, which is a long story that does not fit into a line of sixty columns")
+    text = stream.getvalue()
+    assert "a long story that does not fit\n  into a line of sixty columns\n" in text, text
+
+
 def test_the_bar_is_taken_away_when_the_sweep_is_interrupted():
     def interrupted() -> None:
         with Progress(3, stream) as said:

@@ -202,5 +202,12 @@ def test_a_time_of_some_operations_is_at_least():
     assert "≥ 14.0 ms" in page(profile)
 
 
+def test_bytes_that_are_known_in_part_are_told():
+    lstm = profile_step(nn.LSTM(8, 8), torch.ones(3, 2, 8), loss=lambda output: output[0].sum(), steps=1)
+    assert any("mkldnn_rnn_layer" in note and "at least" in note for note in lstm.notes)
+    linear = profile_step(nn.Linear(8, 8), torch.ones(4, 8), steps=1)
+    assert not any("no known size" in note for note in linear.notes)
+
+
 def _read(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import os
+import re
 import signal
 from typing import Any
 
@@ -742,6 +743,7 @@ class TestALostDevice:
 def test_each_cell_is_told_when_it_is_committed(scene):
     scene.answers[MEASURE] = in_turn(measured(), Fault("timeout", "killed at its limit"))
     scene.session().collect([cell(), cell("vgg11")])
-    first, second = scene.stream.getvalue().splitlines()
+    planned, first, second = scene.stream.getvalue().splitlines()
+    assert re.fullmatch(r"2 cells, at least \d+ s by the plan", planned)
     assert "resnet18 batch 2 fp32: ok" in first
     assert "vgg11 batch 2 fp32: timeout (killed at its limit)" in second

@@ -129,12 +129,12 @@ def test_a_change_of_a_file_or_of_what_it_imports_is_seen(net: str) -> None:
 def test_one_is_measured_resumed_and_refused_when_it_changed(net: str, tmp_path: Path) -> None:
     """Two inputs, a loss and a batch of its own, a module beside it; counted by another counter and by profile, too."""
     asked = (*QUICK, "--models", net, "--batch-sizes", "2", "--methods", "theory,one,exact", "--counters", "fvcore")
-    first = here(*asked, "--out", "run", cwd=tmp_path)
+    first = here(*asked, "--out", "run", cwd=tmp_path, figures=False)
     assert first.returncode == 0, first.stderr
     # forward 2 × (2·16·8 + 2·8·3) = 608; backward: weights of both, inputs of the last alone: 608 + 96
     fractions = (tmp_path / "run" / "utilization.csv").read_text()
     assert f",{608 + 608 + 96}," in fractions
-    again = here("--resume", "run", cwd=tmp_path)
+    again = here("--resume", "run", cwd=tmp_path, figures=False)
     assert "1 of 1 cells are there already" in again.stderr, again.stderr
     (tmp_path / "helper.py").write_text("WIDTH = 16\n")
     changed = here("--resume", "run", cwd=tmp_path)

@@ -70,10 +70,10 @@ def ran(form: str, changes: str = "tf32,bf16,compile,batch_size") -> int:
     return what_if.run([CELL], options)
 
 
-def test_the_table_is_ranked_and_80_columns_wide(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_is_ranked(capsys: pytest.CaptureFixture[str]) -> None:
     assert ran("table") == 0
     lines = capsys.readouterr().out.splitlines()
-    assert max(map(len, lines)) <= 80
+    assert max(map(len, lines)) <= 100
     assert lines[0] == "synthetic_matmul · batch 8 · fp32 · cpu"
     assert [line.split()[0] for line in lines[3:7]] == ["batch_size=16", "compile", "none", "bf16"]
     assert [line.split("  ")[-1].strip() for line in lines[3:7]] == [
