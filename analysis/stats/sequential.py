@@ -15,7 +15,8 @@ when that is does not depend on the ratio.
 Assumed: values near normal at 6 and more of them, at most first-order dependence, and one ratio for the whole time.
 Seen in simulation (`tests/analysis/stats/test_sequential.py`): at 5 % asked for, less than 1 % of streams of
 independent values ever raise an alarm, and 4 to 5 % at an autocorrelation of 0.4. Not claimed: that an interval is as
-narrow as it could be, or that the rate holds above that correlation (10 % at 0.6).
+narrow as it could be (of independent values one look alone has half the width), or that the rate holds above that
+correlation.
 """
 
 from __future__ import annotations

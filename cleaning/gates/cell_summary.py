@@ -18,6 +18,9 @@ from results.store import key_of
 SAME = 1e-6
 """Relative difference of two numbers that are one sum apart."""
 
+ENDS = ("warmup", "measure")
+"""What a cell's own blocks begin and end with."""
+
 LEAD_IN_STEPS = 1
 """Untimed steps of a CUDA block, whose device work the host may still wait for while the block is timed."""
 
@@ -86,7 +89,7 @@ def _order(run: Run, rows: Sequence[Sample]) -> Iterator[str]:
     for work in dict.fromkeys(row.work for row in rows):
         mine = [row for row in rows if row.work == work and row.part in ("warmup", "measure") and work != "epoch"]
         parts = [row.part for row in mine]
-        if parts != sorted(parts, reverse=True):
+        if parts != sorted(parts, reverse=True) and not (_in_turn(run) and (parts[0], parts[-1]) == ENDS):
             yield f"{work or 'steps'}: a warm-up after measured blocks"
         if not any(part == "warmup" for part in parts) and mine:
             yield f"{work or 'steps'}: no warm-up"
@@ -107,12 +110,20 @@ def _order(run: Run, rows: Sequence[Sample]) -> Iterator[str]:
             yield f"{work or 'steps'}: a block of {far[0]:.4g} s a step, the median is {middle:.4g} s"
 
 
+def _in_turn(run: Run) -> bool:
+    """Whether several processes timed the cell in turn with another side's (`sweep --against`): each warms up."""
+    return any(warning.startswith("in_turn: ") for warning in run.warnings)
+
+
 def _steps(run: Run, rows: Sequence[Sample]) -> Iterator[str]:
-    """How many steps a block has follows from the time of a step in the block before it."""
-    share = QUICK if run.quick else 1
+    """How many steps a block has follows from the time of a step in the block before it; of blocks in turn with another
+    side's, from the process's warm-up alone."""
+    share, in_turn = QUICK if run.quick else 1, _in_turn(run)
     for before, after in itertools.pairwise(rows):
         step_s = _device_s(before) / before.steps
-        if after.part == "warmup":
+        if in_turn and before.part == "measure":
+            steps = 1 if after.part == "warmup" else before.steps
+        elif after.part == "warmup":
             steps = steps_for(WARM_BLOCK_S / share, step_s)
         elif before.part == "warmup":
             steps = steps_for(BLOCK_S / share, step_s)

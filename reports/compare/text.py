@@ -1,17 +1,27 @@
-"""A comparison of two runs as a table that a person reads: at most 100 columns, what can be said first."""
+"""A comparison of two runs as a table that a person reads: as wide as its terminal, what can be said first."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reports.shared import digits, percent, si_time, wrapped
-from reports.shared.columns import columns
+from reports.shared import WIDTH, Column, Part, TextTable, digits, page, percent, si_time
 from results.records import FASTER, ONLY_A, ONLY_B, SAME, SLOWER, UNKNOWN, Comparison
 
 SHOWN = 12
 """Unmatched cells of each run that are named; csv and json have all."""
 
-HEADS = ("model", "batch", "precision", "B is", "B ÷ A", "95 % interval", "A", "B", "blocks")
+_COLUMNS = (
+    Column("model", right=False, wraps=True),
+    Column("batch", right=True),
+    Column("precision", right=False),
+    Column("B is", right=False),
+    Column("B ÷ A", right=True),
+    Column("95 % interval", right=True),
+    Column("A", right=True, rank=1),
+    Column("B", right=True, rank=1),
+    Column("blocks", right=True, rank=2),
+)
+HEADS = tuple(column.name for column in _COLUMNS)
 
 _UNKNOWN = "–"
 
@@ -22,18 +32,29 @@ _BASES = {
 }
 
 
-def to_text(rows: Sequence[Comparison], a: str, b: str, across: Sequence[str] = ()) -> str:
-    """The table, cells of one run alone, and what the columns mean. a, b: what the runs are called."""
+def to_text(
+    rows: Sequence[Comparison],
+    a: str,
+    b: str,
+    across: Sequence[str] = (),
+    width: int = WIDTH,
+    colour: bool = False,
+) -> str:
+    """The table, cells of one run alone, and what the columns mean, in lines of at most `width` letters.
+
+    a, b: what the runs are called.
+    """
     matched = [row for row in rows if row.verdict not in (ONLY_A, ONLY_B)]
-    lines = [f"A: {a}", f"B: {b}"]
-    lines += [f"across: {', '.join(across)}"] if across else []
-    lines += ["", *columns([HEADS, *map(row_cells, matched)], left={0, 2, 3})]
+    parts: list[Part] = [f"A: {a}", f"B: {b}"]
+    parts += [f"across: {', '.join(across)}"] if across else []
+    parts += ["", TextTable(_COLUMNS, [row_cells(row) for row in matched], rule=False)]
     names = cell_names(rows)
-    for row, name in zip(rows, names, strict=True):
-        lines += wrapped(f"{name}: {row.reason}") if row in matched and row.reason else []
+    parts += [f"{name}: {row.reason}" for row, name in zip(rows, names, strict=True) if row in matched and row.reason]
     for said in (ONLY_A, ONLY_B):
-        lines += wrapped(_unmatched(said, [name for row, name in zip(rows, names, strict=True) if row.verdict == said]))
-    return "\n".join([*lines, "", *[line for told in closing_lines(matched) for line in wrapped(told)]]) + "\n"
+        parts += filter(
+            None, [_unmatched(said, [n for row, n in zip(rows, names, strict=True) if row.verdict == said])]
+        )
+    return page([*parts, "", *closing_lines(matched)], width, colour)
 
 
 def row_cells(row: Comparison) -> list[str]:

@@ -1,6 +1,5 @@
 from .bound_colours import COLOURS
 from .cell_names import cell_name, model_name, shared_variant, variant_lines, variant_of
-from .columns import wrapped
 from .figure_panels import (
     GREY,
     batch_axis,
@@ -120,5 +119,4 @@ __all__ = [
     "variant_of",
     "verdict",
     "why",
-    "wrapped",
 ]

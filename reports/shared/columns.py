@@ -5,16 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from reports.shared.layout import WIDTH
-from results import wrap
 from results.printable import printable
 
 GAP = "  "
-
-
-def wrapped(words: str, width: int = WIDTH) -> list[str]:
-    """A sentence in lines of the page."""
-    return wrap(words, width, rest="  ")
 
 
 def columns(rows: Sequence[Sequence[str]], left: Collection[int] = ()) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runners.cli import UNWRITABLE, Mistake, attempt, put, remove_others, say
+from runners.cli import UNWRITABLE, Mistake, attempt, put, remove_others, say, show_page
 from runners.report.gate import checks_of, conditions_of, show_gate
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _print(rows: Sequence[Comparison], sides: tuple[Side, Side], form: str, acro
     elif form == "json":
         print(to_json(rows), end="")
     else:
-        print(compare_text.to_text(rows, sides[0].path, sides[1].path, across), end="")
+        show_page(lambda width, colour: compare_text.to_text(rows, sides[0].path, sides[1].path, across, width, colour))
 
 
 def _write(rows: Sequence[Comparison], sides: tuple[Side, Side], across: Sequence[str], out: Path) -> list[str]:

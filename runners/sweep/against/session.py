@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from measure.timing import Protocol
 from results.records import Cell, Run
 from runners.sweep.against.pairs import Rules, SideFault, SideRun, inside, measurement_of, time_in_turn
 from runners.sweep.findings import CellMeasurement
 from runners.sweep.session import Session
-from runners.workers import Fault, Watch, WindowEnergy, Worker
+from runners.workers import Fault, Stopwatch, Watch, WindowEnergy, Worker
 
 Answer = CellMeasurement | Fault
 NO_ENERGY = "energy: the window holds the other side's blocks, too"
@@ -23,9 +24,13 @@ NO_ENERGY = "energy: the window holds the other side's blocks, too"
 
 @dataclass
 class SideSession(Session):
-    """A session whose cells are timed by `timing`, which knows the other side."""
+    """A session whose cells are timed by `timing`, which knows the other side.
+
+    timed_before_s: what the timing of the cell under way took before its own row was begun.
+    """
 
     timing: Callable[[Cell, Protocol], Answer | None] = field(default=lambda cell, protocol: None)
+    timed_before_s: float = 0.0
 
     def expect(self, cells: Sequence[Cell]) -> None:
         """Says which cells there will be."""
@@ -34,6 +39,11 @@ class SideSession(Session):
     def measure(self, cell: Cell) -> Run:
         """One cell; its row, which is committed."""
         return self._one(cell)
+
+    def _learn(self, **fields: Any) -> None:
+        if "duration_s" in fields:
+            fields["duration_s"] += self.timed_before_s
+        super()._learn(**fields)
 
     def _train(self, cell: Cell) -> Answer:
         answer = self.timing(cell, self._protocol(cell))
@@ -79,6 +89,7 @@ class Comparison:
                     break
                 self._cells = cells
                 self._answers.clear()
+                self.b.timed_before_s = 0.0
                 for session, cell, root in zip((self.a, self.b), cells, self.roots, strict=True):
                     with inside(root):
                         runs.append(session.measure(cell))
@@ -97,13 +108,14 @@ class Comparison:
         sides = [self._side(name, each, root) for name, each, root in zip("AB", self._cells, self.roots, strict=True)]
         self.a.measurer.stop()
         self.b.measurer.stop()
+        stopwatch = Stopwatch()
         try:
             said = time_in_turn(sides[0], sides[1], protocol.for_pass(), self.rules, self._say)
         except SideFault as fault:
             return self._one_sided(fault)
         self.a.progress.say(f"{cell.model} b{cell.batch_size} {cell.precision}: {said}")
         answers = [measurement_of(side, protocol) for side in sides]
-        self._answers["B"] = answers[1]
+        self._answers["B"], self.b.timed_before_s = answers[1], stopwatch.elapsed_s
         return answers[0]
 
     def _one_sided(self, fault: SideFault) -> Answer | None:

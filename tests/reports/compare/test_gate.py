@@ -17,6 +17,7 @@ from analysis.utilization import log_ratios
 from reports.compare import Condition, gate_markdown, gate_text, judge
 from reports.compare.cells import compare_runs
 from reports.compare.page import Side
+from reports.compare.text import to_text
 from results.records import MET, NOT_COMPARED, NOT_MET, UNDECIDED, GateCheck, Sample
 from results.store import Pairing, pairing_of, read_run
 from runners.report import command
@@ -225,6 +226,9 @@ def test_no_line_is_wider_than_the_terminal(tmp_path: Path, width: int) -> None:
     text = gate_text(found, asked, (Side("A", "a", a), Side("B", "b", b)), False, width)
     assert max(map(len, text.splitlines())) <= width
     assert "MET" in text
+    compared = to_text(compare_runs(a, b), "a" * 70, "b", width=width)
+    assert max(map(len, compared.splitlines())) <= max(width, 70)
+    assert "slower" in compared
 
 
 def test_names_in_a_comment_are_no_markup(tmp_path: Path) -> None:

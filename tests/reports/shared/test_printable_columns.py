@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from reports.shared.columns import columns, wrapped
+from reports.shared.columns import columns
 from runners.cli.progress import Progress
 
 NAME = "\x1b]0;owned\x07gpu\u202etxt"
@@ -13,7 +13,6 @@ SHOWN = "\\x1b]0;owned\\x07gpu\\u202etxt"
 
 def test_columns_and_sentences_hold_no_commands():
     assert columns([[NAME, "1"], ["b", "2"]], left=[0]) == [f"{SHOWN}  1", f"b{' ' * (len(SHOWN) - 1)}  2"]
-    assert wrapped(f"a {NAME}") == [f"a {SHOWN}"]
 
 
 def test_progress_holds_none():

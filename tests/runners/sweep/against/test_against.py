@@ -150,6 +150,7 @@ def comparison(scenes: tuple[Scene, Scene], tmp_path: Path) -> Comparison:
 
 
 def filled(a: SideRun, b: SideRun, *rest: Any) -> str:
+    time.sleep(0.05)
     for side in (a, b):
         side.samples += measured().blocks
     return "+1.0% to +2.0% after 6 pairs of processes"
@@ -171,6 +172,7 @@ def test_a_kill_between_the_two_rows_measures_both_again(
     assert [len(scene.store.done()) for scene in scenes] == [1, 0]
     again = comparison(scenes, tmp_path).collect([(cell, cell)])
     assert [(run.attempt, run.status) for run in again] == [(2, "not_converged"), (1, "not_converged")]
+    assert all(run.duration_s >= 0.05 for run in again), "what both took together is in both rows"
 
 
 @pytest.mark.parametrize(("failing", "statuses"), [("A", ["crashed", "ok"]), ("B", ["ok", "crashed"])])

@@ -162,3 +162,30 @@ def test_processes_of_a_side_begin_in_its_folder_and_import_from_there(
         pass
     assert sys.path == ["", str(new), "/elsewhere"]
     assert os.getcwd() == str(new)
+
+
+def test_the_gate_of_blocks_knows_several_processes() -> None:
+    """Each has a warm-up; without the mark of blocks in turn a warm-up after measured blocks is a fault."""
+    from cleaning.gates.cell_summary import _blocks
+    from results.records import Run
+
+    def blocks(marked: bool, spoilt: int = 0) -> list[str]:
+        rows = []
+        for process in range(3):
+            for place, (part, steps) in enumerate((("warmup", 1), ("measure", 20), ("measure", 20))):
+                more = spoilt if (process, place) == (1, 2) else 0
+                start_s, index = 10.0 * process + 2 * place, len(rows)
+                time_s = 0.01 * steps  # 20 steps of 10 ms and 5 % to spare: a block of 0.2 s
+                rows.append(
+                    Sample(
+                        part=part, steps=steps + more + (part == "measure"), start_s=start_s, wall_s=time_s, index=index
+                    )
+                )
+        run = Run(
+            **vars(CELL), cell_id="x", attempt=1, sitting="s", status="ok", warnings=("in_turn: x",) if marked else ()
+        )
+        return [words for words in _blocks(run, rows) if "warm-up after" in words or "has" in words]
+
+    assert blocks(marked=True) == []
+    assert any("a warm-up after measured blocks" in words for words in blocks(marked=False))
+    assert any("has 24 steps, 21" in words for words in blocks(marked=True, spoilt=3))
