@@ -31,7 +31,17 @@ from measure.fast_count.checkpoints import check_predicted, check_shown, check_u
 from measure.fast_count.dispatch_mode import EngineRan, PredictMode, Tape
 from measure.fast_count.intercepted_calls import watched
 from measure.fast_count.reference import trace_model
-from measure.model import ModulePaths, Parts, collector_off, kept_random, noticed, on_meta, preserved_state, tensors
+from measure.model import (
+    ModulePaths,
+    Parts,
+    check_outputs,
+    collector_off,
+    kept_random,
+    noticed,
+    on_meta,
+    preserved_state,
+    tensors,
+)
 from results import Unavailable, one_line
 
 __all__ = ["FastCount", "CountRow", "clear_cache", "fast_count"]
@@ -156,6 +166,7 @@ def _pass(
             with mode, torch.enable_grad():
                 outputs = model(*inputs, **kwargs)
                 loss = outputs if task.loss_of is None else task.loss_of(outputs)
+            check_outputs(model, loss)
             check_predicted(mode, before)
             walk = Walk(mode) if blocks is None else Walk(mode, beyond=blocks.found)
             walk.go(edges_of(tensors(loss)))

@@ -12,7 +12,7 @@ import torch
 from torch.utils._pytree import tree_map
 
 from measure.fake import fake_copy, fake_mode
-from measure.model import summed
+from measure.model import check_outputs, summed
 from measure.operations import Trace, trace_step
 
 MakeOptimizer = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
@@ -51,6 +51,7 @@ def trace_model(
             outputs = copied(*given, **named)
             loss = outputs if loss_of is None else loss_of(outputs)
             mark("loss")
+            check_outputs(copied, loss)
             total = summed(loss)
         if total is not None:
             mark("backward")

@@ -146,6 +146,9 @@ class CallCosts:
                 if phase == "forward":
                     recompute_flop += each.recomputed * flop
             unknown += sum(times.get(phase, each.backward) * calls for phase, calls in cost.unknown_calls.items())
+            unknown += each.hidden
+            if each.hidden:
+                reasons["a call of the model failed, or gave no tensor: its backward pass is not seen"] = None
             if cost.reason:
                 reasons[cost.reason] = None
         return StepFlop(dict(products), recompute_flop, unknown, tuple(reasons))
@@ -154,7 +157,7 @@ class CallCosts:
         """(phase, module, kind) → model FLOP of these passes; None where a call has no count, or none by module."""
         found: Counter[tuple[str, str, str]] = Counter()
         for key, each in passes.items():
-            if key not in self._rows or self._costs[key].unknown_calls:
+            if key not in self._rows or self._costs[key].unknown_calls or each.hidden:
                 return None
             times = {"forward": each.forward, "backward": each.backward}
             for row in self._rows[key]:

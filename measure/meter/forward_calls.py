@@ -22,6 +22,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from measure.model import tensors
+
 _graph_task = torch._C._current_graph_task_id
 _any_autocast = torch._C._is_any_autocast_enabled
 _grad_enabled = torch.is_grad_enabled
@@ -52,11 +54,19 @@ _Fields = tuple[str, Hashable, bool, torch.dtype | None, int]
 
 @dataclass(slots=True)
 class Passes:
-    """How often the calls of one key ran. recomputed: forward passes inside of a backward pass."""
+    """How often the calls of one key ran. recomputed: forward passes inside of a backward pass. hidden: forward passes
+    that gave no tensor, so that their backward pass would not be seen."""
 
     forward: int = 0
     backward: int = 0
     recomputed: int = 0
+    hidden: int = 0
+
+    def add(self, other: Passes) -> None:
+        self.forward += other.forward
+        self.backward += other.backward
+        self.recomputed += other.recomputed
+        self.hidden += other.hidden
 
 
 class SeenCall(NamedTuple):
@@ -75,6 +85,7 @@ class Call:
 
     seen: SeenCall
     recomputed = False
+    hidden = False
     backward = 0
     _last = _OUTSIDE
 
@@ -89,13 +100,14 @@ def passes_of(calls: Sequence[Call]) -> dict[CallKey, Passes]:
     """The passes of a step's calls, added up by key."""
     if len(calls) == 1:  # of most steps
         call = calls[0]
-        return {call.seen.key: Passes(int(not call.recomputed), call.backward, int(call.recomputed))}
+        return {call.seen.key: Passes(int(not call.recomputed), call.backward, int(call.recomputed), int(call.hidden))}
     passes: dict[CallKey, Passes] = {}
     for call in calls:
         mine = passes.get(call.seen.key)
         if mine is None:
             mine = passes[call.seen.key] = Passes()
         mine.backward += call.backward
+        mine.hidden += call.hidden
         if call.recomputed:
             mine.recomputed += 1
         else:
@@ -301,7 +313,7 @@ def _watched(model: torch.nn.Module, children: bool) -> Iterator[tuple[str, torc
 
 def _hook_gradients(output: Any, call: Call) -> None:
     """Have the call see the gradients of what the model gave."""
-    for tensor in (output,) if type(output) is torch.Tensor else _graph_tensors(output):
+    for tensor in (output,) if type(output) is torch.Tensor else _tensors(output, call):
         node = tensor.grad_fn
         if node is None and not tensor.requires_grad:
             continue
@@ -312,21 +324,15 @@ def _hook_gradients(output: Any, call: Call) -> None:
             node._register_hook_dict(tensor)
 
 
-def _graph_tensors(output: Any) -> list[torch.Tensor]:
-    """Tensors of an output that a backward pass can begin from; of one that names its loss, the loss."""
-    if isinstance(output, torch.Tensor):
-        return [output] if output.requires_grad else []
-    if isinstance(output, Mapping):
-        loss = output.get("loss")
-        if isinstance(loss, torch.Tensor) and loss.requires_grad:
-            return [loss]
-        output = list(output.values())
-    if isinstance(output, (tuple, list)):
-        found = []
-        for each in output:
-            found += _graph_tensors(each)
-        return found
-    return []
+def _tensors(output: Any, call: Call) -> list[torch.Tensor]:
+    """Each tensor of an output once. All of them: a trainer may leave the loss that a model gives, and make its own.
+
+    Without any, the call of a model is `hidden`: its backward pass cannot be seen. (A child may well give none.)
+    """
+    found = {id(each): each for each in tensors(output)}
+    if not found and not call.recomputed and not call.seen.key.module:
+        call.hidden = True
+    return list(found.values())
 
 
 def _batch_size(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
@@ -346,7 +352,7 @@ def _never_compiled() -> None:
     """Have torch.compile leave alone what runs at each call. A wrapper (torch.compiler.disable) would cost as much as
     the rest, and is used only for what runs once for each shape."""
     each_call = (ForwardCalls._call_kind, ForwardCalls._enters, ForwardCalls._autocast, signature)
-    for function in (*each_call, _hook_gradients, _graph_tensors, Call.__call__):
+    for function in (*each_call, _hook_gradients, _tensors, tensors, Call.__call__):
         _skip_in_dynamo(function)
 
 

@@ -108,9 +108,7 @@ class StepBlock:
             mine = self.passes.get(key)
             if mine is None:
                 mine = self.passes[key] = Passes()
-            mine.forward += passes.forward
-            mine.backward += passes.backward
-            mine.recomputed += passes.recomputed
+            mine.add(passes)
 
 
 class StepBlocks:

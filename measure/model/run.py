@@ -7,6 +7,7 @@ sum of all output tensors: its gradients are of parameters, the input needs none
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
@@ -53,13 +54,26 @@ def left_as_found(model: torch.nn.Module, names: Collection[str] = ()) -> Iterat
 
 
 def tensors(value: Any) -> Iterable[torch.Tensor]:
-    """All tensors in nested lists, tuples and mappings."""
+    """All tensors in nested lists, tuples, mappings and dataclasses."""
     if isinstance(value, torch.Tensor):
         yield value
         return
-    parts = value.values() if hasattr(value, "values") else value if isinstance(value, (list, tuple)) else ()
+    parts: Iterable[Any] = ()
+    if hasattr(value, "values"):
+        parts = value.values()
+    elif isinstance(value, (list, tuple)):
+        parts = value
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        parts = [getattr(value, field.name, None) for field in dataclasses.fields(value)]
     for part in parts:
         yield from tensors(part)
+
+
+def check_outputs(model: torch.nn.Module, outputs: Any) -> None:
+    """Raises ValueError where a model that can be trained gives no tensor: its backward pass would be left out."""
+    if next(iter(tensors(outputs)), None) is None and any(each.requires_grad for each in model.parameters()):
+        what = f"expected tensors in what the model gives, or in its fields, got {type(outputs).__name__}"
+        raise ValueError(f"{what}: loss_of= says what the loss is made of")
 
 
 def summed(outputs: Any) -> torch.Tensor | None:

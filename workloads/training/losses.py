@@ -6,18 +6,26 @@ operations are a few per output.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 
 
 def tensors(output: Any) -> Iterator[torch.Tensor]:
-    """All tensors in nested lists, tuples and mappings; other objects (a cache of keys and values) hold none."""
+    """All tensors in nested lists, tuples, mappings and dataclasses; other objects (a cache of keys and values) hold
+    none."""
     if isinstance(output, torch.Tensor):
         yield output
         return
-    parts = output.values() if hasattr(output, "values") else output if isinstance(output, (list, tuple)) else ()
+    parts: Iterable[Any] = ()
+    if hasattr(output, "values"):
+        parts = output.values()
+    elif isinstance(output, (list, tuple)):
+        parts = output
+    elif dataclasses.is_dataclass(output) and not isinstance(output, type):
+        parts = [getattr(output, field.name, None) for field in dataclasses.fields(output)]
     for part in parts:
         yield from tensors(part)
 

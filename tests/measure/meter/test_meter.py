@@ -4,6 +4,8 @@ import copy
 import math
 import warnings
 import zipfile
+from collections import OrderedDict
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -116,6 +118,64 @@ def test_a_backward_pass_from_several_outputs_is_one():
         out = model(_x())
         (out["a"].sum() + out["b"][0].sum()).backward()
     assert meter.summary().model_flop_per_step == (3 + 5) * LAYER
+
+
+class _Answer(OrderedDict):
+    """Values by name, as transformers' ModelOutput."""
+
+
+@dataclass
+class _Fields:
+    loss: torch.Tensor
+    scores: list[torch.Tensor]
+
+
+@pytest.mark.parametrize("kind", ["mapping", "dataclass"])
+@pytest.mark.parametrize("used", ["loss", "scores", "both"])
+def test_a_backward_pass_begins_at_any_output_that_the_loop_uses(kind, used):
+    """TRL leaves the loss that its model gives, and makes another from what stands beside it."""
+
+    class Several(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = _net()
+
+        def forward(self, x):
+            scores = self.body(x)
+            loss = scores.square().mean()
+            return _Answer(loss=loss, scores=[scores]) if kind == "mapping" else _Fields(loss, [scores])
+
+    model = Several()
+    meter = _meter(model)
+    for _ in range(2):
+        with meter.step():
+            out = model(_x())
+            values = out if kind == "mapping" else vars(out)
+            loss = values["loss"] if used != "scores" else 0
+            (loss + (values["scores"][0].sum() if used != "loss" else 0)).backward()
+    assert meter.summary().model_flop_per_step == 8 * LAYER
+
+
+def test_an_output_without_a_tensor_leaves_no_number():
+    """Its backward pass cannot be seen: forward passes alone would be a third of the step, and look like all of it."""
+
+    class Hidden(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = _net()
+
+        def forward(self, x):
+            self.loss = self.body(x).sum()
+
+    model = Hidden()
+    meter = _meter(model, loss_of=lambda _output: model.loss)
+    for _ in range(2):
+        with meter.step():
+            model(_x())
+            model.loss.backward()
+    found = meter.summary()
+    assert found.model_flop_per_step is None
+    assert any("its backward pass is not seen" in warning for warning in found.warnings)
 
 
 def test_evaluation_between_steps_is_time_outside_and_no_work():

@@ -1,5 +1,7 @@
 """count, footprint and register from Python: numbers derived here."""
 
+from dataclasses import dataclass
+
 import pytest
 import torch
 
@@ -137,3 +139,43 @@ def test_ceilings_are_rows_of_this_device():
     assert len({row.device_name for row in rows}) == 1
     with pytest.raises(ValueError, match="got fp3"):
         flopledger.ceilings("cpu", ("fp3",))
+
+
+@dataclass
+class _Answer:
+    loss: torch.Tensor
+    note: str = ""
+
+
+def test_a_backward_pass_begins_at_the_fields_of_a_dataclass():
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(8, 4)
+
+        def forward(self, x):
+            return _Answer(self.layer(x).sum())
+
+    found = flopledger.count(Net(), torch.randn(2, 8))
+    assert (found.forward_flop, found.backward_flop) == (128, 128)
+    exact = fast_count(Net(), (torch.randn(2, 8),))
+    assert (exact.forward_flop, exact.backward_flop, exact.executed) == (128, 128, False)
+
+
+def test_a_model_that_gives_no_tensor_is_counted_with_loss_of_alone():
+    """Without it, forward alone would stand as the whole step."""
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(8, 4)
+
+        def forward(self, x):
+            return [{"loss": None, "words": "x"}] if self.layer(x).ndim else None
+
+    with pytest.raises(
+        Unavailable, match=r"expected tensors in what the model gives, or in its fields, got list: loss_of"
+    ):
+        flopledger.count(Net(), torch.randn(2, 8))
+    frozen = Net().requires_grad_(False)
+    assert flopledger.count(frozen, torch.randn(2, 8)).backward_flop == 0
