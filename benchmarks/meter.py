@@ -12,8 +12,9 @@ the median. The clock is this thread's processor time, because other processes m
 missed: 30 µs and 0.5 % of a step.
 
 A step of 7 ms varies by far more than the meter costs. `--parts` times steps of a model of two small layers instead, in
-so many rounds: without anything, with a forward hook that does nothing, and with the meter. First each step runs after
-96 MB were written, so that no code of it is in a cache, as after a step of a large model; then with warm caches.
+so many rounds: without anything; with a forward hook that does nothing; with that, a hook on the gradient and a `with`
+block that do nothing, of which any such meter is made; and with the meter. First each step runs after 96 MB were written,
+so that no code of it is in a cache, as after a step of a large model; then with warm caches.
 
 `--flat` takes that many metered steps of a model of one small layer, with batches of eight sizes, and looks at the
 resident set every tenth of them. Exits 1 if the last nine tenths add a megabyte.
@@ -36,8 +37,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -81,7 +84,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def parts(rounds: int) -> int:
     """Print what a hook that does nothing and the meter add to a small step; 1 if the meter misses its goal."""
-    steps = {"plain": _training_step(), "an empty hook": _hooked_step(), "the meter": _metered_step()}
+    steps = {
+        "plain": _training_step(),
+        "an empty hook": _hooked_step(),
+        "empty parts": _parts_step(),
+        "the meter": _metered_step(),
+    }
     written = torch.randn(24_000_000)
     cost_s = 0.0
     for caches, runs in (("flushed", rounds), ("warm", 20 * rounds)):
@@ -155,6 +163,36 @@ def _hooked_step() -> Callable[[], None]:
     model = _small_model()
     model.register_forward_hook(lambda _module, _args, _kwargs, _output: None, with_kwargs=True, always_call=True)
     return _training_step(model)
+
+
+def _parts_step() -> Callable[[], None]:
+    """A forward hook, a hook on the gradient, set as the meter sets it, and a `with` block, all of which do nothing."""
+    model = _small_model()
+    step = _training_step(model)
+
+    def on_gradient(_gradient: torch.Tensor) -> None:
+        pass
+
+    def on_call(_module: Any, _args: Any, _kwargs: Any, output: torch.Tensor) -> None:
+        output._backward_hooks = OrderedDict(((-1, on_gradient),))
+        output.grad_fn._register_hook_dict(output)  # type: ignore[union-attr]
+
+    model.register_forward_hook(on_call, with_kwargs=True, always_call=True)
+    block = _Block()
+
+    def with_parts() -> None:
+        with block:
+            step()
+
+    return with_parts
+
+
+class _Block:
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_fault: object) -> None:
+        pass
 
 
 def _metered_step() -> Callable[[], None]:
