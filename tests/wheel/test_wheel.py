@@ -250,7 +250,7 @@ def in_the_checkout(name, words, capsys):
 
 def test_help_shows_the_command_as_it_is_installed(flopledger):
     assert flopledger("sweep", "--help").startswith("usage: flopledger sweep ")
-    assert "Run a command as  flopledger NAME " in flopledger()
+    assert "Run a command as flopledger NAME " in flopledger()
 
 
 def test_a_shell_is_told_how_a_line_goes_on(flopledger, tmp_path):
