@@ -106,6 +106,7 @@ def answer(options: Namespace) -> FormulaAnswer:
         raise Unfitted(branched(fault, subject, derived.axes, looked_at)) from fault
     peaks = footprints(options.rules, derived, point, looked_at, CHECKED_CALLS)
     whole = totals.totals(derived, terms, peaks.formulas)
+    at_least = {**totals.at_least(derived), **peaks.at_least}
     return FormulaAnswer(
         model=options.model,
         rules=options.rules,
@@ -131,8 +132,8 @@ def answer(options: Namespace) -> FormulaAnswer:
         not_understood=dict(derived.not_understood),
         parts=totals.parts(derived, options.by) if options.by else {},
         by=options.by or "",
-        at_least={**totals.at_least(derived), **peaks.at_least},
-        **asked.answered(whole, point, {**peaks.why, **_unknown_quantities(derived)}),
+        at_least=at_least,
+        **asked.answered(whole, point, {**peaks.why, **_unknown_quantities(derived)}, at_least),
     )
 
 

@@ -116,9 +116,14 @@ class Questions:
         return made
 
     def answered(
-        self, whole: Mapping[str, Expr], point: Mapping[str, int], why: Mapping[str, str] = MappingProxyType({})
+        self,
+        whole: Mapping[str, Expr],
+        point: Mapping[str, int],
+        why: Mapping[str, str] = MappingProxyType({}),
+        at_least: Mapping[str, Expr] = MappingProxyType({}),
     ) -> dict[str, Any]:
-        """The answers, by field of `reports.formula.text.Answer`. why: why quantities have no formula.
+        """The answers, by field of `reports.formula.text.Answer`. why: why quantities have no formula. at_least: of
+        those, the formulas of what is known, which a sweep has, too.
 
         Raises NoSolution where one has none, Mistake for what is asked of a quantity without formula.
         """
@@ -126,12 +131,13 @@ class Questions:
             for word in re.findall(r"\w+", text):
                 if (name := SHORT.get(word, word)) in why:
                     raise Mistake(f"--solve {text!r}: there is no formula of {word}: {why[name]}")
+        known = {f"at_least_{name}": formula for name, formula in at_least.items()}
         return {
             "solved": tuple(self._solved(whole, point)),
             "growth": tuple(self._growth(whole, point)) if self.growth else (),
             "derivatives": self._derivatives(whole) if self.derivative else None,
             "derivative_of": self.derivative,
-            "swept": tuple(self._rows(whole, point)) if self.sweep else (),
+            "swept": tuple(self._rows({**whole, **known}, point)) if self.sweep else (),
             "varied": tuple(self._varied(whole, point)) if self.lengths else (),
             "lengths": self.lengths.source if self.lengths else "",
         }

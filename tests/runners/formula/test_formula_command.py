@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import os
@@ -650,3 +651,12 @@ def _started(*arguments):
     return subprocess.Popen(
         words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
+
+
+def test_a_sweep_has_what_is_at_least_known(capsys: pytest.CaptureFixture[str]) -> None:
+    """oneDNN's LSTM keeps a workspace of no known size: bytes are at least those of all other storages."""
+    words = ["wordlm", "--symbols", "batch,hidden", "--sweep", "hidden=512:1024:512", "--at", "batch=64"]
+    assert command.main([*words, "--format", "csv"]) == 0
+    first, second = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    assert "bytes_accessed" not in first
+    assert 0 < int(first["at_least_bytes_accessed"]) < int(second["at_least_bytes_accessed"])

@@ -70,7 +70,7 @@ def test_each_betrayal_is_one_row_and_the_next_cell_is_measured(betrayed):
         assert run.status in ((expected[size],) if size in expected else MEASURED), run
         assert run.attempt == 1
     assert read_run(path).problems == []
-    assert said.count("\n") == 17
+    assert said.count("\n") == 1 + 17  # the plan's time, then a line a cell
 
 
 @pytest.mark.survival
