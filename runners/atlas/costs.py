@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from analysis.reach import BatchCost, StepCost
+from analysis.reach import BatchCost, StepCost, step_cost
 from results import Inconsistent, Unavailable, one_line
+from results.records import StepOperation
 
 TRACED = "amp-bf16"
 """The precision of every trace: amp-fp16 has the same sizes, and the measurements had no scaler."""
@@ -41,13 +42,18 @@ class CostKey:
         return f"{self.model.replace(':', '-')}-{self.image_size}-{self.mode}.npz"
 
 
+Operations = tuple[StepOperation, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class ModelCost:
-    """What one step costs at any batch. parameters: trained numbers. reason: why there is no cost."""
+    """What one step costs at any batch. parameters: trained numbers. reason: why there is no cost. operations: of the
+    step at both batches of the cost."""
 
     parameters: int | None = None
     cost: BatchCost | None = None
     reason: str = ""
+    operations: tuple[Operations, Operations] | tuple[()] = ()
 
 
 def count_all(keys: Iterable[CostKey], folder: Path, processes: int) -> Iterator[tuple[int, int]]:
@@ -93,6 +99,8 @@ def _count(key: CostKey, folder: Path) -> None:
         head |= {"units": found.cost.low.units, "batches": [found.cost.low_batch, found.cost.high_batch]}
         for which in ("low", "high"):
             arrays |= {f"{which}_{name}": getattr(getattr(found.cost, which), name) for name in _FIELDS}
+        for which, rows in zip(("low", "high"), found.operations, strict=True):
+            arrays[f"{which}_operations"] = np.frombuffer(_packed(rows), np.uint8)
     part = folder / f"{key.file}.{os.getpid()}.part.npz"
     np.savez_compressed(part, head=np.array(json.dumps(head)), **arrays)
     part.replace(folder / key.file)
@@ -100,7 +108,7 @@ def _count(key: CostKey, folder: Path) -> None:
 
 def _cost(key: CostKey) -> ModelCost:
     from runners.footprint.step import StepOptions
-    from runners.reach import batch_cost
+    from runners.reach import SMALL, operations_at
     from runners.workers import get
 
     parameters = None
@@ -108,11 +116,26 @@ def _cost(key: CostKey) -> ModelCost:
         workload = get(key.model, image_size=key.image_size)
         parameters = _parameters(workload)
         asked = StepOptions(key.model, TRACED, hyper={"image_size": key.image_size})
-        return ModelCost(parameters, batch_cost(asked, key.mode))
+        low, high = (operations_at(asked, batch, key.mode) for batch in SMALL)
+        return ModelCost(
+            parameters, BatchCost(SMALL[0], step_cost(low), SMALL[1], step_cost(high)), "", (low, high)
+        )
     except (ValueError, Unavailable, Inconsistent) as fault:
         return ModelCost(parameters, None, one_line(str(fault), 200))
     except Exception as fault:  # noqa: BLE001  the edge: a model's own code may raise anything
         return ModelCost(parameters, None, one_line(f"{type(fault).__name__}: {fault}", 200))
+
+
+KEPT = (
+    "name", "kind", "phase", "unit", "dtype", "group", "fused_bytes", "model_flop", "other_flop", "read_bytes",
+    "written_bytes", "input_shapes", "output_shapes",
+)  # fmt: skip
+"""Fields of an operation that are kept."""
+
+
+def _packed(operations: Operations) -> bytes:
+    """The operations as JSON, one list of KEPT each."""
+    return json.dumps([[getattr(each, name) for name in KEPT] for each in operations], separators=(",", ":")).encode()
 
 
 def _parameters(workload: object) -> int:

@@ -1,6 +1,9 @@
-from .step import batch_cost, cost_at
+from .step import SMALL, batch_cost, cost_at, operations_at, operations_of
 
 __all__ = [
+    "SMALL",
     "batch_cost",
     "cost_at",
+    "operations_at",
+    "operations_of",
 ]
