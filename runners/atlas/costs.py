@@ -9,7 +9,7 @@ import json
 import os
 import warnings
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -48,7 +48,7 @@ Operations = tuple[StepOperation, ...]
 @dataclass(frozen=True, eq=False)
 class ModelCost:
     """What one step costs at any batch. parameters: trained numbers. reason: why there is no cost. operations: of the
-    step at both batches of the cost."""
+    step at both batches, of a new count."""
 
     parameters: int | None = None
     cost: BatchCost | None = None
@@ -84,6 +84,21 @@ def read_cost(key: CostKey, folder: Path) -> ModelCost | None:
         return None
     low, high = head["batches"]
     return ModelCost(head["parameters"], BatchCost(low, steps[0], high, steps[1]))
+
+
+def read_operations(key: CostKey, folder: Path) -> tuple[Operations, Operations] | None:
+    """The operations of a step at both batches, with the fields KEPT; None where the folder has no cost of it."""
+    try:
+        with (folder / key.file).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            texts = [arrays[f"{which}_operations"].tobytes() for which in ("low", "high")]
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        return None
+    low, high = (tuple(_operation(row, values) for row, values in enumerate(json.loads(text))) for text in texts)
+    return low, high
+
+
+def _operation(index: int, values: Sequence[Any]) -> StepOperation:
+    return StepOperation(index=index, **dict(zip(KEPT, values, strict=True)))
 
 
 def _count(key: CostKey, folder: Path) -> None:
