@@ -22,6 +22,9 @@ from analysis.profile import groups
 from results import Inconsistent
 from results.records import StepOperation
 
+COSTLY = frozenset({"batch normalization", "layer normalization", "softmax", "reduction", "pooling", "copy"})
+"""Classes that a fused pass is named after."""
+
 EAGER, COMPILED = "eager", "compiled"
 
 WIDTHS = (16, 32, 64, 128, 256)
@@ -29,8 +32,11 @@ WIDTHS = (16, 32, 64, 128, 256)
 
 DENSE, GROUPED, DEPTHWISE, TRANSPOSED = "convolution", "grouped convolution", "depthwise convolution", "deconvolution"
 
-POINTWISE = ("activation", "elementwise", "random", "loss")
+POINTWISE = ("elementwise", "random", "loss")
 """Kinds that are one class: a pass over memory."""
+
+RECTIFIERS = ("relu", "threshold", "hardtanh")
+"""Parts of the names of activations that only compare; the others calculate exponentials."""
 
 OPTIMIZER, CAST, FUSED = "optimizer", "cast", "fused"
 
@@ -85,16 +91,27 @@ def _eager(step: Step, classes: Sequence[str]) -> Iterator[Part]:
 
 
 def _compiled(step: Step, classes: Sequence[str]) -> Iterator[Part]:
+    """A product is a kernel of a library, with bytes of its own; what fusion puts behind it is one pass more."""
     place = {operation.index: row for row, operation in enumerate(step)}
     for members, nbytes in groups(step):
         rows = [place[index] for index in members if classes[place[index]]]
         if not rows:
             continue
-        flop = sum(step[row].model_flop or 0 for row in rows)
-        products = [classes[row] for row in rows if step[row].kind in PRODUCTS]
-        phase = step[rows[0]].phase
-        name = products[0] if products else OPTIMIZER if phase == OPTIMIZER else f"{FUSED}{_pass(phase)}"
-        yield name, float(flop), float(nbytes)
+        products = [row for row in rows if step[row].kind in PRODUCTS]
+        rest = [row for row in rows if step[row].kind not in PRODUCTS]
+        left = float(nbytes)
+        for row in products:
+            own = step[row]
+            yield classes[row], float(own.model_flop or 0), float(own.read_bytes + own.written_bytes)
+            left += own.written_bytes - own.read_bytes
+        if rest:
+            yield f"{FUSED} {_heaviest(step, rest, classes)}", 0.0, max(left, 0.0)
+
+
+def _heaviest(step: Step, rows: Sequence[int], classes: Sequence[str]) -> str:
+    """The class of a fused pass: that of what is costlier than a pass over memory, if it has such an operation."""
+    names = {classes[row] for row in rows}
+    return min(names & COSTLY, default=OPTIMIZER if OPTIMIZER in names else "pass")
 
 
 def _lines(low: Sequence[Part], low_batch: int, high: Sequence[Part], high_batch: int) -> dict[str, Amounts]:
@@ -125,6 +142,8 @@ def class_of(low: StepOperation, high: StepOperation) -> str:
     kind = "pointwise" if low.kind in POINTWISE else low.kind
     if low.name == "aten._to_copy":
         kind = CAST
+    if low.kind == "activation" and any(word in low.name for word in RECTIFIERS):
+        kind = "rectifier"
     if low.kind == "normalization":
         kind = "batch normalization" if "batch_norm" in low.name else "layer normalization"
     return f"{kind}{_pass(low.phase)}"

@@ -113,7 +113,8 @@ def _nothing(rows: Sequence[PublishedStep], options: Namespace) -> int:
 def _import(options: Namespace) -> int:
     """The table from the sources. Raises Mistake without files, StoreFault."""
     from runners.atlas.costs import count_all
-    from runners.atlas.importing import built_models, key_of, read_sources, with_costs
+    from analysis.predict import AMOUNTS, packed
+    from runners.atlas.importing import built_models, key_of, read_sources, with_amounts, with_costs
 
     if options.source is None or not options.source.is_dir():
         raise Mistake(f"import: expected --from with the folder of the sources' files, got {options.source}")
@@ -130,6 +131,8 @@ def _import(options: Namespace) -> int:
     found = list(with_costs(rows, built, options.costs))
     out = options.out or TABLE
     put(out, _packed(found))
+    used = {key for row in found if row.status == "ok" and (key := key_of(row, built[row.model])) is not None}
+    put(out.with_name(AMOUNTS.name) if options.out else AMOUNTS, packed(with_amounts(used, options.costs)))
     counts = {status: sum(row.status == status for row in found) for status in sorted({row.status for row in found})}
     print(f"{len(found):,} rows: {', '.join(f'{count:,} {status}' for status, count in counts.items())} → {out}")
     return 0

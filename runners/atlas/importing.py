@@ -6,15 +6,18 @@ without a cost. Peaks are the datasheet's dense ones of the device that the sour
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from analysis.atlas import PublishedStep, is_timm, read_timm
 from analysis.devices import lookup
+from analysis.predict import StepAmounts, StepKey, amounts
 from analysis.reach import BatchCost, StepCost, step_bound
 from results import Inconsistent, Unavailable
-from runners.atlas.costs import CostKey, ModelCost, read_cost
+from runners.atlas.costs import CostKey, ModelCost, read_cost, read_operations
+from runners.reach import SMALL
 
 PARAMETERS_TOLERANCE = 0.0051e6
 """The source prints millions with two decimals."""
@@ -181,6 +184,17 @@ def _bounded(row: PublishedStep, cost: StepCost) -> PublishedStep:
         unfused_time_s=rounded(bound.unfused_time_s),
         achieved_over_bound_ratio=rounded(bound.bound_time_s / step_s),
     )
+
+
+def with_amounts(keys: Iterable[CostKey], folder: Path) -> Iterator[tuple[StepKey, Mapping[str, StepAmounts]]]:
+    """The amounts of each step that the folder has and that is the same at both batches."""
+    for key in sorted(set(keys), key=lambda key: (key.model, key.image_size, key.mode)):
+        operations = read_operations(key, folder)
+        if operations is None:
+            continue
+        low, high = operations
+        with contextlib.suppress(Inconsistent):
+            yield StepKey(key.model, key.image_size, key.mode), amounts(low, SMALL[0], high, SMALL[1])
 
 
 def rounded(number: float) -> float:
