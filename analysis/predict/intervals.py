@@ -88,6 +88,16 @@ def by_group(
     return found
 
 
+def device_interval(scores: Numbers, devices: NDArray[np.str_], nominal: float = NOMINAL) -> Interval:
+    """The interval on a device that was not measured: as far to either side as the worst of these devices needs.
+
+    scores: of rows predicted by the rates of other devices, shape (rows,). A device is faster or slower as a whole, and
+    few were measured: that the next one is no farther off than the worst is all that can be said.
+    """
+    reach = max(float(np.quantile(np.abs(scores[devices == name]), nominal)) for name in set(devices))
+    return Interval(math.exp(-reach), math.exp(reach), len(scores))
+
+
 def covered(scores: Numbers, groups: NDArray[np.str_], intervals: Mapping[str, Interval]) -> NDArray[np.bool_]:
     """Which scores lie in the interval of their group."""
     chosen = [intervals.get(str(group), intervals[""]) for group in groups]

@@ -29,9 +29,11 @@ without a gradient scaler unless it says bf16; SGD. Where memory ran out the bat
 ![Utilization reached against attainable utilization of steps on an RTX 3090: all below the bound](images/atlas.png)
 """
 
-CACHED = """The bound takes each tensor that passes from one group to the next from memory. The L2 cache of an RTX 4090
-(72 MB by its whitepaper) can hold many of them in a step that is bound by memory alone; that this is the reason has not
-been measured."""
+EXPLAINED = """Each has a rule with a reason from the data (`analysis/atlas/beyond_bound.py`), held by a test. *cache*: a step that
+memory alone bounds, compiled, on a card whose L2 cache (72 MB on an RTX 4090 by its whitepaper) can hold what passes
+from one group to the next; that this is the reason has not been measured. *clock*: a step that arithmetic bounds, on a
+GeForce card; its boost clock is nominal, and the card may run faster. Steps whose attention a trace on a CPU has in
+parts (447 rows of seven families) have no bound: CUDA may run the parts as one kernel."""
 
 
 def page(table: pd.DataFrame) -> str:
@@ -92,7 +94,7 @@ def _bound(table: pd.DataFrame) -> list[str]:
         )
     lines += [*_table(("step", "rows", "lower quartile", "median", "upper quartile", "nearest"), rows), ""]
     if len(beyond):
-        lines += ["Faster than the bound:", "", *_row_table(beyond), "", CACHED, ""]
+        lines += ["Faster than the bound:", "", *_row_table(beyond), "", EXPLAINED, ""]
     return lines
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.reach import BatchCost, StepCost, step_cost
+from analysis.reach import IN_PARTS, BatchCost, StepCost, step_cost
 from results import Inconsistent, Unavailable, one_line
 from results.records import StepOperation
 
@@ -48,12 +48,14 @@ Operations = tuple[StepOperation, ...]
 @dataclass(frozen=True, eq=False)
 class ModelCost:
     """What one step costs at any batch. parameters: trained numbers. reason: why there is no cost. operations: of the
-    step at both batches, of a new count."""
+    step at both batches, of a new count.
+    is_bounded: False where the step has attention that the trace has in parts (`analysis.reach.IN_PARTS`)."""
 
     parameters: int | None = None
     cost: BatchCost | None = None
     reason: str = ""
     operations: tuple[Operations, Operations] | tuple[()] = ()
+    is_bounded: bool = True
 
 
 def count_all(keys: Iterable[CostKey], folder: Path, processes: int) -> Iterator[tuple[int, int]]:
@@ -74,6 +76,7 @@ def read_cost(key: CostKey, folder: Path) -> ModelCost | None:
     try:
         with (folder / key.file).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             head = json.loads(str(arrays["head"]))
+            in_parts = "low_operations" in arrays and IN_PARTS.encode() in arrays["low_operations"].tobytes()
             if head["reason"]:
                 return ModelCost(head["parameters"], None, head["reason"])
             steps = [
@@ -83,7 +86,7 @@ def read_cost(key: CostKey, folder: Path) -> ModelCost | None:
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         return None
     low, high = head["batches"]
-    return ModelCost(head["parameters"], BatchCost(low, steps[0], high, steps[1]))
+    return ModelCost(head["parameters"], BatchCost(low, steps[0], high, steps[1]), is_bounded=not in_parts)
 
 
 def read_operations(key: CostKey, folder: Path) -> tuple[Operations, Operations] | None:

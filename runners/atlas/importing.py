@@ -124,7 +124,7 @@ def _with_cost(
         return replace(row, status="not_counted", reason=cost)
     if reason := _other_count(row, cost.model_flop):
         return replace(row, status="other_model", reason=reason)
-    return _bounded(replace(row, model_flop=cost.model_flop), cost)
+    return _bounded(replace(row, model_flop=cost.model_flop), cost, found.is_bounded)
 
 
 def _cost_at(cost: BatchCost, batch_size: int) -> StepCost | str:
@@ -157,7 +157,7 @@ def _other_count(row: PublishedStep, model_flop: int) -> str:
     return f"the source counted {row.published_mac / 1e9:g} G multiply-adds an image, we {ratio:.3g} times as many"
 
 
-def _bounded(row: PublishedStep, cost: StepCost) -> PublishedStep:
+def _bounded(row: PublishedStep, cost: StepCost, is_bounded: bool) -> PublishedStep:
     """The row with utilization and bound; a device or precision without them leaves them empty, with the reason."""
     device = lookup(row.device)
     if device is None:
@@ -177,6 +177,8 @@ def _bounded(row: PublishedStep, cost: StepCost) -> PublishedStep:
     )
     if not row.precision.startswith("amp-"):
         return replace(row, reason=f"no bound of a model in {row.precision} throughout: its bytes were not counted")
+    if not is_bounded:
+        return replace(row, reason="no bound: attention in parts, which CUDA may run as one kernel")
     return replace(
         row,
         bound_time_s=rounded(bound.bound_time_s),

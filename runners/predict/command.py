@@ -101,7 +101,7 @@ def _answer(options: Namespace, device: Device) -> PredictAnswer:
     """Raises Unavailable where nothing like the step was measured, Inconsistent where the step changes with the batch."""
     from analysis.devices import PRECISIONS
     from analysis.predict import Machine, Setting, amounts, fitted, predict
-    from analysis.reach import BatchCost, step_bound, step_cost
+    from analysis.reach import IN_PARTS, BatchCost, step_bound, step_cost
     from reports.predict import PredictAnswer
     from results import Unavailable
     from runners.footprint.step import StepOptions
@@ -118,9 +118,9 @@ def _answer(options: Namespace, device: Device) -> PredictAnswer:
     steps = amounts(low, SMALL[0], high, SMALL[1])
     cost = BatchCost(SMALL[0], step_cost(low), SMALL[1], step_cost(high)).at(options.batch_size)
     bound = step_bound(cost, device.peaks, bytes_per_s)
-    found = predict(
-        fitted(), steps, options.batch_size, setting, Machine(peak, bytes_per_s), bound.bound_time_s
-    )
+    in_parts = any(operation.name == IN_PARTS for operation in low)
+    least_s = None if in_parts else bound.bound_time_s
+    found = predict(fitted(), steps, options.batch_size, setting, Machine(peak, bytes_per_s), least_s)
     return PredictAnswer(
         model=options.model,
         device_name=device.name,
@@ -129,7 +129,7 @@ def _answer(options: Namespace, device: Device) -> PredictAnswer:
         bound=bound,
         prediction=found,
         eager_peak_bytes=_peak_bytes(asked, options, device) if options.mode == "train" else None,
-        notes=tuple(_notes(options, device)),
+        notes=tuple(_notes(options, device, in_parts)),
     )
 
 
@@ -149,10 +149,10 @@ def _peak_bytes(asked: StepOptions, options: Namespace, device: Device) -> int |
     return max(moments(step, "cuda", device.compute_capability))
 
 
-def _notes(options: Namespace, device: Device) -> list[str]:
+def _notes(options: Namespace, device: Device, in_parts: bool) -> list[str]:
     from analysis.predict import is_power_limited
 
-    notes = []
+    notes = ["Attention is in parts here, which CUDA may run as one kernel: the least time is no bound."] * in_parts
     if is_power_limited(device.name):
         notes.append("This card's power limit holds its clock far below the boost clock of its peak: times may be longer.")
     if not options.model.startswith("timm:"):

@@ -32,11 +32,6 @@ def operations_of(asked: StepOptions, step: StepTrace) -> tuple[StepOperation, .
     return in_groups(rows, fused(step.operations, step.storages))
 
 
-def cost_of(asked: StepOptions, step: StepTrace) -> StepCost:
-    """The cost of a traced step. Raises Unavailable where an operation's cost is not known."""
-    return step_cost(operations_of(asked, step))
-
-
 def batch_cost(asked: StepOptions, mode: str = "train") -> BatchCost:
     """The cost at any batch. Raises what `cost_at` does, Inconsistent where the operations change with the batch."""
     low, high = SMALL
