@@ -77,11 +77,11 @@ def evaluate() -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def scores(data: ev.Sample, left: ev.LeftOut, parts: Mapping[str, int] | None) -> dict[str, Any]:
-    """Scores, groups, families, devices and whether each row lay in an interval of other parts. parts: None for devices."""
+    """Scores, groups, families and devices; with parts whether each row lay in an interval of other parts."""
     score = ev.scores_of(data, left.predicted_s[ev.OURS])
     known = np.isfinite(score)
     groups = ev.groups_of(data, left.grounds)
-    found = {
+    found: dict[str, Any] = {
         "score": score[known], "group": groups[known], "family": data.families[known], "device": data.devices[known],
     }  # fmt: skip
     if parts is not None:
@@ -135,7 +135,7 @@ def newest(samples: Mapping[str, ev.Sample]) -> dict[str, str]:
 
 
 def version(framework: str) -> tuple[int, ...]:
-    """"torch 2.9.1 cu128" is (2, 9, 1)."""
+    """ "torch 2.9.1 cu128" is (2, 9, 1)."""
     words = framework.split()
     return tuple(int(part) for part in words[1].split(".")) if len(words) > 1 else ()
 

@@ -30,7 +30,7 @@ class Rule:
 CACHE = Rule(
     "cache",
     1.02,
-    "bound by memory alone on a card whose L2 cache can hold tensors between two groups, which the bound takes from memory",
+    "bound by memory alone on a card whose L2 cache can hold tensors between groups, which the bound takes from memory",
 )
 CLOCK = Rule(
     "clock",

@@ -60,19 +60,13 @@ def usable(row: PublishedStep) -> bool:
     )
 
 
-def sample(
-    rows: Sequence[PublishedStep], steps: Mapping[StepKey, Mapping[str, StepAmounts]], run: str
-) -> Sample:
+def sample(rows: Sequence[PublishedStep], steps: Mapping[StepKey, Mapping[str, StepAmounts]], run: str) -> Sample:
     """The rows of a way of running whose amounts are known. run: EAGER or COMPILED."""
-    kept = [
-        row
-        for row in rows
-        if usable(row) and row.compiled == (run == COMPILED) and key_of(row) in steps
-    ]
+    kept = [row for row in rows if usable(row) and row.compiled == (run == COMPILED) and key_of(row) in steps]
     terms = terms_of([steps[key][run] for key in {key_of(row) for row in kept}])
-    design = np.array([
-        terms.row(steps[key_of(row)][run], row.batch_size or 0, machine_of(row.device, row.precision)) for row in kept
-    ])
+    design = np.array(
+        [terms.row(steps[key_of(row)][run], row.batch_size or 0, machine_of(row.device, row.precision)) for row in kept]
+    )
     return Sample(
         kept,
         [setting_of(row) for row in kept],

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.predict.operation_amounts import DEPTHWISE, GROUPED, TRANSPOSED
+from analysis.predict.operation_amounts import GROUPED, TRANSPOSED
 from analysis.predict.step_time import Numbers, Part
 
 NOMINAL, THIN_NOMINAL = 0.9, 0.95
@@ -57,7 +57,7 @@ def conformal(scores: Numbers, families: NDArray[np.str_], nominal: float = NOMI
     A family weighs as the root of its rows, between each row counting alike and each family counting alike; one more
     score beyond either end weighs as the largest does.
     """
-    names, place, counts = np.unique(families, return_inverse=True, return_counts=True)
+    _, place, counts = np.unique(families, return_inverse=True, return_counts=True)
     weights = counts[place] ** -0.5
     order = np.argsort(scores)
     ordered, share = scores[order], np.cumsum(weights[order])
@@ -76,9 +76,7 @@ def nominal_of(group: str) -> float:
     return THIN_NOMINAL if group.endswith(THIN) else NOMINAL
 
 
-def by_group(
-    scores: Numbers, groups: NDArray[np.str_], families: NDArray[np.str_]
-) -> dict[str, Interval]:
+def by_group(scores: Numbers, groups: NDArray[np.str_], families: NDArray[np.str_]) -> dict[str, Interval]:
     """The interval of each group with enough scores, and of all scores under ""."""
     found = {"": conformal(scores, families, THIN_NOMINAL)}
     for group in sorted(set(groups)):

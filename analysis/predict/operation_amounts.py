@@ -71,7 +71,7 @@ def amounts(low: Step, low_batch: int, high: Step, high_batch: int) -> dict[str,
     if [each.name for each in low] != [each.name for each in high]:
         raise Inconsistent(f"expected the same operations at batches {low_batch} and {high_batch}")
     classes = [class_of(*pair) for pair in zip(low, high, strict=True)]
-    found = {}
+    found: dict[str, StepAmounts] = {}
     for how, parts in ((EAGER, _eager), (COMPILED, _compiled)):
         at_low, at_high = list(parts(low, classes)), list(parts(high, classes))
         if [each[0] for each in at_low] != [each[0] for each in at_high]:
@@ -176,7 +176,9 @@ def _convolution(operation: StepOperation) -> str:
 def _narrowest(low: StepOperation, high: StepOperation) -> int:
     """The smallest size of a product's matrices that does not depend on the batch."""
     sizes = []
-    for one, other in zip((*low.input_shapes, *low.output_shapes), (*high.input_shapes, *high.output_shapes), strict=True):
+    for one, other in zip(
+        (*low.input_shapes, *low.output_shapes), (*high.input_shapes, *high.output_shapes), strict=True
+    ):
         if len(one) >= 2:
             sizes += [size for size, again in zip(one[-2:], other[-2:], strict=True) if size == again and size > 1]
     return min(sizes, default=1)

@@ -109,7 +109,9 @@ def _interval(
 def is_power_limited(device_name: str) -> bool:
     """Whether a card's sheet says that its clock falls under load: a Max-Q, or a note of the table that says so."""
     device = lookup(device_name)
-    return device is not None and ("Max-Q" in device.name or device.name in POWER_LIMITED or "clock falls" in device.note)
+    return device is not None and (
+        "Max-Q" in device.name or device.name in POWER_LIMITED or "clock falls" in device.note
+    )
 
 
 POWER_LIMITED = frozenset({"Tesla T4", "NVIDIA L4", "NVIDIA A10", "NVIDIA A10G", "Tesla P4"})

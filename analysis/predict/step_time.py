@@ -85,9 +85,7 @@ def terms_of(steps: Sequence[StepAmounts]) -> Terms:
     classes = sorted({(name, each.flop != (0.0, 0.0)) for step in steps for name, each in step.items()})
     arithmetic = sorted({name for name, has_flop in classes if has_flop})
     kinds = sorted({kind_of_class(name) for name, _ in classes})
-    return Terms(
-        (*((ARITHMETIC, name) for name in arithmetic), *((MEMORY, kind) for kind in kinds), (LAUNCHES, ""))
-    )
+    return Terms((*((ARITHMETIC, name) for name in arithmetic), *((MEMORY, kind) for kind in kinds), (LAUNCHES, "")))
 
 
 @dataclass(frozen=True)
@@ -148,7 +146,9 @@ def parts_of(terms: Terms, factors: Numbers, row: Numbers) -> list[Part]:
     times = factors * row
     order = np.argsort(-times, kind="stable")
     return [
-        Part(*terms.names[place], float(times[place]), float(factors[place])) for place in order if times[place] > 0
+        Part(terms.names[place][0], terms.names[place][1], float(times[place]), float(factors[place]))
+        for place in order
+        if times[place] > 0
     ]
 
 

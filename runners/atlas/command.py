@@ -112,8 +112,8 @@ def _nothing(rows: Sequence[PublishedStep], options: Namespace) -> int:
 
 def _import(options: Namespace) -> int:
     """The table from the sources. Raises Mistake without files, StoreFault."""
-    from runners.atlas.costs import count_all
     from analysis.predict import AMOUNTS, packed
+    from runners.atlas.costs import count_all
     from runners.atlas.importing import built_models, key_of, read_sources, with_amounts, with_costs
 
     if options.source is None or not options.source.is_dir():

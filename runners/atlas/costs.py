@@ -135,9 +135,7 @@ def _cost(key: CostKey) -> ModelCost:
         parameters = _parameters(workload)
         asked = StepOptions(key.model, TRACED, hyper={"image_size": key.image_size})
         low, high = (operations_at(asked, batch, key.mode) for batch in SMALL)
-        return ModelCost(
-            parameters, BatchCost(SMALL[0], step_cost(low), SMALL[1], step_cost(high)), "", (low, high)
-        )
+        return ModelCost(parameters, BatchCost(SMALL[0], step_cost(low), SMALL[1], step_cost(high)), "", (low, high))
     except (ValueError, Unavailable, Inconsistent) as fault:
         return ModelCost(parameters, None, one_line(str(fault), 200))
     except Exception as fault:  # noqa: BLE001  the edge: a model's own code may raise anything

@@ -59,7 +59,9 @@ def parser() -> Parser:
         epilog="What it was fitted on, and what its intervals cover: docs/predict.md.",
     )
     made.add_argument("model", metavar="MODEL", help=MODEL)
-    made.add_argument("--device", required=True, metavar="NAME", help="as its driver prints it: NVIDIA GeForce RTX 3090")
+    made.add_argument(
+        "--device", required=True, metavar="NAME", help="as its driver prints it: NVIDIA GeForce RTX 3090"
+    )
     group = made.add_argument_group("the step")
     add_model(group, str(BATCH_SIZE))
     made.set_defaults(batch_size=BATCH_SIZE)
@@ -98,7 +100,7 @@ def _run(options: Namespace) -> int:
 
 
 def _answer(options: Namespace, device: Device) -> PredictAnswer:
-    """Raises Unavailable where nothing like the step was measured, Inconsistent where the step changes with the batch."""
+    """Raises Unavailable where nothing like the step was measured, Inconsistent where the batch changes the step."""
     from analysis.devices import PRECISIONS
     from analysis.predict import Machine, Setting, amounts, fitted, predict
     from analysis.reach import IN_PARTS, BatchCost, step_bound, step_cost
@@ -154,7 +156,9 @@ def _notes(options: Namespace, device: Device, in_parts: bool) -> list[str]:
 
     notes = ["Attention is in parts here, which CUDA may run as one kernel: the least time is no bound."] * in_parts
     if is_power_limited(device.name):
-        notes.append("This card's power limit holds its clock far below the boost clock of its peak: times may be longer.")
+        notes.append(
+            "This card's power limit holds its clock far below the boost clock of its peak: times may be longer."
+        )
     if not options.model.startswith("timm:"):
         notes.append("Fitted on image models of timm: input pipelines and other stacks are not in it.")
     return notes

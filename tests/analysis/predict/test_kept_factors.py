@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from analysis.atlas import TABLE, published_steps
-from analysis.predict import AMOUNTS, COMPILED, EAGER, Amounts, Machine, Setting, fitted, kept_amounts, predict
-from analysis.predict import StepKey
+from analysis.predict import AMOUNTS, COMPILED, EAGER, Amounts, Machine, Setting, StepKey, fitted, kept_amounts, predict
 from analysis.predict.evaluation import SPLITS, key_of, machine_of, parts_by_family, setting_of, usable
 from results import Unavailable
 
