@@ -1,27 +1,69 @@
 from .amount_table import AMOUNTS, StepKey, kept_amounts, packed
-from .operation_amounts import COMPILED, EAGER, Amounts, StepAmounts, amounts
+from .evaluation import (
+    OURS,
+    SPLITS,
+    FitRows,
+    LeftOut,
+    devices_left_out,
+    families_left_out,
+    groups_of,
+    inside_of,
+    parts_by_family,
+    sample,
+    scores_of,
+)
+from .fitting import fit_settings
+from .intervals import NOMINAL, by_group, coverage_interval, device_interval
+from .operation_amounts import COMPILED, EAGER, StepAmounts, amounts
 from .prediction import MEASURED, Prediction, is_power_limited, predict
-from .step_time import FACTORS, Machine, Part, Setting, TimeModel, fitted, parts_of
+from .step_time import (
+    ARITHMETIC,
+    FACTORS,
+    LAUNCHES,
+    MEMORY,
+    Machine,
+    Setting,
+    TimePart,
+    fitted_model,
+    rounded,
+)
 
 __all__ = [
     "AMOUNTS",
-    "Amounts",
+    "ARITHMETIC",
     "COMPILED",
     "EAGER",
     "FACTORS",
+    "LAUNCHES",
+    "LeftOut",
     "MEASURED",
+    "MEMORY",
     "Machine",
-    "Part",
+    "NOMINAL",
+    "OURS",
     "Prediction",
+    "SPLITS",
+    "FitRows",
     "Setting",
     "StepAmounts",
     "StepKey",
-    "TimeModel",
+    "TimePart",
     "amounts",
-    "fitted",
+    "by_group",
+    "coverage_interval",
+    "device_interval",
+    "devices_left_out",
+    "families_left_out",
+    "fit_settings",
+    "fitted_model",
+    "groups_of",
+    "inside_of",
     "is_power_limited",
     "kept_amounts",
     "packed",
-    "parts_of",
+    "parts_by_family",
     "predict",
+    "rounded",
+    "sample",
+    "scores_of",
 ]

@@ -20,7 +20,7 @@ from analysis.devices import PRECISIONS, lookup
 from analysis.predict.amount_table import StepKey
 from analysis.predict.fitting import fit_settings
 from analysis.predict.intervals import by_group, covered, ground_of
-from analysis.predict.operation_amounts import COMPILED, EAGER, StepAmounts
+from analysis.predict.operation_amounts import COMPILED, StepAmounts
 from analysis.predict.step_time import Machine, Numbers, Setting, Terms, parts_of, terms_of
 
 SPLITS = Path(__file__).with_name("splits.csv")
@@ -30,7 +30,7 @@ Chosen = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
-class Sample:
+class FitRows:
     """Rows that a model is fitted to and held against, all eager or all compiled.
 
     design: the terms of each row at the datasheet's rates, s, shape (rows, terms). The others have shape (rows,);
@@ -60,14 +60,14 @@ def usable(row: PublishedStep) -> bool:
     )
 
 
-def sample(rows: Sequence[PublishedStep], steps: Mapping[StepKey, Mapping[str, StepAmounts]], run: str) -> Sample:
+def sample(rows: Sequence[PublishedStep], steps: Mapping[StepKey, Mapping[str, StepAmounts]], run: str) -> FitRows:
     """The rows of a way of running whose amounts are known. run: EAGER or COMPILED."""
     kept = [row for row in rows if usable(row) and row.compiled == (run == COMPILED) and key_of(row) in steps]
     terms = terms_of([steps[key][run] for key in {key_of(row) for row in kept}])
     design = np.array(
         [terms.row(steps[key_of(row)][run], row.batch_size or 0, machine_of(row.device, row.precision)) for row in kept]
     )
-    return Sample(
+    return FitRows(
         kept,
         [setting_of(row) for row in kept],
         terms,
@@ -117,24 +117,25 @@ class LeftOut:
     grounds: Words
 
 
-OURS, ROOFLINE, UNFUSED, CONSTANT = "this model", "roofline × constant", "unfused × constant", "constant utilization"
+METHODS = ("this model", "roofline × constant", "unfused × constant", "constant utilization")
+OURS, ROOFLINE, UNFUSED, CONSTANT = METHODS
 
 
-def families_left_out(data: Sample, parts: Mapping[str, int]) -> LeftOut:
+def families_left_out(data: FitRows, parts: Mapping[str, int]) -> LeftOut:
     """Each row predicted from rows of families in other parts. Raises KeyError for a family that is in no part."""
     part = np.array([parts[family] for family in data.families])
     return _left_out(data, part, "setting")
 
 
-def devices_left_out(data: Sample) -> LeftOut:
+def devices_left_out(data: FitRows) -> LeftOut:
     """Each row predicted from rows of other devices: by the factors of its pool."""
     names = sorted(set(data.devices))
     return _left_out(data, np.array([names.index(device) for device in data.devices]), "pool")
 
 
-def _left_out(data: Sample, part: NDArray[np.int_], by: str) -> LeftOut:
+def _left_out(data: FitRows, part: NDArray[np.int_], by: str) -> LeftOut:
     texts = data.pools if by == "pool" else np.array([setting.text for setting in data.settings])
-    found = {method: np.full(len(data.time_s), np.nan) for method in (OURS, ROOFLINE, UNFUSED, CONSTANT)}
+    found = {method: np.full(len(data.time_s), np.nan) for method in METHODS}
     grounds = np.full(len(data.time_s), "", dtype="U20")
     for each in sorted(set(part)):
         inside = part == each
@@ -154,13 +155,13 @@ def _left_out(data: Sample, part: NDArray[np.int_], by: str) -> LeftOut:
     return LeftOut(found, grounds)
 
 
-def scores_of(data: Sample, predicted_s: Numbers) -> Numbers:
+def scores_of(data: FitRows, predicted_s: Numbers) -> Numbers:
     """log(measured ÷ predicted) of each row; NaN where nothing was predicted."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(predicted_s > 0, np.log(data.time_s / predicted_s), np.nan)
 
 
-def groups_of(data: Sample, grounds: Words) -> Words:
+def groups_of(data: FitRows, grounds: Words) -> Words:
     """The group of each row's interval: its pool and the ground that its prediction stands on."""
     return np.array([f"{pool} | {ground}" for pool, ground in zip(data.pools, grounds, strict=True)])
 
@@ -173,6 +174,3 @@ def inside_of(scores: Numbers, groups: Words, families: Words, clusters: NDArray
         intervals = by_group(scores[~test], groups[~test], families[~test])
         found[test] = covered(scores[test], groups[test], intervals)
     return found
-
-
-RUNS = (EAGER, COMPILED)

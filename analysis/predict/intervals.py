@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.predict.operation_amounts import GROUPED, TRANSPOSED
-from analysis.predict.step_time import Numbers, Part
+from analysis.predict.step_time import Numbers, TimePart
 
 NOMINAL, THIN_NOMINAL = 0.9, 0.95
 
@@ -35,7 +35,7 @@ FEWEST, FEWEST_FAMILIES = 60, 3
 """Scores, and families, of a group with an interval of its own."""
 
 
-def ground_of(parts: Sequence[Part]) -> str:
+def ground_of(parts: Sequence[TimePart]) -> str:
     """The ground that a model's prediction stands on."""
     total = sum(part.time_s for part in parts)
     thin = sum(part.time_s for part in parts if part.name.startswith(THIN_KINDS))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from analysis.devices import lookup
 from analysis.predict.intervals import NOMINAL, Interval, ground_of
 from analysis.predict.operation_amounts import COMPILED, EAGER, StepAmounts
-from analysis.predict.step_time import Machine, Part, Setting, TimeModel, parts_of
+from analysis.predict.step_time import Machine, Setting, TimeModel, TimePart, parts_of
 from results import Unavailable
 
 MEASURED, OTHER_DEVICE = "measured", "not measured"
@@ -34,7 +34,7 @@ class Prediction:
     time_s: float
     low_s: float
     high_s: float
-    parts: tuple[Part, ...]
+    parts: tuple[TimePart, ...]
     device: str
     fitted_on: str
     ground: str
@@ -61,7 +61,7 @@ def predict(
         raise Unavailable(f"no published step in {setting.precision} was fitted, only in {', '.join(precisions)}")
     text, factors = found
     terms, step = model.terms[run], steps[run]
-    _expect_known(terms.unknown(step), step, batch_size)
+    _expect_known(terms.unknown_classes(step), step, batch_size)
     parts = parts_of(terms, factors, terms.row(step, batch_size, machine))
     ground = ground_of(parts)
     device = MEASURED if _words(text)[3:] else OTHER_DEVICE

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from analysis.predict.operation_amounts import StepAmounts
 
 FACTORS = Path(__file__).with_name("factors.json")
-"""What was fitted (`python -m benchmarks.predict`)."""
+"""What was fitted (`python -m benchmarks.pages.predict`)."""
 
 LAUNCH_S = 1e-5
 """The unit of a launch's factor."""
@@ -75,7 +75,7 @@ class Terms:
                     found[place] += time_s
         return found
 
-    def unknown(self, step: StepAmounts) -> list[str]:
+    def unknown_classes(self, step: StepAmounts) -> list[str]:
         """Classes of a step that no term stands for: nothing like them was measured."""
         return sorted(name for name in step if (MEMORY, kind_of_class(name)) not in self.place)
 
@@ -132,7 +132,7 @@ def _without_framework(setting: Setting) -> str:
 
 
 @dataclass(frozen=True)
-class Part:
+class TimePart:
     """A term's part of a step: time_s, and its factor (times the datasheet's time)."""
 
     what: str
@@ -141,12 +141,12 @@ class Part:
     factor: float
 
 
-def parts_of(terms: Terms, factors: Numbers, row: Numbers) -> list[Part]:
+def parts_of(terms: Terms, factors: Numbers, row: Numbers) -> list[TimePart]:
     """The parts of a step's time, the longest first."""
     times = factors * row
     order = np.argsort(-times, kind="stable")
     return [
-        Part(terms.names[place][0], terms.names[place][1], float(times[place]), float(factors[place]))
+        TimePart(terms.names[place][0], terms.names[place][1], float(times[place]), float(factors[place]))
         for place in order
         if times[place] > 0
     ]
@@ -158,7 +158,7 @@ def rounded(numbers: Numbers, digits: int = 5) -> list[float]:
 
 
 @functools.cache
-def fitted(path: Path = FACTORS) -> TimeModel:
+def fitted_model(path: Path = FACTORS) -> TimeModel:
     """What was fitted. Raises ValueError for a file that is not the table of factors."""
     content = json.loads(path.read_text(encoding="utf-8"))
     terms = {how: Terms(tuple((what, name) for what, name in names)) for how, names in content["terms"].items()}

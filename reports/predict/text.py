@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.predict import MEASURED, Part, Prediction, Setting
+from analysis.predict import MEASURED, Prediction, Setting, TimePart
 from analysis.reach import StepBound
-from reports.shared import WIDTH, Hanging, TextTable, digits, page, percent, si, si_time, strong, table_of
-from reports.shared import Part as Line
+from reports.shared import WIDTH, Hanging, Part, TextTable, digits, page, percent, si, si_time, strong, table_of
 from results.records import cell_text
 
 LABEL = 17
@@ -107,7 +106,7 @@ def to_text(answer: PredictAnswer, width: int = WIDTH, colour: bool = False) -> 
     }
     if answer.eager_peak_bytes is not None:
         rows["memory"] = f"{si(answer.eager_peak_bytes, 'B')} at the peak of an eager step, counted"
-    lines: list[Line] = [strong(title), strong(f"A step takes about {_times(found)}."), ""]
+    lines: list[Part] = [strong(title), strong(f"A step takes about {_times(found)}."), ""]
     lines += [Hanging(f"  {label}", words, LABEL) for label, words in rows.items()]
     lines += ["", "what the time is made of:", "", _parts(found.parts), ""]
     return page([*lines, *_ground(answer), *answer.notes], width, colour)
@@ -117,7 +116,7 @@ def _times(found: Prediction) -> str:
     return f"{si_time(found.time_s)} ({si_time(found.low_s)} to {si_time(found.high_s)} in {percent(found.nominal)})"
 
 
-def _parts(parts: Sequence[Part]) -> TextTable:
+def _parts(parts: Sequence[TimePart]) -> TextTable:
     total_s = sum(part.time_s for part in parts)
     rows = [
         [si_time(part.time_s), percent(part.time_s / total_s), part.name or "all launches", part.what, _rate(part)]
@@ -129,7 +128,7 @@ def _parts(parts: Sequence[Part]) -> TextTable:
     return table_of([["time", "share", "operations", "bound by", "rate"], *rows], words=(2, 3, 4), wraps=(2,))
 
 
-def _rate(part: Part) -> str:
+def _rate(part: TimePart) -> str:
     """What the factor says: a share of the datasheet's rate, or s a launch."""
     if part.what == "launches":
         return f"{si_time(part.factor * 1e-5)} {RATES[part.what]}"

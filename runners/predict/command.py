@@ -102,7 +102,7 @@ def _run(options: Namespace) -> int:
 def _answer(options: Namespace, device: Device) -> PredictAnswer:
     """Raises Unavailable where nothing like the step was measured, Inconsistent where the batch changes the step."""
     from analysis.devices import PRECISIONS
-    from analysis.predict import Machine, Setting, amounts, fitted, predict
+    from analysis.predict import Machine, Setting, amounts, fitted_model, predict
     from analysis.reach import IN_PARTS, BatchCost, step_bound, step_cost
     from reports.predict import PredictAnswer
     from results import Unavailable
@@ -122,7 +122,7 @@ def _answer(options: Namespace, device: Device) -> PredictAnswer:
     bound = step_bound(cost, device.peaks, bytes_per_s)
     in_parts = any(operation.name == IN_PARTS for operation in low)
     least_s = None if in_parts else bound.bound_time_s
-    found = predict(fitted(), steps, options.batch_size, setting, Machine(peak, bytes_per_s), least_s)
+    found = predict(fitted_model(), steps, options.batch_size, setting, Machine(peak, bytes_per_s), least_s)
     return PredictAnswer(
         model=options.model,
         device_name=device.name,

@@ -1,5 +1,5 @@
 from .command import known_device
-from .step import SMALL, batch_cost, cost_at, operations_at, operations_of
+from .step import SMALL, batch_cost, cost_at, operations_at
 
 __all__ = [
     "SMALL",
@@ -7,5 +7,4 @@ __all__ = [
     "cost_at",
     "known_device",
     "operations_at",
-    "operations_of",
 ]

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from analysis.predict import Part
+from analysis.predict import TimePart
 from analysis.predict.intervals import (
     GROUND,
     THIN,
@@ -70,7 +70,7 @@ def test_a_device_interval_is_as_wide_as_the_worst_needs():
 
 
 def test_thin_ground_is_a_tenth_of_the_time_in_kinds_of_few_families():
-    parts = [Part("memory", "pointwise", 0.89, 1.0), Part("arithmetic", "grouped convolution ≤16", 0.11, 3.0)]
+    parts = [TimePart("memory", "pointwise", 0.89, 1.0), TimePart("arithmetic", "grouped convolution ≤16", 0.11, 3.0)]
     assert ground_of(parts) == THIN
     assert ground_of(parts[:1]) == GROUND
     assert ground_of([]) == GROUND

@@ -1,6 +1,6 @@
 """What predictions of step times are worth, and the factors that they are made with.
 
-    python -m benchmarks.predict [--write docs/predict.md]
+    python -m benchmarks.pages.predict [--write docs/predict.md]
 
 From the kept tables alone (published steps, amounts by class, the split of families); no torch. Each number of the page
 is of rows that the fit had not seen. With --write the factors, the intervals and what they covered go to
@@ -19,11 +19,31 @@ from typing import Any
 import numpy as np
 
 from analysis.atlas import TABLE, published_steps
-from analysis.predict import AMOUNTS, COMPILED, EAGER, FACTORS, Setting, kept_amounts
-from analysis.predict import evaluation as ev
-from analysis.predict.fitting import fit_settings
-from analysis.predict.intervals import NOMINAL, by_group, coverage_interval, device_interval
-from analysis.predict.step_time import rounded
+from analysis.predict import (
+    AMOUNTS,
+    COMPILED,
+    EAGER,
+    FACTORS,
+    NOMINAL,
+    OURS,
+    SPLITS,
+    FitRows,
+    LeftOut,
+    Setting,
+    by_group,
+    coverage_interval,
+    device_interval,
+    devices_left_out,
+    families_left_out,
+    fit_settings,
+    groups_of,
+    inside_of,
+    kept_amounts,
+    parts_by_family,
+    rounded,
+    sample,
+    scores_of,
+)
 from reports.predict import page
 
 RUNS = (EAGER, COMPILED)
@@ -47,10 +67,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def evaluate() -> tuple[dict[str, Any], dict[str, Any]]:
     """(what the page shows, what `runners.predict` reads)."""
-    rows, steps, parts = published_steps(), kept_amounts(), ev.parts_by_family()
-    samples = {run: ev.sample(rows, steps, run) for run in RUNS}
-    left = {run: ev.families_left_out(data, parts) for run, data in samples.items()}
-    away = {run: ev.devices_left_out(data) for run, data in samples.items()}
+    rows, steps, parts = published_steps(), kept_amounts(), parts_by_family()
+    samples = {run: sample(rows, steps, run) for run in RUNS}
+    left = {run: families_left_out(data, parts) for run, data in samples.items()}
+    away = {run: devices_left_out(data) for run, data in samples.items()}
     scored = {run: scores(samples[run], left[run], parts) for run in RUNS}
     apart = [scores(samples[run], away[run], None) for run in RUNS]
     fitted = {run: fit_settings(data.design, data.time_s, data.settings, data.terms) for run, data in samples.items()}
@@ -76,17 +96,17 @@ def evaluate() -> tuple[dict[str, Any], dict[str, Any]]:
     return shown, factors
 
 
-def scores(data: ev.Sample, left: ev.LeftOut, parts: Mapping[str, int] | None) -> dict[str, Any]:
+def scores(data: FitRows, left: LeftOut, parts: Mapping[str, int] | None) -> dict[str, Any]:
     """Scores, groups, families and devices; with parts whether each row lay in an interval of other parts."""
-    score = ev.scores_of(data, left.predicted_s[ev.OURS])
+    score = scores_of(data, left.predicted_s[OURS])
     known = np.isfinite(score)
-    groups = ev.groups_of(data, left.grounds)
+    groups = groups_of(data, left.grounds)
     found: dict[str, Any] = {
         "score": score[known], "group": groups[known], "family": data.families[known], "device": data.devices[known],
     }  # fmt: skip
     if parts is not None:
         part = np.array([parts[family] for family in found["family"]])
-        found["inside"] = ev.inside_of(found["score"], found["group"], found["family"], part)
+        found["inside"] = inside_of(found["score"], found["group"], found["family"], part)
     return found
 
 
@@ -123,7 +143,7 @@ def counts(inside: Any, clusters: Any) -> list[float]:
     return [round(float(each), 3) for each in (inside.mean(), *coverage_interval(inside, clusters))]
 
 
-def newest(samples: Mapping[str, ev.Sample]) -> dict[str, str]:
+def newest(samples: Mapping[str, FitRows]) -> dict[str, str]:
     """Setting without framework → the setting with the newest one."""
     found: dict[str, Setting] = {}
     for data in samples.values():
@@ -140,10 +160,10 @@ def version(framework: str) -> tuple[int, ...]:
     return tuple(int(part) for part in words[1].split(".")) if len(words) > 1 else ()
 
 
-def provenance(samples: Mapping[str, ev.Sample]) -> dict[str, Any]:
+def provenance(samples: Mapping[str, FitRows]) -> dict[str, Any]:
     """What the factors were fitted on: rows, families, sources with commits, and the digests of the tables."""
     rows = [row for data in samples.values() for row in data.rows]
-    digest = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in (TABLE, AMOUNTS, ev.SPLITS)}
+    digest = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in (TABLE, AMOUNTS, SPLITS)}
     return {
         "rows": len(rows),
         "families": len({row.family for row in rows}),
