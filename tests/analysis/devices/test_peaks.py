@@ -169,7 +169,7 @@ SHEETS = {
     "Tesla K80": {"fp32": 8.74 / 2, "fp64": 2.91 / 2},  # the board holds two devices
     "NVIDIA TITAN RTX": {"fp32": 16.3, "fp16": 130},
     "Tesla M40": {"fp32": 7},
-    "Tesla P4": {"fp32": 5.5, "int8": 22},
+    "Tesla P4": {"fp32": 5.5},
     "NVIDIA TITAN X (Pascal)": {"fp32": 11, "int8": 44},
     "AMD Instinct MI100": {"fp64": 11.5, "fp32": 46.1, "fp16": 184.6, "bf16": 92.3, "int8": 184.6},
 }
@@ -187,7 +187,7 @@ DEVIATIONS: dict[str, list[tuple[tuple[str, ...], float, str]]] = {
     "NVIDIA GH200 480GB": [(TENSOR[:5], -0.076, "as H100 SXM"), (("fp64",), 0.016, "33.5 rounded up to 34")],
     "NVIDIA GH200 144G HBM3e": [(TENSOR[:5], -0.076, "as H100 SXM"), (("fp64",), 0.016, "33.5 rounded up to 34")],
     "Tesla M40": [(("fp32",), 0.023, "6.84 rounded up to 7")],
-    "Tesla P4": [(("fp32", "int8"), 0.0105, "5.44 and 21.8 rounded up to 5.5 and 22")],
+    "Tesla P4": [(("fp32",), 0.0105, "5.44 rounded up to 5.5")],
     "NVIDIA H20": [
         (("fp32",), 0.113, "44 printed; 78 multiprocessors give 39.5 at 1980 MHz"),
         (TENSOR[:5], -0.064, "tensor units quoted at 1853 MHz"),
