@@ -146,6 +146,7 @@ class LoopRun:
             others_cpu_ratio=others,
             energy_j=energy_j,
             energy_method="" if energy_j is None else "counter",
+            **({} if executed else _known_part(loop.flop, whole)),
         )
         self._store.commit(run, {"samples.csv": samples})
 
@@ -225,6 +226,16 @@ def _executed(flop: StepFlop, whole: StepBlock) -> tuple[dict[str, int], tuple[s
     differing = any(each % steps for each in found.values())
     notes = ("steps: their inputs differ in size, FLOP and time are means over them",) if differing else ()
     return {name: round(each / steps) for name, each in found.items()}, notes
+
+
+def _known_part(flop: StepFlop, whole: StepBlock) -> dict[str, int]:
+    """Of a mean step without a count: FLOP that are known at least, and calls without one, or steps that were not seen,
+    rounded up: a part of a call is one that is unknown."""
+    unknown = flop.unknown_calls + whole.unseen
+    return {
+        "at_least_flop": sum(flop.products.values()) // whole.steps,
+        "unknown_calls": -(-unknown // whole.steps),
+    }
 
 
 def _unit(flop: StepFlop, convolution: bool) -> str:
