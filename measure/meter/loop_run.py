@@ -146,7 +146,8 @@ class LoopRun:
             others_cpu_ratio=others,
             energy_j=energy_j,
             energy_method="" if energy_j is None else "counter",
-            **({} if executed else _known_part(loop.flop, whole)),
+            at_least_flop=None if executed else sum(loop.flop.products.values()) // steps,
+            unknown_calls=None if executed else _unknown_calls(loop.flop, whole),
         )
         self._store.commit(run, {"samples.csv": samples})
 
@@ -228,14 +229,10 @@ def _executed(flop: StepFlop, whole: StepBlock) -> tuple[dict[str, int], tuple[s
     return {name: round(each / steps) for name, each in found.items()}, notes
 
 
-def _known_part(flop: StepFlop, whole: StepBlock) -> dict[str, int]:
-    """Of a mean step without a count: FLOP that are known at least, and calls without one, or steps that were not seen,
-    rounded up: a part of a call is one that is unknown."""
-    unknown = flop.unknown_calls + whole.unseen
-    return {
-        "at_least_flop": sum(flop.products.values()) // whole.steps,
-        "unknown_calls": -(-unknown // whole.steps),
-    }
+def _unknown_calls(flop: StepFlop, whole: StepBlock) -> int:
+    """Calls of the mean step that have no count, and passes that were not seen; rounded up, since a part of a call is one
+    that is unknown."""
+    return -(-(flop.unknown_calls + whole.unseen) // whole.steps)
 
 
 def _unit(flop: StepFlop, convolution: bool) -> str:
