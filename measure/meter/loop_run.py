@@ -230,8 +230,8 @@ def _executed(flop: StepFlop, whole: StepBlock) -> tuple[dict[str, int], tuple[s
 
 
 def _unknown_calls(flop: StepFlop, whole: StepBlock) -> int:
-    """Calls of the mean step that have no count, and passes that were not seen; rounded up, since a part of a call is one
-    that is unknown."""
+    """Calls of the mean step that have no count, and passes that were not seen; rounded up, since a part of a call is
+    one that is unknown."""
     return -(-(flop.unknown_calls + whole.unseen) // whole.steps)
 
 
