@@ -141,7 +141,7 @@ class LoopRun:
             executed=executed,
             warmup_steps=sum(block.steps for block in loop.warm_up),
             warmup_s=sum(block.time_s for block in loop.warm_up),
-            window_start_s=loop.began_s,
+            window_start_s=timed[0].start_s,
             window_end_s=end_s,
             others_cpu_ratio=others,
             energy_j=energy_j,
