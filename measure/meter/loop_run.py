@@ -146,7 +146,7 @@ class LoopRun:
             others_cpu_ratio=others,
             energy_j=energy_j,
             energy_method="" if energy_j is None else "counter",
-            at_least_flop=None if executed else sum(loop.flop.products.values()) // steps,
+            at_least_flop=None if executed else sum(loop.flop.products.values()) // steps or None,
             unknown_calls=None if executed else _unknown_calls(loop.flop, whole),
         )
         self._store.commit(run, {"samples.csv": samples})

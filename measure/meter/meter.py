@@ -38,7 +38,7 @@ from measure.meter.options import MeterOptions, options_with
 from measure.meter.product_dtypes import ProductDtypes
 from measure.meter.step_times import CpuMarks, CudaMarks, StepBlock, StepBlocks, StepTimes
 from measure.meter.summary import LoopDevice, MeterSummary, summary
-from measure.meter.watch.watches import Watches
+from measure.meter.watch import Watches
 from results import one_line
 from results.records import Ceiling
 

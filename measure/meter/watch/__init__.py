@@ -1,1 +1,5 @@
 """Does a step of a loop run what was counted of its calls?"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -29,7 +29,7 @@ from torch.utils._python_dispatch import (
 
 from analysis.operators import registry
 from measure.dispatch import Plan, tensors_in
-from measure.fast_count.product_cost import form_of, shapes_before
+from measure.fast_count import form_of, shapes_before
 from measure.meter.forward_calls import Call
 from measure.model import in_checkpoint
 
