@@ -139,7 +139,7 @@ class CallCosts:
         return taken_s
 
     @property
-    def known(self) -> Mapping[CallKey, CallCost]:
+    def cost_by_key(self) -> Mapping[CallKey, CallCost]:
         """What is counted."""
         return self._costs
 

@@ -1,4 +1,7 @@
-"""Does a step of a loop run what was counted of its calls?"""
+"""Does a step of a loop run what was counted of its calls?
+
+Says nothing of steps that were not watched, nor of what a step takes.
+"""
 
 import lazy_loader
 

@@ -141,7 +141,7 @@ class WatchedCosts:
                 if each.times:
                     self._known[key, phase] = expected
                 continue
-            one = self._one(each, phase)
+            one = self._per_pass(each, phase)
             known = self._known.setdefault((key, phase), one.total())
             if known != one.total():
                 raise Unsteady(
@@ -157,7 +157,7 @@ class WatchedCosts:
                 products[place] = products.get(place, 0) + flop
         return CallCost(products) if differs else None
 
-    def _one(self, each: _Ran, phase: str) -> Amounts:
+    def _per_pass(self, each: _Ran, phase: str) -> Amounts:
         """What one pass ran. Raises Unsteady."""
         if not each.times:
             raise Unsteady("a backward pass ran through the model that began at none of the tensors that it gave")

@@ -96,7 +96,7 @@ class Watches:
         """Hold what was seen against what is counted by now, and see whether another step is due. steps: taken since
         this was last called."""
         for work in self._waiting:
-            self._costs.replace(self._found.judge(work, self._costs.known))
+            self._costs.replace(self._found.judge(work, self._costs.cost_by_key))
         self._waiting.clear()
         self._costs.refused = self._found.refused
         if not self._is_possible or self.due or self._found.refused:
