@@ -1,8 +1,8 @@
 """Worker processes, from the parent's side: start, ask, wait no longer than a limit, learn how they ended, replace.
 
 A worker is forked from a server that has torch imported, so that a new one costs a fraction of a second. It survives
-nothing: whatever it raises, whatever kills it and whatever hangs becomes a `WorkerFault`, and the next call starts another.
-The parent itself never touches torch or a device.
+nothing: whatever it raises, whatever kills it and whatever hangs becomes a `WorkerFault`, and the next call starts
+another. The parent itself never touches torch or a device.
 """
 
 from __future__ import annotations

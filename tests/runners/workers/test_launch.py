@@ -1,4 +1,4 @@
-"""Workers: whatever a task does becomes a result or a WorkerFault with its reason, and no process of it stays behind."""
+"""Workers: what a task does becomes a result or a WorkerFault with its reason, and no process of it stays behind."""
 
 from __future__ import annotations
 
