@@ -146,5 +146,6 @@ def trace(made: tuple[OperationInstance, ...] | None = None, **more: Any) -> Tra
         "begin_ns": 0,
         "problems": ("no concrete inputs",),
         "cleaned": cleaned,
+        "pyprof_rule": True,
     }
     return Trace(**{**fields, **more})
