@@ -80,8 +80,7 @@ def test_a_block_gives_the_numbers_of_the_terminals_table(number: int, folder: P
     if "duckdb" in block and "avg" not in block:
         assert "utilization_low_ratio" in said or "..." in said  # a long table, of which pandas prints both ends
         return
-    lines = [line for line in said.splitlines() if re.search(rf"\b{MODEL}\b", line)]
-    if "duckdb" in block:
-        lines = [line for line in lines if re.search(rf"{MODEL} +{BATCH} ", line)]
+    begins = rf"\b{MODEL} +{BATCH} " if "duckdb" in block else rf"^{MODEL}\b"
+    lines = [line for line in said.splitlines() if re.search(begins, line)]
     numbers = [float(word) for word in re.findall(r"\d\.\d+", lines[0])]
     assert min(abs(found - float(cell["utilization_ratio"])) for found in numbers) < 1e-6
