@@ -130,7 +130,10 @@ def exact(counted: TableCount, run: Run) -> Numerator:
 def of_loop(run: Run) -> Numerator:
     """What a meter counted of the steps of a loop, by kind and dtype: a mean where their inputs differ in size."""
     if not run.executed:
-        return Numerator("exact", METER, reason="the meter has no count of these steps: see the warnings of the cell")
+        reason = "the meter has no count of these steps: see the warnings of the cell"
+        return Numerator(
+            "exact", METER, reason=reason, at_least_flop=run.at_least_flop, unknown_calls=run.unknown_calls or 0
+        )
     units: Counter[str] = Counter()
     try:
         for name, flop in run.executed.items():

@@ -24,6 +24,8 @@ class Trace:
     """One recording, cleaned. begin_ns: its first event on its own clock; -1: it keeps no times of day.
 
     pyprof_rule: show what PyProf's rule gives each kernel, too, where the recording has no FLOP of its own.
+    numbered: whether its recorder numbered the calls, so that one which is missing before the last leaves a gap.
+    after_last_s: from the end of the last call or kernel to the end of the recording; None: not recorded.
     """
 
     path: str
@@ -34,6 +36,8 @@ class Trace:
     problems: tuple[str, ...]
     cleaned: CleanedTrace
     pyprof_rule: bool = False
+    numbered: bool = False
+    after_last_s: float | None = None
 
 
 def kernel_counts(kernels: pd.DataFrame) -> dict[str, int]:

@@ -27,7 +27,7 @@ from reports.shared import (
 from reports.trace import timeline as time
 from reports.trace.data import Trace, kernel_words
 from reports.trace.kernel_times import GROUPS, TimeShare, time_shares
-from reports.trace.lines import outside_lines, partial_lines, rate_lines, unexplained_lines
+from reports.trace.lines import completeness, outside_lines, partial_lines, rate_lines, unexplained_lines
 from reports.trace.rates import overall_ratio, rates
 from reports.trace.text import (
     faults_table,
@@ -83,7 +83,13 @@ def page(trace: Trace, device: Device | None = None) -> str:
         modules=_module_rows(trace),
         kernels=_kernel_rows(trace),
         counts=[_rows(table, caption) for caption, table in _count_tables(trace)],
-        unknown=[*partial_lines(trace), *unexplained_lines(trace), *rate_lines(trace, device), *trace.problems],
+        unknown=[
+            f"Totals are {completeness(trace)}.",
+            *partial_lines(trace),
+            *unexplained_lines(trace),
+            *rate_lines(trace, device),
+            *trace.problems,
+        ],
     )
 
 

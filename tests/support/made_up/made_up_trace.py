@@ -147,5 +147,7 @@ def trace(made: tuple[OperationInstance, ...] | None = None, **more: Any) -> Tra
         "problems": ("no concrete inputs",),
         "cleaned": cleaned,
         "pyprof_rule": True,
+        "numbered": True,
+        "after_last_s": 5e-5,
     }
     return Trace(**{**fields, **more})
