@@ -141,12 +141,12 @@ class LoopRun:
             executed=executed,
             warmup_steps=sum(block.steps for block in loop.warm_up),
             warmup_s=sum(block.time_s for block in loop.warm_up),
-            window_start_s=loop.began_s,
+            window_start_s=timed[0].start_s,
             window_end_s=end_s,
             others_cpu_ratio=others,
             energy_j=energy_j,
             energy_method="" if energy_j is None else "counter",
-            at_least_flop=None if executed else sum(loop.flop.products.values()) // steps,
+            at_least_flop=None if executed else sum(loop.flop.products.values()) // steps or None,
             unknown_calls=None if executed else _unknown_calls(loop.flop, whole),
         )
         self._store.commit(run, {"samples.csv": samples})
