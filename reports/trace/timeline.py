@@ -118,7 +118,7 @@ def timeline(trace: Trace) -> Timeline | None:
     device = kernels.groupby("device")["time_ns"].sum().idxmax()
     kernels = kernels[kernels["device"] == device].sort_values("start_ns", kind="stable")
     step_of = {each.index: each.step for each in trace.cleaned.instances if each.step is not None and each.step >= 0}
-    steps = kernels["instance"].map(step_of)
+    steps = kernels["instance"].map(step_of).astype(float)
     begin, end, step = _window(kernels, steps)
     shown = kernels[(kernels["start_ns"] >= begin) & (kernels["start_ns"] < end)]
     busy, gaps = _gaps(shown, end)
