@@ -142,9 +142,9 @@ def show(trace: Trace, form: str, device: Device | None = None) -> None:
 
 def html(trace: Trace, device: Device | None = None) -> str:
     """The page of a recording."""
-    from reports.trace import page
+    from reports.trace import to_html
 
-    return page(trace, device)
+    return to_html(trace, device)
 
 
 def write(trace: Trace, out: Path, device: Device | None = None) -> list[str]:

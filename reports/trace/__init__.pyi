@@ -1,5 +1,5 @@
 from .data import Trace, has_states
-from .page import page
+from .page import to_html
 from .perfetto import perfetto_events
 from .text import document, impossible, kernels_csv, to_text
 
@@ -9,7 +9,7 @@ __all__ = [
     "has_states",
     "impossible",
     "kernels_csv",
-    "page",
     "perfetto_events",
+    "to_html",
     "to_text",
 ]

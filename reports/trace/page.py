@@ -24,7 +24,7 @@ from reports.shared import (
     si_time,
     sort_value,
 )
-from reports.trace import timeline as time
+from reports.trace import timeline as trace_timeline
 from reports.trace.data import Trace, kernel_words
 from reports.trace.kernel_times import GROUPS, TimeShare, time_shares
 from reports.trace.lines import completeness, outside_lines, partial_lines, rate_lines, unexplained_lines
@@ -59,12 +59,12 @@ class Share:
     share: str
 
 
-def page(trace: Trace, device: Device | None = None) -> str:
+def to_html(trace: Trace, device: Device | None = None) -> str:
     """The whole document. device: whose peaks the rates are held against; None: none are known."""
     from markupsafe import Markup
 
     kernels = trace.cleaned.kernels
-    shown = time.timeline(trace)
+    shown = trace_timeline.timeline(trace)
     whole_ns = int(kernels["time_ns"].sum())
     return rendered(
         TEMPLATE,
@@ -72,12 +72,16 @@ def page(trace: Trace, device: Device | None = None) -> str:
         title=" · ".join(filter(None, ("flopledger", "trace", Path(trace.path).name, trace.device_name))),
         sentence=_verdict(trace, shown, device),
         facts=[("recorded by", heading(trace)[0].partition(": ")[2]), ("it holds", heading(trace)[1])],
-        timeline=Markup(time.svg(shown)) if shown else "",  # its texts are escaped where it is drawn
-        timeline_sentence=time.sentence(shown) if shown else "",
-        marks=[Share(time.PHASE_COLOURS[phase], _phase(phase), "") for phase in time.phases_of(shown)] if shown else [],
+        timeline=Markup(trace_timeline.svg(shown)) if shown else "",  # its texts are escaped where it is drawn
+        timeline_sentence=trace_timeline.sentence(shown) if shown else "",
+        marks=[
+            Share(trace_timeline.PHASE_COLOURS[phase], _phase(phase), "") for phase in trace_timeline.phases_of(shown)
+        ]
+        if shown
+        else [],
         lanes_left_out=shown.lanes_left_out if shown else 0,
         gaps=_gap_rows(shown) if shown and shown.gaps else None,
-        outside=[*(time.outside_sentences(shown, whole_ns) if shown else []), *outside_lines(trace)],
+        outside=[*(trace_timeline.outside_sentences(shown, whole_ns) if shown else []), *outside_lines(trace)],
         bar=_bar(trace),
         phases=_phase_rows(trace),
         modules=_module_rows(trace),
@@ -93,7 +97,7 @@ def page(trace: Trace, device: Device | None = None) -> str:
     )
 
 
-def _verdict(trace: Trace, shown: time.Timeline | None, device: Device | None) -> str:
+def _verdict(trace: Trace, shown: trace_timeline.Timeline | None, device: Device | None) -> str:
     """What stands first: what a step needs, how long the device worked, how fast its products ran."""
     parts = []
     if shown is not None:
@@ -122,7 +126,7 @@ def _whole_flop(trace: Trace) -> float | None:
 
 
 def _phase(name: str) -> str:
-    return time.PHASE_WORDS.get(name, name)
+    return trace_timeline.PHASE_WORDS.get(name, name)
 
 
 def _shares(trace: Trace, key: str) -> list[TimeShare]:
@@ -132,7 +136,7 @@ def _shares(trace: Trace, key: str) -> list[TimeShare]:
 def _bar(trace: Trace) -> list[Share]:
     """Time of all kernels by phase, in the order of a step."""
     found = {each.phase: each for each in _shares(trace, "phases_by_time")}
-    colours = time.PHASE_COLOURS
+    colours = trace_timeline.PHASE_COLOURS
     return [
         Share(
             colours.get(phase, colours[""]),
@@ -199,7 +203,7 @@ def _kernel_rows(trace: Trace) -> Rows:
     )
 
 
-def _gap_rows(shown: time.Timeline) -> Rows:
+def _gap_rows(shown: trace_timeline.Timeline) -> Rows:
     rows = [
         TableRow(
             (

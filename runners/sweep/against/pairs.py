@@ -128,7 +128,7 @@ def inside(root: Path) -> Iterator[None]:
         sys.path[:] = paths
 
 
-def least_s(protocol: Protocol, rules: Rules) -> float:
+def least_in_turn_s(protocol: Protocol, rules: Rules) -> float:
     """Seconds that a comparison of one cell takes if the first look decides: warming up and rounds of both sides."""
     of_a_side_s = protocol.warm_min_s + rules.rounds * len(ORDERS[0]) / 2 * protocol.block_s
     return min(FIRST_LOOK, rules.most_pairs) * 2 * of_a_side_s

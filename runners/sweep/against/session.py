@@ -13,10 +13,9 @@ from typing import Any
 
 from measure.timing import Protocol
 from results.records import Cell, Run
-from runners.sweep.against.pairs import Rules, SideFault, SideRun, inside, least_s, measurement_of, time_in_turn
+from runners.sweep.against.pairs import Rules, SideFault, SideRun, inside, least_in_turn_s, measurement_of, time_in_turn
 from runners.sweep.findings import CellMeasurement
-from runners.sweep.session import Session
-from runners.sweep.session import least_s as cell_least_s
+from runners.sweep.session import Session, least_s
 from runners.workers import Fault, Stopwatch, Watch, WindowEnergy, Worker
 
 Answer = CellMeasurement | Fault
@@ -105,8 +104,8 @@ class Comparison:
         """The least that each cell takes, A before B: A's holds the timing of both, B's row takes what is there."""
         found: list[float] = []
         for (a, _), planned_s in zip(pairs, self.a.planned_s([a for a, _ in pairs]), strict=True):
-            ceiling_s = planned_s - cell_least_s(a, ceiling_known=True)
-            in_turn_s = ceiling_s + least_s(self.a.protocol(a).for_pass(), self.rules)
+            ceiling_s = planned_s - least_s(a, ceiling_known=True)
+            in_turn_s = ceiling_s + least_in_turn_s(self.a.protocol(a).for_pass(), self.rules)
             found += [in_turn_s if planned_s else 0.0, 0.0]
         return found
 

@@ -16,7 +16,7 @@ import pytest
 
 from reports.profile.page import page as profile_page
 from reports.sweep.answer.page import page
-from reports.trace.page import page as trace_page
+from reports.trace.page import to_html
 from runners.report import command
 from tests.support.fakes.browser import looked_at
 from tests.support.made_up import made_up_evidence, made_up_page, made_up_trace
@@ -68,7 +68,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     suite = made_up_page.suite(("resnet101", "resnet18", "vgg16"), (1, 64, 128), ("fp32", "amp-bf16"))
     (folder / "run.html").write_text(page(suite, {"utilization_by_model": SVG, "new": SVG}), encoding="utf-8")
     (folder / "profile.html").write_text(profile_page(PROFILE, SVG), encoding="utf-8")
-    (folder / "trace.html").write_text(trace_page(made_up_trace.trace()), encoding="utf-8")
+    (folder / "trace.html").write_text(to_html(made_up_trace.trace()), encoding="utf-8")
     run = hostile_run(folder / "of hostile names")
     assert command.main([str(run), "--out", str(folder / "out")]) == 0
     assert command.main([str(run), str(run), "--out", str(folder / "both")]) == 0

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from reports.trace import timeline as time
+from reports.trace import timeline as trace_timeline
 from reports.trace.data import Trace, kernel_words
 from tests.support.made_up import made_up_trace
 
@@ -35,7 +35,7 @@ def test_a_step_lasts_until_the_next_one_begins_and_the_longest_gaps_are_named()
     """Steps begin at 0, 100 and 300 µs; the middle one of three is shown: 100 to 300. In it 20 + 50 µs ran, from 100
     and from 150; gaps are 120 to 150 and 200 to 300."""
     rows = [kernel(0, 10, 0), kernel(100, 20, 1), kernel(150, 50, 1), kernel(300, 5, 2)]
-    found = time.timeline(trace_of(*rows, steps=(3, 4, 5)))
+    found = trace_timeline.timeline(trace_of(*rows, steps=(3, 4, 5)))
     assert found is not None
     assert (found.step, found.steps, found.begin_ns, found.end_ns) == (4, 3, 100 * US, 300 * US)
     assert found.busy_ns == 70 * US
@@ -43,7 +43,7 @@ def test_a_step_lasts_until_the_next_one_begins_and_the_longest_gaps_are_named()
         (200, 100, "k150", ""),
         (120, 30, "k100", "k150"),
     ]
-    assert time.sentence(found) == (
+    assert trace_timeline.sentence(found) == (
         "Step 4, one of 3 marked: 200 µs, of which kernels ran for 35 %; nothing ran for 130 µs (65 %)."
     )
 
@@ -51,7 +51,7 @@ def test_a_step_lasts_until_the_next_one_begins_and_the_longest_gaps_are_named()
 def test_what_streams_do_at_once_is_busy_once() -> None:
     """Stream 7: 0 to 100 µs; stream 9: 40 to 60 and 90 to 130. Something runs from 0 to 130."""
     rows = [kernel(0, 100, 0), kernel(40, 20, 0, stream=9), kernel(90, 40, 0, stream=9), kernel(160, 10, 0)]
-    found = time.timeline(trace_of(*rows, steps=(0,)))
+    found = trace_timeline.timeline(trace_of(*rows, steps=(0,)))
     assert found is not None
     assert found.busy_ns == 140 * US
     assert [(gap.start_ns // US, gap.time_ns // US, gap.after) for gap in found.gaps] == [(130, 30, "k90")]
@@ -60,14 +60,14 @@ def test_what_streams_do_at_once_is_busy_once() -> None:
 
 def test_kernels_of_no_marked_step_lie_before_among_or_after() -> None:
     rows = [kernel(0, 1), kernel(10, 5, 0), kernel(20, 3), kernel(30, 5, 1), kernel(50, 7), kernel(60, 8)]
-    found = time.timeline(trace_of(*rows, steps=(0, 1)))
+    found = trace_timeline.timeline(trace_of(*rows, steps=(0, 1)))
     assert found is not None
     assert [(each.where.split()[0], each.kernels, each.time_ns // US) for each in found.outside] == [
         ("before", 1, 1),
         ("among", 1, 3),
         ("after", 2, 15),
     ]
-    assert time.outside_sentences(found, 100 * US)[2] == (
+    assert trace_timeline.outside_sentences(found, 100 * US)[2] == (
         "2 kernels after the last marked step: 15.0 µs, 15 % of the time of all kernels."
     )
     (lane,) = found.lanes
@@ -76,7 +76,7 @@ def test_kernels_of_no_marked_step_lie_before_among_or_after() -> None:
 
 def test_kernels_recorded_twice_or_tried_out_are_no_part_of_a_step() -> None:
     rows = [kernel(0, 5, 0), kernel(0, 5, 0, fault="duplicate_launch"), kernel(50, 900, 0, fault="autotune")]
-    found = time.timeline(trace_of(*rows, steps=(0,)))
+    found = trace_timeline.timeline(trace_of(*rows, steps=(0,)))
     assert found is not None
     assert (found.length_ns, found.busy_ns) == (5 * US, 5 * US)
 
@@ -85,7 +85,7 @@ def test_neighbours_nearer_than_a_pixel_are_one_and_phases_never_are() -> None:
     """A window of 10,640 µs: a pixel is 10 µs."""
     rows = [kernel(at * 7, 5, 0) for at in range(10)]
     rows += [kernel(70, 5, 0, phase="backward"), kernel(10_635, 5, 0, phase="backward")]
-    found = time.timeline(trace_of(*rows, steps=(0,)))
+    found = trace_timeline.timeline(trace_of(*rows, steps=(0,)))
     assert found is not None
     (lane,) = found.lanes
     assert [(span.phase, span.kernels) for span in lane.spans] == [("forward", 10), ("backward", 1), ("backward", 1)]
@@ -93,15 +93,15 @@ def test_neighbours_nearer_than_a_pixel_are_one_and_phases_never_are() -> None:
 
 def test_the_picture_is_to_scale() -> None:
     """Of 1,064 pixels a kernel of a quarter of the window has 266."""
-    found = time.timeline(trace_of(kernel(0, 25, 0), kernel(50, 50, 0, phase="backward"), steps=(0,)))
+    found = trace_timeline.timeline(trace_of(kernel(0, 25, 0), kernel(50, 50, 0, phase="backward"), steps=(0,)))
     assert found is not None
-    drawn = time.svg(found)
-    assert f'<rect x="{time.LABEL:.2f}" y="25" width="266.00"' in drawn
-    assert f'<rect x="{time.LABEL + 532:.2f}" y="25" width="532.00"' in drawn
+    drawn = trace_timeline.svg(found)
+    assert f'<rect x="{trace_timeline.LABEL:.2f}" y="25" width="266.00"' in drawn
+    assert f'<rect x="{trace_timeline.LABEL + 532:.2f}" y="25" width="532.00"' in drawn
 
 
 def test_without_times_of_day_there_is_none() -> None:
-    assert time.timeline(trace_of(kernel(-1, 5, 0, start_ns=-1), steps=(0,))) is None
+    assert trace_timeline.timeline(trace_of(kernel(-1, 5, 0, start_ns=-1), steps=(0,))) is None
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reports.sweep.answer import parquet as parquet_answer
+from reports.sweep.answer import parquet as answer_parquet
 from reports.sweep.answer import to_csv
 from results.records import Record
 from runners.report import command
@@ -55,7 +55,7 @@ def read(content: bytes) -> Any:
 def test_columns_have_the_types_of_their_fields_and_unknown_is_null() -> None:
     pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     rows = (Row("=1+1", 2**62, 0.5, True, ("a", "b")), Row("b"))
-    table = read(parquet_answer.to_parquet(rows, Row))
+    table = read(answer_parquet.to_parquet(rows, Row))
     assert [str(kind) for kind in table.schema.types] == ["string", "int64", "double", "bool", "string"]
     assert table.to_pylist() == [
         {"name": "=1+1", "whole": 2**62, "share": 0.5, "fine": True, "parts": '["a","b"]'},
@@ -65,7 +65,7 @@ def test_columns_have_the_types_of_their_fields_and_unknown_is_null() -> None:
 
 def test_a_number_beyond_64_bits_is_text_and_no_other_number() -> None:
     pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-    table = read(parquet_answer.to_parquet((Row("a", 2**64), Row("b", 1)), Row))
+    table = read(answer_parquet.to_parquet((Row("a", 2**64), Row("b", 1)), Row))
     assert table.column("whole").to_pylist() == [str(2**64), "1"]
 
 

@@ -16,14 +16,14 @@ import pytest
 from analysis.utilization import log_ratios
 from measure.timing import Protocol
 from results.records import Cell, Sample
-from runners.sweep.against import pairs as pairs_module
+from runners.sweep.against import pairs as against_pairs
 from runners.sweep.against.pairs import (
     Rules,
     SideFault,
     SideRun,
     _to_next_look,
     inside,
-    least_s,
+    least_in_turn_s,
     measurement_of,
     time_in_turn,
 )
@@ -201,7 +201,7 @@ def test_the_time_to_the_next_look_is_told_after_each_pair(monkeypatch: pytest.M
     clock, told = FakeClock(), []
     a, b = sides(FakeSide("A", clock, scattered(1.0)), FakeSide("B", clock, scattered(1.0)))
     rules = replace(RULES, limit_ratio=0.0, most_pairs=8)
-    monkeypatch.setattr(pairs_module, "Stopwatch", lambda: SimpleNamespace(elapsed_s=10.0))
+    monkeypatch.setattr(against_pairs, "Stopwatch", lambda: SimpleNamespace(elapsed_s=10.0))
     time_in_turn(a, b, PROTOCOL, rules, lambda text: None, told.append)
     assert told == pytest.approx([5 * 10, 4 * 10 / 2, 3 * 10 / 3, 2 * 10 / 4, 10 / 5, 2 * 10 / 6, 10 / 7])
     assert _to_next_look(0, rules) == 6
@@ -212,5 +212,5 @@ def test_the_time_to_the_next_look_is_told_after_each_pair(monkeypatch: pytest.M
 def test_the_least_of_a_comparison_is_six_pairs_of_both_sides() -> None:
     """A side warms up for warm_min_s, and has half of the blocks of three rounds A B B A."""
     side_s = PROTOCOL.warm_min_s + 3 * 2 * PROTOCOL.block_s
-    assert least_s(PROTOCOL, RULES) == pytest.approx(6 * 2 * side_s)
-    assert least_s(PROTOCOL, replace(RULES, most_pairs=2)) == pytest.approx(2 * 2 * side_s)
+    assert least_in_turn_s(PROTOCOL, RULES) == pytest.approx(6 * 2 * side_s)
+    assert least_in_turn_s(PROTOCOL, replace(RULES, most_pairs=2)) == pytest.approx(2 * 2 * side_s)
