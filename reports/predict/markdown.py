@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from analysis.predict import ARITHMETIC, LAUNCHES, MEMORY, NOMINAL
-from reports.shared import percent, si_time
+from reports.shared import markdown_table, percent, si_time
 
 WORST = 12
 """Families that the page names."""
@@ -165,7 +165,7 @@ def _accuracy(found: Mapping[str, Any]) -> list[str]:
         "are predicted by factors that were fitted without that part. Errors are |predicted ÷ measured - 1|, of rows "
         "that have a bound. A baseline's constant is the median of the same setting's rows in the fit.",
         "",
-        *_table(("mode", "run", "method", "rows", "median", "mean", "90th of 100"), rows),
+        markdown_table(("mode", "run", "method", "rows", "median", "mean", "90th of 100"), rows),
         "",
         "A tool that sums what a roofline or an unfused step takes is the second or third line of each (torch's "
         "RuntimeEstimator and Paleo are of this kind). Habitat (Yu et al. 2021) prints 11.8 % mean error from one "
@@ -193,7 +193,7 @@ def _coverage(found: Mapping[str, Any]) -> list[str]:
         "time ÷ the predicted one. Covered is what it held of the families left out; the 95 % interval of that is "
         "from resampling whole families.",
         "",
-        *_table(("group", "rows", "measured ÷ predicted", "covered", "at least", "at most"), rows),
+        markdown_table(("group", "rows", "measured ÷ predicted", "covered", "at least", "at most"), rows),
         "",
     ]
 
@@ -215,7 +215,7 @@ def _devices(found: Mapping[str, Any]) -> list[str]:
         "A device is faster or slower than the others' rates say as a whole: its power limit, clock and caches are not "
         "in the datasheet's figures. Each is predicted here by the rates of the others.",
         "",
-        *_table(head, rows),
+        markdown_table(head, rows),
         "",
         f"So the interval on a device that was not measured is {low:.2f} to {high:.2f} times the predicted time, as "
         f"wide as the worst of them needed ({count:,} rows). Made from the other devices it covered {covered[0]} "
@@ -240,7 +240,7 @@ def _worst(found: Mapping[str, Any]) -> list[str]:
         "",
         "The families that are farthest off when left out.",
         "",
-        *_table(("family", "run", "rows", "median of measured ÷ predicted"), rows),
+        markdown_table(("family", "run", "rows", "median of measured ÷ predicted"), rows),
         "",
     ]
 
@@ -267,7 +267,12 @@ def _rates(found: Mapping[str, Any]) -> list[str]:
             for place in np.argsort(-share)[:SHOWN]
             for what, name in [data.terms.names[place]]
         ]
-        lines += [f"{text.replace(' | ', ', ')}:", "", *_table(("bound by", "operations", "share", "rate"), rows), ""]
+        lines += [
+            f"{text.replace(' | ', ', ')}:",
+            "",
+            markdown_table(("bound by", "operations", "share", "rate"), rows),
+            "",
+        ]
     return lines
 
 
@@ -287,7 +292,7 @@ def _variants() -> list[str]:
         "The last three lines are on the kept split: how an interval weighs families was chosen by what it covered "
         "there.",
         "",
-        *_table(("variant", "rows", "median error", "mean error"), VARIANTS),
+        markdown_table(("variant", "rows", "median error", "mean error"), VARIANTS),
         "",
     ]
 
@@ -301,7 +306,3 @@ def _provenance(facts: Mapping[str, Any]) -> list[str]:
         + "; ".join(f"`{name}` {digest[:16]}…" for name, digest in facts["sha256"].items())
         + ".",
     ]
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    return [f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *rows)]
