@@ -1,10 +1,10 @@
 """Building on meta: a model has sizes there and no values, so nothing is computed that would only set values.
 
-Inside `without_values` the functions of `torch.nn.init`, and the methods of a tensor that draw values, return a tensor of
-the meta device as it is, and what they would refuse they do not refuse. Tensors of other devices are initialised as
-ever, in other threads too. Random numbers are drawn as without it: for meta tensors, none. One model is built so at a
-time in a process: the next one waits. Code that took a function of torch.nn.init by its name before (`from
-torch.nn.init import normal_`) keeps its own.
+Inside `without_values` the functions of `torch.nn.init`, and the methods of a tensor that draw values, return a
+tensor of the meta device as it is, and what they would refuse they do not refuse. Tensors of other devices are
+initialised as ever, in other threads too. Random numbers are drawn as without it: for meta tensors, none. One model
+is built so at a time in a process: the next one waits. Code that took a function of torch.nn.init by its name before
+(`from torch.nn.init import normal_`) keeps its own.
 """
 
 from __future__ import annotations
