@@ -2,6 +2,8 @@ from .ceilings import (
     ABOVE_SHEET,
     FAST_ALGORITHM,
     FAST_ALGORITHMS,
+    ISSUE,
+    READ,
     able_to_be_fast,
     best,
     impossible,
@@ -14,6 +16,7 @@ from .memory import Memory, parse_bytes
 from .peaks import STAND_IN_MARK, Device, is_stand_in, kept_row, lookup, nearest, spelling, stand_in_warning
 from .precision_flags import OVERRIDES, disagreements, overriding
 from .precisions import PRECISIONS, TENSOR_UNITS, Precision, unit_of
+from .processors import WIDEST, Microarchitecture, Processor, VectorUnit, identify, usable_units, vector_units
 from .telemetry import EVENT_REASONS, Reading, energy, mean_power_w, mean_sm_clock_hz
 
 __all__ = [
@@ -23,21 +26,28 @@ __all__ = [
     "EVENT_REASONS",
     "FAST_ALGORITHM",
     "FAST_ALGORITHMS",
+    "ISSUE",
     "Link",
     "Memory",
+    "Microarchitecture",
     "NODE_DEVICES",
     "OVERRIDES",
     "PRECISIONS",
     "Peak",
     "Precision",
+    "Processor",
+    "READ",
     "Reading",
     "STAND_IN_MARK",
     "TENSOR_UNITS",
+    "VectorUnit",
+    "WIDEST",
     "able_to_be_fast",
     "best",
     "between",
     "disagreements",
     "energy",
+    "identify",
     "impossible",
     "impossible_bandwidth",
     "is_stand_in",
@@ -54,5 +64,7 @@ __all__ = [
     "spelling",
     "stand_in_warning",
     "unit_of",
+    "usable_units",
+    "vector_units",
     "within",
 ]

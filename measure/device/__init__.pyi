@@ -1,9 +1,11 @@
 from .cpu_contention import Neighbours, warning
 from .environment import DeviceProperties, Environment, HostFacts, device_facts, host_state
 from .processes import LAST_WORDS, PRELOAD, context, end_of, end_with, last_words, prepare, redirect
+from .processor import Allowance, allowance, cache_bytes, processor
 from .telemetry import DeviceTelemetry, Processes, Sampler, appeared, open_device
 
 __all__ = [
+    "Allowance",
     "DeviceProperties",
     "DeviceTelemetry",
     "Environment",
@@ -13,7 +15,9 @@ __all__ = [
     "PRELOAD",
     "Processes",
     "Sampler",
+    "allowance",
     "appeared",
+    "cache_bytes",
     "context",
     "device_facts",
     "end_of",
@@ -22,6 +26,7 @@ __all__ = [
     "last_words",
     "open_device",
     "prepare",
+    "processor",
     "redirect",
     "warning",
 ]
