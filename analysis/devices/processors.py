@@ -3,10 +3,10 @@
 peak = cores × instructions a clock × multiply-adds of an instruction × 2 × clock
 
 `processors.csv` says which microarchitecture a processor has: vendor, family, model numbers, instructions that it must
-have and must not have, and where parts of one model differ (Xeon Bronze, Silver, Gold) the name. `vector_units.csv` says
-how many instructions of a kind a core of it issues in a clock and how many multiply-adds one of them does, each row
-with its source and with what was read there. Where multiplications and additions are instructions of their own (SSE2,
-AVX), one of each is one multiply-add.
+have and must not have, and where parts of one model differ (Xeon Bronze, Silver, Gold) the name. `vector_units.csv`
+says how many instructions of a kind a core of it issues in a clock and how many multiply-adds one of them does, each
+row with its source and with what was read there. Where multiplications and additions are instructions of their own
+(SSE2, AVX), one of each is one multiply-add.
 
 Not claimed: a processor that the tables lack has no peak, and none is guessed; a unit that nobody documents (Apple's
 matrix units, SME) is in no row. The clock is the caller's: a core at another clock has another peak. Cores of two kinds

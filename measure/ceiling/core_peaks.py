@@ -11,11 +11,12 @@ of minutes heat may lower it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from analysis.devices import ISSUE, READ, VectorUnit, WIDEST, identify, vector_units
+from analysis.devices import ISSUE, READ, WIDEST, VectorUnit, identify, vector_units
 from analysis.devices.processors import FLOP_PER_MULTIPLY_ADD
 from measure.device import Allowance, Neighbours, allowance, cache_bytes, processor, warning
 from measure.native import compiled, issue_rate, read_rate
@@ -41,8 +42,9 @@ KERNEL_UNITS = ("fp32", "bf16", "fp16", "int8")
 LEVEL_S = 0.1
 """Seconds of reading for each cache level."""
 
-MEMORY_BYTES = 1 << 28
-"""Of a thread's buffer in memory, where four times its part of the last cache is less."""
+MEMORY_BYTES, MOST_LEVEL_BYTES, MOST_MEMORY_BYTES = 1 << 28, 1 << 26, 1 << 30
+"""Of a thread's buffer in memory, where four times its part of the last cache is less; of its buffer in a level at
+most; of all buffers in memory at most. A larger last cache leaves memory out."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,9 @@ class Cores:
     allowed: Allowance
 
     def instructions(self, unit: str) -> tuple[str, ...]:
-        """Those that compute in a unit here, the fastest first."""
-        return tuple(name for name in WIDEST[unit] if name in self.flags)
+        """Those that compute in a unit here: the fastest, then those that the table has a row for."""
+        present = [name for name in WIDEST[unit] if name in self.flags]
+        return tuple(name for i, name in enumerate(present) if not i or self.row(unit, name) is not None)
 
     def row(self, unit: str, instructions: str) -> VectorUnit | None:
         """The table's row, if it has one."""
@@ -73,11 +76,13 @@ def cores() -> Cores:
         return Cores(found.flags, "", str(fault), allowed)
 
 
-def issue_rows(blank: Ceiling, units: Iterable[str], threads: int, seconds: float) -> list[Ceiling]:
-    """A row for each kind of instructions of these units that the process has.
+def issue_rows(
+    blank: Ceiling, units: Iterable[str], threads: int, seconds: float, fastest: bool = False
+) -> list[Ceiling]:
+    """A row for the fastest instructions of each of these units, and for others that the table has.
 
     blank: what all rows have in common. threads: torch's. seconds: of each kernel. What cannot be measured is a row
-    with its reason; where nothing says which processor it is, one row says so.
+    with its reason; where nothing says which processor it is, one row says so. fastest: no other instructions.
     """
     blank = replace(blank, operation=ISSUE, threads=threads)
     try:
@@ -87,7 +92,7 @@ def issue_rows(blank: Ceiling, units: Iterable[str], threads: int, seconds: floa
     return [
         _issue_row(replace(blank, unit=unit, instructions=name, shape=name), here, seconds)
         for unit in dict.fromkeys(units)
-        for name in here.instructions(unit)
+        for name in here.instructions(unit)[: 1 if fastest else None]
     ]
 
 
@@ -98,7 +103,7 @@ def _issue_row(blank: Ceiling, here: Cores, seconds: float) -> Ceiling:
     adds = unit.multiply_adds if unit else MULTIPLY_ADDS.get(blank.instructions)
     if adds is None:
         return replace(blank, status="unavailable", reason=f"no width is known of {blank.instructions}")
-    others = Neighbours()
+    others = Neighbours(own_s=_own_s)
     try:
         with compiled(blank.instructions) as program:
             rate = issue_rate(program, here.allowed.pinned(blank.threads or 1), seconds)
@@ -121,8 +126,14 @@ def _issue_row(blank: Ceiling, here: Cores, seconds: float) -> Ceiling:
     )
 
 
+def _own_s() -> float:
+    """Processor time of this process and of the programs that it has run."""
+    return sum(os.times()[:4])
+
+
 def _no_row(row: Ceiling, here: Cores) -> str:
-    return f"no derived peak: analysis/devices/vector_units.csv has no row for {row.instructions} of {here.microarchitecture}"
+    what = f"{row.instructions} of {here.microarchitecture}"
+    return f"no derived peak: analysis/devices/vector_units.csv has no row for {what}"
 
 
 def derived(
@@ -168,9 +179,9 @@ def _buffers(caches: Mapping[str, tuple[int, int]], threads: int, memory_bytes: 
     for level, (size, sharing) in sorted(caches.items()):
         before, part = part, size // min(sharing, threads)
         if part // 2 > before:
-            yield level, part // 2
+            yield level, min(part // 2, MOST_LEVEL_BYTES)
     beyond = max(4 * part, MEMORY_BYTES)
-    if beyond * threads <= memory_bytes // 4:
+    if beyond * threads <= min(memory_bytes // 4, MOST_MEMORY_BYTES):
         yield "memory", beyond
 
 

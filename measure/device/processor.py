@@ -56,8 +56,7 @@ def processor() -> Processor:
     kinds = {(each.vendor, each.family, each.model) for each in found if each is not None}
     if len(kinds) > 1 or (_root() / "sys/devices/cpu_atom").exists():
         raise Unavailable("no derived peak: this processor has cores of several kinds, with units of their own")
-    first = next(each for each in found if each is not None)
-    return first
+    return next(each for each in found if each is not None)
 
 
 def allowance() -> Allowance:
@@ -97,8 +96,8 @@ def _processor(block: str) -> Processor | None:
     fields = {name.strip(): value.strip() for name, value in fields.items()}
     for names in (X86_FIELDS, ARM_FIELDS):
         if names[0] in fields and names[-1] in fields:
-            *identity, flags = (fields.get(name, "") for name in names)
-            return Processor(*identity, flags=frozenset(flags.split()))
+            vendor, family, model, stepping, name, flags = (fields.get(each, "") for each in names)
+            return Processor(vendor, family, model, stepping, name, frozenset(flags.split()))
     return None
 
 

@@ -106,7 +106,7 @@ def issue_rate(program: Path, processors: Sequence[int], seconds: float) -> Issu
 
 
 def read_rate(program: Path, processors: Sequence[int], buffer_bytes: int, seconds: float) -> tuple[float, int]:
-    """(bytes a second that these processors load together, each from a buffer of its own; passes). Raises Unavailable."""
+    """(bytes a second that these processors load together, each from its own buffer; passes). Raises Unavailable."""
     pinned = ",".join(map(str, processors))
     command = [str(program), "read", f"{seconds:g}", str(buffer_bytes), pinned]
     head, *lines = _run(command, seconds + START_S, "the kernel does not run here").splitlines()

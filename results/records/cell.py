@@ -91,6 +91,7 @@ class Run(Parameters):
     profiled: tuple[str, ...] = ()  # works with rows in the attempt's profile
     unprofiled: Json = field(default_factory=dict)  # work (or "nsys WORK") → why it has no profile or no time
     committed: Json = field(default_factory=dict)  # file → [rows, checksum]
+    instructions: Json = field(default_factory=dict)  # of a CPU: "kind/dtype" → those that its products ran on
 
     @property
     def cell(self) -> Cell:
