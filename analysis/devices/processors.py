@@ -18,7 +18,7 @@ from __future__ import annotations
 import csv
 import functools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -127,16 +127,6 @@ def identify(processor: Processor) -> Microarchitecture:
 def vector_units(microarchitecture: str) -> tuple[VectorUnit, ...]:
     """The rows of a microarchitecture, in the table's order; none for a name that it lacks."""
     return tuple(row for row in _all_units() if row.microarchitecture == microarchitecture)
-
-
-def usable_units(microarchitecture: str, flags: Iterable[str]) -> dict[str, VectorUnit]:
-    """Unit → the fastest of its instructions that a process has, of those that the table has a row for.
-
-    A process whose fastest instructions for a unit have no row has no entry: what it runs is not known.
-    """
-    present, rows = set(flags), {(row.unit, row.instructions): row for row in vector_units(microarchitecture)}
-    fastest = {unit: next((name for name in names if name in present), "") for unit, names in WIDEST.items()}
-    return {unit: rows[unit, name] for unit, name in fastest.items() if (unit, name) in rows}
 
 
 def names() -> list[str]:

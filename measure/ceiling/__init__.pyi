@@ -1,5 +1,5 @@
 from .ceilings import DTYPES, Bench, ceilings_by_precision, measure_ceilings
-from .core_peaks import KERNEL_UNITS, cores, issue_rows, read_rows
+from .core_peaks import KERNEL_UNITS, issue_rows, read_rows
 from .quick import measure_machine
 from .trials import CACHE, ESSENTIAL, LAYOUTS, SPENT, Move, Trial, moves, shapes, sweep, titled
 
@@ -14,7 +14,6 @@ __all__ = [
     "SPENT",
     "Trial",
     "ceilings_by_precision",
-    "cores",
     "issue_rows",
     "measure_ceilings",
     "measure_machine",

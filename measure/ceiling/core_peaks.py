@@ -16,10 +16,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from analysis.devices import ISSUE, READ, WIDEST, VectorUnit, identify, vector_units
-from analysis.devices.processors import FLOP_PER_MULTIPLY_ADD
+from analysis.devices import FLOP_PER_MULTIPLY_ADD, ISSUE, READ, WIDEST, VectorUnit, identify, vector_units
 from measure.device import Allowance, Neighbours, allowance, cache_bytes, processor, warning
-from measure.native import compiled, issue_rate, read_rate
+from measure.native import compiled_program, issue_rate, read_rate
 from results import Unavailable
 from results.records import Ceiling
 
@@ -105,11 +104,11 @@ def _issue_row(blank: Ceiling, here: Cores, seconds: float) -> Ceiling:
         return replace(blank, status="unavailable", reason=f"no width is known of {blank.instructions}")
     others = Neighbours(own_s=_own_s)
     try:
-        with compiled(blank.instructions) as program:
+        with compiled_program(blank.instructions) as program:
             rate = issue_rate(program, here.allowed.pinned(blank.threads or 1), seconds)
     except Unavailable as fault:
         return replace(blank, status="unavailable", reason=str(fault))
-    peak, reason = derived(unit, usable, rate.clock_hz, rate.per_clock, here.reason or _no_row(blank, here))
+    peak, reason = derive_peak(unit, usable, rate.clock_hz, rate.per_clock, here.reason or _no_row(blank, here))
     busy = warning(others.used_ratio()).removeprefix("busy: ")
     told = "; ".join(filter(None, (reason, busy)))
     flop = rate.threads * rate.instructions * adds * FLOP_PER_MULTIPLY_ADD
@@ -136,7 +135,7 @@ def _no_row(row: Ceiling, here: Cores) -> str:
     return f"no derived peak: analysis/devices/vector_units.csv has no row for {what}"
 
 
-def derived(
+def derive_peak(
     unit: VectorUnit | None, usable_cores: float, clock_hz: float, per_clock: float, absent: str
 ) -> tuple[float | None, str]:
     """(the peak in FLOP/s or None, why there is none or what is doubtful about it).
@@ -163,7 +162,7 @@ def read_rows(blank: Ceiling, threads: int, memory_bytes: int) -> list[Ceiling]:
     try:
         here = cores()
         name = next((name for name in here.instructions("fp32") if name in MULTIPLY_ADDS), "")
-        with compiled(name or "asimd") as program:
+        with compiled_program(name or "asimd") as program:
             pinned = here.allowed.pinned(threads)
             return [
                 _read_row(replace(blank, family=level, threads=len(pinned)), program, pinned, size)

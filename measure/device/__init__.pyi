@@ -1,7 +1,8 @@
 from .cpu_contention import Neighbours, warning
+from .cpu_identity import Allowance, allowance, cache_bytes, processor
 from .environment import DeviceProperties, Environment, HostFacts, device_facts, host_state
 from .processes import LAST_WORDS, PRELOAD, context, end_of, end_with, last_words, prepare, redirect
-from .processor import Allowance, allowance, cache_bytes, processor
+from .product_instructions import Log
 from .telemetry import DeviceTelemetry, Processes, Sampler, appeared, open_device
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "Environment",
     "HostFacts",
     "LAST_WORDS",
+    "Log",
     "Neighbours",
     "PRELOAD",
     "Processes",

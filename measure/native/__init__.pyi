@@ -1,3 +1,3 @@
-from .kernels import IssueRate, compiled, issue_rate, read_rate
+from .kernels import IssueRate, compiled_program, issue_rate, read_rate
 
-__all__ = ["IssueRate", "compiled", "issue_rate", "read_rate"]
+__all__ = ["IssueRate", "compiled_program", "issue_rate", "read_rate"]

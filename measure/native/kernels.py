@@ -70,7 +70,7 @@ class IssueRate:
 
 
 @contextmanager
-def compiled(instructions: str) -> Iterator[Path]:
+def compiled_program(instructions: str) -> Iterator[Path]:
     """The program for one kind of instruction, until the block ends. Raises Unavailable where it cannot be built."""
     if instructions not in COMPILER_FLAGS:
         raise Unavailable(f"no kernel for {instructions}: expected one of {', '.join(COMPILER_FLAGS)}")

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.devices import peaks
+from analysis.devices import peaks, processors
 from analysis.devices.precisions import UNITS
 from reports.shared import Column, Hanging, Part, Styled, TextTable, page, strong
 from results import StoreFault, Unavailable
@@ -49,6 +49,9 @@ STAND_IN_SAYS = "This device is a stand-in that computes nothing: the answer is 
 
 PEAKS_SAY = "Utilization divides by the dense peak of the unit that runs an operation; a multiply-add is 2 FLOP."
 
+
+HERE = "cpu"
+"""The name by which `--peaks` means this machine's processor."""
 
 CORES_SAY = "A CPU's peak is cores × FLOP a clock × clock; --peaks cpu measures the clock here, and gives it."
 
@@ -110,9 +113,7 @@ def _torch_threads() -> int:
 
 def print_peaks(parser: Parser, name: str, form: str) -> int:
     """Print the peaks of the device of this name, or exit with 2 and the nearest names."""
-    from runners.doctor import processor
-
-    if processor.is_processor(name):
+    if name.casefold() in (HERE, *(each.casefold() for each in processors.names())):
         return print_core_peaks(name, form)
     device = peaks.lookup(name)
     if device is None:
@@ -130,7 +131,7 @@ def print_peaks(parser: Parser, name: str, form: str) -> int:
 
 def print_core_peaks(name: str, form: str) -> int:
     """Print what a core of a CPU does in a clock, and of this machine's the derived peak. Raises Mistake."""
-    from runners.doctor.processor import HERE, peaks_answer
+    from runners.doctor.processor import peaks_answer
 
     try:
         answer = peaks_answer(name, _torch_threads() if name.casefold() == HERE else 1)

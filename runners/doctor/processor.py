@@ -25,11 +25,6 @@ HERE = "cpu"
 """The name by which `--peaks` means this machine's processor."""
 
 
-def is_processor(name: str) -> bool:
-    """Whether `--peaks` with this name asks of a CPU."""
-    return name.casefold() == HERE or _named(name) is not None
-
-
 def processor_checks(threads: int) -> list[Check]:
     """Lines of this machine's processor, measured within seconds. threads: torch's."""
     from measure.device import allowance, processor

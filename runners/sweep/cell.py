@@ -23,7 +23,7 @@ from runners.workers import Batches, in_layout
 if TYPE_CHECKING:
     import torch
 
-    from measure.device.product_instructions import Log
+    from measure.device import Log
     from measure.operations import FakeMode, StepParts, Trace
     from measure.timing import Protocol
     from workloads.catalogue import Batch, Workload

@@ -5,12 +5,10 @@ from __future__ import annotations
 import pytest
 
 from analysis.devices.processors import (
-    WIDEST,
     Processor,
     identify,
     microarchitectures,
     names,
-    usable_units,
     vector_units,
 )
 from results.errors import Unavailable
@@ -103,20 +101,6 @@ def test_each_row_says_where_it_was_read() -> None:
     assert all(row.source for row in microarchitectures())
     assert all(row.source and row.evidence for name in names() for row in vector_units(name))
     assert {row.name for row in microarchitectures()} == set(names())
-
-
-def test_the_fastest_instructions_decide_and_are_not_replaced_by_slower_ones() -> None:
-    found = usable_units("Golden Cove server", AMX)
-    assert {unit: row.instructions for unit, row in found.items()} == {
-        "fp64": "avx512f",
-        "fp32": "avx512f",
-        "bf16": "amx_bf16",
-        "int8": "amx_int8",
-    }
-    without_tiles = [flag for flag in AMX if not flag.startswith("amx")]
-    assert "bf16" not in usable_units("Golden Cove server", without_tiles)  # AVX512-BF16 has no row
-    assert usable_units("Golden Cove server", ("fma",))["fp32"].instructions == "fma"
-    assert WIDEST["fp32"][0] == "avx512f"
 
 
 @pytest.mark.parametrize(("cores", "clock_hz"), [(0, 1e9), (1, 0), (-1, 1e9)])

@@ -8,7 +8,7 @@ import pytest
 
 from analysis.devices import vector_units
 from measure.ceiling import core_peaks
-from measure.ceiling.core_peaks import Cores, derived, issue_rows
+from measure.ceiling.core_peaks import Cores, derive_peak, issue_rows
 from measure.device import Allowance
 from measure.native import IssueRate
 from results.errors import Unavailable
@@ -31,14 +31,14 @@ ALLOWED = Allowance((0, 1, 2, 3), (0, 1), 2, 1, None)
     ],
 )
 def test_the_kernel_confirms_the_table_or_there_is_no_peak(per_clock: float, has_peak: bool, words: str) -> None:
-    peak, reason = derived(TWO_UNITS, 2.0, 3.8e9, per_clock, "")
+    peak, reason = derive_peak(TWO_UNITS, 2.0, 3.8e9, per_clock, "")
     assert words in reason
     assert bool(reason) == bool(words)
     assert peak == (pytest.approx(2 * 2 * 16 * 2 * 3.8e9) if has_peak else None)
 
 
 def test_without_a_row_the_reason_is_handed_on() -> None:
-    assert derived(None, 2.0, 3.8e9, 2.0, "no row") == (None, "no row")
+    assert derive_peak(None, 2.0, 3.8e9, 2.0, "no row") == (None, "no row")
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
         return IssueRate(len(processors), clock_hz, per_clock, 1000, 1000 / (clock_hz * per_clock), 9)
 
     monkeypatch.setattr(core_peaks, "cores", lambda: Cores(FLAGS, "Golden Cove server", "", ALLOWED))
-    monkeypatch.setattr(core_peaks, "compiled", nullcontext)
+    monkeypatch.setattr(core_peaks, "compiled_program", nullcontext)
     monkeypatch.setattr(core_peaks, "issue_rate", rate)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from measure.native import kernels
-from measure.native.kernels import compiled, issue_rate, read_rate
+from measure.native.kernels import compiled_program, issue_rate, read_rate
 from results.errors import Unavailable
 
 PLAIN = "asimd" if platform.machine() in ("aarch64", "arm64") else "sse2"
@@ -51,9 +51,9 @@ def test_a_program_that_fails_is_one_line(tmp_path: Path) -> None:
 
 def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", "no-such-compiler")
-    with pytest.raises(Unavailable, match="no C compiler \\(no-such-compiler"), compiled(PLAIN):
+    with pytest.raises(Unavailable, match="no C compiler \\(no-such-compiler"), compiled_program(PLAIN):
         pass
-    with pytest.raises(Unavailable, match="no kernel for mmx: expected one of sse2"), compiled("mmx"):
+    with pytest.raises(Unavailable, match="no kernel for mmx: expected one of sse2"), compiled_program("mmx"):
         pass
 
 
@@ -61,10 +61,10 @@ def test_the_kernel_counts_whole_instructions_a_clock() -> None:
     """A core of either kind issues one to four 128-bit operations a clock: whole numbers of them in the median,
     whoever takes turns with it."""
     if shutil.which("cc") is None:
-        with pytest.raises(Unavailable), compiled(PLAIN):
+        with pytest.raises(Unavailable), compiled_program(PLAIN):
             pass
         return
-    with compiled(PLAIN) as built:
+    with compiled_program(PLAIN) as built:
         found = issue_rate(built, (0,), 0.05)
         rate, _ = read_rate(built, (0,), 16 << 10, 0.02)
     assert 0.3e9 < found.clock_hz < 8e9

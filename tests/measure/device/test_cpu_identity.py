@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from measure.device import environment
-from measure.device.processor import Allowance, allowance, cache_bytes, processor
+from measure.device.cpu_identity import Allowance, allowance, cache_bytes, processor
 from results.errors import Unavailable
 
 XEON = """processor\t: {}
