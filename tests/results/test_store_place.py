@@ -60,6 +60,6 @@ def test_a_trace_that_failed_is_made_again(tmp_path, status):
     with Store.resume(tmp_path / "run") as store:
         assert store.done() == {"a": "ok", "b": "ok"}
         assert store.done(retry_failed=True) == {"b": "ok"}
-        assert store.lacking == {"a"}
+        assert store.incomplete_cells == {"a"}
         store.commit(a_run("a", 2), rows_of("a", 2))
         assert store.done(retry_failed=True) == {"a": "ok", "b": "ok"}
