@@ -168,8 +168,8 @@ GATES: tuple[Gate, ...] = (
     ),
     Gate(
         "counters",
-        "each counter's rows are of the cell's model, in FLOP by their unit, totals equal the sum of operators, and say what "
-        "its counter says beside them",
+        "each counter's rows are of the cell's model, in FLOP by their unit, totals equal the sum of operators, "
+        "and say what their counter says beside them",
         gates_counters.counters,
         "a counter",
         ("values",),
@@ -198,8 +198,8 @@ GATES: tuple[Gate, ...] = (
     ),
     Gate(
         "profile",
-        "a profile has the passes of its row, and its calls are nested, in order, of the FLOP that torch.profiler counts of "
-        "their sizes, and in the dtypes of the operation table",
+        "a profile has the passes of its row, and its calls are nested, in order, of the FLOP that torch.profiler "
+        "counts of their sizes, and in the dtypes of the operation table",
         cell_summary.profile,
         "a profile",
         ("values",),
