@@ -136,7 +136,7 @@ class Worker:
         return Fault("crashed", "the worker ended before it was asked")
 
     def _started(self) -> Fault | None:
-        self._noise = tempfile.NamedTemporaryFile(prefix="worker-")  # noqa: SIM115  lives as long as the process
+        self._noise = tempfile.NamedTemporaryFile(prefix=f"worker-{self.name}-")  # noqa: SIM115  lives as long as the process
         said = ""
         for _ in range(2):
             try:
