@@ -5,10 +5,7 @@ What every reader of a table shares, whether it wants records (here) or a pandas
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import gzip
-import io
 import math
 import typing
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,6 +15,7 @@ from typing import Any, TypeVar
 from results.records import SCHEMA_VERSION, Record, from_text, header, kinds_of, to_text
 from results.store.migrations import migrate
 from results.store.ranges import check_value
+from results.text_files import csv_lines, read_text
 
 R = TypeVar("R", bound=Record)
 
@@ -61,11 +59,9 @@ def read_records(path: Path, record: type[R]) -> tuple[R, ...]:
 def read_rows(path: Path) -> tuple[list[str], list[list[str]]]:
     """The header and the rows of a table (.csv or .csv.gz); both empty where the file is missing or empty."""
     try:
-        content = path.read_bytes()
+        names, *rows = csv_lines(read_text(path)) or [[]]
     except FileNotFoundError:
         return [], []
-    text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
-    names, *rows = list(csv.reader(io.StringIO(text))) or [[]]
     return names, rows
 
 

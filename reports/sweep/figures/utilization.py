@@ -8,7 +8,6 @@ series of their own, with hollow marks. Nothing is read from anywhere else, and 
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,6 +37,7 @@ from reports.shared import (
     why,
 )
 from reports.shared.figure_panels import WORDS, in_order
+from results import csv_lines, read_text
 from results.records import Utilization
 
 if TYPE_CHECKING:
@@ -69,8 +69,7 @@ def read(path: Path) -> pd.DataFrame:
     """utilization.csv with the types of its record. Raises ValueError for a file that is none."""
     from results.store import table
 
-    with path.open(encoding="utf-8", newline="") as file:
-        names, *rows = list(csv.reader(file)) or [[]]
+    names, *rows = csv_lines(read_text(path)) or [[]]
     if not set(names) >= {"cell_id", "attempt", "utilization_ratio"}:
         raise ValueError(f"expected the columns of utilization.csv, got {','.join(names)[:60]!r} in {path}")
     return table(str(path), Utilization, names, [rows] if rows else [])
