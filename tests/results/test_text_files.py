@@ -72,7 +72,7 @@ READERS = {
     [
         gzip.compress(b"0" * 10**6),
         b"a,b\n" + b"1" * 2**18 + b"\n",
-        DEEP.encode(),
+        f"{DEEP}\n1\n".encode(),
         b'a,b\n1,"2\r',
         b"a\0b,c\n1,2\n",
         b"\xff\xfe",
