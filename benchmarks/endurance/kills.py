@@ -57,7 +57,7 @@ ABSENT_S = 20.0
 GONE_S = 20.0
 """How long what a dead parent started may take to end."""
 
-END_S = 600.0
+END_S = 3600.0
 
 NOT_EXACT = ("attempt", "duration_s", "peak_memory_bytes", "index")
 """Columns of the counters' rows that differ between two undisturbed runs."""
