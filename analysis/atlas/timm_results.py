@@ -90,7 +90,7 @@ def _facts(name: str) -> dict[str, str]:
     return facts
 
 
-def _rows(path: Path) -> list[Mapping[str, str]]:
+def _rows(path: Path) -> list[dict[str, str]]:
     mode = _facts(path.name)["mode"]
     wanted = {"model", *(f"{mode}_{name}" for name in _COLUMNS)}
     try:
