@@ -20,8 +20,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from results.records import SCHEMA_VERSION, Ceiling, FlopCount, Operation, Run, Sample, Sitting
-from results.store import Manifest, Store
+from results.records import SCHEMA_VERSION, Ceiling, FlopCount, Run, Sample, Sitting
+from results.store import Manifest, Store, read_operations
 from results.store.disk import Disk
 
 PRECISIONS = ("fp32", "tf32", "amp-bf16", "amp-fp16")
@@ -29,7 +29,9 @@ BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 REPEATS = 5
 CELLS_OF_A_MODEL = len(PRECISIONS) * len(BATCHES) * REPEATS
 
-GIGA = 1e9
+PUBLISHED = Path(__file__).parents[2] / "results/published/amd-epyc-2-cores-2026-11-21"
+TABLE = "98f2813c667e6db0"
+"""Of AlexNet, 175 operations: every model and batch has it as its own."""
 
 
 class Unsynced(Disk):
@@ -104,25 +106,6 @@ def counts_of(run: Run) -> list[FlopCount]:
     ]
 
 
-def operations_of(batch: int, count: int = 60) -> list[Operation]:
-    """Matrix products, forward and backward."""
-    shapes = ((batch * 64, 512), (512, 512))
-    return [
-        Operation(
-            index=index,
-            name="aten.mm.default",
-            kind="matmul",
-            phase="forward" if index < count // 3 else "backward",
-            module=f"layer{index % (count // 3)}",
-            input_shapes=shapes,
-            output_shapes=((batch * 64, 512),),
-            input_dtypes=("float32", "float32"),
-            output_dtypes=("float32",),
-        )
-        for index in range(count)
-    ]
-
-
 def write(path: Path, count: int, samples: int) -> None:
     """The whole run."""
     manifest = Manifest(name="load", created_at="2026-11-24T00:00:00Z", schema_version=SCHEMA_VERSION)
@@ -135,20 +118,20 @@ def write(path: Path, count: int, samples: int) -> None:
                     sitting="s0",
                     device="cuda",
                     precision=precision,
-                    kernel="matmul",
+                    operation="matmul",
+                    shape="4096x4096x4096",
                     unit="fp32",
                     flop=2 * 4096**3,
                     median_s=2 * 4096**3 / (1e14 * (1 + place)),
                     flop_per_s=1e14 * (1 + place),
-                    status="ok",
                 )
                 for place, precision in enumerate(PRECISIONS)
             ]
         )
-        traced: set[str] = set()
+        tables, traced = read_operations(PUBLISHED, TABLE), set[str]()
         for run in cells(count):
             if run.trace_id not in traced:
-                store.write_operations(run.trace_id, operations_of(run.batch_size), [])
+                store.write_operations(run.trace_id, *tables)
                 traced.add(run.trace_id)
             store.commit(run, {"samples.csv": samples_of(run, samples), "flop_counts.csv": counts_of(run)})
 
@@ -159,7 +142,7 @@ def timed(name: str, work: Callable[[], Any], say: Callable[[str], None]) -> Any
     found = work()
     taken_s = time.perf_counter() - began_s
     peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    say(f"{name:<10} {taken_s:8.2f} s   {peak_bytes / GIGA:6.2f} GB")
+    say(f"{name:<10} {taken_s:8.2f} s   {peak_bytes / 1e9:6.2f} GB")
     return found
 
 
@@ -167,7 +150,7 @@ def measure(path: Path, out: Path, say: Callable[[str], None]) -> None:
     """Each part of a report, as `runners.report.command.rebuild` does them one after the other."""
     from cleaning.reconcile import build
     from reports.sweep.answer import to_text
-    from results.store import read_operations, read_profile, read_run
+    from results.store import read_profile, read_run
     from runners.cli import put
     from runners.report import command
     from runners.report.derived import derived_tables

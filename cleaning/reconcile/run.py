@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from analysis.devices import PRECISIONS
 from analysis.utilization import (
     PROFILED_METHODS,
     Denominator,
@@ -40,7 +41,7 @@ from cleaning.profile import clean_profile, profile_counts, why_unprofiled
 from cleaning.reconcile.agreement import agreement
 from cleaning.reconcile.backward_ratio import profile_ratios, ratios
 from cleaning.reconcile.batch_law import batch_laws
-from results import Inconsistent, Unavailable
+from results import Inconsistent, Unavailable, shortened
 from results.records import (
     LOOP,
     MEASURED,
@@ -220,6 +221,7 @@ def build(
     read_operations: trace id → operation table; read_profile: cell id, attempt → recorded calls; read_recording: None
     leaves recordings out. All may raise ValueError or Inconsistent, which become reasons in rows.
     """
+    data = _of_known_precision(data)
     cleaned = clean(data)
     raw = _Raw(data, cleaned, read_profile, read_recording)
     cells: dict[Key, _Cell] = {}
@@ -229,6 +231,17 @@ def build(
         cells |= {key_of(run): _cell(run, raw, None if isinstance(table, str) else table, counted) for run in runs}
         del table  # before the next one is read
     return _join_cells(data, cleaned, [cells[key_of(run)] for run in data.runs], raw.problems)
+
+
+def _of_known_precision(data: RunData) -> RunData:
+    """The run without cells of a precision that there is none of, from which no unit follows; each is a problem."""
+    strange = [run for run in data.runs if run.precision not in PRECISIONS]
+    if not strange:
+        return data
+    expected = f"expected a precision of {', '.join(PRECISIONS)}"
+    words = [f"cell {run.cell_id} was left out: {expected}, got {shortened(run.precision, 60)!r}" for run in strange]
+    known = [run for run in data.runs if run.precision in PRECISIONS]
+    return replace(data, runs=known, problems=[*data.problems, *words])
 
 
 def _join_cells(data: RunData, cleaned: Cleaned, cells: Sequence[_Cell], problems: Sequence[str]) -> Built:

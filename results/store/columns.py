@@ -6,7 +6,9 @@ What every reader of a table shares, whether it wants records (here) or a pandas
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
+import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -41,10 +43,21 @@ def records(
             known = {text: _value(text, hints[name], name) for text in set(values)}
             for value in known.values():
                 check_value(record, name, value)
+            if None in known.values() and name in _required(record):
+                raise ValueError(f"{name}: expected a number, got nothing")
         except ValueError as fault:
             raise ValueError(f"{file}, {fault}") from fault
         columns[name] = [known[text] for text in values]
     return tuple(record(**dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True))
+
+
+@functools.cache
+def _required(record: type[Record]) -> frozenset[str]:
+    """The fields that every row has: without a default, and not unknown by their type."""
+    hints = typing.get_type_hints(record)
+    fields = dataclasses.fields(record)  # type: ignore[arg-type]
+    needed = [f.name for f in fields if f.default is f.default_factory is dataclasses.MISSING]
+    return frozenset(name for name in needed if types.NoneType not in typing.get_args(hints[name]))
 
 
 def read_records(path: Path, record: type[R]) -> tuple[R, ...]:
