@@ -54,7 +54,7 @@ LONGEST_WAIT_S = {"parent": 10.0, "server": 10.0, "all": 10.0, "measure": 2.0, "
 ABSENT_S = 20.0
 """How long a process that is to be killed is waited for; another role takes its place afterwards."""
 
-GONE_S = 20.0
+GONE_S = 120.0
 """How long what a dead parent started may take to end."""
 
 END_S = 3600.0
@@ -176,11 +176,11 @@ def strike(family: Family, role: str, chance: random.Random) -> bool:
     while (victim := family.role(role)) is None:
         if family.ended or time.monotonic() > end_s:
             return False
-        time.sleep(0.01)
+        time.sleep(0.05)
     moment_s = time.monotonic() + chance.uniform(0, LONGEST_WAIT_S[role])
     while time.monotonic() < moment_s and not family.ended:
         family.meet()
-        time.sleep(0.01)
+        time.sleep(0.05)
     if family.ended or not _lives(victim):
         return False
     if role == "all":

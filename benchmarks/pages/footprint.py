@@ -90,7 +90,7 @@ def _page(directory: Path, others: Path | None = None) -> str:
     machine = json.loads((directory / MACHINE).read_text(encoding="utf-8"))
     predicted = read_published(directory)
     further = (f"`{others}`", read(others)) if others else ("", ())
-    more = section(published(), predicted) if predicted else ()
+    more = section(published(), predicted) if predicted else ""
     return page(read(directory), machine, f"`{directory}`", more, further)
 
 

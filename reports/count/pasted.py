@@ -123,6 +123,8 @@ def _of_counter(counted: ModelCounts, counter: str, pasted: PastedNumber) -> Exp
     known = [a for a in accounts if a.status == "ok" and a.exact_flop is not None and a.unexplained_flop is not None]
     if not known:
         reason = next((a.reason for a in counted.accounts if a.counter == counter), "") or "it has no number"
+        if any(a.status == "ok" and a.exact_flop is None for a in counted.accounts if a.counter == counter):
+            reason = "the exact count is partial, so that no number is explained by it"
         return Explanation(pasted, counter, pasted.unit, (), False, None, (), None, f"{counter}: {reason}")
     for chosen, words, number in _candidates(known, counted.batch_size):
         if pasted.fits(number):

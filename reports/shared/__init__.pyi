@@ -32,6 +32,7 @@ from .layout import (
     strong,
     table_of,
 )
+from .markdown_documents import markdown, markdown_table
 from .numbers import (
     OF_WHAT,
     PREFIXES,
@@ -89,6 +90,8 @@ __all__ = [
     "labels",
     "legend",
     "merged",
+    "markdown",
+    "markdown_table",
     "merged_columns",
     "model_name",
     "models_listed",

@@ -17,7 +17,11 @@ NO_STEP_TIME = ("duplicate_launch", "autotune")
 
 @dataclass(frozen=True)
 class Trace:
-    """One recording, cleaned. begin_ns: its first event on its own clock; -1: it keeps no times of day."""
+    """One recording, cleaned. begin_ns: its first event on its own clock; -1: it keeps no times of day.
+
+    numbered: whether its recorder numbered the calls, so that one which is missing before the last leaves a gap.
+    after_last_s: from the end of the last call or kernel to the end of the recording; None: not recorded.
+    """
 
     path: str
     source: str
@@ -26,6 +30,8 @@ class Trace:
     begin_ns: int
     problems: tuple[str, ...]
     cleaned: CleanedTrace
+    numbered: bool = False
+    after_last_s: float | None = None
 
 
 def kernel_counts(kernels: pd.DataFrame) -> dict[str, int]:

@@ -31,8 +31,15 @@ from reports.shared import (
 )
 from reports.trace.data import Trace, kernel_counts
 from reports.trace.kernel_times import GROUPS, time_document, time_shares
+from reports.trace.lines import (
+    completeness,
+    outside_lines,
+    partial_lines,
+    rate_lines,
+    unexplained_lines,
+    without_count,
+)
 from reports.trace.lines import impossible as impossible
-from reports.trace.lines import outside_lines, partial_lines, rate_lines, unexplained_lines, without_count
 from results.records import Kernel, OperationInstance, header
 from results.records import rows as records_rows
 
@@ -102,6 +109,9 @@ def document(trace: Trace) -> dict[str, Any]:
         "unknown_time_ratio": _by_phase(trace, "unknown_time_ratio"),
         "outside_time_ratio": cleaned.outside_time_ratio,
         "outside_phases": {name: _outside(found) for name, found in cleaned.outside_phases.items()},
+        "totals_are": completeness(trace),
+        "numbered": trace.numbered,
+        "after_last_s": trace.after_last_s,
         "missing": [{"phase": each.phase, "calls": each.calls, "reason": each.reason} for each in cleaned.missing],
         "assumed_gradients": cleaned.assumed_gradients,
         "unnamed_time_ratio": cleaned.unnamed.time_ratio,
@@ -162,7 +172,14 @@ def _total(trace: Trace, state: str, phase: str) -> PhaseTotal:
 def to_text(trace: Trace, device: Device | None = None, width: int = WIDTH, colour: bool = False) -> str:
     """Everything a person is shown. device: whose peaks the rates are held against; None: none are known."""
     parts: list[Part] = [strong(line) for line in heading(trace)]
-    parts += ["", totals_table(trace), "", *partial_lines(trace), *outside_lines(trace)]
+    parts += [
+        "",
+        totals_table(trace),
+        "",
+        f"Totals are {completeness(trace)}.",
+        *partial_lines(trace),
+        *outside_lines(trace),
+    ]
     if (ratios := ratios_table(trace)).rows:
         parts += ["", ratios, ""]
     if trace.cleaned.faults:
@@ -206,6 +223,7 @@ def totals_table(trace: Trace) -> TextTable:
     again = _total(trace, "repaired", "recompute")
     shown = [phase for phase in PHASES if phase != "recompute" or again.flop or again.unknown_calls]
     numbers = (*shown, "backward ÷ forward")
+    of += "" if trace.numbered else ", recorded calls"
     columns = [Column(f"FLOP {of}"), Column("", wraps=True, rank=1), *(Column(name, right=True) for name in numbers)]
     rows = []
     for state, meaning in STATES.items():

@@ -91,6 +91,8 @@ class Run(Parameters):
     profiled: tuple[str, ...] = ()  # works with rows in the attempt's profile
     unprofiled: Json = field(default_factory=dict)  # work (or "nsys WORK") → why it has no profile or no time
     committed: Json = field(default_factory=dict)  # file → [rows, checksum]
+    at_least_flop: int | None = None  # of a meter's mean step, where calls of it have no count: what the others have
+    unknown_calls: int | None = None  # of a meter's mean step, rounded up: calls without a count
 
     @property
     def cell(self) -> Cell:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -106,6 +107,13 @@ def test_which_number_it_is(
     steps = sum((change for _, change in found.causes), Fraction(0))
     assert found.exact_flop + steps + found.unexplained == number.value, "every FLOP of the way is told"
     assert bool(found.unexplained) == (words == "no match")
+
+
+def test_a_count_that_is_partial_explains_no_number_and_says_so(counted: ModelCounts) -> None:
+    accounts = [replace(each, exact_flop=None, unexplained_flop=None) for each in counted.accounts]
+    found = count_pasted.explain(replace(counted, accounts=accounts), count_pasted.parse("fvcore=314M")[0])
+    assert (found.matched, found.exact_flop, found.causes) == (False, None, ())
+    assert found.reason == "fvcore: the exact count is partial, so that no number is explained by it"
 
 
 def test_the_way_is_told_with_the_conversion_first(counted: ModelCounts) -> None:

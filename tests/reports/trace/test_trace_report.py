@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from analysis.devices import peaks
+from analysis.trace import Missing
 from cleaning.trace.totals import Outside, PhaseTotal, Unnamed
 from reports.trace import text as trace_text
 from reports.trace.data import Trace
@@ -34,6 +35,9 @@ FLOP a step                                  forward  backward  backward ÷ forw
 raw           as found                      10.500 G  11.000 G               1.048
 deduplicated  each multiply-add once        3.0000 G  11.000 G               3.667
 repaired      gaps filled from shapes, too  6.0000 G  11.000 G               1.833
+
+Totals are of the calls recorded; they are numbered, and none is missing up to the last one, which
+  ends 50.0 µs before the recording.
 
 backward ÷ forward  forward  backward  found  cleaned  rule
 ───────────────────────────────────────────────────────────
@@ -100,6 +104,9 @@ def test_the_document_has_the_keys_of_the_issue_and_no_other() -> None:
     assert list(told) == [
         *first,
         *beside,
+        "totals_are",
+        "numbered",
+        "after_last_s",
         "missing",
         "assumed_gradients",
         "unnamed_time_ratio",
@@ -246,6 +253,19 @@ def test_products_that_are_in_no_total_have_a_line_and_a_field_of_their_own() ->
     assert told["none"] == {"calls": 2, "flop": same, "at_least": same, "unknown_calls": none, "time_s": 5e-3}
     assert (told["optimizer"]["flop"]["repaired"], told["optimizer"]["time_s"]) == (None, None)
     assert told["optimizer"]["unknown_calls"]["repaired"] == 1
+
+
+def test_what_totals_are_of_is_said_at_them() -> None:
+    """Whether a missing call would leave a gap in the numbers of calls."""
+    trace = replace(made_up_trace.trace(), numbered=False, after_last_s=None)
+    words = "of the calls recorded; they are not numbered, so that a missing call may not be noticed"
+    assert f"Totals are {words}." in " ".join(trace_text.to_text(trace).split())
+    assert "FLOP a step, recorded calls  " in trace_text.to_text(trace)
+    told = trace_text.document(trace)
+    assert (told["totals_are"], told["numbered"], told["after_last_s"]) == (words, False, None)
+    lost = (Missing("forward", 1, "1 numbered call is not in the file"),)
+    cut = replace(trace, numbered=True, cleaned=SimpleNamespace(**{**vars(trace.cleaned), "missing": lost}))
+    assert trace_text.document(cut)["totals_are"] == "of the calls recorded; some are missing"
 
 
 def test_what_a_backward_total_assumes_is_said_below_it() -> None:

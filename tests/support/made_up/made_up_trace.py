@@ -146,5 +146,7 @@ def trace(made: tuple[OperationInstance, ...] | None = None, **more: Any) -> Tra
         "begin_ns": 0,
         "problems": ("no concrete inputs",),
         "cleaned": cleaned,
+        "numbered": True,
+        "after_last_s": 5e-5,
     }
     return Trace(**{**fields, **more})
