@@ -109,7 +109,9 @@ def counts_of(run: Run) -> list[FlopCount]:
 def write(path: Path, count: int, samples: int) -> None:
     """The whole run."""
     manifest = Manifest(name="load", created_at="2026-11-24T00:00:00Z", schema_version=SCHEMA_VERSION)
-    sitting = Sitting(sitting="s0", started_at="2026-11-24T00:00:00Z", host="", device="cuda", device_name="made up")
+    sitting = Sitting(
+        sitting="s0", started_at="2026-11-24T00:00:00Z", host="", device="cuda", device_name="NVIDIA A100-SXM4-80GB"
+    )
     with Store.create(path, manifest, Unsynced()) as store:
         store.append_sitting(sitting)
         store.append_ceilings(
@@ -137,12 +139,12 @@ def write(path: Path, count: int, samples: int) -> None:
 
 
 def timed(name: str, work: Callable[[], Any], say: Callable[[str], None]) -> Any:
-    """What the work gives; says how long it took, and the process's largest memory so far."""
-    began_s = time.perf_counter()
+    """What the work gives; says how long it took, on the wall and of the processor, and the largest memory so far."""
+    began_s, began_cpu_s = time.perf_counter(), time.process_time()
     found = work()
-    taken_s = time.perf_counter() - began_s
+    taken_s, cpu_s = time.perf_counter() - began_s, time.process_time() - began_cpu_s
     peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    say(f"{name:<10} {taken_s:8.2f} s   {peak_bytes / 1e9:6.2f} GB")
+    say(f"{name:<10} {taken_s:8.2f} s, of the processor {cpu_s:8.2f} s   {peak_bytes / 1e9:6.2f} GB")
     return found
 
 

@@ -6,7 +6,6 @@ What every reader of a table shares, whether it wants records (here) or a pandas
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 import types
 import typing
@@ -36,14 +35,14 @@ def records(
     Raises ValueError as `texts` does, for text that its field cannot hold, and for a number outside its field's range;
     each with the name of the file.
     """
-    hints = typing.get_type_hints(record)
+    hints, required = typing.get_type_hints(record), _required(record)
     columns = {}
     for name, values in texts(file, record, names, blocks, version).items():
         try:
             known = {text: _value(text, hints[name], name) for text in set(values)}
             for value in known.values():
                 check_value(record, name, value)
-            if None in known.values() and name in _required(record):
+            if None in known.values() and name in required:
                 raise ValueError(f"{name}: expected a number, got nothing")
         except ValueError as fault:
             raise ValueError(f"{file}, {fault}") from fault
@@ -51,12 +50,10 @@ def records(
     return tuple(record(**dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True))
 
 
-@functools.cache
-def _required(record: type[Record]) -> frozenset[str]:
+def _required(record: Any) -> frozenset[str]:
     """The fields that every row has: without a default, and not unknown by their type."""
     hints = typing.get_type_hints(record)
-    fields = dataclasses.fields(record)  # type: ignore[arg-type]
-    needed = [f.name for f in fields if f.default is f.default_factory is dataclasses.MISSING]
+    needed = [f.name for f in dataclasses.fields(record) if f.default is f.default_factory is dataclasses.MISSING]
     return frozenset(name for name in needed if types.NoneType not in typing.get_args(hints[name]))
 
 
