@@ -162,5 +162,5 @@ def profiles(evidence: Evidence) -> Iterator[Finding]:
 
 def sizes_of(run: Run) -> str:
     """What decides a model's counts beside the batch."""
-    words = [run.inputs, run.batch_maker, run.model_digest]
+    words = [run.inputs, run.batch_maker, run.model_digest, *run.frozen, *run.checkpoint]
     return to_text([run.model, run.image_size, run.num_classes, dict(run.hyper), *words])

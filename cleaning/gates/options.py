@@ -33,6 +33,8 @@ SINGLE = (
     "profile",
     "inputs",
     "batch_maker",
+    "frozen",
+    "checkpoint",
 )
 """Parameters of which a sweep has one value for all of its cells."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from analysis.profile import ModuleNode
 from reports.profile.explanation import name_of
@@ -11,44 +10,13 @@ from reports.profile.fusion import Kernel, kernels
 from reports.profile.operations import OperationGroup, operation_groups, sizes
 from reports.profile.summary import UNKNOWN, pass_time, ratio, time
 from reports.profile.tree import listed_nodes
-from reports.shared import COLOURS, digits, percent, si
+from reports.shared import COLOURS, Rows, TableCell, TableRow, digits, percent, si
 from results.records import StepProfile
 
 MOST = 40
 """Rows of operations and of kernels; all of them are in operations.csv."""
 
 _NAMED = 3
-
-
-@dataclass(frozen=True)
-class TableCell:
-    """What a cell says, the number that it is sorted by (None: unknown), the colour of a bound, and a share."""
-
-    text: str
-    value: float | None = None
-    colour: str = ""
-    share: str = ""
-
-
-@dataclass(frozen=True)
-class TableRow:
-    """path: of a module, so that the row has a place in the tree; None: of nothing."""
-
-    cells: tuple[TableCell, ...]
-    path: str | None = None
-    depth: int = 0
-    settings: str = ""
-    tip: str = ""
-
-
-@dataclass(frozen=True)
-class Rows:
-    """One table. words: columns of text."""
-
-    caption: str
-    columns: tuple[str, ...]
-    rows: tuple[TableRow, ...]
-    words: frozenset[str]
 
 
 def module_rows(nodes: Mapping[str, ModuleNode]) -> Rows:

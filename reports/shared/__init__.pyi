@@ -18,7 +18,23 @@ from .figure_panels import (
 from .figure_style import PAGE_IN, render_all
 from .html import TABLES_SCRIPT, Section, Verdict, document, rendered
 from .html_figures import data_uri, natural_size, picture
-from .html_tables import CELL, DASH, Cells, Names, Table, grouped, merged_columns, models_listed, natural, reasons, span
+from .html_tables import (
+    CELL,
+    DASH,
+    Cells,
+    Names,
+    Rows,
+    Table,
+    TableCell,
+    TableRow,
+    grouped,
+    merged_columns,
+    models_listed,
+    natural,
+    reasons,
+    sort_value,
+    span,
+)
 from .layout import (
     WIDTH,
     Cell,
@@ -66,12 +82,15 @@ __all__ = [
     "PREFIXES",
     "Part",
     "Prose",
+    "Rows",
     "SHORT",
     "STATUS_WORDS",
     "Section",
     "Styled",
     "TABLES_SCRIPT",
     "Table",
+    "TableCell",
+    "TableRow",
     "TextTable",
     "Verdict",
     "WIDTH",
@@ -113,6 +132,7 @@ __all__ = [
     "si",
     "si_time",
     "skeleton",
+    "sort_value",
     "span",
     "strong",
     "table_of",

@@ -61,6 +61,37 @@ class Table:
     dim: frozenset[int] = frozenset()
 
 
+@dataclass(frozen=True)
+class TableCell:
+    """What a cell says, the number that it is sorted by (None: unknown), the colour of a bound, and a share."""
+
+    text: str
+    value: float | None = None
+    colour: str = ""
+    share: str = ""
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """path: of a module, so that the row has a place in the tree; None: of nothing."""
+
+    cells: tuple[TableCell, ...]
+    path: str | None = None
+    depth: int = 0
+    settings: str = ""
+    tip: str = ""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """One table of such cells. words: columns of text."""
+
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[TableRow, ...]
+    words: frozenset[str]
+
+
 def merged_columns(table: Table, first: int) -> Table:
     """The table without columns, from `first` on, that have the texts of one before them: their heads share a column.
 

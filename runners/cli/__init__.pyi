@@ -13,7 +13,7 @@ from .arguments import (
 )
 from .exits import FAILED, GATE, INTERRUPTED, MISTAKE, TERMINATED, UNWRITABLE, Mistake, exit_code, guarded, instructed
 from .graph_reading import check_files
-from .model_options import LAYOUTS, MODEL, WORDS, add_model, check_models, hyper_of
+from .model_options import LAYOUTS, MODEL, WORDS, add_changes, add_model, check_models, hyper_of
 from .output_files import attempt, put, remove_others, reserve, writing
 from .progress import Progress, passing, title
 from .recordings import MALFORMED, read_recording
@@ -38,6 +38,7 @@ __all__ = [
     "UNWRITABLE",
     "WORDS",
     "add_format",
+    "add_changes",
     "add_model",
     "attempt",
     "check_files",

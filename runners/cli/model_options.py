@@ -40,13 +40,22 @@ def add_model(group: Any, batch_size: str = "1") -> None:
     group.add_argument(
         "--hyper", type=sizes, metavar="NAME=N,NAME=N", help="any sizes by the model's own names, as in hidden=256"
     )
+    add_changes(group)
+
+
+def add_changes(group: Any, default: tuple[str, ...] | None = ()) -> None:
+    """The options that change how a model trains, with the names that all commands give them."""
     group.add_argument(
-        "--frozen", type=names("parameter"), default=(), metavar="PATTERNS", help="parameters not trained"
+        "--frozen",
+        type=names("parameter"),
+        default=default,
+        metavar="PATTERNS",
+        help="parameters not trained, as in features.*",
     )
     group.add_argument(
         "--checkpoint",
         type=names("module"),
-        default=(),
+        default=default,
         metavar="PATTERNS",
         help="modules that are calculated again, the outermost",
     )

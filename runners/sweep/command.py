@@ -254,9 +254,10 @@ def _check_models(grid: Grid) -> None:
 
     check_files(sweep_models.files_of_others(grid.models))
     for model in grid.models:
-        if sweep_models.catalogue_entry(model) is None:
+        cell = cell_of(grid, model, 1, "fp32")
+        if not sweep_models.is_own(cell):
             passing(f"{model}: building it once")
-            sizes = sweep_models.hyper(cell_of(grid, model, 1, "fp32"))
+            sizes = sweep_models.hyper(cell)
             _worker_answer("runners.sweep.models:buildable", model, sizes)
             passing("")
 

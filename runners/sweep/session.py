@@ -87,7 +87,7 @@ class Session:
                     left, planned = len(waiting) + 1, len(waiting) + 1 + len(runs)
                     self.progress.say(f"time budget: {left} of {planned} cells not started; --resume goes on")
                     break
-                self.progress.expect(self._planned_s([cell, *waiting]))
+                self.progress.expect(self.planned_s([cell, *waiting]))
                 runs.append(self._one(cell))
                 if waiting and self._is_lost(runs[-1], len(waiting)):
                     break
@@ -124,7 +124,7 @@ class Session:
             return True
         return left_s >= max(SPARE_RATIO * self.longest_s, least_s(cell, _ceiling_key(cell) in self._ceilings))
 
-    def _planned_s(self, cells: Sequence[Cell]) -> list[float]:
+    def planned_s(self, cells: Sequence[Cell]) -> list[float]:
         """The least that each of these takes, one after the other."""
         known, planned = set(self._ceilings), []
         for cell in cells:
@@ -247,7 +247,7 @@ class Session:
     def _train(self, cell: Cell) -> CellMeasurement | Fault:
         """What a worker found of the cell's own step."""
         found: CellMeasurement | Fault = self.measurer.call(
-            "runners.sweep.cell:measure", cell, self._protocol(cell), timeout_s=self._timeout_s()
+            "runners.sweep.cell:measure", cell, self.protocol(cell), timeout_s=self._timeout_s()
         )
         return found
 
@@ -375,7 +375,7 @@ class Session:
         if cell.deterministic:  # whose settings count only before a process's first product
             self.measurer.stop()
 
-    def _protocol(self, cell: Cell) -> Protocol:
+    def protocol(self, cell: Cell) -> Protocol:
         left_s, asked = self._time_left_s(), works_of(cell)
         protocol = Protocol.for_device(cell.device, cell.quick, cell.target_ci_ratio, left_s, asked)
         return replace(protocol, limit_s=self._timeout_s()) if asked else protocol
