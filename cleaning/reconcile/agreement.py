@@ -23,7 +23,7 @@ Traced = Callable[[str], int | None]
 """Phase → model FLOP of a table's operations in it; None without a table."""
 
 
-def traced_of(table: Sequence[Operation] | None) -> Traced:
+def phase_sums(table: Sequence[Operation] | None) -> Traced:
     """The sums of one table, each calculated once for all runs that have it. Raises ValueError when it is called."""
 
     @functools.cache
@@ -36,7 +36,7 @@ def traced_of(table: Sequence[Operation] | None) -> Traced:
 def agreement(run: Run, counts: Sequence[FlopCount], traced: Traced) -> tuple[Agreement, ...]:
     """One row a counter and phase at the cell's own batch, extrapolated ones marked, failures with their reason.
 
-    counts: this cell's, cleaned, totals among them. traced: `traced_of` the operations of the cell's training step.
+    counts: this cell's, cleaned, totals among them. traced: `phase_sums` the operations of the cell's training step.
 
     `exact_flop` is what our own counter (`flopledger`) counted of the same batch: of the same graph, because all
     counters run in eval mode. Where there is none it is the operation table, summed over its phase forward (the loss

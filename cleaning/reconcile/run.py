@@ -39,7 +39,7 @@ from analysis.utilization.denominators import denominators
 from analysis.utilization.step_times import step_times
 from cleaning.counts import Cleaned, clean
 from cleaning.profile import clean_profile, profile_counts, why_unprofiled
-from cleaning.reconcile.agreement import agreement, traced_of
+from cleaning.reconcile.agreement import agreement, phase_sums
 from cleaning.reconcile.backward_ratio import TableSides, profile_ratios, ratios, sides_of
 from cleaning.reconcile.batch_law import batch_laws
 from results import Inconsistent, Unavailable, shortened
@@ -322,7 +322,7 @@ class _OfTable:
 
     def __init__(self, operations: Sequence[Operation] | None) -> None:
         self.operations = operations
-        self.traced = traced_of(operations)
+        self.traced = phase_sums(operations)
 
     @functools.cached_property
     def sides(self) -> TableSides:

@@ -35,7 +35,7 @@ def records(
     Raises ValueError as `texts` does, for text that its field cannot hold, and for a number outside its field's range;
     each with the name of the file.
     """
-    hints, required = typing.get_type_hints(record), _required(record)
+    hints, required = typing.get_type_hints(record), _required_fields(record)
     columns = {}
     for name, values in texts(file, record, names, blocks, version).items():
         try:
@@ -50,7 +50,7 @@ def records(
     return tuple(record(**dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True))
 
 
-def _required(record: Any) -> frozenset[str]:
+def _required_fields(record: Any) -> frozenset[str]:
     """The fields that every row has: without a default, and not unknown by their type."""
     hints = typing.get_type_hints(record)
     needed = [f.name for f in dataclasses.fields(record) if f.default is f.default_factory is dataclasses.MISSING]
