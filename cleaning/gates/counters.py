@@ -45,7 +45,7 @@ def _rows(run: Run, rows: Sequence[FlopCount]) -> Iterator[str]:
     for row in rows:
         name = f"{row.counter} {row.phase} batch {row.batch_size} {row.operator or row.scope}"
         yield from (f"{name}: {words}" for words in (*_row(run, row), *_cost(row)))
-    yield from _counted_together(rows)
+    yield from _pooled_counts(rows)
     yield from _totals(rows)
     yield from _here(run, rows)
 
@@ -82,7 +82,7 @@ def _cost(row: FlopCount) -> Iterator[str]:
             yield "counted, without the time and memory that it took"
 
 
-def _counted_together(rows: Sequence[FlopCount]) -> Iterator[str]:
+def _pooled_counts(rows: Sequence[FlopCount]) -> Iterator[str]:
     """All rows of one counter at one batch are counted, or none is."""
     marks: dict[tuple[str, int], set[bool]] = {}
     for row in (row for row in rows if row.status == "ok"):

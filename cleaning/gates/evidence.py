@@ -134,7 +134,7 @@ class Evidence:
         )
 
     @property
-    def measured(self) -> list[Run]:
+    def measured_cells(self) -> list[Run]:
         """The cells that have a time."""
         return [run for run in self.data.runs if run.status in MEASURED]
 

@@ -279,7 +279,7 @@ def _machine(sitting: Sitting) -> Iterator[str]:
     for name, own in pairs.items():
         if facts.get(name) is not None and str(facts[name]) != own:
             yield f"{name} {own!r}, by its environment {facts[name]!r}"
-    yield from _facts_alone(sitting)
+    yield from _only_facts(sitting)
     if isinstance(count := facts.get("cuda_devices"), int) and facts.get("cuda_available") is not (count > 0):
         yield f"{count} CUDA devices, cuda_available is {facts.get('cuda_available')}"
     for one, other in () if on_cuda else TWICE.items():
@@ -310,7 +310,7 @@ _CUDA_BUILD = re.compile(r"\+cu(\d+)(\d)$")
 """The end of torch's version in a build for CUDA: 2.11.0+cu130 is one for 13.0."""
 
 
-def _facts_alone(sitting: Sitting) -> Iterator[str]:
+def _only_facts(sitting: Sitting) -> Iterator[str]:
     """What cannot be of any machine: no host's name, an amount below 0, another CUDA than torch was built for."""
     if not sitting.host:
         yield "nothing is said of its host"

@@ -27,10 +27,10 @@ def phase_sums(table: Sequence[Operation] | None) -> Traced:
     """The sums of one table, each calculated once for all runs that have it. Raises ValueError when it is called."""
 
     @functools.cache
-    def traced(phase: str) -> int | None:
+    def sum_of(phase: str) -> int | None:
         return None if table is None else traced_flop(table, (phase,))
 
-    return traced
+    return sum_of
 
 
 def agreement(run: Run, counts: Sequence[FlopCount], traced: Traced) -> tuple[Agreement, ...]:

@@ -115,7 +115,7 @@ class View:
         return next((fraction for fraction in found if fraction is not None), None)
 
     @property
-    def timed(self) -> Utilization | None:
+    def timed_row(self) -> Utilization | None:
         """Any row of the cell that has a time, the best numerator's, with an achieved rate where there is one."""
         timed = sorted((row for row in self.fractions if row.time_s is not None), key=_place)
         return next((row for row in timed if row.achieved_flop_per_s is not None), timed[0] if timed else None)

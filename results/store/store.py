@@ -151,7 +151,7 @@ class Store:
         }
 
     @property
-    def lacking(self) -> frozenset[str]:
+    def incomplete_cells(self) -> frozenset[str]:
         """The cells of which a work has no time, no profile or no recording, or whose trace or a counter failed, though
         it was asked for."""
         return frozenset(self._lacking)

@@ -26,7 +26,7 @@ TRACED = "amp-bf16"
 """The precision of every trace: amp-fp16 has the same sizes, and the measurements had no scaler."""
 
 DAMAGED = (
-    OSError, ValueError, KeyError, TypeError, IndexError, EOFError, NotImplementedError, RecursionError, MemoryError,
+    OSError, ValueError, KeyError, TypeError, IndexError, EOFError, RuntimeError, MemoryError,
     zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
 """What NumPy, zipfile and JSON raise for a file that is not as it was written; such a model is counted again."""

@@ -60,7 +60,7 @@ def test_a_trace_that_failed_is_made_again(tmp_path, status):
     with Store.resume(tmp_path / "run") as store:
         assert store.done() == {"a": "ok", "b": "ok"}
         assert store.done(retry_failed=True) == {"b": "ok"}
-        assert store.lacking == {"a"}
+        assert store.incomplete_cells == {"a"}
         store.commit(a_run("a", 2), rows_of("a", 2))
         assert store.done(retry_failed=True) == {"a": "ok", "b": "ok"}
 
@@ -73,11 +73,11 @@ def test_a_counter_that_failed_is_run_again(tmp_path, status):
     with new_store(tmp_path / "run") as store:
         store.commit(a_run("a"), failed)
         store.commit(a_run("b"), worded)
-        assert store.lacking == {"a"}
+        assert store.incomplete_cells == {"a"}
     with Store.resume(tmp_path / "run") as store:
         assert store.done() == {"a": "ok", "b": "ok"}
         assert store.done(retry_failed=True) == {"b": "ok"}
         store.commit(a_run("a", 2), rows_of("a", 2))
         assert store.done(retry_failed=True) == {"a": "ok", "b": "ok"}
     with Store.resume(tmp_path / "run") as store:
-        assert store.lacking == set()
+        assert store.incomplete_cells == set()

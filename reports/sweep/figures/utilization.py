@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,13 +88,13 @@ def figures(frame: pd.DataFrame) -> dict[str, Figure]:
     lines = math.ceil(points["batch_size"].nunique() / _COLUMNS)
     pages = figure_panels.pages(_best_first(points), max(1, int((_MOST_ROWS_IN / lines - 0.35) / rows_in)))
     drawn = figure_panels.named(
-        "utilization_by_model", [(f"from {page[0]}", by_model(points, page, rows_in)) for page in pages]
+        "utilization_by_model", [(f"from {page[0]}", partial(by_model, points, page, rows_in)) for page in pages]
     )
     measured = points.dropna(subset=["utilization_ratio"])
     if measured["batch_size"].nunique() > 1:
         pages = figure_panels.pages(_best_first(points), _MOST_PANELS)
         drawn |= figure_panels.named(
-            "utilization_by_batch", [(f"from {page[0]}", by_batch(points, page)) for page in pages]
+            "utilization_by_batch", [(f"from {page[0]}", partial(by_batch, points, page)) for page in pages]
         )
     return drawn
 
