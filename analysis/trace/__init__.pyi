@@ -5,10 +5,10 @@ from .conv_inference import (
     forward_flop,
     grad_output,
     gradient_flop,
-    gradients_asked,
     is_readable,
     is_transposed,
     operands,
+    requested_gradients,
     window,
 )
 from .kernel_families import NO_PRODUCTS, OTHER
@@ -26,7 +26,7 @@ from .kernel_names import (
     pyprof_matmul,
     says_nothing,
 )
-from .missing import MISSING, Missing, of_phases
+from .missing import MISSING, UNNUMBERED, Missing, of_phases
 from .operations import PRODUCTS, floating_dtype, is_product, kind_of_call, product_flop, to_operation, torch_dtype
 from .signatures import FORMS
 
@@ -40,6 +40,7 @@ __all__ = [
     "OTHER",
     "PRODUCTS",
     "REDUCTION",
+    "UNNUMBERED",
     "Witnesses",
     "can_return",
     "family",
@@ -49,7 +50,7 @@ __all__ = [
     "forward_flop",
     "grad_output",
     "gradient_flop",
-    "gradients_asked",
+    "requested_gradients",
     "is_product",
     "is_readable",
     "is_renamed",

@@ -13,6 +13,10 @@ MISSING = "missing: "
 """How the reason of a row begins that stands for calls which a recording lacks."""
 
 
+UNNUMBERED = "not numbered: counts are of the calls recorded, and a missing call may not be noticed"
+"""The reason of the row that stands for calls which a recording may lack, where its recorder numbered none."""
+
+
 @dataclass(frozen=True, order=True)
 class Missing:
     """Calls that a recording lacks: of which phase (a recorded one), how many at least, and how that is known."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 
 import pandas as pd
 
-from analysis.trace import MISSING, Missing
+from analysis.trace import MISSING, UNNUMBERED, Missing
 from cleaning.profile import FORWARD
 from cleaning.trace.double_counts import deduplicated
 from cleaning.trace.instances import read_table, records, with_flop
@@ -92,9 +92,12 @@ class CleanedTrace:
     missing: tuple[Missing, ...] = ()
 
 
-def clean(calls: pd.DataFrame, kernels: pd.DataFrame, source: str, missing: Sequence[Missing] = ()) -> CleanedTrace:
+def clean(
+    calls: pd.DataFrame, kernels: pd.DataFrame, source: str, missing: Sequence[Missing] = (), *, numbered: bool = True
+) -> CleanedTrace:
     """An attributed recording (columns of measure.trace.attribution.recording), cleaned. source: kineto, nsys, pyprof,
-    cupti. missing: what the recording is known to lack (`Recording.missing`).
+    cupti. missing: what the recording is known to lack (`Recording.missing`). numbered: whether its calls are
+    (`Recording.numbered`); if not, a row of `instances` without a name and count says so.
 
     The order of rows does not matter. Raises Inconsistent for calls that contradict each other.
     """
@@ -117,6 +120,7 @@ def clean(calls: pd.DataFrame, kernels: pd.DataFrame, source: str, missing: Sequ
         instances=(
             *(replace(row, reason=lacking[row.index]) if row.index in lacking else row for row in instances),
             *(_absent(index, each) for index, each in enumerate(missing, len(instances))),
+            *([] if numbered else [_unnumbered(len(instances) + len(missing))]),
         ),
         kernels=with_flop(table, products),
         faults=_faults(products),
@@ -137,6 +141,11 @@ def clean(calls: pd.DataFrame, kernels: pd.DataFrame, source: str, missing: Sequ
 def _absent(index: int, missing: Missing) -> OperationInstance:
     """The row of calls that are not in the recording: whoever adds up the rows of its phase meets it."""
     return OperationInstance(index=index, name="", kind="", phase=missing.phase, reason=f"{MISSING}{missing.reason}")
+
+
+def _unnumbered(index: int) -> OperationInstance:
+    """The row of calls that may not be in the recording: whoever adds up all rows meets it."""
+    return OperationInstance(index=index, name="", kind="", phase="", reason=UNNUMBERED)
 
 
 def _faults(products: Iterable[Product]) -> tuple[Fault, ...]:

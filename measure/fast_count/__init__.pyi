@@ -1,9 +1,12 @@
 from .fast_count import CountRow, FastCount
+from .product_cost import form_of, shapes_before
 from .reference import MakeOptimizer, trace_model
 
 __all__ = [
     "CountRow",
     "FastCount",
     "MakeOptimizer",
+    "form_of",
+    "shapes_before",
     "trace_model",
 ]

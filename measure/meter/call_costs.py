@@ -21,10 +21,10 @@ import torch
 
 from measure.fast_count import CountRow, FastCount
 from measure.fast_count.fast_count import fast_count
-from measure.meter.forward_calls import CallKey, Passes
+from measure.meter.forward_calls import TRANSFORMED, CallKey, Passes
 from measure.meter.framework_flop import flop_counter_by_kind
 from measure.meter.product_dtypes import dtype_at
-from measure.meter.unsharded import check_whole_layers, is_sharded, unsharded
+from measure.meter.unsharded import MustRun, check_whole_layers, is_sharded, unsharded
 from measure.model import on_meta, parts_on_meta
 from results import one_line
 
@@ -33,6 +33,8 @@ MAX_WAITING = 1_024
 MAX_DETAILED = 256
 """Shapes whose count is kept by module."""
 
+IN_A_TRANSFORM = "the model was called inside of a transform of torch.func: sizes and gradients there are not seen"
+
 _UNITS = {torch.float64: "fp64", torch.float16: "fp16", torch.bfloat16: "bf16", torch.int8: "int8"}
 
 
@@ -40,13 +42,15 @@ _UNITS = {torch.float64: "fp64", torch.float16: "fp16", torch.bfloat16: "bf16", 
 class CallCost:
     """FLOP of one forward pass and of its backward pass. Of a phase with an unknown call only a part is known.
 
-    products: (phase, kind, unit) → FLOP; phases are forward, backward, recompute. unknown_calls: phase → calls without
-    a rule. reason: why something is unknown; empty where nothing is.
+    products: (phase, kind, unit) → FLOP; phases are forward, backward, recompute, and again, where a forward pass that
+    a checkpoint makes again is not the whole one. unknown_calls: phase → calls without a rule. reason: why something is
+    unknown; empty where nothing is. must_run: whether only a step that runs shows what it costs.
     """
 
     products: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
     unknown_calls: Mapping[str, int] = field(default_factory=dict)
     reason: str = ""
+    must_run: bool = False
 
 
 @dataclass(frozen=True)
@@ -92,6 +96,7 @@ class CallCosts:
         self._rows: dict[CallKey, tuple[CountRow, ...]] = {}
         self.first_call: tuple[CallKey, Any, Any] | None = None
         self.output_dtypes: dict[str, torch.dtype] = {}
+        self.refused = ""  # why no call has a count
         self.counting_s = 0.0
         self.began_s = time.perf_counter()
         self._at_once = True
@@ -99,6 +104,9 @@ class CallCosts:
     def expect(self, key: CallKey, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A call that is not counted yet; its inputs are kept without their values."""
         if key in self._costs or key in self.waiting:
+            return
+        if key.inputs == TRANSFORMED:
+            self._costs[key] = CallCost(unknown_calls={"forward": 1}, reason=IN_A_TRANSFORM)
             return
         if len(self.waiting) >= MAX_WAITING or len(self._costs) >= MAX_COUNTED:
             reason = f"more than {MAX_WAITING} shapes of inputs wait to be counted, or {MAX_COUNTED} were: use buckets"
@@ -130,21 +138,40 @@ class CallCosts:
         self.counting_s += taken_s
         return taken_s
 
+    @property
+    def cost_by_key(self) -> Mapping[CallKey, CallCost]:
+        """What is counted."""
+        return self._costs
+
+    def replace(self, costs: Mapping[CallKey, CallCost]) -> None:
+        """Calls that cost something else than what was counted of them."""
+        self._costs.update(costs)
+        for key in costs:
+            self._rows.pop(key, None)
+
+    @property
+    def wants_watch(self) -> bool:
+        """Whether a call that was seen has no count until a step with it is watched."""
+        return any(cost.must_run for cost in self._costs.values())
+
     def flop(self, passes: Mapping[CallKey, Passes]) -> StepFlop:
         """What these passes cost together."""
+        if self.refused and passes:
+            return StepFlop({}, 0, sum(each.forward + each.recomputed for each in passes.values()), (self.refused,))
         products: Counter[tuple[str, str]] = Counter()
         recompute_flop = unknown = 0
         reasons: dict[str, None] = {}
         for key, each in passes.items():
             cost = self._costs.get(key) or CallCost(unknown_calls={"forward": 1}, reason="not counted yet")
             times = {"forward": each.forward, "backward": each.backward}
+            again = "again" if any(place[0] == "again" for place in cost.products) else "forward"
             for (phase, kind, unit), flop in cost.products.items():
                 if phase == "recompute":
                     recompute_flop += each.backward * flop
-                    continue
-                products[kind, unit] += times[phase] * flop
-                if phase == "forward":
+                if phase == again:
                     recompute_flop += each.recomputed * flop
+                if phase in times:
+                    products[kind, unit] += times[phase] * flop
             unknown += sum(times.get(phase, each.backward) * calls for phase, calls in cost.unknown_calls.items())
             unknown += each.hidden
             if each.hidden:
@@ -156,6 +183,8 @@ class CallCosts:
     def by_module(self, passes: Mapping[CallKey, Passes]) -> dict[tuple[str, str, str], int] | None:
         """(phase, module, kind) → model FLOP of these passes; None where a call has no count, or none by module."""
         found: Counter[tuple[str, str, str]] = Counter()
+        if self.refused:
+            return None
         for key, each in passes.items():
             if key not in self._rows or self._costs[key].unknown_calls or each.hidden:
                 return None
@@ -181,6 +210,8 @@ class CallCosts:
                 self._rows[key] = counted.rows
             self.first_call = self.first_call or (key, args, kwargs)
             return self._cost(counted, key)
+        except MustRun as reason:
+            return CallCost(unknown_calls={"forward": 1}, reason=str(reason), must_run=True)
         except Exception as fault:  # noqa: BLE001  a model's code may raise anything: this call has no count, with why
             return CallCost(unknown_calls={"forward": 1}, reason=f"not counted: {one_line(str(fault), 200)}")
 
@@ -209,10 +240,12 @@ class CallCosts:
         return CallCost(dict(products), unknown, reason)
 
     def _unit_of(self, path: str, kind: str, autocast: torch.dtype | None) -> str:
+        return self._unit or self.unit_of(kind, self._dtype_of(path, autocast))
+
+    def unit_of(self, kind: str, dtype: torch.dtype) -> str:
         """The unit that runs a product: fp32 with TF32 allowed is tf32 on a GPU."""
         if self._unit is not None:
             return self._unit
-        dtype = self._dtype_of(path, autocast)
         if dtype != torch.float32:
             return _UNITS.get(dtype, str(dtype).removeprefix("torch."))
         if self._device_type != "cuda":

@@ -14,6 +14,8 @@ code runs then; the shapes inside of a nested tensor, which are data.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import enum
 import functools
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -27,7 +29,11 @@ from measure.model import tensors
 _graph_task = torch._C._current_graph_task_id
 _any_autocast = torch._C._is_any_autocast_enabled
 _grad_enabled = torch.is_grad_enabled
+_transformed = torch._C._functorch.maybe_current_level
 _OUTSIDE = -1
+TRANSFORMED = "torch.func"
+"""The inputs of a call inside of a transform of torch.func, where tensors have other sizes than what runs."""
+
 _SCALARS = (bool, int, str, type(None))
 
 
@@ -137,6 +143,8 @@ def signature(value: Any) -> Hashable:
         return value.shape, value.dtype, value.requires_grad
     if isinstance(value, _SCALARS):
         return value
+    if isinstance(value, enum.Enum):
+        return type(value), value.name
     if isinstance(value, (tuple, list)):
         sizes: list[Hashable] = []
         for each in value:
@@ -150,6 +158,8 @@ def signature(value: Any) -> Hashable:
         for key, each in value.items():
             named.append((key, signature(each)))
         return tuple(named)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return type(value), tuple([signature(getattr(value, each.name, None)) for each in dataclasses.fields(value)])
     return str(type(value))
 
 
@@ -194,6 +204,11 @@ class ForwardCalls:
             hook = _Hook(self._hook_at(path))
             # always: a checkpoint ends what it computes again by an exception, as soon as it has all it needs
             self._handles.append(module.register_forward_hook(hook, with_kwargs=True, always_call=True))
+
+    @property
+    def watched_modules(self) -> list[torch.nn.Module]:
+        """The modules whose calls are seen."""
+        return [module for _, module in _watched(self._model, self._children)]
 
     def detach(self) -> bool:
         """See none any more. Whether any were seen before."""
@@ -257,6 +272,10 @@ class ForwardCalls:
                 return
             try:
                 call = Call()
+                if _transformed() is not None:
+                    call.seen = self._transformed_kind(path)
+                    calls.append(call)
+                    return
                 one = args[0] if len(args) == 1 and not kwargs and not _any_autocast() else None
                 if type(one) is not torch.Tensor:
                     call.seen = self._call_kind(path, args, kwargs)
@@ -283,6 +302,10 @@ class ForwardCalls:
 
         _skip_in_dynamo(on_call)
         return on_call
+
+    def _transformed_kind(self, path: str) -> SeenCall:
+        key = path, TRANSFORMED, self._model.training, None, self.version
+        return self._known.get(key) or self._meet(key, (), {})
 
     def _call_kind(self, path: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> SeenCall:
         inputs = signature(args), signature(kwargs) if kwargs else ()
@@ -351,7 +374,13 @@ def _batch_size(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
 def _never_compiled() -> None:
     """Have torch.compile leave alone what runs at each call. A wrapper (torch.compiler.disable) would cost as much as
     the rest, and is used only for what runs once for each shape."""
-    each_call = (ForwardCalls._call_kind, ForwardCalls._enters, ForwardCalls._autocast, signature)
+    each_call = (
+        ForwardCalls._call_kind,
+        ForwardCalls._transformed_kind,
+        ForwardCalls._enters,
+        ForwardCalls._autocast,
+        signature,
+    )
     for function in (*each_call, _hook_gradients, _tensors, tensors, Call.__call__):
         _skip_in_dynamo(function)
 

@@ -141,11 +141,13 @@ class LoopRun:
             executed=executed,
             warmup_steps=sum(block.steps for block in loop.warm_up),
             warmup_s=sum(block.time_s for block in loop.warm_up),
-            window_start_s=loop.began_s,
+            window_start_s=timed[0].start_s,
             window_end_s=end_s,
             others_cpu_ratio=others,
             energy_j=energy_j,
             energy_method="" if energy_j is None else "counter",
+            at_least_flop=None if executed else sum(loop.flop.products.values()) // steps or None,
+            unknown_calls=None if executed else _unknown_calls(loop.flop, whole),
         )
         self._store.commit(run, {"samples.csv": samples})
 
@@ -225,6 +227,12 @@ def _executed(flop: StepFlop, whole: StepBlock) -> tuple[dict[str, int], tuple[s
     differing = any(each % steps for each in found.values())
     notes = ("steps: their inputs differ in size, FLOP and time are means over them",) if differing else ()
     return {name: round(each / steps) for name, each in found.items()}, notes
+
+
+def _unknown_calls(flop: StepFlop, whole: StepBlock) -> int:
+    """Calls of the mean step that have no count, and passes that were not seen; rounded up, since a part of a call is
+    one that is unknown."""
+    return -(-(flop.unknown_calls + whole.unseen) // whole.steps)
 
 
 def _unit(flop: StepFlop, convolution: bool) -> str:

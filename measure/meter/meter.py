@@ -20,7 +20,7 @@ import contextlib
 import dataclasses
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -32,12 +32,13 @@ from analysis.utilization import Denominator, ceiling_of, datasheet
 from measure.device import device_facts
 from measure.meter.call_costs import CallCosts
 from measure.meter.energy import LoopEnergy
-from measure.meter.forward_calls import ForwardCalls
+from measure.meter.forward_calls import CallKey, ForwardCalls
 from measure.meter.loop_run import LoopRun, MeasuredLoop
 from measure.meter.options import MeterOptions, options_with
 from measure.meter.product_dtypes import ProductDtypes
 from measure.meter.step_times import CpuMarks, CudaMarks, StepBlock, StepBlocks, StepTimes
 from measure.meter.summary import LoopDevice, MeterSummary, summary
+from measure.meter.watch import Watches
 from results import one_line
 from results.records import Ceiling
 
@@ -69,6 +70,8 @@ class UtilizationMeter:
     def __init__(self, model: torch.nn.Module, options: MeterOptions | None = None, **keywords: Any) -> None:
         if not isinstance(model, torch.nn.Module):
             raise ValueError(f"expected the module that the loop calls, got {type(model).__name__}")
+        if isinstance(model, torch.jit._script.RecursiveScriptModule):
+            raise ValueError("expected a module that takes forward hooks, got a scripted one: give one that calls it")
         chosen = options_with(options, keywords)
         self._inner = _unwrapped(model)
         device = _device(model, chosen.device)
@@ -77,6 +80,8 @@ class UtilizationMeter:
         self._calls = ForwardCalls(model, device.type, self._costs.expect, self._fail, chosen.children)
         self._dtypes = ProductDtypes(self._inner, self._costs.output_dtypes)
         self._probing = self._inner is model and chosen.unit is None
+        self._watches = Watches(model, self._calls, self._costs, chosen.watch and _shows_products(model))
+        self._seldom = self._probing or self._watches.at_next_step
         self._times = StepTimes(CudaMarks(device) if device.type == "cuda" else CpuMarks())
         self._warm, self._run, self._window = StepBlocks(), StepBlocks(), StepBlocks()
         self._warm_up = chosen.warm_up_steps
@@ -167,6 +172,7 @@ class UtilizationMeter:
         """Remove the hooks, and write the run directory, if `out` names one. The numbers stay."""
         self._calls.detach()
         self._dtypes.detach()
+        self._watches.drop()
         if self._energy:
             self._energy.close()
         loop_run, self._loop_run = self._loop_run, None
@@ -184,11 +190,14 @@ class UtilizationMeter:
         self.close()
 
     def _prepare(self) -> None:
-        """Before the first step, and after one that was never ended."""
+        """Before the first step, before one that is watched, and after one that was never ended."""
         if self._open and not self._end_rolling():
             self._fault("a step was begun inside of another one, which was never ended: that one is not counted")
         if self._probing:
             self._dtypes.attach()
+        if self._watches.at_next_step and not self._rolling:
+            self._check_parts()
+            self._watches.begin()
 
     def _end_rolling(self) -> bool:
         """From now on the caller says where steps begin. Whether that was otherwise."""
@@ -204,6 +213,8 @@ class UtilizationMeter:
             self._probing = False
         if self._costs.waiting:
             self._times.excluded_s += self._count()
+        self._watches.judge(len(self._times.pending))
+        self._seldom = self._watches.at_next_step
         if len(self._times.pending) >= KEPT_STEPS or calls > KEPT_CALLS or self._warm_up > 0:
             self._take(wait=False)
 
@@ -211,6 +222,7 @@ class UtilizationMeter:
         self._open = False
         self._calls.drop()
         self._dtypes.detach()
+        self._watches.drop()
 
     def _take(self, wait: bool) -> None:
         """Completed steps into the run and the window."""
@@ -268,7 +280,7 @@ class UtilizationMeter:
             flop=self._costs.flop(passes.passes),
             began_s=self._began_s,
             power_w=watts,
-            warnings=(*self._faults, *([reason] if reason else [])),
+            warnings=(*self._faults, *([reason] if reason else []), *self._watches.notes(passes.passes)),
         )
 
     def _check_parts(self) -> None:
@@ -279,10 +291,11 @@ class UtilizationMeter:
             self._count(all_of_them=True)
             self._calls.model_changed()
             self._costs.model_changed()
+            self._watches.model_changed()
 
     def _summary(self, blocks: list[StepBlock], energy: tuple[float | None, str] | None) -> MeterSummary:
         watts, reason = energy or (None, "")
-        reasons = [*self._faults, *([reason] if reason else [])]
+        reasons = [*self._faults, *([reason] if reason else []), *self._watches.notes(_keys(blocks))]
         found = summary(blocks, self._costs, self._place, watts, reasons)
         return dataclasses.replace(found, goodput_ratio=None) if self._rolling else found
 
@@ -327,7 +340,7 @@ class _Step:
         if meter._broken:
             return
         try:
-            if meter._open or meter._probing:
+            if meter._open or meter._seldom:
                 meter._prepare()
             meter._open = True
             meter._calls.calls = []
@@ -352,9 +365,10 @@ class _Step:
             calls, watched.calls = watched.calls or [], None
             if not calls and inputs:
                 calls = watched.assumed(inputs)
-            meter._times.add(self._start, end, calls, self.items)
+            left_out = meter._watches.end() if meter._seldom else False
+            meter._times.add(self._start, end, None if left_out else calls, self.items)
             pending = len(meter._times.pending)
-            if pending >= KEPT_STEPS or meter._costs.waiting or meter._probing or calls[KEPT_CALLS:] or meter._warm_up:
+            if pending >= KEPT_STEPS or meter._costs.waiting or meter._seldom or calls[KEPT_CALLS:] or meter._warm_up:
                 meter._after_step(len(calls))
         except Exception as fault:  # noqa: BLE001
             meter._fail(fault)
@@ -370,6 +384,19 @@ def _unwrapped(model: torch.nn.Module) -> torch.nn.Module:
             model = model.module
         else:
             return model
+
+
+def _shows_products(model: torch.nn.Module) -> bool:
+    """Whether a dispatch mode sees what it runs: compiled code would not run, and copies run in threads."""
+    compiled = (each for each in model.modules() if each._compiled_call_impl or isinstance(each, _OPAQUE))
+    return next(compiled, None) is None
+
+
+_OPAQUE = (torch._dynamo.OptimizedModule, torch.nn.DataParallel, torch.jit.ScriptModule)
+
+
+def _keys(blocks: Sequence[StepBlock]) -> set[CallKey]:
+    return {key for block in blocks for key in block.passes}
 
 
 def _is_compiled(model: torch.nn.Module) -> bool:

@@ -26,6 +26,8 @@ class MeterOptions:
     and unit, or none. ceilings: rows of `ceilings.csv` measured on this device (`flopledger.load_run`), for a second
     utilization. loss_of: the model's outputs → what the loss is made of; None: all of them. children: whether the loop
     may call the model's direct children instead of the model. energy: whether to read the device's energy counter.
+    watch: whether to hold the count against the products that some steps really run: the first ones, and later ones as
+    long as that takes less than a thousandth of the time.
     out: directory of a run that `runners.report` reads, written when the meter is closed; None: none. name: what the
     model is called there; "": its class.
     Raises ValueError, in one line, for what cannot be right.
@@ -40,6 +42,7 @@ class MeterOptions:
     loss_of: Callable[[Any], Any] | None = None
     children: bool = False
     energy: bool = True
+    watch: bool = True
     out: str | Path | None = None
     name: str = ""
 

@@ -23,9 +23,9 @@ from measure.meter.forward_calls import Call, CallKey, Passes, passes_of, sample
 
 MAX_BLOCKS = 512
 
-_Marked = tuple[Any, Any, Any, list[Call], float | None, float]
-"""A step between its marks: the end of the step before, start, end, calls, items (None: those of its inputs), and
-seconds before it that are not the loop's. A plain tuple, made once a step."""
+_Marked = tuple[Any, Any, Any, list[Call] | None, float | None, float]
+"""A step between its marks: the end of the step before, start, end, calls (None: it is left out of all numbers), items
+(None: those of its inputs), and seconds before it that are not the loop's. A plain tuple, made once a step."""
 
 
 class CpuMarks:
@@ -145,9 +145,10 @@ class StepTimes:
         self.pending: collections.deque[_Marked] = collections.deque()
         self._last_end: Any = None
         self.excluded_s = 0.0
+        self._outside_s = 0.0  # before steps that are left out
 
-    def add(self, start: Any, end: Any, calls: list[Call], items: float | None) -> None:
-        """The step between two marks (`mark`)."""
+    def add(self, start: Any, end: Any, calls: list[Call] | None, items: float | None) -> None:
+        """The step between two marks (`mark`). calls: None for one that is left out of all numbers."""
         self.pending.append((self._last_end, start, end, calls, items, self.excluded_s))
         self._last_end, self.excluded_s = end, 0.0
 
@@ -164,10 +165,14 @@ class StepTimes:
             elif not self._marks.is_complete(end):
                 return
             self.pending.popleft()
-            outside_s = 0.0
+            outside_s, self._outside_s = self._outside_s, 0.0
             if before is not None:
-                outside_s = max(0.0, self._marks.between_s(before, start) - excluded_s)
+                outside_s += max(0.0, self._marks.between_s(before, start) - excluded_s)
                 self._marks.free(before)
+            if calls is None:
+                self._outside_s = outside_s
+                self._marks.free(start)
+                continue
             samples, time_s = samples_of(calls), self._marks.between_s(start, end)
             passes, given = passes_of(calls), items is not None
             counted = float(samples) if items is None else items

@@ -144,7 +144,7 @@ def _rates(
     if unseen:
         reasons.append(f"no forward pass of the model was seen in {unseen} of {steps} steps: give step() their inputs")
     row: dict[str, Any] = {"unknown_calls": unknown, "units": tuple(sorted(by_unit))}
-    row["at_least_flop_per_step"] = total / steps
+    row["at_least_flop_per_step"] = total / steps if total else None
     if unknown:
         return row, reasons
     if not total:

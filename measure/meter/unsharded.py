@@ -20,12 +20,16 @@ def is_sharded(model: torch.nn.Module) -> bool:
     return any(_kind(module) is not type(module) for module in model.modules())
 
 
+class MustRun(ValueError):
+    """Only a step that runs shows what a rank calculates of it."""
+
+
 def check_whole_layers(model: torch.nn.Module) -> None:
-    """Raises ValueError for parameters that tensor parallelism splits: a rank then runs a part of each layer."""
+    """Raises MustRun for parameters that tensor parallelism splits: a rank then runs a part of each layer."""
     for name, parameter in model.named_parameters():
         splits = [each for each in getattr(parameter, "placements", ()) if each.is_shard()]
         if len(splits) > 1 or (splits and not is_sharded(model)):
-            raise ValueError(f"tensor parallelism is not counted: {name} is split, and a rank runs a part of its layer")
+            raise MustRun(f"tensor parallelism splits {name}: a rank's part is counted in a step that is watched")
 
 
 def unsharded(model: torch.nn.Module) -> torch.nn.Module:

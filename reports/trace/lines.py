@@ -25,6 +25,26 @@ _LEAST_UNNAMED = 0.001
 """Share of time from which kernels whose names say nothing are told in the text; the document has any."""
 
 
+NUMBERED = "of the calls recorded; they are numbered, and none is missing up to the last one"
+"""What a total is where each missing call would leave a gap."""
+
+LACKING = "of the calls recorded; some are missing"
+"""The same, where gaps or other signs say so."""
+
+UNSEEN = "of the calls recorded; they are not numbered, so that a missing call may not be noticed"
+"""What a total is where a missing call leaves no gap."""
+
+
+def completeness(trace: Trace) -> str:
+    """What the totals are of, and whether calls that were taken out of the recording would be noticed."""
+    if trace.cleaned.missing:
+        return LACKING
+    if not trace.numbered:
+        return UNSEEN
+    after = "" if trace.after_last_s is None else f", which ends {si_time(trace.after_last_s)} before the recording"
+    return f"{NUMBERED}{after}"
+
+
 def partial_lines(trace: Trace) -> list[str]:
     """Why a phase has no total: calls that are missing, and how many have no count in any state, and their time."""
     said: dict[str, str] = {}

@@ -42,6 +42,8 @@ class Parameters(Record):
     inputs: str = ""  # shapes of one sample, as `--input` takes them; empty: the model's own
     batch_maker: str = ""  # "file.py:function" that makes batches, or a graph's dimension; empty: the model's own
     model_digest: str = ""  # of the files that a model of one's own is made of; empty: it has none
+    frozen: tuple[str, ...] = ()  # patterns of parameters that are not trained, as `--frozen` takes them
+    checkpoint: tuple[str, ...] = ()  # patterns of modules that are calculated again, as `--checkpoint` takes them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +93,8 @@ class Run(Parameters):
     profiled: tuple[str, ...] = ()  # works with rows in the attempt's profile
     unprofiled: Json = field(default_factory=dict)  # work (or "nsys WORK") → why it has no profile or no time
     committed: Json = field(default_factory=dict)  # file → [rows, checksum]
+    at_least_flop: int | None = None  # of a meter's mean step, where calls of it have no count: what the others have
+    unknown_calls: int | None = None  # of a meter's mean step, rounded up: calls without a count
     instructions: Json = field(default_factory=dict)  # of a CPU: "kind/dtype" → those that its products ran on
 
     @property

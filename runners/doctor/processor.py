@@ -102,7 +102,7 @@ def peaks_answer(name: str, threads: int) -> dict[str, Any]:
                 "instructions": unit.instructions,
                 "per_clock": str(unit.per_clock),
                 "flop_per_clock": float(unit.flop_per_clock),
-                **_measured(measured.get((unit.unit, unit.instructions))),
+                **_measured_columns(measured.get((unit.unit, unit.instructions))),
                 "source": unit.source,
                 "evidence": unit.evidence,
             }
@@ -111,7 +111,7 @@ def peaks_answer(name: str, threads: int) -> dict[str, Any]:
     }
 
 
-def _measured(row: Ceiling | None) -> Mapping[str, Any]:
+def _measured_columns(row: Ceiling | None) -> Mapping[str, Any]:
     told = ("cores", "sm_clock_hz", "derived_flop_per_s", "flop_per_s", "reason")
     return {name: None if row is None else getattr(row, name) for name in told}
 

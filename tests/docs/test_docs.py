@@ -120,6 +120,11 @@ def test_counts_in_the_prose_are_those_of_the_tables() -> None:
     assert (len(by_memory), len(partly)) == (5, 6)  # "Five rows … single figures of six more"
 
 
+def _anchor(title: str) -> str:
+    """The anchor that GitHub gives a heading: lower case, hyphens for spaces, without punctuation."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_links_lead_somewhere(document: Path) -> None:
     """To a file that is there, a picture too, and to a heading of it."""
@@ -131,7 +136,7 @@ def test_links_lead_somewhere(document: Path) -> None:
         assert aim.is_file(), f"{document.name}: {target}"
         if heading:
             titles = re.findall(r"^#+ (.*)$", aim.read_text(encoding="utf-8"), re.MULTILINE)
-            assert heading in {title.lower().replace(" ", "-") for title in titles}, f"{document.name}: {target}"
+            assert heading in {_anchor(title) for title in titles}, f"{document.name}: {target}"
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

@@ -3,7 +3,8 @@
 Signs: numbers of events that are left out; a file without the end that its recorder writes; arrows from forward to
 backward calls that begin or end where no call is; nodes of autograd without what they run, or whose forward call is not
 there; gradients outside of all nodes; forward products whose node the backward pass must have run and did not
-(`missing_nodes.py`); marked steps with less of a backward pass than others (`unequal_steps.py`).
+(`missing_nodes.py`); marked steps with less of a backward pass than others (`unequal_steps.py`), or silent where others
+have products (`silent_steps.py`).
 
 Not claimed: that a recording without a sign is whole. Calls in products that count by their own sizes, and in
 operators that are none, change no total and are not asked for.
@@ -28,6 +29,7 @@ from measure.trace.attribution.half_nodes import half_nodes
 from measure.trace.attribution.missing_nodes import missing_nodes, node_lanes
 from measure.trace.attribution.nesting import innermost
 from measure.trace.attribution.recording import Recording
+from measure.trace.attribution.silent_steps import silent_steps
 from measure.trace.attribution.unequal_steps import unequal_steps
 from results import Unavailable
 
@@ -69,6 +71,7 @@ def missing_calls(forest: Forest, recording: Recording) -> tuple[Missing, ...]:
         *_forward_between_nodes(forest),
         *missing_nodes(forest),
         *unequal_steps(forest),
+        *silent_steps(forest, recording.ranges),
     ]
     return tuple(sorted({*found, *_recomputed(forest, found)}))
 

@@ -162,6 +162,8 @@ class Recording:
     steps: training steps in it as the recorder marked them; None: it marked none. gaps: where the recorder's numbers of
     events leave some out. missing: calls that it lacks, which `attribute` finds. ends: whether the file has the end
     that its recorder writes, where it writes one. lost_launches: of kernels that were not recorded, where others were.
+    numbered: whether the recorder numbered all calls, so that `gaps` or `missing` name each one that is missing before
+    the last. end_ns: when the recorder stopped; -1: it does not say.
     """
 
     source: str  # kineto, nsys, pyprof, cupti
@@ -176,4 +178,6 @@ class Recording:
     gaps: pd.DataFrame = field(default_factory=gaps_table)
     missing: tuple[Missing, ...] = ()
     ends: bool = True
+    numbered: bool = False
+    end_ns: int = -1
     lost_launches: pd.DataFrame = field(default_factory=lambda: table(LAUNCH_PLACES, {}))

@@ -22,6 +22,13 @@ BLOCK = 512
 """Numbers of a block, or a divisor of how many there are."""
 
 
+def is_numbered(events: Mapping[str, Ints]) -> bool:
+    """Whether each call and annotation has a number of its own, so that one which is left out leaves a gap. events: as
+    of `gaps`."""
+    ids = events["external_id"]
+    return bool(len(ids)) and bool((ids >= 0).all()) and len(np.unique(ids)) == len(ids)
+
+
 def gaps(events: Mapping[str, Ints], base_ns: int) -> pd.DataFrame:
     """A row for each gap in the numbers. events: external_id, event_index (-1: none), process, thread, start_ns of all
     calls and annotations. None if numbers are there twice: then several recordings are in one file."""

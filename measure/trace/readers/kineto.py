@@ -30,7 +30,7 @@ from measure.trace.attribution import (
     ranges_table,
     table,
 )
-from measure.trace.readers.event_numbers import gaps
+from measure.trace.readers.event_numbers import gaps, is_numbered
 from measure.trace.readers.json_events import HOW_TO_RECORD, events, to_ns
 from measure.trace.readers.kernel_launches import GRAPH, LAUNCH, LAUNCH_COLUMNS, launch_of, one_each
 
@@ -125,6 +125,7 @@ class _Columns:
         self.flows: dict[str, dict[Any, tuple[int, int, int]]] = {"s": {}, "f": {}}
         self.counters = 0
         self.begins = self.ends = False
+        self.end_ns = -1
         self._same: dict[Any, Any] = {}  # one object for equal names and shapes
         self._values: dict[tuple[str, ...], tuple[Any, ...]] = {}
         self._numbers: dict[Any, int] = {}
@@ -153,6 +154,7 @@ class _Columns:
                 self.begins = True
         elif event.get("name") == WINDOW_END:
             self.ends = True
+            self.end_ns = to_ns(event.get("ts"))
         elif category == "fwdbwd" and event.get("ph") in self.flows:
             at = (self._number(event.get("pid")), self._number(event.get("tid")), to_ns(event.get("ts")))
             self.flows[event["ph"]][event.get("id")] = at
@@ -300,6 +302,7 @@ def _recording(path: str, columns: _Columns, header: Mapping[str, Any]) -> Recor
     )
     ranges = ranges.sort_values(["start_ns", "time_ns", "name"], ascending=[True, False, True], ignore_index=True)
     lost = _lost_launches(columns.launches, kernels, base_ns)
+    numbers = {name: columns.numbers.column(name) for name in columns.numbers.ints}
     return Recording(
         source="kineto",
         path=path,
@@ -311,7 +314,9 @@ def _recording(path: str, columns: _Columns, header: Mapping[str, Any]) -> Recor
         flows=_flows(columns.flows, base_ns),
         lost_launches=lost,
         ends=columns.ends or not columns.begins,
-        gaps=gaps({name: columns.numbers.column(name) for name in columns.numbers.ints}, base_ns),
+        gaps=gaps(numbers, base_ns),
+        numbered=is_numbered(numbers),
+        end_ns=columns.end_ns + base_ns if columns.end_ns >= 0 else -1,
     )
 
 

@@ -71,12 +71,17 @@ def read(path: str | Path) -> Recording:
         steps=steps,
         problems=tuple(_problems(rows, calls, steps)),
         missing=tuple(_missing(rows, calls)),
+        numbered=_numbered(rows),
     )
+
+
+def _numbered(rows: Sequence[PyprofRow]) -> bool:
+    return all(row.index > 0 for row in rows)
 
 
 def _missing(rows: Sequence[PyprofRow], calls: Sequence[_Call]) -> Iterator[Missing]:
     """Numbered rows that are not there, of any phase: a gap does not say what was in it."""
-    if not all(row.index > 0 for row in rows):
+    if not _numbered(rows):
         return
     numbers = {row.index for row in rows}
     lost = max(numbers) - len(numbers)

@@ -18,22 +18,19 @@ import pytest
 from cleaning.trace.clean import CleanedTrace
 from runners import trace
 from tests.support.recordings import cut_recordings
-from tests.support.recordings.cut_recordings import CUTS, LAYERS, calls_alone, cleaned, judged, recorded, unnumbered
-
-WAYS = ("train", "loss", "both", "infer")
-SHORTER = ("tail", "ended", "file_tail", "head", "span")
-"""Cuts that may leave whole passes, and so a shorter recording."""
-
-
-def passes(ways: str, steps: int) -> dict[str, int]:
-    """How many passes of each phase a recording has."""
-    return {"forward_flop": steps * (2 if ways == "both" else 1), "backward_flop": steps, "recompute_flop": steps}
-
-
-def drawn(dice: random.Random) -> tuple[list[str], dict[str, Any]]:
-    """Layers of a net and how it is recorded."""
-    names = dice.choices(list(LAYERS), k=dice.randint(1, 4))
-    return names, {"steps": dice.randint(1, 3), "marked": dice.random() < 0.5, "ways": dice.choice(WAYS)}
+from tests.support.recordings.cut_recordings import (
+    CUTS,
+    LAYERS,
+    SHORTER,
+    calls_alone,
+    cleaned,
+    drawn,
+    judged,
+    passes,
+    recorded,
+    unnumbered,
+    without_sequences,
+)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -212,6 +209,76 @@ def test_the_command_tells_it_everywhere(three: list[dict[str, Any]], tmp_path: 
     assert "backward_forward_by_kind" not in figures
 
 
+def marked_inference(folder: Path, layers: list[str]) -> list[dict[str, Any]]:
+    """The calls of three marked steps without gradients, where no number of autograd tells what is missing; a µs from
+    each beginning or end of a call to the next."""
+    events = calls_alone(recorded(layers, folder / "made.json", steps=3, marked=True, ways="infer"))
+    begins = [float(event["ts"]) for event in events]
+    ends = [float(event["ts"]) + float(event["dur"]) for event in events]
+    place = {time: at for at, time in enumerate(sorted({*begins, *ends}))}
+    for event, begin, end in zip(events, begins, ends, strict=True):
+        event["ts"], event["dur"] = place[begin], place[end] - place[begin]
+    return events
+
+
+@pytest.mark.parametrize("step", [0, 1, 2])
+def test_a_marked_step_that_is_silent_where_others_have_products_lacks_them(step: int, tmp_path: Path) -> None:
+    events = marked_inference(tmp_path, ["convolution", "norm", "residual"])
+    assert cleaned(events, tmp_path / "whole.json").missing == ()
+    calls = cut_recordings._calls(events)
+    linear = [each for each in calls if each["name"] == "aten::linear"]
+    assert len(linear) == 6, "two of each step"
+    lost = [each for each in calls if cut_recordings._inside(each, linear[2 * step])]
+    found = cleaned(cut_recordings._without(events, lost), tmp_path / "cut.json")
+    assert of(found, "forward").flop is None
+    assert "lack 1 products of another step, and are silent" in of(found, "forward").missing[0].reason
+
+
+def test_a_step_that_is_shorter_and_not_silent_lacks_nothing(tmp_path: Path) -> None:
+    """The same gap, and the time of what is after it, and of the step, is earlier by as much: another step."""
+    events = marked_inference(tmp_path, ["linear", "residual"])
+    calls = cut_recordings._calls(events)
+    first = next(each for each in calls if each["name"] == "aten::linear")
+    mark = next(each for each in calls if each["name"].startswith("ProfilerStep"))
+    end_us = float(first["ts"]) + float(first["dur"])
+    less_us = end_us - float(mark["ts"])
+    lost = [each for each in calls if each is not mark and cut_recordings._inside(each, mark) and each["ts"] < end_us]
+    kept = cut_recordings._without(events, lost)
+    mark["ts"], mark["dur"] = end_us, float(mark["dur"]) - less_us
+    found = cleaned(kept, tmp_path / "cut.json")
+    assert of(found, "forward").flop == 2 * 5 * (3 * (8 * 8 + 8 * 8 + 8 * 3) - 8 * 8)
+
+
+@pytest.mark.parametrize("side", ["before the first", "after the last"])
+def test_products_outside_of_marked_steps_are_no_part_of_one(side: str, tmp_path: Path) -> None:
+    events = marked_inference(tmp_path, ["convolution", "residual"])
+    marks = [each for each in cut_recordings._calls(events) if each["name"].startswith("ProfilerStep")]
+    mark = marks[0] if side == "before the first" else marks[-1]
+    middle = float(mark["ts"]) + float(mark["dur"]) / 2
+    begins = side == "before the first"
+    kept = [e for e in events if e is not mark and (float(e["ts"]) > middle if begins else float(e["ts"]) < middle)]
+    found = cleaned(kept, tmp_path / "cut.json")
+    assert of(found, "forward").flop is None
+    assert f"{side} marked step" in of(found, "forward").missing[0].reason
+
+
+def test_a_recording_without_numbers_says_so_in_every_form(tmp_path: Path, capsys: Any) -> None:
+    """Text, document, rows: counts are of the calls recorded; a numbered one says that none is missing."""
+    events = recorded(["linear"], tmp_path / "made.json")
+    for form, numbered in ((list, True), (calls_alone, False)):
+        path = tmp_path / "form.json"
+        path.write_text(json.dumps({"traceEvents": form(events)}))
+        assert trace.main([str(path), "--format", "json"]) == 0
+        told = json.loads(capsys.readouterr().out)
+        assert told["numbered"] is numbered
+        assert ("none is missing up to the last one" in told["totals_are"]) is numbered
+        assert trace.main([str(path), "--format", "csv"]) == 0
+        rows = capsys.readouterr().out.splitlines()
+        assert ("a missing call may not be noticed" in rows[-1]) is not numbered
+        assert trace.main([str(path)]) == 0
+        assert ("may not be noticed" in " ".join(capsys.readouterr().out.split())) is not numbered
+
+
 def whole_gradient(calls: list[dict[str, Any]], at: int) -> list[dict[str, Any]]:
     """A matrix product of a node with what is inside of it and the transposes around it."""
     lost = [each for each in calls if cut_recordings._inside(each, calls[at])]
@@ -245,15 +312,6 @@ def test_the_node_of_a_layer_is_not_that_of_its_weights_transpose(frame: str, tm
         lost = [each for each in calls if cut_recordings._inside(each, around)]
         found = cleaned(cut_recordings._without(events, lost), tmp_path / "cut.json")
         assert of(found, "backward").flop is None
-
-
-def without_sequences(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Calls without autograd's numbers."""
-    kept = calls_alone(events)
-    for event in kept:
-        for name in ("Sequence number", "Fwd thread id"):
-            event["args"].pop(name, None)
-    return kept
 
 
 @pytest.mark.parametrize("names", [["linear", "relu"], ["convolution"], ["linear", "checkpoint"], ["reentrant"]])

@@ -23,12 +23,13 @@ def _summary(way, rank, ranks, store):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{store}-{way}", rank=rank, world_size=ranks)
     torch.manual_seed(0)
-    model = torch.nn.Sequential(*[torch.nn.Linear(WIDTH, WIDTH) for _ in range(3)])
+    model = torch.nn.Sequential(*[torch.nn.Linear(WIDTH, WIDTH) for _ in range(4 if way == "tp" else 3)])
     if way == "tp":
         from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
         mesh = dist.init_device_mesh("cpu", (ranks,))
-        model = parallelize_module(model, mesh, {"0": ColwiseParallel(), "1": RowwiseParallel()})
+        plan = {"0": ColwiseParallel(), "1": RowwiseParallel(), "2": ColwiseParallel(), "3": RowwiseParallel()}
+        model = parallelize_module(model, mesh, plan)
     elif way == "ddp":
         model = DistributedDataParallel(model)
     else:
@@ -38,10 +39,11 @@ def _summary(way, rank, ranks, store):
         fully_shard(model, mesh=mesh)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     meter = flopledger.UtilizationMeter(model, warm_up_steps=1, energy=False)
-    for _ in range(4):
+    sizes = [3, 3, 2, 2, 5, 5] if way == "tp" else [2 + rank] * 4
+    for size in sizes:
         with meter.step():
             optimizer.zero_grad()
-            model(torch.randn(2 + rank * (way != "tp"), WIDTH)).sum().backward()
+            model(torch.randn(size, WIDTH)).sum().backward()
             optimizer.step()
     found = meter.summary()
     dist.destroy_process_group()

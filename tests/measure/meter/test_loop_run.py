@@ -115,6 +115,33 @@ def test_an_unknown_operation_leaves_the_count_empty_with_the_reason(tmp_path):
     assert {each["utilization_ratio"] for each in _table(tmp_path / "loop" / "utilization.csv")} == {""}
 
 
+def test_what_is_known_of_a_loop_with_an_unknown_call_is_at_least(tmp_path):
+    """The net of the test above and an operator without a rule after it, once a step."""
+
+    @torch.library.custom_op("h21::product", mutates_args=())
+    def product(x: torch.Tensor) -> torch.Tensor:
+        return x @ x.T @ x
+
+    product.register_fake(lambda x: torch.empty_like(x))
+    product.register_autograd(lambda context, gradient: gradient)
+
+    class Unruled(torch.nn.Module):
+        def forward(self, x):
+            return torch.ops.h21.product(x)
+
+    found = _train(tmp_path / "loop", model=torch.nn.Sequential(_net(), Unruled()))
+    (run,) = read_run(tmp_path / "loop").runs
+    assert (run.executed, run.unknown_calls) == ({}, 1)
+    conv, linear = 2 * BATCH * 4 * 62 * 3, 2 * BATCH * 248 * 64
+    assert run.at_least_flop == found.at_least_flop_per_step == 2 * conv + 3 * linear
+    assert command.main([str(tmp_path / "loop")]) == 0
+    (row,) = {
+        (each["model_flop"], each["at_least_flop"], each["unknown_calls"], each["utilization_ratio"])
+        for each in _table(tmp_path / "loop" / "utilization.csv")
+    }
+    assert row == ("", str(run.at_least_flop), "1", "")
+
+
 def test_ceilings_that_were_given_are_a_denominator(tmp_path):
     from measure.device.environment import device_facts
 

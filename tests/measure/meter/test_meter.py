@@ -257,7 +257,7 @@ def test_a_checkpoint_around_the_whole_model_is_recomputation(reentrant):
         checkpoint(model, x, use_reentrant=reentrant).sum().backward()
     found = meter.summary()
     assert found.model_flop_per_step == (3 + 6) * LAYER
-    assert found.recompute_flop_per_step == 3 * LAYER
+    assert found.recompute_flop_per_step == (3 if reentrant else 2) * LAYER  # or it stops where it has all it needs
 
 
 def test_under_autocast_the_unit_is_that_of_its_dtype_wherever_it_is_entered():

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from analysis.devices import peaks
+from analysis.trace import Missing
 from cleaning.trace.totals import Outside, PhaseTotal, Unnamed
 from reports.trace import text as trace_text
 from reports.trace.data import Trace
@@ -34,6 +35,9 @@ FLOP a step                                  forward  backward  backward ÷ forw
 raw           as found                      10.500 G  11.000 G               1.048
 deduplicated  each multiply-add once        3.0000 G  11.000 G               3.667
 repaired      gaps filled from shapes, too  6.0000 G  11.000 G               1.833
+
+Totals are of the calls recorded; they are numbered, and none is missing up to the last one, which
+  ends 50.0 µs before the recording.
 
 backward ÷ forward  forward  backward  found  cleaned  rule
 ───────────────────────────────────────────────────────────
@@ -59,6 +63,8 @@ layer1     forward   2×3×224×224, 64×3×7×7      2  2.00 G  1.00 ×
 layer0     backward  2×3×224×224, 64×3×7×7      2  1.00 G  1.00 ×
 layer0     forward   2×3×224×224, 64×3×7×7      1  1.00 G  1.00 ×
 
+Step 0, one of 2 marked: 34.5 ms, of which kernels ran for 67 %; nothing ran for 11.5 ms (33 %).
+
 phase     kernels     time  share
 ─────────────────────────────────
 forward        21  21.0 ms   64 %
@@ -75,12 +81,12 @@ layer0           backward        2  2.00 ms  6.1 %
 layer1           forward         2  2.00 ms  6.1 %
 layer2           forward         2  2.00 ms  6.1 %
 
-longest kernels                      phase     kernels     time  share
-──────────────────────────────────────────────────────────────────────
-void implicit_convolve_sgemm<float>  forward        21  21.0 ms   64 %
-void implicit_convolve_sgemm<float>  backward       10  10.0 ms   30 %
-Memcpy HtoD                          –               1  1.00 ms  3.0 %
-lonely                               –               1  1.00 ms  3.0 %
+longest kernels                 phase     kernels     time  share
+─────────────────────────────────────────────────────────────────
+implicit_convolve_sgemm<float>  forward        21  21.0 ms   64 %
+implicit_convolve_sgemm<float>  backward       10  10.0 ms   30 %
+Memcpy HtoD                     –               1  1.00 ms  3.0 %
+lonely                          –               1  1.00 ms  3.0 %
 
 unexplained: 1.5 % of the time of kernels that make products by their name
 no rate: analysis/devices/peaks.csv has no Abacus 1; --device names one that it has
@@ -93,6 +99,21 @@ def test_the_whole_text_of_a_recording_with_one_fault_of_each_sort() -> None:
     assert trace_text.to_text(made_up_trace.trace(device_name="Abacus 1")) == GOLDEN
 
 
+def test_a_recording_without_flop_of_its_own_has_one_count_and_no_fault_of_a_rule() -> None:
+    text = trace_text.to_text(replace(made_up_trace.trace(), pyprof_rule=False))
+    assert re.search(r"^counted from recorded sizes +6\.0000 G +11\.000 G +1\.833$", text, re.MULTILINE)
+    assert not re.search("as found|PyProf|fft_tiling|renamed_kernel|found:", text)
+    lines = [line.split() for line in text.splitlines() if line.startswith("layer")]
+    assert ["layer0", "forward", "2×3×224×224,", "64×3×7×7", "2", "1.00", "G"] in lines  # found 16 times and once
+
+
+def test_what_a_recording_lacks_or_has_twice_is_said_of_any() -> None:
+    made = made_up_trace.trace()
+    cleaned = SimpleNamespace(**{**vars(made.cleaned), "faults": (("no_kernel", 3, G), ("renamed_kernel", 2, G))})
+    table = trace_text.faults_table(replace(made, cleaned=cleaned, pyprof_rule=False))
+    assert [row[:2] for row in table.rows] == [["no_kernel", "3"]]
+
+
 def test_the_document_has_the_keys_of_the_issue_and_no_other() -> None:
     told = trace_text.document(made_up_trace.trace())
     first = ["totals", "steps", "kernels", "faults", "unexplained_time_ratio"]
@@ -100,6 +121,9 @@ def test_the_document_has_the_keys_of_the_issue_and_no_other() -> None:
     assert list(told) == [
         *first,
         *beside,
+        "totals_are",
+        "numbered",
+        "after_last_s",
         "missing",
         "assumed_gradients",
         "unnamed_time_ratio",
@@ -246,6 +270,19 @@ def test_products_that_are_in_no_total_have_a_line_and_a_field_of_their_own() ->
     assert told["none"] == {"calls": 2, "flop": same, "at_least": same, "unknown_calls": none, "time_s": 5e-3}
     assert (told["optimizer"]["flop"]["repaired"], told["optimizer"]["time_s"]) == (None, None)
     assert told["optimizer"]["unknown_calls"]["repaired"] == 1
+
+
+def test_what_totals_are_of_is_said_at_them() -> None:
+    """Whether a missing call would leave a gap in the numbers of calls."""
+    trace = replace(made_up_trace.trace(), numbered=False, after_last_s=None)
+    words = "of the calls recorded; they are not numbered, so that a missing call may not be noticed"
+    assert f"Totals are {words}." in " ".join(trace_text.to_text(trace).split())
+    assert "FLOP a step, recorded calls  " in trace_text.to_text(trace)
+    told = trace_text.document(trace)
+    assert (told["totals_are"], told["numbered"], told["after_last_s"]) == (words, False, None)
+    lost = (Missing("forward", 1, "1 numbered call is not in the file"),)
+    cut = replace(trace, numbered=True, cleaned=SimpleNamespace(**{**vars(trace.cleaned), "missing": lost}))
+    assert trace_text.document(cut)["totals_are"] == "of the calls recorded; some are missing"
 
 
 def test_what_a_backward_total_assumes_is_said_below_it() -> None:

@@ -21,6 +21,7 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile, schedule
 from torch.utils.checkpoint import checkpoint
 
+from analysis.trace import UNNUMBERED
 from cleaning.trace.clean import CleanedTrace, clean
 from measure.trace.attribution.attribute import attribute
 from measure.trace.readers.read import read
@@ -248,13 +249,62 @@ def unnumbered(events: list[Event]) -> list[Event]:
     return kept
 
 
+def without_sequences(events: list[Event]) -> list[Event]:
+    """The calls without autograd's numbers, too."""
+    kept = calls_alone(events)
+    for event in kept:
+        for name in ("Sequence number", "Fwd thread id"):
+            event["args"].pop(name, None)
+    return kept
+
+
+FORMS: Mapping[str, Callable[[list[Event]], list[Event]]] = {
+    "numbered": list,
+    "unnumbered": unnumbered,
+    "calls_alone": calls_alone,
+    "no_sequences": without_sequences,
+}
+"""How much of what says that calls are missing a file may have kept."""
+
+
+# --- which recordings ------------------------------------------------------------------------------------------------
+
+WAYS = ("train", "loss", "both", "infer")
+SHORTER = ("tail", "ended", "file_tail", "head", "span")
+"""Cuts that may leave whole passes, and so a shorter recording."""
+
+
+def passes(ways: str, steps: int) -> dict[str, int]:
+    """How many passes of each phase a recording has."""
+    return {"forward_flop": steps * (2 if ways == "both" else 1), "backward_flop": steps, "recompute_flop": steps}
+
+
+def drawn(dice: random.Random) -> tuple[list[str], dict[str, Any]]:
+    """Layers of a net and how it is recorded."""
+    names = dice.choices(list(LAYERS), k=dice.randint(1, 4))
+    return names, {"steps": dice.randint(1, 3), "marked": dice.random() < 0.5, "ways": dice.choice(WAYS)}
+
+
 # --- what comes of it ------------------------------------------------------------------------------------------------
 
 
 def cleaned(events: list[Event], path: Path) -> CleanedTrace:
     path.write_text(json.dumps({"traceEvents": events}))
     recording = attribute(read(path))
-    return clean(recording.calls, recording.kernels, recording.source, recording.missing)
+    return clean(recording.calls, recording.kernels, recording.source, recording.missing, numbered=recording.numbered)
+
+
+def is_unnumbered(found: CleanedTrace) -> bool:
+    """Whether it is said of the totals that missing calls cannot be seen."""
+    return any(row.reason == UNNUMBERED for row in found.instances)
+
+
+def ends_earlier(events: list[Event], cut: list[Event]) -> bool:
+    """Whether all calls that were taken out began after the last one that is left: what is said of a numbered recording
+    holds for it."""
+    kept = {id(event) for event in cut}
+    lost = [float(event["ts"]) for event in _calls(events) if id(event) not in kept]
+    return bool(lost) and min(lost) > max((float(event["ts"]) for event in _calls(cut)), default=float("inf"))
 
 
 def judged(whole: CleanedTrace, cut: CleanedTrace, passes: Mapping[str, int] | None = None) -> str:

@@ -1,0 +1,3 @@
+from .watches import Watches
+
+__all__ = ["Watches"]

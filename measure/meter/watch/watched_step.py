@@ -1,0 +1,232 @@
+"""What one real step runs, product by product: to hold against what was counted of its calls without running them.
+
+A count of a call assumes one backward pass from all that the model gave to all parameters. A loop may do otherwise: ask
+for the gradients of a few parameters, leave an output, differentiate twice, call the model through a function, put
+other parameters in. A dispatch mode around a step sees each product that runs, with its sizes; autograd's numbers say
+to which call of the model the node belongs that runs it. The values are those of any step: what is shown is executed as
+it came.
+
+Not claimed: the time of such a step; what runs in compiled code (a model that is compiled is not watched), in threads
+of the loop's own, or in kernels that are given no operator's name.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    _get_current_dispatch_mode_stack,
+    is_traceable_wrapper_subclass_type,
+)
+
+from analysis.operators import registry
+from measure.dispatch import Plan, tensors_in
+from measure.fast_count import form_of, shapes_before
+from measure.meter.forward_calls import Call
+from measure.model import in_checkpoint
+
+_next_number = torch._C._autograd._get_sequence_nr
+_current_node: Callable[[], Any] = torch._C._current_autograd_node  # None outside of a backward pass
+_modes = torch._C._len_torch_dispatch_stack
+
+Amounts = Counter[tuple[str, torch.dtype]]
+"""(kind of product, dtype of its first operand) → model FLOP."""
+
+
+@dataclass(slots=True)
+class WatchedCall:
+    """What a call of the model ran. passes: its backward passes in the step. backward: in nodes that the call made.
+    recompute: what checkpoints in the model compute again for these passes."""
+
+    call: Call
+    forward: Amounts
+    passes: int = 0
+    backward: Amounts = field(default_factory=Counter)
+    recompute: Amounts = field(default_factory=Counter)
+
+
+@dataclass(frozen=True)
+class WatchedWork:
+    """What a step ran.
+
+    outside_flop: of no call, with their backward passes. elsewhere: in backward passes, by nodes that were made neither
+    in a call of the model nor by anything outside of the calls: those of gradients of gradients. host_s: how long the
+    step took.
+    """
+
+    calls: tuple[WatchedCall, ...]
+    outside_flop: int
+    elsewhere: Amounts
+    host_s: float
+
+
+class StepWatch(TorchDispatchMode):
+    """Watches one step, from `begin` to `end`, of modules whose calls are noted by others (`ForwardCalls`)."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, modules: Iterable[torch.nn.Module], calls: Callable[[], list[Call] | None]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._modules = modules
+        self._calls = calls
+        self._handles: list[Any] = []
+        self._depth = 0
+        self._began = 0
+        self._calls_before = 0
+        self._running: Amounts = Counter()
+        self._outside_flop = 0
+        self._outside_nodes: set[int] = set()
+        self._watched: list[WatchedCall] = []
+        self._ranges: list[tuple[int, int, WatchedCall]] = []
+        self._made_again: dict[int, WatchedCall | None] = {}
+        self._backward: list[tuple[int, bool, tuple[str, torch.dtype], int]] = []
+        self._is_complete = True
+        self._is_on = False
+        self._began_s = 0.0
+
+    def begin(self) -> bool:
+        """Begin to watch; whether it can be done: not inside of a dispatch mode of the caller's."""
+        if any(not isinstance(mode, StepWatch) for mode in _get_current_dispatch_mode_stack()):
+            return False
+        for module in self._modules:
+            self._handles.append(module.register_forward_pre_hook(self._before_call, prepend=True))
+            self._handles.append(module.register_forward_hook(self._after_call, always_call=True))
+        self._began_s = time.perf_counter()
+        self._is_on = True
+        self.__enter__()  # type: ignore[no-untyped-call]
+        return True
+
+    def end(self) -> WatchedWork | None:
+        """No more is watched; `leave` comes before or after. What was seen; None where a part of it was not."""
+        host_s = time.perf_counter() - self._began_s
+        self._is_on = False
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        if not self._is_complete or self._depth:
+            return None
+        elsewhere: Amounts = Counter()
+        for number, again, what, flop in self._backward:
+            watched = self._owner(number)
+            if watched is not None:
+                (watched.recompute if again else watched.backward)[what] += flop
+            elif number in self._outside_nodes:
+                self._outside_flop += flop
+            else:
+                elsewhere[what] += flop
+        for watched in self._watched:
+            watched.passes = watched.call.backward
+        if not self._backward and any(each.passes and each.forward for each in self._watched):
+            return None  # autograd's engine ran where the mode was not
+        return WatchedWork(tuple(self._watched), self._outside_flop, elsewhere, host_s)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if any(is_traceable_wrapper_subclass_type(kind) for kind in types):
+            return NotImplemented  # tensors that hold tensors of their own (DTensor) run first
+        kwargs = kwargs or {}
+        if func not in _PLANS:
+            _PLANS[func] = _product_plan(func)
+        plan = _PLANS[func]
+        if plan is None or not self._is_on:
+            return func(*args, **kwargs)
+        shapes = shapes_before(args, kwargs)
+        out = func(*args, **kwargs)
+        try:
+            self._note(plan, args, kwargs, shapes, out)
+        except Exception:  # noqa: BLE001  the user's step goes on, unwatched
+            self._is_complete = False
+        return out
+
+    def _note(self, plan: Plan, args: Any, kwargs: Any, shapes: list[torch.Size], out: Any) -> None:
+        if any(issubclass(type(each), FakeTensor) for each in tensors_in((out,))):
+            return  # DTensor works out sizes so, where it meets an operation for the first time
+        kind, flop = form_of(plan, args, kwargs, shapes, out).forward
+        last = tensors_in((*args, *kwargs.values()))[-1]
+        what = kind, last.dtype
+        node = _current_node()
+        if self._depth:
+            self._running[what] += flop
+        elif node is None:
+            self._outside_flop += flop
+            if torch.is_grad_enabled():
+                self._outside_nodes.add(_next_number() - 1)
+        else:
+            again = in_checkpoint()
+            number = node._sequence_nr()
+            if again and node.name() == "CheckpointFunctionBackward":
+                # what it computes again has nodes of its own, which the engine runs inside of this one
+                self._made_again[_next_number() - 1] = self._owner(number)
+            self._backward.append((number, again, what, flop))
+
+    def _owner(self, number: int) -> WatchedCall | None:
+        """The call that made the autograd node of a number."""
+        place = bisect_right(self._ranges, number, key=lambda each: each[0]) - 1
+        if place >= 0 and number < self._ranges[place][1]:
+            return self._ranges[place][2]
+        return self._made_again.get(number)
+
+    def _before_call(self, _module: torch.nn.Module, _args: Any) -> None:
+        try:
+            self._enters()
+        except Exception:  # noqa: BLE001  as above
+            self._is_complete = False
+
+    def _after_call(self, _module: torch.nn.Module, _args: Any, _output: Any) -> None:
+        try:
+            self._leaves()
+        except Exception:  # noqa: BLE001  as above
+            self._is_complete = False
+
+    def _enters(self) -> None:
+        if not _modes():
+            self._is_complete = False  # a thread of the loop's own
+            return
+        self._depth += 1
+        if self._depth == 1:
+            self._began, self._running = _next_number(), Counter()
+            self._calls_before = len(self._calls() or ())
+
+    def _leaves(self) -> None:
+        if not _modes():
+            return
+        self._depth -= 1
+        if self._depth:
+            return
+        calls = self._calls() or []
+        if len(calls) != self._calls_before + 1:
+            self._is_complete = False  # the model calls itself
+            return
+        watched = WatchedCall(calls[-1], self._running)
+        self._watched.append(watched)
+        self._ranges.append((self._began, _next_number(), watched))
+
+    def leave(self) -> bool:
+        """Take this mode off the stack, if it is the last that was entered; whether it is off. A mode that was entered
+        later has to be left before it: until then this one does nothing."""
+        self._is_on = False
+        modes = _get_current_dispatch_mode_stack()
+        if modes and modes[-1] is self:
+            self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+            return True
+        return self not in modes
+
+
+_PLANS: dict[Any, Plan | None] = {}
+"""Operator → its plan; None for one that is no product."""
+
+
+def _product_plan(func: Any) -> Plan | None:
+    if not isinstance(func, torch._ops.OpOverload):
+        return None
+    plan = Plan(func)
+    rule = registry.rule_of(plan.name)
+    is_product = rule is not None and rule.kind in registry.PRODUCTS and rule.bucket == "counted"
+    return plan if is_product else None

@@ -1,0 +1,501 @@
+"""Loops that run something else than a forward and a backward pass of each call: counted as they run, or not at all.
+
+Every expected number is made of layers of WIDTH × WIDTH for BATCH samples: `LAYER` is one pass through one of them.
+"""
+
+import enum
+import random
+import threading
+import warnings
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch.func import functional_call
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
+
+from measure.meter.meter import UtilizationMeter
+from measure.meter.watch import watched_step, watches
+
+WIDTH, BATCH = 32, 4
+LAYER = 2 * BATCH * WIDTH * WIDTH
+AS_IT_RAN = "counted as a watched step ran it"
+OUTSIDE = "ran outside of the model's calls"
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def _net(layers=3):
+    return torch.nn.Sequential(*[torch.nn.Linear(WIDTH, WIDTH) for _ in range(layers)])
+
+
+def _x(batch=BATCH):
+    return torch.randn(batch, WIDTH)
+
+
+def _meter(model, **options):
+    return UtilizationMeter(model, **{"warm_up_steps": 0, "energy": False, "peak_flop_per_s": 1e12, **options})
+
+
+def _measured(model, step, steps=3, **options):
+    meter = _meter(model, **options)
+    for number in range(steps):
+        with meter.step():
+            step(number)
+    return meter.summary()
+
+
+class Two(torch.nn.Module):
+    """A body and two heads."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.left, self.right = _net(1), _net(1), _net(1)
+
+    def forward(self, x):
+        x = self.body(x)
+        return self.left(x), self.right(x)
+
+
+class Side(torch.nn.Module):
+    """Half of its loss is an attribute."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.router = _net(1), _net(1)
+
+    def forward(self, x):
+        self.loss = self.router(x).square().mean()
+        return self.body(x)
+
+
+class Checkpointed(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.body = _net(1), _net(3)
+
+    def forward(self, x):
+        return checkpoint(self.body, self.first(x), use_reentrant=False)
+
+
+def _some_gradients(model):
+    torch.autograd.grad(model(_x()).sum(), list(model[2].parameters()))
+
+
+def _gradients_of_the_input(model):
+    x = _x().requires_grad_()
+    torch.autograd.grad(model(x).sum(), x)
+
+
+def _frozen_copies(model):
+    values = {name: each.detach() for name, each in model.named_parameters()}
+    functional_call(model, values, (_x().requires_grad_(),)).sum().backward()
+
+
+def _one_head(model):
+    model(_x())[0].sum().backward()
+
+
+def _heads_one_by_one(model):
+    left, right = model(_x())
+    left.sum().backward(retain_graph=True)
+    right.sum().backward()
+
+
+def _both_losses(model):
+    (model(_x()).sum() + model.loss).backward()
+
+
+def _forward_mode(model):
+    with torch.autograd.forward_ad.dual_level():
+        model(torch.autograd.forward_ad.make_dual(_x(), _x()))
+
+
+def _batched_gradients(model):
+    seeds = torch.stack([torch.eye(WIDTH)[row].expand(BATCH, WIDTH) for row in range(5)])
+    torch.autograd.grad(model(_x()), list(model.parameters()), seeds, is_grads_batched=True)
+
+
+def _gradient_penalty(model):
+    x = _x().requires_grad_()
+    out = model(x).tanh().sum()
+    (slope,) = torch.autograd.grad(out, x, create_graph=True)
+    slope.square().sum().backward()
+
+
+LOOPS = {
+    # three forward; the last layer's weight
+    "gradients of some parameters": (_net, _some_gradients, 3 + 1),
+    # three forward; the inputs of three, and no weight's gradient
+    "gradients of the input": (_net, _gradients_of_the_input, 3 + 3),
+    "other parameters than the model's, frozen": (_net, _frozen_copies, 3 + 3),
+    # three forward; the head's weight and input, the body's weight
+    "one of two outputs": (Two, _one_head, 3 + 3),
+    # the body's weight twice
+    "outputs one after the other": (Two, _heads_one_by_one, 3 + 2 * 3),
+    # two forward, two weights: two layers side by side
+    "a part of the loss beside the output": (Side, _both_losses, 2 + 2),
+    # each layer: its product, that with its input's tangent, and that with its weight's, zeros (as a profiler shows)
+    "forward-mode differentiation": (_net, _forward_mode, 3 * 3),
+    # three forward; five times the products of two inputs and three weights
+    "a batch of gradients": (_net, _batched_gradients, 3 + 5 * 5),
+    # three forward; the input's gradient 3. Its own backward pass goes from the slope through its three products (a
+    # weight's and a gradient's each), and from there, by tanh, through the model: three weights and two inputs. The
+    # gradient of the slope's first factor, the seed, is asked for by tanh: 3 + 3 + 2 × 3 + 5 and the input's, which
+    # is a leaf that needs one: 1
+    "gradients of gradients": (_net, _gradient_penalty, 3 + 3 + 2 * 3 + 5 + 1),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:FutureWarning")  # by torch's forward mode
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_loop_is_counted_as_it_runs(loop):
+    build, step, layers = LOOPS[loop]
+    model = build()
+    found = _measured(model, lambda _number: step(model))
+    assert found.model_flop_per_step == layers * LAYER
+    assert any(AS_IT_RAN in warning for warning in found.warnings)
+
+
+@pytest.mark.parametrize("stops", [True, False])
+def test_a_checkpoint_is_hardware_work_as_far_as_it_runs(stops):
+    """Of the body's three layers, whose input is kept, two are enough to have what the third's gradients need."""
+    model = Checkpointed()
+
+    def step(_number):
+        with set_checkpoint_early_stop(stops):
+            model(_x()).sum().backward()
+
+    found = _measured(model, step)
+    assert found.model_flop_per_step == (4 + 7) * LAYER
+    assert found.recompute_flop_per_step == (2 if stops else 3) * LAYER
+
+
+def test_models_that_train_each_other_are_counted_apart_and_say_what_is_not_theirs():
+    """The generator: forward twice, one backward pass. The critic: three passes; frozen in the last, which gives the
+    gradients of its inputs alone."""
+    generator, critic = _net(), _net(2)
+    meters = [_meter(generator), _meter(critic)]
+    for _ in range(3):
+        with meters[0].step(), meters[1].step():
+            (critic(_x()).sum() - critic(generator(_x()).detach()).sum()).backward()
+            critic.requires_grad_(False)
+            critic(generator(_x())).sum().backward()
+            critic.requires_grad_(True)
+    makes, judges = (meter.summary() for meter in meters)
+    flop = (3 + 3 + 5) * LAYER, (2 * (2 + 3) + 2 + 2) * LAYER
+    assert (makes.model_flop_per_step, judges.model_flop_per_step) == flop
+    assert any(warning.startswith(f"{flop[1]:,} FLOP of a step {OUTSIDE}") for warning in makes.warnings)
+    assert any(warning.startswith(f"{flop[0]:,} FLOP of a step {OUTSIDE}") for warning in judges.warnings)
+
+
+@pytest.mark.parametrize("way", ["a head", "forward", "a part", "a teacher"])
+def test_work_outside_of_the_models_calls_is_said(way):
+    model, other = _net(), _net(1)
+
+    def step(_number):
+        if way == "a head":
+            other(model(_x())).sum().backward()  # its forward pass, its weight and its input
+        elif way == "forward":
+            (model.forward(_x()) + model(_x())).sum().backward()
+        elif way == "a part":
+            (model[0](_x()) + model(_x())).sum().backward()
+        else:
+            with torch.no_grad():
+                known = other(_x())
+            (model(_x()) - known).square().sum().backward()
+
+    outside = {"a head": 3, "forward": 8, "a part": 2, "a teacher": 1}[way] * LAYER
+    found = _measured(model, step)
+    assert found.model_flop_per_step == 8 * LAYER
+    assert any(warning.startswith(f"{outside:,} FLOP of a step {OUTSIDE}") for warning in found.warnings)
+
+
+class Kind(enum.Enum):
+    LONG, SHORT = 3, 1
+
+
+@dataclass
+class Batch:
+    values: torch.Tensor
+
+
+class Varying(torch.nn.Module):
+    """Runs as many layers as it is told in a way that sizes do not show."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = _net()
+        self.depth = 3
+
+    def forward(self, x, depth=None):
+        if isinstance(x, Batch):
+            x = x.values
+        if callable(x):
+            x = x()
+        if isinstance(depth, Kind):
+            depth = depth.value
+        for layer in self.layers[: int(depth or self.depth)]:
+            x = layer(x)
+        return x
+
+
+def _by_attribute(model, number):
+    model.depth = 1 + number % 2
+    return model(_x())
+
+
+def _by_number(model, number):
+    return model(_x(), 1.0 + number % 2)
+
+
+def _by_function(model, number):
+    return model(lambda: _x(1 + number % 2))
+
+
+def _by_mode(model, number):
+    model.layers[0].weight.requires_grad_(number % 2 == 0)
+    return model(_x())
+
+
+@pytest.mark.parametrize("call", [_by_attribute, _by_number, _by_function])
+def test_calls_that_look_alike_and_differ_have_no_count(call):
+    model = Varying()
+    found = _measured(model, lambda number: call(model, number).sum().backward())
+    assert (found.model_flop_per_step, found.utilization_ratio, found.at_least_flop_per_step) == (None, None, None)
+    assert any("that look alike ran" in warning for warning in found.warnings)
+
+
+def test_inputs_in_a_dataclass_and_members_of_an_enum_are_told_apart():
+    model = Varying()
+    found = _measured(model, lambda number: model(Batch(_x(number + 1))).sum().backward())
+    assert found.model_flop_per_step == 8 * LAYER * (1 + 2 + 3) / 3 / BATCH
+    found = _measured(model, lambda number: model(_x(), list(Kind)[number % 2]).sum().backward(), steps=4)
+    assert found.model_flop_per_step == (8 + 2) / 2 * LAYER
+
+
+def test_a_backward_pass_that_begins_at_no_output_leaves_no_number():
+    class Hidden(Side):
+        def forward(self, x):
+            return super().forward(x).detach()
+
+    model = Hidden()
+
+    def step(_number):
+        model(_x())
+        model.loss.backward()
+
+    found = _measured(model, step)
+    assert found.model_flop_per_step is None
+    assert any("began at none of the tensors that it gave" in warning for warning in found.warnings)
+
+
+@pytest.mark.parametrize("transform", ["grad", "vmap"])
+def test_a_call_inside_of_a_transform_has_no_count_and_the_meter_goes_on(transform):
+    model = _net()
+    values = {name: each.detach() for name, each in model.named_parameters()}
+
+    def loss(values, x):
+        return functional_call(model, values, (x,)).sum()
+
+    def step(_number):
+        if transform == "grad":
+            torch.func.grad(loss)(values, _x())
+        else:
+            torch.func.vmap(model)(_x()).sum().backward()
+
+    found = _measured(model, step)
+    assert (found.steps, found.model_flop_per_step) == (3, None)
+    assert any("inside of a transform of torch.func" in warning for warning in found.warnings)
+
+
+def test_what_changes_later_is_noticed(monkeypatch):
+    monkeypatch.setattr(watches, "APART", 10)
+    monkeypatch.setattr(watches, "BUDGET_RATIO", 1e9)
+    model = Varying()
+
+    def step(number):
+        model.depth = 3 if number < 50 else 2
+        model(_x()).sum().backward()
+
+    found = _measured(model, step, steps=200)
+    assert found.model_flop_per_step is None
+    assert any("that look alike ran 24,576 FLOP in one step and 16,384 in another" in w for w in found.warnings)
+
+
+def test_frozen_layers_are_noticed_without_a_window(monkeypatch):
+    monkeypatch.setattr(watches, "APART", 10)
+    monkeypatch.setattr(watches, "BUDGET_RATIO", 1e9)
+    model = _net()
+    meter = _meter(model)
+    for number in range(200):
+        model[0].requires_grad_(number < 50)
+        with meter.step():
+            model(_x()).sum().backward()
+        if number == 150:
+            meter.window()
+    assert meter.window().model_flop_per_step == (3 + 3) * LAYER
+
+
+def test_steps_that_are_watched_later_are_in_no_number(monkeypatch):
+    monkeypatch.setattr(watches, "APART", 10)
+    monkeypatch.setattr(watches, "BUDGET_RATIO", 1e9)
+    model = _net()
+    begun = []
+    original = watches.StepWatch.begin
+    monkeypatch.setattr(watches.StepWatch, "begin", lambda self: begun.append(self) or original(self))
+    found = _measured(model, lambda _number: model(_x()).sum().backward(), steps=200)
+    assert len(begun) > 3
+    assert found.steps == 200 - (len(begun) - watches.FIRST)
+    assert found.model_flop_per_step == 8 * LAYER
+
+
+@pytest.mark.parametrize("watch", [True, False])
+def test_a_model_becomes_what_it_would_have_become(watch):
+    """Bit for bit: where gradients meet, where a checkpoint calculates again, where random numbers are drawn."""
+
+    class Residual(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.drop = _net(2), _net(1), torch.nn.Dropout(0.5)
+
+        def forward(self, x):
+            y = self.a(x)
+            y = y + self.drop(self.b(y)) + y
+            return checkpoint(self.b, y, use_reentrant=False)
+
+    def trained(metered):
+        torch.manual_seed(0)
+        model = Residual()
+        optimizer = torch.optim.AdamW(model.parameters())
+        meter = _meter(model, watch=watch) if metered else None
+        for _ in range(4):
+            if meter:
+                meter.begin()
+            optimizer.zero_grad()
+            model(_x()).square().mean().backward()
+            optimizer.step()
+            if meter:
+                meter.update()
+        return torch.cat([each.detach().flatten() for each in model.parameters()])
+
+    assert torch.equal(trained(True), trained(False))
+
+
+def test_threads_of_the_loop_are_not_watched_and_counted_as_before():
+    model = _net()
+
+    def step(_number):
+        outputs = []
+        threads = [threading.Thread(target=lambda: outputs.append(model(_x()))) for _ in range(3)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        backward = threading.Thread(target=sum(each.sum() for each in outputs).backward)
+        backward.start()
+        backward.join()
+
+    found = _measured(model, step)
+    assert (found.model_flop_per_step, found.unknown_calls) == (3 * 8 * LAYER, 0)
+
+
+class Passing(TorchDispatchMode):
+    def __torch_dispatch__(self, func, _types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+def test_dispatch_modes_of_the_caller_go_first():
+    """None is watched that begins inside of one; one that is entered in a step is left by its own."""
+    model = _net()
+    meter = _meter(model)
+    for _ in range(3):
+        with Passing():
+            meter.begin()
+            assert torch._C._len_torch_dispatch_stack() == 1
+            model(_x()).sum().backward()
+        meter.update()
+    mode = Passing()
+    meter.begin()
+    with mode:
+        model(_x()).sum().backward()
+        meter.update()
+    meter.begin()
+    model(_x()).sum().backward()
+    meter.update()
+    assert torch._C._len_torch_dispatch_stack() == 0
+    assert meter.summary().model_flop_per_step == 8 * LAYER
+
+
+def test_meters_that_end_in_the_order_in_which_they_began():
+    models = _net(), _net(2)
+    meters = [_meter(model) for model in models]
+    for _ in range(3):
+        for meter in meters:
+            meter.begin()
+        (models[0](_x()) + models[1](_x())).sum().backward()
+        for meter in meters:
+            meter.update()
+    assert torch._C._len_torch_dispatch_stack() == 0
+    assert [meter.summary().model_flop_per_step for meter in meters] == [8 * LAYER, 5 * LAYER]
+
+
+@pytest.mark.parametrize("place", ["begin", "_note", "_enters", "end"])
+def test_a_fault_in_the_watch_is_no_fault_of_the_training(place, monkeypatch):
+    def broken(*_args, **_kwargs):
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr(watched_step.StepWatch, place, broken)
+    model = _net(1)
+    before = model[0].weight.detach().clone()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        meter = _meter(model)
+        for _ in range(3):
+            with meter.step():
+                model(_x()).sum().backward()
+                optimizer.step()
+        meter.summary()
+    assert not torch.equal(model[0].weight, before)
+    assert torch._C._len_torch_dispatch_stack() == 0
+    expected = ["flopledger: the meter stopped: RuntimeError: planted"] if place in ("begin", "end") else []
+    assert [str(each.message) for each in seen] == expected
+
+
+def test_the_watch_can_be_turned_off():
+    model = _net()
+    found = _measured(model, lambda _number: _some_gradients(model), watch=False)
+    assert found.model_flop_per_step == 8 * LAYER  # as if it had gone through the whole model
+
+
+def test_random_loops_are_what_they_are():
+    """Of random parts of a loop, each product is in the meter's count or in what it says that it has not."""
+    draws = random.Random(0)
+    for _ in range(6):
+        model, other = _net(draws.randint(1, 4)), _net(1)
+        ways = [draws.choice(["whole", "some", "other", "none"]) for _ in range(draws.randint(1, 3))]
+
+        def step(_number, model=model, other=other, ways=ways):
+            for way in ways:
+                out = model(_x(1 + ways.index(way)))
+                if way == "whole":
+                    out.sum().backward()
+                elif way == "some":
+                    torch.autograd.grad(out.sum(), list(model[-1].parameters()))
+                elif way == "other":
+                    other(out).sum().backward()
+
+        flop = 0
+        layers = len(model)
+        for way in ways:
+            size = LAYER // BATCH * (1 + ways.index(way))
+            flop += size * (layers + {"whole": 2 * layers - 1, "some": 1, "other": 2 * layers - 1, "none": 0}[way])
+        assert _measured(model, step).model_flop_per_step == flop, ways
