@@ -13,8 +13,8 @@ thread's processor time, because other processes may use the machine. Exits 1 if
 step.
 
 A step of 10 ms varies by far more than the meter costs. `--parts` times steps of a model of two small layers instead,
-in so many rounds: without anything; with a forward hook that does nothing; with that, a hook on the gradient and a `with`
-block that do nothing, of which any such meter is made; and with the meter. First each step runs after 96 MB were
+in so many rounds: without anything; with a forward hook that does nothing; with that, a hook on the gradient and a
+`with` block that do nothing, of which any such meter is made; and with the meter. First each step runs after 96 MB were
 written, so that no code of it is in a cache, as after a step of a large model; then with warm caches.
 
 `--flat` takes that many metered steps of a model of one small layer, with batches of eight sizes, and looks at the
