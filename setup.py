@@ -34,6 +34,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "counters": ("counters",),
     "models": ("models",),
     "report": ("report",),
+    "parquet": ("parquet",),
     "lightning": ("integrations", "lightning"),
     "hf": ("integrations", "transformers", "accelerate"),
 }

@@ -1,13 +1,16 @@
 """How many planted faults the tests kill: one seeded fault at a time in a scratch copy of a commit, then its tests.
 
     python -m benchmarks.mutation_coverage --out DIR [--commit HEAD] [--faults 210] [--seed 22] [--tests FILE ...]
+    python -m benchmarks.mutation_coverage --out DIR --known [--commit HEAD]
     python -m benchmarks.mutation_coverage --compare BEFORE.csv AFTER.csv
 
 The first plants faults evenly over the packages, or, with `--tests`, over the modules that these test files import, and
 writes a row for each to DIR/COMMIT.csv, or, with `--shard I/N`, every Nth fault to DIR/COMMIT-I.csv. Started again, it
 goes on with those that have no row; with `--again OUTCOME` it judges those of an outcome anew. DIR/faults.csv keeps the
-choice, so that another commit gets the same faults. `benchmarks/mutations/selection.py` says which tests are run and in
-which order; with `--near` only those of the mirrored folder. A kill counts if that test passes on the clean code.
+choice, so that another commit gets the same faults. With `--known` the faults are those of
+`benchmarks/mutations/known_faults.csv`, each against the test files of its row. `benchmarks/mutations/selection.py`
+says which tests are run and in which order; with `--near` only those of the mirrored folder. A kill counts if that test
+passes on the clean code.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import NoReturn
 
+from benchmarks.mutations.known_faults import known_faults
 from benchmarks.mutations.planted_faults import Site, planted, sites_of
 from benchmarks.mutations.selection import PACKAGES, NamedFirst, imports_of, stages_for
 
@@ -179,11 +183,11 @@ class Copy:
     def unreliable(self) -> list[str]:
         return [f"--deselect={test}" for test, passed in self.reliable.items() if not passed]
 
-    def verdict(self, site: Site, spoiled: str, files: list[str]) -> tuple[str, str]:
+    def verdict(self, module: str, spoiled: str, files: list[str], function: str = "") -> tuple[str, str]:
         """(outcome, the test that killed it). A test that fails on the clean code is left out, and all run again."""
         while True:
-            (self.tree / site.module).write_text(spoiled)
-            code, out = self.pytest("-x", *self.unreliable(), *files, function=site.function)
+            (self.tree / module).write_text(spoiled)
+            code, out = self.pytest("-x", *self.unreliable(), *files, function=function)
             if code is None:
                 return "timeout", ""
             failed = re.findall(r"^(?:FAILED|ERROR) (\S+?\.py(?:::.*?)?)(?: - .*)?$", out, re.MULTILINE)
@@ -204,7 +208,7 @@ def judged(row: Row, copy_: Copy, stages: list[list[str]]) -> Row:
         return replace(row, outcome="gone")
     start_s, outcomes, killer = time.monotonic(), [], ""
     for files in filter(None, stages):
-        outcome, killer = copy_.verdict(site, planted(source, site), files)
+        outcome, killer = copy_.verdict(row.module, planted(source, site), files, site.function)
         outcomes.append(outcome)
         if outcome == "killed":
             break
@@ -212,6 +216,22 @@ def judged(row: Row, copy_: Copy, stages: list[list[str]]) -> Row:
     worst = next((word for word in ("killed", "timeout", "survived") if word in outcomes), "untested")
     seconds = round(time.monotonic() - start_s, 1)
     return replace(row, outcome=worst, killed_by=killer, files=sum(map(len, stages[: len(outcomes)])), seconds=seconds)
+
+
+def judge_known(copy_: Copy, table: Path) -> None:
+    """Judge every row of known_faults.csv that the table lacks, in its order."""
+    done = {row.key for row in read_rows(table)}
+    for number, fault in enumerate(known_faults()):
+        before, after = (" ".join(text.split())[:SHOWN] for text in (fault.before, fault.after))
+        row = Row(f"{fault.module}:known:{number}", fault.module.split("/")[0], fault.module, 0, before, after)
+        if row.key in done:
+            continue
+        start_s, files = time.monotonic(), fault.tests.split()
+        outcome, killer = copy_.verdict(fault.module, fault.planted((copy_.tree / fault.module).read_text()), files)
+        copy_.restore()
+        seconds = round(time.monotonic() - start_s, 1)
+        append_row(table, replace(row, outcome=outcome, killed_by=killer, files=len(files), seconds=seconds))
+        print(f"{outcome:9} {seconds:6.1f} s  {row.key}  {before} → {after}", flush=True)
 
 
 # --- tables ---
@@ -279,6 +299,7 @@ def options_of(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--limit", type=float, default=900.0, help="seconds for the tests of one fault")
     parser.add_argument("--for", dest="for_s", type=float, default=float("inf"), help="seconds after which to stop")
     parser.add_argument("--marks", default="not slow and not standin")
+    parser.add_argument("--known", action="store_true", help="plant the faults of known_faults.csv")
     parser.add_argument("--near", action="store_true", help="only tests in the mirrored folder, where there are any")
     parser.add_argument(
         "--again", nargs="+", default=[], metavar="OUTCOME", help="judge the faults of these outcomes anew"
@@ -310,6 +331,9 @@ def measure(options: argparse.Namespace, folder: Path) -> list[Row]:
         ["git", "rev-parse", "--short", options.commit], cwd=ROOT, check=True, capture_output=True, text=True
     ).stdout.strip()
     copy_ = Copy(folder, commit, options.limit, options.marks)
+    if options.known:
+        judge_known(copy_, table := options.out / f"{commit}-known.csv")
+        return read_rows(table)
     tests = sorted(path.relative_to(copy_.tree).as_posix() for path in (copy_.tree / "tests").rglob("test_*.py"))
     importers = {test: imports_of(copy_.tree, test) for test in tests}
     shard, shards = options.shard

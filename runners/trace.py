@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from results import nearest
+from results import json_value, nearest, read_text
 from runners.cli import (
     FAILED,
     UNWRITABLE,
@@ -23,6 +24,8 @@ from runners.cli import (
     guarded,
     put,
     read_recording,
+    remove_others,
+    reserve,
     say,
     show_page,
 )
@@ -39,6 +42,7 @@ INSTANCES = "operation_instances.csv.gz"
 LOG = "cleaning_log.csv"
 FIGURES = "figures"
 TRACKS = "perfetto.json.gz"
+PAGE = "trace.html"
 
 DESCRIPTION = "What does this recorded profile say, once double counts and gaps are cleaned? Needs no GPU and no torch."
 EPILOG = "How to record one, and what each word of the answer means: docs/traces.md"
@@ -60,12 +64,17 @@ def _run(parser: Parser, options: Namespace) -> int:
         _check_file(options.file)
         if options.out is not None:
             _check_out(options.out)
+        if options.html is not None:
+            reserve(options.html)
         recording = read_recording(options.file)
-        trace = cleaned(recording)
+        trace = replace(cleaned(recording), pyprof_rule=options.pyprof)
     except (Inconsistent, OSError) as fault:
         raise Mistake(str(fault)) from fault
     device = device or _peaks_of(trace.device_name)
     show(trace, options.format, device)
+    if options.html is not None:
+        put(options.html, html(trace, device))
+        say(f"written: {options.html}")
     faults = write(trace, options.out, device) if options.out is not None else []
     impossible = _impossible(trace, device)
     for line in (*faults, *impossible):
@@ -131,13 +140,20 @@ def show(trace: Trace, form: str, device: Device | None = None) -> None:
         say(f"note: {line}")
 
 
+def html(trace: Trace, device: Device | None = None) -> str:
+    """The page of a recording."""
+    from reports.trace import to_html
+
+    return to_html(trace, device)
+
+
 def write(trace: Trace, out: Path, device: Device | None = None) -> list[str]:
     """Puts tables and what is drawn from them into `out`, each file whole. A line for each figure that failed.
 
     Raises StoreFault.
     """
     from reports.sweep.answer import to_csv
-    from reports.trace import kernels_csv
+    from reports.trace import has_states, kernels_csv
     from results.records import CleaningLog, OperationInstance
     from results.store import QUICK, compress
 
@@ -146,13 +162,15 @@ def write(trace: Trace, out: Path, device: Device | None = None) -> list[str]:
     put(out / LOG, to_csv(trace.cleaned.log, CleaningLog))
     if tracks := _tracks(trace, device):
         put(out / TRACKS, compress(tracks, QUICK))
+    put(out / PAGE, html(trace, device))
     try:
-        drawn = _pictures(out)
+        drawn = _pictures(out, has_states(trace))
     except Exception as fault:  # noqa: BLE001  the edge: what is drawn is no reason to lose what was counted
         return [f"figures could not be made: {type(fault).__name__}: {' '.join(str(fault).split())}"]
     for name, content in drawn.items():
         put(out / FIGURES / name, content)
-    names = (KERNELS, INSTANCES, LOG, *((TRACKS,) if tracks else ()), FIGURES)
+    remove_others(out / FIGURES, drawn)
+    names = (PAGE, KERNELS, INSTANCES, LOG, *((TRACKS,) if tracks else ()), FIGURES)
     say(f"written: {', '.join(str(out / name) for name in names)}")
     return []
 
@@ -171,25 +189,17 @@ def _tracks(trace: Trace, device: Device | None) -> bytes:
         return b""
     held: dict[str, Any] = {"displayTimeUnit": "ns", "traceEvents": []}
     if trace.source == "kineto":
-        content = json.loads(_text(trace.path))
+        content = json_value(read_text(Path(trace.path), "replace"))
         held = content if isinstance(content, dict) else {**held, "traceEvents": content}
     return json.dumps({**held, "traceEvents": [*held["traceEvents"], *events]}, ensure_ascii=False).encode()
 
 
-def _text(path: str | Path) -> str:
-    """The text of a file that may be compressed, whatever its name says."""
-    import gzip
-
-    content = Path(path).read_bytes()
-    return (gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content).decode("utf-8", "replace")
-
-
-def _pictures(out: Path) -> dict[str, bytes]:
-    """File name → content of every figure of the tables in `out`."""
+def _pictures(out: Path, states: bool) -> dict[str, bytes]:
+    """File name → content of every figure of the tables in `out`. states: also what was found before cleaning."""
     from reports.shared import figure_style
     from reports.trace import figures as trace_figures
 
-    return figure_style.render_all(lambda: trace_figures.figures(out))
+    return figure_style.render_all(lambda: trace_figures.figures(out, states))
 
 
 def _check_file(path: Path) -> None:
@@ -243,8 +253,6 @@ def _peaks_of(name: str) -> Device | None:
 
 def _by_own_name(device: Device, name: str) -> Device:
     """The peaks as those of the device that was asked for: a row may serve several."""
-    from dataclasses import replace
-
     from analysis.devices import peaks
 
     return replace(device, name=peaks.spelling(device, name))
@@ -266,7 +274,15 @@ def _parser() -> Parser:
         help="trace.json.gz, report.sqlite, PyProf's CSV or dict; found by content",
     )
     add_format(parser)
-    parser.add_argument("--out", type=Path, metavar="DIR", help="where to write kernels, operations, log and figures")
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="where to write trace.html, kernels, operations, log and figures"
+    )
+    parser.add_argument("--html", type=Path, metavar="PAGE", help="where to write the page alone")
+    parser.add_argument(
+        "--pyprof",
+        action="store_true",
+        help="also what PyProf's rule (2021) gives each kernel, before and after cleaning; always of PyProf's files",
+    )
     parser.add_argument("--device", metavar="NAME", help="whose peaks hold, where the recording does not say")
     parser.add_argument("--debug", action="store_true", help="show where an error comes from")
     return parser

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from analysis.devices import PRECISIONS, unit_of
@@ -178,9 +178,10 @@ def _partial(
 
 
 def no_less_than_known(numerators: Sequence[Numerator]) -> list[Numerator]:
-    """The numerators of one cell, those of `theory` held against an exact count that lacks calls without a formula: one
-    that is less than the other calls alone is a part of the step, and no count; any other may be, which it is marked
-    with."""
+    """The numerators of one cell, those of `theory` held against an exact count that lacks calls without a formula.
+
+    What these calls hold is not known, so that a counter's number may be a part, and is none.
+    """
     partial = next((each for each in numerators if each.method == "exact" and each.reason and each.at_least_flop), None)
     if partial is None:
         return list(numerators)
@@ -193,7 +194,8 @@ def _against(numerator: Numerator, partial: Numerator, least: int) -> Numerator:
     if flop is None:
         return numerator
     if flop >= least:
-        return replace(numerator, warnings=(*numerator.warnings, f"unproven: {partial.reason}"))
+        reason = f"unproven: {numerator.source} counts {flop} FLOP, which may be a part: {partial.reason}"
+        return _partial("theory", numerator.source, reason, least, {"": partial.unknown_calls}, numerator.warnings)
     reason = f"{numerator.source} counts {flop} FLOP, a part: {least} are known at least, and {partial.reason}"
     return _partial("theory", numerator.source, reason, flop, {"": partial.unknown_calls}, numerator.warnings)
 

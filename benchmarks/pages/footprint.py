@@ -90,7 +90,7 @@ def _page(directory: Path, others: Path | None = None) -> str:
     machine = json.loads((directory / MACHINE).read_text(encoding="utf-8"))
     predicted = read_published(directory)
     further = (f"`{others}`", read(others)) if others else ("", ())
-    more = section(published(), predicted) if predicted else ()
+    more = section(published(), predicted) if predicted else ""
     return page(read(directory), machine, f"`{directory}`", more, further)
 
 
@@ -109,7 +109,7 @@ def _published(path: Path) -> int:
 
 
 def _measure(options: argparse.Namespace) -> None:
-    from runners.workers.fault import Fault
+    from runners.workers.fault import WorkerFault
     from runners.workers.pool import Worker
 
     done = {(row.model, row.batch_size, row.precision, row.optimizer) for row in read(options.out)}
@@ -123,7 +123,7 @@ def _measure(options: argparse.Namespace) -> None:
             )
         finally:
             worker.stop()
-        if isinstance(answer, Fault):
+        if isinstance(answer, WorkerFault):
             print(f"{asked.model} batch {batch_size} {asked.precision}: {answer.status}: {answer.reason}", flush=True)
             continue
         _append(options.out / ROWS, answer)

@@ -50,7 +50,7 @@ def batch(evidence: Evidence) -> Iterator[Finding]:
             if run.status in MEASURED and run.items_per_step != run.batch_size:
                 yield Finding(run.cell_id, False, f"{run.items_per_step} images a step at a batch of {run.batch_size}")
     first: dict[str, tuple[int, int]] = {}
-    for run in evidence.measured:
+    for run in evidence.measured_cells:
         if run.items_per_step is None:
             yield Finding(run.cell_id, False, "nothing is said of the items in a step")
             continue
@@ -162,5 +162,5 @@ def profiles(evidence: Evidence) -> Iterator[Finding]:
 
 def sizes_of(run: Run) -> str:
     """What decides a model's counts beside the batch."""
-    words = [run.inputs, run.batch_maker, run.model_digest]
+    words = [run.inputs, run.batch_maker, run.model_digest, *run.frozen, *run.checkpoint]
     return to_text([run.model, run.image_size, run.num_classes, dict(run.hyper), *words])

@@ -59,7 +59,7 @@ class Blocks:
             template = self._templates[key] = self._template(template)
         return run(module, *args, **kwargs) if template is None else self._replay(template, tensors)
 
-    def found(self, copy: Any) -> Iterable[Edge] | None:
+    def passed_edges(self, copy: Any) -> Iterable[Edge] | None:
         """For a walk: the edges of the inputs that a replay passes a gradient on to, if this node stands for one."""
         stands = self._copies.get(copy)
         if stands is None:

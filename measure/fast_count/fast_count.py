@@ -27,7 +27,7 @@ from measure.fast_count import dispatch_mode, whole_operators
 from measure.fast_count.autograd_reach import NotPredicted, Walk, edges_of
 from measure.fast_count.block_likeness import Likeness, prepared
 from measure.fast_count.block_replay import Blocks, Replay
-from measure.fast_count.checkpoints import check_predicted, check_shown, check_unhooked, computed_again, hooks_set
+from measure.fast_count.checkpoints import add_recomputation, check_predicted, check_shown, check_unhooked, hooks_set
 from measure.fast_count.dispatch_mode import EngineRan, PredictMode, Tape
 from measure.fast_count.intercepted_calls import watched
 from measure.fast_count.reference import trace_model
@@ -168,9 +168,9 @@ def _pass(
                 loss = outputs if task.loss_of is None else task.loss_of(outputs)
             check_outputs(model, loss)
             check_predicted(mode, before)
-            walk = Walk(mode) if blocks is None else Walk(mode, beyond=blocks.found)
+            walk = Walk(mode) if blocks is None else Walk(mode, beyond=blocks.passed_edges)
             walk.go(edges_of(tensors(loss)))
-            computed_again(walk, mode)
+            add_recomputation(walk, mode)
         check_shown(mode)
     return _summed(tape, walk, blocks, task.rows), blocks
 

@@ -17,10 +17,10 @@ says so. Not claimed: that a change that passes is no slower on another machine.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from analysis.footprint.step import peak_bytes
-from analysis.operators import registry
+from analysis.operators import lacks_sizes, registry
 from analysis.stats import ABOVE, ALARM_RATIO, BELOW, interval_at
 from reports.compare.cells import PAIRS, Group, groups, paired, pairing_of_both
 from results import Inconsistent
@@ -67,10 +67,16 @@ class Condition:
 
 @dataclass(frozen=True)
 class StepCount:
-    """The exact quantities of a cell's step, by condition; reason: why there are none."""
+    """The exact quantities of a cell's step, by condition. reason: why there are none; partial: condition → why it is
+    not there, where calls of the step have none of it."""
 
     values: Mapping[str, int]
     reason: str = ""
+    partial: Mapping[str, str] = field(default_factory=dict)
+
+    def lacking(self, condition: str) -> str:
+        """Why a condition has no value; "" where it has one."""
+        return "" if condition in self.values else self.partial.get(condition, self.reason)
 
 
 def judge(
@@ -160,7 +166,8 @@ def _unconverged(row: Comparison, a: Group, b: Group) -> list[str]:
 
 def _more(row: Comparison, asked: Condition, a: StepCount, b: StepCount) -> GateCheck:
     """Whether B has more of a quantity that is counted."""
-    lacking = [f"{name}: {side.reason}" for name, side in (("A", a), ("B", b)) if asked.name not in side.values]
+    reasons = {name: side.lacking(asked.name) for name, side in (("A", a), ("B", b)) if asked.name not in side.values}
+    lacking = [f"{name}: {reason}" for name, reason in reasons.items()]
     if lacking:
         return _check(row, asked.name, asked.limit_ratio, NOT_COMPARED, reason="; ".join(lacking))
     mine, other = a.values[asked.name], b.values[asked.name]
@@ -183,18 +190,27 @@ def _step_count(data: RunData, group: Group) -> StepCount:
     if run is None:
         return StepCount({}, "no table of the step (--methods exact)")
     try:
-        return StepCount(counted_step(data, run.trace_id))
+        return counted_step(data, run.trace_id)
     except (ValueError, Inconsistent, OSError) as fault:
         return StepCount({}, " ".join(str(fault).split()))
 
 
-def counted_step(data: RunData, trace_id: str) -> dict[str, int]:
-    """Condition → what a traced step has of it. Raises ValueError or Inconsistent for a table that cannot be read."""
+def counted_step(data: RunData, trace_id: str) -> StepCount:
+    """What a traced step has of each condition, where all of its calls have it: one without a formula has no FLOP, and
+    one whose workspace has no known size no bytes. Raises ValueError or Inconsistent for a table that cannot be read.
+    """
     operations, storages = read_operations(data.path, trace_id)
     costs = [registry.cost(operation) for operation in operations]
-    return {
+    partial: dict[str, str] = {}
+    if unknown := registry.not_understood(operations):
+        names = ", ".join(f"{name} × {calls}" for name, calls in sorted(unknown.items()))
+        partial["flop"] = f"{names} have no formula"
+    if unsized := sorted({operation.name for operation in operations if lacks_sizes(operation)}):
+        partial |= dict.fromkeys(("bytes", "memory"), f"{', '.join(unsized)} keeps a workspace of no known size")
+    values = {
         "flop": sum(int(cost.model_flop) for cost in costs),
         "bytes": sum(int(cost.moved_bytes) for cost in costs),
         "launches": sum(bool(cost.moved_bytes) for cost in costs),
         "memory": int(peak_bytes(operations, storages)),
     }
+    return StepCount({name: value for name, value in values.items() if name not in partial}, partial=partial)

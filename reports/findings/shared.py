@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from reports.shared import markdown_table
 from results.records import Utilization
 
 SETTLED, IN_PART, OPEN = "settled", "in part", "open"
@@ -25,8 +26,7 @@ class Section:
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A Markdown table."""
-    lines = [f"| {' | '.join(header)} |", f"| {' | '.join('---' for _ in header)} |"]
-    return "\n".join([*lines, *(f"| {' | '.join(_one_line(text) for text in row)} |" for row in rows)])
+    return markdown_table(header, ([_one_line(text) for text in row] for row in rows))
 
 
 def cells(ids: Iterable[str]) -> str:

@@ -3,52 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from analysis.profile import ModuleNode
 from reports.profile.explanation import name_of
-from reports.profile.fusion import Kernel, kernels
+from reports.profile.fusion import FusedKernel, kernels
 from reports.profile.operations import OperationGroup, operation_groups, sizes
 from reports.profile.summary import UNKNOWN, pass_time, ratio, time
 from reports.profile.tree import listed_nodes
-from reports.shared import COLOURS, digits, percent, si
+from reports.shared import COLOURS, Rows, TableCell, TableRow, digits, percent, si
 from results.records import StepProfile
 
 MOST = 40
 """Rows of operations and of kernels; all of them are in operations.csv."""
 
 _NAMED = 3
-
-
-@dataclass(frozen=True)
-class TableCell:
-    """What a cell says, the number that it is sorted by (None: unknown), the colour of a bound, and a share."""
-
-    text: str
-    value: float | None = None
-    colour: str = ""
-    share: str = ""
-
-
-@dataclass(frozen=True)
-class TableRow:
-    """path: of a module, so that the row has a place in the tree; None: of nothing."""
-
-    cells: tuple[TableCell, ...]
-    path: str | None = None
-    depth: int = 0
-    settings: str = ""
-    tip: str = ""
-
-
-@dataclass(frozen=True)
-class Rows:
-    """One table. words: columns of text."""
-
-    caption: str
-    columns: tuple[str, ...]
-    rows: tuple[TableRow, ...]
-    words: frozenset[str]
 
 
 def module_rows(nodes: Mapping[str, ModuleNode]) -> Rows:
@@ -105,7 +73,9 @@ def _module_row(node: ModuleNode, root: ModuleNode) -> TableRow:
         _of(si(node.parameters, ""), node.parameters, root.parameters),
         TableCell(f"{node.at_least('forward')}{si(node.forward_mac, '')}", node.forward_mac),
         _of(
-            f"{node.at_least()}{si(node.model_flop, '')}", node.model_flop, None if root.unknown() else root.model_flop
+            f"{node.at_least()}{si(node.model_flop, '')}",
+            node.model_flop,
+            None if root.unknowns() else root.model_flop,
         ),
         TableCell(si(node.moved_bytes, "B"), node.moved_bytes),
         _pass_time("forward", node.forward_time_s, root.forward_time_s, node, root),
@@ -136,7 +106,7 @@ def _operation_row(each: OperationGroup, step_s: float) -> TableRow:
     return TableRow(cells)
 
 
-def _kernel_row(kernel: Kernel) -> TableRow:
+def _kernel_row(kernel: FusedKernel) -> TableRow:
     leader = kernel.leader
     where = f" {leader.module}" if leader.module else ""
     cells = (
@@ -153,7 +123,7 @@ def _kernel_row(kernel: Kernel) -> TableRow:
     return TableRow(cells)
 
 
-def _following(kernel: Kernel) -> str:
+def _following(kernel: FusedKernel) -> str:
     """What runs after the leader, in its order: kinds, each once."""
     names = list(dict.fromkeys(name_of(operation) for operation in kernel.operations[1:]))
     more = f", {len(names) - _NAMED} more" if len(names) > _NAMED else ""

@@ -14,6 +14,7 @@ from analysis.project.compute import TooFew, excluded_runs, left_out, observatio
 from analysis.project.parallelism import Cluster, Plan, Transformer
 from analysis.project.parallelism.step import step
 from reports.project.shared import quantity
+from reports.shared import markdown
 
 MEGATRON: Sequence[tuple[str, Transformer, int, int, float, float]] = (
     ("22 billion", Transformer(48, 6144, 64, 2048, 51200), 1, 4, 1.42, 1.10),
@@ -29,142 +30,19 @@ A100 = Cluster(312e12, 2.039e12, 80e9, links()["NVLink 3"], links()["InfiniBand 
 
 BUDGETS = (1e20, 1e21, 1e22, 1e23, 1e24, 1e25)
 
-HEAD = """# Compute, budgets and plans
-
-    python -m runners.project --compute --gpu-hours 300 --device "NVIDIA A100-SXM4-80GB" --family cnn
-    python -m runners.project --compute --flop 1e21 --device "NVIDIA H200" --family language-model --price 2..3.5
-    python -m runners.project --budget "64 GPU-days" --device "NVIDIA H100 80GB HBM3" --domain transformer
-    python -m runners.project --reach 2.1 --device "NVIDIA H200"
-    python -m runners.project --parallel --parameters 70e9 --devices 64 --batch 512 --device "NVIDIA H100 80GB HBM3"
-
-This page is made by `python -m benchmarks.pages.compute --write docs/compute.md`. Nothing on it was measured by us.
-
-## How many FLOP were those GPU-hours?
-
-"""
-
-METHOD = """
-FLOP = devices × hours × peak × utilization. The peak is the datasheet's, dense, of the unit that the precision runs on
-(`analysis/devices/peaks.csv`). The utilization of a run that nobody measured is *predicted*, as the outcome of **one new run by
-somebody else**, from published runs (`analysis/project/compute/published_utilization.csv`) and our own. An interval of the mean of the
-old runs would be far too narrow for that.
-
-* Each ratio is recomputed: items a second × FLOP an item ÷ peak. FLOP of images are our own exact count; FLOP of tokens
-  follow from the model's sizes. What a source prints is kept beside it (`published_ratio`) and compared by a test.
-* Runs of one **stack** (who ran which software) resemble each other: the model has a random effect of the stack and one
-  of the run within it, on the logit scale (for fp32 on the logarithm, as fast algorithms go beyond 1). A stack with 65
-  rows counts as much as one with 1.
-* The location is the mean of the stacks on devices of the same generation (compute capability; GeForce apart); the
-  spread is pooled over all generations of that family, and over `half` (`fp16` and `bf16`) and `tf32`. The degrees of
-  freedom are never more than those between stacks.
-* Fallback, always said: without a run on that generation the stacks of all generations are one group. With less than
-  two degrees of freedom between stacks there is no interval, and the command asks for `--utilization`.
-* `--run DIR` (again and again) takes runs of yours among them, `--utilization 0.3` or `0.2..0.4` replaces them.
-
-Utilization is of **model FLOP** (MFU): a multiply-add is 2, convolutions and matrix products of forward and backward,
-causal attention dense, nothing recomputed. Hardware utilization (HFU), which counts recomputation, is higher; where a
-source prints it, it is the column `hardware_ratio`. The hours are those of training steps: failed runs, evaluation and
-waiting are not in any of these ratios.
-
-### What a new run would reach
-
-A row for each generation that has runs; `–`: too few stacks for an interval. `seen` is from the lowest to the highest.
-
-"""  # noqa: E501
-
-COVERAGE = """
-### What the intervals are worth
-
-Leave one stack out, predict each of its runs from all others, and count those that are held:
-
-| asked for | runs held | mean of the stacks' shares |
-| ---: | ---: | ---: |
-"""
-
-AFTER_COVERAGE = """
-Take 80 % as about right and 95 % as less than it says: publishers are no random sample, and a stack that resembles none
-of the others (Lambda's scripts, far below them on new devices; timm's, far above) is not foreseen by them.
-
-### What was left out, and what was put right
-
-| source | model | device | why not |
-| --- | --- | --- | --- |
-"""
-
-AFTER_LEFT_OUT = """
-* TensorFlow's benchmarks of 2017 have ResNet v1 (the stride in the first 1×1 convolution) and an AlexNet of their own
-  (227 pixels, 384 channels in the fourth convolution): with the FLOP of those, ResNet-50 is at 0.473 instead of 0.502,
-  and AlexNet at 1.379 instead of 1.168.
-* llm-foundry counts position embeddings as multiplied: up to 1.1 points at 125 million parameters. Its column of model
-  TFLOP disagrees with its own ratios by 100 × in some tables; only its throughput is used.
-* Korthikanti et al. count the recomputation of attention's scores three times (their equation 8 has s/3h where forward
-  alone is s/18h more): their hardware utilizations are 1 to 3.5 points high. Model utilization is not touched by it.
-* A rule of thumb (Epoch AI, 2022: 0.30 for language models, 0.40 for others) is printed beside each answer and not
-  used.
-
-## What JSON says
-
-`--format json` of `--compute` has `question`, `asked`, `answer` (the name of the main one), `confidence`, `answers`
-(name → `value`, `low`, `high`: `flop`, `gpu_hours`, and as far as their inputs are given `cost`, `energy_kwh`,
-`co2_kg`), `given` (price and so on, likewise), `hangs_on` (answer → `input`, `low`, `high`, the widest first),
-`device`, `precision`, `unit`, `peak_flop_per_s`, `peak_source`, `family`, `utilization` (`ratio`, `low_ratio`,
-`high_ratio`, `scale`, `given`, `group`, `fallback`, `runs` and `stacks` that the location is of, `runs_of_spread`,
-`degrees_of_freedom`), `rule_of_thumb_ratio`, `flop_convention`, `runs` (those of the location, with source and
-conditions) and `own_runs_left_out` (reason → rows). `--budget` and `--reach` have `domain`, `law`, `units`, `contrast`
-(law → its answers), `fit` (`shape`, `devices`, `batch_sequences`, `batch_tokens`, `memory_bytes`, `plan`, `held_bytes`,
-`floor_step_s`, `floor_model_ratio`, `least_devices`) and `notes` as well. `--parallel` has the model's `shape`, the
-devices' figures and `plans`, the fastest first. An end that is not there, and whatever is unknown, is null.
-
-## Costs, and how intervals are carried through
-
-`--price` (of a device-hour), `--watts` (of a device with its share of the host), `--pue` and `--intensity` (gCO2e a
-kWh) are yours: nothing is looked up and no datasheet's limit stands in for watts. Each is a value, or `LOW..HIGH`, read
-as the interval of `--confidence` of a lognormal. Answers are of 8,192 draws of a Latin hypercube with a fixed seed,
-inputs independent of each other but for a law's constants, which keep their covariance. `--tornado FILE.png` draws what
-each answer hangs on: its interval with one input unknown and the others at their medians.
-
-## What a budget buys
-
-A transformer's loss is L = E + A/Nᵅ + B/Dᵝ nats a token of N parameters and D tokens at 6 N D FLOP, and the optimum has
-a closed form. The constants are those of Besiroglu et al. 2024, a re-fit of the points of Hoffmann et al. 2022 (`--law
-hoffmann2022` has theirs); the covariance is of our own resampling of those points. Kaplan et al. 2020 is for contrast.
-Losses are of MassiveText with its tokenizer; a level says little of other text.
-
-"""
-
-AFTER_BUDGETS = """
-`--parameters` fixes a size, `--reach LOSS` asks for the budget. The batch goes up to the critical batch of Kaplan et
-al. (2e8 tokens ÷ L^(1/0.21), of their text). `--domain word_lm` (`char_lm`, `nmt`, `speech`, `image`, or a file like
-those, [frontier](frontier.md)) inverts that domain's own learning curve instead; numbers that the file gives as
-`[value, low, high]` are drawn between their ends and are in every interval.
-
-## How a step is split
-
-`--parallel` goes through every way to split a step over devices that divides evenly and fits, the fastest first. Ring
-and tree collectives, ZeRO's stages, pipelines, activations and their recomputation are the formulas of their papers,
-named in `analysis/project/parallelism/collectives.py`, `analysis/project/parallelism/step.py` and `analysis/project/parallelism/transformer.py`, each held by tests against
-the papers' own numbers and against rings, shards and pipelines that are walked step by step. Links are
-`analysis/devices/interconnects.csv`: half of what datasheets print for both directions, of which 0.8 is assumed to be reached.
-
-The time is a **floor**: a roofline of products and memory, plus what of the communication nothing hides. Beside what
-Megatron-LM measured on A100 (seconds a step; full: all of a block recomputed):
-
-| model | measured, full | floor, full | measured | floor | floor ÷ measured | full ÷ not, measured | floor |
-| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
-"""  # noqa: E501
-
-TAIL = """
-Not claimed: experts, context parallelism, fp8, uneven stages, contention in a network, links that differ within a node.
-Products are as fast on small pieces as on large ones here, so that the first plan of the table is not always the best.
-Not checked on a GPU yet.
-"""
-
 
 def page(shown: Mapping[str, str]) -> str:
     """The whole document. shown: "compute" and "budget" → what these commands print."""
-    parts = [HEAD, _block(shown["compute"]), METHOD, reach_table(), COVERAGE, coverage(), AFTER_COVERAGE]
-    parts += [_left_out(), AFTER_LEFT_OUT, budgets(), "\n", _block(shown["budget"]), AFTER_BUDGETS, floors(), TAIL]
-    return "".join(parts)
+    return markdown(
+        "compute",
+        compute=_block(shown["compute"]),
+        budget=_block(shown["budget"]),
+        reach_table=reach_table(),
+        coverage=coverage(),
+        excluded=_excluded(),
+        budgets=budgets(),
+        floors=floors(),
+    )
 
 
 def _block(text: str) -> str:
@@ -209,7 +87,7 @@ def coverage() -> str:
     return "".join(f"| {100 * f.asked:g} % | {f.held} of {f.runs} | {100 * f.stacks_held:.0f} % |\n" for f in found)
 
 
-def _left_out() -> str:
+def _excluded() -> str:
     rows = ((row.source, row.model or "–", row.printed_device, row.why) for row in excluded_runs())
     return "".join(f"| {' | '.join(row)} |\n" for row in dict.fromkeys(rows))
 

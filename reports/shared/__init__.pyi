@@ -16,9 +16,25 @@ from .figure_panels import (
     why,
 )
 from .figure_style import PAGE_IN, render_all
-from .html import TABLES_SCRIPT, Section, Verdict, document, rendered
+from .html import TABLES_SCRIPT, PageVerdict, Section, document, rendered
 from .html_figures import data_uri, natural_size, picture
-from .html_tables import CELL, DASH, Cells, Names, Table, grouped, merged_columns, models_listed, natural, reasons, span
+from .html_tables import (
+    CELL,
+    DASH,
+    Cells,
+    Names,
+    Rows,
+    Table,
+    TableCell,
+    TableRow,
+    grouped,
+    merged_columns,
+    models_listed,
+    natural,
+    reasons,
+    sort_value,
+    span,
+)
 from .layout import (
     WIDTH,
     Cell,
@@ -32,6 +48,7 @@ from .layout import (
     strong,
     table_of,
 )
+from .markdown_documents import markdown, markdown_table
 from .numbers import (
     OF_WHAT,
     PREFIXES,
@@ -65,14 +82,17 @@ __all__ = [
     "PREFIXES",
     "Part",
     "Prose",
+    "Rows",
     "SHORT",
     "STATUS_WORDS",
     "Section",
     "Styled",
     "TABLES_SCRIPT",
     "Table",
+    "TableCell",
+    "TableRow",
     "TextTable",
-    "Verdict",
+    "PageVerdict",
     "WIDTH",
     "batch_axis",
     "ceiling_name",
@@ -89,6 +109,8 @@ __all__ = [
     "labels",
     "legend",
     "merged",
+    "markdown",
+    "markdown_table",
     "merged_columns",
     "model_name",
     "models_listed",
@@ -110,6 +132,7 @@ __all__ = [
     "si",
     "si_time",
     "skeleton",
+    "sort_value",
     "span",
     "strong",
     "table_of",

@@ -28,7 +28,7 @@ WORDS = frozenset(("model", "precision"))
 Cells = tuple[str, ...]
 
 
-class OfCell(Protocol):
+class CellEntry(Protocol):
     """A record of one cell."""
 
     @property
@@ -44,7 +44,7 @@ class OfModel(Protocol):
 
 K = TypeVar("K")
 V = TypeVar("V")
-R = TypeVar("R", bound=OfCell)
+R = TypeVar("R", bound=CellEntry)
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,37 @@ class Table:
     rows: tuple[Cells, ...]
     words: frozenset[str] = frozenset()
     dim: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class TableCell:
+    """What a cell says, the number that it is sorted by (None: unknown), the colour of a bound, and a share."""
+
+    text: str
+    value: float | None = None
+    colour: str = ""
+    share: str = ""
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """path: of a module, so that the row has a place in the tree; None: of nothing."""
+
+    cells: tuple[TableCell, ...]
+    path: str | None = None
+    depth: int = 0
+    settings: str = ""
+    tip: str = ""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """One table of such cells. words: columns of text."""
+
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[TableRow, ...]
+    words: frozenset[str]
 
 
 def merged_columns(table: Table, first: int) -> Table:

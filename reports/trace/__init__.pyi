@@ -1,12 +1,15 @@
-from .data import Trace
+from .data import Trace, has_states
+from .page import to_html
 from .perfetto import perfetto_events
 from .text import document, impossible, kernels_csv, to_text
 
 __all__ = [
     "Trace",
     "document",
+    "has_states",
     "impossible",
     "kernels_csv",
     "perfetto_events",
+    "to_html",
     "to_text",
 ]

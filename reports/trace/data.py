@@ -15,10 +15,15 @@ NO_STEP_TIME = ("duplicate_launch", "autotune")
 """Faults of kernels that are no part of a step's time: recorded twice, or tried out before the first step."""
 
 
+OWN_FLOP = ("pyprof", "cupti")
+"""Sources whose files hold FLOP of each kernel. Kineto and Nsight Systems record times and sizes, and no FLOP."""
+
+
 @dataclass(frozen=True)
 class Trace:
     """One recording, cleaned. begin_ns: its first event on its own clock; -1: it keeps no times of day.
 
+    pyprof_rule: show what PyProf's rule gives each kernel, too, where the recording has no FLOP of its own.
     numbered: whether its recorder numbered the calls, so that one which is missing before the last leaves a gap.
     after_last_s: from the end of the last call or kernel to the end of the recording; None: not recorded.
     """
@@ -30,6 +35,7 @@ class Trace:
     begin_ns: int
     problems: tuple[str, ...]
     cleaned: CleanedTrace
+    pyprof_rule: bool = False
     numbered: bool = False
     after_last_s: float | None = None
 
@@ -39,3 +45,27 @@ def kernel_counts(kernels: pd.DataFrame) -> dict[str, int]:
     mine = kernels[kernels["what"].isin(("kernel", "call"))]
     attributed = int(((mine["call"] >= 0) | (mine["instance"] >= 0)).sum())
     return {"read": len(mine), "attributed": attributed, "unattributed": len(mine) - attributed}
+
+
+def has_states(trace: Trace) -> bool:
+    """Whether there is something to compare the count with: FLOP that the recording itself gives its kernels, or those
+    of PyProf's rule where they are asked for."""
+    return trace.pyprof_rule or trace.source in OWN_FLOP
+
+
+def kernel_words(name: str, letters: int = 10_000) -> str:
+    """A kernel's name to be read: without its parameters and ATen's namespaces, and cut at its end, since names begin
+    with what differs.
+
+    "void at::native::vectorized_elementwise_kernel<4, AddFunctor<float> >(int, float*)" →
+    "vectorized_elementwise_kernel<4, AddFunctor<float> >".
+    """
+    said = name.removeprefix("void ").replace("(anonymous namespace)::", "").replace("at::native::", "")
+    depth, end = 0, len(said)
+    for at, letter in enumerate(said):
+        depth += {"<": 1, ">": -1}.get(letter, 0)
+        if letter == "(" and not depth and at and not said[at - 1].isspace():
+            end = at
+            break
+    said = said[:end].strip() or name
+    return said if len(said) <= letters else f"{said[: letters - 1]}…"

@@ -9,7 +9,7 @@ know.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,8 +39,8 @@ _FINEST = 1500
 """Into how many pieces a timeline is cut: gaps shorter than one are not drawn."""
 
 
-def figures(directory: Path) -> dict[str, Figure]:
-    """File name → figure. Draw and render inside `style.theme()`.
+def figures(directory: Path, states: bool = True) -> dict[str, Figure]:
+    """File name → figure. Draw and render inside `style.theme()`. states: also what was found before cleaning.
 
     Raises ValueError for a file that is not the table its name says.
     """
@@ -48,9 +48,10 @@ def figures(directory: Path) -> dict[str, Figure]:
     kernels = gallery.read(directory / KERNELS, Kernel)
     known = _has_count(instances, "expected_flop") | _has_count(instances, "raw_flop")
     products = instances[known | _without_count(instances)]
-    drawn = count_figure(instances[known])
-    drawn |= _flop_per_step(products)
-    drawn |= _ratios(products)
+    if not states:
+        products = products.assign(raw_flop=products["repaired_flop"])
+    drawn = count_figure(instances[known]) | _flop_per_step(products) if states else {}
+    drawn |= _ratios(products, ("raw", "repaired") if states else ("repaired",))
     drawn |= _timeline(instances, kernels)
     return drawn
 
@@ -148,8 +149,8 @@ def _colour(phase: str) -> Any:
 # --- backward ÷ forward ----------------------------------------------------------------------------------------------
 
 
-def _ratios(products: pd.DataFrame) -> dict[str, Figure]:
-    """Backward ÷ forward of each kind and of all, as found and as cleaned, beside 2."""
+def _ratios(products: pd.DataFrame, states: Sequence[str]) -> dict[str, Figure]:
+    """Backward ÷ forward of each kind and of all, in these states (as found, as cleaned), beside 2."""
     rows = products[products["phase"].isin(("forward", "backward"))]
     both = rows[rows["kind"].isin(rows.loc[rows["phase"] == "backward", "kind"])]
     kinds = figure_panels.in_order(both["kind"], ("convolution", "matmul", "attention", "recurrent"))
@@ -170,7 +171,7 @@ def _ratios(products: pd.DataFrame) -> dict[str, Figure]:
         "repaired": {"facecolor": colour, "edgecolor": colour, "linewidth": 0},
     }
     for y, (kind, pair) in enumerate(found.items()):
-        for aside, state in ((-0.19, "raw"), (0.19, "repaired")):
+        for aside, state in zip((-0.19, 0.19) if len(states) > 1 else (0.0,), states, strict=True):
             value = pair[state]
             if value is None:
                 figure_panels.write_word(
@@ -194,7 +195,7 @@ def _ratios(products: pd.DataFrame) -> dict[str, Figure]:
     axes.set_ylim(len(found) - 0.4, -0.6)
     axes.grid(axis="y", visible=False)
     figure_panels.plain([axes])
-    _ratio_legend(figure, looks)
+    _ratio_legend(figure, {state: looks[state] for state in states})
     figure_panels.say_below(
         figure, "backward ÷ forward FLOP; 2 where both gradients are asked for, 1 for a first layer"
     )
@@ -206,7 +207,7 @@ def _ratio_legend(figure: Figure, looks: Mapping[str, dict[str, Any]]) -> None:
     from matplotlib.patches import Patch
 
     rule = Line2D([], [], color="0.2", linewidth=0.9, linestyle=(0, (4, 3)), label="2 : 1")
-    words = {"raw": "as found", "repaired": "cleaned"}
+    words = {"raw": "as found", "repaired": "cleaned" if "raw" in looks else "counted"}
     figure_panels.legend(figure, [*(Patch(label=words[state], **look) for state, look in looks.items()), rule])
 
 

@@ -1,8 +1,10 @@
 """What a recorded profile says, as text, as the JSON document of `python -m runners.trace`, and as its tables.
 
-Three states of the same counts stand side by side: raw (as the recording or PyProf's rule attributes FLOP to kernels),
-deduplicated (each multiply-add once: what the 2021 post did by hand), repaired (gaps filled from recorded shapes). In
-the text they are FLOP a step, in the JSON document of the whole recording. Nothing is printed here.
+Of a recording that gives its kernels FLOP (PyProf's output, hardware counters) three states of the same counts stand
+side by side: raw (as it attributes FLOP to kernels), deduplicated (each multiply-add once: what the 2021 post did by
+hand), repaired (gaps filled from recorded shapes). Kineto and Nsight Systems record no FLOP: there is one count, from
+recorded sizes, and what PyProf's rule would have given each kernel is shown where it is asked for. In the text counts
+are FLOP a step, in the JSON document of the whole recording. Nothing is printed here.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from reports.shared import (
     si_time,
     strong,
 )
-from reports.trace.data import Trace, kernel_counts
+from reports.trace.data import Trace, has_states, kernel_counts, kernel_words
 from reports.trace.kernel_times import GROUPS, time_document, time_shares
 from reports.trace.lines import (
     completeness,
@@ -40,6 +42,7 @@ from reports.trace.lines import (
     without_count,
 )
 from reports.trace.lines import impossible as impossible
+from reports.trace.timeline import sentence, timeline
 from results.records import Kernel, OperationInstance, header
 from results.records import rows as records_rows
 
@@ -50,6 +53,12 @@ if TYPE_CHECKING:
 
 STATES = {"raw": "as found", "deduplicated": "each multiply-add once", "repaired": "gaps filled from shapes, too"}
 """State of the counts → what it is. The second is what the 2021 post did by hand."""
+
+COUNTED = "counted from recorded sizes"
+"""What the total of a recording without FLOP of its own is."""
+
+OF_THE_RECORDING = ("duplicate_launch", "autotune", "no_kernel", "no_sizes")
+"""Reasons that say something of a recording; the others are of numbers that a rule gave its kernels."""
 
 PHASES = ("forward", "backward", "recompute")
 
@@ -182,14 +191,16 @@ def to_text(trace: Trace, device: Device | None = None, width: int = WIDTH, colo
     ]
     if (ratios := ratios_table(trace)).rows:
         parts += ["", ratios, ""]
-    if trace.cleaned.faults:
-        said = "Faults, in the whole recording; FLOP: what cleaning took out (-) or added (+)."
-        parts += [said, "", faults_table(trace), ""]
-    else:
-        parts.append("No fault was found." if has_products(trace) else "No product was found to count.")
+    if (faults := faults_table(trace)).rows:
+        parts += [faults_words(trace), "", faults, ""]
+    elif not has_products(trace):
+        parts.append("No product was found to count.")
+    elif has_states(trace):
+        parts.append("No fault was found.")
     if (operations := largest_table(trace)).rows:
-        said = "The largest operations; found: how often each of its products was counted, 1 is right."
-        parts += [said, "", operations, ""]
+        parts += [largest_words(trace), "", operations, ""]
+    if (shown := timeline(trace)) is not None:
+        parts += [sentence(shown), ""]
     for table in time_tables(trace):
         parts += [table, ""]
     parts += [*unexplained_lines(trace), *rate_lines(trace, device), *trace.problems]
@@ -226,10 +237,14 @@ def totals_table(trace: Trace) -> TextTable:
     of += "" if trace.numbered else ", recorded calls"
     columns = [Column(f"FLOP {of}"), Column("", wraps=True, rank=1), *(Column(name, right=True) for name in numbers)]
     rows = []
-    for state, meaning in STATES.items():
+    states = STATES if has_states(trace) else {"repaired": COUNTED}
+    if not has_states(trace):
+        columns[1:2] = []
+    for state, meaning in states.items():
         totals = [_total(trace, state, phase) for phase in shown]
         cells = (_at_least(total, trace.steps) for total in totals)
-        rows.append([state, meaning, *cells, _ratio(totals[1].flop, totals[0].flop)])
+        names = [state, meaning] if has_states(trace) else [meaning]
+        rows.append([*names, *cells, _ratio(totals[1].flop, totals[0].flop)])
     return TextTable(columns, rows)
 
 
@@ -238,14 +253,15 @@ def ratios_table(trace: Trace) -> TextTable:
 
     A ratio of which a side has a call without a count, or lacks calls, is unknown.
     """
-    numbers = (Column("forward", rank=1), Column("backward", rank=1), *map(Column, ("found", "cleaned", "rule")))
+    found = ("found", "cleaned") if has_states(trace) else ("counted",)
+    numbers = (Column("forward", rank=1), Column("backward", rank=1), *map(Column, (*found, "rule")))
     rows = []
     cut = {each.phase for each in trace.cleaned.missing} & {phase for phases in SIDES.values() for phase in phases}
     for kind, instances in by_kind(trace.cleaned.instances).items():
         sides = {phase: [i for i in instances if i.phase in phases] for phase, phases in SIDES.items()}
         states = [
             _UNKNOWN if cut else _ratio(_sum(sides["backward"], state), _sum(sides["forward"], state))
-            for state in ("raw", "repaired")
+            for state in (("raw", "repaired") if has_states(trace) else ("repaired",))
         ]
         if sides["backward"]:
             rows.append([kind, str(len(sides["forward"])), str(len(sides["backward"])), *states, "2"])
@@ -261,6 +277,13 @@ def by_kind(instances: Iterable[OperationInstance]) -> dict[str, list[OperationI
     return dict(sorted(found.items(), key=lambda item: -sum(i.repaired_flop or 0 for i in item[1])))
 
 
+def faults_words(trace: Trace) -> str:
+    """What stands above the table of faults."""
+    if has_states(trace):
+        return "Faults, in the whole recording; FLOP: what cleaning took out (-) or added (+)."
+    return "What the recording lacks or has twice, in the whole of it."
+
+
 def faults_table(trace: Trace) -> TextTable:
     """One line a reason: how many operations, how many FLOP, and what it is."""
     rows = [
@@ -268,20 +291,32 @@ def faults_table(trace: Trace) -> TextTable:
         for reason, operations, flop in trace.cleaned.faults
     ]
     columns = [Column("reason"), Column("operations"), Column("FLOP", right=True), Column("what it is", wraps=True)]
-    return TextTable(columns, rows)
+    if has_states(trace):
+        return TextTable(columns, rows)
+    kept = [[*row[:2], row[3]] for row in rows if row[0] in OF_THE_RECORDING]
+    return TextTable([*columns[:2], columns[3]], kept)
+
+
+def largest_words(trace: Trace) -> str:
+    """What stands above the table of the largest operations."""
+    if has_states(trace):
+        return "The largest operations; found: how often each of its products was counted, 1 is right."
+    return "The largest operations, equal ones on one line; FLOP of one."
 
 
 def largest_table(trace: Trace) -> TextTable:
     """The operations with the most FLOP, found or true, equal ones on one line with their number."""
-    numbers = [Column("times", rank=1), Column("FLOP", right=True), Column("found", right=True)]
+    numbers = [Column("times", rank=1), Column("FLOP", right=True)]
     sized = Column("sizes", wraps=True, rank=2, right=False)
-    columns = [Column("operation", wraps=True), Column("phase"), sized, *numbers, Column("reason", rank=3)]
+    columns = [Column("operation", wraps=True), Column("phase"), sized, *numbers]
+    if has_states(trace):
+        columns += [Column("found", right=True), Column("reason", rank=3)]
     rows = []
-    for same in largest(trace.cleaned.instances)[:_LARGEST]:
+    for same in largest(trace.cleaned.instances, has_states(trace))[:_LARGEST]:
         one = same[0]
         name = one.module or one.name.removeprefix("aten::")
-        start = [fitting(name, _NAME_LETTERS), one.phase, sizes(one), str(len(same))]
-        rows.append([*start, _flop(one.expected_flop, None, 3), times(one), one.reason])
+        row = [fitting(name, _NAME_LETTERS), one.phase, sizes(one), str(len(same)), _flop(one.expected_flop, None, 3)]
+        rows.append([*row, times(one), one.reason] if has_states(trace) else row)
     return TextTable(columns, rows)
 
 
@@ -298,7 +333,8 @@ def time_tables(trace: Trace) -> list[TextTable]:
         names += [Column("kernels"), Column("time", right=True), Column("share", right=True)]
         lines = []
         for row in rows[:_LONGEST]:
-            start = (fitting(row.name or _UNKNOWN, _KERNEL_LETTERS), row.phase or _UNKNOWN)
+            name = kernel_words(row.name, _KERNEL_LETTERS) if key == "kernels_by_time" else row.name
+            start = (fitting(name or _UNKNOWN, _KERNEL_LETTERS), row.phase or _UNKNOWN)
             numbers = (str(row.kernels), si_time(row.time_s), percent(row.time_ratio))
             lines.append([*(start if key != "phases_by_time" else start[1:]), *numbers])
         if rows:
@@ -306,13 +342,16 @@ def time_tables(trace: Trace) -> list[TextTable]:
     return found
 
 
-def largest(instances: Iterable[OperationInstance]) -> list[list[OperationInstance]]:
-    """Operations alike in everything but the step, those with the most FLOP together first."""
+def largest(instances: Iterable[OperationInstance], states: bool = True) -> list[list[OperationInstance]]:
+    """Operations alike in everything but the step, those with the most FLOP together first. states: those that were
+    found with other numbers are not alike."""
     groups: dict[Any, list[OperationInstance]] = {}
     for i in instances:
-        key = (i.name, i.module, i.phase, i.input_shapes, i.concrete_inputs, i.raw_flop, i.expected_flop)
+        found = i.raw_flop if states else None
+        key = (i.name, i.module, i.phase, i.input_shapes, i.concrete_inputs, found, i.expected_flop)
         groups.setdefault(records_rows.to_text(key), []).append(i)
-    weight = {key: sum(max(i.raw_flop or 0, i.expected_flop or 0) for i in same) for key, same in groups.items()}
+    raw = {key: sum(i.raw_flop or 0 for i in same) if states else 0 for key, same in groups.items()}
+    weight = {key: max(raw[key], sum(i.expected_flop or 0 for i in same)) for key, same in groups.items()}
     return [groups[key] for key in sorted(groups, key=lambda key: -weight[key]) if weight[key]]
 
 

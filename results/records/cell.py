@@ -42,6 +42,8 @@ class Parameters(Record):
     inputs: str = ""  # shapes of one sample, as `--input` takes them; empty: the model's own
     batch_maker: str = ""  # "file.py:function" that makes batches, or a graph's dimension; empty: the model's own
     model_digest: str = ""  # of the files that a model of one's own is made of; empty: it has none
+    frozen: tuple[str, ...] = ()  # patterns of parameters that are not trained, as `--frozen` takes them
+    checkpoint: tuple[str, ...] = ()  # patterns of modules that are calculated again, as `--checkpoint` takes them
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,8 +12,8 @@ from .arguments import (
     sizes,
 )
 from .exits import FAILED, GATE, INTERRUPTED, MISTAKE, TERMINATED, UNWRITABLE, Mistake, exit_code, guarded, instructed
-from .graph_reading import check_graphs
-from .model_options import LAYOUTS, MODEL, WORDS, add_model, check_models, hyper_of
+from .graph_reading import check_files
+from .model_options import LAYOUTS, MODEL, WORDS, add_changes, add_model, check_models, hyper_of
 from .output_files import attempt, put, remove_others, reserve, writing
 from .progress import Progress, passing, title
 from .recordings import MALFORMED, read_recording
@@ -38,9 +38,10 @@ __all__ = [
     "UNWRITABLE",
     "WORDS",
     "add_format",
+    "add_changes",
     "add_model",
     "attempt",
-    "check_graphs",
+    "check_files",
     "check_models",
     "choice_error",
     "exit_code",

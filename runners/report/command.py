@@ -32,7 +32,7 @@ from runners.cli import (
     say,
 )
 from runners.report.derived import HEADLINE
-from runners.report.gate import NAMES, conditions_asked
+from runners.report.gate import NAMES, parse_conditions
 from runners.report.recordings import recording
 
 if TYPE_CHECKING:
@@ -83,6 +83,10 @@ def _dispatch(options: Namespace, parser: Parser) -> int:
         parser.fail("--fail-if: expected two runs, RUN_A RUN_B, got one")
     if (options.undecided or options.format == "markdown") and not options.fail_if:
         parser.fail("--undecided and --format markdown: expected --fail-if beside them, as in --fail-if slower:2%")
+    if options.parquet:
+        if several or options.check:
+            parser.fail("--parquet: expected one run to rebuild, without --check")
+        _check_parquet(parser)
     if options.check:
         from runners.report import check
 
@@ -90,6 +94,14 @@ def _dispatch(options: Namespace, parser: Parser) -> int:
     if several:
         return _compare(options, parser)
     return _rebuild(options)
+
+
+def _check_parquet(parser: Parser) -> None:
+    """Before anything is read: whether Parquet can be written."""
+    from reports.sweep.answer import NEEDED, can_write
+
+    if not can_write():
+        parser.fail(f"--parquet: expected {NEEDED}")
 
 
 def _findings(options: Namespace, parser: Parser) -> int:
@@ -133,6 +145,8 @@ def _rebuild(options: Namespace) -> int:
 
     try:
         built, faults = _rebuilt(directory, options.out)
+        if options.parquet:
+            _write_parquet(built, options.out or directory)
     except (ValueError, Inconsistent, OSError) as fault:
         raise Mistake(str(fault)) from fault
     show(built, options.format, options.out or directory, options.convention)
@@ -191,6 +205,15 @@ def write(built: Built, out: Path, manifest: Manifest | None = None, ceilings: S
     if page is not None:
         put(out / PAGE, page, KEPT)
     return faults
+
+
+def _write_parquet(built: Built, out: Path) -> None:
+    """Every derived table as Parquet, too. Raises StoreFault."""
+    from runners.report.derived import parquet_tables
+
+    for file, content in parquet_tables(built):
+        put(out / file, content, KEPT)
+    say(f"written: the same tables as Parquet, {out / 'headline.parquet'} and others")
 
 
 def _pictures(out: Path) -> dict[str, bytes]:
@@ -263,7 +286,7 @@ def _parser() -> Parser:
     )
     parser.add_argument(
         "--fail-if",
-        type=conditions_asked,
+        type=parse_conditions,
         metavar="NAME:LIMIT,…",
         help="of two runs: exit code 5 where B has more of it than LIMIT (docs/pull-requests.md); "
         f"of {', '.join(NAMES)}, as in slower:2%%,flop:0",
@@ -273,6 +296,9 @@ def _parser() -> Parser:
     )
     parser.add_argument(
         "--convention", choices=CONVENTIONS, default="flop", help="of the numbers printed: ours, or the 2021 post's"
+    )
+    parser.add_argument(
+        "--parquet", action="store_true", help="write every derived table as Parquet, too (needs pyarrow)"
     )
     parser.add_argument(
         "--out",

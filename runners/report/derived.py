@@ -6,20 +6,22 @@ Columns that only one of them has are of another version, and are not compared. 
 from __future__ import annotations
 
 import csv
-import io
 import json
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from results import csv_rows
 from results.store import decompress
 
 if TYPE_CHECKING:
     from cleaning.gates import Difference
     from cleaning.reconcile import Built
+    from results.records import Record
 
 HEADLINE = "headline.csv"
+PARQUET = ".parquet"
 
 SAME = 1e-9
 """Relative difference of two numbers that are the same."""
@@ -48,12 +50,29 @@ def differences(path: Path, built: Built) -> list[Difference]:
 
 def derived_tables(built: Built) -> Iterable[tuple[str, bytes]]:
     """(file, content) of every derived table; one without rows is its header alone."""
-    from reports.sweep.answer import headline_rows, to_csv
-    from reports.sweep.figures import UTILIZATION
-    from results import records
+    from reports.sweep.answer import to_csv
     from results.store import compress
 
-    derived = {
+    for file, (rows, record) in _rows_of(built).items():
+        content = to_csv(rows, record).encode()
+        yield file, compress(content) if file.endswith(".gz") else content
+
+
+def parquet_tables(built: Built) -> Iterable[tuple[str, bytes]]:
+    """The same as Parquet, under the name of the CSV file with another ending. Raises ImportError without pyarrow."""
+    from reports.sweep.answer import to_parquet
+
+    for file, (rows, record) in _rows_of(built).items():
+        yield f"{file.partition('.')[0]}{PARQUET}", to_parquet(rows, record)
+
+
+def _rows_of(built: Built) -> dict[str, tuple[Sequence[Record], type[Record]]]:
+    """File → its rows, and the record that they are of."""
+    from reports.sweep.answer import headline_rows
+    from reports.sweep.figures import UTILIZATION
+    from results import records
+
+    return {
         HEADLINE: (headline_rows(built), records.Headline),
         UTILIZATION: (built.utilization, records.Utilization),
         "utilization_post2021.csv": (built.post2021, records.Utilization),
@@ -67,9 +86,6 @@ def derived_tables(built: Built) -> Iterable[tuple[str, bytes]]:
         "cleaned/flop_counts.csv": (built.cleaned.flop_counts, records.FlopCount),
         "cleaned/cleaning_log.csv": (built.cleaned.log, records.CleaningLog),
     }
-    for file, (rows, record) in derived.items():
-        content = to_csv(rows, record).encode()
-        yield file, compress(content) if file.endswith(".gz") else content
 
 
 def table_differences(there: list[Row], now: list[Row]) -> Iterator[tuple[str, str]]:
@@ -85,9 +101,7 @@ def table_differences(there: list[Row], now: list[Row]) -> Iterator[tuple[str, s
 
 
 def _rows(content: bytes, file: str) -> list[Row]:
-    text = (decompress(content) if file.endswith(".gz") else content).decode()
-    csv.field_size_limit(1 << 30)
-    return list(csv.DictReader(io.StringIO(text)))
+    return csv_rows((decompress(content) if file.endswith(".gz") else content).decode())
 
 
 def _same(old: str, new: str) -> bool:

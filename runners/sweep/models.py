@@ -13,8 +13,20 @@ from typing import Any, Protocol
 
 from results import Unavailable
 from results.records import Cell
-from runners.cli import choice_error
-from workloads.catalogue import CODE, ENTRIES, GRAPHS, Entry, Spec, check, factory, hyper_of, model_digest, parse_shapes
+from runners.cli import add_changes, choice_error
+from workloads.catalogue import (
+    CODE,
+    ENTRIES,
+    GRAPHS,
+    Entry,
+    Spec,
+    check,
+    factory,
+    hyper_of,
+    is_file_of_others,
+    model_digest,
+    parse_shapes,
+)
 
 CHANGED = (
     "{model}: its file is not the one that this run measured ({before} then, {now} now): start a new run with --out"
@@ -44,6 +56,7 @@ def add_inputs(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--batch", dest="batch_maker", metavar="WHAT", help="FILE:FUNCTION that makes batches, or a graph's dimension"
     )
+    add_changes(group, None)
 
 
 def check_model(model: str, inputs: str, batch_maker: str) -> None:
@@ -70,9 +83,9 @@ def _spec_of(model: str) -> Spec:
         raise
 
 
-def graph_files(models: Iterable[str]) -> list[str]:
-    """The models that are files of graphs."""
-    return [model for model in models if model not in ENTRIES and check(model).form in GRAPHS.values()]
+def files_of_others(models: Iterable[str]) -> list[str]:
+    """The models that are files of graphs or configurations of transformers."""
+    return [model for model in models if model not in ENTRIES and is_file_of_others(check(model))]
 
 
 def digests(models: Iterable[str]) -> dict[str, str]:
@@ -100,19 +113,34 @@ def hyper(cell: Cell) -> dict[str, Any]:
         sizes: dict[str, Any] = hyper_of(
             cell.model, image_size=cell.image_size, num_classes=cell.num_classes, **cell.hyper
         )
-        return {**sizes, "input": cell.inputs} if cell.inputs else sizes
+        return {**sizes, **{name: words for name, words in _changes(cell).items() if name != "batch"}}
     own = {"image_size": cell.image_size, "num_classes": cell.num_classes}
-    words = {"input": cell.inputs, "batch": cell.batch_maker}
     return {
         **{name: size for name, size in own.items() if size is not None},
         **cell.hyper,
-        **{name: text for name, text in words.items() if text},
+        **_changes(cell),
     }
+
+
+def _changes(cell: Cell) -> dict[str, Any]:
+    """What was asked for that is no size: inputs, batches, parameters that are frozen, modules calculated again."""
+    words = {
+        "input": cell.inputs,
+        "batch": cell.batch_maker,
+        "frozen": list(cell.frozen),
+        "checkpoint": list(cell.checkpoint),
+    }
+    return {name: value for name, value in words.items() if value}
+
+
+def is_own(cell: Cell) -> bool:
+    """Whether a catalogue workload's own factory builds it: nothing of it is changed but its sizes."""
+    return cell.model in ENTRIES and not (cell.inputs or cell.frozen or cell.checkpoint)
 
 
 def factory_of(cell: Cell) -> str:
     """ "module:function" that builds the cell's workload from its name and `hyper`."""
-    return factory(cell.model) if cell.model in ENTRIES and not cell.inputs else "runners.workers.any_model:get"
+    return factory(cell.model) if is_own(cell) else "runners.workers.any_model:get"
 
 
 def buildable(model: str, sizes: Mapping[str, Any]) -> None:
@@ -126,4 +154,9 @@ def buildable(model: str, sizes: Mapping[str, Any]) -> None:
     with torch.device("meta" if model.startswith(("timm:", "hf:")) else "cpu"):
         built = workload.build(**workload.hyper)
     if not any(parameter.requires_grad for parameter in built.parameters()):
-        raise ValueError(f"{model} cannot be trained: it has no parameter that needs a gradient")
+        what = (
+            "--frozen leaves no parameter to train"
+            if sizes.get("frozen")
+            else "it has no parameter that needs a gradient"
+        )
+        raise ValueError(f"{model} cannot be trained: {what}")

@@ -59,6 +59,8 @@ class Grid:
     )  # batches by model and precision: runners/sweep/auto_batches.py
     inputs: str = ""
     batch_maker: str = ""
+    frozen: tuple[str, ...] = ()
+    checkpoint: tuple[str, ...] = ()
     digests: Mapping[str, str] = field(default_factory=dict)  # of models that lie in files: runners/sweep/models.py
 
     def as_json(self) -> dict[str, Any]:
@@ -149,6 +151,8 @@ def cell_of(grid: Grid, model: str, batch_size: int, precision: str, repeat: int
         inputs=grid.inputs,
         batch_maker=grid.batch_maker,
         model_digest=grid.digests.get(model, ""),
+        frozen=grid.frozen,
+        checkpoint=grid.checkpoint,
     )
 
 

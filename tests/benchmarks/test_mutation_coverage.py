@@ -14,6 +14,7 @@ import pytest
 from benchmarks import mutation_coverage
 from benchmarks.mutation_coverage import Row, chosen, compare
 from benchmarks.mutations import planted_faults
+from benchmarks.mutations.known_faults import KnownFault, known_faults
 from benchmarks.mutations.planted_faults import planted, sites_of
 from benchmarks.mutations.selection import imports_of, stages_for
 
@@ -175,3 +176,17 @@ def test_two_tables_are_compared_over_what_both_have_judged() -> None:
     assert lines[0] == "3 faults judged in both"
     assert lines.count("all        2 killed, 1 survived") == 2
     assert lines[-2:] == ["b: survived → killed", "c: killed → survived"]
+
+
+@pytest.mark.parametrize("fault", known_faults(), ids=lambda fault: fault.module)
+def test_a_known_fault_has_its_place_in_the_code_and_its_tests(fault: KnownFault) -> None:
+    """Whether they notice it is judged by the command: a change of the code must not leave a row without a place."""
+    source = (ROOT / fault.module).read_text()
+    assert ast.dump(ast.parse(fault.planted(source))) != ast.dump(ast.parse(source))
+    assert fault.tests.split()
+    assert all((ROOT / file).exists() for file in fault.tests.split())
+
+
+def test_text_that_stands_twice_is_no_place() -> None:
+    with pytest.raises(ValueError, match=r"once in a\.py, it is there 2 times"):
+        KnownFault("a.py", "x", "y", "").planted("x = x")

@@ -105,6 +105,23 @@ def test_our_own_recordings_have_the_counts_of_their_layers(name: str, capsys: p
 
 
 GOLDEN = """\
+ FLOP a step                    forward  backward  recompute  backward ÷ forward
+ ───────────────────────────────────────────────────────────────────────────────
+ counted from recorded sizes   51.400 k  75.152 k   18.432 k               1.462
+
+
+ backward ÷ forward  forward  backward  counted  rule
+ ────────────────────────────────────────────────────
+ convolution               4         4    1.400     2
+ matmul                    6        12    2.000     2
+
+The largest operations, equal ones on one line; FLOP of one.
+
+ operation  phase      sizes            times    FLOP
+ ────────────────────────────────────────────────────
+"""
+
+BY_PYPROF = """\
  FLOP a step                                   forward  backward  recompute  backward ÷ forward
  ──────────────────────────────────────────────────────────────────────────────────────────────
  raw           as found                       51.400 k  75.152 k   18.432 k               1.462
@@ -125,15 +142,45 @@ The largest operations; found: how often each of its products was counted, 1 is 
 """
 
 
-def test_the_table_of_our_own_recording(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("options", "golden"), [((), GOLDEN), (("--pyprof",), BY_PYPROF)])
+def test_the_table_of_our_own_recording(
+    options: tuple[str, ...], golden: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     """27,648 + 18,432 + 5,120 + 200 forward; twice that less 27,648 backward."""
-    code, out, err = run(capsys, OURS)
+    code, out, err = run(capsys, OURS, *options)
     assert (code, err) == (0, "")
     assert out.startswith("kineto_torch215_stack.json.gz: Kineto (torch.profiler), no device, 2 steps\n")
     words = [line.split() for line in out.splitlines()]
-    for line in GOLDEN.splitlines():
+    for line in golden.splitlines():
         assert line.split() in words or set(line) <= {"─", " "}
     assert max(map(len, out.splitlines())) <= 100
+
+
+def test_a_kineto_file_has_no_word_of_pyprofs_lists(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its product is counted, whatever its kernel is called."""
+    traced(tmp_path / "h100.json", 10)
+    _, out, _ = run(capsys, tmp_path / "h100.json")
+    assert "PyProf" not in out
+    assert "as found" not in out
+    assert "2.0000 G" in out
+    _, asked, _ = run(capsys, tmp_path / "h100.json", "--pyprof")
+    assert "as found" in asked
+
+
+def test_the_page_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "new" / "page.html"
+    code, out, err = run(capsys, OURS, "--html", page)
+    assert (code, err) == (0, f"written: {page}\n")
+    assert [entry.name for entry in page.parent.iterdir()] == [page.name]
+    assert out.startswith("kineto_torch215_stack")
+    run(capsys, OURS, "--out", tmp_path / "out")
+    assert (tmp_path / "out" / "trace.html").read_bytes() == page.read_bytes()
+
+
+def test_a_page_that_cannot_be_written_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    code, out, err = run(capsys, OURS, "--html", tmp_path / "file" / "page.html")
+    assert (code, out, err.count("\n")) == (3, "", 1)
 
 
 def test_csv_has_a_row_for_each_operation(capsys: pytest.CaptureFixture[str]) -> None:
@@ -154,7 +201,7 @@ def test_out_holds_the_tables_and_figures_and_is_made_again_alike(
     out = tmp_path / "new" / "out"
     code, _, err = run(capsys, OURS, "--out", out)
     assert code == 0
-    assert err.startswith(f"written: {out / 'kernels.csv.gz'}")
+    assert err.startswith(f"written: {out / 'trace.html'}, {out / 'kernels.csv.gz'}")
     for name, record in {"kernels": Kernel, "operation_instances": OperationInstance}.items():
         text = gzip.decompress((out / f"{name}.csv.gz").read_bytes()).decode()
         rows = [record.from_row(row) for row in csv.DictReader(io.StringIO(text))]
@@ -162,9 +209,13 @@ def test_out_holds_the_tables_and_figures_and_is_made_again_alike(
         assert rows
     assert (out / "cleaning_log.csv").read_text().startswith(",".join(header(CleaningLog)))
     names = {path.stem for path in (out / "figures").iterdir()}
-    assert names == {"counts_by_operation", "flop_per_step", "backward_forward_by_kind", "timeline"}
+    assert names == {"backward_forward_by_kind", "timeline"}
+    run(capsys, OURS, "--out", tmp_path / "states", "--pyprof")
+    states = {path.stem for path in (tmp_path / "states" / "figures").iterdir()}
+    assert states == {*names, "counts_by_operation", "flop_per_step"}
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
-    monkeypatch.setattr(trace, "_pictures", lambda out: {})  # tests/reports/trace/test_figures_trace.py draws twice
+    drawn = {path.name: path.read_bytes() for path in (out / "figures").iterdir()}
+    monkeypatch.setattr(trace, "_pictures", lambda *_: drawn)  # tests/reports/trace/test_figures_trace.py draws twice
     assert run(capsys, OURS, "--out", out)[0] == 0
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
 
@@ -180,7 +231,7 @@ def test_it_works_where_torch_cannot_be_imported(tmp_path: Path) -> None:
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stderr.count("\n")) == (0, 1), done.stderr
     assert "51.400 k" in done.stdout
-    assert len(list((tmp_path / "out" / "figures").glob("*.png"))) == 4
+    assert len(list((tmp_path / "out" / "figures").glob("*.png"))) == 2  # backward ÷ forward, a timeline
 
 
 def test_help_answers_at_once_and_imports_no_pandas() -> None:
@@ -360,7 +411,7 @@ def test_what_nobody_foresaw_is_a_line_and_with_debug_a_traceback(
 def test_a_figure_that_fails_loses_no_table(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:
-    def fail(out: Path) -> None:
+    def fail(out: Path, states: bool) -> None:
         raise RuntimeError("no ink")
 
     monkeypatch.setattr(trace, "_pictures", fail)

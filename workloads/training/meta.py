@@ -1,6 +1,6 @@
 """Building on meta: a model has sizes there and no values, so nothing is computed that would only set values.
 
-Inside `sizes_alone` the functions of `torch.nn.init` return a tensor of the meta device as it is, and what they would
+Inside `without_values` the functions of `torch.nn.init` return a tensor of the meta device as it is. What they would
 refuse they do not refuse. Tensors of other devices are initialised as ever, in other threads too. Random numbers are
 drawn as without it: for meta tensors, none. One model is built so at a time in a process: the next one waits. Code that
 took a function of torch.nn.init by its name before (`from torch.nn.init import normal_`) keeps its own.
@@ -26,7 +26,7 @@ _one_at_a_time = threading.RLock()
 
 
 @contextlib.contextmanager
-def sizes_alone(reading: Sequence[tuple[type, str]] = ()) -> Iterator[None]:
+def without_values(reading: Sequence[tuple[type, str]] = ()) -> Iterator[None]:
     """See the module; without effect where the default device is another one than meta.
 
     reading: class methods (class, name) that read values of tensors which they make: those are made on the CPU.

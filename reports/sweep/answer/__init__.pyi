@@ -1,11 +1,15 @@
 from .headline_table import headline_rows
+from .parquet import NEEDED, can_write, to_parquet
 from .table import to_csv, to_json, to_text
 from .what_if import what_if_text
 
 __all__ = [
+    "NEEDED",
+    "can_write",
     "headline_rows",
     "to_csv",
     "to_json",
+    "to_parquet",
     "to_text",
     "what_if_text",
 ]

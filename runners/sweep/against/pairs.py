@@ -15,12 +15,12 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from analysis.stats import FIRST_LOOK, OPEN, is_look, sequential_ratio, summarise
+from analysis.stats import FIRST_LOOK, OPEN, is_look, look_sizes, sequential_ratio, summarise
 from analysis.utilization import block_means_s, log_ratios, whole_steps
 from measure.timing import Protocol, shortfall
 from results.records import Cell, Sample
 from runners.sweep.findings import CellFindings, CellMeasurement
-from runners.workers import Fault, Stopwatch
+from runners.workers import Stopwatch, WorkerFault
 
 Call = Callable[..., Any]
 
@@ -74,7 +74,7 @@ class SideRun:
         with inside(self.root):
             self.worker = self.worker or self.start()
             answer = self.worker.call(f"{TASK}:{task}", *arguments, timeout_s=timeout_s)
-        if isinstance(answer, Fault):
+        if isinstance(answer, WorkerFault):
             raise SideFault(self.name, answer)
         return answer
 
@@ -106,7 +106,7 @@ class SideRun:
 class SideFault(Exception):
     """A side's process ended, or raised."""
 
-    def __init__(self, side: str, fault: Fault) -> None:
+    def __init__(self, side: str, fault: WorkerFault) -> None:
         super().__init__(fault.reason)
         self.side, self.fault = side, fault
 
@@ -128,8 +128,24 @@ def inside(root: Path) -> Iterator[None]:
         sys.path[:] = paths
 
 
-def time_in_turn(a: SideRun, b: SideRun, protocol: Protocol, rules: Rules, say: Callable[[str], None]) -> str:
-    """Fills both sides with blocks; what was decided, in a few words. Raises SideFault for a side that failed."""
+def least_in_turn_s(protocol: Protocol, rules: Rules) -> float:
+    """Seconds that a comparison of one cell takes if the first look decides: warming up and rounds of both sides."""
+    of_a_side_s = protocol.warm_min_s + rules.rounds * len(ORDERS[0]) / 2 * protocol.block_s
+    return min(FIRST_LOOK, rules.most_pairs) * 2 * of_a_side_s
+
+
+def time_in_turn(
+    a: SideRun,
+    b: SideRun,
+    protocol: Protocol,
+    rules: Rules,
+    say: Callable[[str], None],
+    revise: Callable[[float], None] = lambda left_s: None,
+) -> str:
+    """Fills both sides with blocks; what was decided, in a few words. Raises SideFault for a side that failed.
+
+    revise: is told the seconds to the next look, after each pair.
+    """
     clock, longest_s = Stopwatch(), 0.0
     told = ""
     for pair in range(rules.most_pairs):
@@ -151,7 +167,13 @@ def time_in_turn(a: SideRun, b: SideRun, protocol: Protocol, rules: Rules, say: 
                 return told
         if ended:
             break
+        revise(_to_next_look(len(values), rules) * clock.elapsed_s / (pair + 1))
     return f"undecided: {told or f'{pair + 1} pairs of processes are too few'}"
+
+
+def _to_next_look(pairs: int, rules: Rules) -> int:
+    """How many more pairs of processes there are at least before the next look, or the last pair."""
+    return next((size for size in look_sizes(rules.most_pairs) if size > pairs), rules.most_pairs) - pairs
 
 
 def _one_pair(a: SideRun, b: SideRun, protocol: Protocol, rules: Rules, pair: int) -> None:

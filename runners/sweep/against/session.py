@@ -13,12 +13,12 @@ from typing import Any
 
 from measure.timing import Protocol
 from results.records import Cell, Run
-from runners.sweep.against.pairs import Rules, SideFault, SideRun, inside, measurement_of, time_in_turn
+from runners.sweep.against.pairs import Rules, SideFault, SideRun, inside, least_in_turn_s, measurement_of, time_in_turn
 from runners.sweep.findings import CellMeasurement
-from runners.sweep.session import Session
-from runners.workers import Fault, Stopwatch, Watch, WindowEnergy, Worker
+from runners.sweep.session import Session, least_s
+from runners.workers import Stopwatch, TelemetryWatch, WindowEnergy, Worker, WorkerFault
 
-Answer = CellMeasurement | Fault
+Answer = CellMeasurement | WorkerFault
 NO_ENERGY = "energy: the window holds the other side's blocks, too"
 
 
@@ -46,14 +46,14 @@ class SideSession(Session):
         super()._learn(**fields)
 
     def _train(self, cell: Cell) -> Answer:
-        answer = self.timing(cell, self._protocol(cell))
+        answer = self.timing(cell, self.protocol(cell))
         return super()._train(cell) if answer is None else answer
 
 
 class SharedWatch:
     """The telemetry of one device for both sides; the energy of a window is nobody's."""
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: TelemetryWatch) -> None:
         self._watch = watch
         self.window, self.loss = watch.window, watch.loss
 
@@ -90,13 +90,24 @@ class Comparison:
                 self._cells = cells
                 self._answers.clear()
                 self.b.timed_before_s = 0.0
-                for session, cell, root in zip((self.a, self.b), cells, self.roots, strict=True):
+                planned_s = self._planned_s(pairs[number:])
+                for at, (session, cell, root) in enumerate(zip((self.a, self.b), cells, self.roots, strict=True)):
+                    self.a.progress.expect(planned_s[at:])
                     with inside(root):
                         runs.append(session.measure(cell))
         finally:
             self.a.close()
             self.b.close()
         return runs
+
+    def _planned_s(self, pairs: Sequence[tuple[Cell, Cell]]) -> list[float]:
+        """The least that each cell takes, A before B: A's holds the timing of both, B's row takes what is there."""
+        found: list[float] = []
+        for (a, _), planned_s in zip(pairs, self.a.planned_s([a for a, _ in pairs]), strict=True):
+            ceiling_s = planned_s - least_s(a, ceiling_known=True)
+            in_turn_s = ceiling_s + least_in_turn_s(self.a.protocol(a).for_pass(), self.rules)
+            found += [in_turn_s if planned_s else 0.0, 0.0]
+        return found
 
     def _fits(self) -> bool:
         """Whether a pair as long as the longest so far still fits into the time budget."""
@@ -110,7 +121,7 @@ class Comparison:
         self.b.measurer.stop()
         stopwatch = Stopwatch()
         try:
-            said = time_in_turn(sides[0], sides[1], protocol.for_pass(), self.rules, self._say)
+            said = time_in_turn(sides[0], sides[1], protocol.for_pass(), self.rules, self._say, self.a.progress.revise)
         except SideFault as fault:
             return self._one_sided(fault)
         self.a.progress.say(f"{cell.model} b{cell.batch_size} {cell.precision}: {said}")

@@ -32,7 +32,7 @@ def data() -> Characterization:
         rows(recording(1, "talk@small"), TALK),
         rows(recording(2, "net@as_paper@small", variant="as_paper"), TURNED),
     ]
-    return parts[0].joined(parts[1]).joined(parts[2])
+    return parts[0].with_rows(parts[1]).with_rows(parts[2])
 
 
 def test_a_picture_has_each_workload_once_and_the_only_form_of_those_that_have_one(data):

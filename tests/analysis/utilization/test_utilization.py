@@ -349,8 +349,9 @@ def test_a_counters_part_of_a_step_is_no_numerator() -> None:
     found = no_less_than_known([ours, less, more, published])
     assert (found[1].model_flop, found[1].at_least_flop) == (None, 99)
     assert "100 are known at least" in found[1].reason
-    assert found[2].model_flop == 100
-    assert found[2].warnings == ("unproven: not_understood: my.op × 2 have no formula",)
+    assert (found[2].model_flop, found[2].at_least_flop) == (None, 100)
+    said = "unproven: ptflops counts 100 FLOP, which may be a part: not_understood: my.op × 2 have no formula"
+    assert found[2].reason == said
     assert found[3] == published
     whole = [Numerator("exact", "flopledger", {"fp32": 200}), less]
     assert no_less_than_known(whole) == whole
@@ -585,7 +586,7 @@ def test_variant_names_what_no_column_holds() -> None:
 def test_a_view_without_any_ratio_has_no_headline(built: Built) -> None:
     (failed,) = [view for view in built.views if not view.measured]
     assert failed.headline is None
-    assert failed.timed is None
+    assert failed.timed_row is None
     assert isinstance(failed, View)
 
 

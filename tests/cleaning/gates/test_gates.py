@@ -185,7 +185,7 @@ def of_every_cell(parts: Parts, counter: str, change: Callable[[Any], Any]) -> N
 def duplicated_in_the_profile(parts: Parts) -> None:
     part = parts.cells[BF16]
     last = part.profile[-1]
-    again = replace(part.profile[2], index=last.index + 1, start_s=last.start_s + 1, found_flop=None)
+    again = replace(part.profile[2], index=last.index + 1, start_s=last.start_s + 1)
     part.profile.append(again)
 
 

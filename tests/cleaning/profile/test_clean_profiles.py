@@ -50,6 +50,13 @@ def test_a_real_recording_cleaned_is_what_our_own_trace_counts(name: str) -> Non
     assert (forward.status, backward.status, forward.reason, backward.reason) == ("ok", "ok", "", "")
 
 
+def test_without_a_front_ends_name_what_it_calls_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """aten::conv2d and aten::linear unknown: aten::convolution and aten::addmm inside of them are counted."""
+    without = lambda name: name not in ("aten::conv2d", "aten::linear") and is_product(name)  # noqa: E731
+    monkeypatch.setattr("cleaning.profile.instances.is_product", without)
+    test_a_real_recording_cleaned_is_what_our_own_trace_counts("cnn")
+
+
 @pytest.mark.parametrize("name", NETS)
 def test_each_repair_of_a_real_recording_has_its_row(name: str) -> None:
     cleaned = clean_profile(a_run(), recording(name))

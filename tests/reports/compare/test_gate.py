@@ -170,6 +170,51 @@ def test_one_call_more_is_exact(tmp_path: Path) -> None:
     assert within.outcome == NOT_MET
 
 
+def test_what_calls_of_a_step_lack_is_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An operator without a formula: no FLOP, though both steps have the same calls. oneDNN's LSTM, whose workspace has
+    no size: no bytes and no memory."""
+
+    def unruled(parts: made_up_evidence.Parts) -> None:
+        for part in parts.cells.values():
+            first, *others = part.operations
+            part.operations = [replace(first, name="my.product", kind=""), *others]
+
+    def unsized(parts: made_up_evidence.Parts) -> None:
+        for part in parts.cells.values():
+            first, *others = part.operations
+            names = ("input", "weight0", "weight1", "weight2", "weight3", "hx_", "cx_")
+            layer = replace(
+                first,
+                name="aten.mkldnn_rnn_layer",
+                kind="recurrent",
+                input_names=names,
+                input_shapes=((5, 8, 32), (128, 32), (128, 32), (128,), (128,), (8, 32), (8, 32)),
+                input_dtypes=("float32",) * 7,
+                output_shapes=((5, 8, 32), (8, 32), (8, 32), (0,)),
+                output_dtypes=("float32", "float32", "float32", "uint8"),
+                attributes={"mode": 2, "hidden_size": 32, "num_layers": 1, "has_biases": True, "bidirectional": False},
+                reads=first.reads[:1] * 7,
+                writes=first.writes[:1] * 4,
+            )
+            part.operations = [layer, *others]
+
+    a, b = write(tmp_path / "a", unruled), write(tmp_path / "b", unruled)
+    asked = [Condition(name, 0.0) for name in ("flop", "bytes", "launches", "memory")]
+    found = {check.condition: check for check in checks(a, b, *asked)}
+    assert {name: each.outcome for name, each in found.items()} == {
+        "flop": NOT_COMPARED, "bytes": NOT_MET, "launches": NOT_MET, "memory": NOT_MET,
+    }  # fmt: skip
+    assert found["flop"].reason == "A: my.product × 1 have no formula; B: my.product × 1 have no formula"
+    assert (found["flop"].value_a, found["flop"].value_b, found["flop"].ratio) == (None, None, None)
+    code, out, _ = running(command.main, capsys)(a, b, "--fail-if", "flop:0")
+    assert (code, "Equal to the last digit" in out) == (0, False)
+    assert running(command.main, capsys)(a, b, "--fail-if", "flop:0", "--undecided", "fail")[0] == 5
+    c = write(tmp_path / "c", unsized)
+    lost = {check.condition: check.reason for check in checks(c, c, *asked) if check.outcome == NOT_COMPARED}
+    assert {*lost} >= {"bytes", "memory"}
+    assert "aten.mkldnn_rnn_layer keeps a workspace of no known size" in lost["memory"]
+
+
 def test_a_cell_that_fails_in_b_fails_the_gate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def lost(parts: made_up_evidence.Parts) -> None:
         part = parts.cells[KEY]

@@ -53,7 +53,7 @@ def test_counters_without_an_exact_count_are_open() -> None:
         Agreement(cell_id="c", attempt=1, model="m", batch_size=1, counter=name, phase="forward")
         for name in ("fvcore", "thop", "ptflops")
     ]
-    run: Any = SimpleNamespace(agreement=rows, measured=[], on_gpu=False, name="run")
+    run: Any = SimpleNamespace(agreement=rows, measured_cells=[], on_gpu=False, name="run")
     run.data = SimpleNamespace(manifest=SimpleNamespace(created_at=""))
     section = counters([run], "results")
     assert "No total of a counter in run stands beside an exact count" in section.answer

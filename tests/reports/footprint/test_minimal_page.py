@@ -17,10 +17,11 @@ EACH = {each[0]: each for each in MODELS}
 @pytest.mark.parametrize("name", ["wordlm", "vgg16"])
 def test_a_models_line_is_what_is_found_now(name: str) -> None:
     found = model_of(*EACH[name])
-    assert line(found) in PAGE.read_text(encoding="utf-8").splitlines()
+    row = f"| {' | '.join(line(found))} |"
+    assert row in PAGE.read_text(encoding="utf-8").splitlines()
     assert found.found.proven
     assert found.found.minimal_bytes < found.last_use_bytes < found.found.eager_bytes
-    assert line(found) in overview([found])
+    assert row in overview([found])
 
 
 def test_where_a_peak_moves_is_what_is_found_now() -> None:

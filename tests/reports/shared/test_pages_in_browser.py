@@ -16,15 +16,16 @@ import pytest
 
 from reports.profile.page import page as profile_page
 from reports.sweep.answer.page import page
+from reports.trace.page import to_html
 from runners.report import command
 from tests.support.fakes.browser import looked_at
-from tests.support.made_up import made_up_evidence, made_up_page
+from tests.support.made_up import made_up_evidence, made_up_page, made_up_trace
 from tests.support.made_up.made_up_profile import PROFILE
 
 pytestmark = pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium")
 
 LOOK = (Path(__file__).parents[2] / "data/page_look.js").read_text(encoding="utf-8")
-PAGES = ("run", "hostile", "comparison", "profile")
+PAGES = ("run", "hostile", "comparison", "profile", "trace")
 WIDTHS = (1280, 390)
 DARK, LIGHT = "rgb(20, 24, 28)", "rgb(255, 255, 255)"  # --paper of page.css
 FRAMES = [(name, width, scheme) for name in PAGES for width in WIDTHS for scheme in ("light", "dark")]
@@ -67,6 +68,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     suite = made_up_page.suite(("resnet101", "resnet18", "vgg16"), (1, 64, 128), ("fp32", "amp-bf16"))
     (folder / "run.html").write_text(page(suite, {"utilization_by_model": SVG, "new": SVG}), encoding="utf-8")
     (folder / "profile.html").write_text(profile_page(PROFILE, SVG), encoding="utf-8")
+    (folder / "trace.html").write_text(to_html(made_up_trace.trace()), encoding="utf-8")
     run = hostile_run(folder / "of hostile names")
     assert command.main([str(run), "--out", str(folder / "out")]) == 0
     assert command.main([str(run), str(run), "--out", str(folder / "both")]) == 0
@@ -86,7 +88,7 @@ def seen(request: pytest.FixtureRequest, said: dict[str, Any]) -> dict[str, Any]
 
 def test_every_figure_is_there_and_nothing_is_asked_of_a_network(seen: dict[str, Any]) -> None:
     """Chromium's console is empty, or `looked_at` had failed."""
-    least = {"run": 2, "hostile": 1, "comparison": 1, "profile": 1}[seen["name"]]
+    least = {"run": 2, "hostile": 1, "comparison": 1, "profile": 1, "trace": 0}[seen["name"]]
     assert seen["images"] >= least
     assert seen["dead"] == 0
     assert seen["asked"] == []

@@ -63,6 +63,8 @@ layer1     forward   2×3×224×224, 64×3×7×7      2  2.00 G  1.00 ×
 layer0     backward  2×3×224×224, 64×3×7×7      2  1.00 G  1.00 ×
 layer0     forward   2×3×224×224, 64×3×7×7      1  1.00 G  1.00 ×
 
+Step 0, one of 2 marked: 34.5 ms, of which kernels ran for 67 %; nothing ran for 11.5 ms (33 %).
+
 phase     kernels     time  share
 ─────────────────────────────────
 forward        21  21.0 ms   64 %
@@ -79,12 +81,12 @@ layer0           backward        2  2.00 ms  6.1 %
 layer1           forward         2  2.00 ms  6.1 %
 layer2           forward         2  2.00 ms  6.1 %
 
-longest kernels                      phase     kernels     time  share
-──────────────────────────────────────────────────────────────────────
-void implicit_convolve_sgemm<float>  forward        21  21.0 ms   64 %
-void implicit_convolve_sgemm<float>  backward       10  10.0 ms   30 %
-Memcpy HtoD                          –               1  1.00 ms  3.0 %
-lonely                               –               1  1.00 ms  3.0 %
+longest kernels                 phase     kernels     time  share
+─────────────────────────────────────────────────────────────────
+implicit_convolve_sgemm<float>  forward        21  21.0 ms   64 %
+implicit_convolve_sgemm<float>  backward       10  10.0 ms   30 %
+Memcpy HtoD                     –               1  1.00 ms  3.0 %
+lonely                          –               1  1.00 ms  3.0 %
 
 unexplained: 1.5 % of the time of kernels that make products by their name
 no rate: analysis/devices/peaks.csv has no Abacus 1; --device names one that it has
@@ -95,6 +97,21 @@ no concrete inputs
 def test_the_whole_text_of_a_recording_with_one_fault_of_each_sort() -> None:
     """Forward, two steps: 16 + 1 and 2 + 2 found, 0 of 3 + 3: 21 G raw; once each 1 + 1 + 2 + 2 = 6; true 12."""
     assert trace_text.to_text(made_up_trace.trace(device_name="Abacus 1")) == GOLDEN
+
+
+def test_a_recording_without_flop_of_its_own_has_one_count_and_no_fault_of_a_rule() -> None:
+    text = trace_text.to_text(replace(made_up_trace.trace(), pyprof_rule=False))
+    assert re.search(r"^counted from recorded sizes +6\.0000 G +11\.000 G +1\.833$", text, re.MULTILINE)
+    assert not re.search("as found|PyProf|fft_tiling|renamed_kernel|found:", text)
+    lines = [line.split() for line in text.splitlines() if line.startswith("layer")]
+    assert ["layer0", "forward", "2×3×224×224,", "64×3×7×7", "2", "1.00", "G"] in lines  # found 16 times and once
+
+
+def test_what_a_recording_lacks_or_has_twice_is_said_of_any() -> None:
+    made = made_up_trace.trace()
+    cleaned = SimpleNamespace(**{**vars(made.cleaned), "faults": (("no_kernel", 3, G), ("renamed_kernel", 2, G))})
+    table = trace_text.faults_table(replace(made, cleaned=cleaned, pyprof_rule=False))
+    assert [row[:2] for row in table.rows] == [["no_kernel", "3"]]
 
 
 def test_the_document_has_the_keys_of_the_issue_and_no_other() -> None:

@@ -93,6 +93,8 @@ class TestIdentifiers:
             "inputs": "3x8x8",
             "batch_maker": "net.py:batches",
             "model_digest": "0123456789abcdef",
+            "frozen": ("features.*",),
+            "checkpoint": ("layer1",),
         }
         assert tuple(other) == header(Cell), "each parameter of a cell"
         changed = {dataclasses.replace(plain, **{name: value}).cell_id for name, value in other.items()}

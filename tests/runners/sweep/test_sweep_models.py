@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from analysis.operators.registry import total
 from results.records import Cell
 from runners.sweep import models
 from runners.sweep import options as sweep_options
+from runners.sweep.cell import reference_trace
 from runners.sweep.plan import Grid, cells, check, reason_against
 from runners.workers.probe import ProbeResult
 from tests.support.fakes.real_sweeps import QUICK, here
@@ -81,6 +83,54 @@ def test_a_model_of_ones_own_is_a_cell_with_what_was_asked_for(net: str) -> None
     assert own.model_digest
     assert not other.model_digest
     assert not reason_against(own)
+
+
+CHAIN = """
+import torch
+
+def build():
+    return torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
+
+def build_inputs(size, device, generator):
+    return torch.randn(size, 8, device=device, generator=generator)
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "flop"),
+    [
+        ((), 2 * 10 * (128 + 64) + 2 * 10 * (128 + 64 + 64)),  # weights of both layers, and the input of the second
+        (("--frozen", "0"), 2 * 10 * (128 + 64) + 2 * 10 * 64),  # the second layer's weight alone
+        (("--frozen", "2.weight"), 2 * 10 * (128 + 64) + 2 * 10 * (128 + 64)),
+        (("--checkpoint", "0"), 2 * 10 * (128 + 64) + 2 * 10 * (128 + 64 + 64)),  # model FLOP: once
+    ],
+)
+def test_what_is_frozen_is_no_part_of_a_step(options: tuple[str, ...], flop: int, tmp_path: Path) -> None:
+    """10 samples through 8 × 16 and 16 × 4: forward 2 · 10 · (128 + 64)."""
+    (tmp_path / "chain.py").write_text(CHAIN)
+    model = f"{tmp_path}/chain.py:build"
+    (cell,) = cells(grid("--models", model, "--input", "8", "--batch-sizes", "10", *options))
+    assert cell.frozen + cell.checkpoint == options[1:]
+    found = reference_trace(cell)
+    assert total([each for each in found.operations if each.phase != "recompute"]).model_flop == flop
+
+
+def test_a_catalogue_model_with_frozen_parameters_is_another_cell() -> None:
+    (own,), (other,) = cells(grid("--models", "resnet18")), cells(grid("--models", "resnet18", "--frozen", "layer1"))
+    assert own.cell_id == "2d48c5cfacc0a1a9"
+    assert other.cell_id != own.cell_id
+    assert models.is_own(own)
+    assert not models.is_own(other)
+    assert models.hyper(other) == {**models.hyper(own), "frozen": ["layer1"]}
+    assert not reason_against(other)
+
+
+def test_a_pattern_that_matches_nothing_is_one_line_before_anything_is_measured(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    done = here("--models", "resnet18", "--frozen", "leyer1", "--quick", "--out", out, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == "error: --frozen: no parameter matches 'leyer1', nearest layer1"
+    assert not out.exists()
 
 
 def test_inputs_are_part_of_a_cell_and_go_to_the_factory(net: str) -> None:

@@ -146,6 +146,7 @@ def trace(made: tuple[OperationInstance, ...] | None = None, **more: Any) -> Tra
         "begin_ns": 0,
         "problems": ("no concrete inputs",),
         "cleaned": cleaned,
+        "pyprof_rule": True,
         "numbered": True,
         "after_last_s": 5e-5,
     }

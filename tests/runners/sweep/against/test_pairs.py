@@ -6,7 +6,9 @@ import math
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,17 +16,20 @@ import pytest
 from analysis.utilization import log_ratios
 from measure.timing import Protocol
 from results.records import Cell, Sample
+from runners.sweep.against import pairs as against_pairs
 from runners.sweep.against.pairs import (
     Rules,
     SideFault,
     SideRun,
+    _to_next_look,
     inside,
+    least_in_turn_s,
     measurement_of,
     time_in_turn,
 )
 from runners.sweep.against.task import SideEnd, SideStart
 from runners.sweep.findings import CellFindings
-from runners.workers import Fault
+from runners.workers import WorkerFault
 
 CELL = Cell(model="synthetic_matmul", batch_size=8, device="cpu", precision="fp32")
 PROTOCOL = Protocol.for_device("cpu", quick=True)
@@ -64,7 +69,7 @@ class FakeSide:
             return SideEnd(CellFindings(last_loss=1.5, peak_memory_bytes=100 - self.pair), ())
         self.blocks += 1
         if self.blocks == self.fails:
-            return Fault("crashed", "the worker was killed by SIGKILL")
+            return WorkerFault("crashed", "the worker was killed by SIGKILL")
         self.clock.order.append(self.name)
         start_s, took_s = self.clock.spend(2 * self.step_s(self.pair))
         return Sample(part="measure", steps=2, start_s=start_s, wall_s=took_s)
@@ -189,3 +194,23 @@ def test_the_gate_of_blocks_knows_several_processes() -> None:
     assert blocks(marked=True) == []
     assert any("a warm-up after measured blocks" in words for words in blocks(marked=False))
     assert any("has 24 steps, 21" in words for words in blocks(marked=True, spoilt=3))
+
+
+def test_the_time_to_the_next_look_is_told_after_each_pair(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looks are after 6 and 9 pairs; of eight the last is looked at, too. A stopwatch that has 10 s a pair."""
+    clock, told = FakeClock(), []
+    a, b = sides(FakeSide("A", clock, scattered(1.0)), FakeSide("B", clock, scattered(1.0)))
+    rules = replace(RULES, limit_ratio=0.0, most_pairs=8)
+    monkeypatch.setattr(against_pairs, "Stopwatch", lambda: SimpleNamespace(elapsed_s=10.0))
+    time_in_turn(a, b, PROTOCOL, rules, lambda text: None, told.append)
+    assert told == pytest.approx([5 * 10, 4 * 10 / 2, 3 * 10 / 3, 2 * 10 / 4, 10 / 5, 2 * 10 / 6, 10 / 7])
+    assert _to_next_look(0, rules) == 6
+    assert [_to_next_look(pairs, replace(RULES, most_pairs=30)) for pairs in (1, 5, 6, 8, 9, 27)] == [5, 1, 3, 1, 4, 3]
+    assert _to_next_look(6, rules) == 2  # the last pair is looked at, too
+
+
+def test_the_least_of_a_comparison_is_six_pairs_of_both_sides() -> None:
+    """A side warms up for warm_min_s, and has half of the blocks of three rounds A B B A."""
+    side_s = PROTOCOL.warm_min_s + 3 * 2 * PROTOCOL.block_s
+    assert least_in_turn_s(PROTOCOL, RULES) == pytest.approx(6 * 2 * side_s)
+    assert least_in_turn_s(PROTOCOL, replace(RULES, most_pairs=2)) == pytest.approx(2 * 2 * side_s)

@@ -1,0 +1,296 @@
+"""One step of a recorded profile in time, to scale: what ran on each stream, the gaps between, and what lies outside.
+
+The step shown is the middle one of those marked, from the start of its first kernel to that of the next step's first
+kernel; without marks it is the whole recording. Lanes are the streams of the device with the most kernel time; of a
+recording without a device they are the threads of its operator calls. A gap is a time in which no lane ran anything.
+Kernels that were recorded twice, or tried out before a choice, are left out.
+
+Not claimed: why nothing ran, and what the host did meanwhile. A gap of a recording without a device is time outside of
+recorded operators, and not idle time of the processor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from reports.shared import digits, fitting, percent, si_time
+from reports.trace.data import NO_STEP_TIME, Trace, kernel_words
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+WIDTH = 1160
+LABEL = 96
+"""Of WIDTH, what the names of the lanes take."""
+
+LANE, HEAD = 30, 22
+MOST_LANES = 12
+LONGEST_GAPS = 10
+LEAST_GAP_RATIO = 1e-4
+"""Of the window: shorter gaps are in no table; the time in which nothing ran has all of them."""
+
+PHASE_COLOURS: Mapping[str, str] = {
+    "forward": "#0173b2",
+    "loss": "#56b4e9",
+    "backward": "#d55e00",
+    "recompute": "#de8f05",
+    "optimizer": "#029e73",
+    "": "#8a929a",
+}
+"""Phase → colour, those of the figures; "": no phase is known."""
+
+PHASE_WORDS = {"": "no phase known"}
+_NAME_LETTERS = 70
+
+
+@dataclass(frozen=True)
+class Span:
+    """What ran without a visible break: neighbours of one phase, as one. Times are ns of the recording's clock."""
+
+    phase: str
+    start_ns: int
+    end_ns: int
+    kernels: int
+    name: str
+    inside: bool  # belongs to the step that is shown
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One stream or thread. busy_ns: the time of its kernels in the window."""
+
+    name: str
+    busy_ns: int
+    spans: tuple[Span, ...]
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A time in which nothing ran. after, before: names of the kernels at its ends."""
+
+    start_ns: int
+    time_ns: int
+    after: str
+    before: str
+
+
+@dataclass(frozen=True)
+class Outside:
+    """Kernels that belong to no marked step: how many, their time, and where they lie."""
+
+    where: str
+    kernels: int
+    time_ns: int
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The window that is shown. step: the recorder's number; None: no step is marked. busy_ns: time in which any lane
+    ran something. lanes_left_out: those beyond MOST_LANES."""
+
+    step: int | None
+    steps: int
+    begin_ns: int
+    end_ns: int
+    busy_ns: int
+    lanes: tuple[Lane, ...]
+    gaps: tuple[Gap, ...]
+    outside: tuple[Outside, ...]
+    calls: bool
+    lanes_left_out: int = 0
+
+    @property
+    def length_ns(self) -> int:
+        return self.end_ns - self.begin_ns
+
+
+def timeline(trace: Trace) -> Timeline | None:
+    """The middle step; None where no kernel has a time of day."""
+    kernels = trace.cleaned.kernels
+    kernels = kernels[(kernels["start_ns"] >= 0) & (kernels["time_ns"] > 0) & ~kernels["fault"].isin(NO_STEP_TIME)]
+    if kernels.empty:
+        return None
+    device = kernels.groupby("device")["time_ns"].sum().idxmax()
+    kernels = kernels[kernels["device"] == device].sort_values("start_ns", kind="stable")
+    step_of = {each.index: each.step for each in trace.cleaned.instances if each.step is not None and each.step >= 0}
+    steps = kernels["instance"].map(step_of).astype(float)
+    begin, end, step = _window(kernels, steps)
+    shown = kernels[(kernels["start_ns"] >= begin) & (kernels["start_ns"] < end)]
+    busy, gaps = _gaps(shown, end)
+    lanes = _lanes(shown, steps.loc[shown.index] == step if step is not None else None, (end - begin) / (WIDTH - LABEL))
+    return Timeline(
+        step=step,
+        steps=int(steps.nunique()),
+        begin_ns=begin,
+        end_ns=end,
+        busy_ns=busy,
+        lanes=tuple(lanes[:MOST_LANES]),
+        gaps=gaps,
+        outside=tuple(_outside(kernels, steps)) if step is not None else (),
+        calls=bool((kernels["what"] == "call").any()),
+        lanes_left_out=max(0, len(lanes) - MOST_LANES),
+    )
+
+
+def _window(kernels: pd.DataFrame, steps: pd.Series[float]) -> tuple[int, int, int | None]:
+    """Where the middle step begins and ends, ns, and its number."""
+    last = int((kernels["start_ns"] + kernels["time_ns"]).max())
+    starts = kernels["start_ns"].groupby(steps).min().sort_values()
+    if starts.empty:
+        return int(kernels["start_ns"].min()), last, None
+    at = (len(starts) - 1) // 2
+    end = int(starts.iloc[at + 1]) if at + 1 < len(starts) else last
+    return int(starts.iloc[at]), end, int(starts.index[at])
+
+
+def _gaps(shown: pd.DataFrame, end: int) -> tuple[int, tuple[Gap, ...]]:
+    """Time in which something ran, ns, and the longest times in which nothing did."""
+    start = shown["start_ns"].to_numpy(np.int64)
+    stop = np.minimum(start + shown["time_ns"].to_numpy(np.int64), end)
+    reach = np.maximum.accumulate(stop)
+    last = np.maximum.accumulate(np.where(stop == reach, np.arange(len(stop)), 0))  # whose end that is
+    before = np.append(start[1:], end)
+    free = np.maximum(before - reach, 0)
+    names = shown["name"].tolist()
+    order = np.argsort(-free, kind="stable")[:LONGEST_GAPS]
+    found = [
+        Gap(int(reach[at]), int(free[at]), names[last[at]], names[at + 1] if at + 1 < len(names) else "")
+        for at in order.tolist()
+        if free[at] > LEAST_GAP_RATIO * (end - start[0])
+    ]
+    return int(end - start[0] - free.sum()) if len(start) else 0, tuple(found)
+
+
+def _lanes(shown: pd.DataFrame, inside: pd.Series[bool] | None, finest_ns: float) -> list[Lane]:
+    """The streams, or threads of operator calls, the busiest first."""
+    calls = bool((shown["what"] == "call").any())
+    keys = shown["launch_thread" if calls and "launch_thread" in shown else "stream"]
+    found = []
+    for key, mine in shown.groupby(keys):
+        word = "thread" if calls else "stream"
+        own = None if inside is None else inside.loc[mine.index].tolist()
+        found.append(
+            Lane(
+                f"{word} {int(key)}" if key >= 0 else f"{word} unknown",
+                int(mine["time_ns"].sum()),
+                tuple(_spans(mine, own, finest_ns)),
+            )
+        )
+    return sorted(found, key=lambda lane: (-lane.busy_ns, lane.name))
+
+
+def _spans(mine: pd.DataFrame, inside: Sequence[bool] | None, finest_ns: float) -> Iterator[Span]:
+    """Kernels of one lane; those of one phase that stand nearer than a pixel are one."""
+    columns = ("phase", "start_ns", "time_ns", "name")
+    open_: Span | None = None
+    for at, (phase, start, time, name) in enumerate(zip(*(mine[c].tolist() for c in columns), strict=True)):
+        own = inside is None or inside[at]
+        new = Span(phase or "", start, start + time, 1, name, own)
+        if open_ is None:
+            open_ = new
+        elif (open_.phase, open_.inside) == (new.phase, own) and start - open_.end_ns < finest_ns:
+            end = max(open_.end_ns, new.end_ns)
+            open_ = Span(new.phase, open_.start_ns, end, open_.kernels + 1, open_.name, own)
+        else:
+            yield open_
+            open_ = new
+    if open_ is not None:
+        yield open_
+
+
+def _outside(kernels: pd.DataFrame, steps: pd.Series[float]) -> Iterator[Outside]:
+    """Kernels of no marked step, by whether they began before the first, after the last, or between."""
+    marked = kernels[steps.notna()]
+    lost = kernels[steps.isna()]
+    first, last = int(marked["start_ns"].min()), int(marked["start_ns"].max())
+    places = {
+        "before the first marked step": lost[lost["start_ns"] < first],
+        "among the kernels of marked steps": lost[(lost["start_ns"] >= first) & (lost["start_ns"] <= last)],
+        "after the last marked step": lost[lost["start_ns"] > last],
+    }
+    for where, mine in places.items():
+        if len(mine):
+            yield Outside(where, len(mine), int(mine["time_ns"].sum()))
+
+
+# --- drawing ---------------------------------------------------------------------------------------------------------
+
+
+def svg(found: Timeline) -> str:
+    """The picture as an SVG element, a lane below the other, with a scale above them."""
+    height = HEAD + LANE * len(found.lanes)
+    head = f'<svg class="icicle" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{_SAYS}">'
+    drawn = [part for at, lane in enumerate(found.lanes) for part in _lane_svg(lane, at, found)]
+    return "\n".join([head, *_scale(found, height), *drawn, "</svg>"])
+
+
+def phases_of(found: Timeline) -> list[str]:
+    """The phases that are drawn, in the order of a step."""
+    present = {span.phase if span.inside else "" for lane in found.lanes for span in lane.spans}
+    return [phase for phase in PHASE_COLOURS if phase in present]
+
+
+def _scale(found: Timeline, height: int) -> Iterator[str]:
+    """Lines at round times since the beginning."""
+    unit_ns = 10.0 ** np.floor(np.log10(max(found.length_ns, 1) / 4))
+    unit_ns *= next(each for each in (1, 2, 5, 10) if found.length_ns / (unit_ns * each) <= 8)
+    for number in range(int(found.length_ns // unit_ns) + 1):
+        x = LABEL + (WIDTH - LABEL) * number * unit_ns / found.length_ns
+        words = si_time(number * unit_ns / 1e9) if number else "0"
+        anchor = ' text-anchor="end"' if x > WIDTH - 50 else ""
+        yield f'<line x1="{x:.1f}" x2="{x:.1f}" y1="4" y2="{height}" class="tick"/>'
+        yield f'<text x="{x + (-4 if anchor else 4):.1f}" y="14" class="soft"{anchor}>{escape(words)}</text>'
+
+
+def _lane_svg(lane: Lane, at: int, found: Timeline) -> Iterator[str]:
+    y = HEAD + at * LANE
+    per_ns = (WIDTH - LABEL) / found.length_ns
+    yield f'<text x="0" y="{y + LANE * 0.62:.1f}" class="soft">{escape(fitting(lane.name, 14))}</text>'
+    for span in lane.spans:
+        x = LABEL + (span.start_ns - found.begin_ns) * per_ns
+        width = max((min(span.end_ns, found.end_ns) - span.start_ns) * per_ns, 0.4)
+        colour = PHASE_COLOURS.get(span.phase, PHASE_COLOURS[""]) if span.inside else PHASE_COLOURS[""]
+        yield (
+            f'<g><title>{escape(_tip(span, found))}</title><rect x="{x:.2f}" y="{y + 3}" width="{width:.2f}" '
+            f'height="{LANE - 6}" fill="{colour}"/></g>'
+        )
+
+
+def _tip(span: Span, found: Timeline) -> str:
+    what = kernel_words(span.name, _NAME_LETTERS)
+    if span.kernels > 1:
+        what = f"{span.kernels} in a row, the first {what}"
+    where = PHASE_WORDS.get(span.phase, span.phase) + ("" if span.inside else ", of no step or another one")
+    times = f"{si_time((span.end_ns - span.start_ns) / 1e9)} from {si_time((span.start_ns - found.begin_ns) / 1e9)}"
+    return f"{what}\n{where}, {times}"
+
+
+_SAYS = "Timeline of one step: a lane for each stream or thread, time across and to scale, a colour for each phase"
+
+
+# --- words -----------------------------------------------------------------------------------------------------------
+
+
+def sentence(found: Timeline) -> str:
+    """What is shown, how much of it something ran, and that the picture is to scale."""
+    what = "operators" if found.calls else "kernels"
+    where = "The whole recording" if found.step is None else f"Step {found.step}, one of {found.steps} marked"
+    share = found.busy_ns / found.length_ns if found.length_ns else 0.0
+    free = found.length_ns - found.busy_ns
+    rest = f"nothing ran for {si_time(free / 1e9)} ({percent(free / found.length_ns)})" if free else "without a gap"
+    return f"{where}: {si_time(found.length_ns / 1e9)}, of which {what} ran for {digits(100 * share, 2)} %; {rest}."
+
+
+def outside_sentences(found: Timeline, whole_ns: int) -> list[str]:
+    """A sentence for each place outside of the marked steps in which kernels ran. whole_ns: time of all kernels."""
+    what = "operator calls" if found.calls else "kernels"
+    return [
+        f"{each.kernels} {what if each.kernels > 1 else what[:-1]} {each.where}: {si_time(each.time_ns / 1e9)}, "
+        f"{percent(each.time_ns / whole_ns)} of the time of all {what}."
+        for each in found.outside
+    ]

@@ -1,0 +1,86 @@
+"""The blocks of docs/schema.md that read a run's tables with pandas and DuckDB, pasted, on a published run."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from cleaning.reconcile import build
+from results.store import read_operations, read_profile, read_run
+from runners.report.derived import derived_tables, parquet_tables
+
+ROOT = Path(__file__).parents[2]
+PUBLISHED = ROOT / "results" / "published" / "amd-epyc-2-cores-2026-11-20"
+TEXT = (ROOT / "docs" / "schema.md").read_text("utf-8")
+BLOCKS = re.findall(r"^```python\n(.*?)^```", TEXT, re.M | re.S)
+HERE = "results/runs/NAME"
+HAS_PARQUET = importlib.util.find_spec("pyarrow") is not None
+MODEL, BATCH = "resnet18", "4"
+WANTED = {"headline.csv", "utilization.csv", "headline.parquet"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the tables of a published run where the blocks look for a run's."""
+    made = tmp_path_factory.mktemp("blocks")
+    run = made / HERE
+    run.mkdir(parents=True)
+    data = read_run(PUBLISHED)
+    built = build(data, lambda trace_id: read_operations(PUBLISHED, trace_id)[0], partial(read_profile, PUBLISHED))
+    tables = dict(derived_tables(built)) | (dict(parquet_tables(built)) if HAS_PARQUET else {})
+    for name in WANTED & set(tables):
+        (run / name).write_bytes(tables[name])
+    return made
+
+
+def said_by(block: str, folder: Path) -> str:
+    environ = {**os.environ, "MPLBACKEND": "Agg"}
+    done = subprocess.run(
+        [sys.executable, "-W", "error::FutureWarning", "-c", block],
+        cwd=folder,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+def test_there_are_blocks_for_both_files_and_both_programs() -> None:
+    for name in ("headline.csv", "utilization.csv"):
+        mine = [block for block in BLOCKS if f"{HERE}/{name}" in block]
+        assert any("pd.read_csv" in block for block in mine)
+        assert any("duckdb.sql" in block for block in mine)
+    assert any("pd.read_parquet" in block for block in BLOCKS)
+
+
+@pytest.mark.parametrize("number", range(len(BLOCKS)))
+def test_a_block_gives_the_numbers_of_the_terminals_table(number: int, folder: Path) -> None:
+    """Each prints the utilization of one cell as headline.csv has it, or draws a picture."""
+    block = BLOCKS[number]
+    for package, word in (("duckdb", "duckdb.sql"), ("pyarrow", "read_parquet")):
+        if word in block and importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed")
+    said = said_by(block, folder)
+    if "savefig" in block:
+        assert (folder / "utilization.png").read_bytes().startswith(b"\x89PNG")
+        return
+    with (folder / HERE / "headline.csv").open(newline="") as file:
+        (cell,) = [row for row in csv.DictReader(file) if (row["model"], row["batch_size"]) == (MODEL, BATCH)]
+    if "duckdb" in block and "avg" not in block:
+        assert "utilization_low_ratio" in said or "..." in said  # a long table, of which pandas prints both ends
+        return
+    begins = rf"\b{MODEL} +{BATCH} " if "duckdb" in block else rf"^{MODEL}\b"
+    lines = [line for line in said.splitlines() if re.search(begins, line)]
+    numbers = [float(word) for word in re.findall(r"\d\.\d+", lines[0])]
+    assert min(abs(found - float(cell["utilization_ratio"])) for found in numbers) < 1e-6
