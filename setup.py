@@ -28,6 +28,7 @@ DATA = {
     "flopledger": ["py.typed"],
     "analysis": ["**/*.csv", "**/*.toml", "predict/factors.json"],
     "cleaning": ["**/*.csv"],
+    "measure": ["**/*.c"],
     "reports": ["**/templates/*"],
 }
 EXTRAS: dict[str, tuple[str, ...]] = {

@@ -9,6 +9,7 @@ import json
 import os
 import warnings
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -24,6 +25,12 @@ from results.records import StepOperation
 
 TRACED = "amp-bf16"
 """The precision of every trace: amp-fp16 has the same sizes, and the measurements had no scaler."""
+
+DAMAGED = (
+    OSError, ValueError, KeyError, TypeError, IndexError, EOFError, RuntimeError, MemoryError,
+    zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
+"""What NumPy, zipfile and JSON raise for a file that is not as it was written; such a model is counted again."""
 
 _FIELDS = ("group_flop", "group_bytes", "operation_flop", "operation_bytes", "recomputed_flop")
 
@@ -72,7 +79,7 @@ def count_all(keys: Iterable[CostKey], folder: Path, processes: int) -> Iterator
 
 
 def read_cost(key: CostKey, folder: Path) -> ModelCost | None:
-    """What the folder has of a step; None where it has nothing, or a file that was cut."""
+    """What the folder has of a step; None where it has nothing, or a file that is damaged."""
     try:
         with (folder / key.file).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             head = json.loads(str(arrays["head"]))
@@ -83,10 +90,10 @@ def read_cost(key: CostKey, folder: Path) -> ModelCost | None:
                 StepCost(tuple(head["units"]), *(arrays[f"{which}_{name}"] for name in _FIELDS))
                 for which in ("low", "high")
             ]
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+            low, high = head["batches"]
+            return ModelCost(head["parameters"], BatchCost(low, steps[0], high, steps[1]), is_bounded=not in_parts)
+    except DAMAGED:
         return None
-    low, high = head["batches"]
-    return ModelCost(head["parameters"], BatchCost(low, steps[0], high, steps[1]), is_bounded=not in_parts)
 
 
 def read_operations(key: CostKey, folder: Path) -> tuple[Operations, Operations] | None:
@@ -94,7 +101,7 @@ def read_operations(key: CostKey, folder: Path) -> tuple[Operations, Operations]
     try:
         with (folder / key.file).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             texts = [arrays[f"{which}_operations"].tobytes() for which in ("low", "high")]
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+    except DAMAGED:
         return None
     low, high = (tuple(_operation(row, values) for row, values in enumerate(json.loads(text))) for text in texts)
     return low, high

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from analysis.atlas import explained, published_steps, summary
+from analysis.atlas import against_roofline, explained, kept_kernels, published_steps, summary
 from analysis.devices import lookup
 from analysis.reach import step_bound
 from runners.atlas import command
@@ -150,4 +150,4 @@ def test_the_page_is_current():
     from reports.atlas import page
 
     table = summary.frame(published_steps())
-    assert command.PAGE_FILE.read_text() == page(table)
+    assert command.PAGE_FILE.read_text() == page(table, against_roofline(kept_kernels()))
