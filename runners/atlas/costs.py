@@ -9,6 +9,7 @@ import json
 import os
 import warnings
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -23,6 +24,12 @@ from results import Inconsistent, Unavailable, one_line
 
 TRACED = "amp-bf16"
 """The precision of every trace: amp-fp16 has the same sizes, and the measurements had no scaler."""
+
+DAMAGED = (
+    OSError, ValueError, KeyError, TypeError, IndexError, EOFError, RuntimeError, MemoryError,
+    zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
+"""What NumPy, zipfile and JSON raise for a file that is not as it was written; such a model is counted again."""
 
 _FIELDS = ("group_flop", "group_bytes", "operation_flop", "operation_bytes", "recomputed_flop")
 
@@ -64,7 +71,7 @@ def count_all(keys: Iterable[CostKey], folder: Path, processes: int) -> Iterator
 
 
 def read_cost(key: CostKey, folder: Path) -> ModelCost | None:
-    """What the folder has of a step; None where it has nothing, or a file that was cut."""
+    """What the folder has of a step; None where it has nothing, or a file that is damaged."""
     try:
         with (folder / key.file).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             head = json.loads(str(arrays["head"]))
@@ -74,10 +81,10 @@ def read_cost(key: CostKey, folder: Path) -> ModelCost | None:
                 StepCost(tuple(head["units"]), *(arrays[f"{which}_{name}"] for name in _FIELDS))
                 for which in ("low", "high")
             ]
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+            low, high = head["batches"]
+            return ModelCost(head["parameters"], BatchCost(low, steps[0], high, steps[1]))
+    except DAMAGED:
         return None
-    low, high = head["batches"]
-    return ModelCost(head["parameters"], BatchCost(low, steps[0], high, steps[1]))
 
 
 def _count(key: CostKey, folder: Path) -> None:

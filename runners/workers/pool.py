@@ -136,7 +136,8 @@ class Worker:
         return WorkerFault("crashed", "the worker ended before it was asked")
 
     def _started(self) -> WorkerFault | None:
-        self._noise = tempfile.NamedTemporaryFile(prefix="worker-")  # noqa: SIM115  lives as long as the process
+        name = f"worker-{self.name}-"
+        self._noise = tempfile.NamedTemporaryFile(prefix=name)  # noqa: SIM115  lives as long as the process
         said = ""
         for _ in range(2):
             try:
