@@ -68,7 +68,7 @@ def read_kernels(paths: Iterable[Path]) -> pd.DataFrame:
 
 
 def _read(path: Path) -> pd.DataFrame:
-    rows = pd.read_csv(path)
+    rows = pd.read_csv(path, dtype={"Kernels": str})
     if missing := sorted({"OPName", "Latency", "Device", "Kernel Name", "B"} - set(rows.columns)):
         raise ValueError(f"{path.name}: expected the columns of NeuSight's kernels, got none called {missing[0]}")
     for name, value in CONVOLVED.items():
