@@ -139,7 +139,8 @@ def _flop(rows: pd.DataFrame) -> Numbers:
     op = rows["op"].to_numpy()
     product, convolution = np.isin(op, ["bmm", "linear"]), op == "conv"
     found = np.where(product, 2 * first * second * third * fourth, 0.0)
-    return np.where(convolution, 2 * first * second * third * 9 * fourth**2, found)
+    flop: Numbers = np.where(convolution, 2 * first * second * third * 9 * fourth**2, found)
+    return flop
 
 
 def _nbytes(rows: pd.DataFrame) -> Numbers:
@@ -151,7 +152,8 @@ def _nbytes(rows: pd.DataFrame) -> Numbers:
     numbers = np.where(op == "bmm", batched, numbers)
     numbers = np.where(op == "linear", first * second * (third + fourth) + third * fourth, numbers)
     convolved = first * (second + third) * fourth**2 + 9 * second * third
-    return FLOAT32_BYTES * np.where(op == "conv", convolved, numbers)
+    nbytes: Numbers = FLOAT32_BYTES * np.where(op == "conv", convolved, numbers)
+    return nbytes
 
 
 FASTER_ALGORITHM, ROUNDED = "algorithm", "rounded"

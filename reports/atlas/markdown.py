@@ -107,11 +107,11 @@ def _kernels(kernels: pd.DataFrame) -> list[str]:
         rows.append((str(op), f"{len(group):,}", *(percent(each) for each in quarter), nearest))
     reasons = [
         (
-            rule,
+            str(rule),
             f"{len(group):,}",
             f"{group['over_ratio'].max():.3f}",
             ", ".join(sorted(set(group["device"]))),
-            REASONS[rule],
+            REASONS[str(rule)],
         )
         for rule, group in beyond.groupby("rule")
     ]
