@@ -28,6 +28,7 @@ DATA = {
     "flopledger": ["py.typed"],
     "analysis": ["**/*.csv", "**/*.toml"],
     "cleaning": ["**/*.csv"],
+    "measure": ["**/*.c"],
     "reports": ["**/templates/*"],
 }
 EXTRAS: dict[str, tuple[str, ...]] = {

@@ -265,6 +265,10 @@ def profile(evidence: Evidence) -> Iterator[Finding]:
             words.append(f"no profiled step of {', '.join(sorted(works - timed))}")
         if works != set(run.profiled):
             words.append(f"its row says {', '.join(run.profiled) or 'nothing'}, its profile {', '.join(sorted(works))}")
+        table = evidence.facts.get(run.trace_id)
+        computed = {name.partition("/")[2] for name in table.executed} if table is not None else set()
+        if facts is not None and computed and (strange := sorted(facts.dtypes - computed)):
+            words.append(f"products in {', '.join(strange)}, in its operation table {', '.join(sorted(computed))}")
         words += [
             f"{work} has neither a profile nor a reason"
             for work in asked

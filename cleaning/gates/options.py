@@ -288,6 +288,7 @@ def _machine(sitting: Sitting) -> Iterator[str]:
     usable = sitting.preflight.get("cpu_usable")
     if usable is not None and facts.get("cpu_usable") not in (None, usable):
         yield f"{usable} usable processors, {facts['cpu_usable']} by its environment"
+    yield from _loads(sitting)
     known = peaks.lookup(sitting.device_name) if on_cuda else None
     if known is None:
         return
@@ -304,6 +305,20 @@ def _machine(sitting: Sitting) -> Iterator[str]:
         return
     if not math.isclose(clock_hz, highest_hz, rel_tol=CLOCKS_APART):
         yield f"the highest clock is {clock_hz / 1e6:.0f} MHz by torch and {highest_hz / 1e6:.0f} by NVML"
+
+
+LOADS_APART, LOADS_RATIO = 0.5, 1.5
+"""By how much the load may change between two readings at the begin of a sitting, seconds apart, which are means over a
+minute: both must be exceeded."""
+
+
+def _loads(sitting: Sitting) -> Iterator[str]:
+    one, other = sitting.environment.get("load_1min"), sitting.preflight.get("load_1min")
+    if not isinstance(one, (int, float)) or not isinstance(other, (int, float)):
+        return
+    low, high = sorted((one, other))
+    if high - low > LOADS_APART and high > LOADS_RATIO * low:
+        yield f"a load of {other:.2f}, by its environment {one:.2f}"
 
 
 _CUDA_BUILD = re.compile(r"\+cu(\d+)(\d)$")

@@ -5,12 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 
 import pytest
 
 from analysis.atlas import published_steps, summary
+from analysis.atlas.published_step import PublishedStep
 from analysis.devices import lookup
 from analysis.reach import step_bound
+from reports.atlas.text import to_text
 from runners.atlas import command
 from runners.atlas.costs import CostKey, read_cost
 from runners.atlas.importing import built_models
@@ -142,3 +145,10 @@ def test_the_page_is_current():
 
     table = summary.frame(published_steps())
     assert command.PAGE_FILE.read_text() == page(table)
+
+
+def test_a_row_of_the_table_has_its_batch_or_a_dash() -> None:
+    row = PublishedStep(source="s", commit="c", file="f", row=1, model="net", mode="train", precision="fp32",
+                        layout="channels_first", framework="", device="d", batch_size=192)  # fmt: skip
+    assert "192" in to_text([row])
+    assert "192" not in to_text([replace(row, batch_size=None)])
