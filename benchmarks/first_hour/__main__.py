@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -38,11 +39,13 @@ document.title = root.scrollWidth + " " + root.clientWidth; }}</script>"""
 
 @dataclass(frozen=True)
 class Done:
-    """What became of one task. load: processes that wanted a processor when it began. wrong: empty if it went well."""
+    """What became of one task. processor_s: of all of its processes, those that were killed left out. load: processes
+    that wanted a processor when it began. wrong: empty if it went well."""
 
     task: int
     title: str
     seconds: float
+    processor_s: float
     load: float
     exit_code: int
     wrong: str
@@ -75,11 +78,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         failed |= bool(done.wrong)
         with (out / "tasks.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(asdict(done)) + "\n")
-        print(f"{done.task:2} {done.title}: {done.seconds:.0f} s at a load of {done.load:.1f}"
-              f"{f'; {done.wrong}' if done.wrong else ''}", flush=True)  # fmt: skip
+        print(told(done), flush=True)
     if options.write:
         PAGE.write_text(with_texts(text, printed), encoding="utf-8")
     return 1 if failed else 0
+
+
+def told(done: Done) -> str:
+    """One line."""
+    times = f"{done.seconds:.0f} s, {done.processor_s:.0f} s of processors, at a load of {done.load:.1f}"
+    return "; ".join(filter(None, (f"{done.task:2} {done.title}: {times}", done.wrong)))
 
 
 def environment(out: Path, clone: Path) -> Path:
@@ -101,7 +109,7 @@ def run(task: Task, clone: Path, python: Path, limit_s: float) -> tuple[Done, st
         **{name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "COLUMNS")},
         "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",
     }
-    load, began_s = os.getloadavg()[0], time.monotonic()
+    load, began_s, used_s = os.getloadavg()[0], time.monotonic(), processor_s()
     try:
         done = subprocess.run(
             ["bash", "-c", task.shell],
@@ -117,7 +125,14 @@ def run(task: Task, clone: Path, python: Path, limit_s: float) -> tuple[Done, st
     except subprocess.TimeoutExpired as late:
         code, out, wrong = -1, _text(late.stdout), f"not done after {limit_s:.0f} s"
     seconds = round(time.monotonic() - began_s, 1)
-    return Done(task.number, task.title, seconds, round(load, 1), code, wrong), out
+    used_s = round(processor_s() - used_s, 1)
+    return Done(task.number, task.title, seconds, used_s, round(load, 1), code, wrong), out
+
+
+def processor_s() -> float:
+    """Seconds of processors that processes took which have ended, those of this process's children and theirs."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def wrong_in(task: Task, code: int, out: str, err: str) -> str:
