@@ -18,6 +18,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "first-hour.md"
 _TASK = re.compile(r"^## (\d+)\. (.+?)\n(.*?)(?=^## |\Z)", re.M | re.S)
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
 _EXIT = re.compile(r"# exit code (\d+)\s*$", re.M)
+_RATE = re.compile(r"\b[PTGMk]FLOP/s")
 _RULE = re.compile(r"^ *─+ *$")
 
 
@@ -76,8 +77,13 @@ def with_texts(text: str, shown: dict[int, str]) -> str:
 
 
 def layout(text: str) -> list[str]:
-    """The headings of the tables in a printed text, each in one space between its words."""
-    return [" ".join(line.split()) for line in _headings(text.splitlines())]
+    """The headings of the tables in a printed text, with one space between words.
+
+    What depends on numbers is left out: the prefix of a rate, and a heading's first words where they stand on the line
+    above in a narrow column ("step ms").
+    """
+    said = (" ".join(line.split()) for line in _headings(text.splitlines()))
+    return [_RATE.sub("FLOP/s", line).replace("step ms", "ms") for line in said]
 
 
 def _headings(lines: list[str]) -> Iterator[str]:
