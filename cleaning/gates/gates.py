@@ -253,6 +253,13 @@ GATES: tuple[Gate, ...] = (
         on=(),
     ),
     Gate(
+        "core_peaks",
+        "a CPU's derived peak is cores × the table's FLOP a clock × the clock, and no kernel beat it",
+        ceilings.core_peaks,
+        "a CPU whose cores were timed alone",
+        on=(),
+    ),
+    Gate(
         "possible_time",
         "no step is faster than its FLOP at the highest clock, nor 1.25 × the ceiling measured here",
         gates_times.possible_time,

@@ -18,8 +18,9 @@ OF_WHAT = {
     "clock": "the peak at the observed clock",
     "ceiling": "the measured ceiling",
     "user": "the given peak",
+    "derived": "the derived peak of its cores",
 }
-SHORT = {"datasheet": "sheet", "clock": "clock", "ceiling": "ceiling", "user": "given"}
+SHORT = {"datasheet": "sheet", "clock": "clock", "ceiling": "ceiling", "user": "given", "derived": "derived"}
 
 STATUS_WORDS = {
     "unavailable": "not available",

@@ -51,7 +51,7 @@ class Ceiling(Record):
     device: str
     precision: str
     unit: str  # the unit whose ceiling this is: fp32, tf32, fp16, bf16; empty: none
-    operation: str  # matmul, convolution, copy, triad, launch, call
+    operation: str  # matmul, convolution, copy, triad, launch, call; issue, read: of a CPU's cores alone
     shape: str
     layout: str = ""
     repeats: int | None = None
@@ -68,3 +68,8 @@ class Ceiling(Record):
     threads: int | None = None  # torch's, on a CPU
     sm_clock_hz: float | None = None  # mean while it was timed
     device_name: str = ""
+    instructions: str = ""  # of issue: those that the kernel issues, as /proc/cpuinfo names them
+    microarchitecture: str = ""  # of issue: the row of analysis/devices/processors.csv
+    cores: float | None = None  # that the process may keep busy: affinity, threads, quota
+    per_clock: float | None = None  # instructions that one core issued in one clock
+    derived_flop_per_s: float | None = None  # cores × what the tables say of a clock × sm_clock_hz
