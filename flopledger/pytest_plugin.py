@@ -49,8 +49,8 @@ class CheckedStep:
     def check(self, baseline: str | Path, slower: str | float | None = None) -> None:
         """Fails if a count differs from the baseline, or if the step is slower by more than `slower` ("25%" or 0.25).
 
-        baseline: a JSON file, relative to the folder of the test file; it may hold many tests. Time is compared if device
-        and torch are those of the baseline; elsewhere the test says that it is not.
+        baseline: a JSON file, relative to the folder of the test file; it may hold many tests. Time is compared if
+        device and torch are those of the baseline; elsewhere the test says that it is not.
         """
         from measure.step import read_baseline, slower_line, write_baseline
 
