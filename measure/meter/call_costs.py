@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from analysis.operators import registration
 from measure.fast_count import CountRow, FastCount
 from measure.fast_count.fast_count import fast_count
 from measure.meter.forward_calls import TRANSFORMED, CallKey, Passes
@@ -236,7 +237,8 @@ class CallCosts:
             products[row.phase, row.kind, self._unit_of(path, row.kind, key.autocast)] += row.flop
         unknown = {phase: calls for phase, calls in counted.unknown_calls.items() if calls}
         names = ", ".join(sorted(counted.not_understood))
-        reason = f"no rule for {names}: flopledger.register gives one" if unknown else ""
+        lines = "; ".join(map(registration, sorted(counted.not_understood)))
+        reason = f"no rule for {names}; one is given by {lines}" if unknown else ""
         return CallCost(dict(products), unknown, reason)
 
     def _unit_of(self, path: str, kind: str, autocast: torch.dtype | None) -> str:

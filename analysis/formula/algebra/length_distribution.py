@@ -98,7 +98,7 @@ def read(text: str, source: str, column: str | None = None) -> Lengths:
     lines = [(number, cells) for number, cells in enumerate(csv_lines(text), 1) if any(cells)]
     if not lines:
         raise ValueError(f"expected lengths, one a line, got nothing in {source}")
-    header = [cell.strip() for cell in lines[0][1]]
+    header = [" ".join(cell.split()) for cell in lines[0][1]]
     if not _is_whole(header[0]) or len(header) > 1:
         place, lines = _place(header, column, source), lines[1:]
     elif column is not None:

@@ -352,7 +352,8 @@ def test_an_unknown_operation_makes_the_total_absent_and_says_which():
     assert found.model_flop_per_s is None
     assert found.unknown_calls == 3  # one a step
     assert found.at_least_flop_per_step == (2 + 2 + 3) * LAYER
-    assert any("product" in warning for warning in found.warnings)
+    line = 'flopledger.register("meter_test::product", lambda *inputs, out: FLOP)'
+    assert f"no rule for meter_test.product; one is given by {line}" in found.warnings
 
 
 def test_a_model_whose_copies_have_parameters_of_their_own_is_counted_itself():

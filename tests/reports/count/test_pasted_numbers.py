@@ -152,3 +152,10 @@ def test_a_number_that_no_count_can_have_is_refused_at_once(text):
     with pytest.raises(ValueError, match="expected a number of at most 60 digits, got '") as fault:
         count_pasted.parse(text)
     assert len(str(fault.value)) < 200
+
+
+def test_an_operation_without_a_rule_comes_with_the_line_that_gives_it_one(counted: ModelCounts) -> None:
+    told = to_text(replace(counted, not_understood={"mine.product": 2, "other.scan": 1}))
+    assert '    flopledger.register("mine::product", lambda *inputs, out: FLOP)\n' in told
+    assert '    flopledger.register("other::scan", lambda *inputs, out: FLOP)' in told
+    assert "flopledger.register" not in to_text(counted)
