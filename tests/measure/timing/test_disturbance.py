@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from measure.timing import disturbance as module
 from measure.timing.blocks import BlockTimer, disturbance_warning
 from measure.timing.clocks import CpuClock
 from measure.timing.disturbance import Disturbance, disturbance
@@ -21,9 +20,9 @@ def proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / "task" / thread / "schedstat").write_text(f"7000000000 {wait_ns} 42\n")
     (tmp_path / "stat").write_text("cpu  22206 25228 9549 69432 956 0 224 125 0 0\ncpu0 1 2 3 4 5 6 7 8 9 0\n")
     (tmp_path / "cpu.stat").write_text("nr_periods 5\nnr_throttled 2\nthrottled_usec 500000\n")
-    monkeypatch.setattr(module, "TASKS", tmp_path / "task")
-    monkeypatch.setattr(module, "STAT", tmp_path / "stat")
-    monkeypatch.setattr(module, "CPU_STATS", (tmp_path / "none", tmp_path / "cpu.stat"))
+    monkeypatch.setattr("measure.timing.disturbance.TASKS", tmp_path / "task")
+    monkeypatch.setattr("measure.timing.disturbance.STAT", tmp_path / "stat")
+    monkeypatch.setattr("measure.timing.disturbance.CPU_STATS", (tmp_path / "none", tmp_path / "cpu.stat"))
     monkeypatch.setattr("os.sysconf", lambda name: 100)
     return tmp_path
 
@@ -46,9 +45,9 @@ def test_a_thread_that_ended_leaves_the_wait_unknown(proc: Path) -> None:
 
 
 def test_what_no_system_counts_is_unknown(proc: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "TASKS", proc / "nowhere")
-    monkeypatch.setattr(module, "STAT", proc / "nowhere")
-    monkeypatch.setattr(module, "CPU_STATS", ())
+    monkeypatch.setattr("measure.timing.disturbance.TASKS", proc / "nowhere")
+    monkeypatch.setattr("measure.timing.disturbance.STAT", proc / "nowhere")
+    monkeypatch.setattr("measure.timing.disturbance.CPU_STATS", ())
     found = disturbance()
     assert (found.run_wait_s, found.steal_s, found.throttled_s) == (None, None, None)
 

@@ -1,7 +1,7 @@
 """Does a step timed together with a ceiling kernel keep its ratio while planted neighbours take processor time?
 
-    python -m benchmarks.neighbours --file neighbours.jsonl --minutes 3
-    python -m benchmarks.neighbours --file neighbours.jsonl --report
+    python -m benchmarks.paired.neighbours --file neighbours.jsonl --minutes 3
+    python -m benchmarks.paired.neighbours --file neighbours.jsonl --report
 
 A cell times a training step and a convolution in rounds of four blocks, A B B A (`measure.timing.measure_pairs`),
 beside processes that spin: none, half of one processor, one, two; steadily or one second of every two. The ratio of the
