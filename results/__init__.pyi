@@ -5,6 +5,7 @@ from .library_words import depends_on_data, plain_words
 from .limits import LIMITS, VARIABLE, BoundedStream, beyond, check_regular, limit, stated, unpack
 from .names import nearest
 from .printable import shortened
+from .text_files import csv_lines, csv_rows, json_value, read_text, toml_tables
 from .wrapping import least_width, letters, wrap
 
 __all__ = [
@@ -19,18 +20,23 @@ __all__ = [
     "beyond",
     "check_regular",
     "confine",
+    "csv_lines",
+    "csv_rows",
     "depends_on_data",
     "die_with_parent",
     "free_bytes",
     "hashed",
+    "json_value",
     "least_width",
     "letters",
     "limit",
     "nearest",
     "one_line",
     "plain_words",
+    "read_text",
     "shortened",
     "stated",
+    "toml_tables",
     "unpack",
     "wrap",
 ]

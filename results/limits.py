@@ -29,7 +29,7 @@ class Limit:
 
 
 LIMITS: Mapping[str, Limit] = {
-    "graph_seconds": Limit(300, "time to read a .pt2 or ONNX file and build its modules"),
+    "graph_seconds": Limit(300, "time to read a .pt2 or ONNX file or hf: configuration, and build its modules"),
     "graph_bytes": Limit(16 * 2**30, "memory for that; never more than what the machine has free"),
     "array_elements": Limit(2**26, "elements of an array that an ONNX graph calculates its sizes with"),
     "array_values": Limit(2**32, "bytes of all such arrays of one graph together"),

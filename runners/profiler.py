@@ -17,7 +17,7 @@ import torch
 
 from analysis.profile import tree
 from measure.model import evaluating
-from measure.profile import Watch, expect_module, profile_step
+from measure.profile import ForwardWatch, expect_module, profile_step
 from reports.profile import aggregated_text, tree_text
 from reports.shared import si
 from results.records import StepProfile
@@ -54,7 +54,7 @@ class Profiler:
     ds_engine: DeepSpeed's, or what else has world_size and mp_world_size; None: torch's world."""
 
     def __init__(self, model: torch.nn.Module, ds_engine: Any = None, recompute_fwd_factor: float = 0.0) -> None:
-        self._watch = Watch(model)
+        self._watch = ForwardWatch(model)
         self._ignored: Ignored = None
         self._profile: StepProfile | None = None
         sizes = {"world_size": ds_engine.world_size, "model_parallel": ds_engine.mp_world_size} if ds_engine else {}
@@ -106,7 +106,10 @@ class Profiler:
 def _count_in(profile: StepProfile, unit: str, as_string: bool) -> Number:
     """FLOP or MACs of all of it; of a part None, in words "at least"."""
     root = tree(profile)[""]
-    mac, flop = (root.forward_mac, not root.unknown("forward")), (root.model_flop + root.other_flop, root.knows_all)
+    mac, flop = (
+        (root.forward_mac, not root.unknowns("forward")),
+        (root.model_flop + root.other_flop, root.knows_all),
+    )
     value, complete = mac if unit == "MAC" else flop
     words = f"{'' if complete else 'at least '}{si(value, unit)}"
     return words if as_string else value if complete else None

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from results import nearest
+from results import json_value, nearest, read_text
 from runners.cli import (
     FAILED,
     UNWRITABLE,
@@ -189,17 +189,9 @@ def _tracks(trace: Trace, device: Device | None) -> bytes:
         return b""
     held: dict[str, Any] = {"displayTimeUnit": "ns", "traceEvents": []}
     if trace.source == "kineto":
-        content = json.loads(_text(trace.path))
+        content = json_value(read_text(Path(trace.path), "replace"))
         held = content if isinstance(content, dict) else {**held, "traceEvents": content}
     return json.dumps({**held, "traceEvents": [*held["traceEvents"], *events]}, ensure_ascii=False).encode()
-
-
-def _text(path: str | Path) -> str:
-    """The text of a file that may be compressed, whatever its name says."""
-    import gzip
-
-    content = Path(path).read_bytes()
-    return (gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content).decode("utf-8", "replace")
 
 
 def _pictures(out: Path, states: bool) -> dict[str, bytes]:

@@ -7,9 +7,6 @@ lowered, so the batch says something about memory. Column names differ from vers
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -17,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.atlas.published_step import PublishedStep
+from results import csv_lines, csv_rows, read_text
 
 SOURCE = "timm"
 
@@ -92,15 +90,17 @@ def _facts(name: str) -> dict[str, str]:
     return facts
 
 
-def _rows(path: Path) -> list[Mapping[str, str]]:
-    content = path.read_bytes()
-    text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
-    rows = csv.DictReader(io.StringIO(text))
+def _rows(path: Path) -> list[dict[str, str]]:
     mode = _facts(path.name)["mode"]
     wanted = {"model", *(f"{mode}_{name}" for name in _COLUMNS)}
-    if missing := sorted(wanted - set(rows.fieldnames or ())):
-        raise ValueError(f"{path.name}: expected the columns of timm's tables, got none called {missing[0]}")
-    return list(rows)
+    try:
+        text = read_text(path)
+        names = csv_lines(text.partition("\n")[0])
+        if missing := sorted(wanted - {name for line in names for name in line}):
+            raise ValueError(f"expected the columns of timm's tables, got none called {missing[0]}")
+        return csv_rows(text)
+    except ValueError as fault:
+        raise ValueError(f"{path.name}: {fault}") from fault
 
 
 def _common(file: str, number: int, row: Mapping[str, str], facts: Mapping[str, str]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ What none of them knows is unclassified: shown, and never folded into a group.
 
 Choices that could be made otherwise: softmax is A and the logarithm of it, being a part of the cross entropy, is C
 (the paper's columns); pooling and normalisation are C; a look-up in an embedding is G, a bag of them C; fused
-attention and fused recurrent layers, which mix B and A, are B; communication is G. `Grouping.moved` changes any.
+attention and fused recurrent layers, which mix B and A, are B; communication is G. `Grouping.with_places` changes any.
 
 `figure3` has the operation types of the eight workloads as the paper prints them, in per cent of each one's time
 (training, a CPU of eight threads, TensorFlow 0.8). `fathom_figure3.csv` holds its cells. Rows sum to 94 to 99: the
@@ -157,7 +157,7 @@ class Grouping:
     by_name: Mapping[str, str]
     by_kind: Mapping[str, str]
 
-    def moved(self, places: Mapping[str, str]) -> Grouping:
+    def with_places(self, places: Mapping[str, str]) -> Grouping:
         """The same but for these: a kind or a bare name → group. A kind takes with it the names that are placed alone.
 
         Raises ValueError for a group that there is none of, and for a name that is neither a kind nor an operation;

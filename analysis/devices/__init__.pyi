@@ -2,6 +2,8 @@ from .ceilings import (
     ABOVE_SHEET,
     FAST_ALGORITHM,
     FAST_ALGORITHMS,
+    ISSUE,
+    READ,
     able_to_be_fast,
     best,
     impossible,
@@ -14,6 +16,7 @@ from .memory import Memory, parse_bytes
 from .peaks import STAND_IN_MARK, Device, is_stand_in, kept_row, lookup, nearest, spelling, stand_in_warning
 from .precision_flags import OVERRIDES, disagreements, overriding
 from .precisions import PRECISIONS, TENSOR_UNITS, Precision, unit_of
+from .processors import FLOP_PER_MULTIPLY_ADD, WIDEST, Processor, VectorUnit, identify, vector_units
 from .telemetry import EVENT_REASONS, Reading, energy, mean_power_w, mean_sm_clock_hz
 
 __all__ = [
@@ -23,6 +26,8 @@ __all__ = [
     "EVENT_REASONS",
     "FAST_ALGORITHM",
     "FAST_ALGORITHMS",
+    "FLOP_PER_MULTIPLY_ADD",
+    "ISSUE",
     "Link",
     "Memory",
     "NODE_DEVICES",
@@ -30,14 +35,19 @@ __all__ = [
     "PRECISIONS",
     "Peak",
     "Precision",
+    "Processor",
+    "READ",
     "Reading",
     "STAND_IN_MARK",
     "TENSOR_UNITS",
+    "VectorUnit",
+    "WIDEST",
     "able_to_be_fast",
     "best",
     "between",
     "disagreements",
     "energy",
+    "identify",
     "impossible",
     "impossible_bandwidth",
     "is_stand_in",
@@ -54,5 +64,6 @@ __all__ = [
     "spelling",
     "stand_in_warning",
     "unit_of",
+    "vector_units",
     "within",
 ]

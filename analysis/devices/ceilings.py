@@ -24,6 +24,10 @@ arXiv:1509.09308): vector units may seem this much faster than they are. Tensor 
 FAST_ALGORITHMS = ("winograd", "fft")
 """Algorithms that need fewer multiplications than are counted, as `Ceiling.family` of a convolution names them."""
 
+ISSUE, READ = "issue", "read"
+"""Operations of rows that are of a CPU's cores alone: independent multiply-adds in registers; loads from a cache level.
+No network computes so, and neither is a ceiling."""
+
 FAST_KERNELS = ("convolution",)
 """Operations for which such an algorithm is known."""
 
@@ -34,7 +38,8 @@ def best(ceilings: Iterable[Ceiling], unit: str) -> Ceiling | None:
 
     The caller chooses whose rows these are: ceilings of another device or sitting are not distinguished here.
     """
-    measured = [c for c in ceilings if c.unit == unit and c.status == "ok" and 0 < (c.flop_per_s or 0.0) < math.inf]
+    rows = [c for c in ceilings if c.unit == unit and c.status == "ok" and c.operation != ISSUE]
+    measured = [c for c in rows if 0 < (c.flop_per_s or 0.0) < math.inf]
     return max(measured, key=lambda c: c.flop_per_s or 0.0, default=None)
 
 

@@ -1,7 +1,20 @@
 from .cost import ZERO, Cost, Size
 from .operands import Sizes, attribute, first, has, needed, numel, output, output_mask, shape
 from .products import attention_backward_executed, multiply_adds, scalars
-from .registry import KINDS, PRODUCTS, TABLE, Rule, Rules, add_rule, bucket_of, kind_of, not_understood, rule_of, total
+from .registry import (
+    KINDS,
+    PRODUCTS,
+    TABLE,
+    Rule,
+    Rules,
+    add_rule,
+    bucket_of,
+    kind_of,
+    not_understood,
+    registration,
+    rule_of,
+    total,
+)
 from .traffic import UNSIZED, Form, Piece, bytes_moved, itemsize, lacks_sizes, nothing, reads, writes
 
 __all__ = [
@@ -35,6 +48,7 @@ __all__ = [
     "output",
     "output_mask",
     "reads",
+    "registration",
     "rule_of",
     "scalars",
     "shape",

@@ -316,6 +316,11 @@ def rule_of(name: str, rules: Rules = TABLE) -> Rule | None:
     return _ADDED.get(name) if rule is None and rules is TABLE else rule
 
 
+def registration(name: str) -> str:
+    """The line to write for an operation without a rule. FLOP: of one call, from the sizes in `inputs` and `out`."""
+    return f'flopledger.register("{name.replace(".", "::", 1)}", lambda *inputs, out: FLOP)'
+
+
 def kind_of(name: str, rules: Rules = TABLE) -> str:
     """The kind of an operation; "" if it is not understood."""
     rule = rule_of(name, rules)

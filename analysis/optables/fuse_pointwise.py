@@ -40,14 +40,14 @@ POINTWISE = frozenset(("elementwise", "activation", "copy"))
 Chain = tuple[int, ...]
 
 
-def _recorded(operation: Operation) -> Cost:
+def _recorded_cost(operation: Operation) -> Cost:
     """What the operations of a chain were counted as when it was made."""
     return Cost(other_flop=needed(operation, "other_flop"))
 
 
 def with_fused(rules: Rules = TABLE) -> Rules:
     """A table that understands fused chains, too."""
-    return {**rules, FUSED: Rule("elementwise", "counted", _recorded)}
+    return {**rules, FUSED: Rule("elementwise", "counted", _recorded_cost)}
 
 
 def understand_fused() -> None:
@@ -143,7 +143,7 @@ def _fused(table: StepTable, chain: Chain, rules: Rules) -> Operation:
         read += [piece for piece in reads(member) if piece[0] not in made]
         written += [piece for piece in writes(member) if piece[0] in wanted]
         made |= set(member.writes)
-    arriving, leaving = _once(read, room), _once(written, room)
+    arriving, leaving = _unique_pieces(read, room), _unique_pieces(written, room)
     return replace(
         members[-1],
         name=FUSED,
@@ -159,7 +159,7 @@ def _fused(table: StepTable, chain: Chain, rules: Rules) -> Operation:
     )
 
 
-def _once(pieces: Sequence[Piece], room: Mapping[int, Size]) -> list[tuple[int, Form]]:
+def _unique_pieces(pieces: Sequence[Piece], room: Mapping[int, Size]) -> list[tuple[int, Form]]:
     """(storage, form) of what is moved: a tensor once, and nothing more of a storage that is moved whole."""
     whole = {storage: form for storage, form, size in pieces if storage in room and size == room[storage]}
     return list(dict.fromkeys((storage, whole.get(storage, form)) for storage, form, _ in pieces))

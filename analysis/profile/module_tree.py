@@ -76,13 +76,13 @@ class ModuleNode:
         """Of all but what is calculated again."""
         return self.forward_flop + self.backward_flop + self.optimizer_flop
 
-    def unknown(self, *passes: str) -> int:
+    def unknowns(self, *passes: str) -> int:
         """Operations of these passes that no rule counts; of all but what is calculated again if none is named."""
         return sum(self.unknown_calls.get(each, 0) for each in passes or ("forward", "backward", OPTIMIZER))
 
     def at_least(self, *passes: str) -> str:
         """What stands before the FLOP of these passes where they are not all."""
-        return "≥ " if self.unknown(*passes) else ""
+        return "≥ " if self.unknowns(*passes) else ""
 
     def at_least_time(self, side: str) -> str:
         """What stands before the time of a pass where some of its operations have none."""
@@ -116,7 +116,7 @@ class ModuleNode:
         """Achieved: model FLOP ÷ time of its operations with the waits before them, the time that `utilization_ratio`
         is of; None where some have no count, or no time."""
         taken_s = (self.time_s or 0.0) + (self.waited_s or 0.0)
-        complete = not self.unknown() and not self.untimed_flop
+        complete = not self.unknowns() and not self.untimed_flop
         return self.model_flop / taken_s if self.time_s and complete else None
 
 

@@ -119,7 +119,7 @@ class JointNormal:
         """Name → median."""
         return {name: float(SCALES[s][1](np.asarray(z, dtype=np.float64))) for name, z, s in self._each()}
 
-    def drawn(self, uniforms: Array) -> dict[str, Array]:
+    def draws(self, uniforms: Array) -> dict[str, Array]:
         """Name → draws. uniforms: one row a draw, one column a name, each in (0, 1)."""
         from scipy.special import ndtri
 
@@ -159,7 +159,7 @@ def draw_inputs(inputs: Mapping[str, Input], only: str | None = None, draws: int
         if only is not None and name != only:
             found |= {key: np.full(draws, value) for key, value in medians({name: each}).items()}
         else:
-            found |= each.drawn(mine) if isinstance(each, JointNormal) else {name: each.at(mine[:, 0])}
+            found |= each.draws(mine) if isinstance(each, JointNormal) else {name: each.at(mine[:, 0])}
     return found
 
 

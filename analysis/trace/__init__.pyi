@@ -5,10 +5,10 @@ from .conv_inference import (
     forward_flop,
     grad_output,
     gradient_flop,
-    gradients_asked,
     is_readable,
     is_transposed,
     operands,
+    requested_gradients,
     window,
 )
 from .kernel_families import NO_PRODUCTS, OTHER
@@ -50,7 +50,7 @@ __all__ = [
     "forward_flop",
     "grad_output",
     "gradient_flop",
-    "gradients_asked",
+    "requested_gradients",
     "is_product",
     "is_readable",
     "is_renamed",

@@ -1,4 +1,4 @@
-"""Peaks to divide by, each with its source, side by side: datasheet, datasheet at the observed clock, ceiling, user.
+"""Peaks to divide by, each with its source: datasheet, datasheet at the observed clock, ceiling, user, derived.
 
 Dense peaks of the unit that really runs an operation, by exact device name. What is not known is absent with a reason;
 there is no default and no partial sum: work on a unit without a peak makes the whole denominator absent.
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from analysis.devices import ISSUE, PRECISIONS, peaks, unit_of
 from analysis.devices import ceilings as devices_ceilings
-from analysis.devices import peaks
 from analysis.devices.precisions import UNITS
 from results import Unavailable
 from results.records import Ceiling, Run
@@ -44,7 +44,8 @@ class Denominator:
             raise Unavailable(self.reason)
         for unit, flop in work.items():
             if unit in self.refused:
-                raise Unavailable(f"{devices_ceilings.ABOVE_SHEET}: {self.refused[unit]}")
+                mark = f"{devices_ceilings.ABOVE_SHEET}: " if self.name == "ceiling" else ""
+                raise Unavailable(f"{mark}{self.refused[unit]}")
             if unit not in self.peak_by_unit:
                 known = ", ".join(sorted(self.peak_by_unit)) or "none"
                 raise Unavailable(f"no {self.name} peak for {unit}, which does {flop} FLOP; known units: {known}")
@@ -64,13 +65,15 @@ def denominators(
     peak_tflops: float | None,
     highest_hz: float | None = None,
 ) -> tuple[Denominator, ...]:
-    """The four denominators of one cell: datasheet, clock, ceiling, user.
+    """The denominators of one cell: datasheet, clock, ceiling, user, and on a CPU whose cores were timed, derived.
 
     sheet: from `datasheet`. clock_hz: mean SM clock of the window, None if none was observed. peak_tflops: the user's
     own, in 10^12 FLOP/s. highest_hz: the highest SM clock that the device names.
     """
     here = [ceiling for ceiling in ceilings if ceiling.sitting == run.sitting and ceiling.device == run.device]
-    return (sheet, at_clock(sheet, clock_hz), ceiling_of(here, sheet.device, highest_hz), user(peak_tflops))
+    found = (sheet, at_clock(sheet, clock_hz), ceiling_of(here, sheet.device, highest_hz), user(peak_tflops))
+    cores = [row for row in here if row.operation == ISSUE]
+    return (*found, derived(cores, run)) if cores else found
 
 
 def datasheet(device_name: str, device: str, multiprocessors: int | None = None) -> Denominator:
@@ -124,6 +127,44 @@ def ceiling_of(
         sources[unit] = f"{unit} {best.operation} {best.shape} {best.layout}".strip() + ", measured here"
     reason = "" if values or refused else "no ceiling was measured on this device in this sitting"
     return Denominator("ceiling", values, sources, reason, refused=refused)
+
+
+def derived(cores: Sequence[Ceiling], run: Run) -> Denominator:
+    """Cores × what a core does in a clock × its clock, of the instructions that the cell's products ran on.
+
+    cores: the sitting's rows of `issue`, the fastest instructions of a unit first. What ran is `run.instructions`;
+    where that says nothing of a unit, the fastest that the process has are taken.
+    """
+    values, sources, refused = {}, {}, {}
+    for unit in UNITS:
+        rows = [row for row in cores if row.unit == unit]
+        ran = instructions_of(run, unit)
+        row = next((row for row in rows if not ran or row.instructions in ran), None)
+        if row is None:
+            if ran:
+                refused[unit] = f"{unit} products ran on {', '.join(sorted(ran))}: no core's kernel was timed with that"
+            continue
+        if row.derived_flop_per_s is None:
+            refused[unit] = row.reason.removeprefix("note: ") or row.status
+            continue
+        values[unit] = row.derived_flop_per_s
+        clock = "" if row.sm_clock_hz is None else f" at {row.sm_clock_hz / 1e9:.3g} GHz, measured"
+        sources[unit] = f"{unit} by {row.instructions} of {row.cores:g} {row.microarchitecture} cores{clock}"
+    reason = "" if values or refused else "nothing is known of this CPU's cores"
+    return Denominator("derived", values, sources, reason, refused=refused)
+
+
+def instructions_of(run: Run, unit: str) -> set[str]:
+    """Those that the library said it ran this unit's products with; empty where it said nothing."""
+    found: set[str] = set()
+    for key, names in run.instructions.items():
+        dtype = key.partition("/")[2]
+        try:
+            own = unit_of(dtype, PRECISIONS[run.precision], run.device)
+        except (ValueError, KeyError):
+            continue
+        found |= set(names) if own == unit else set()
+    return found
 
 
 def user(peak_tflops: float | None) -> Denominator:

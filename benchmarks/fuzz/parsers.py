@@ -1,7 +1,7 @@
 """The parsers of data from others, each as a function of some bytes and a folder that it may write to.
 
 `PARSERS` is the registry: name → how its input becomes a file, and what reads it. Inputs to begin with are in
-`tests/data/fuzz/NAME/`, all made by us; of runs they are made here.
+`tests/data/fuzz/NAME/`, all made by us; of directories they are made here. Smaller ones are in `tables.py`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ import contextlib
 import gzip
 import io
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from benchmarks.fuzz import tables
 
 CORPUS = Path(__file__).parents[2] / "tests/data/fuzz"
 
@@ -35,8 +37,9 @@ class Parser:
 
     def seeds(self, name: str) -> list[bytes]:
         """The inputs to begin with."""
-        if name == "run":
-            return list(_run_seeds())
+        if name in MADE:
+            whole, files = MADE[name]
+            return list(tables.seeds_of(whole(), files()))
         files = sorted(path for path in (CORPUS / name).iterdir() if path.is_file())
         return [gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes() for path in files]
 
@@ -83,44 +86,40 @@ def _deepspeed(path: Path) -> None:
     read(path)
 
 
-def _text(path: Path) -> str:
-    return path.read_bytes().decode("utf-8", "surrogateescape").replace("\0", "")
-
-
 def _formula(path: Path) -> None:
     from analysis.formula.algebra.expressions import parse
 
-    parse(_text(path))
+    parse(tables.text_of(path))
 
 
 def _point(path: Path) -> None:
     from analysis.formula.algebra.parameter_grid import axes
 
-    axes(_text(path))
+    axes(tables.text_of(path))
 
 
 def _peaks(path: Path) -> None:
     from analysis.devices import lookup
 
-    lookup(_text(path))
+    lookup(tables.text_of(path))
 
 
 def _model_name(path: Path) -> None:
     from workloads.catalogue import parse
 
-    parse(_text(path))
+    parse(tables.text_of(path))
 
 
 def _bytes(path: Path) -> None:
     from analysis.devices import parse_bytes
 
-    parse_bytes(_text(path))
+    parse_bytes(tables.text_of(path))
 
 
 def _parallel(path: Path) -> None:
     from runners.project.parallelism import main
 
-    words = [word for word in _text(path).split("\n") if not word.startswith("--o")]
+    words = [word for word in tables.text_of(path).split("\n") if not word.startswith("--o")]
     said = io.StringIO()
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
         try:
@@ -148,22 +147,13 @@ def _small_run() -> Path:
 _MADE: list[Path] = []
 
 
-def _run_seeds() -> Iterator[bytes]:
-    run = _small_run()
-    for file in _RUN_FILES:
-        yield file.encode() + b"\n" + (run / file).read_bytes()
-
-
 def _run(path: Path) -> None:
     """The first line names the file of a run that the rest is put into; what that rests on is sealed anew."""
     from benchmarks.silent_damage import rebuilt
     from tests.support.made_up.seals import reseal
 
-    name, _, content = path.read_bytes().partition(b"\n")
-    file = next((known for known in _RUN_FILES if known.encode() == name), "runs.csv")
-    run = shutil.copytree(_small_run(), path.parent / "run")
+    run = tables.edited(path, _small_run(), _RUN_FILES)
     try:
-        (run / file).write_bytes(content)
         with contextlib.suppress(Exception):  # a file that no longer has rows is left as it is
             reseal(run)
         rebuilt(run)
@@ -188,5 +178,26 @@ PARSERS: Mapping[str, Parser] = {
     "bytes": Parser(_bytes),
     "parallel": Parser(_parallel),
     "run": Parser(_run),
+    "meter": Parser(tables.meter),
+    "characterization": Parser(tables.characterization),
+    "atlas": Parser(tables.atlas, ".csv"),
+    "cost": Parser(tables.cost, ".npz"),
+    "lengths": Parser(tables.lengths),
+    "ceilings": Parser(tables.ceilings, ".csv"),
+    "utilization": Parser(tables.utilization, ".csv"),
+    "self_test": Parser(tables.self_test, ".json"),
+    "baseline": Parser(tables.baseline, ".json"),
+    "budget": Parser(tables.budget, ".toml"),
+    "explain": Parser(tables.explain),
+    "shapes": Parser(tables.shapes),
+    "limits": Parser(tables.limits),
+    "words": Parser(tables.words),
 }
 """Name → parser."""
+
+MADE: Mapping[str, tuple[Callable[[], Path], Callable[[], tuple[str, ...]]]] = {
+    "run": (_small_run, lambda: _RUN_FILES),
+    "meter": (tables.meter_run, lambda: tables.METER_FILES),
+    "characterization": (tables.characterized, tables.characterization_files),
+}
+"""Parser of a directory → how it is made, and which of its files are edited; the others have inputs in `CORPUS`."""

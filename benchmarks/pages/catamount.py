@@ -21,7 +21,7 @@ import torch
 from analysis.catamount import rules as catamount_rules
 from analysis.operators import registry
 from measure.operations.tracer import StepParts, Trace, to_fake, trace
-from reports.formula.catamount_page import Model, overview, page
+from reports.formula.catamount_page import CatamountModel, overview, page
 from workloads.catalogue.catalogue import factory
 from workloads.training.step import OPTIMIZERS, TrainingStep
 
@@ -71,11 +71,11 @@ def rules(step: Trace, parameters: int) -> tuple[int, int, int, int]:
     return parameters, cost.all_flop, cost.moved_bytes, held
 
 
-def model_of(name: str) -> Model:
+def model_of(name: str) -> CatamountModel:
     """A model as the page shows it."""
     batch, published = PUBLISHED[name]
     step, parameters, sizes = traced(name, batch)
-    return Model(
+    return CatamountModel(
         name, {"batch": batch, **sizes}, catamount_rules.optimizer_of(name), rules(step, parameters), published
     )
 

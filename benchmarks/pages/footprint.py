@@ -109,7 +109,7 @@ def _published(path: Path) -> int:
 
 
 def _measure(options: argparse.Namespace) -> None:
-    from runners.workers.fault import Fault
+    from runners.workers.fault import WorkerFault
     from runners.workers.pool import Worker
 
     done = {(row.model, row.batch_size, row.precision, row.optimizer) for row in read(options.out)}
@@ -123,7 +123,7 @@ def _measure(options: argparse.Namespace) -> None:
             )
         finally:
             worker.stop()
-        if isinstance(answer, Fault):
+        if isinstance(answer, WorkerFault):
             print(f"{asked.model} batch {batch_size} {asked.precision}: {answer.status}: {answer.reason}", flush=True)
             continue
         _append(options.out / ROWS, answer)

@@ -18,7 +18,7 @@ from analysis.footprint.schedule.minimum import minimal
 from analysis.footprint.step.checkpointing import checkpointed, curve, stretches_of
 from analysis.formula.derivation import derive
 from analysis.formula.derivation.footprint import Piece, footprints, pieces
-from reports.footprint.minimum_page import Curve, Model, overview, page
+from reports.footprint.minimum_page import Curve, MinimalFootprint, overview, page
 from results.records import Operation, Storage
 from runners.formula.points import BATCH, Subject, axes, limits, names_of, sampler, smallest, step_at
 from runners.workers.any_model import get
@@ -57,12 +57,12 @@ def step(model: str, batch: int, optimizer: str) -> tuple[tuple[Operation, ...],
     return operations, storages
 
 
-def model_of(name: str, batch: int, optimizer: str) -> Model:
+def model_of(name: str, batch: int, optimizer: str) -> MinimalFootprint:
     """A model as the page shows it."""
     operations, storages = step(name, batch, optimizer)
     nodes = graph(operations, storages)
     last_use = max(live_bytes(nodes, range(len(nodes.operations))))
-    return Model(name, batch, optimizer, len(operations), last_use, minimal(operations, storages))
+    return MinimalFootprint(name, batch, optimizer, len(operations), last_use, minimal(operations, storages))
 
 
 def moved(name: str, batch: int, optimizer: str) -> Mapping[str, Sequence[Piece]]:
@@ -73,7 +73,7 @@ def moved(name: str, batch: int, optimizer: str) -> Mapping[str, Sequence[Piece]
     return {quantity: pieces(peaks, BATCH, {BATCH: batch}) for quantity, peaks in found.peaks.items()}
 
 
-def curve_of(model: Model) -> Curve:
+def curve_of(model: MinimalFootprint) -> Curve:
     """What checkpointing brings a model."""
     operations, storages = step(model.name, model.batch_size, model.optimizer)
     choices, least = curve(operations, storages), []

@@ -1,4 +1,5 @@
 from .model_parameters import known_parameters
+from .recorded_calls import inner_dtypes
 from .self_test import (
     BLOCKS,
     ENERGY_RATIOS,
@@ -55,6 +56,7 @@ __all__ = [
     "WARM_RATIO",
     "date_fault",
     "kind_of",
+    "inner_dtypes",
     "known_parameters",
     "narrowness",
     "parsed",

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from analysis.operators import registry
+from cleaning.facts.recorded_calls import call_faults
 from cleaning.facts.values import WORDS
 from results.records import Operation, ProfiledOperation, Storage
 
@@ -283,6 +284,7 @@ def _nesting(calls: Sequence[ProfiledOperation]) -> Iterator[str]:
             yield f"{name}: sizes {call.input_shapes}"
         if call.name == "aten::convolution_backward":
             yield from (f"{name}: {words}" for words in _geometry(call))
+        yield from (f"{name}: {words}" for words in call_faults(call))
         if call.parent is not None:
             yield from (f"{name} {words}" for words in _inside(call, calls))
         link = call.forward_index

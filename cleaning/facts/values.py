@@ -45,7 +45,7 @@ WORDS: Mapping[str, Sequence[str]] = {
     "native_unit": ("", "mac", "flop"),
     "kind": ("", *KINDS),
     "role": ("weight", "buffer", "gradient", "optimizer_state", "input", "activation", "temporary"),
-    "operation": ("matmul", "convolution", "copy", "triad", "launch", "call"),
+    "operation": ("matmul", "convolution", "copy", "triad", "launch", "call", "issue", "read"),
     "family": ("", "square", "near", "area", "deep", "batch", "memory", "cache"),
 }
 """Column → every word that it may hold."""

@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from analysis.devices import FAST_ALGORITHMS, PRECISIONS, able_to_be_fast, limit_of, peaks, unit_of
+from analysis.devices import FAST_ALGORITHMS, ISSUE, PRECISIONS, able_to_be_fast, limit_of, peaks, unit_of, vector_units
 from analysis.operators import products
 from analysis.utilization import disagreement, kernel, loaded
 from cleaning.gates.evidence import Evidence
@@ -134,6 +134,42 @@ def ceiling_limit(evidence: Evidence) -> Iterator[Finding]:
         if able_to_be_fast(row):
             words += f" with {row.family}" if row.family in FAST_ALGORITHMS else " and no fast algorithm is named"
         yield Finding(RUN, row.flop_per_s <= limit, "" if row.flop_per_s <= limit else words)
+
+
+MOST_PER_CLOCK = 1.05
+"""Of the table's instructions a clock, that a kernel may have counted."""
+
+
+def core_peaks(evidence: Evidence) -> Iterator[Finding]:
+    """Each derived peak: cores × the table's FLOP a clock × the clock; the kernel's own rate below it."""
+    for row in evidence.data.ceilings:
+        if row.operation == ISSUE and row.status == "ok":
+            words = "; ".join(_core_peak(row))
+            name = f"{row.sitting} {row.precision} {row.unit} {row.instructions}"
+            yield Finding(RUN, not words, f"{name}: {words}" if words else "")
+
+
+def _core_peak(row: Ceiling) -> Iterator[str]:
+    if row.flop is None or not row.median_s or row.flop_per_s is None:
+        yield "ok without a count, a time or a rate"
+    elif not math.isclose(row.flop_per_s, row.flop / row.median_s, rel_tol=SAME):
+        yield f"{row.flop_per_s:.6g} FLOP/s, its FLOP in its time are {row.flop / row.median_s:.6g}"
+    if row.derived_flop_per_s is None:
+        if not row.reason.startswith("note: no derived peak"):
+            yield "no derived peak, and no reason"
+        return
+    rows = [each for each in vector_units(row.microarchitecture) if each.unit == row.unit]
+    unit = next((each for each in rows if each.instructions == row.instructions), None)
+    if unit is None or not row.cores or not row.sm_clock_hz or row.per_clock is None:
+        yield f"a derived peak without a row of the table, cores or a clock ({row.microarchitecture!r})"
+        return
+    expected = unit.peak(row.cores, row.sm_clock_hz)
+    if not math.isclose(expected, row.derived_flop_per_s, rel_tol=SAME):
+        yield f"a derived peak of {row.derived_flop_per_s:.6g} FLOP/s, the table gives {expected:.6g}"
+    if row.per_clock > MOST_PER_CLOCK * float(unit.per_clock):
+        yield f"{row.per_clock:.4g} instructions a clock, the table has {unit.per_clock}"
+    if row.threads is not None and row.cores > row.threads:
+        yield f"{row.cores:g} cores of {row.threads} threads"
 
 
 def ceilings_agree(evidence: Evidence) -> Iterator[Finding]:

@@ -39,7 +39,7 @@ FLOAT_BYTES = 4
 
 def blocks(evidence: Evidence) -> Iterator[Finding]:
     """Samples of each cell: numbered from 0, in the order of time, warm-up first, device time what the host saw."""
-    for run in evidence.measured:
+    for run in evidence.measured_cells:
         rows = evidence.samples.get(key_of(run), ())
         if rows:
             words = next(_blocks(run, rows), "")
@@ -173,7 +173,7 @@ PHASES_SUM = {"cuda": (0.8, 1.25), "cpu": (0.6, 1.7)}
 
 def summary(evidence: Evidence) -> Iterator[Finding]:
     """The window, the warm-up, the wait and the memory of each row, worked out again from its blocks and polls."""
-    for run in evidence.measured:
+    for run in evidence.measured_cells:
         words = "; ".join(_summary(evidence, run))
         yield Finding(run.cell_id, not words, words)
 
@@ -247,7 +247,7 @@ def parameters(evidence: Evidence) -> Iterator[Finding]:
 
 def profile(evidence: Evidence) -> Iterator[Finding]:
     """A cell's profile: of the works that its row names, each asked for, whose calls lie in each other."""
-    for run in evidence.measured:
+    for run in evidence.measured_cells:
         asked = [work for work in works_of(run) if work != "epoch"]
         if not asked:
             if run.profiled or run.unprofiled:
@@ -265,6 +265,10 @@ def profile(evidence: Evidence) -> Iterator[Finding]:
             words.append(f"no profiled step of {', '.join(sorted(works - timed))}")
         if works != set(run.profiled):
             words.append(f"its row says {', '.join(run.profiled) or 'nothing'}, its profile {', '.join(sorted(works))}")
+        table = evidence.facts.get(run.trace_id)
+        computed = {name.partition("/")[2] for name in table.executed} if table is not None else set()
+        if facts is not None and computed and (strange := sorted(facts.dtypes - computed)):
+            words.append(f"products in {', '.join(strange)}, in its operation table {', '.join(sorted(computed))}")
         words += [
             f"{work} has neither a profile nor a reason"
             for work in asked
@@ -286,7 +290,7 @@ def table(evidence: Evidence) -> Iterator[Finding]:
 
 def polls(evidence: Evidence) -> Iterator[Finding]:
     """Polls in the order of time, at one memory clock, and a clock whose fall the steps felt."""
-    for run in evidence.measured:
+    for run in evidence.measured_cells:
         rows = evidence.telemetry.get(key_of(run), ())
         if rows:
             words = "; ".join(_polls(evidence, run, rows))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -30,6 +31,8 @@ def counters(evidence: Evidence) -> Iterator[Finding]:
         if not rows and not run.counters:
             continue
         words = list(dict.fromkeys(_rows(run, rows)))
+        if evidence.data.manifest.schema_version >= SAYS_MORE:
+            words += dict.fromkeys(_beside_the_count(rows))
         more = f" and {len(words) - SHOWN} more" if len(words) > SHOWN else ""
         yield Finding(run.cell_id, not words, "; ".join(words[:SHOWN]) + more)
 
@@ -45,7 +48,7 @@ def _rows(run: Run, rows: Sequence[FlopCount]) -> Iterator[str]:
     for row in rows:
         name = f"{row.counter} {row.phase} batch {row.batch_size} {row.operator or row.scope}"
         yield from (f"{name}: {words}" for words in (*_row(run, row), *_cost(row)))
-    yield from _counted_together(rows)
+    yield from _pooled_counts(rows)
     yield from _totals(rows)
     yield from _here(run, rows)
 
@@ -72,6 +75,29 @@ def _row(run: Run, row: FlopCount) -> Iterator[str]:
         yield "no FLOP"
 
 
+PRINTED = re.compile(r"^note: \w+ printed (\d+);")
+"""The note of a total that its counter prints otherwise."""
+
+SAY_PARAMETERS = (OWN, "fvcore", "ptflops", "ptflops_aten", "deepspeed", "calflops", "thop", "torchinfo")
+"""Counters whose forward total comes with the model's number of parameters."""
+
+SAYS_MORE = 3
+"""The schema from which on rows have both."""
+
+
+def _beside_the_count(rows: Sequence[FlopCount]) -> Iterator[str]:
+    """What a total says beside its count: the number that is printed in its place, as its note has it, and how many
+    parameters the model has, where its counter says that."""
+    for row in (row for row in rows if row.status == "ok"):
+        name = f"{row.counter} {row.phase} batch {row.batch_size}"
+        noted = PRINTED.match(row.reason)
+        if (noted and int(noted[1])) != row.printed:
+            yield f"{name}: {row.printed} were printed, by its note {noted[1] if noted else 'nothing'}"
+        total = row.phase == "forward" and row.scope == WHOLE and not row.operator and not row.extrapolated
+        if total and row.counter in SAY_PARAMETERS and row.parameters is None:
+            yield f"{name}: a total without the number of parameters, which this counter says"
+
+
 def _cost(row: FlopCount) -> Iterator[str]:
     """A forward total that was counted says what counting took; one from smaller batches took nothing."""
     if row.status == "ok" and row.phase == "forward" and row.scope == WHOLE and not row.operator:
@@ -82,7 +108,7 @@ def _cost(row: FlopCount) -> Iterator[str]:
             yield "counted, without the time and memory that it took"
 
 
-def _counted_together(rows: Sequence[FlopCount]) -> Iterator[str]:
+def _pooled_counts(rows: Sequence[FlopCount]) -> Iterator[str]:
     """All rows of one counter at one batch are counted, or none is."""
     marks: dict[tuple[str, int], set[bool]] = {}
     for row in (row for row in rows if row.status == "ok"):

@@ -50,7 +50,7 @@ def batch(evidence: Evidence) -> Iterator[Finding]:
             if run.status in MEASURED and run.items_per_step != run.batch_size:
                 yield Finding(run.cell_id, False, f"{run.items_per_step} images a step at a batch of {run.batch_size}")
     first: dict[str, tuple[int, int]] = {}
-    for run in evidence.measured:
+    for run in evidence.measured_cells:
         if run.items_per_step is None:
             yield Finding(run.cell_id, False, "nothing is said of the items in a step")
             continue

@@ -36,7 +36,7 @@ _DTYPES = {"fp32": "float32", "tf32": "float32", "amp-bf16": "bfloat16", "amp-fp
 
 def flags(evidence: Evidence) -> Iterator[Finding]:
     """Flags before and after each cell against its precision's policy, and the units that the row names."""
-    for run in evidence.measured:
+    for run in evidence.measured_cells:
         policy = PRECISIONS.get(run.precision)
         if policy is None or not (run.flags_before or run.flags_after):
             continue
@@ -64,7 +64,7 @@ def flags(evidence: Evidence) -> Iterator[Finding]:
 
 def dtypes(evidence: Evidence) -> Iterator[Finding]:
     """Model FLOP of the real step by dtype: of float32 policies all, of autocast most of it."""
-    for run in evidence.measured:
+    for run in evidence.measured_cells:
         wanted, total = _DTYPES.get(run.precision), sum(run.executed.values())
         if wanted is None or not total:
             continue
@@ -76,13 +76,13 @@ def dtypes(evidence: Evidence) -> Iterator[Finding]:
 
 def other_processes(evidence: Evidence) -> Iterator[Finding]:
     """Other processes on the GPU before the first cell of a sitting and since, and on the host's processors."""
-    used = {run.sitting for run in evidence.measured}
+    used = {run.sitting for run in evidence.measured_cells}
     for sitting in (sitting for sitting in evidence.data.sittings if sitting.sitting in used):
         others = sitting.preflight.get("other_processes")
         if isinstance(others, int):
             told = f"{sitting.sitting}: {others} other process{'es' * (others != 1)} on the GPU"
             yield Finding(RUN, others == 0, told if others else "")
-    for run in evidence.measured:
+    for run in evidence.measured_cells:
         yield from (Finding(run.cell_id, False, mark) for mark in run.warnings if mark.startswith(SHARED))
         share = run.others_cpu_ratio
         if share is None:
@@ -94,7 +94,7 @@ def other_processes(evidence: Evidence) -> Iterator[Finding]:
 
 def clock(evidence: Evidence) -> Iterator[Finding]:
     """The mean SM clock of each cell's window: there, not an idle one, not above the highest."""
-    for run in (run for run in evidence.measured if run.device.startswith("cuda")):
+    for run in (run for run in evidence.measured_cells if run.device.startswith("cuda")):
         window, highest = _window(run), _highest_hz(evidence, run)
         polls = evidence.telemetry.get(key_of(run), [])
         if window is None or not polls:
@@ -114,7 +114,7 @@ def clock(evidence: Evidence) -> Iterator[Finding]:
 def throttling(evidence: Evidence) -> Iterator[Finding]:
     """Each reason that lowered clocks is among the warnings of the cell's rows; a low clock has a reason."""
     rows = evidence.published or evidence.rebuilt
-    for run in evidence.measured:
+    for run in evidence.measured_cells:
         window, polls = _window(run), evidence.telemetry.get(key_of(run), [])
         if window is None or telemetry.event_shares(polls, *window) is None:
             continue
@@ -130,7 +130,7 @@ def throttling(evidence: Evidence) -> Iterator[Finding]:
 
 def energy(evidence: Evidence) -> Iterator[Finding]:
     """The energy of each row against its own polls, the counter's steps, polled power and the power limit."""
-    for run in evidence.measured:
+    for run in evidence.measured_cells:
         window, polls = _window(run), evidence.telemetry.get(key_of(run), [])
         offered = any(poll.energy_j is not None or poll.power_w is not None for poll in polls)
         if window is None or not offered:

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from analysis.operators import registry
 from analysis.utilization import input_dtype
-from cleaning.facts import SelfTest, profile_faults, table_faults, weight_bytes
+from cleaning.facts import SelfTest, inner_dtypes, profile_faults, table_faults, weight_bytes
 from cleaning.profile import FORWARD
 from results import Inconsistent
 from results.records import (
@@ -75,10 +75,12 @@ class TraceFacts:
 
 @dataclass(frozen=True)
 class ProfileFacts:
-    """What one profile says of itself. works: those that it has calls of. contradictions: as of `TraceFacts`."""
+    """What one profile says of itself. works: those that it has calls of. contradictions: as of `TraceFacts`. dtypes:
+    floating ones of the products that hold no other."""
 
     works: tuple[str, ...] = ()
     contradictions: tuple[str, ...] = ()
+    dtypes: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -134,7 +136,7 @@ class Evidence:
         )
 
     @property
-    def measured(self) -> list[Run]:
+    def measured_cells(self) -> list[Run]:
         """The cells that have a time."""
         return [run for run in self.data.runs if run.status in MEASURED]
 
@@ -191,7 +193,9 @@ def profile_facts(
     for run in (run for run in runs if run.profiled):
         try:
             calls = read(run.cell_id, run.attempt)
-            found[key_of(run)] = ProfileFacts(tuple(dict.fromkeys(c.work for c in calls)), tuple(profile_faults(calls)))
+            works = tuple(dict.fromkeys(call.work for call in calls))
+            dtypes = frozenset(inner_dtypes(calls))
+            found[key_of(run)] = ProfileFacts(works, tuple(profile_faults(calls)), dtypes)
         except FAULTS as fault:
             found[key_of(run)] = ProfileFacts(contradictions=(" ".join(str(fault).split()),))
     return found

@@ -77,7 +77,7 @@ GATES: tuple[Gate, ...] = (
     ),
     Gate(
         "machine",
-        "sessions, cells, ceilings and manifest agree about the machine and about each other",
+        "sessions, cells, ceilings and manifest agree about the machine, its load and each other",
         gates_options.machine,
         "a sitting",
         ("values",),
@@ -168,7 +168,8 @@ GATES: tuple[Gate, ...] = (
     ),
     Gate(
         "counters",
-        "each counter's rows are of the cell's model, in FLOP by their unit, and totals equal the sum of operators",
+        "each counter's rows are of the cell's model, in FLOP by their unit, totals equal the sum of operators, "
+        "and say what their counter says beside them",
         gates_counters.counters,
         "a counter",
         ("values",),
@@ -197,7 +198,8 @@ GATES: tuple[Gate, ...] = (
     ),
     Gate(
         "profile",
-        "a profile has the passes of its row, and its calls are nested and in order",
+        "a profile has the passes of its row, and its calls are nested, in order, of the FLOP that torch.profiler "
+        "counts of their sizes, and in the dtypes of the operation table",
         cell_summary.profile,
         "a profile",
         ("values",),
@@ -248,6 +250,13 @@ GATES: tuple[Gate, ...] = (
         "the same kernel is equally fast in every session, within the spread of its calls",
         ceilings.ceilings_agree,
         "the same kernel twice",
+        on=(),
+    ),
+    Gate(
+        "core_peaks",
+        "a CPU's derived peak is cores × the table's FLOP a clock × the clock, and no kernel beat it",
+        ceilings.core_peaks,
+        "a CPU whose cores were timed alone",
         on=(),
     ),
     Gate(

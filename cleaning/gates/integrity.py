@@ -30,7 +30,7 @@ def committed(evidence: Evidence) -> Iterator[Finding]:
     for problem in data.problems:
         named = next((cell_id for cell_id in sorted(ids) if cell_id in problem), RUN)
         yield Finding(named, False, problem)
-    for run in evidence.measured:
+    for run in evidence.measured_cells:
         yield Finding(run.cell_id, True)
     for trace_id, facts in evidence.facts.items():
         for run in (run for run in data.runs if run.trace_id == trace_id and facts.fault):
@@ -60,7 +60,7 @@ def _beside(name: str, first: Sitting, second: Sitting) -> str:
 def peak(evidence: Evidence) -> Iterator[Finding]:
     """Each peak that was divided by, against the table of today and against what the multiprocessors could do."""
     rows = evidence.published or evidence.rebuilt
-    by_cell = {key_of(run): run for run in evidence.measured}
+    by_cell = {key_of(run): run for run in evidence.measured_cells}
     for key, run in by_cell.items():
         mine = [row for row in rows if key_of(row) == key and row.peak_flop_per_s is not None]
         for row in mine:
@@ -83,7 +83,7 @@ def _of_row(evidence: Evidence, run: Run, row: Utilization) -> Iterable[Finding]
         found.append(
             Finding(run.cell_id, holds, f"datasheet peak {value:.4g}, the table's dense one {limit:.4g} FLOP/s")
         )
-    runs = [run] if row.denominator == "datasheet" else evidence.measured  # the user's is one for all units
+    runs = [run] if row.denominator == "datasheet" else evidence.measured_cells  # the user's is one for all units
     bound = max(filter(None, (_bound(environment, name, each) for each in runs)), default=None)
     if bound is not None:
         words = f"{row.denominator} peak {value:.4g}, but {bound:.4g} FLOP/s at the highest clock: a sparse figure?"

@@ -279,7 +279,7 @@ def _machine(sitting: Sitting) -> Iterator[str]:
     for name, own in pairs.items():
         if facts.get(name) is not None and str(facts[name]) != own:
             yield f"{name} {own!r}, by its environment {facts[name]!r}"
-    yield from _facts_alone(sitting)
+    yield from _only_facts(sitting)
     if isinstance(count := facts.get("cuda_devices"), int) and facts.get("cuda_available") is not (count > 0):
         yield f"{count} CUDA devices, cuda_available is {facts.get('cuda_available')}"
     for one, other in () if on_cuda else TWICE.items():
@@ -288,6 +288,7 @@ def _machine(sitting: Sitting) -> Iterator[str]:
     usable = sitting.preflight.get("cpu_usable")
     if usable is not None and facts.get("cpu_usable") not in (None, usable):
         yield f"{usable} usable processors, {facts['cpu_usable']} by its environment"
+    yield from _loads(sitting)
     known = peaks.lookup(sitting.device_name) if on_cuda else None
     if known is None:
         return
@@ -306,11 +307,25 @@ def _machine(sitting: Sitting) -> Iterator[str]:
         yield f"the highest clock is {clock_hz / 1e6:.0f} MHz by torch and {highest_hz / 1e6:.0f} by NVML"
 
 
+LOADS_APART, LOADS_RATIO = 0.5, 1.5
+"""By how much the load may change between two readings at the begin of a sitting, seconds apart, which are means over a
+minute: both must be exceeded."""
+
+
+def _loads(sitting: Sitting) -> Iterator[str]:
+    one, other = sitting.environment.get("load_1min"), sitting.preflight.get("load_1min")
+    if not isinstance(one, (int, float)) or not isinstance(other, (int, float)):
+        return
+    low, high = sorted((one, other))
+    if high - low > LOADS_APART and high > LOADS_RATIO * low:
+        yield f"a load of {other:.2f}, by its environment {one:.2f}"
+
+
 _CUDA_BUILD = re.compile(r"\+cu(\d+)(\d)$")
 """The end of torch's version in a build for CUDA: 2.11.0+cu130 is one for 13.0."""
 
 
-def _facts_alone(sitting: Sitting) -> Iterator[str]:
+def _only_facts(sitting: Sitting) -> Iterator[str]:
     """What cannot be of any machine: no host's name, an amount below 0, another CUDA than torch was built for."""
     if not sitting.host:
         yield "nothing is said of its host"

@@ -42,7 +42,7 @@ kernels and all: 19.5, 17.5, 15.1, 27.9 and 14.7 % of the dense peak."""
 
 def synchronised(evidence: Evidence) -> Iterator[Finding]:
     """Blocks in the order of time, each at least as long as its device work, inside of the cell's window."""
-    for run in evidence.measured:
+    for run in evidence.measured_cells:
         blocks = whole_steps(evidence.samples.get(key_of(run), ()))
         if blocks:
             words = _unsynchronised(run, blocks)
@@ -66,7 +66,7 @@ def _unsynchronised(run: Run, blocks: Sequence[Sample]) -> str:
 
 def possible_time(evidence: Evidence) -> Iterator[Finding]:
     """The achieved rate of the exact count against the highest clock's peak, and against the ceiling of the sitting."""
-    for run in evidence.measured:
+    for run in evidence.measured_cells:
         rows = [row for row in evidence.fractions(run) if row.method == "exact" and row.achieved_flop_per_s]
         if not rows:
             continue
@@ -101,7 +101,7 @@ def _highest(evidence: Evidence, run: Run) -> float | None:
 
 def at_most_one(evidence: Evidence) -> Iterator[Finding]:
     """Each fraction of a peak that is no ceiling: tensor units never pass it, others not without a mark."""
-    for run in evidence.measured:
+    for run in evidence.measured_cells:
         tensor = any(unit in TENSOR_UNITS for unit in units_of(run))
         for row in evidence.fractions(run):
             if row.utilization_ratio is None or row.denominator == "ceiling":
@@ -114,7 +114,7 @@ def at_most_one(evidence: Evidence) -> Iterator[Finding]:
 
 def converged(evidence: Evidence) -> Iterator[Finding]:
     """The interval of the raw blocks, worked out again."""
-    for run in evidence.measured:
+    for run in evidence.measured_cells:
         blocks = whole_steps(evidence.samples.get(key_of(run), ()))
         if not blocks:
             continue
@@ -125,7 +125,7 @@ def converged(evidence: Evidence) -> Iterator[Finding]:
 def repeats(evidence: Evidence) -> Iterator[Finding]:
     """Mean step times of the repeats of a cell, two by two, beside both intervals and what processes differ by."""
     groups: dict[tuple[str, ...], list[tuple[Run, float, float]]] = {}
-    for run in evidence.measured:
+    for run in evidence.measured_cells:
         if (time := _mean(evidence, run)) is not None:
             groups.setdefault(conditions(run), []).append((run, *time))
     for group in groups.values():
@@ -139,7 +139,7 @@ def repeats(evidence: Evidence) -> Iterator[Finding]:
 def by_batch(evidence: Evidence) -> Iterator[Finding]:
     """Items a second against those of the next smaller batch of the same cell."""
     groups: dict[tuple[str, ...], list[tuple[int, float, Run]]] = {}
-    for run in evidence.measured:
+    for run in evidence.measured_cells:
         if (time := _mean(evidence, run)) is not None and run.items_per_step:
             group = groups.setdefault(conditions(run, "batch_size"), [])
             group.append((run.batch_size, run.items_per_step / time[0], run))
@@ -154,7 +154,7 @@ def by_batch(evidence: Evidence) -> Iterator[Finding]:
 
 def record(evidence: Evidence) -> Iterator[Finding]:
     """Images a second of resnet50 at 224 pixels beside the best that anybody published for one GPU."""
-    for run in evidence.measured:
+    for run in evidence.measured_cells:
         best = RECORDS.get(peaks.normalise(evidence.device_name(run)))
         time = _mean(evidence, run)
         if run.model != "resnet50" or best is None or time is None or not run.items_per_step:
@@ -168,7 +168,7 @@ def record(evidence: Evidence) -> Iterator[Finding]:
 def losses(evidence: Evidence) -> Iterator[Finding]:
     """The last loss; where it is unknown, whether a warning says that it was not finite. Of a classifier, whose loss is
     cross-entropy, none is below 0."""
-    for run in evidence.measured:
+    for run in evidence.measured_cells:
         if run.first_loss is None and run.data != LOOP:
             yield Finding(run.cell_id, False, "the first loss is unknown")
         below = [each for each in (run.first_loss, run.last_loss) if each is not None and each < 0]

@@ -64,7 +64,7 @@ def _status(run: Run, blocks: Sequence[Sample]) -> str:
 
 def warnings(evidence: Evidence) -> Iterator[Finding]:
     """What the rows of a cell demand a warning for, and whether it has it."""
-    for run in evidence.measured:
+    for run in evidence.measured_cells:
         demanded = dict(_demanded(evidence, run))
         lacking = [
             f"no warning {mark!r}: {why}"

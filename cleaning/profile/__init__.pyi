@@ -1,4 +1,12 @@
-from .clean import AT_LEAST, CleanedProfile, clean_profile, profile_counts, said_beside, traced_flop, why_unprofiled
+from .clean import (
+    AT_LEAST,
+    CleanedProfile,
+    clean_profile,
+    mark_outside_step,
+    profile_counts,
+    traced_flop,
+    why_unprofiled,
+)
 from .instances import FORWARD, STEP
 
 __all__ = [
@@ -8,7 +16,7 @@ __all__ = [
     "STEP",
     "clean_profile",
     "profile_counts",
-    "said_beside",
+    "mark_outside_step",
     "traced_flop",
     "why_unprofiled",
 ]

@@ -241,10 +241,10 @@ def _blank(run: Run, work: str, phase: str, items: int) -> ProfileCount:
 
 
 def _with_note(product: Instance) -> Instance:
-    return replace(product, row=said_beside(product.row))
+    return replace(product, row=mark_outside_step(product.row))
 
 
-def said_beside(row: CleanedOperation) -> CleanedOperation:
+def mark_outside_step(row: CleanedOperation) -> CleanedOperation:
     """The row; of a product that is no model FLOP of a step, with words that say so."""
     place = f"in {row.phase}" if row.phase else "in no phase"
     said = f"{place}: no model FLOP of the step"

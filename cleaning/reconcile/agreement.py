@@ -8,7 +8,8 @@ difference of one is a disagreement. It does not explain a difference; the opera
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 
 from analysis.utilization import OPERATORS, OWN
 from cleaning.counts import by_counter_and_phase, is_model_flop, of_the_model
@@ -18,10 +19,24 @@ from results.records import Agreement, FlopCount, Operation, Run, identity, to_t
 Groups = Mapping[tuple[str, str], Sequence[FlopCount]]
 
 
-def agreement(run: Run, counts: Sequence[FlopCount], table: Sequence[Operation] | None) -> tuple[Agreement, ...]:
+Traced = Callable[[str], int | None]
+"""Phase → model FLOP of a table's operations in it; None without a table."""
+
+
+def phase_sums(table: Sequence[Operation] | None) -> Traced:
+    """The sums of one table, each calculated once for all runs that have it. Raises ValueError when it is called."""
+
+    @functools.cache
+    def sum_of(phase: str) -> int | None:
+        return None if table is None else traced_flop(table, (phase,))
+
+    return sum_of
+
+
+def agreement(run: Run, counts: Sequence[FlopCount], traced: Traced) -> tuple[Agreement, ...]:
     """One row a counter and phase at the cell's own batch, extrapolated ones marked, failures with their reason.
 
-    counts: this cell's, cleaned, totals among them. table: the operations of the cell's training step, or None.
+    counts: this cell's, cleaned, totals among them. traced: `phase_sums` the operations of the cell's training step.
 
     `exact_flop` is what our own counter (`flopledger`) counted of the same batch: of the same graph, because all
     counters run in eval mode. Where there is none it is the operation table, summed over its phase forward (the loss
@@ -30,22 +45,18 @@ def agreement(run: Run, counts: Sequence[FlopCount], table: Sequence[Operation] 
     lacks what a formula needs.
     """
     groups = by_counter_and_phase(run, counts)
-    exact = {phase: _exact(run, phase, groups, table) for _, phase in groups}
+    exact = {phase: _exact(run, phase, groups, traced) for _, phase in groups}
     rows = []
     for (counter, phase), found in groups.items():
-        notes = _of_the_table(exact[phase], _traced_count(table, phase)) if counter == OWN else ""
+        notes = _of_the_table(exact[phase], traced(phase)) if counter == OWN else ""
         rows.append(_row(run, counter, phase, found, exact[phase], notes))
     return tuple(rows)
 
 
-def _exact(run: Run, phase: str, groups: Groups, table: Sequence[Operation] | None) -> int | None:
+def _exact(run: Run, phase: str, groups: Groups, traced: Traced) -> int | None:
     """Our own model FLOP of one phase at the cell's batch."""
     own = _model_flop(OWN, _here(run, groups.get((OWN, phase), ())))
-    return _traced_count(table, phase) if own is None else own
-
-
-def _traced_count(table: Sequence[Operation] | None, phase: str) -> int | None:
-    return None if table is None else traced_flop(table, (phase,))
+    return traced(phase) if own is None else own
 
 
 def _here(run: Run, counts: Sequence[FlopCount]) -> list[FlopCount]:

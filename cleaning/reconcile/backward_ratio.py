@@ -8,7 +8,7 @@ other FLOP. From the counters that have a backward pass: their totals, in whatev
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from analysis.operators import registry
@@ -43,27 +43,42 @@ class Closed:
     reason: str = ""
 
 
+@dataclass(frozen=True)
+class TableSides:
+    """What ratios need of a table: both sides of each row, and the exact ratio of its model."""
+
+    sides: Table
+    closed: Closed
+
+
+def sides_of(table: Sequence[Operation] | None) -> TableSides:
+    """Of one table, for all runs that have it."""
+    if not table:
+        return TableSides({}, Closed(None, "no trace of this cell: no exact ratio"))
+    return TableSides(_table_sides(table), closed_form(table))
+
+
 def ratios(
     run: Run,
     operations: Sequence[CleanedOperation],
     table: Sequence[Operation] | None,
     counts: Sequence[FlopCount],
+    known: TableSides | None = None,
 ) -> tuple[Ratio, ...]:
-    """All ratios of a run. operations: of its cleaned profile; table: its own trace; counts: of its counters."""
-    rows = [*_of_profile(run, operations, PROFILER), *_of_table(run, table or ()), *_of_counters(run, counts)]
-    return _all_beside(rows, table)
+    """All ratios of a run. operations: of its cleaned profile; table: its own trace; counts: of its counters; known:
+    `sides_of` the table, where they have been calculated."""
+    of_table = sides_of(table) if known is None else known
+    own = _rows(replace(_blank(run, OWN, ""), state="cleaned"), of_table.sides) if table else ()
+    rows = [*_of_profile(run, operations, PROFILER), *own, *_of_counters(run, counts)]
+    return tuple(_beside(row, of_table.closed) for row in rows)
 
 
 def profile_ratios(
     run: Run, operations: Sequence[CleanedOperation], table: Sequence[Operation] | None, source: str
 ) -> tuple[Ratio, ...]:
     """The ratios of one source's profile alone. operations: of this source; table: the run's own trace."""
-    return _all_beside(_of_profile(run, operations, source), table)
-
-
-def _all_beside(rows: Iterable[Ratio], table: Sequence[Operation] | None) -> tuple[Ratio, ...]:
-    closed = closed_form(table) if table else Closed(None, "no trace of this cell: no exact ratio")
-    return tuple(_beside(row, closed) for row in rows)
+    closed = sides_of(table).closed
+    return tuple(_beside(row, closed) for row in _of_profile(run, operations, source))
 
 
 def closed_form(table: Sequence[Operation]) -> Closed:
@@ -146,9 +161,7 @@ def _profile_sides(operations: Sequence[CleanedOperation], parts: Mapping[str, i
 # --- from our own trace ----------------------------------------------------------------------------------------------
 
 
-def _of_table(run: Run, table: Sequence[Operation]) -> Iterator[Ratio]:
-    if not table:
-        return
+def _table_sides(table: Sequence[Operation]) -> Table:
     by_index = {operation.index: operation for operation in table if operation.phase in FORWARD}
     sides: Table = {}
     for operation in table:
@@ -166,7 +179,7 @@ def _of_table(run: Run, table: Sequence[Operation]) -> Iterator[Ratio]:
         if product:
             names |= {"model": "", "module": operation.module or owner.module}
         _add(sides, names, operation.phase in FORWARD, flop)
-    yield from _rows(replace(_blank(run, OWN, ""), state="cleaned"), sides)
+    return sides
 
 
 def _linked(operation: Operation) -> int:

@@ -8,11 +8,13 @@ the rows that needed it and a problem of the run.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from analysis.devices import PRECISIONS
 from analysis.utilization import (
     PROFILED_METHODS,
     Denominator,
@@ -37,10 +39,10 @@ from analysis.utilization.denominators import denominators
 from analysis.utilization.step_times import step_times
 from cleaning.counts import Cleaned, clean
 from cleaning.profile import clean_profile, profile_counts, why_unprofiled
-from cleaning.reconcile.agreement import agreement
-from cleaning.reconcile.backward_ratio import profile_ratios, ratios
+from cleaning.reconcile.agreement import agreement, phase_sums
+from cleaning.reconcile.backward_ratio import TableSides, profile_ratios, ratios, sides_of
 from cleaning.reconcile.batch_law import batch_laws
-from results import Inconsistent, Unavailable
+from results import Inconsistent, Unavailable, shortened
 from results.records import (
     LOOP,
     MEASURED,
@@ -113,7 +115,7 @@ class View:
         return next((fraction for fraction in found if fraction is not None), None)
 
     @property
-    def timed(self) -> Utilization | None:
+    def timed_row(self) -> Utilization | None:
         """Any row of the cell that has a time, the best numerator's, with an achieved rate where there is one."""
         timed = sorted((row for row in self.fractions if row.time_s is not None), key=_place)
         return next((row for row in timed if row.achieved_flop_per_s is not None), timed[0] if timed else None)
@@ -194,6 +196,17 @@ class _Raw:
         self.counts = _by_cell(cleaned.flop_counts)
         self.left_out = _by_cell(cleaned.dropped_counts)
         self.problems: list[str] = []
+        self.sittings = {sitting.sitting: sitting for sitting in reversed(data.sittings)}
+        self._sheets: dict[tuple[str, str], Denominator] = {}
+
+    def sheet(self, run: Run) -> Denominator:
+        """The datasheet's peaks of the device of a run, looked up once."""
+        key = run.sitting, run.device
+        if key not in self._sheets:
+            sitting = self.sittings.get(run.sitting)
+            name = sitting.device_name if sitting else ""
+            self._sheets[key] = datasheet(name, run.device, _multiprocessors(sitting))
+        return self._sheets[key]
 
     def check_whole(self, file: str) -> None:
         """Raises Inconsistent for a file that is not what its attempt committed."""
@@ -220,15 +233,28 @@ def build(
     read_operations: trace id → operation table; read_profile: cell id, attempt → recorded calls; read_recording: None
     leaves recordings out. All may raise ValueError or Inconsistent, which become reasons in rows.
     """
+    data = _of_known_precision(data)
     cleaned = clean(data)
     raw = _Raw(data, cleaned, read_profile, read_recording)
     cells: dict[Key, _Cell] = {}
     for trace_id, runs in _by_trace(data.runs).items():
         table = _table(trace_id, read_operations, raw)
         counted = table if isinstance(table, str) else count_table(table)
-        cells |= {key_of(run): _cell(run, raw, None if isinstance(table, str) else table, counted) for run in runs}
-        del table  # before the next one is read
+        of_table = _OfTable(None if isinstance(table, str) else table)
+        cells |= {key_of(run): _cell(run, raw, of_table, counted) for run in runs}
+        del table, of_table  # before the next one is read
     return _join_cells(data, cleaned, [cells[key_of(run)] for run in data.runs], raw.problems)
+
+
+def _of_known_precision(data: RunData) -> RunData:
+    """The run without cells of a precision that there is none of, from which no unit follows; each is a problem."""
+    strange = [run for run in data.runs if run.precision not in PRECISIONS]
+    if not strange:
+        return data
+    expected = f"expected a precision of {', '.join(PRECISIONS)}"
+    words = [f"cell {run.cell_id} was left out: {expected}, got {shortened(run.precision, 60)!r}" for run in strange]
+    known = [run for run in data.runs if run.precision in PRECISIONS]
+    return replace(data, runs=known, problems=[*data.problems, *words])
 
 
 def _join_cells(data: RunData, cleaned: Cleaned, cells: Sequence[_Cell], problems: Sequence[str]) -> Built:
@@ -291,27 +317,42 @@ def _table(trace_id: str, read: ReadOperations, raw: _Raw) -> Sequence[Operation
     return why
 
 
-def _cell(run: Run, raw: _Raw, table: Sequence[Operation] | None, counted: TableCount | str) -> _Cell:
+class _OfTable:
+    """An operation table, and what is derived of it once for all cells that have it."""
+
+    def __init__(self, operations: Sequence[Operation] | None) -> None:
+        self.operations = operations
+        self.traced = phase_sums(operations)
+
+    @functools.cached_property
+    def sides(self) -> TableSides:
+        return sides_of(self.operations)
+
+
+def _cell(run: Run, raw: _Raw, of_table: _OfTable, counted: TableCount | str) -> _Cell:
     """Everything of one cell, while its operation table is at hand."""
-    key = key_of(run)
+    key, table = key_of(run), of_table.operations
     samples, counts, left_out = raw.samples.get(key, []), raw.counts.get(key, []), raw.left_out.get(key, [])
     measured = measurement(run, samples, raw.telemetry.get(key, []))
     profile, recorded = _profile(run, raw, table), _clean_recordings(run, raw, table)
     found = _numerators(run, counts, counted, (profile, recorded))
-    fractions = _fractions(measured, found, raw.data)
+    fractions = _fractions(measured, found, raw)
     return _Cell(
         view=View(run, fractions, None if isinstance(counted, str) else counted),
         step_times=tuple(step_times(run, samples)),
         work_times=tuple(measured.works.values()),
         cleaned_operations=profile.operations + recorded.operations,
         profile_counts=profile.counts + recorded.counts,
-        ratios=raw.rows_or_problem("ratios", run, lambda: ratios(run, profile.operations, table, counts))
-        + recorded.ratios,
-        agreement=raw.rows_or_problem("agreement", run, lambda: agreement(run, counts, table)),
+        ratios=raw.rows_or_problem("ratios", run, lambda: _ratios(run, profile, of_table, counts)) + recorded.ratios,
+        agreement=raw.rows_or_problem("agreement", run, lambda: agreement(run, counts, of_table.traced)),
         batch_laws=raw.rows_or_problem("batch law", run, lambda: batch_laws(run, (*counts, *left_out))),
-        post2021=tuple(post2021.rows(measured, found, _denominators(run, measured.clock_hz, raw.data))),
+        post2021=tuple(post2021.rows(measured, found, _denominators(run, measured.clock_hz, raw))),
         log=profile.log + recorded.log,
     )
+
+
+def _ratios(run: Run, profile: _Profile, of_table: _OfTable, counts: Sequence[FlopCount]) -> tuple[Ratio, ...]:
+    return ratios(run, profile.operations, of_table.operations, counts, of_table.sides)
 
 
 def _profile(run: Run, raw: _Raw, table: Sequence[Operation] | None) -> _Profile:
@@ -388,19 +429,17 @@ def _numerators(
     return no_less_than_known(found)
 
 
-def _fractions(measured: Measurement, found: Iterable[Numerator], data: RunData) -> tuple[Utilization, ...]:
+def _fractions(measured: Measurement, found: Iterable[Numerator], raw: _Raw) -> tuple[Utilization, ...]:
     """Every numerator over every denominator; one sample was timed at a clock of its own."""
-    under = _denominators(measured.run, measured.clock_hz, data)
-    of_one = _denominators(measured.run, measured.one_clock_hz, data)
+    under = _denominators(measured.run, measured.clock_hz, raw)
+    of_one = _denominators(measured.run, measured.one_clock_hz, raw)
     return tuple(row for over in found for row in rows(measured, [over], of_one if over.method == "one" else under))
 
 
-def _denominators(run: Run, clock_hz: float | None, data: RunData) -> tuple[Denominator, ...]:
-    sitting = next((sitting for sitting in data.sittings if sitting.sitting == run.sitting), None)
-    name = sitting.device_name if sitting else ""
-    sheet = datasheet(name, run.device, _multiprocessors(sitting))
-    peak_tflops = _peak_tflops(data.manifest.options)
-    return denominators(run, sheet, clock_hz, data.ceilings, peak_tflops, _highest_hz(sitting))
+def _denominators(run: Run, clock_hz: float | None, raw: _Raw) -> tuple[Denominator, ...]:
+    sitting = raw.sittings.get(run.sitting)
+    peak_tflops = _peak_tflops(raw.data.manifest.options)
+    return denominators(run, raw.sheet(run), clock_hz, raw.data.ceilings, peak_tflops, _highest_hz(sitting))
 
 
 def _highest_hz(sitting: Sitting | None) -> float | None:

@@ -21,11 +21,11 @@ from analysis.trace import (
     fft_tiles,
     forward_flop,
     gradient_flop,
-    gradients_asked,
     is_readable,
     is_transposed,
     kind_of_call,
     product_flop,
+    requested_gradients,
     to_operation,
     window,
 )
@@ -193,7 +193,7 @@ class Sizing:
         """How many products the call makes, as far as its own mask does not say. Raises Unavailable."""
         if not _is_gradient(call):
             return 1
-        asked = gradients_asked((call.name, *self._inside(at)))
+        asked = requested_gradients((call.name, *self._inside(at)))
         if asked is not None:
             return asked
         taken = self._outputs.gradients_taken(at, call)

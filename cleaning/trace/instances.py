@@ -21,10 +21,13 @@ from cleaning.trace.expected_flop import Size, Sizing
 from cleaning.trace.frames import NONE, Calls, by_owner, in_order, twins, whole_numbers
 from cleaning.trace.products import UNTOLD, Part, Product
 from cleaning.trace.undercounts import lacks_kernels
+from results import Inconsistent
 from results.records import OperationInstance
 
 GRADIENTS = ("backward_input", "backward_weight")
 """In the names of calls for one gradient each, in the order of units."""
+
+_MOST = 2**63 - 1
 
 MEASURED = ("cupti",)
 """Sources whose numbers are a device's own counts, a kernel each."""
@@ -281,5 +284,7 @@ def with_flop(table: InstanceTable, products: Sequence[Product]) -> pd.DataFrame
             for name, column in columns.items():
                 column[part.row] = getattr(part, name)
             fault[part.row] = part.fault or fault[part.row]
+    if (most := max((flop for column in columns.values() for flop in column if flop is not None), default=0)) > _MOST:
+        raise Inconsistent(f"expected FLOP of a kernel that a number of 64 bits holds, got {most:.3g}")
     made = {f"{name}_flop": pd.array(column, dtype="Int64") for name, column in columns.items()}
     return table.kernels.assign(**made, instance=instance, fault=fault)

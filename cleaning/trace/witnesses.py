@@ -65,9 +65,9 @@ class Outputs:
         at_once = self._takers.until_next(at, "convolution")
         later = [self._takers.taken_after(at, sizes) for sizes in both]
         weight = True if both[1] in at_once else None if later[1] else False
-        return self._input_asked(both[0], both[0] in at_once) if later[0] else False, weight
+        return self._needs_input_gradient(both[0], both[0] in at_once) if later[0] else False, weight
 
-    def _input_asked(self, sizes: Sizes, at_once: bool) -> bool | None:
+    def _needs_input_gradient(self, sizes: Sizes, at_once: bool) -> bool | None:
         """Of an input whose sizes later calls take: data has no gradient, nor what frozen parts return.
 
         What has as many channels as data may be data after pooling or scaling, which have no parameters.

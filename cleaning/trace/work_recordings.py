@@ -14,7 +14,7 @@ import pandas as pd
 
 from analysis.operators import PRODUCTS
 from analysis.trace import floating_dtype, is_product
-from cleaning.profile import CleanedProfile, said_beside
+from cleaning.profile import CleanedProfile, mark_outside_step
 from cleaning.trace.clean import CleanedTrace, clean
 from cleaning.trace.totals import UnknownCall
 from results.records import CleanedOperation, CleaningLog, OperationInstance, Run
@@ -33,7 +33,7 @@ def clean_recording(run: Run, work: str, calls: pd.DataFrame, kernels: pd.DataFr
         _unknown_row(run, work, source, at, call) for at, call in enumerate(trace.unknown_calls, len(trace.instances))
     ]
     log = tuple(_log(run, work, source, trace))
-    return CleanedProfile(tuple(map(said_beside, rows)), log, trace.outside_time_ratio)
+    return CleanedProfile(tuple(map(mark_outside_step, rows)), log, trace.outside_time_ratio)
 
 
 def _unknown_row(run: Run, work: str, source: str, index: int, call: UnknownCall) -> CleanedOperation:

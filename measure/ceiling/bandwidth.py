@@ -47,7 +47,7 @@ def row(bench: Bench, blank: Ceiling, move: Move, trials_left: int) -> Ceiling:
 
     def measure_move(until_s: float) -> Ceiling:
         call = _prepared(bench.device, move)
-        times_s = bench.timed(_repeated(call, in_a_row), until_s, cold=move.family != CACHE)
+        times_s = bench.call_times_s(_repeated(call, in_a_row), until_s, cold=move.family != CACHE)
         each_s = [time_s / in_a_row for time_s in times_s]
         rate = move.moved_bytes / median(each_s)
         return with_times(replace(blank, moved_bytes=move.moved_bytes, bytes_per_s=rate), each_s)

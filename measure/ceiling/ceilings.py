@@ -119,7 +119,7 @@ class Bench:
         """`blank` with what `trial` reached, in its share of the time that is left."""
 
         def measure_trial(until_s: float) -> Ceiling:
-            times_s = self.timed(self._prepared(trial), until_s)
+            times_s = self.call_times_s(self._prepared(trial), until_s)
             rate = trial.flop / median(times_s)
             return with_times(replace(blank, flop=trial.flop, flop_per_s=rate), times_s)
 
@@ -152,7 +152,7 @@ class Bench:
             status = "out_of_memory" if "allocate memory" in str(fault) else "unavailable"
             return replace(blank, status=status, reason=str(fault).splitlines()[0])
 
-    def timed(self, call: Call, until_s: float, cold: bool = True) -> list[float]:
+    def call_times_s(self, call: Call, until_s: float, cold: bool = True) -> list[float]:
         """Seconds of each call, up to a host time but at least one, after one that does not count.
 
         cold: the last cache is overwritten before each.

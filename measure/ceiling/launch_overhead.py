@@ -41,7 +41,9 @@ def row(bench: Bench, blank: Ceiling, operation: str, trials_left: int) -> Ceili
             for _ in range(IN_A_ROW):
                 x.add_(1.0)
 
-        times_s = bench.timed(calls, until_s, cold=False) if operation == LAUNCH else _host(bench, calls, until_s)
+        times_s = (
+            bench.call_times_s(calls, until_s, cold=False) if operation == LAUNCH else _host(bench, calls, until_s)
+        )
         return with_times(blank, [time_s / IN_A_ROW for time_s in times_s])
 
     return bench.guarded(blank, trials_left, measure_launches)

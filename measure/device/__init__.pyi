@@ -1,19 +1,25 @@
 from .cpu_contention import Neighbours, warning
+from .cpu_identity import Allowance, allowance, cache_bytes, processor
 from .environment import DeviceProperties, Environment, HostFacts, device_facts, host_state
 from .processes import LAST_WORDS, PRELOAD, context, end_of, end_with, last_words, prepare, redirect
+from .product_instructions import Log
 from .telemetry import DeviceTelemetry, Processes, Sampler, appeared, open_device
 
 __all__ = [
+    "Allowance",
     "DeviceProperties",
     "DeviceTelemetry",
     "Environment",
     "HostFacts",
     "LAST_WORDS",
+    "Log",
     "Neighbours",
     "PRELOAD",
     "Processes",
     "Sampler",
+    "allowance",
     "appeared",
+    "cache_bytes",
     "context",
     "device_facts",
     "end_of",
@@ -22,6 +28,7 @@ __all__ = [
     "last_words",
     "open_device",
     "prepare",
+    "processor",
     "redirect",
     "warning",
 ]

@@ -147,7 +147,7 @@ def host_facts() -> HostFacts:
         cpu_logical=os.cpu_count(),
         cpu_physical=physical_cores(),
         cpu_usable=_usable_cpus(),
-        cpu_quota=_cpu_quota(),
+        cpu_quota=cpu_quota(),
         cpu_isa=isa_flags(),
         host_memory_bytes=_memory_bytes(),
         governor=governor(),
@@ -339,7 +339,7 @@ def _usable_cpus() -> int | None:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
-def _cpu_quota() -> float | None:
+def cpu_quota() -> float | None:
     """How many processors' time the container may use (cgroup v2, else v1); None without a limit."""
     quota, _, period = _read("sys/fs/cgroup/cpu.max").strip().partition(" ")
     if not quota:

@@ -27,7 +27,7 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
-from measure.fast_count.module_purity import is_strange, keeps_to_itself, leaves_modules_alone
+from measure.fast_count.module_purity import is_pure, is_unrecognised, mutates_no_module
 from measure.model import Parts, modules, parts_on_meta
 
 _BARE = frozenset(vars(nn.Module())) - {"training"}
@@ -61,7 +61,7 @@ _plain_kinds: set[tuple[type, ...]] = set()
 _simple_kinds: set[tuple[type, ...]] = set()
 
 
-class NotAlike(Exception):
+class Incomparable(Exception):
     """A module that nothing can be said about."""
 
 
@@ -83,7 +83,7 @@ class Likeness:
         parents: list[nn.Module] = []
         self._taken: dict[int, int | None] = {}
         whole = self._number(model, self._taken, parents)
-        self.fixed = whole is not None and not self._strange and all(map(leaves_modules_alone, self._kinds))
+        self.fixed = whole is not None and not self._strange and all(map(mutates_no_module, self._kinds))
         seen = Counter(self._taken.values())
         self.repeated = [m for m in parents if (number := self._taken[id(m)]) is not None and seen[number] > 1]
 
@@ -139,14 +139,14 @@ class Likeness:
         names, values = _extras(kind, own)
         kinds = tuple(map(type, values))
         simple = kinds in _simple_kinds or _are_simple(kinds)
-        self._strange = self._strange or not (simple or not any(map(is_strange, values)))
+        self._strange = self._strange or not (simple or not any(map(is_unrecognised, values)))
         if _hooked(own):
             return None
         try:
             settings = _settings(kind, own, names, values, simple)
             key = (kind, names, *settings, kinds if simple else (), *_held(own), *own["_modules"], *below)
             number = self._numbers.get(key)
-        except (NotAlike, TypeError):
+        except (Incomparable, TypeError):
             return None
         if number is not None:
             return number
@@ -206,12 +206,12 @@ def _learned(asked: tuple[type, int], own: dict[str, Any]) -> tuple[tuple[str, .
 def _settings(
     kind: type, own: dict[str, Any], names: Sequence[str], values: Sequence[Any], simple: bool
 ) -> Sequence[Any]:
-    """The settings as something to compare. Raises NotAlike for a module of which more may matter.
+    """The settings as something to compare. Raises Incomparable for a module of which more may matter.
 
     simple: whether their types say that they are nothing but their values.
     """
-    if not keeps_to_itself(kind) or own.get("_compiled_call_impl") is not None:
-        raise NotAlike
+    if not is_pure(kind) or own.get("_compiled_call_impl") is not None:
+        raise Incomparable
     if _drops(kind):
         return [v in (0, 1) and v if name == "p" else _frozen(v) for name, v in zip(names, values, strict=True)]
     if simple:
@@ -266,7 +266,7 @@ def _are_simple(kinds: tuple[type, ...]) -> bool:
 
 
 def _frozen(value: Any) -> Any:
-    """A setting as something to compare; 1, 1.0 and True differ. Raises NotAlike for what may have a state."""
+    """A setting as something to compare; 1, 1.0 and True differ. Raises Incomparable for what may have a state."""
     kind = type(value)
     if kind in _PLAIN:
         return value if kind is str else (kind, value)
@@ -284,7 +284,7 @@ def _frozen(value: Any) -> Any:
         return kind, tuple([(_frozen(name), _frozen(item)) for name, item in value.items()])
     if kind is functools.partial:
         return kind, _frozen(value.func), _frozen(value.args), _frozen(value.keywords)
-    raise NotAlike
+    raise Incomparable
 
 
 def prepared(model: torch.nn.Module, train: bool | None, known_code: bool) -> tuple[Parts, Likeness | None]:

@@ -59,7 +59,7 @@ class Blocks:
             template = self._templates[key] = self._template(template)
         return run(module, *args, **kwargs) if template is None else self._replay(template, tensors)
 
-    def found(self, copy: Any) -> Iterable[Edge] | None:
+    def passed_edges(self, copy: Any) -> Iterable[Edge] | None:
         """For a walk: the edges of the inputs that a replay passes a gradient on to, if this node stands for one."""
         stands = self._copies.get(copy)
         if stands is None:
@@ -71,6 +71,8 @@ class Blocks:
     def _key(self, module: torch.nn.Module, args: Any, kwargs: Any) -> tuple[Any, list[torch.Tensor]]:
         """(what tells this call from others, its tensors); None for a call that must run."""
         tensors: dict[int, torch.Tensor] = {}
+        # A template is made of one forward pass. In a backward pass, or under hooks on saved tensors (checkpoints), the
+        # same call makes other nodes, so that its products would belong to other gradients.
         if self._mode.phase != "forward" or self._mode.engine_ran or _top_hooks(True) is not None:
             return None, []
         built = None if torch.is_inference_mode_enabled() else self._alike.of(module)
@@ -96,6 +98,7 @@ class Blocks:
         now = [list(value) for value in (*args, *kwargs.values()) if isinstance(value, (list, tuple))]
         untouched = versions == [tensor._version for tensor in tensors] and _same(lists, now)
         beyond_it = before_it != (len(tape.executed), len(tape.frames))
+        # A block that wrote to its inputs, ran a backward pass or changed itself has effects that a replay lacks.
         if not untouched or beyond_it or self._alike.of(module) != key[0]:
             return out
         leaves, tree = tree_flatten(out)
@@ -147,11 +150,14 @@ class Blocks:
             found = walk.go([] if output is None else [output])
         except NotPredicted:
             return None
+        # Nodes are numbered as they are made. A number below the start is that of a node outside of the block: then the
+        # block depends on a tensor that is not among its arguments, and another call may have another one there.
         barred = {node for node, _ in positions}
         for node in found.nodes:
             number = node._sequence_nr()
             if node in barred or (number < start and type(node).__name__ != "AccumulateGrad"):
                 return None
+        # A replay from outside of the block, reached without passing an input, is such a dependence, too.
         if any(replay not in nested for replay in touched):
             return None
         products = {(place - began, mask) for place, mask in found.products}
@@ -165,6 +171,7 @@ class Blocks:
         mode = self._mode
         replay = Replay(template, mode.path, _next_number(), [edge_of(tensor) for tensor in tensors])
         self.replays.append(replay)
+        # Autograd's engine must not run from here on: the nodes of this block are missing from the graph.
         mode.left_out = True
         if template.not_understood:
             mode.tape.not_understood += template.not_understood

@@ -56,7 +56,7 @@ class Checkpoints:
         return ending
 
 
-def computed_again(walk: Walk, mode: PredictMode) -> None:
+def add_recomputation(walk: Walk, mode: PredictMode) -> None:
     """Run what each checkpoint under the walk computes again, by asking for one tensor that it did not save."""
     if not mode.tape.frames:
         return

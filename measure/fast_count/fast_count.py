@@ -27,7 +27,7 @@ from measure.fast_count import dispatch_mode, whole_operators
 from measure.fast_count.autograd_reach import NotPredicted, Walk, edges_of
 from measure.fast_count.block_likeness import Likeness, prepared
 from measure.fast_count.block_replay import Blocks, Replay
-from measure.fast_count.checkpoints import check_predicted, check_shown, check_unhooked, computed_again, hooks_set
+from measure.fast_count.checkpoints import add_recomputation, check_predicted, check_shown, check_unhooked, hooks_set
 from measure.fast_count.dispatch_mode import EngineRan, PredictMode, Tape
 from measure.fast_count.intercepted_calls import watched
 from measure.fast_count.reference import trace_model
@@ -48,6 +48,9 @@ __all__ = ["FastCount", "CountRow", "clear_cache", "fast_count"]
 
 Loss = Callable[[Any], Any]
 PHASES = ("forward", "backward", "recompute")
+
+DREW = "the model drew random numbers while it ran"
+"""How the note of a count begins that may be another one the next time."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +144,7 @@ def _run_forward(task: _Task, reuse: bool) -> FastCount:
         return found
     if replayed:
         found, _, _ = _kept_pass(parts, task, False)
-    note = "the model drew random numbers while it ran: one of its courses is counted"
+    note = f"{DREW}: one of its courses is counted"
     return replace(found, notes=(*found.notes, note))
 
 
@@ -168,9 +171,9 @@ def _pass(
                 loss = outputs if task.loss_of is None else task.loss_of(outputs)
             check_outputs(model, loss)
             check_predicted(mode, before)
-            walk = Walk(mode) if blocks is None else Walk(mode, beyond=blocks.found)
+            walk = Walk(mode) if blocks is None else Walk(mode, beyond=blocks.passed_edges)
             walk.go(edges_of(tensors(loss)))
-            computed_again(walk, mode)
+            add_recomputation(walk, mode)
         check_shown(mode)
     return _summed(tape, walk, blocks, task.rows), blocks
 

@@ -1,6 +1,6 @@
 """What the code of a module class may change, as far as its own code says: why blocks may be taken as alike.
 
-`keeps_to_itself`: it works on no variable outside of its modules. `leaves_modules_alone`: it changes no attribute of
+`is_pure`: it works on no variable outside of its modules. `mutates_no_module`: it changes no attribute of
 any module but when it is built, and draws no random numbers but PyTorch's, which is known of PyTorch's layers and
 torchvision's models alone (tests look through their code). Not seen: code that changes objects which it reaches through
 the attributes of an imported module.
@@ -36,7 +36,7 @@ NOT_FIXED = (
 
 
 @functools.cache
-def keeps_to_itself(kind: type) -> bool:
+def is_pure(kind: type) -> bool:
     """Whether the code of a module class names no variable, global or of an enclosing function, that can change."""
     if kind.__call__ is not nn.Module.__call__ and "__call__" in _defined(kind):
         return False
@@ -79,7 +79,7 @@ def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
 
 
 @functools.cache
-def leaves_modules_alone(kind: type) -> bool:
+def mutates_no_module(kind: type) -> bool:
     """See the module."""
     return all(
         part is object or (part.__module__.startswith(FIXED) and not part.__module__.startswith(NOT_FIXED))
@@ -87,14 +87,14 @@ def leaves_modules_alone(kind: type) -> bool:
     )
 
 
-def is_strange(value: Any) -> bool:
+def is_unrecognised(value: Any) -> bool:
     """Whether a setting holds a function or class of neither Python, PyTorch nor torchvision."""
     if isinstance(value, (types.FunctionType, type)):
         return not f"{value.__module__}.".startswith(("builtins.", "torch.", "torchvision."))
     if isinstance(value, functools.partial):
-        return any(is_strange(part) for part in (value.func, value.args, value.keywords))
+        return any(is_unrecognised(part) for part in (value.func, value.args, value.keywords))
     if isinstance(value, (tuple, list)):
-        return any(is_strange(part) for part in value)
+        return any(is_unrecognised(part) for part in value)
     if isinstance(value, dict):
-        return any(is_strange(part) for part in value.values())
+        return any(is_unrecognised(part) for part in value.values())
     return False

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
+from torch.nn.utils.rnn import PackedSequence
 
 from measure.model import tensors
 
@@ -83,17 +84,32 @@ class SeenCall(NamedTuple):
 
 
 class Call:
-    """One call in a step. It is the hook on its outputs: called with each of their gradients, it counts one backward
-    pass for each run of autograd's engine.
+    """One call in a step that gave one tensor. It is the hook on that tensor, which each run of autograd's engine that
+    reaches it calls once, with the gradient.
 
-    It has no constructor, which would be one more function to run at each call: who makes one sets `seen`.
+    It has no constructor, which would be one more function to run at each call: who makes one sets `seen`, `backward`.
     """
 
+    __slots__ = ("backward", "seen")
     seen: SeenCall
+    backward: int
     recomputed = False
     hidden = False
-    backward = 0
-    _last = _OUTSIDE
+
+    def __call__(self, _gradient: torch.Tensor) -> None:
+        self.backward += 1
+
+
+class ManifoldCall(Call):
+    """A call of any kind: with several outputs or none, or in a backward pass.
+
+    A run of the engine is one backward pass, however many outputs it reaches."""
+
+    __slots__ = ("_last", "hidden", "recomputed")
+
+    def __init__(self, seen: SeenCall, recomputed: bool) -> None:
+        self.seen, self.recomputed = seen, recomputed
+        self.backward, self.hidden, self._last = 0, False, _OUTSIDE
 
     def __call__(self, _gradient: torch.Tensor) -> None:
         task = _graph_task()
@@ -145,6 +161,9 @@ def signature(value: Any) -> Hashable:
         return value
     if isinstance(value, enum.Enum):
         return type(value), value.name
+    if isinstance(value, PackedSequence):
+        batches = value.batch_sizes  # on the CPU: rows in all, longest sequence, and rows of the first step
+        return PackedSequence, signature(value.data), len(batches), int(batches[0])
     if isinstance(value, (tuple, list)):
         sizes: list[Hashable] = []
         for each in value:
@@ -189,6 +208,7 @@ class ForwardCalls:
         self._handles: list[Any] = []
         self._children = children
         self._inside = 0
+        self._last: tuple[torch.Size, torch.dtype, bool, bool, SeenCall] | None = None
         self.calls: list[Call] | None = None
         self.version = 0
 
@@ -201,7 +221,7 @@ class ForwardCalls:
         if self._children:
             self._handles.append(self._model.register_forward_pre_hook(_Hook(self._enters)))
         for path, module in _watched(self._model, self._children):
-            hook = _Hook(self._hook_at(path))
+            hook = _Hook(self._hook_at(path) if self._children else self._hook())
             # always: a checkpoint ends what it computes again by an exception, as soon as it has all it needs
             self._handles.append(module.register_forward_hook(hook, with_kwargs=True, always_call=True))
 
@@ -221,6 +241,7 @@ class ForwardCalls:
     def model_changed(self) -> None:
         """Calls from here on are those of another model: on_new is called for each shape again."""
         self._known.clear()
+        self._last = None
         self.version += 1
 
     def drop(self) -> None:
@@ -231,8 +252,7 @@ class ForwardCalls:
     def assumed(self, inputs: tuple[Any, ...]) -> list[Call]:
         """The calls of a step in which none was seen: one forward and one backward pass of these inputs."""
         key = "", (signature(inputs), ()), self._model.training, self._autocast(), self.version
-        call = Call()
-        call.seen = self._known.get(key) or self._meet(key, inputs, {})
+        call = ManifoldCall(self._known.get(key) or self._meet(key, inputs, {}), False)
         call.backward = 1
         return [call]
 
@@ -248,21 +268,65 @@ class ForwardCalls:
     def _enters(self, _model: torch.nn.Module, _args: Any) -> None:
         self._inside += 1
 
-    def _hook_at(self, path: str) -> Callable[[torch.nn.Module, tuple[Any, ...], dict[str, Any], Any], None]:
-        """The forward hook of the module at a path.
+    def _hook(self) -> Callable[[torch.nn.Module, tuple[Any, ...], dict[str, Any], Any], None]:
+        """The forward hook of the model.
 
-        Most calls have one tensor of the size of the call before. Those facts are compared one by one, which touches
-        less memory than a signature, a tuple of it and their hashes.
+        Most calls have one tensor of the size of the call before, and give one. They are noted here, without another
+        Python function; what is called is a local variable, since each look-up of a name costs memory that is in no
+        cache.
         """
-        model = self._model
-        size: torch.Size | None = None
-        dtype: torch.dtype | None = None
-        needs_gradient = training = False
-        version = -1
-        last: SeenCall | None = None
+
+        def on_call(
+            module: torch.nn.Module,
+            args: tuple[Any, ...],
+            kwargs: dict[str, Any],
+            output: Any,
+            self: ForwardCalls = self,
+            tensor_type: Any = torch.Tensor,
+            call_type: type[Call] = Call,
+            mapping: type = OrderedDict,
+            transformed: Any = _transformed,
+            autocast: Any = _any_autocast,
+            task: Any = _graph_task,
+        ) -> None:
+            calls = self.calls
+            if calls is None:
+                return
+            try:
+                if len(args) == 1 and not kwargs and type(output) is tensor_type:
+                    one, last = args[0], self._last
+                    if (
+                        last is not None
+                        and type(one) is tensor_type
+                        and one.shape == last[0]
+                        and one.dtype is last[1]
+                        and one.requires_grad is last[2]
+                        and module.training is last[3]
+                        and not autocast()
+                        and task() == _OUTSIDE
+                        and transformed() is None
+                    ):
+                        node = output.grad_fn
+                        call = call_type()
+                        call.seen, call.backward = last[4], 0
+                        calls.append(call)
+                        if node is None or output._backward_hooks is not None:
+                            _hook_gradients(output, call)
+                        else:  # as register_hook does it, but for the handle to remove the hook by
+                            output._backward_hooks = mapping(((_OUTSIDE, call),))
+                            node._register_hook_dict(output)
+                        return
+                self._note("", args, kwargs, output, calls)
+            except Exception as fault:  # noqa: BLE001  the user's training goes on whatever happens in here
+                self._on_fault(fault)
+
+        _skip_in_dynamo(on_call)
+        return on_call
+
+    def _hook_at(self, path: str) -> Callable[[torch.nn.Module, tuple[Any, ...], dict[str, Any], Any], None]:
+        """The forward hook of the module at a path, where children are watched, too."""
 
         def on_call(_module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-            nonlocal size, dtype, needs_gradient, training, version, last
             if self._inside:
                 if path:
                     return
@@ -271,37 +335,27 @@ class ForwardCalls:
             if calls is None:
                 return
             try:
-                call = Call()
-                if _transformed() is not None:
-                    call.seen = self._transformed_kind(path)
-                    calls.append(call)
-                    return
-                one = args[0] if len(args) == 1 and not kwargs and not _any_autocast() else None
-                if type(one) is not torch.Tensor:
-                    call.seen = self._call_kind(path, args, kwargs)
-                elif (
-                    last is not None
-                    and one.shape == size
-                    and one.dtype is dtype
-                    and one.requires_grad is needs_gradient
-                    and model.training is training
-                    and self.version == version
-                ):
-                    call.seen = last
-                else:
-                    call.seen = last = self._call_kind(path, args, kwargs)
-                    size, dtype, needs_gradient = one.shape, one.dtype, one.requires_grad
-                    training, version = model.training, self.version
-                if _graph_task() != _OUTSIDE:
-                    call.recomputed = True
-                calls.append(call)
-                if _grad_enabled():
-                    _hook_gradients(output, call)
-            except Exception as fault:  # noqa: BLE001  the user's training goes on whatever happens in here
+                self._note(path, args, kwargs, output, calls)
+            except Exception as fault:  # noqa: BLE001  as above
                 self._on_fault(fault)
 
         _skip_in_dynamo(on_call)
         return on_call
+
+    def _note(self, path: str, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any, calls: list[Call]) -> None:
+        """A call of any kind; the next one is compared with it."""
+        recomputed = _graph_task() != _OUTSIDE
+        if _transformed() is not None:
+            calls.append(ManifoldCall(self._transformed_kind(path), recomputed))
+            return
+        call = ManifoldCall(self._call_kind(path, args, kwargs), recomputed)
+        calls.append(call)
+        if len(args) == 1 and not kwargs and type(args[0]) is torch.Tensor and not path and not call.seen.key.autocast:
+            one = args[0]
+            self._last = one.shape, one.dtype, one.requires_grad, self._model.training, call.seen
+        if _grad_enabled():
+            for each in (output,) if type(output) is torch.Tensor else _tensors(output, call):
+                _hook_gradients(each, call)
 
     def _transformed_kind(self, path: str) -> SeenCall:
         key = path, TRANSFORMED, self._model.training, None, self.version
@@ -334,20 +388,19 @@ def _watched(model: torch.nn.Module, children: bool) -> Iterator[tuple[str, torc
         yield from model.named_children()
 
 
-def _hook_gradients(output: Any, call: Call) -> None:
-    """Have the call see the gradients of what the model gave."""
-    for tensor in (output,) if type(output) is torch.Tensor else _tensors(output, call):
-        node = tensor.grad_fn
-        if node is None and not tensor.requires_grad:
-            continue
-        if node is None or type(tensor) is not torch.Tensor or tensor._backward_hooks is not None:
-            tensor.register_hook(call)
-        else:  # as register_hook does it, but for the handle to remove the hook by, which costs more than all of this
-            tensor._backward_hooks = OrderedDict(((_OUTSIDE, call),))
-            node._register_hook_dict(tensor)
+def _hook_gradients(tensor: torch.Tensor, call: Call) -> None:
+    """Have the call see the gradients of a tensor that the model gave."""
+    node = tensor.grad_fn
+    if node is None and not tensor.requires_grad:
+        return
+    if node is None or type(tensor) is not torch.Tensor or tensor._backward_hooks is not None:
+        tensor.register_hook(call)
+    else:  # as register_hook does it, but for the handle to remove the hook by, which costs more than all of this
+        tensor._backward_hooks = OrderedDict(((_OUTSIDE, call),))
+        node._register_hook_dict(tensor)
 
 
-def _tensors(output: Any, call: Call) -> list[torch.Tensor]:
+def _tensors(output: Any, call: ManifoldCall) -> list[torch.Tensor]:
     """Each tensor of an output once. All of them: a trainer may leave the loss that a model gives, and make its own.
 
     Without any, the call of a model is `hidden`: its backward pass cannot be seen. (A child may well give none.)

@@ -32,7 +32,7 @@ from analysis.utilization import Denominator, ceiling_of, datasheet
 from measure.device import device_facts
 from measure.meter.call_costs import CallCosts
 from measure.meter.energy import LoopEnergy
-from measure.meter.forward_calls import CallKey, ForwardCalls
+from measure.meter.forward_calls import Call, CallKey, ForwardCalls
 from measure.meter.loop_run import LoopRun, MeasuredLoop
 from measure.meter.options import MeterOptions, options_with
 from measure.meter.product_dtypes import ProductDtypes
@@ -77,11 +77,10 @@ class UtilizationMeter:
         device = _device(model, chosen.device)
         self._place = _place(device, chosen.peak_flop_per_s, list(chosen.ceilings))
         self._costs = CallCosts(self._inner, device.type, chosen.unit, COUNTING_BUDGET_RATIO, chosen.loss_of)
-        self._calls = ForwardCalls(model, device.type, self._costs.expect, self._fail, chosen.children)
+        self._calls = ForwardCalls(model, device.type, self._meet, self._fail, chosen.children)
         self._dtypes = ProductDtypes(self._inner, self._costs.output_dtypes)
         self._probing = self._inner is model and chosen.unit is None
         self._watches = Watches(model, self._calls, self._costs, chosen.watch and _shows_products(model))
-        self._seldom = self._probing or self._watches.at_next_step
         self._times = StepTimes(CudaMarks(device) if device.type == "cuda" else CpuMarks())
         self._warm, self._run, self._window = StepBlocks(), StepBlocks(), StepBlocks()
         self._warm_up = chosen.warm_up_steps
@@ -90,9 +89,9 @@ class UtilizationMeter:
             self._energy.start()
         self._parts = _parts(self._inner)
         self._faults: dict[str, None] = {}
-        self._open = self._broken = False
+        self._broken = False
         self._rolling: bool | None = None  # whether update() begins the next step; None: not called yet
-        self._step = _Step(self)
+        self._step = _Step(self, self._calls, self._times)
         self._options, self._model_parts = chosen, (type(self._inner).__name__, _is_compiled(model))
         self._began_s = time.perf_counter()
         self._loop_run = self._opened_run(device)
@@ -111,7 +110,7 @@ class UtilizationMeter:
     @property
     def is_open(self) -> bool:
         """Whether a step was begun and has not ended."""
-        return self._open
+        return self._step.begun is not None
 
     def begin(self) -> None:
         """A step begins here, for a loop that cannot use the context of `step`: `update` ends it."""
@@ -125,7 +124,7 @@ class UtilizationMeter:
         evaluation included, so that there is no goodput, and the first call only begins one. inputs, items: as in
         `step`.
         """
-        if self._open:
+        if self.is_open:
             self._step.inputs, self._step.items = inputs, items
             self._step.__exit__(None, None, None)
         elif self._rolling is None:
@@ -189,15 +188,23 @@ class UtilizationMeter:
     def __exit__(self, *fault: object) -> None:
         self.close()
 
-    def _prepare(self) -> None:
-        """Before the first step, before one that is watched, and after one that was never ended."""
-        if self._open and not self._end_rolling():
+    def _meet(self, key: CallKey, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A call of a kind that was not seen before."""
+        self._step.seldom = True
+        self._costs.expect(key, args, kwargs)
+
+    def _prepare(self) -> bool:
+        """Before the first step, before one that is watched, and after one that was never ended. Whether to begin."""
+        if self._broken:
+            return False
+        if self.is_open and not self._end_rolling():
             self._fault("a step was begun inside of another one, which was never ended: that one is not counted")
         if self._probing:
             self._dtypes.attach()
         if self._watches.at_next_step and not self._rolling:
             self._check_parts()
             self._watches.begin()
+        return True
 
     def _end_rolling(self) -> bool:
         """From now on the caller says where steps begin. Whether that was otherwise."""
@@ -206,20 +213,24 @@ class UtilizationMeter:
             self._drop()
         return bool(was)
 
-    def _after_step(self, calls: int) -> None:
-        """What is left to do after some steps, of so many calls: end the probe, count, add up what completed."""
+    def _end_step(self, start: Any, end: Any, calls: list[Call], items: float | None) -> None:
+        """A step has ended: what there is to do after some of them. End the probe, count, add up what completed."""
+        pending = self._times.pending
+        if not calls and self._step.inputs:
+            calls = self._calls.assumed(self._step.inputs)
+        pending.append((start, end, None if self._watches.end() else calls, items))
         if self._probing:
             self._dtypes.detach()
             self._probing = False
         if self._costs.waiting:
-            self._times.excluded_s += self._count()
-        self._watches.judge(len(self._times.pending))
-        self._seldom = self._watches.at_next_step
-        if len(self._times.pending) >= KEPT_STEPS or calls > KEPT_CALLS or self._warm_up > 0:
+            self._times.exclude(self._count())
+        self._watches.judge(len(pending))
+        if len(pending) >= KEPT_STEPS or len(calls) > KEPT_CALLS or self._warm_up > 0:
             self._take(wait=False)
+        self._step.seldom = self._warm_up > 0 or bool(self._costs.waiting) or self._watches.at_next_step
 
     def _drop(self) -> None:
-        self._open = False
+        self._step.begun = None
         self._calls.drop()
         self._dtypes.detach()
         self._watches.drop()
@@ -314,7 +325,7 @@ class UtilizationMeter:
 
     def _fail(self, fault: BaseException) -> None:
         """A fault in here: no more numbers from now on, and the loop goes on."""
-        self._broken = True
+        self._broken = self._step.seldom = True
         with contextlib.suppress(Exception):
             self._drop()
             self._calls.detach()
@@ -324,54 +335,50 @@ class UtilizationMeter:
 class _Step:
     """The context of one step; one object for all steps of a meter.
 
-    Its two methods run at each step, in no cache: they call as little as they can.
+    Its two methods run at each step, in no cache: they call as little as they can, and look at this object alone.
+    begun: the mark of the step that is open. seldom: whether more is to be done than marking.
     """
 
-    __slots__ = ("_meter", "_start", "inputs", "items")
+    __slots__ = ("_calls", "_meter", "_pending", "begun", "inputs", "items", "mark", "seldom")
 
-    def __init__(self, meter: UtilizationMeter) -> None:
+    def __init__(self, meter: UtilizationMeter, calls: ForwardCalls, times: StepTimes) -> None:
         self._meter = meter
-        self._start: Any = None
+        self._calls = calls
+        self._pending = times.pending
+        self.mark = times.mark
+        self.begun: Any = None
+        self.seldom = True
         self.inputs: tuple[Any, ...] = ()
         self.items: float | None = None
 
     def __enter__(self) -> None:
-        meter = self._meter
-        if meter._broken:
-            return
         try:
-            if meter._open or meter._seldom:
-                meter._prepare()
-            meter._open = True
-            meter._calls.calls = []
-            self._start = meter._times.mark()
+            if (self.seldom or self.begun is not None) and not self._meter._prepare():
+                return
+            self._calls.calls = []
+            self.begun = self.mark()
         except Exception as fault:  # noqa: BLE001  the user's training goes on whatever happens in here
-            meter._fail(fault)
+            self._meter._fail(fault)
 
     def __exit__(
         self, kind: type[BaseException] | None, _fault: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        meter = self._meter
-        inputs, self.inputs = self.inputs, ()
-        if not meter._open:
-            return
-        if kind is not None:
-            meter._drop()
-            return
+        start = self.begun
         try:
-            end = meter._times.mark()
-            meter._open = False
-            watched = meter._calls
-            calls, watched.calls = watched.calls or [], None
-            if not calls and inputs:
-                calls = watched.assumed(inputs)
-            left_out = meter._watches.end() if meter._seldom else False
-            meter._times.add(self._start, end, None if left_out else calls, self.items)
-            pending = len(meter._times.pending)
-            if pending >= KEPT_STEPS or meter._costs.waiting or meter._seldom or calls[KEPT_CALLS:] or meter._warm_up:
-                meter._after_step(len(calls))
+            if start is not None and kind is None:
+                end = self.mark()
+                self.begun = None
+                calls, self._calls.calls = self._calls.calls, None
+                if calls and not self.seldom and len(self._pending) < KEPT_STEPS and len(calls) <= KEPT_CALLS:
+                    self._pending.append((start, end, calls, self.items))
+                else:
+                    self._meter._end_step(start, end, calls or [], self.items)
+            elif start is not None:
+                self._meter._drop()
+            if self.inputs:
+                self.inputs = ()
         except Exception as fault:  # noqa: BLE001
-            meter._fail(fault)
+            self._meter._fail(fault)
 
 
 def _unwrapped(model: torch.nn.Module) -> torch.nn.Module:

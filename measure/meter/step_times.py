@@ -23,9 +23,9 @@ from measure.meter.forward_calls import Call, CallKey, Passes, passes_of, sample
 
 MAX_BLOCKS = 512
 
-_Marked = tuple[Any, Any, Any, list[Call] | None, float | None, float]
-"""A step between its marks: the end of the step before, start, end, calls (None: it is left out of all numbers), items
-(None: those of its inputs), and seconds before it that are not the loop's. A plain tuple, made once a step."""
+Marked = tuple[Any, Any, list[Call] | None, float | None]
+"""A step between its marks: start, end, calls (None: it is left out of all numbers), items (None: those of its inputs).
+A plain tuple, made once a step."""
 
 
 class CpuMarks:
@@ -142,15 +142,13 @@ class StepTimes:
     def __init__(self, marks: CpuMarks | CudaMarks) -> None:
         self._marks = marks
         self.mark = marks.mark
-        self.pending: collections.deque[_Marked] = collections.deque()
-        self._last_end: Any = None
-        self.excluded_s = 0.0
-        self._outside_s = 0.0  # before steps that are left out
+        self.pending: collections.deque[Marked | float] = collections.deque()
+        self._before: Any = None  # the end of the step before the next one to be completed
+        self._excluded_s = self._outside_s = 0.0
 
-    def add(self, start: Any, end: Any, calls: list[Call] | None, items: float | None) -> None:
-        """The step between two marks (`mark`). calls: None for one that is left out of all numbers."""
-        self.pending.append((self._last_end, start, end, calls, items, self.excluded_s))
-        self._last_end, self.excluded_s = end, 0.0
+    def exclude(self, seconds: float) -> None:
+        """So many seconds after the last step are not the loop's."""
+        self.pending.append(seconds)
 
     def completed(self, wait: bool = False) -> Iterator[StepBlock]:
         """Steps that have completed, in order.
@@ -159,20 +157,25 @@ class StepTimes:
         was given to it afterwards may go on. For the end of a loop (`UtilizationMeter.summary`), never inside of one.
         """
         while self.pending:
-            before, start, end, calls, items, excluded_s = self.pending[0]
+            marked = self.pending[0]
+            if isinstance(marked, float):
+                self.pending.popleft()
+                self._excluded_s += marked
+                continue
+            start, end, calls, items = marked
             if wait:
                 self._marks.wait(end)
             elif not self._marks.is_complete(end):
                 return
             self.pending.popleft()
-            outside_s, self._outside_s = self._outside_s, 0.0
-            if before is not None:
-                outside_s += max(0.0, self._marks.between_s(before, start) - excluded_s)
-                self._marks.free(before)
+            if self._before is not None:
+                self._outside_s += max(0.0, self._marks.between_s(self._before, start) - self._excluded_s)
+                self._marks.free(self._before)
+            self._before, self._excluded_s = end, 0.0
             if calls is None:
-                self._outside_s = outside_s
                 self._marks.free(start)
                 continue
+            outside_s, self._outside_s = self._outside_s, 0.0
             samples, time_s = samples_of(calls), self._marks.between_s(start, end)
             passes, given = passes_of(calls), items is not None
             counted = float(samples) if items is None else items

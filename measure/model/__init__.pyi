@@ -1,7 +1,7 @@
 from .garbage_collector import collector_off
 from .module_paths import Links, ModulePaths, in_checkpoint, in_gradient_hook
 from .random_state import kept_random
-from .run import check_outputs, evaluating, left_as_found, summed, tensors
+from .run import check_outputs, evaluating, preserve_state, summed, tensors
 from .state_snapshot import Parts, modules, on_meta, parts_of, parts_on_meta, preserved_state
 from .work_outside import noticed
 
@@ -15,7 +15,7 @@ __all__ = [
     "in_checkpoint",
     "in_gradient_hook",
     "kept_random",
-    "left_as_found",
+    "preserve_state",
     "modules",
     "noticed",
     "on_meta",

@@ -92,7 +92,7 @@ class Links:
         self._threads = {self._home: _Numbers(_next_number())}
         self._outer_task: int | None = None
 
-    def made(self, index: int, requires_grad: bool) -> int | None:
+    def node_number(self, index: int, requires_grad: bool) -> int | None:
         """The number of the node that was made for operation `index`, which is about to run; None if none was.
 
         requires_grad: whether autograd sees it, and any input does. Of several new numbers the last is this

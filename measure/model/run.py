@@ -36,7 +36,7 @@ def evaluating(model: torch.nn.Module) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def left_as_found(model: torch.nn.Module, names: Collection[str] = ()) -> Iterator[None]:
+def preserve_state(model: torch.nn.Module, names: Collection[str] = ()) -> Iterator[None]:
     """Takes off the forward hooks, and the attributes and buffers of these names, that a counter put on modules."""
     before = [
         (m, {held: set(vars(m)[held]) for held in HOOKS}, {n for n in names if hasattr(m, n)}) for m in model.modules()

@@ -68,7 +68,7 @@ def _watched_calls() -> Iterator[tuple[Any, str, str, Callable[..., bool]]]:
     yield ThreadPoolExecutor, "submit", THREAD, _always
     yield torch.Tensor, "numpy", ARRAY, _of_numbers
     yield torch.Tensor, "__dlpack__", ARRAY, _of_numbers
-    yield torch.Tensor, "data_ptr", POINTER, _asked_by_the_model
+    yield torch.Tensor, "data_ptr", POINTER, _requested_by_model
     yield _python_dispatch, "_pop_mode", MODES_OFF, _modes_disabled
     for guard in _GUARDS:  # of the class, because its name may have been imported before
         yield getattr(torch._C, guard), "__init__", f"torch._C.{guard}", _without_modes
@@ -85,7 +85,7 @@ def _of_numbers(tensor: torch.Tensor, *_args: Any, **_kwargs: Any) -> bool:
     return tensor.is_floating_point() or tensor.is_complex()
 
 
-def _asked_by_the_model(*_args: Any, **_kwargs: Any) -> bool:
+def _requested_by_model(*_args: Any, **_kwargs: Any) -> bool:
     """Whether the code that called is neither torch's nor this package's."""
     frame = sys._getframe(2)
     while frame.f_globals.get("__name__") in _PASSED_ON and frame.f_back is not None:
@@ -99,11 +99,11 @@ def _modes_disabled(*_args: Any, **_kwargs: Any) -> bool:
     while frame.f_globals.get("__name__") == _python_dispatch.__name__ and frame.f_back is not None:
         functions.add(frame.f_code.co_name)
         frame = frame.f_back
-    return _python_dispatch._disable_current_modes.__name__ in functions and _asked_by_the_model()
+    return _python_dispatch._disable_current_modes.__name__ in functions and _requested_by_model()
 
 
 def _without_modes(_guard: Any, *keys: Any) -> bool:
     """Whether a guard with these arguments (sets of keys that are left out; of _ForceDispatchKeyGuard the second) hides
     operators from dispatch modes."""
     python = torch._C.DispatchKey.Python
-    return (not keys or keys[-1].has(python)) and _asked_by_the_model()
+    return (not keys or keys[-1].has(python)) and _requested_by_model()

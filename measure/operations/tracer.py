@@ -302,7 +302,7 @@ class Recorder:
         if not self._links.pending():
             return None
         seen = plan.makes_node and any(tensor.requires_grad for tensor in tensors_in(args))
-        return self._links.made(len(self._rows), seen)
+        return self._links.node_number(len(self._rows), seen)
 
     def _recomputes(self) -> bool:
         return self._paths.depth > self._depth or in_checkpoint(self._step)

@@ -6,14 +6,14 @@ from .step_profile import StepDescription, expect_module, profile_step, table_of
 from .step_series import RecordedSteps, StepTiming
 from .typed_steps import tags_of
 from .unseen_operations import plain_calls
-from .watch import Watch
+from .watch import ForwardWatch
 
 __all__ = [
     "ModelStep",
     "RecordedSteps",
     "StepDescription",
     "StepTiming",
-    "Watch",
+    "ForwardWatch",
     "expect_module",
     "in_groups",
     "naming_faults",

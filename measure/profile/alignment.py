@@ -47,6 +47,7 @@ def join(frames: Sequence[Frame], operations: Sequence[Operation]) -> Alignment:
     found: dict[int, Frame] = {}
     spare: list[Frame] = []
     for name, rows in wanted.items():
+        # Pass by pass: the backward pass runs on another thread, so that order by start holds within a pass alone.
         names = [bare(row.name) for row in rows]
         calls = [frame for frame in frames if frame.index is not None and _pass(frame.phase) == name]
         outer, joined = _aligned(calls, names)
@@ -81,6 +82,8 @@ def _stretch(
     reach, history = {1: 0}, []
     base_x, base_y = start
     width, height = len(left) - base_x, len(right) - base_y
+    # All rounds are kept to walk back from the end. Memory grows with the square of the differences, which is why a
+    # stretch ends after MOST of them and the next one begins there.
     for differences in range(MOST + 1):
         history.append(dict(reach))
         for diagonal in range(-differences, differences + 1, 2):
@@ -127,6 +130,8 @@ def _aligned(calls: Sequence[Frame], names: Sequence[str]) -> tuple[list[Frame],
     while True:
         outer = list(_outermost(calls, frozenset(names), opened))
         joined = {row: outer[call] for call, row in common([bare(frame.name) for frame in outer], names)}
+        # A spare call may be a composite that the table lacks, with calls inside that it has. Opening it can also let
+        # unrelated inner calls match, so it is kept only if more operations are joined than before.
         if opened and len(joined) <= len(best[1]):
             return best
         best = outer, joined
@@ -145,6 +150,8 @@ def _outermost(calls: Sequence[Frame], names: frozenset[str], opened: set[int]) 
             alike[id(frame.above)] += 1
     ends: dict[int, int] = {}
     for frame in calls:
+        # Exactly one call of the same name inside is autocast's: the outer one has the arguments before they were cast,
+        # the inner one is what the dispatcher saw. More than one is an operator that is defined by itself.
         known = bare(frame.name) in names and alike[id(frame)] != 1 and id(frame) not in opened
         if known and frame.start_ns >= ends.get(frame.thread, 0):
             ends[frame.thread] = frame.end_ns
@@ -159,6 +166,7 @@ def _inside(calls: Sequence[Frame], names: Sequence[str], joined: dict[int, Fram
     for first, last in _gaps(len(names), joined):
         begin = 0 if first == 0 else bisect_left(starts, joined[first - 1].start_ns)
         end = len(calls) if last == len(names) else bisect_left(starts, joined[last].end_ns)
+        # Only direct children of joined calls: deeper ones are the kernel's own and would match by chance.
         near = [frame for frame in calls[begin:end] if id(frame) not in taken and id(frame.above) in taken]
         pairs = common([bare(frame.name) for frame in near], names[first:last])
         found |= {first + row: near[call] for call, row in pairs}

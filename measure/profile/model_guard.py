@@ -28,7 +28,7 @@ class ModelFailed(ValueError):
 
 
 @contextlib.contextmanager
-def left_as_found(model: torch.nn.Module, inputs: Any = (), *, trains: bool) -> Iterator[None]:
+def preserve_state(model: torch.nn.Module, inputs: Any = (), *, trains: bool) -> Iterator[None]:
     """Run the model inside; afterwards it and its inputs' gradients are as before. trains: buffers stay as they get."""
     gradients = [(tensor, tensor.grad) for tensor in leaves(inputs)]
     buffers = [] if trains else [(b, b.detach().clone()) for b in model.buffers() if not b.is_meta]

@@ -23,7 +23,7 @@ from analysis.profile import fused
 from measure.device import apply_precision
 from measure.model import collector_off, tensors
 from measure.operations import Trace, trace_step
-from measure.profile.model_guard import left_as_found, naming_faults, paths_below
+from measure.profile.model_guard import naming_faults, paths_below, preserve_state
 from measure.profile.operation_times import read
 from measure.profile.rows import between, in_groups, module_rows, operation_rows
 from measure.profile.step_kinds import MODES, ModelStep, traced_on_fakes
@@ -85,7 +85,7 @@ def profile_step(
     step = ModelStep(model, args, named, target, loss, optimizer, mode, policy, device.type)
     name, batch_size = name or type(model).__name__, batch_size_of((args, named))
     told = StepDescription(name, batch_size, str(device), precision, mode, world_size())
-    with left_as_found(model, (args, named), trains=optimizer is not None), apply_precision.session(policy, device):
+    with preserve_state(model, (args, named), trains=optimizer is not None), apply_precision.session(policy, device):
         trace, why = traced_on_fakes(step) if device.type == "cpu" else (None, "")
         profile = profile_ready(
             step, model, told, trace=trace, optimizer=optimizer, inputs=(args, named, target), warm_up=warm_up,

@@ -23,7 +23,7 @@ import torch
 from measure.fake import FakeMode, fake_copy
 from measure.model import tensors
 from measure.operations import Trace, trace_step
-from measure.profile.model_guard import left_as_found, naming_faults, paths_below
+from measure.profile.model_guard import naming_faults, paths_below, preserve_state
 from measure.profile.step_kinds import on_fakes
 from measure.profile.step_profile import StepDescription, batch_size_of, expect_module, table_of, world_size
 from measure.profiler import check_available, is_compiled, kernel_device
@@ -63,7 +63,7 @@ class _Forward:
         return contextlib.nullcontext() if self.autocast is None else torch.autocast(device_type, self.autocast)
 
 
-class Watch:
+class ForwardWatch:
     """Profiles the forwards of a model from `start` to `stop`. Raises ValueError where it is used out of order."""
 
     def __init__(self, model: torch.nn.Module, precision: str = "fp32") -> None:
@@ -118,7 +118,7 @@ class Watch:
         first = self._firsts[form]
         self._forget()
         ignored = paths_below(self._model, ignore_modules)
-        with naming_faults(self._model), left_as_found(self._model, trains=False):
+        with naming_faults(self._model), preserve_state(self._model, trains=False):
             trace = self._trace_forward(first)
         if others:
             told = f"{others} of {others + len(same)} forwards are left out: of other sizes, or they raised"

@@ -103,6 +103,7 @@ def count(
         for place, value in enumerate((int(cost.model_flop), int(cost.other_flop), 1)):
             row[place] += value
     forward, backward, recompute = (None if unknown[phase] else totals[phase] for phase in PHASES)
+    missing = registry.not_understood(trace.operations)
     known_optimizer = optimizer is not None and not unknown["optimizer"]
     return StepCount(
         forward,
@@ -111,9 +112,9 @@ def count(
         totals["optimizer"] + other["optimizer"] if known_optimizer else None,
         None if any(unknown[phase] for phase in PHASES) else sum(other[phase] for phase in PHASES),
         {phase: totals[phase] for phase in PHASES},
-        registry.not_understood(trace.operations),
+        missing,
         tuple(_operation_cost(key, row, key not in unknown_rows) for key, row in table.items()),
-        trace.notes,
+        (*trace.notes, *(f"{name} has no rule; one is given by {registry.registration(name)}" for name in missing)),
     )
 
 

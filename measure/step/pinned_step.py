@@ -21,6 +21,7 @@ from analysis.operators import registry
 from analysis.stats import ALARM_RATIO, MARGIN_RATIO, interval_at
 from measure.step.step_trace import Optimizer, step_trace
 from measure.timing import Protocol, clock_for, measure_blocks, step_time_s, warm_up
+from results import json_value, read_text
 
 EXACT = ("flop", "bytes", "launches", "memory")
 
@@ -115,7 +116,7 @@ def _entries(path: Path) -> dict[str, dict[str, Any]]:
     if not path.exists():
         return {}
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json_value(read_text(path))
     except ValueError as fault:
         raise ValueError(f"expected a baseline in {path}, got no JSON: {fault}") from fault
     if not isinstance(found, dict) or not all(isinstance(entry, dict) for entry in found.values()):

@@ -56,7 +56,7 @@ class CeilingAnswer:
         return {what: why for what, why in found.items() if why}
 
     @property
-    def told(self) -> list[str]:
+    def warnings(self) -> list[str]:
         """The notes, and what cannot be."""
         return [*self.notes, *(f"{ABOVE_SHEET}: {why}" for why in self.refused.values())]
 
@@ -85,7 +85,7 @@ def to_text(seen: CeilingAnswer, width: int = WIDTH, colour: bool = False) -> st
     parts: list[Part] = [strong(heading(seen)), strong(_closing(seen)), ""]
     if rows := bests(seen):
         parts += [_table(seen, rows), ""]
-    return page([*parts, *_beside(seen), *_lost(seen), *(f"note: {note}" for note in seen.told)], width, colour)
+    return page([*parts, *_beside(seen), *_lost(seen), *(f"note: {note}" for note in seen.warnings)], width, colour)
 
 
 def heading(seen: CeilingAnswer) -> str:
@@ -214,7 +214,7 @@ def document(seen: CeilingAnswer) -> dict[str, Any]:
             for figure in published_ceilings.figures(seen.device_name, unit)
         ],
         "rows": [asdict(row) for row in seen.rows],
-        "notes": seen.told,
+        "notes": seen.warnings,
     }
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from analysis.characterize import GROUPS, Merge, Mix
 from reports.characterize import variants as characterize_variants
-from reports.characterize.text import CharacterizeAnswer, types_told
+from reports.characterize.text import CharacterizeAnswer, shown_types
 from results.records import WorkloadRecording, cell_text
 
 Row = dict[str, Any]
@@ -39,7 +39,7 @@ def _workload(mix: Mix) -> Row:
         "profiled_step_time_s": mix.profiled_s,
         "groups": {group: mix.groups[group].ratio for group in GROUPS},
         "unclassified_ratio": mix.unclassified_ratio,
-        "types_for_90_percent": types_told(mix),
+        "types_for_90_percent": shown_types(mix),
     }
 
 

@@ -109,7 +109,7 @@ def _tails(data: Characterization, chosen: Sequence[Mix]) -> Iterator[tuple[Mix,
             yield each, found
 
 
-def types_told(mix: Mix) -> int | None:
+def shown_types(mix: Mix) -> int | None:
     """How many operation types make 90 % of the time in operations; None where none has any."""
     shares = [each.share_ratio for each in mix.operations]
     return types_for(shares, SUFFICIENT) if any(shares) else None

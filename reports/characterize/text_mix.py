@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from analysis.characterize import GROUPS, MOST_UNCLASSIFIED_RATIO, OPERATIONS, figure3_groups, inverted, slow_steps
 from reports.characterize import text_costs, variants
-from reports.characterize.text import CharacterizeAnswer, paper_label, paper_name, types_told
+from reports.characterize.text import CharacterizeAnswer, paper_label, paper_name, shown_types
 from reports.characterize.words import UNKNOWN, in_range, ratio, times, whole
 from reports.shared import STATUS_WORDS, WIDTH, Part, page, percent, si, si_time, table_of
 from results.records import WARM_UP, Characterization, WorkloadRecording
@@ -51,7 +51,7 @@ def _groups(seen: CharacterizeAnswer) -> Iterator[Part]:
     yield f"Share of a step by group, per cent (median of {steps} profiled steps)"
     rows = [["workload", "step", *GROUPS, "unclassified", "types for 90 %", "of all"]]
     for each in seen.mixes:
-        told = types_told(each)
+        told = shown_types(each)
         rows.append(
             [
                 each.label,

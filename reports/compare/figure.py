@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from reports.compare.text import cell_names
@@ -53,7 +54,7 @@ def ratios(rows: Sequence[Comparison]) -> dict[str, Figure]:
     if not known:
         return {}
     span = _span([row for _, row in known])
-    return figure_panels.named(NAME, [("", _figure(page, span)) for page in figure_panels.pages(known, MOST)])
+    return figure_panels.named(NAME, [("", partial(_figure, page, span)) for page in figure_panels.pages(known, MOST)])
 
 
 def _span(rows: Sequence[Comparison]) -> tuple[float, float]:

@@ -16,9 +16,9 @@ from reports.shared import (
     DASH,
     STATUS_WORDS,
     Names,
+    PageVerdict,
     Section,
     Table,
-    Verdict,
     citation,
     digits,
     document,
@@ -103,7 +103,7 @@ def _span(rows: Sequence[Comparison]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _verdict(rows: Sequence[Comparison], sides: tuple[Side, Side], across: Sequence[str]) -> Verdict:
+def _verdict(rows: Sequence[Comparison], sides: tuple[Side, Side], across: Sequence[str]) -> PageVerdict:
     """The sentence; the cell furthest from 1 with its interval; what was compared."""
     matched = [row for row in rows if row.verdict not in _ALONE]
     counts = [f"{len(matched)} in both"]
@@ -111,7 +111,7 @@ def _verdict(rows: Sequence[Comparison], sides: tuple[Side, Side], across: Seque
     rests_on: list[tuple[str, tuple[str, ...]]] = [(side.letter, (side.line, side.path)) for side in sides]
     rests_on += [("Differing by choice", (", ".join(across),))] if across else []
     rests_on += [("Cells", (", ".join(counts),)), ("Meaning", tuple(filter(None, closing_lines(matched)[1:])))]
-    return Verdict(sentence(rows), _furthest(rows), tuple(rests_on))
+    return PageVerdict(sentence(rows), _furthest(rows), tuple(rests_on))
 
 
 def _furthest(rows: Sequence[Comparison]) -> str:

@@ -11,13 +11,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from typing import Any
 
 from cleaning.accounts.vocabulary import CONVENTION
 from reports.count.text import ModelCounts, native_number
 from reports.shared import Hanging, Part
+from results import shortened
 from results.records import Account
 
 SCALES = {"": 0, "k": 3, "m": 6, "g": 9, "t": 12, "p": 15}
@@ -30,6 +31,12 @@ PASTED = re.compile(
 )
 BETWEEN = re.compile(r"[,;](?!(?<=\d,)\d{3}(?!\d))")
 """Between two numbers; not the comma of 314,193,216."""
+
+MOST_DIGITS = 60
+"""Before and after the point, of a pasted number: each more makes exact arithmetic slower, and no count has so many."""
+
+SHOWN = 60
+"""Letters of a text in a message."""
 
 EXAMPLE = "fvcore=314M,ptflops=320.2 MMac"
 
@@ -82,7 +89,7 @@ def _number(text: str) -> PastedNumber:
     match = PASTED.fullmatch(text)
     if match is None:
         raise ValueError(f"expected COUNTER=NUMBER, as in {EXAMPLE}; got {text!r}")
-    digits = Decimal(match["digits"].replace(",", "").replace("_", ""))
+    digits = _digits(match["digits"].replace(",", "").replace("_", ""), text)
     power = SCALES[match["scale"].lower()]
     exponent = digits.as_tuple().exponent
     word = (match["unit"] or "").lower()
@@ -90,6 +97,18 @@ def _number(text: str) -> PastedNumber:
     step = Fraction(10) ** (int(exponent) + power)
     name = (match["counter"] or "").strip().lower().replace("-", "_")
     return PastedNumber(text, name, Fraction(digits) * 10**power, unit, step)
+
+
+def _digits(number: str, text: str) -> Decimal:
+    """The number. Raises ValueError for one whose whole digits are more than a count can have."""
+    try:
+        found = Decimal(number)
+    except InvalidOperation:
+        found = Decimal("NaN")
+    least = found.as_tuple().exponent if found.is_finite() else -MOST_DIGITS - 1
+    if not isinstance(least, int) or least < -MOST_DIGITS or found.adjusted() > MOST_DIGITS:
+        raise ValueError(f"expected a number of at most {MOST_DIGITS} digits, got {shortened(text, SHOWN)!r}")
+    return found
 
 
 def explain(counted: ModelCounts, pasted: PastedNumber) -> Explanation:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
+from analysis.operators import registration
 from cleaning.accounts.account import Backward
 from cleaning.accounts.vocabulary import CONVENTION
 from reports.count import backward_ratio
@@ -201,6 +202,8 @@ def closing(counted: ModelCounts) -> list[str]:
     if counted.not_understood:
         names = ", ".join(f"{name} ({calls})" for name, calls in counted.not_understood.items())
         lines.append(f"The exact count does not understand {names}: what products these hold is in no total.")
+        lines.append("A rule for each, to be written in the model's file with the FLOP of one call:")
+        lines.extend(f"    {registration(name)}" for name in counted.not_understood)
     left = [account for account in ok if account.unexplained_flop]
     if left:
         names = ", ".join(dict.fromkeys(account.counter for account in left))

@@ -43,14 +43,14 @@ class Lane:
     steps: tuple[WaterfallStep, ...] = ()
 
     @property
-    def known(self) -> bool:
+    def has_total(self) -> bool:
         """Whether it has a number, and an exact one beside it to be led to."""
         return self.account.status == "ok" and self.account.unexplained_flop is not None
 
     @property
     def places(self) -> list[float]:
         """Where the native number and the end of each step lie, in parts of the exact count."""
-        if not self.known or not self.account.exact_flop:
+        if not self.has_total or not self.account.exact_flop:
             return []
         native = Fraction(self.account.native_value or 0)
         return [float(place / self.account.exact_flop) for place in (native, *(step.end for step in self.steps))]

@@ -61,7 +61,7 @@ def figures_of_the_post(runs: Sequence[Published], folder: str) -> Section:
 def _operation_tables(runs: Sequence[Published]) -> list[str]:
     """Forward and backward, one row a name: calls, FLOP as found and as cleaned."""
     for run in widest(runs):
-        for cell in (cell for cell in run.measured if cell.model == TABLE_MODEL and "batch" in cell.profiled):
+        for cell in (cell for cell in run.measured_cells if cell.model == TABLE_MODEL and "batch" in cell.profiled):
             products = run.products(cell.cell_id, "batch")
             if products:
                 phases = (("forward", ("forward", "loss")), ("backward", ("backward",)))
@@ -77,14 +77,14 @@ def _operation_table(cell: Run, phase: str, products: Sequence[CleanedOperation]
         mine = [product for product in products if product.name == name]
         verdicts = Counter(product.verdict for product in mine)
         told = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items())
-        rows.append((f"`{name}`", str(len(mine)), *_found_and_cleaned(mine), told))
-    rows.append(("all", str(len(products)), *_found_and_cleaned(products), ""))
+        rows.append((f"`{name}`", str(len(mine)), *_raw_and_cleaned(mine), told))
+    rows.append(("all", str(len(products)), *_raw_and_cleaned(products), ""))
     of = f"{cell.model}, batch {cell.batch_size}, by torch.profiler {cells([cell.cell_id])}"
     head = f"{phase.capitalize()} pass of {of}:"
     return f"{head}\n\n{table(('operation', 'calls', 'as found', 'cleaned', 'as found it is'), rows)}"
 
 
-def _found_and_cleaned(products: Sequence[CleanedOperation]) -> tuple[str, str]:
+def _raw_and_cleaned(products: Sequence[CleanedOperation]) -> tuple[str, str]:
     """The sums of what was found and of what is cleaned; with a product without a number, what they are at least."""
     sums = []
     for field in ("found_flop", "cleaned_flop"):
@@ -178,8 +178,8 @@ def backward_forward(runs: Sequence[Published], folder: str) -> Section:
     run = next((run for run in widest(runs) if run.model_ratios), None)
     if run is None:
         return Section(title, OPEN, "No published run has ratios.")
-    size = largest_batch(run.measured)
-    here = [cell for cell in run.measured if cell.batch_size == size and cell.repeat == 0]
+    size = largest_batch(run.measured_cells)
+    here = [cell for cell in run.measured_cells if cell.batch_size == size and cell.repeat == 0]
     rows = [row for cell in here if (row := _ratios_of(run, cell)) is not None]
     exact = [value for cell in here if (value := _exact(run, cell)) is not None]
     answer = (

@@ -41,7 +41,7 @@ class Published:
         return self.path.name
 
     @property
-    def measured(self) -> list[Run]:
+    def measured_cells(self) -> list[Run]:
         """The cells that have a time."""
         return [run for run in self.data.runs if run.status in MEASURED]
 
@@ -53,7 +53,7 @@ class Published:
     @property
     def on_gpu(self) -> bool:
         """Whether any cell was measured on one."""
-        return any(run.device.startswith("cuda") for run in self.measured)
+        return any(run.device.startswith("cuda") for run in self.measured_cells)
 
     @functools.cached_property
     def utilization(self) -> list[Utilization]:
@@ -121,7 +121,7 @@ def widest(runs: Iterable[Published]) -> list[Published]:
     """GPUs first, then those of the most models, then the latest."""
 
     def rank(run: Published) -> tuple[bool, int, str]:
-        return run.on_gpu, len({cell.model for cell in run.measured}), run.data.manifest.created_at
+        return run.on_gpu, len({cell.model for cell in run.measured_cells}), run.data.manifest.created_at
 
     return sorted(runs, key=rank, reverse=True)
 

@@ -24,9 +24,11 @@ def best_timed(runs: Sequence[Published]) -> Published | None:
     whose intervals converged; of equal ones the latest."""
 
     def merit(run: Published) -> tuple[bool, int, str]:
-        return run.on_gpu, sum(cell.status == "ok" for cell in run.measured), run.data.manifest.created_at
+        return run.on_gpu, sum(cell.status == "ok" for cell in run.measured_cells), run.data.manifest.created_at
 
-    return max((run for run in runs if {cell.model for cell in run.measured} >= set(LOW)), key=merit, default=None)
+    return max(
+        (run for run in runs if {cell.model for cell in run.measured_cells} >= set(LOW)), key=merit, default=None
+    )
 
 
 def low_utilization(runs: Sequence[Published], folder: str) -> Section:
@@ -69,7 +71,7 @@ def repeated(runs: Sequence[Published], run: Published, each: Traffic) -> list[U
     for other in sorted(runs, key=lambda other: other.data.manifest.created_at):
         same = [
             cell
-            for cell in other.measured
+            for cell in other.measured_cells
             if other is not run and other.device_name == run.device_name and _conditions(cell) == _conditions(own)
         ]
         rows += [row for cell in same if (row := other.headline(cell)) is not None]
@@ -84,7 +86,7 @@ def _conditions(cell: Run) -> tuple[object, ...]:
 def bounded(runs: Sequence[Published]) -> Published | None:
     """The widest run with both low models on a device whose memory bandwidth is published."""
     for run in widest(runs):
-        if {cell.model for cell in run.measured} >= set(LOW) and bandwidth(run.path.parent, run.device_name):
+        if {cell.model for cell in run.measured_cells} >= set(LOW) and bandwidth(run.path.parent, run.device_name):
             return run
     return None
 
@@ -134,7 +136,7 @@ def _inside_products(low: Sequence[Traffic]) -> str:
 def _steadiest(run: Published) -> int:
     """Of the batches that the most models have the one whose widest interval is the narrowest."""
     sizes: dict[int, list[float]] = {}
-    for cell in common_settings(run.measured):
+    for cell in common_settings(run.measured_cells):
         row = run.headline(cell)
         if row is not None and row.time_s and row.time_low_s is not None and row.time_high_s is not None:
             sizes.setdefault(cell.batch_size, []).append((row.time_high_s - row.time_low_s) / row.time_s)

@@ -55,10 +55,10 @@ def _runs(runs: Sequence[Published], folder: str) -> str:
     rows = []
     for run in runs:
         torch = ", ".join(dict.fromkeys(sitting.torch_version for sitting in run.data.sittings))
-        wide = sum(cell.status == "not_converged" for cell in run.measured)
-        quick = "yes" if any(cell.quick for cell in run.measured) else "no"
+        wide = sum(cell.status == "not_converged" for cell in run.measured_cells)
+        quick = "yes" if any(cell.quick for cell in run.measured_cells) else "no"
         asked = "; ".join(f"`{command}`" for command in run.data.manifest.commands) or OPEN
-        counted = f"{len(run.measured)}, of them {wide} with a wider interval than asked for"
+        counted = f"{len(run.measured_cells)}, of them {wide} with a wider interval than asked for"
         rows.append((link(run.name, f"{folder}/{run.name}/runs.csv"), run.device_name, torch, counted, quick, asked))
     return table(("run", "device", "torch", "measured cells", "quick", "command"), rows)
 

@@ -47,7 +47,7 @@ def beside_published(runs: Sequence[Published], folder: str) -> Section:
         )
         for each in sorted(theirs, key=lambda each: (each.device, -each.ratio))
     ]
-    mine = [_mine(run, cell) for run in runs for cell in run.measured if cell.model == MODEL]
+    mine = [_mine(run, cell) for run in runs for cell in run.measured_cells if cell.model == MODEL]
     gpu = any(run.on_gpu for run in runs)
     low, high = min(each.ratio for each in theirs), max(each.ratio for each in theirs)
     answer = (
@@ -89,7 +89,7 @@ def _ours(runs: Sequence[Published]) -> list[Observation]:
     """Our own fractions of a datasheet's peak, as observations."""
     found = []
     for run in runs:
-        for cell in run.measured:
+        for cell in run.measured_cells:
             row = run.headline(cell)
             if row is not None and row.denominator == "datasheet":
                 found.append(published_runs.ours(row.to_row(), run.device_name, run.name))

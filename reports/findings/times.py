@@ -31,7 +31,7 @@ def what_the_post_means(runs: Sequence[Published], folder: str) -> Section:
     if run is None:
         return Section(title, IN_PART, answer + "No published run has both arithmetics.")
     rows, factors, ids = [], [], []
-    for cell in run.measured:
+    for cell in run.measured_cells:
         ours, theirs = run.headline(cell), _of_the_post(run, cell)
         if ours is None or theirs is None or not theirs.utilization_ratio:
             continue
@@ -99,7 +99,7 @@ def _pairs(run: Published, name: str) -> list[tuple[tuple[str, ...], float, list
     """Rows, gains and cell ids of neighbours in one condition."""
     samples, _ = samples_and_telemetry(run.data)
     groups: dict[tuple[str, ...], list[Run]] = {}
-    for cell in run.measured:
+    for cell in run.measured_cells:
         if cell.repeat == 0 and cell.items_per_step and whole_steps(samples.get(key_of(cell), ())):
             groups.setdefault(conditions(cell, name), []).append(cell)
     found = []
@@ -135,7 +135,7 @@ def energy(runs: Sequence[Published], folder: str) -> Section:
     title = "Energy an image"
     rows = []
     for run in runs:
-        for cell in run.measured:
+        for cell in run.measured_cells:
             row = run.headline(cell)
             if row is not None and row.energy_per_item_j is not None:
                 used = digits(row.energy_per_item_j * 1e3)

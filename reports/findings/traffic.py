@@ -41,7 +41,7 @@ class Traffic:
 def traffic(run: Published, size: int | None = None) -> list[Traffic]:
     """Each model of a run in its commonest setting, the lowest utilization first. size: the batch, by default the
     largest that the most models have."""
-    cells_alike = common_settings(run.measured)
+    cells_alike = common_settings(run.measured_cells)
     size = size or largest_batch(cells_alike)
     known = bandwidth(run.path.parent, run.device_name)
     found: list[Traffic | None] = []

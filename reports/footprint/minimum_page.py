@@ -19,7 +19,7 @@ MIB = 2**20
 
 
 @dataclass(frozen=True)
-class Model:
+class MinimalFootprint:
     """A model with what was found of it. last_use_bytes: the eager order, if everything went after its last use."""
 
     name: str
@@ -34,18 +34,20 @@ class Model:
 class Curve:
     """What checkpointing brings a model. minimal_bytes: of each choice."""
 
-    model: Model
+    model: MinimalFootprint
     choices: Sequence[Choice]
     minimal_bytes: Sequence[int]
 
 
-def page(models: Iterable[Model], pieces: Mapping[str, Mapping[str, Sequence[Piece]]], curves: Iterable[Curve]) -> str:
+def page(
+    models: Iterable[MinimalFootprint], pieces: Mapping[str, Mapping[str, Sequence[Piece]]], curves: Iterable[Curve]
+) -> str:
     """The whole page. pieces: model → footprint → its pieces."""
     shown = "\n\n".join(curve(each) for each in curves)
     return markdown("minimal_footprint", overview=overview(models), moves=moves(pieces), curves=shown)
 
 
-def overview(models: Iterable[Model]) -> str:
+def overview(models: Iterable[MinimalFootprint]) -> str:
     """The table of footprints."""
     header = (
         "model", "batch", "optimizer", "operations", "eager, MiB", "gone after last use", "minimal", "lower bound",
@@ -54,7 +56,7 @@ def overview(models: Iterable[Model]) -> str:
     return markdown_table(header, map(line, models))
 
 
-def line(model: Model) -> tuple[str, ...]:
+def line(model: MinimalFootprint) -> tuple[str, ...]:
     """A model's line of the table."""
     found = model.found
     return (

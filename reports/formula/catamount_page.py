@@ -18,7 +18,7 @@ Numbers = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Model:
+class CatamountModel:
     """A model at its base sizes, `batch` among them. rules: what the table of rules gives for a step of PyTorch;
     published: what Catamount's tests assert."""
 
@@ -32,13 +32,13 @@ class Model:
 TITLES = dict(zip(QUANTITIES, ("parameters", "FLOP", "bytes", "total footprint"), strict=True))
 
 
-def page(models: list[Model]) -> str:
+def page(models: list[CatamountModel]) -> str:
     """The whole document."""
     sections = "\n".join(section(model) for model in models).rstrip("\n")
     return markdown("catamount", overview=overview(models), sections=sections)
 
 
-def overview(models: list[Model]) -> str:
+def overview(models: list[CatamountModel]) -> str:
     """One row for each model and quantity: published, rules, terms, what is left."""
     rows = []
     for model in models:
@@ -51,7 +51,7 @@ def overview(models: list[Model]) -> str:
     return markdown_table(("model", "quantity", "published", "rules", "terms", "not explained"), rows, "--rrrr")
 
 
-def section(model: Model) -> str:
+def section(model: CatamountModel) -> str:
     """A model's terms: formula, value at base sizes, and why."""
     sizes = ", ".join(f"{name} {size:,}" for name, size in model.sizes.items())
     lines = [f"## {model.name}", "", f"At {sizes}; optimizer `{model.optimizer}`.{_fixed(model.name)}", ""]
@@ -69,7 +69,7 @@ def value(term: Term, sizes: Mapping[str, int]) -> int:
     return int(formula.subs({symbol: sizes[symbol.name] for symbol in formula.free_symbols}))
 
 
-def sums(model: Model) -> dict[str, int]:
+def sums(model: CatamountModel) -> dict[str, int]:
     """Quantity → the sum of the terms."""
     found = dict.fromkeys(QUANTITIES, 0)
     for term in terms(model.name):

@@ -86,10 +86,10 @@ def module_row(node: ModuleNode) -> dict[str, Any]:
 def _flop(node: ModuleNode) -> dict[str, int | None]:
     """Model FLOP by pass; None where an operation of the pass has no rule."""
     return {
-        "model_flop": None if node.unknown() else node.model_flop,
-        "forward_flop": None if node.unknown("forward") else node.forward_flop,
-        "backward_flop": None if node.unknown("backward") else node.backward_flop,
-        "recompute_flop": None if node.unknown("recompute") else node.recompute_flop,
+        "model_flop": None if node.unknowns() else node.model_flop,
+        "forward_flop": None if node.unknowns("forward") else node.forward_flop,
+        "backward_flop": None if node.unknowns("backward") else node.backward_flop,
+        "recompute_flop": None if node.unknowns("recompute") else node.recompute_flop,
     }
 
 
@@ -103,7 +103,7 @@ def _partial_totals(node: ModuleNode) -> dict[str, float | None]:
     """What is known beside: FLOP of the operations that have a rule, how many have none, their share of the time."""
     return {
         "at_least_flop": node.model_flop,
-        "unknown_calls": node.unknown(),
+        "unknown_calls": node.unknowns(),
         "unknown_time_ratio": node.unknown_time_ratio,
     }
 

@@ -148,7 +148,7 @@ def _used(profile: StepProfile, root: ModuleNode, roof: StepRoof) -> str:
 
 
 def _at_least(root: ModuleNode) -> str:
-    return "at least " if root.unknown() else ""
+    return "at least " if root.unknowns() else ""
 
 
 def _batch(profile: StepProfile) -> str:

@@ -15,7 +15,7 @@ from results.records import Machine, StepOperation, StepProfile
 
 
 @dataclass(frozen=True)
-class Kernel:
+class FusedKernel:
     """One group of ideal fusion. Times are None where a rate or FLOP are not known, or nothing was timed."""
 
     operations: tuple[StepOperation, ...]
@@ -55,7 +55,7 @@ def grouped(profile: StepProfile) -> bool:
     return all(o.group is not None for o in profile.operations if moved_bytes(o))
 
 
-def kernels(profile: StepProfile) -> list[Kernel]:
+def kernels(profile: StepProfile) -> list[FusedKernel]:
     """Every group of operations that move something, the longest first; [] where operations are not grouped."""
     if not grouped(profile):
         return []
@@ -69,7 +69,7 @@ def kernels(profile: StepProfile) -> list[Kernel]:
         timed = [o.time_s for o in members if o.time_s is not None]
         each = [_least_s((o,), moved_bytes(o), peaks, bandwidth) for o in members]
         found.append(
-            Kernel(
+            FusedKernel(
                 operations=members,
                 unfused_bytes=sum(map(moved_bytes, members)),
                 fused_bytes=nbytes,

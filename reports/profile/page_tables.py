@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from analysis.profile import ModuleNode
 from reports.profile.explanation import name_of
-from reports.profile.fusion import Kernel, kernels
+from reports.profile.fusion import FusedKernel, kernels
 from reports.profile.operations import OperationGroup, operation_groups, sizes
 from reports.profile.summary import UNKNOWN, pass_time, ratio, time
 from reports.profile.tree import listed_nodes
@@ -73,7 +73,9 @@ def _module_row(node: ModuleNode, root: ModuleNode) -> TableRow:
         _of(si(node.parameters, ""), node.parameters, root.parameters),
         TableCell(f"{node.at_least('forward')}{si(node.forward_mac, '')}", node.forward_mac),
         _of(
-            f"{node.at_least()}{si(node.model_flop, '')}", node.model_flop, None if root.unknown() else root.model_flop
+            f"{node.at_least()}{si(node.model_flop, '')}",
+            node.model_flop,
+            None if root.unknowns() else root.model_flop,
         ),
         TableCell(si(node.moved_bytes, "B"), node.moved_bytes),
         _pass_time("forward", node.forward_time_s, root.forward_time_s, node, root),
@@ -104,7 +106,7 @@ def _operation_row(each: OperationGroup, step_s: float) -> TableRow:
     return TableRow(cells)
 
 
-def _kernel_row(kernel: Kernel) -> TableRow:
+def _kernel_row(kernel: FusedKernel) -> TableRow:
     leader = kernel.leader
     where = f" {leader.module}" if leader.module else ""
     cells = (
@@ -121,7 +123,7 @@ def _kernel_row(kernel: Kernel) -> TableRow:
     return TableRow(cells)
 
 
-def _following(kernel: Kernel) -> str:
+def _following(kernel: FusedKernel) -> str:
     """What runs after the leader, in its order: kinds, each once."""
     names = list(dict.fromkeys(name_of(operation) for operation in kernel.operations[1:]))
     more = f", {len(names) - _NAMED} more" if len(names) > _NAMED else ""

@@ -87,10 +87,10 @@ def _flop_lines(root: ModuleNode, together: int) -> list[Line]:
     if together > 1:
         mac, flop = si(root.forward_mac * together, "MAC"), si(root.forward_flop * together, "FLOP")
         lines += [(f"forward of the model (× {together})", f"{before}{mac} = {before}{flop}")]
-    if root.backward_flop or root.unknown("backward"):
+    if root.backward_flop or root.unknowns("backward"):
         ratio = "" if more else _times(root.backward_flop, root.forward_flop)
         lines += [("backward", f"{root.at_least('backward')}{si(root.backward_flop, 'FLOP')}{ratio}")]
-    if root.recompute_flop or root.unknown("recompute"):
+    if root.recompute_flop or root.unknowns("recompute"):
         before = root.at_least("recompute")
         ratio = "" if before or more else _times(root.recompute_flop, root.forward_flop)
         lines += [("calculated again in it", f"{before}{si(root.recompute_flop, 'FLOP')}{ratio}")]
@@ -108,7 +108,10 @@ def _times(part: int, whole: int) -> str:
 def _time_lines(profile: StepProfile, root: ModuleNode) -> list[Line]:
     flop = {"forward": root.forward_flop, "backward": root.backward_flop, OPTIMIZER: root.optimizer_flop}
     return [
-        (f"{SIDE_WORDS[side]} latency", f"{time(time_s)}{'' if root.unknown(side) else _rate(flop[side], time_s)}")
+        (
+            f"{SIDE_WORDS[side]} latency",
+            f"{time(time_s)}{'' if root.unknowns(side) else _rate(flop[side], time_s)}",
+        )
         for side, time_s in latencies(profile, root).items()
         if time_s is not None
     ]
@@ -117,7 +120,7 @@ def _time_lines(profile: StepProfile, root: ModuleNode) -> list[Line]:
 def _recompute_lines(profile: StepProfile, root: ModuleNode) -> list[Line]:
     """Rates of all that ran: with what was recorded as calculated again, and with what the caller takes it to be."""
     factor, found = profile.recompute_fwd_factor, latencies(profile, root)
-    if root.unknown() or root.unknown("recompute"):
+    if root.unknowns() or root.unknowns("recompute"):
         return []
     back_s, step_s = found["backward"], _mean(profile.step_times_s)
     lines = []
@@ -135,7 +138,7 @@ def _recompute_lines(profile: StepProfile, root: ModuleNode) -> list[Line]:
 
 def _step_lines(profile: StepProfile, root: ModuleNode) -> list[Line]:
     recorded, alone = profile.step_times_s, profile.unprofiled_times_s
-    flop = 0 if root.unknown() else root.model_flop  # no rate of a part of the work
+    flop = 0 if root.unknowns() else root.model_flop  # no rate of a part of the work
     lines = [("step latency, profiled", f"{_steps(recorded)}{_rate(flop, _mean(recorded))}")]
     if alone:
         more = fmean(recorded) / fmean(alone) - 1 if recorded else 0.0

@@ -59,7 +59,7 @@ def _of(written: Callable[[Any], str], amount: Callable[[ModuleNode], Any]) -> C
 
 def _flop(node: ModuleNode, root: ModuleNode) -> str:
     """Model FLOP with their share of the root's; no share of what is not known."""
-    share = "" if root.unknown() else f" {_share(node.model_flop, root.model_flop)}"
+    share = "" if root.unknowns() else f" {_share(node.model_flop, root.model_flop)}"
     return f"{node.at_least()}{si(node.model_flop, '')}{share}"
 
 

@@ -34,9 +34,9 @@ class Ranking:
 RANKED: Mapping[str, Ranking] = {
     "parameters": Ranking(lambda node: node.counted_parameters, lambda value: si(value, "")),
     "forward MACs": Ranking(
-        lambda node: node.forward_mac, lambda value: si(value, "MAC"), lambda node: bool(node.unknown("forward"))
+        lambda node: node.forward_mac, lambda value: si(value, "MAC"), lambda node: bool(node.unknowns("forward"))
     ),
-    "FLOP": Ranking(lambda node: node.model_flop, lambda value: si(value, "FLOP"), lambda node: bool(node.unknown())),
+    "FLOP": Ranking(lambda node: node.model_flop, lambda value: si(value, "FLOP"), lambda node: bool(node.unknowns())),
     "forward time": Ranking(
         lambda node: node.forward_time_s, time, lambda node: bool(node.untimed_calls.get("forward"))
     ),
@@ -150,9 +150,9 @@ def cells(node: ModuleNode, root: ModuleNode) -> tuple[str, ...]:
         si(node.parameters, ""),
         _share(node.parameters, root.parameters),
         f"{node.at_least('forward')}{si(node.forward_mac, '')}",
-        "" if root.unknown("forward") else _share(node.forward_mac, root.forward_mac),
+        "" if root.unknowns("forward") else _share(node.forward_mac, root.forward_mac),
         f"{node.at_least()}{si(node.model_flop, '')}",
-        "" if root.unknown() else _share(node.model_flop, root.model_flop),
+        "" if root.unknowns() else _share(node.model_flop, root.model_flop),
         pass_time("forward", node.forward_time_s, node),
         _share(node.forward_time_s, None if root.untimed_calls.get("forward") else root.forward_time_s),
         pass_time("backward", node.backward_time_s, node),

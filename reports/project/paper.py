@@ -38,7 +38,7 @@ def to_text(paper: str, cells: Sequence[PaperCell], width: int = WIDTH, colour: 
         rows = [[f"{text:<{wide[at]}}" if at < 2 else f"{text:>{wide[at]}}" if at < 5 else text
                  for at, text in enumerate(line)] for _, line in group]  # fmt: skip
         parts += ["", strong(table), TextTable(_COLUMNS, rows, rule=False)]
-    return page([*parts, "", *notes.told()], width, colour)
+    return page([*parts, "", *notes.parts()], width, colour)
 
 
 _RANKS = {"note": 1, "off by": 2}
@@ -88,7 +88,7 @@ class Notes:
         numbers = (self._numbers.setdefault(each, len(self._numbers) + 1) for each in words if each)
         return ",".join(map(str, sorted(numbers)))
 
-    def told(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[Part]:
         """The notes with their numbers."""
         for words, number in self._numbers.items():
             yield Hanging(f"{number:>3}", words)

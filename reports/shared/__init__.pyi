@@ -16,7 +16,7 @@ from .figure_panels import (
     why,
 )
 from .figure_style import PAGE_IN, render_all
-from .html import TABLES_SCRIPT, Section, Verdict, document, rendered
+from .html import TABLES_SCRIPT, PageVerdict, Section, document, rendered
 from .html_figures import data_uri, natural_size, picture
 from .html_tables import (
     CELL,
@@ -92,7 +92,7 @@ __all__ = [
     "TableCell",
     "TableRow",
     "TextTable",
-    "Verdict",
+    "PageVerdict",
     "WIDTH",
     "batch_axis",
     "ceiling_name",

@@ -9,7 +9,7 @@ import itertools
 import math
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from analysis.devices import PRECISIONS
@@ -35,6 +35,9 @@ LANE_IN = 0.086
 
 LINE_IN = 0.135
 """Height of one line of a label."""
+
+MOST_PAGES = 10
+"""Of one kind of figure: a person looks at few, and each takes seconds to draw."""
 
 _BATCH_MARGIN = 1.5
 _MOST_TICKS = 6
@@ -87,13 +90,22 @@ def pages(things: Sequence[T], most: int) -> list[list[T]]:
     return [list(things[start:end]) for start, end in itertools.pairwise(ends)]
 
 
-def named(base: str, drawn: Iterable[tuple[str, T]]) -> dict[str, T]:
-    """File name → figure: the first is `base`, each other `base` and what sets it apart, or its number."""
-    found: dict[str, T] = {}
-    for number, (apart, figure) in enumerate(drawn, 1):
+def named(base: str, pages: Iterable[tuple[str, Callable[[], Figure]]]) -> dict[str, Figure]:
+    """File name → figure: the first is `base`, each other `base` and what sets it apart, or its number.
+
+    pages: what sets each apart, and what draws it. The first `MOST_PAGES` are drawn; how many are not is said below
+    the first figure.
+    """
+    found: dict[str, Figure] = {}
+    asked = list(pages)
+    for number, (apart, draw) in enumerate(asked[:MOST_PAGES], 1):
         words = re.sub(r"[^a-z0-9.-]+", "_", apart.lower()).strip("_")
         name = base if number == 1 else f"{base}_{words or number}"
-        found[name if name not in found else f"{base}_{number}"] = figure
+        found[name if name not in found else f"{base}_{number}"] = draw()
+    if (left := len(asked) - MOST_PAGES) > 0:
+        first = found[base]
+        more = f"{left} more page{'s' * (left > 1)} like this are not drawn: the tables hold every cell"
+        say_below(first, *first.get_supxlabel().splitlines(), more)
     return found
 
 

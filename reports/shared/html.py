@@ -54,7 +54,7 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class PageVerdict:
     """What stands first: a sentence, what its numbers stand on, and (name, lines) of what it rests on."""
 
     sentence: str
@@ -62,7 +62,7 @@ class Verdict:
     rests_on: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
-def document(title: str, verdict: Verdict, sections: Sequence[Section]) -> str:
+def document(title: str, verdict: PageVerdict, sections: Sequence[Section]) -> str:
     """A report; sections without anything are left out."""
     shown = [section for section in sections if not section.empty]
     return rendered(TEMPLATE, (TABLES_SCRIPT,), title=title, verdict=verdict, sections=shown)

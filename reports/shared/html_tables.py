@@ -28,7 +28,7 @@ WORDS = frozenset(("model", "precision"))
 Cells = tuple[str, ...]
 
 
-class OfCell(Protocol):
+class CellEntry(Protocol):
     """A record of one cell."""
 
     @property
@@ -44,7 +44,7 @@ class OfModel(Protocol):
 
 K = TypeVar("K")
 V = TypeVar("V")
-R = TypeVar("R", bound=OfCell)
+R = TypeVar("R", bound=CellEntry)
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,9 @@ OF_WHAT = {
     "clock": "the peak at the observed clock",
     "ceiling": "the measured ceiling",
     "user": "the given peak",
+    "derived": "the derived peak of its cores",
 }
-SHORT = {"datasheet": "sheet", "clock": "clock", "ceiling": "ceiling", "user": "given"}
+SHORT = {"datasheet": "sheet", "clock": "clock", "ceiling": "ceiling", "user": "given", "derived": "derived"}
 
 STATUS_WORDS = {
     "unavailable": "not available",
@@ -115,7 +116,7 @@ def verdict(view: View) -> str:
         parts.append("not converged")
     if view.run.host_bound:
         parts.append("host-bound: the GPU waits")
-    told = view.headline or view.timed
+    told = view.headline or view.timed_row
     rows = [row for row in view.fractions if told is None or (row.method, row.numerator_source) == _counted_by(told)]
     codes = {mark.split(":")[0] for row in rows for mark in row.warnings}
     codes -= {"ceiling_doubtful"} if told is not None and told.denominator != "ceiling" else set()
@@ -133,7 +134,7 @@ def _placed(view: View) -> str:
     headline = view.headline
     if headline is None:
         unknown = "no whole count" if view.partial else "no peak known"
-        return f"{unknown}: see reasons" if view.timed else "no count and no time"
+        return f"{unknown}: see reasons" if view.timed_row else "no count and no time"
     ceiling = view.fraction(headline.method, "ceiling")
     if ceiling is not None and ceiling.denominator != headline.denominator and ceiling.utilization_ratio is not None:
         return f"{percent(ceiling.utilization_ratio)} of the ceiling"

@@ -95,6 +95,7 @@ class Run(Parameters):
     committed: Json = field(default_factory=dict)  # file → [rows, checksum]
     at_least_flop: int | None = None  # of a meter's mean step, where calls of it have no count: what the others have
     unknown_calls: int | None = None  # of a meter's mean step, rounded up: calls without a count
+    instructions: Json = field(default_factory=dict)  # of a CPU: "kind/dtype" → those that its products ran on
 
     @property
     def cell(self) -> Cell:

@@ -165,7 +165,7 @@ class Characterization:
             )
         )
 
-    def joined(self, other: Characterization) -> Characterization:
+    def with_rows(self, other: Characterization) -> Characterization:
         """These rows, then those."""
         return Characterization(
             *(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)),

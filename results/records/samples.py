@@ -25,6 +25,10 @@ class Sample(Record):
     device_s: float | None = None  # between CUDA events; None on a CPU
     sync_wait_s: float | None = None  # how long the block's last synchronise took
     work: str = ""  # one, last, epoch; empty: a training step of the cell's own batch
+    run_wait_s: float | None = None  # of all threads: ready, and no processor took them
+    involuntary_switches: int | None = None  # of all threads: set aside for somebody else
+    steal_s: float | None = None  # of the whole machine: given to another virtual machine
+    throttled_s: float | None = None  # of the control group: its quota was used up
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +55,7 @@ class Ceiling(Record):
     device: str
     precision: str
     unit: str  # the unit whose ceiling this is: fp32, tf32, fp16, bf16; empty: none
-    operation: str  # matmul, convolution, copy, triad, launch, call
+    operation: str  # matmul, convolution, copy, triad, launch, call; issue, read: of a CPU's cores alone
     shape: str
     layout: str = ""
     repeats: int | None = None
@@ -68,3 +72,8 @@ class Ceiling(Record):
     threads: int | None = None  # torch's, on a CPU
     sm_clock_hz: float | None = None  # mean while it was timed
     device_name: str = ""
+    instructions: str = ""  # of issue: those that the kernel issues, as /proc/cpuinfo names them
+    microarchitecture: str = ""  # of issue: the row of analysis/devices/processors.csv
+    cores: float | None = None  # that the process may keep busy: affinity, threads, quota
+    per_clock: float | None = None  # instructions that one core issued in one clock
+    derived_flop_per_s: float | None = None  # cores × what the tables say of a clock × sm_clock_hz

@@ -5,11 +5,9 @@ What every reader of a table shares, whether it wants records (here) or a pandas
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import gzip
-import io
 import math
+import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +16,7 @@ from typing import Any, TypeVar
 from results.records import SCHEMA_VERSION, Record, from_text, header, kinds_of, to_text
 from results.store.migrations import migrate
 from results.store.ranges import check_value
+from results.text_files import csv_lines, read_text
 
 R = TypeVar("R", bound=Record)
 
@@ -36,17 +35,26 @@ def records(
     Raises ValueError as `texts` does, for text that its field cannot hold, and for a number outside its field's range;
     each with the name of the file.
     """
-    hints = typing.get_type_hints(record)
+    hints, required = typing.get_type_hints(record), _required_fields(record)
     columns = {}
     for name, values in texts(file, record, names, blocks, version).items():
         try:
             known = {text: _value(text, hints[name], name) for text in set(values)}
             for value in known.values():
                 check_value(record, name, value)
+            if None in known.values() and name in required:
+                raise ValueError(f"{name}: expected a number, got nothing")
         except ValueError as fault:
             raise ValueError(f"{file}, {fault}") from fault
         columns[name] = [known[text] for text in values]
     return tuple(record(**dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True))
+
+
+def _required_fields(record: Any) -> frozenset[str]:
+    """The fields that every row has: without a default, and not unknown by their type."""
+    hints = typing.get_type_hints(record)
+    needed = [f.name for f in dataclasses.fields(record) if f.default is f.default_factory is dataclasses.MISSING]
+    return frozenset(name for name in needed if types.NoneType not in typing.get_args(hints[name]))
 
 
 def read_records(path: Path, record: type[R]) -> tuple[R, ...]:
@@ -61,11 +69,9 @@ def read_records(path: Path, record: type[R]) -> tuple[R, ...]:
 def read_rows(path: Path) -> tuple[list[str], list[list[str]]]:
     """The header and the rows of a table (.csv or .csv.gz); both empty where the file is missing or empty."""
     try:
-        content = path.read_bytes()
+        names, *rows = csv_lines(read_text(path)) or [[]]
     except FileNotFoundError:
         return [], []
-    text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
-    names, *rows = list(csv.reader(io.StringIO(text))) or [[]]
     return names, rows
 
 

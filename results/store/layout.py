@@ -31,10 +31,12 @@ from results.records import (
     to_values,
 )
 
+FLOP_COUNTS = "flop_counts.csv"
+
 CELL_FILES: dict[str, type[Record]] = {
     "samples.csv": Sample,
     "telemetry.csv": Telemetry,
-    "flop_counts.csv": FlopCount,
+    FLOP_COUNTS: FlopCount,
 }
 """File → record, of the rows that belong to an attempt at a cell. The first two fields are cell_id and attempt."""
 

@@ -31,7 +31,17 @@ from results.records import (
 from results.store import layout
 from results.store.columns import records
 from results.store.disk import read
-from results.store.layout import CEILINGS, CELL_FILES, RUNS, SITTINGS, BrokenSeal, Key, check_seal, prefixes
+from results.store.layout import (
+    CEILINGS,
+    CELL_FILES,
+    FLOP_COUNTS,
+    RUNS,
+    SITTINGS,
+    BrokenSeal,
+    Key,
+    check_seal,
+    prefixes,
+)
 from results.store.manifest import MANIFEST, Manifest, read_manifest, seal_problem
 from results.store.migrations import migrate
 from results.store.ranges import check_ranges
@@ -84,7 +94,7 @@ class RunData:
     @functools.cached_property
     def flop_counts(self) -> pd.DataFrame:
         """One row a counter's number: the fields of `FlopCount`."""
-        return self._frame("flop_counts.csv")
+        return self._frame(FLOP_COUNTS)
 
     def _frame(self, file: str) -> pd.DataFrame:
         from results.store.tables import table
@@ -126,6 +136,14 @@ class Scan:
                 last.pop(run.cell_id, None)
                 last[run.cell_id] = run
         return [run for run in last.values() if layout.key_of(run) in self.intact]
+
+    def has_counts_of(self, run: Run, statuses: Sequence[str]) -> bool:
+        """Whether a counter's row of this attempt has one of these statuses. Lines that hold none of these words are
+        not read."""
+        lines = self.lines.get(FLOP_COUNTS, {}).get(layout.key_of(run), ())
+        likely = [line for line in lines if any(status.encode() in line for status in statuses)]
+        at = self.heads[FLOP_COUNTS].index("status") if likely else 0
+        return any(row[at : at + 1] and row[at] in statuses for row in layout.decode(likely))
 
 
 def read_run(path: Path | str) -> RunData:

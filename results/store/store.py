@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from results.errors import Inconsistent, StoreFault
-from results.records import STATUSES, Ceiling, Operation, ProfiledOperation, Record, Run, Sitting, Storage
+from results.records import STATUSES, Ceiling, FlopCount, Operation, ProfiledOperation, Record, Run, Sitting, Storage
 from results.store import disk as store_disk
 from results.store import layout
 from results.store.disk import DISK, Disk, faults
-from results.store.layout import CEILINGS, CELL_FILES, OPERATIONS, PROFILES, RUNS, SITTINGS
+from results.store.layout import CEILINGS, CELL_FILES, FLOP_COUNTS, OPERATIONS, PROFILES, RUNS, SITTINGS
 from results.store.manifest import MANIFEST, Manifest, check_comparable, read_manifest, write_manifest
 from results.store.migrations import check_appendable
 from results.store.reading import RunData, read_operations, read_profile, read_run, scan
@@ -113,7 +113,7 @@ class Store:
         store._attempts = found.seen
         for run in found.last_runs():
             if layout.key_of(run) not in found.damaged.values():  # of those whose profiles are damaged nothing is done
-                store._count(run)
+                store._count(run, found.has_counts_of(run, FAILED))
         return store
 
     def __enter__(self) -> Store:
@@ -151,9 +151,9 @@ class Store:
         }
 
     @property
-    def lacking(self) -> frozenset[str]:
-        """The cells of which a work has no time, no profile or no recording, or whose trace failed, though it was asked
-        for."""
+    def incomplete_cells(self) -> frozenset[str]:
+        """The cells of which a work has no time, no profile or no recording, or whose trace or a counter failed, though
+        it was asked for."""
         return frozenset(self._lacking)
 
     def commit(self, run: Run, rows: Mapping[str, Sequence[Record]]) -> None:
@@ -174,7 +174,7 @@ class Store:
         for file, block in blocks.items():
             self._append(file, block)
         self._append(RUNS, line)
-        self._count(run)
+        self._count(run, any(isinstance(row, FlopCount) and row.status in FAILED for row in rows.get(FLOP_COUNTS, ())))
 
     def write_operations(
         self, trace_id: str, operations: Iterable[Operation], storages: Iterable[Storage]
@@ -253,12 +253,13 @@ class Store:
         write_manifest(self.path, manifest, self._disk)
         self.manifest = manifest
 
-    def _count(self, run: Run) -> None:
-        """Remembers what became of a cell, and whether one of its works has no time or no profile, or its trace failed
-        in a way that may pass: a worker that was killed costs no cell its exact count for good."""
+    def _count(self, run: Run, uncounted: bool) -> None:
+        """Remembers what became of a cell, and whether one of its works has no time or no profile, or its trace or one
+        of its counters (uncounted) failed in a way that may pass: a process that was killed costs no count for good."""
         self._statuses[run.cell_id] = run.status
         untraced = any(warning.startswith(_UNTRACED) for warning in run.warnings)
-        (self._lacking.add if run.unprofiled or untraced else self._lacking.discard)(run.cell_id)
+        lacks = run.unprofiled or untraced or uncounted
+        (self._lacking.add if lacks else self._lacking.discard)(run.cell_id)
 
     def _append(self, file: str, block: bytes) -> None:
         self._open()

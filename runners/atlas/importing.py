@@ -6,15 +6,18 @@ without a cost. Peaks are the datasheet's dense ones of the device that the sour
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from analysis.atlas import PublishedStep, is_timm, read_timm
 from analysis.devices import lookup
+from analysis.predict import StepAmounts, StepKey, amounts
 from analysis.reach import BatchCost, StepCost, step_bound
 from results import Inconsistent, Unavailable
-from runners.atlas.costs import CostKey, ModelCost, read_cost
+from runners.atlas.costs import CostKey, ModelCost, read_cost, read_operations
+from runners.reach import SMALL
 
 PARAMETERS_TOLERANCE = 0.0051e6
 """The source prints millions with two decimals."""
@@ -121,7 +124,7 @@ def _with_cost(
         return replace(row, status="not_counted", reason=cost)
     if reason := _other_count(row, cost.model_flop):
         return replace(row, status="other_model", reason=reason)
-    return _bounded(replace(row, model_flop=cost.model_flop), cost)
+    return _bounded(replace(row, model_flop=cost.model_flop), cost, found.is_bounded)
 
 
 def _cost_at(cost: BatchCost, batch_size: int) -> StepCost | str:
@@ -154,7 +157,7 @@ def _other_count(row: PublishedStep, model_flop: int) -> str:
     return f"the source counted {row.published_mac / 1e9:g} G multiply-adds an image, we {ratio:.3g} times as many"
 
 
-def _bounded(row: PublishedStep, cost: StepCost) -> PublishedStep:
+def _bounded(row: PublishedStep, cost: StepCost, is_bounded: bool) -> PublishedStep:
     """The row with utilization and bound; a device or precision without them leaves them empty, with the reason."""
     device = lookup(row.device)
     if device is None:
@@ -174,6 +177,8 @@ def _bounded(row: PublishedStep, cost: StepCost) -> PublishedStep:
     )
     if not row.precision.startswith("amp-"):
         return replace(row, reason=f"no bound of a model in {row.precision} throughout: its bytes were not counted")
+    if not is_bounded:
+        return replace(row, reason="no bound: attention in parts, which CUDA may run as one kernel")
     return replace(
         row,
         bound_time_s=rounded(bound.bound_time_s),
@@ -181,6 +186,17 @@ def _bounded(row: PublishedStep, cost: StepCost) -> PublishedStep:
         unfused_time_s=rounded(bound.unfused_time_s),
         achieved_over_bound_ratio=rounded(bound.bound_time_s / step_s),
     )
+
+
+def with_amounts(keys: Iterable[CostKey], folder: Path) -> Iterator[tuple[StepKey, Mapping[str, StepAmounts]]]:
+    """The amounts of each step that the folder has and that is the same at both batches."""
+    for key in sorted(set(keys), key=lambda key: (key.model, key.image_size, key.mode)):
+        operations = read_operations(key, folder)
+        if operations is None:
+            continue
+        low, high = operations
+        with contextlib.suppress(Inconsistent):
+            yield StepKey(key.model, key.image_size, key.mode), amounts(low, SMALL[0], high, SMALL[1])
 
 
 def rounded(number: float) -> float:

@@ -97,10 +97,10 @@ def _search(
     """What was found, and whether Ctrl-C ended it."""
     from reports.ceiling import CeilingAnswer
     from runners.ceiling.search import Search
-    from runners.workers import Watch
+    from runners.workers import TelemetryWatch
 
     host = probed.environment.host
-    watch = Watch(probed.device)
+    watch = TelemetryWatch(probed.device)
     search = Search(worker, probed.device, probed.name, passing)
     interrupted = False
     watch.start()

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from results import csv_rows, read_text
 from results.records import Ceiling
 from results.store import CEILINGS
 from runners.cli import put
@@ -29,11 +30,8 @@ def write(seen: CeilingAnswer, out: Path) -> None:
 
 def read(path: Path) -> list[Ceiling]:
     """The rows of a ceilings.csv, of this command or of a sweep. Raises ValueError for a file that is none."""
-    import csv
-
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            return [Ceiling.from_row(row) for row in csv.DictReader(file)]
+        return [Ceiling.from_row(row) for row in csv_rows(read_text(path))]
     except OSError as fault:
         raise ValueError(f"{path} could not be read: {fault.strerror or fault}") from fault
     except ValueError as fault:

@@ -15,7 +15,7 @@ from analysis.devices import PRECISIONS, Reading, mean_sm_clock_hz
 from measure.ceiling import CACHE, ESSENTIAL, SPENT, Trial, titled
 from results.records import Ceiling
 from runners.ceiling.tasks import TimedCeiling
-from runners.workers import Fault, Stopwatch
+from runners.workers import Stopwatch, WorkerFault
 
 TASKS = "runners.ceiling.tasks"
 PLAN_TIMEOUT_S = 300.0
@@ -95,7 +95,7 @@ class Search:
         blank, policy = self._blank(precision, threads), PRECISIONS[precision]
         self.say(f"planning {precision}")
         plan = self.worker.call(f"{TASKS}:plan", blank, timeout_s=PLAN_TIMEOUT_S)
-        if not isinstance(plan, Fault):
+        if not isinstance(plan, WorkerFault):
             return [Job("kernel", titled(blank, trial, policy), trial) for trial in plan]
         for operation in ("matmul", "convolution"):
             nothing = replace(titled(blank, Trial(operation, (0, 0, 0)), policy), shape="")
@@ -107,10 +107,10 @@ class Search:
         blank = self._blank("", threads)
         moves = self.worker.call(f"{TASKS}:copies", self.device, timeout_s=PLAN_TIMEOUT_S)
         views = self.worker.call(f"{TASKS}:views", self.device, timeout_s=PLAN_TIMEOUT_S)
-        if isinstance(moves, Fault):
+        if isinstance(moves, WorkerFault):
             self.found.append(_failed(replace(blank, operation="copy"), moves))
             moves = []
-        if isinstance(views, Fault):
+        if isinstance(views, WorkerFault):
             self.found.append(_failed(replace(blank, operation="call"), views))
             views = []
         copies = [
@@ -121,12 +121,12 @@ class Search:
 
     def _row(self, job: Job, share_s: float) -> TimedCeiling:
         if share_s <= 0:
-            return _failed(job.blank, Fault("unavailable", SPENT))
+            return _failed(job.blank, WorkerFault("unavailable", SPENT))
         answer = self.worker.call(
             f"{TASKS}:{job.task}", job.blank, job.subject, share_s, timeout_s=10 * share_s + PLAN_TIMEOUT_S
         )
-        return _failed(job.blank, answer) if isinstance(answer, Fault) else answer
+        return _failed(job.blank, answer) if isinstance(answer, WorkerFault) else answer
 
 
-def _failed(blank: Ceiling, fault: Fault) -> TimedCeiling:
+def _failed(blank: Ceiling, fault: WorkerFault) -> TimedCeiling:
     return TimedCeiling(replace(blank, status=fault.status, reason=fault.reason), 0.0, 0.0)

@@ -62,7 +62,7 @@ def _grouping(options: Namespace) -> Any:
     from analysis.characterize import FATHOM
 
     try:
-        return FATHOM.moved(options.place)
+        return FATHOM.with_places(options.place)
     except ValueError as fault:
         raise Mistake(f"--place: {fault}") from fault
 
@@ -97,7 +97,7 @@ def _read(options: Namespace) -> Characterization:
         if twice := {_way(each) for each in data.recordings} & {_way(each) for each in found.recordings}:
             same = min(twice)[0]
             raise Mistake(f"expected recordings that differ, got {same} recorded the same way in {directory}, too")
-        data = data.joined(found.numbered_from(len(data.recordings)))
+        data = data.with_rows(found.numbered_from(len(data.recordings)))
     if len(options.directories) == 1:
         options.out = options.out or options.directories[0]
     elif options.out is not None:
@@ -137,7 +137,7 @@ def _record_all(options: Namespace) -> tuple[Characterization, tuple[str, ...], 
         only = len({each.recording.workload for each in wanted}) == 1
         for place, request in enumerate(wanted):
             _say(request, place, len(wanted))
-            data = data.joined(_one(worker, request, options, only=only and not data.recordings))
+            data = data.with_rows(_one(worker, request, options, only=only and not data.recordings))
             if options.out is not None:
                 characterize_files.write_rows(data, options.out)
             worker.stop()  # so that the next one's memory is its own
@@ -170,11 +170,11 @@ def _one(worker: Any, request: RecordingRequest, options: Namespace, *, only: bo
 
     Raises Mistake for one that cannot be, where it is the only workload.
     """
-    from runners.workers import Fault
+    from runners.workers import WorkerFault
 
     start_s = time.monotonic()
     answer = worker.call("runners.characterize.task:record", request, timeout_s=options.timeout)
-    if not isinstance(answer, Fault):
+    if not isinstance(answer, WorkerFault):
         took_s = time.monotonic() - start_s
         found: Characterization = answer
         return replace(found, recordings=tuple(replace(each, took_s=took_s) for each in found.recordings))

@@ -6,13 +6,11 @@ kill is whole. Derived tables and figures can be deleted and made again.
 
 from __future__ import annotations
 
-import csv
 import gzip
-import io
-import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from results import csv_rows, read_text
 from results.records import FILES, Characterization
 from runners.cli import Mistake, put, reserve
 
@@ -53,10 +51,8 @@ def read_rows(directory: Path) -> Characterization:
     for name, record in FILES.items():
         path = directory / name
         try:
-            content = path.read_bytes()
-            text = (gzip.decompress(content) if name.endswith(".gz") else content).decode()
-            found.append(tuple(record.from_row(row) for row in csv.DictReader(io.StringIO(text, newline=""))))
-        except (OSError, EOFError, zlib.error, ValueError) as fault:
+            found.append(tuple(record.from_row(row) for row in csv_rows(read_text(path))))
+        except (OSError, ValueError) as fault:
             said = getattr(fault, "strerror", None) or fault
             raise Mistake(f"expected {path} as runners.characterize writes it, got: {said}") from fault
     return Characterization(*found)  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from .arguments import (
     sizes,
 )
 from .exits import FAILED, GATE, INTERRUPTED, MISTAKE, TERMINATED, UNWRITABLE, Mistake, exit_code, guarded, instructed
-from .graph_reading import check_graphs
+from .graph_reading import check_files
 from .model_options import LAYOUTS, MODEL, WORDS, add_changes, add_model, check_models, hyper_of
 from .output_files import attempt, put, remove_others, reserve, writing
 from .progress import Progress, passing, title
@@ -41,7 +41,7 @@ __all__ = [
     "add_changes",
     "add_model",
     "attempt",
-    "check_graphs",
+    "check_files",
     "check_models",
     "choice_error",
     "exit_code",

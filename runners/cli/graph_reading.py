@@ -1,4 +1,4 @@
-"""A graph file is read once in a process that can do little else, before anything of the command reads it.
+"""A graph or a configuration is read once in a process that can do little else, before the command itself reads it.
 
 That process has no network, may write no file and start no program, where the system offers that, and limited memory
 and time (`graph_seconds`, `graph_bytes`); it dies with its parent. What it read is thrown away: a file that uses up all
@@ -25,9 +25,9 @@ from runners.cli.terminal import say
 REAP_S = 5.0
 
 
-def check_graphs(models: Sequence[str]) -> None:
-    """Reads each graph file in a process of its own. Raises Mistake for one that needs more than the limits, or whose
-    reader dies; says on stderr what this system does not offer."""
+def check_files(models: Sequence[str]) -> None:
+    """Reads each file in a process of its own, and builds its modules. Raises Mistake for one that needs more than the
+    limits, or whose reader dies; says on stderr what this system does not offer."""
     missing: set[str] = set()
     for model in dict.fromkeys(models):
         missing |= set(_read_apart(model))
@@ -108,7 +108,8 @@ def _lacks_memory(model: str) -> bool:
     torch.set_num_threads(1)
     try:
         workload = get(model)
-        workload.build(**workload.hyper)
+        with torch.device("meta" if model.startswith("hf:") else "cpu"):  # of a configuration the weights are ours
+            workload.build(**workload.hyper)
     except MemoryError:
         return True
     except Exception as fault:  # noqa: BLE001  whatever else is wrong is said by the reader that follows

@@ -63,24 +63,24 @@ def add_changes(group: Any, default: tuple[str, ...] | None = ()) -> None:
 
 def check_models(models: Sequence[str], options: Namespace) -> None:
     """Raises Mistake where a model or an input cannot be what it says, before anything is imported that is slow."""
-    from workloads.catalogue import GRAPHS, check, parse_shapes
+    from workloads.catalogue import GRAPHS, check, is_file_of_others, parse_shapes
 
     for name in options.hyper or {}:
         if name in WORDS or (getattr(options, name, None) is not None and name in SIZES):
             raise Mistake(f"--hyper: expected sizes that no other option says, got {name}")
     try:
-        forms_of = {model: check(model).form for model in models}
-        forms = set(forms_of.values())
+        specs = {model: check(model) for model in models}
+        forms = {spec.form for spec in specs.values()}
         if options.batch and not forms <= set(GRAPHS.values()):
             check(options.batch)
         if options.input:
             parse_shapes(options.input)
     except (ValueError, Unavailable) as fault:
         raise Mistake(str(fault)) from fault
-    if graphs := [model for model, form in forms_of.items() if form in GRAPHS.values()]:
-        from runners.cli.graph_reading import check_graphs
+    if files := [model for model, spec in specs.items() if is_file_of_others(spec)]:
+        from runners.cli.graph_reading import check_files
 
-        check_graphs(graphs)
+        check_files(files)
 
 
 def hyper_of(options: Namespace) -> dict[str, Any]:

@@ -134,7 +134,7 @@ def device_checks(facts: Mapping[str, Any]) -> Iterator[Check]:
     if facts["device"] == "cpu":
         isa = " ".join(flag for flag, there in (facts["isa"] or {}).items() if there)
         yield Check("device", "ok", f"cpu: {name}, {facts['physical_cores'] or '?'} cores, {isa or 'ISA unknown'}")
-        yield Check("peaks", "warn", "no datasheet gives a CPU's peak", "utilization against the measured ceiling only")
+        yield Check("peaks", "warn", "no datasheet gives a CPU's peak", "its ceiling and its derived peak are measured")
         return
     size = f"{facts['multiprocessors']} multiprocessors, {facts['memory_bytes'] / 1e9:.0f} GB"
     fact = f"{facts['device']}: {name}, {facts['compute_capability']}, {size}"

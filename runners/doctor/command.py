@@ -1,8 +1,9 @@
 """`python -m runners.doctor`: is this machine fit to measure on, and what does each absence cost?
 
 Prints one line a fact: device, driver, torch, counters, telemetry, permissions, other users of the GPU. It changes no
-setting and measures nothing. `--peaks NAME` prints the datasheet's dense peaks of a device instead, each with its
-source and how it was verified, or exits with 2 for a name that the table does not hold: a device is never guessed.
+setting and measures nothing but clock, units and caches of a CPU that would be measured on. `--peaks NAME` prints the
+datasheet's dense peaks of a device instead, each with its source and how it was verified, or what a CPU's core does in
+a clock, or exits with 2 for a name that no table holds: a device is never guessed.
 `--self-test` runs known work on the device and says whether numbers of this program may be believed there.
 """
 
@@ -16,10 +17,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.devices import peaks
+from analysis.devices import peaks, processors
 from analysis.devices.precisions import UNITS
 from reports.shared import Column, Hanging, Part, Styled, TextTable, page, strong
-from results import StoreFault
+from results import StoreFault, Unavailable
 from runners.cli import FAILED, Mistake, Parser, add_format, guarded, say, show_page
 
 if TYPE_CHECKING:
@@ -49,6 +50,12 @@ STAND_IN_SAYS = "This device is a stand-in that computes nothing: the answer is 
 PEAKS_SAY = "Utilization divides by the dense peak of the unit that runs an operation; a multiply-add is 2 FLOP."
 
 
+HERE = "cpu"
+"""The name by which `--peaks` means this machine's processor."""
+
+CORES_SAY = "A CPU's peak is cores × FLOP a clock × clock; --peaks cpu measures the clock here, and gives it."
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Print the answer; 0: fit (or peaks known), 1: something needed is missing, 2: the caller's mistake."""
     parser = _parser()
@@ -72,13 +79,19 @@ def _answered(parser: Parser, options: Namespace) -> int:
     from runners.doctor.checks import all_checks, is_fit
 
     lines = all_checks(options.out)
+    if any(line.topic == "device" and line.fact.startswith("cpu: ") for line in lines):
+        from runners.doctor.processor import processor_checks
+
+        lines += processor_checks(_torch_threads())
     {"table": checks_table, "csv": checks_csv, "json": checks_json}[options.format](lines)
     return 0 if is_fit(lines) else FAILED
 
 
 def _parser() -> Parser:
     parser = Parser(prog="python -m runners.doctor", description=DESCRIPTION)
-    parser.add_argument("--peaks", metavar="NAME", help='print the dense peaks of a device, e.g. "NVIDIA L40S"')
+    parser.add_argument(
+        "--peaks", metavar="NAME", help='print the dense peaks of a device, e.g. "NVIDIA L40S"; cpu: of this processor'
+    )
     parser.add_argument(
         "--self-test", action="store_true", help="known work: may numbers be believed here? (3 minutes)"
     )
@@ -92,8 +105,16 @@ def _parser() -> Parser:
     return parser
 
 
+def _torch_threads() -> int:
+    import torch
+
+    return int(torch.get_num_threads())
+
+
 def print_peaks(parser: Parser, name: str, form: str) -> int:
     """Print the peaks of the device of this name, or exit with 2 and the nearest names."""
+    if name.casefold() in (HERE, *(each.casefold() for each in processors.names())):
+        return print_core_peaks(name, form)
     device = peaks.lookup(name)
     if device is None:
         near = ", ".join(peaks.nearest(name)) or "none alike"
@@ -105,6 +126,37 @@ def print_peaks(parser: Parser, name: str, form: str) -> int:
         _write_csv(peaks_rows(answer))
     else:
         peaks_table(answer)
+    return 0
+
+
+def print_core_peaks(name: str, form: str) -> int:
+    """Print what a core of a CPU does in a clock, and of this machine's the derived peak. Raises Mistake."""
+    from runners.doctor.processor import peaks_answer
+
+    try:
+        answer = peaks_answer(name, _torch_threads() if name.casefold() == HERE else 1)
+    except Unavailable as fault:
+        raise Mistake(f"--peaks {name}: {fault}") from fault
+    rows: list[dict[str, Any]] = answer["units"]
+    if form == "json":
+        print(json.dumps(answer, indent=2, ensure_ascii=False))
+    elif form == "csv":
+        _write_csv(rows)
+    else:
+        heads = ("unit", "instructions", "a clock", "FLOP a clock", "GFLOP/s", "source")
+        cells = [
+            (
+                row["unit"],
+                row["instructions"],
+                row["per_clock"],
+                f"{row['flop_per_clock']:g}",
+                "" if row["derived_flop_per_s"] is None else f"{row['derived_flop_per_s'] / 1e9:,.4g}",
+                row["source"],
+            )
+            for row in rows
+        ]
+        parts = [*_table(f"{answer['device']}: one core in one clock", heads, cells), "", CORES_SAY]
+        show_page(lambda width, colour: page(parts, width, colour))
     return 0
 
 
@@ -294,7 +346,8 @@ def _write_csv(rows: list[dict[str, Any]]) -> None:
 
 def _table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[Part]:
     """A table; nothing in it is said by colour alone."""
-    numbers, words = ("TFLOP/s", "at MHz"), ("fact", "cost", "expected", "reason", "what runs it")
+    numbers = ("TFLOP/s", "at MHz", "a clock", "FLOP a clock", "GFLOP/s")
+    words = ("source", "fact", "cost", "expected", "reason", "what runs it")
     columns = [
         Column(name, right=name in numbers, wraps=name in words, rank=int(name == "verification")) for name in header
     ]

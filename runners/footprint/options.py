@@ -36,7 +36,7 @@ def parser() -> Parser:
     group.add_argument("--layout", choices=LAYOUTS, default=LAYOUTS[0], help="of images (channels_first)")
     _add_step(made.add_argument_group("the step"))
     _add_fit(made.add_argument_group("the largest batch that fits"))
-    _add_told(made.add_argument_group("the answer"))
+    _add_output_options(made.add_argument_group("the answer"))
     made.set_defaults(batch_size=None)
     made.add_argument("--debug", action="store_true", help="tracebacks")
     return made
@@ -68,7 +68,7 @@ def _add_fit(group: argparse._ArgumentGroup) -> None:
     )  # fmt: skip
 
 
-def _add_told(group: argparse._ArgumentGroup) -> None:
+def _add_output_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--top", type=number(int, 0), default=TOP, metavar="K", help=f"largest tensors shown ({TOP})")
     group.add_argument(
         "--checkpoints", action="store_true",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from analysis.formula.derivation import Axis, Point, Restructured, Sample, Uninterpolated, change
+from analysis.formula.derivation import Axis, Point, Restructured, SizeSample, Uninterpolated, change
 from runners.formula.points import NotBuilt, Subject, step_at
 from runners.formula.source_lines import parted_at
 
@@ -16,7 +16,9 @@ SHOWN = 6
 """Values of a symbol whose numbers of operations are told."""
 
 
-def branched(fault: Restructured, subject: Subject, axes: Sequence[Axis], sample_at: Callable[[Point], Sample]) -> str:
+def branched(
+    fault: Restructured, subject: Subject, axes: Sequence[Axis], sample_at: Callable[[Point], SizeSample]
+) -> str:
     """One line on a model that takes another course at some size."""
     steps = {axis.symbol: axis.step for axis in axes}
     found = change(sample_at, fault.base, fault.point, steps)
@@ -27,7 +29,7 @@ def branched(fault: Restructured, subject: Subject, axes: Sequence[Axis], sample
 
 
 def repeated(
-    fault: Uninterpolated, subject: Subject, axes: Sequence[Axis], sample_at: Callable[[Point], Sample]
+    fault: Uninterpolated, subject: Subject, axes: Sequence[Axis], sample_at: Callable[[Point], SizeSample]
 ) -> str:
     """One line on a model whose number of operations follows no formula, of the first symbol that changes it."""
     base = {axis.symbol: axis.base for axis in axes}
@@ -42,7 +44,7 @@ def repeated(
     return words
 
 
-def _calls(sample_at: Callable[[Point], Sample], point: Point) -> int | None:
+def _calls(sample_at: Callable[[Point], SizeSample], point: Point) -> int | None:
     try:
         return len(sample_at(point).operations)
     except NotBuilt:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from analysis.footprint.schedule import minimal
-from analysis.formula.derivation import Derived, Expr, Point, Sample, peak_of, point_text, value_of
+from analysis.formula.derivation import Derived, Expr, Point, SizeSample, peak_of, point_text, value_of
 from analysis.formula.derivation import footprint as derivation_footprint
 from runners.formula.points import BATCH, NotBuilt
 
@@ -39,14 +39,14 @@ class FootprintFormulas:
 
 
 def footprints(
-    rules: str, derived: Derived, point: Point, sample_at: Callable[[Point], Sample], most: int
+    rules: str, derived: Derived, point: Point, sample_at: Callable[[Point], SizeSample], most: int
 ) -> FootprintFormulas:
     """The footprints' formulas. most: operations of a step that is looked at to check them, at most."""
     if rules != OWN_RULES:
         return FootprintFormulas(why={name: f"{rules.capitalize()} has none" for name in WORDS})
     found = derivation_footprint.footprints(derived, point)
 
-    def sample(where: Point) -> Sample | None:
+    def sample(where: Point) -> SizeSample | None:
         try:
             return sample_at(where) if value_of(derived.total("calls"), where) <= most else None
         except NotBuilt:
@@ -70,7 +70,7 @@ def footprints(
 
 
 def _wrong(
-    found: derivation_footprint.Footprints, where: Point, sample: Sample | None, searched: bool
+    found: derivation_footprint.Footprints, where: Point, sample: SizeSample | None, searched: bool
 ) -> dict[str, str]:
     """Quantity → how its formula differs from the step at a point. searched: look at the minimal one, too."""
     wrong: dict[str, str] = {}
@@ -82,5 +82,5 @@ def _wrong(
     return wrong
 
 
-def _least_of(sample: Sample) -> int:
+def _least_of(sample: SizeSample) -> int:
     return minimal(sample.operations, sample.storages).minimal_bytes

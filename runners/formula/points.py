@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from analysis.formula.derivation import Axis, NoSample, Point, Sample, point_text, spread
+from analysis.formula.derivation import Axis, NoSample, Point, SizeSample, point_text, spread
 from results import Unavailable, depends_on_data, plain_words
 
 BATCH = "batch"
@@ -93,14 +93,14 @@ def names_of(sizes: Mapping[str, int]) -> dict[str, str]:
     return {BATCH: BATCH, **{short.get(size, size): size for size in sizes}}
 
 
-def sampler(subject: Subject, told: Callable[[int], None] = lambda _count: None) -> Callable[[Point], Sample]:
+def sampler(subject: Subject, told: Callable[[int], None] = lambda _count: None) -> Callable[[Point], SizeSample]:
     """What gives the table at a point; a point that was asked for before is not looked at again.
 
     told: how many points there are so far. Raises NotBuilt.
     """
-    seen: dict[tuple[tuple[str, int], ...], Sample | NotBuilt] = {}
+    seen: dict[tuple[tuple[str, int], ...], SizeSample | NotBuilt] = {}
 
-    def sample_at(point: Point) -> Sample:
+    def sample_at(point: Point) -> SizeSample:
         key = tuple(sorted(point.items()))
         if key not in seen:
             told(len(seen) + 1)
@@ -117,9 +117,9 @@ def sampler(subject: Subject, told: Callable[[int], None] = lambda _count: None)
     return sample_at
 
 
-def _sample(subject: Subject, point: Point) -> Sample:
+def _sample(subject: Subject, point: Point) -> SizeSample:
     try:
-        return Sample(dict(point), *step_at(subject, point))
+        return SizeSample(dict(point), *step_at(subject, point))
     except Exception as fault:  # a model's own code may raise anything
         raise NotBuilt(f"{subject.model} at {point_text(point)}: {why(fault)}", point) from fault
 
@@ -131,7 +131,7 @@ def step_at(subject: Subject, point: Point) -> tuple[Any, Any, Any]:
     return trace_sizes(subject, {**subject.sizes, **sizes}, batch_size)
 
 
-def axes(subject: Subject, symbols: Sequence[str], sample_at: Callable[[Point], Sample]) -> tuple[Axis, ...]:
+def axes(subject: Subject, symbols: Sequence[str], sample_at: Callable[[Point], SizeSample]) -> tuple[Axis, ...]:
     """Where each symbol is looked at. Raises NotBuilt where the model cannot be had even at its own sizes."""
     quick = tuple(_planned(subject, symbols))
     if all(_there(point, sample_at) for point in _corners(quick)):
@@ -191,12 +191,12 @@ def limits(model: str) -> tuple[tuple[str, str, int | str], ...]:
     return (*known.limits, *steps, *PERIODS.get(model, ()))
 
 
-def _restructured(axis: Axis, base: Mapping[str, int], sample_at: Callable[[Point], Sample]) -> bool:
+def _restructured(axis: Axis, base: Mapping[str, int], sample_at: Callable[[Point], SizeSample]) -> bool:
     """Whether a symbol changes the operations themselves: then few of what it counts are enough."""
     return sample_at({**base, axis.symbol: axis.at(1)}).structure != sample_at(base).structure
 
 
-def _base(subject: Subject, symbols: Sequence[str], sample_at: Callable[[Point], Sample]) -> dict[str, int]:
+def _base(subject: Subject, symbols: Sequence[str], sample_at: Callable[[Point], SizeSample]) -> dict[str, int]:
     """A small value of each symbol at which the model can be built; its own where a small one does not do."""
     own = {symbol: max(2, subject.value(symbol)) for symbol in symbols}
     small = dict(zip(symbols, _small(subject, symbols), strict=True))
@@ -229,7 +229,7 @@ def _small(subject: Subject, symbols: Sequence[str]) -> Iterator[int]:
             yield next(primes)
 
 
-def _axis(symbol: str, base: Mapping[str, int], own: int, sample_at: Callable[[Point], Sample]) -> Axis:
+def _axis(symbol: str, base: Mapping[str, int], own: int, sample_at: Callable[[Point], SizeSample]) -> Axis:
     """The smallest step that the model takes twice."""
     why = None
     for step in (*STEPS, own):
@@ -244,7 +244,7 @@ def _axis(symbol: str, base: Mapping[str, int], own: int, sample_at: Callable[[P
     raise FixedSymbol(symbol, base[symbol], why)
 
 
-def _there(point: Point, sample_at: Callable[[Point], Sample]) -> bool:
+def _there(point: Point, sample_at: Callable[[Point], SizeSample]) -> bool:
     try:
         sample_at(point)
     except NotBuilt:
@@ -252,7 +252,7 @@ def _there(point: Point, sample_at: Callable[[Point], Sample]) -> bool:
     return True
 
 
-def fixed_symbol(fault: NotBuilt, found: Sequence[Axis], sample_at: Callable[[Point], Sample]) -> NotBuilt:
+def fixed_symbol(fault: NotBuilt, found: Sequence[Axis], sample_at: Callable[[Point], SizeSample]) -> NotBuilt:
     """Of a point that the model does not take: the symbol that keeps it from that, if it is one; else the fault."""
     for axis in found:
         if axis.symbol in fault.point and _there({**fault.point, axis.symbol: axis.base}, sample_at):

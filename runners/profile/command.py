@@ -130,7 +130,7 @@ def _probe(worker: Any, options: Namespace) -> ProbeResult:
 def _machine(worker: Any, options: Namespace, probed: ProbeResult, rows: list[Ceiling] | None) -> Machine:
     """What the step is held against. Ceilings that could not be found are told, and cost their own figures alone."""
     from analysis.profile import machine_of
-    from runners.workers import Fault
+    from runners.workers import WorkerFault
 
     facts = probed.properties
     if rows is None and options.ceiling_budget:
@@ -140,10 +140,10 @@ def _machine(worker: Any, options: Namespace, probed: ProbeResult, rows: list[Ce
             "runners.ceiling.tasks:quick", probed.device, (options.precision,), budget_s,
             timeout_s=10 * budget_s + devices.PROBE_TIMEOUT_S,
         )  # fmt: skip
-        if isinstance(answer, Fault):
+        if isinstance(answer, WorkerFault):
             passing("")
             say(f"warning: no ceilings: {answer.reason}")
-        rows = [] if isinstance(answer, Fault) else answer
+        rows = [] if isinstance(answer, WorkerFault) else answer
     threads = facts.threads if probed.device.startswith("cpu") else None
     return machine_of(rows or [], probed.device, probed.name, facts.multiprocessors, threads, facts.clock_hz)
 
@@ -151,7 +151,7 @@ def _machine(worker: Any, options: Namespace, probed: ProbeResult, rows: list[Ce
 def _profile(worker: Any, options: Namespace, probed: ProbeResult, machine: Machine) -> StepProfile:
     """Raises Mistake where the model cannot be built or fails, Unprofiled where the worker does."""
     from runners.profile.task import ProfileRequest
-    from runners.workers import Fault
+    from runners.workers import WorkerFault
 
     passing(f"{options.model}: profiling")
     request = ProfileRequest(
@@ -168,8 +168,8 @@ def _profile(worker: Any, options: Namespace, probed: ProbeResult, machine: Mach
         ignored=options.ignore_modules,
         hyper=hyper_of(options),
     )
-    answer: StepProfile | Fault = worker.call("runners.profile.task:profile", request, timeout_s=options.timeout)
-    if isinstance(answer, Fault):
+    answer: StepProfile | WorkerFault = worker.call("runners.profile.task:profile", request, timeout_s=options.timeout)
+    if isinstance(answer, WorkerFault):
         if options.debug:
             print(answer.detail, file=sys.stderr)
         if answer.status in ASKED_WRONGLY:

@@ -12,6 +12,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
+from results import json_value, read_text
 from runners.cli import Mistake, choice_error
 
 SECTION = "flops_profiler"
@@ -86,7 +87,7 @@ def _steps(path: Path, known: dict[str, Any]) -> dict[str, int]:
 
 def _section(path: Path) -> dict[str, Any]:
     try:
-        whole = json.loads(path.read_text(encoding="utf-8"))
+        whole = json_value(read_text(path))
     except (OSError, ValueError) as fault:
         said = getattr(fault, "strerror", None) or fault
         raise Mistake(f"--config {path}: expected a JSON file, got {said}") from fault

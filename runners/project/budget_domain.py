@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,6 +22,7 @@ from analysis.project.frontier import (
 from analysis.project.frontier import domain as frontier_domain
 from analysis.stats import Input, answers, tornado
 from reports.project import BudgetAnswer
+from results import read_text, toml_tables
 from runners.cli import Mistake, choice_error
 from runners.project.machine import expenses, machine
 from runners.project.output import budget_flop, intervals_of, request_json
@@ -103,7 +103,7 @@ def _domain(name: str) -> tuple[Domain, Formulas]:
     if path.suffix != ".toml":
         raise Mistake(f"--domain: {choice_error('domain', name, ['transformer', *frontier_domain.shipped_names()])}")
     try:
-        domain = frontier_domain.from_tables(tomllib.loads(path.read_text(encoding="utf-8")), path.stem)
+        domain = frontier_domain.from_tables(toml_tables(read_text(path)), path.stem)
     except OSError as fault:
         raise Mistake(f"--domain: expected a file, got {path}: {fault.strerror}") from fault
     except ValueError as fault:

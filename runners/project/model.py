@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from results import read_text, toml_tables
 from runners.cli import FAILED, Mistake, Parser, choice_error, guarded, number, passing, say
 from runners.project.monte_carlo import add_measured, add_replicas, draw_answers
 from runners.project.output import add_output, reserve_all, tell
@@ -215,14 +216,11 @@ def _path(file: str | None) -> Path:
 
 
 def _tables(path: Path) -> dict[str, object]:
-    import tomllib
-
     try:
-        with path.open("rb") as file:
-            return tomllib.load(file)
+        return toml_tables(read_text(path))
     except OSError as fault:
         raise Mistake(f"{path} could not be read: {fault.strerror or fault}") from fault
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as fault:
+    except ValueError as fault:
         raise Mistake(f"{path}: expected TOML, got {fault}") from fault
 
 

@@ -40,7 +40,7 @@ def draw_answers(options: Namespace, domain: Domain, target: Accelerator, formul
     from runners.project.machine import expenses
     from runners.project.output import intervals_of
 
-    reached, given = _asked_utilization(options, domain, target), expenses(options)
+    reached, given = _requested_utilization(options, domain, target), expenses(options)
     reduce_s, link = reduction(options, target)
     if options.rows and reached is None:
         raise Mistake("--rows: expected --measured with it")
@@ -67,7 +67,7 @@ def draw_answers(options: Namespace, domain: Domain, target: Accelerator, formul
     )
 
 
-def _asked_utilization(options: Namespace, domain: Domain, target: Accelerator) -> ReachedUtilization | None:
+def _requested_utilization(options: Namespace, domain: Domain, target: Accelerator) -> ReachedUtilization | None:
     """The utilization that the options ask for. Raises Mistake."""
     asked = [name for name in ("measured", "family", "utilization", "run") if getattr(options, name)]
     if not asked:

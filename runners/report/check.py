@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from results import json_value, read_text
 from runners.cli import FAILED, Mistake, show_page
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def self_test_of(path: Path) -> SelfTest | str | None:
     if not (path / SELF_TEST_FILE).is_file():
         return None
     try:
-        return parsed(json.loads((path / SELF_TEST_FILE).read_text(encoding="utf-8")))
+        return parsed(json_value(read_text(path / SELF_TEST_FILE)))
     except (ValueError, OSError) as fault:
         return f"cannot be read: {fault}"
 

@@ -32,7 +32,7 @@ from runners.cli import (
     say,
 )
 from runners.report.derived import HEADLINE
-from runners.report.gate import NAMES, conditions_asked
+from runners.report.gate import NAMES, parse_conditions
 from runners.report.recordings import recording
 
 if TYPE_CHECKING:
@@ -286,7 +286,7 @@ def _parser() -> Parser:
     )
     parser.add_argument(
         "--fail-if",
-        type=conditions_asked,
+        type=parse_conditions,
         metavar="NAME:LIMIT,…",
         help="of two runs: exit code 5 where B has more of it than LIMIT (docs/pull-requests.md); "
         f"of {', '.join(NAMES)}, as in slower:2%%,flop:0",

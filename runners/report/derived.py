@@ -6,13 +6,13 @@ Columns that only one of them has are of another version, and are not compared. 
 from __future__ import annotations
 
 import csv
-import io
 import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from results import csv_rows
 from results.store import decompress
 
 if TYPE_CHECKING:
@@ -101,9 +101,7 @@ def table_differences(there: list[Row], now: list[Row]) -> Iterator[tuple[str, s
 
 
 def _rows(content: bytes, file: str) -> list[Row]:
-    text = (decompress(content) if file.endswith(".gz") else content).decode()
-    csv.field_size_limit(1 << 30)
-    return list(csv.DictReader(io.StringIO(text)))
+    return csv_rows((decompress(content) if file.endswith(".gz") else content).decode())
 
 
 def _same(old: str, new: str) -> bool:

@@ -21,7 +21,7 @@ NAMES = ("slower", "flop", "bytes", "launches", "memory")
 """Of conditions: `reports.compare.CONDITIONS`, which takes longer to import than a mistake may."""
 
 
-def conditions_asked(text: str) -> tuple[tuple[str, float], ...]:
+def parse_conditions(text: str) -> tuple[tuple[str, float], ...]:
     """A `type=`: "slower:2%,flop:0" as names with their limits, as ratios."""
     found: list[tuple[str, float]] = []
     for part in text.split(","):
@@ -40,7 +40,7 @@ def conditions_asked(text: str) -> tuple[tuple[str, float], ...]:
 
 
 def conditions_of(asked: Sequence[tuple[str, float]]) -> tuple[Condition, ...]:
-    """What `conditions_asked` gave, as conditions."""
+    """What `parse_conditions` gave, as conditions."""
     from reports.compare import Condition
 
     return tuple(Condition(name, limit) for name, limit in asked)

@@ -65,7 +65,7 @@ def _asking(
 ) -> Callable[[str, str], Fitting | str]:
     """What asks a `launch.Worker` for a model and precision of this grid."""
     from runners.footprint.step import StepOptions
-    from runners.workers import Fault
+    from runners.workers import WorkerFault
 
     def ask(model: str, precision: str) -> Fitting | str:
         passing(f"{model} {precision}: which batches fit")
@@ -73,7 +73,7 @@ def _asking(
         kind = probed.device.partition(":")[0]
         step = StepOptions(model, precision, grid.optimizer, kind, layout=grid.layout, hyper=sizes)
         answer = worker.call("runners.footprint.fit:fitting", step, bytes_, margin, probed.name, timeout_s=TIMEOUT_S)
-        return answer.reason if isinstance(answer, Fault) else answer
+        return answer.reason if isinstance(answer, WorkerFault) else answer
 
     return ask
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import math
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,21 +23,39 @@ from runners.workers import Batches, in_layout
 if TYPE_CHECKING:
     import torch
 
+    from measure.device import Log
     from measure.operations import FakeMode, StepParts, Trace
     from measure.timing import Protocol
     from workloads.catalogue import Batch, Workload
 
+
+ISSUE_RATIO, MOST_ISSUE_S = 0.02, 0.2
+"""Of the budget for ceilings: how long the kernel of each kind of instructions runs, at most so many seconds."""
 
 _LEFT: list[passes.Subject] = []
 """What this process measured last, for its other works: one at most."""
 
 
 def ceilings(sitting: str, device: str, precision: str, budget_s: float) -> list[Ceiling]:
-    """What single kernels reach on this device in this precision."""
+    """What single kernels reach on this device in this precision; on a CPU what its cores do alone, too."""
     from measure.ceiling import measure_ceilings
     from measure.timing import clock_for
 
-    return measure_ceilings(sitting, device, PRECISIONS[precision], clock_for(device), budget_s)
+    rows = measure_ceilings(sitting, device, PRECISIONS[precision], clock_for(device), budget_s)
+    return [*rows, *_core_rows(rows[0], PRECISIONS[precision], budget_s)] if device == "cpu" else rows
+
+
+def _core_rows(first: Ceiling, policy: Precision, budget_s: float) -> list[Ceiling]:
+    """Cores in the units of a precision, and in fp32, which runs what autocast leaves there; beyond the budget."""
+    import torch
+
+    from measure.ceiling import issue_rows
+
+    blank = Ceiling(
+        sitting=first.sitting, device=first.device, precision=first.precision, unit="", operation="", shape=""
+    )
+    units = (policy.matmul_unit, policy.convolution_unit, "fp32")
+    return issue_rows(blank, units, torch.get_num_threads(), min(MOST_ISSUE_S, ISSUE_RATIO * budget_s))
 
 
 def reference_trace(cell: Cell) -> OperationTable:
@@ -134,13 +153,15 @@ def measure(cell: Cell, protocol: Protocol) -> CellMeasurement:
     made = prepare(cell)
     workload, model, step, clock = made.workload, made.model, made.step, made.clock
     inputs = [(batch.inputs, batch.target) for batch in made.few]
-    traced = trace_step(step, model=model, optimizer=made.optimizer, inputs=inputs, steps_before=0)
+    with _products_log(cell.device) as said:
+        traced = trace_step(step, model=model, optimizer=made.optimizer, inputs=inputs, steps_before=0)
     found = CellFindings(
         flags_before=made.flags,
         executed=executed_flop(traced),
         first_loss=_loss(step),
         items_per_step=workload.items(workload.hyper, cell.batch_size),
         parameters=sum(parameter.numel() for parameter in model.parameters()),
+        instructions=said.instructions,
     )
     del traced
     if cell.input_pipeline:
@@ -161,6 +182,13 @@ def measure(cell: Cell, protocol: Protocol) -> CellMeasurement:
         step_s = _step_s(measured.blocks)
         _LEFT.append(passes.Subject(cell, model, step, made.batches, clock, protocol, step_s, made.began_s))
     return measured
+
+
+def _products_log(device: str) -> AbstractContextManager[Log]:
+    """Hears on a CPU what its libraries say of the products of an untimed step; nothing elsewhere."""
+    from measure.device import product_instructions
+
+    return product_instructions.log() if device == "cpu" else nullcontext(product_instructions.Log())
 
 
 def measure_work(cell_id: str, work: str) -> WorkFindings:
@@ -187,7 +215,15 @@ def _measure_cell(cell: Cell, step: Any, clock: Any, protocol: Protocol, found: 
     import torch
 
     from measure.device import cpu_contention
-    from measure.timing import Ranges, blocks_in_order, measure_blocks, measure_phases, suspension, warm_up
+    from measure.timing import (
+        Ranges,
+        blocks_in_order,
+        disturbance_warning,
+        measure_blocks,
+        measure_phases,
+        suspension,
+        warm_up,
+    )
 
     on_cuda = cell.device.startswith("cuda")
     ranges = Ranges(enabled=on_cuda)
@@ -211,6 +247,8 @@ def _measure_cell(cell: Cell, step: Any, clock: Any, protocol: Protocol, found: 
         warnings.append("allocation_retries: the caching allocator freed and asked again while timing")
     if busy := cpu_contention.warning(others_ratio):
         warnings.append(busy)
+    if disturbed := disturbance_warning(timing.blocks):
+        warnings.append(disturbed)
     blocks = (*blocks_in_order(warm, timing), *phases)
     if any(block.part == suspension.SUSPENDED for block in blocks):
         warnings.append(suspension.WARNING)

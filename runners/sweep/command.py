@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from results.records import Cell
     from results.store import Store
     from runners.sweep.session import Replan
-    from runners.workers import ProbeResult, Watch
+    from runners.workers import ProbeResult, TelemetryWatch
 
 PROBE_TIMEOUT_S = 180.0
 
@@ -102,7 +102,7 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
     from runners.workers import prepare
 
     if options.what_if:
-        what_if.check_alone(options)
+        what_if.check_exclusive_options(options)
     resumed = against_options.new_side(resumed_run(options))
     stored = stored_options(resumed)
     against_options.check_options(options, stored)
@@ -146,20 +146,20 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
             )
         replan = auto_memory.replanning(store, grid, earlier) if grid.auto else None
         failed = _collect(store, probed, watch, todo, options, replan) if watch else 0
-        path, statuses, lacking = store.path, store.done(), store.lacking
+        path, statuses, lacking = store.path, store.done(), store.incomplete_cells
     if count := sum(cell.cell_id in lacking for cell in planned):
         say(f"{count} of {len(planned)} cells lack a work that was asked for: {LACKING}")
     _report(path, options.format, options.convention)
     return FAILED if failed or _any_failed(planned, statuses) else 0
 
 
-def _sit_down(store: Store, probed: ProbeResult) -> Watch:
+def _sit_down(store: Store, probed: ProbeResult) -> TelemetryWatch:
     """Begins a session. Raises ValueError if this machine may not go on with the run."""
     from results import records
     from results.store import harness_version, utc_now
-    from runners.workers import Watch
+    from runners.workers import TelemetryWatch
 
-    watch = Watch(probed.device)
+    watch = TelemetryWatch(probed.device)
     environment = probed.environment
     version = harness_version()
     for other in {str(sitting.environment.get("harness_version")) for sitting in store.sittings} - {version}:
@@ -197,7 +197,7 @@ def _with_batches(grid: Grid, options: argparse.Namespace, probed: ProbeResult) 
 def _collect(
     store: Store,
     probed: ProbeResult,
-    watch: Watch,
+    watch: TelemetryWatch,
     todo: list[Cell],
     options: argparse.Namespace,
     replan: Replan | None = None,
@@ -219,7 +219,7 @@ def _collect(
             watch.close()
 
 
-def _cautions(probed: ProbeResult, watch: Watch) -> list[str]:
+def _cautions(probed: ProbeResult, watch: TelemetryWatch) -> list[str]:
     """What a person should know before the numbers come."""
     lines = []
     if probed.device == "cpu":
@@ -250,9 +250,9 @@ def _check_data(grid: Grid) -> None:
 
 def _check_models(grid: Grid) -> None:
     """Raises ValueError, one line, for a model of one's own, of a library or of a file that cannot be built."""
-    from runners.cli import check_graphs, passing
+    from runners.cli import check_files, passing
 
-    check_graphs(sweep_models.graph_files(grid.models))
+    check_files(sweep_models.files_of_others(grid.models))
     for model in grid.models:
         cell = cell_of(grid, model, 1, "fp32")
         if not sweep_models.is_own(cell):
@@ -264,14 +264,14 @@ def _check_models(grid: Grid) -> None:
 
 def _worker_answer(task: str, *arguments: Any) -> Any:
     """The answer of a process that ends again. Raises ValueError for its fault, WorkerDied if it was killed."""
-    from runners.workers import Fault, Worker
+    from runners.workers import Worker, WorkerFault
 
     worker = Worker("probe")
     try:
         answer = worker.call(task, *arguments, timeout_s=PROBE_TIMEOUT_S)
     finally:
         worker.stop()
-    if isinstance(answer, Fault):
+    if isinstance(answer, WorkerFault):
         if answer.status in ("crashed", "timeout") and not answer.detail:  # its process died: nobody's mistake
             raise WorkerDied(answer.reason)
         raise ValueError(answer.reason)

@@ -39,6 +39,7 @@ class CellFindings:
     reserved_memory_bytes: int | None = None
     profiled: tuple[str, ...] = ()
     unprofiled: Mapping[str, str] = field(default_factory=dict)
+    instructions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,19 @@ from typing import Any, Protocol
 from results import Unavailable
 from results.records import Cell
 from runners.cli import add_changes, choice_error
-from workloads.catalogue import CODE, ENTRIES, GRAPHS, Entry, Spec, check, factory, hyper_of, model_digest, parse_shapes
+from workloads.catalogue import (
+    CODE,
+    ENTRIES,
+    GRAPHS,
+    Entry,
+    Spec,
+    check,
+    factory,
+    hyper_of,
+    is_file_of_others,
+    model_digest,
+    parse_shapes,
+)
 
 CHANGED = (
     "{model}: its file is not the one that this run measured ({before} then, {now} now): start a new run with --out"
@@ -71,9 +83,9 @@ def _spec_of(model: str) -> Spec:
         raise
 
 
-def graph_files(models: Iterable[str]) -> list[str]:
-    """The models that are files of graphs."""
-    return [model for model in models if model not in ENTRIES and check(model).form in GRAPHS.values()]
+def files_of_others(models: Iterable[str]) -> list[str]:
+    """The models that are files of graphs or configurations of transformers."""
+    return [model for model in models if model not in ENTRIES and is_file_of_others(check(model))]
 
 
 def digests(models: Iterable[str]) -> dict[str, str]:

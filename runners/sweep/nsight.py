@@ -23,7 +23,7 @@ from results import Unavailable
 from results.records import Cell, non_default
 from results.store import QUICK, compress
 from runners.sweep.findings import WorkFindings, WorkRecording
-from runners.workers import Fault
+from runners.workers import WorkerFault
 
 SOURCE = "nsys"
 TASK = "runners.sweep.nsight:record_work"
@@ -78,7 +78,7 @@ def record(
                 answer = worker.call(TASK, words, folder, limit_s, timeout_s=limit_s + GRACE_S)
             finally:
                 nsight.end_marked(Path(folder))
-        if isinstance(answer, Fault):
+        if isinstance(answer, WorkerFault):
             found.unprofiled[f"{SOURCE} {work}"] = answer.reason
         else:
             found.recordings[work] = WorkRecording(answer, shlex.join(words))

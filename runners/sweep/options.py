@@ -198,7 +198,7 @@ def check_options(options: argparse.Namespace, stored: dict[str, Any]) -> None:
             raise ValueError(f"--models: {fault}") from fault
         if model not in ENTRIES:
             continue
-        for option, asked in _sizes_asked(options, stored).items():
+        for option, asked in _requested_sizes(options, stored).items():
             try:
                 hyper_of(model, **asked)
             except ValueError as fault:
@@ -216,7 +216,7 @@ def check_options(options: argparse.Namespace, stored: dict[str, Any]) -> None:
     check_name(str(chosen(options, stored, "device", "auto")))
 
 
-def _sizes_asked(options: argparse.Namespace, stored: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def _requested_sizes(options: argparse.Namespace, stored: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Option → the sizes it gives. Raises ValueError for a size that has an option of its own beside --hyper."""
     asked = {f"--{name.replace('_', '-')}": {name: chosen(options, stored, name, None)} for name in OWN_OPTIONS}
     hyper = dict(chosen(options, stored, "hyper", {}))

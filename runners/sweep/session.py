@@ -22,7 +22,7 @@ from runners.sweep.counts import Counts
 from runners.sweep.findings import Attempt, CellMeasurement, CellOutcome, OperationTable, WorkFindings, merge_findings
 from runners.sweep.models import hyper
 from runners.sweep.plan import reason_against, worker_key
-from runners.workers import Fault, Stopwatch, Watch, Worker, classify, uninterrupted
+from runners.workers import Stopwatch, TelemetryWatch, Worker, WorkerFault, classify, uninterrupted
 
 CELL_TIMEOUT_S = 900.0
 TRACE_TIMEOUT_S = 300.0
@@ -53,7 +53,7 @@ class Session:
     store: Store
     name: str
     torch_version: str
-    watch: Watch
+    watch: TelemetryWatch
     limits: Limits
     progress: Progress
     debug: bool = False
@@ -235,23 +235,23 @@ class Session:
         self.progress.stage(cell, "measuring")
         stopwatch = Stopwatch()
         answer = self._train(cell)
-        if not isinstance(answer, Fault) and answer.status in MEASURED:
+        if not isinstance(answer, WorkerFault) and answer.status in MEASURED:
             answer = self._with_works(cell, answer, stopwatch)
-        if isinstance(answer, Fault):
+        if isinstance(answer, WorkerFault):
             return self._failed(answer, counted)
         outcome = self._keep_rows(cell, answer, counted)
         if answer.status != "ok":
             self.measurer.stop()  # the next cell gets a fresh one after any status but ok
         return outcome
 
-    def _train(self, cell: Cell) -> CellMeasurement | Fault:
+    def _train(self, cell: Cell) -> CellMeasurement | WorkerFault:
         """What a worker found of the cell's own step."""
-        found: CellMeasurement | Fault = self.measurer.call(
+        found: CellMeasurement | WorkerFault = self.measurer.call(
             "runners.sweep.cell:measure", cell, self.protocol(cell), timeout_s=self._timeout_s()
         )
         return found
 
-    def _with_works(self, cell: Cell, measured: CellMeasurement, stopwatch: Stopwatch) -> CellMeasurement | Fault:
+    def _with_works(self, cell: Cell, measured: CellMeasurement, stopwatch: Stopwatch) -> CellMeasurement | WorkerFault:
         """The cell with its other works, each a task of its own: one that ends its process costs itself and those after
         it, which find no model any more. An error of the device is the cell's."""
         if not works_of(cell):
@@ -264,10 +264,10 @@ class Session:
                 continue
             self.progress.stage(cell, f"measuring, {work}")
             left_s = max(SHORTEST_CALL_S, self._timeout_s() - stopwatch.elapsed_s)
-            answer: WorkFindings | Fault = self.measurer.call(
+            answer: WorkFindings | WorkerFault = self.measurer.call(
                 "runners.sweep.cell:measure_work", cell.cell_id, work, timeout_s=left_s
             )
-            if isinstance(answer, Fault):
+            if isinstance(answer, WorkerFault):
                 if answer.status == "device_error":
                     return answer
                 self._say(answer)
@@ -292,7 +292,7 @@ class Session:
             lambda: self._timeout_s() - stopwatch.elapsed_s,
         )
 
-    def _failed(self, fault: Fault, so_far: CellOutcome = CellOutcome("")) -> CellOutcome:  # noqa: B008  it is frozen
+    def _failed(self, fault: WorkerFault, so_far: CellOutcome = CellOutcome("")) -> CellOutcome:  # noqa: B008  it is frozen
         """The row of a cell that has none of its own; a device that is gone, as its telemetry says, is why."""
         self._say(fault)
         lost = self.watch.loss(ask=True)
@@ -329,21 +329,21 @@ class Session:
             self.measurer.stop()
             self._key = worker_key(cell)
 
-    def _keep_trace(self, cell: Cell) -> Fault | None:
+    def _keep_trace(self, cell: Cell) -> WorkerFault | None:
         """Keep the operation table of the cell's step, unless the run has it; its id goes into the attempt."""
         if "exact" not in cell.methods:
             return None
         identity = trace_id(cell, self.torch_version)
         if not self._has_trace(identity):
-            answer: OperationTable | Fault = self.tracer.call(
+            answer: OperationTable | WorkerFault = self.tracer.call(
                 "runners.sweep.cell:reference_trace", cell, timeout_s=TRACE_TIMEOUT_S
             )
-            if isinstance(answer, Fault):
+            if isinstance(answer, WorkerFault):
                 return answer
             try:
                 self.store.write_operations(identity, answer.operations, answer.storages)
             except Inconsistent as fault:
-                return Fault("invalid", str(fault))
+                return WorkerFault("invalid", str(fault))
             self._traces[identity] = answer.notes
         self._learn(trace_id=identity)
         return None
@@ -364,10 +364,10 @@ class Session:
         if key in self._ceilings:
             return
         self._ceilings.add(key)
-        found: list[Ceiling] | Fault = self.measurer.call(
+        found: list[Ceiling] | WorkerFault = self.measurer.call(
             "runners.sweep.cell:ceilings", self.name, *key, budget_s, timeout_s=10 * budget_s + 60
         )
-        if isinstance(found, Fault):
+        if isinstance(found, WorkerFault):
             self._say(found)
             self.progress.say(f"no ceiling of {cell.precision} on {cell.device}: {found.status}: {found.reason}")
         else:
@@ -387,7 +387,7 @@ class Session:
     def _timeout_s(self) -> float:
         return self.limits.cell_timeout_s
 
-    def _say(self, fault: Fault) -> None:
+    def _say(self, fault: WorkerFault) -> None:
         if self.debug and fault.detail:
             self.progress.say(fault.detail)
 

@@ -38,7 +38,7 @@ def changes(text: str) -> tuple[str, ...]:
     return asked
 
 
-def check_alone(options: argparse.Namespace) -> None:
+def check_exclusive_options(options: argparse.Namespace) -> None:
     """Raises ValueError for an option beside --what-if that belongs to a run that is kept."""
     given = [name for name in WITHOUT if getattr(options, name, None) is not None]
     if given:
@@ -77,7 +77,7 @@ def run(cells: Sequence[Cell], options: argparse.Namespace) -> int:
 
 def rows_by_change(cell: Cell, options: argparse.Namespace) -> Iterator[list[ChangeTrial]]:
     """The rows of each change of a cell, as they come."""
-    from runners.workers import Fault, Worker
+    from runners.workers import Worker, WorkerFault
 
     for number, change in enumerate(options.what_if, 1):
         passing(f"{cell.model} {cell.batch_size} {cell.precision}: {change} ({number} of {len(options.what_if)})")
@@ -86,7 +86,7 @@ def rows_by_change(cell: Cell, options: argparse.Namespace) -> Iterator[list[Cha
             answer: Any = worker.call(TASK, cell, change, bool(options.quick), timeout_s=options.cell_timeout)
         finally:
             worker.stop()
-        if isinstance(answer, Fault):
+        if isinstance(answer, WorkerFault):
             answer = [
                 ChangeTrial(
                     change=change,

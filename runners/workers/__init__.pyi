@@ -1,10 +1,10 @@
 from .any_model import FACTORY, FAST, LARGEST_REAL, TRAINER, get
 from .batches import FEW_BATCHES, MORE_BATCHES, SMALL_BATCH_BYTES, Batches, in_layout
 from .devices import BUSY_LOAD_RATIO, check_name
-from .fault import Fault
+from .fault import WorkerFault
 from .pool import Stopwatch, Worker, prepare, uninterrupted
 from .probe import ProbeResult
-from .telemetry import Watch, WindowEnergy
+from .telemetry import TelemetryWatch, WindowEnergy
 from .worker import classify
 
 __all__ = [
@@ -13,14 +13,14 @@ __all__ = [
     "FACTORY",
     "FAST",
     "FEW_BATCHES",
-    "Fault",
+    "WorkerFault",
     "LARGEST_REAL",
     "MORE_BATCHES",
     "ProbeResult",
     "SMALL_BATCH_BYTES",
     "Stopwatch",
     "TRAINER",
-    "Watch",
+    "TelemetryWatch",
     "WindowEnergy",
     "Worker",
     "check_name",

@@ -26,11 +26,11 @@ def check_name(device: str) -> None:
 
 def probe(worker: Any, device: str) -> ProbeResult:
     """What the device is, asked of a `launch.Worker`. Raises Mistake for one that is not there."""
-    from runners.workers.fault import Fault
+    from runners.workers.fault import WorkerFault
 
     passing("looking at the device")
     answer = worker.call("runners.workers.probe:probe", device, timeout_s=PROBE_TIMEOUT_S)
-    if isinstance(answer, Fault):
+    if isinstance(answer, WorkerFault):
         raise Mistake(answer.reason)
     found: ProbeResult = answer
     return found

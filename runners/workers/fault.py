@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Fault:
+class WorkerFault:
     """Why a call gave no result. status: one of results.records.STATUSES. detail: a traceback, where there is one."""
 
     status: str

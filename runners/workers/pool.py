@@ -1,8 +1,8 @@
 """Worker processes, from the parent's side: start, ask, wait no longer than a limit, learn how they ended, replace.
 
 A worker is forked from a server that has torch imported, so that a new one costs a fraction of a second. It survives
-nothing: whatever it raises, whatever kills it and whatever hangs becomes a `Fault`, and the next call starts another.
-The parent itself never touches torch or a device.
+nothing: whatever it raises, whatever kills it and whatever hangs becomes a `WorkerFault`, and the next call starts
+another. The parent itself never touches torch or a device.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from multiprocessing.connection import wait
 from typing import Any
 
 from measure.device import processes
-from runners.workers.fault import Fault
+from runners.workers.fault import WorkerFault
 
 REAP_S = 10.0
 """How long a dead worker's exit status is waited for."""
@@ -85,7 +85,7 @@ class Worker:
         self._busy = False
 
     def call(self, task: str, *arguments: Any, timeout_s: float) -> Any:
-        """The task's result, or a Fault. After a Fault the process is gone.
+        """The task's result, or a WorkerFault. After a WorkerFault the process is gone.
 
         `KeyboardInterrupt` passes through, and then too the process is gone. Raises OSError if the machine has no room
         for what a process needs (a temporary file, pipes).
@@ -95,7 +95,7 @@ class Worker:
         except BaseException:
             self.stop()
             raise
-        if isinstance(answer, Fault):
+        if isinstance(answer, WorkerFault):
             self.stop()
         self._busy = False
         return answer
@@ -120,7 +120,7 @@ class Worker:
                     end.close()
         self._connection = self._lifeline = self._noise = None
 
-    def _sent(self, task: str, arguments: tuple[Any, ...]) -> Fault | None:
+    def _sent(self, task: str, arguments: tuple[Any, ...]) -> WorkerFault | None:
         """Hands the task to a process, to a new one if the old one died meanwhile; the fault if none can be had."""
         for _ in range(2):
             if self._process is None and (fault := self._started()):
@@ -133,10 +133,11 @@ class Worker:
                 self.stop()
             else:
                 return None
-        return Fault("crashed", "the worker ended before it was asked")
+        return WorkerFault("crashed", "the worker ended before it was asked")
 
-    def _started(self) -> Fault | None:
-        self._noise = tempfile.NamedTemporaryFile(prefix="worker-")  # noqa: SIM115  lives as long as the process
+    def _started(self) -> WorkerFault | None:
+        name = f"worker-{self.name}-"
+        self._noise = tempfile.NamedTemporaryFile(prefix=name)  # noqa: SIM115  lives as long as the process
         said = ""
         for _ in range(2):
             try:
@@ -145,7 +146,7 @@ class Worker:
             except (EOFError, ConnectionError) as fault:  # the server that forks them is dying, or its imports failed
                 said = _line(fault)
                 time.sleep(DYING_S)
-        return Fault("crashed", f"no worker could be started: {said}")
+        return WorkerFault("crashed", f"no worker could be started: {said}")
 
     def _start(self) -> None:
         from runners.workers.worker import serve
@@ -164,7 +165,7 @@ class Worker:
         """What the process answers within the limit, or the fault that it does not."""
         try:
             if not wait([self._connection, self._process.sentinel], timeout_s):
-                return Fault("timeout", f"killed at its limit of {timeout_s:g} s{self._words()}")
+                return WorkerFault("timeout", f"killed at its limit of {timeout_s:g} s{self._words()}")
             if not self._connection.poll(0):  # dead, though what it started may still hold the pipe
                 return self._ended()
             answer = self._connection.recv_bytes()
@@ -173,12 +174,12 @@ class Worker:
         try:
             return pickle.loads(answer)
         except Exception as fault:  # noqa: BLE001  the edge: pickle raises anything
-            return Fault("crashed", f"its result cannot be read: {_line(fault)}")
+            return WorkerFault("crashed", f"its result cannot be read: {_line(fault)}")
 
-    def _ended(self) -> Fault:
+    def _ended(self) -> WorkerFault:
         """The process died by itself."""
         self._process.join(REAP_S)
-        return Fault("crashed", f"{processes.end_of('the worker', self._process.exitcode)}{self._words()}")
+        return WorkerFault("crashed", f"{processes.end_of('the worker', self._process.exitcode)}{self._words()}")
 
     def _words(self) -> str:
         """The end of what the process printed during this call."""

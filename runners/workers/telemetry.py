@@ -28,7 +28,7 @@ class WindowEnergy:
     warnings: tuple[str, ...] = ()
 
 
-class Watch:
+class TelemetryWatch:
     """Polls one device from `open` to `close`. device: as torch calls it ("cpu", "cuda", "cuda:1").
 
     reason: why there is no telemetry; empty if there is, and of a device that offers nothing to poll.

@@ -17,7 +17,7 @@ from typing import Any
 
 from measure.device import end_with, redirect
 from results import Inconsistent, Unavailable, one_line, plain_words
-from runners.workers.fault import Fault
+from runners.workers.fault import WorkerFault
 
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "ALLOC_FAILED", "bad_alloc")
 NO_ENGINE = "unable to find an engine to execute this computation"
@@ -49,7 +49,7 @@ def serve(connection: Connection, lifeline: Connection, noise_path: str) -> None
 
 
 def run(task: str, arguments: tuple[Any, ...]) -> Any:
-    """The result of "module:function" on these arguments, or the Fault that it ended in."""
+    """The result of "module:function" on these arguments, or the WorkerFault that it ended in."""
     module, _, function = task.partition(":")
     try:
         return getattr(importlib.import_module(module), function)(*arguments)
@@ -57,25 +57,25 @@ def run(task: str, arguments: tuple[Any, ...]) -> Any:
         return classify(fault)
 
 
-def classify(fault: BaseException) -> Fault:
+def classify(fault: BaseException) -> WorkerFault:
     """What an exception means for a cell: its status, and one line that says why."""
     text = plain_words(" ".join(str(fault).split()))
     name = type(fault).__name__
     detail = "".join(traceback.format_exception(fault))
     if isinstance(fault, Unavailable):
-        return Fault("unavailable", one_line(text, LONGEST_REASON), detail)
+        return WorkerFault("unavailable", one_line(text, LONGEST_REASON), detail)
     if isinstance(fault, (ValueError, Inconsistent)):
-        return Fault("invalid", one_line(text, LONGEST_REASON), detail)
+        return WorkerFault("invalid", one_line(text, LONGEST_REASON), detail)
     line = one_line(plain_words(f"{name}: {' '.join(str(fault).split())}"), LONGEST_REASON)
     if isinstance(fault, MemoryError) or "OutOfMemory" in name or any(sign in text for sign in OUT_OF_MEMORY):
-        return Fault("out_of_memory", line, detail)
+        return WorkerFault("out_of_memory", line, detail)
     said = _said_by_device(text)
     if NO_ENGINE in text and not said and _memory_was_refused():
         line = one_line(f"{line} (no workspace fitted: the device refused memory)", LONGEST_REASON)
-        return Fault("out_of_memory", line, detail)
+        return WorkerFault("out_of_memory", line, detail)
     if said or name == "AcceleratorError" or any(sign in text for sign in DEVICE):
-        return Fault("device_error", one_line(f"{line}{said}", LONGEST_REASON), detail)
-    return Fault("crashed", line, detail)
+        return WorkerFault("device_error", one_line(f"{line}{said}", LONGEST_REASON), detail)
+    return WorkerFault("crashed", line, detail)
 
 
 def _memory_was_refused() -> bool:
@@ -103,7 +103,7 @@ def _send(connection: Connection, answer: Any) -> bool:
     except OSError:
         return False
     except Exception as fault:  # noqa: BLE001  the edge: pickle raises anything, before a byte is sent
-        connection.send(Fault("crashed", f"its result cannot be sent: {classify(fault).reason}"))
+        connection.send(WorkerFault("crashed", f"its result cannot be sent: {classify(fault).reason}"))
     return True
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("analysis", "benchmarks", "cleaning", "measure", "reports", "results", "runners", "workloads")
+ROOMS = (
+    "analysis", "benchmarks", "cleaning", "flopledger", "measure", "reports", "results", "runners", "workloads", ".ci",
+)  # fmt: skip
+SINGLE = ("setup.py",)
 
 ALLOWED = {
     ("analysis/formula/algebra/evaluate.py", "exec"): "code that it builds itself, of numbers and symbols",
@@ -68,6 +72,14 @@ def sources() -> Iterator[tuple[str, str]]:
     for room in ROOMS:
         for path in sorted((ROOT / room).rglob("*.py")):
             yield path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")
+    for file in SINGLE:
+        yield file, (ROOT / file).read_text(encoding="utf-8")
+
+
+def test_every_folder_with_code_is_read():
+    command = ["git", "ls-files", "-co", "--exclude-standard", "--", "*.py"]
+    files = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
+    assert {file.partition("/")[0] for file in files} <= {*ROOMS, *SINGLE, "tests"}
 
 
 def test_nothing_runs_or_unpickles_outside_of_named_places():

@@ -265,7 +265,7 @@ NO_NOUNS = """
 """
 """Participles and adverbs: as the whole name of a function, class or module they do not say of what."""
 
-MOST_WITHOUT_NOUN = 21
+MOST_WITHOUT_NOUN = 4
 """Definitions of the product that are called so: less at each change."""
 
 

@@ -13,10 +13,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from benchmarks.silent_damage import PUBLISHED, small_run
+from benchmarks.silent_damage import PUBLISHED, rebuilt, small_run
 from results import records
 from results.records import Ceiling, FlopCount, Record, Run, Sample, Telemetry, kinds_of
 from results.store import layout
+from results.store.columns import read_records
 from results.store.manifest import MANIFEST, read_manifest
 from results.store.ranges import check_ranges, range_of
 from results.store.reading import read_run
@@ -137,3 +138,26 @@ def test_a_peak_below_zero_is_refused(run):
     reseal(run)
     with pytest.raises(ValueError, match="peak_tflops: expected a finite number above 0, got -1"):
         read_manifest(run)
+
+
+def test_a_number_that_every_row_has_may_not_be_empty(tmp_path):
+    """A block without steps was a TypeError in what is derived from it; a time that a device does not offer is none."""
+    head = "cell_id,attempt,index,part,phase,steps,start_s,wall_s,device_s,sync_wait_s,work\n"
+    (tmp_path / "samples.csv").write_text(f"{head}c,1,0,measure,,3,1.0,0.5,,,\n")
+    assert read_records(tmp_path / "samples.csv", Sample)[0].device_s is None
+    (tmp_path / "samples.csv").write_text(f"{head}c,1,0,measure,,,1.0,0.5,,,\n")
+    with pytest.raises(ValueError, match="steps: expected a number, got nothing"):
+        read_records(tmp_path / "samples.csv", Sample)
+
+
+def test_a_cell_of_no_known_precision_is_left_out_and_named(tmp_path):
+    """Such a word was a KeyError in the report. The other cell is derived as before."""
+    run = small_run(PUBLISHED, tmp_path / "run")
+    lines = (run / "runs.csv").read_text().splitlines()
+    lines[1] = lines[1].replace(",fp32,", ",fp33,", 1)
+    (run / "runs.csv").write_text("\n".join(lines) + "\n")
+    reseal(run)
+    built = rebuilt(run)
+    assert len(built.views) == 1
+    (problem,) = [line for line in built.problems if "was left out: expected a precision" in line]
+    assert "got 'fp33'" in problem

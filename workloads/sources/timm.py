@@ -16,7 +16,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from workloads.catalogue import Batch, Shape, Spec, Workload, nearest, require
-from workloads.training import draw, mean_loss, sizes_alone
+from workloads.training import draw, mean_loss, without_values
 from workloads.training.building import building
 
 
@@ -92,7 +92,7 @@ def _build(name: str, own: tuple[int, ...], config: Any, **hyper: int) -> torch.
     if config.fixed_input_size and size[1:] != tuple(config.input_size)[1:]:
         options["img_size"] = size[1:]
     what = f"timm:{name} for images of {'x'.join(map(str, size))}"
-    with building(what), warnings.catch_warnings(), sizes_alone():
+    with building(what), warnings.catch_warnings(), without_values():
         warnings.simplefilter("ignore")  # names that timm has renamed
         return timm.create_model(name, **options).train().to(torch.get_default_device())
 

@@ -311,7 +311,7 @@ def check_operations(path: str, graph: torch.fx.GraphModule) -> None:
 
 
 @contextlib.contextmanager
-def weights_alone() -> Iterator[None]:
+def only_weights() -> Iterator[None]:
     """Inside, torch.load reads tensors and plain values and refuses everything else, whoever calls it."""
     forced, allowed = "TORCH_FORCE_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
     before = {name: os.environ.get(name) for name in (forced, allowed)}

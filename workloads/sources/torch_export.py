@@ -25,7 +25,7 @@ from torch.utils._pytree import TreeSpec, tree_unflatten
 
 from workloads.sources.file_inputs import UNKNOWN_BELOW, GraphInput, identifier
 from workloads.sources.files import Graph
-from workloads.sources.torch_archives import check, check_operations, weights_alone
+from workloads.sources.torch_archives import check, check_operations, only_weights
 from workloads.training import fault_text
 
 TRAINING: Mapping[str, str] = {
@@ -103,7 +103,7 @@ def load(path: str) -> ExportedProgram:
     holds what is not loaded here."""
     check(path)
     try:
-        with weights_alone(), _quiet():
+        with only_weights(), _quiet():
             program = torch.export.load(path)
     except Exception as fault:
         raise ValueError(f"{path} cannot be loaded by torch {torch.__version__}: {fault_text(fault)}") from fault

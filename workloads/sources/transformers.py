@@ -19,7 +19,7 @@ import torch
 from results import Unavailable
 from workloads.catalogue import Batch, Shape, Spec, Workload, nearest, read_config, require
 from workloads.sources.transformers_inputs import default_shapes
-from workloads.training import draw, mean_loss, positional, sizes_alone, takes
+from workloads.training import draw, mean_loss, positional, takes, without_values
 from workloads.training.building import building
 
 Feed = Callable[[int | None], Sequence[Shape]]
@@ -106,7 +106,7 @@ def _named(spec: Spec, name: str) -> Any:
 
 def _build(text: str, model_class: Any, config: Any, seq: int = 0) -> torch.nn.Module:
     """In training mode, on the current default device. Raises Unavailable if its weights are more than memory holds."""
-    with building(text), warnings.catch_warnings(), sizes_alone():
+    with building(text), warnings.catch_warnings(), without_values():
         warnings.simplefilter("ignore")  # of settings in a config, which this class does not use
         if torch.get_default_device().type != "meta":
             _check_memory(text, model_class, config)
@@ -118,7 +118,7 @@ def _check_memory(text: str, model_class: Any, config: Any) -> None:
     available = available_bytes()
     if available is None:
         return
-    with torch.device("meta"), sizes_alone():
+    with torch.device("meta"), without_values():
         needed = sum(parameter.nbytes for parameter in model_class(config).parameters())
     if 2 * needed > available:
         raise Unavailable(

@@ -24,7 +24,7 @@ import torch
 from workloads.catalogue import Batch, Shape, Spec, Workload, check, nearest
 from workloads.sources import lightning
 from workloads.sources.interface import workload_of
-from workloads.training import draw, fault_text, mean_loss, positional, resized, sizes_alone, split, takes
+from workloads.training import draw, fault_text, mean_loss, positional, resized, split, takes, without_values
 from workloads.training.building import building
 
 Made = Callable[[int, torch.device, "torch.Generator | None"], Any]
@@ -139,7 +139,7 @@ def _sizes(spec: Spec, function: Callable[..., Any], chosen: Mapping[str, int]) 
 
 
 def _call(spec: Spec, function: Callable[..., Any], sizes: Mapping[str, int]) -> Any:
-    with building(spec.text), sizes_alone():
+    with building(spec.text), without_values():
         return function(**sizes)
 
 

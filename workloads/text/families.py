@@ -11,7 +11,7 @@ import torch
 
 from workloads.catalogue import Batch, Entry, Workload, reason_not_trainable
 from workloads.text import tokens
-from workloads.training import sizes_alone
+from workloads.training import without_values
 
 
 @dataclass(frozen=True)
@@ -47,5 +47,5 @@ def family_workload(name: str, family: Family, known: Entry, sizes: Mapping[str,
 
 def build(family: Family, /, **hyper: int) -> torch.nn.Module:
     """The model in training mode with random weights, on the current default device; without weights on meta."""
-    with sizes_alone():
+    with without_values():
         return family.model(**hyper).train()

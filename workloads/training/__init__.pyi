@@ -2,7 +2,7 @@ from .building import fault_text
 from .input_errors import mismatch
 from .inputs import draw, positional, resized, split, takes
 from .losses import mean_loss
-from .meta import sizes_alone
+from .meta import without_values
 from .step import OPTIMIZERS, GradientStep, InferenceStep, TrainingStep, have_state, optimizer_of
 
 __all__ = [
@@ -18,7 +18,7 @@ __all__ = [
     "optimizer_of",
     "positional",
     "resized",
-    "sizes_alone",
+    "without_values",
     "split",
     "takes",
 ]

@@ -15,7 +15,7 @@ from torchvision.models import get_model
 from torchvision.models.regnet import BlockParams
 
 from workloads.catalogue import Batch, Workload, entry, hyper_of, reason_not_trainable
-from workloads.training import sizes_alone
+from workloads.training import without_values
 from workloads.vision import data, wide_resnet
 
 __all__ = ["build", "get", "reason_not_trainable"]
@@ -70,7 +70,7 @@ def get(name: str, /, **hyper: int) -> Workload:
 
 def build(name: str, /, **hyper: int) -> torch.nn.Module:
     """The model in training mode with random weights, on the current default device; without weights on meta."""
-    with sizes_alone(reading=_READING):
+    with without_values(reading=_READING):
         if hyper.get("width", wide_resnet.WIDTH) != wide_resnet.WIDTH:
             made: torch.nn.Module = wide_resnet.ResNetOfWidth(name, hyper["width"], hyper["num_classes"])
         else:

@@ -94,7 +94,7 @@ class _Best:
         self.looks = 0
 
     @property
-    def settled(self) -> bool:
+    def is_settled(self) -> bool:
         """Whether nothing is left to be gained, or next to nothing."""
         return (self.peak - self.bound) * CLOSE < self.peak
 
@@ -126,7 +126,7 @@ def _improve(best: _Best, effort: int) -> None:
         for step in range(STEPS):
             best.take(listed(best.graph, start + span * step // STEPS, prefers).order, f"list by {name}")
     low = best.bound
-    while best.looks < effort and not best.settled:
+    while best.looks < effort and not best.is_settled:
         limit = (low + best.peak) // 2
         if limit <= low:
             return

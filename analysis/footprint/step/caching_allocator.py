@@ -82,10 +82,13 @@ class Pools:
             return
         small = size <= SMALL
         free = self._free[small]
+        # Sorted by size, then by segment and start: the first that is large enough is the best fit, as in the original,
+        # whose set is ordered by size and address.
         at = bisect_left(free, (size,))
         found, where, start = free[at] if at < len(free) else self._grow(size, small)
         self._leave(found, where, start)
         left = found - size
+        # A remainder of up to 1 MiB of a large segment is not split off: no request of the large pool could use it.
         taken = size if (left >= BLOCK if small else left > SMALL) else found
         if found > taken:
             self._add(found - taken, where, start + taken)
@@ -142,6 +145,7 @@ def replay(storages: Iterable[Storage], operations: int) -> Reserved:
     for index in range(BEFORE, operations):
         for each in born.get(index, ()):
             pools.take(each.id, each.nbytes)
+        # Before what dies here is given back: an operation's inputs and outputs are alive at the same time.
         allocated = max(allocated, pools.allocated)
         for number in died.get(index, ()):
             pools.give(number)

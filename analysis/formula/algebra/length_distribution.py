@@ -15,7 +15,6 @@ two whole numbers beside its mean (`grouped` says so): what depends on a remaind
 
 from __future__ import annotations
 
-import csv
 import itertools
 import math
 from bisect import bisect_left
@@ -25,6 +24,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from analysis.formula.algebra.expressions import unknown_name
+from results import csv_lines
 
 WEIGHT = 2**60
 MOST = 20_000
@@ -95,10 +95,10 @@ def read(text: str, source: str, column: str | None = None) -> Lengths:
     column: the column's name; None: the only one. Blank lines count for nothing. Raises ValueError, naming the line,
     for what is no whole number, and for a column that there is not.
     """
-    lines = [(number, cells) for number, cells in enumerate(csv.reader(text.splitlines()), 1) if any(cells)]
+    lines = [(number, cells) for number, cells in enumerate(csv_lines(text), 1) if any(cells)]
     if not lines:
         raise ValueError(f"expected lengths, one a line, got nothing in {source}")
-    header = [cell.strip() for cell in lines[0][1]]
+    header = [" ".join(cell.split()) for cell in lines[0][1]]
     if not _is_whole(header[0]) or len(header) > 1:
         place, lines = _place(header, column, source), lines[1:]
     elif column is not None:

@@ -4,7 +4,7 @@ from .derive import Derived, Uninterpolated
 from .footprint import Piece
 from .footprint_terms import peak_of
 from .interpolate import Point, point_text, value_of
-from .sampling import Axis, NoSample, Restructured, Sample, Unfitted, spread
+from .sampling import Axis, NoSample, Restructured, SizeSample, Unfitted, spread
 from .symbolic_table import OWN, Convention, check
 from .totals import FLOP, PART, SIZED, Expr, Term
 
@@ -21,7 +21,7 @@ __all__ = [
     "Point",
     "Restructured",
     "SIZED",
-    "Sample",
+    "SizeSample",
     "Term",
     "Unfitted",
     "Uninterpolated",

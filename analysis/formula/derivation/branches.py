@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 
 from analysis.formula.derivation.interpolate import Point, point_text
-from analysis.formula.derivation.sampling import Sample, Sampler
+from analysis.formula.derivation.sampling import Sampler, SizeSample
 from analysis.formula.derivation.symbolic_table import place_of
 from results.records import Operation
 
@@ -23,8 +23,8 @@ ROUNDS = 16
 class Change:
     """Two samples, as near as could be had, whose operations differ."""
 
-    before: Sample
-    after: Sample
+    before: SizeSample
+    after: SizeSample
 
     @property
     def symbols(self) -> tuple[str, ...]:
@@ -55,7 +55,7 @@ def change(sample_at: Sampler, one: Point, other: Point, steps: Mapping[str, int
     return None
 
 
-def _way(sample_at: Sampler, one: Point, other: Point) -> Iterator[Sample | None]:
+def _way(sample_at: Sampler, one: Point, other: Point) -> Iterator[SizeSample | None]:
     """From one point to the other, one symbol after another."""
     here = dict(one)
     yield sample_at(here)
@@ -65,7 +65,7 @@ def _way(sample_at: Sampler, one: Point, other: Point) -> Iterator[Sample | None
             yield _sample(sample_at, here)
 
 
-def _sample(sample_at: Sampler, point: Point) -> Sample | None:
+def _sample(sample_at: Sampler, point: Point) -> SizeSample | None:
     try:
         return sample_at(point)
     except ValueError:
@@ -90,7 +90,7 @@ def _nearer(sample_at: Sampler, found: Change, steps: Mapping[str, int]) -> Chan
     return found
 
 
-def difference(before: Sample, after: Sample) -> str:
+def difference(before: SizeSample, after: SizeSample) -> str:
     """What differs first between two tables that are not of one structure."""
     for was, now in zip_longest(before.operations, after.operations):
         if was is None or now is None or _kind(was) != _kind(now):

@@ -19,14 +19,14 @@ from typing import Any
 
 from analysis.footprint.step import unsized
 from analysis.formula.derivation.interpolate import ONE, Fitter, Form, Point, plus, times, value_of
-from analysis.formula.derivation.joint_interpolation import derive_together
+from analysis.formula.derivation.joint_interpolation import derive_joint
 from analysis.formula.derivation.sampling import (
     CHECKS,
     Axis,
     NoSample,
-    Sample,
     Sampler,
     Sizes,
+    SizeSample,
     Unfitted,
     derive,
     spread,
@@ -84,9 +84,9 @@ class Uninterpolated(Unfitted):
 
 def formulas(sample_at: Sampler, axes: Sequence[Axis], convention: Convention = OWN) -> Derived:
     """The formulas of a step in the symbols of all axes. Raises Unfitted where they are of no known form."""
-    seen: dict[tuple[tuple[str, int], ...], Sample] = {}
+    seen: dict[tuple[tuple[str, int], ...], SizeSample] = {}
 
-    def sampled(point: Point) -> Sample:
+    def sampled(point: Point) -> SizeSample:
         key = tuple(sorted(point.items()))
         if key not in seen:
             seen[key] = sample_at(dict(key))
@@ -102,7 +102,7 @@ def formulas(sample_at: Sampler, axes: Sequence[Axis], convention: Convention = 
     return Derived(counts, sized, structural, checked, len(seen), unknown, without, levels, lacking)
 
 
-def _unsized(samples: Iterable[Sample], merged: bool) -> frozenset[CountKey]:
+def _unsized(samples: Iterable[SizeSample], merged: bool) -> frozenset[CountKey]:
     """Places of the operations that read or write a storage whose size is not known."""
     found: set[CountKey] = set()
     for sample in samples:
@@ -234,9 +234,7 @@ class _Level:
         """The sizes there: like those at the first point, if they can be."""
         checks = CHECKS if self._seen is None else self._checks
         together = (
-            derive_together(self._sampled, self._sized, fixed, self._seen or (), checks, skipped)
-            if self._sized
-            else None
+            derive_joint(self._sampled, self._sized, fixed, self._seen or (), checks, skipped) if self._sized else None
         )
         sizes = together or derive(self._sampled, self._sized, fixed)
         if self._seen is None:

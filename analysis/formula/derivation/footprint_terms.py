@@ -32,7 +32,7 @@ import numpy
 from analysis.footprint.schedule import BEFORE, Graph, Minimal, graph, minimal
 from analysis.footprint.step import footprint, reuse_gradients
 from analysis.formula.derivation.interpolate import Atom, Form, Monomial, Point, point_text, value_of
-from analysis.formula.derivation.sampling import Sample, Sizes
+from analysis.formula.derivation.sampling import Sizes, SizeSample
 from results.records import Storage
 
 
@@ -110,12 +110,12 @@ class FootprintTable:
         return [(place, self.basis.form(rows[place])) for place in chosen]
 
 
-def peak_of(sample: Sample) -> int:
+def peak_of(sample: SizeSample) -> int:
     """The eager peak of a sample."""
     return footprint(sample.operations, sample.storages).at_least_bytes
 
 
-def _lives(sample: Sample) -> list[tuple[int, int | None]]:
+def _lives(sample: SizeSample) -> list[tuple[int, int | None]]:
     return [
         (each.born_index, each.died_index) for each in reuse_gradients(sample.operations, _numbers(sample.storages))
     ]

@@ -3,7 +3,7 @@
 Most sizes are a number times a product of symbols, and of the sides that the table's own windows make of an image
 (`analysis/formula/derivation/rounding.py`): such a product is known by how its values relate at two points. Others are
 such a product and a constant, or a product of sums that are sizes themselves (n² + 1 positions times a width).
-`derive_together` looks for these and no others, at points that differ in every symbol, until each size has exactly one
+`derive_joint` looks for these and no others, at points that differ in every symbol, until each size has exactly one
 form that also holds at points which none was fitted to. Where that is not so it gives None, and the longer way of
 `analysis/formula/derivation/sampling.py` is open: a form that is ambiguous here is not chosen, and a size of another
 form is not told as one of these.
@@ -31,7 +31,7 @@ from analysis.formula.derivation.interpolate import (
     times,
 )
 from analysis.formula.derivation.rounding import roundings
-from analysis.formula.derivation.sampling import CHECKS, Axis, NoSample, Sample, Sampler, Sizes, spread
+from analysis.formula.derivation.sampling import CHECKS, Axis, NoSample, Sampler, Sizes, SizeSample, spread
 
 FITTED = 2
 """Points that forms are fitted to, at first."""
@@ -49,7 +49,7 @@ FACTORS = 24
 """Sums that others may be multiples of, at most."""
 
 
-def derive_together(
+def derive_joint(
     sample_at: Sampler,
     axes: Sequence[Axis],
     fixed: Point,
@@ -96,7 +96,7 @@ def _complete(sizes: Sizes) -> bool:
 class JointFit:
     """Finds the form of values at points that differ in all symbols. Where two are possible, none is given."""
 
-    def __init__(self, samples: Sequence[Sample], symbols: Sequence[str], seen: Sequence[Form] = ()) -> None:
+    def __init__(self, samples: Sequence[SizeSample], symbols: Sequence[str], seen: Sequence[Form] = ()) -> None:
         self._points = [sample.point for sample in samples]
         self._operations, self._symbols = samples[0].operations, symbols
         self._seen = _Multiples(self._points, seen)
@@ -128,7 +128,7 @@ class JointFit:
         """Where a form is looked for, the plainest first."""
         yield self._seen.through
         yield self._plain.through
-        yield self._plain.beside_a_constant
+        yield self._plain.forms_beside_constant
         if len(self._points) > FITTED:
             yield self._sums.through
         yield self._multiples_of_sums().through
@@ -205,7 +205,7 @@ class _Multiples:
                 found.append(multiple)
         return found
 
-    def beside_a_constant(self, values: Values) -> list[Form]:
+    def forms_beside_constant(self, values: Values) -> list[Form]:
         """The same, of a multiple and a constant; none where points are too few to tell."""
         if len(values) <= FITTED:
             return []

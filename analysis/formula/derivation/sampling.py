@@ -53,7 +53,7 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Sample:
+class SizeSample:
     """A step's table at one point. parameters: shape of each by name; not_understood: as of its operations."""
 
     point: Point
@@ -87,7 +87,7 @@ class Restructured(Unfitted):
         super().__init__(f"at {point_text(point)} the operations change" + (f": {what}" if what else ""))
 
 
-Sampler = Callable[[Point], Sample]
+Sampler = Callable[[Point], SizeSample]
 """The table at a point. Raises NoSample where there is none."""
 
 
@@ -102,7 +102,7 @@ class Fits(Protocol):
 class Sizes:
     """Samples whose sizes all have a form. fitted: how many of the samples, from the first, forms were fitted to."""
 
-    samples: tuple[Sample, ...]
+    samples: tuple[SizeSample, ...]
     fitted: int
     fitter: Fits
 
@@ -135,7 +135,7 @@ def derive(sample_at: Sampler, axes: Sequence[Axis], fixed: Point) -> Sizes:
 
     taken: set[tuple[int, ...]] = set()
 
-    def at(point: Point) -> Sample:
+    def at(point: Point) -> SizeSample:
         whole = {**base, **point}
         taken.add(tuple(whole.values()))
         found = sample_at(whole)
@@ -148,7 +148,7 @@ def derive(sample_at: Sampler, axes: Sequence[Axis], fixed: Point) -> Sizes:
     for axis in axes:
         samples += [at({axis.symbol: axis.at(steps)}) for steps in STRIDE[:AXIS_POINTS]]
     turns = (point for point in _between(axes) if tuple({**base, **point}.values()) not in taken)
-    late: list[Sample] = []
+    late: list[SizeSample] = []
     outer = [{axis.symbol: axis.at(FAR + 37 * place)} for place, axis in enumerate(axes)]
     while True:
         fitter = Fitter([sample.point for sample in samples])
@@ -179,7 +179,7 @@ def derive(sample_at: Sampler, axes: Sequence[Axis], fixed: Point) -> Sizes:
             raise Unfitted(_words(samples, unfitted))
 
 
-def _tried(at: Sampler, point: Point) -> list[Sample]:
+def _tried(at: Sampler, point: Point) -> list[SizeSample]:
     """The sample at a point; none if the model does not take sizes that large."""
     try:
         return [at(point)]
@@ -235,7 +235,7 @@ def spread(axes: Sequence[Axis]) -> Iterator[dict[str, int]]:
         turn += 1
 
 
-def _words(samples: Sequence[Sample], unfitted: Sequence[Values]) -> str:
+def _words(samples: Sequence[SizeSample], unfitted: Sequence[Values]) -> str:
     """Which operation has the first size without a form."""
     missing = set(unfitted)
     for rows in zip(*(sample.operations for sample in samples), strict=True):
@@ -249,7 +249,7 @@ def _words(samples: Sequence[Sample], unfitted: Sequence[Values]) -> str:
     return "no formula goes through the bytes of a tensor"
 
 
-def columns(samples: Sequence[Sample]) -> list[Values]:
+def columns(samples: Sequence[SizeSample]) -> list[Values]:
     """Every size of the tables as its values in all samples, each such tuple once."""
     shapes, attributes = set(), []
     for rows in _unlike(samples):
@@ -269,7 +269,7 @@ def columns(samples: Sequence[Sample]) -> list[Values]:
     return list(found)
 
 
-def _unlike(samples: Sequence[Sample]) -> Iterable[tuple[Operation, ...]]:
+def _unlike(samples: Sequence[SizeSample]) -> Iterable[tuple[Operation, ...]]:
     """The rows of tables side by side, of those that are known to be equal the first alone: the tracer keeps one object
     of each kind for all calls of a signature."""
     unlike: dict[tuple[int, ...], tuple[Operation, ...]] = {}

@@ -22,7 +22,7 @@ from sympy import QQ
 from sympy.polys.rings import ring
 
 from analysis.formula.derivation.interpolate import Form, Monomial, Point, number_of, point_text
-from analysis.formula.derivation.sampling import Sample, Sizes, Unfitted, merge_values
+from analysis.formula.derivation.sampling import Sizes, SizeSample, Unfitted, merge_values
 from analysis.operators import numel, registry
 from results.records import Operation
 
@@ -69,7 +69,7 @@ def counts_of(sizes: Sizes, convention: Convention, merged: bool) -> tuple[Count
     differ from the count of whole numbers. Raises Unfitted where another one does."""
     table, rows = _Symbolic(sizes), operation_classes(sizes.samples, partial(place_of, merged=merged))
     sums: dict[tuple[Any, str], list[tuple[Any, int]]] = defaultdict(list)
-    for place, quantity, element, count in table.counted(rows, convention, merged):
+    for place, quantity, element, count in table.elements(rows, convention, merged):
         sums[place, quantity].append((element, count))
     forms: dict[tuple[int, ...], Form] = {}  # equal layers have the same elements, which live as long as the table
     counts: Counts = {}
@@ -89,7 +89,7 @@ def counts_of(sizes: Sizes, convention: Convention, merged: bool) -> tuple[Count
 
 
 def check(
-    counts: Counts, sample: Sample, convention: Convention, merged: bool, without: Collection[Key] = frozenset()
+    counts: Counts, sample: SizeSample, convention: Convention, merged: bool, without: Collection[Key] = frozenset()
 ) -> None:
     """Raises Unfitted where a form's value is not the count of the table of whole numbers. without: counts that have
     no form."""
@@ -97,7 +97,7 @@ def check(
     _refuse(_wrong(counts, sample, convention, merged, rows, 0), sample, without)
 
 
-def _refuse(wrong: Mapping[Key, tuple[int | Fraction, int]], sample: Sample, without: Collection[Key]) -> None:
+def _refuse(wrong: Mapping[Key, tuple[int | Fraction, int]], sample: SizeSample, without: Collection[Key]) -> None:
     for key, (found, exact) in wrong.items():
         if key not in without:
             raise Unfitted(
@@ -106,7 +106,7 @@ def _refuse(wrong: Mapping[Key, tuple[int | Fraction, int]], sample: Sample, wit
 
 
 def _wrong(
-    counts: Counts, sample: Sample, convention: Convention, merged: bool, rows: Sequence[OperationClass], which: int
+    counts: Counts, sample: SizeSample, convention: Convention, merged: bool, rows: Sequence[OperationClass], which: int
 ) -> dict[Key, tuple[int | Fraction, int]]:
     """The form's value and the count of whole numbers, where these differ. which: the sample's place among the tables
     that are side by side."""
@@ -128,7 +128,7 @@ _NOTHING: Form = {}
 
 
 def _whole_numbers(
-    sample: Sample, convention: Convention, merged: bool, rows: Sequence[OperationClass], which: int
+    sample: SizeSample, convention: Convention, merged: bool, rows: Sequence[OperationClass], which: int
 ) -> Iterable[tuple[Any, str, int]]:
     """(place, quantity, value) of a table whose sizes are whole numbers."""
     known: dict[Any, tuple[tuple[str, Any], ...]] = {}
@@ -213,7 +213,7 @@ class _Symbolic:
     def _monomial(self, powers: tuple[int, ...]) -> Monomial:
         return tuple([(self._atoms[i], power) for i, power in enumerate(powers) if power])
 
-    def counted(
+    def elements(
         self, rows: Sequence[OperationClass], convention: Convention, merged: bool
     ) -> Iterable[tuple[Any, str, Any, int]]:
         """(place, quantity, element, how often) of all operations, storages and parameters."""
@@ -275,7 +275,7 @@ class OperationClass(NamedTuple):
     calls: int
 
 
-def operation_classes(samples: Sequence[Sample], place_of: Callable[[Operation], Any]) -> list[OperationClass]:
+def operation_classes(samples: Sequence[SizeSample], place_of: Callable[[Operation], Any]) -> list[OperationClass]:
     """All operations of tables that are side by side, in order of the first of each. place_of: where one counts."""
     counts: dict[tuple[Any, ...], int] = {}
     rows_of: dict[tuple[Any, ...], tuple[Operation, ...]] = {}

@@ -26,7 +26,7 @@ from analysis.operators import registry
 from measure.counters.adapters.ptflops import ask
 from measure.counters.harness import spread
 from measure.counters.harness.rows import rows
-from measure.model import ModulePaths, evaluating, left_as_found
+from measure.model import ModulePaths, evaluating, preserve_state
 from results import Inconsistent
 from results.records import FlopCount
 
@@ -80,7 +80,7 @@ def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
 
     Raises Inconsistent if ptflops gave up, or if its rules do not add up to its print.
     """
-    with evaluating(model), left_as_found(model), ModulePaths(model) as paths:
+    with evaluating(model), preserve_state(model), ModulePaths(model) as paths:
         listener = DispatchListener(paths)
         hooks = {operator: listener.to(operator, rule) for operator, rule in ATEN_OPS_MAPPING.items()}
         with contextlib.redirect_stderr(io.StringIO()):

@@ -33,7 +33,7 @@ from measure.counters.adapters.ptflops import NO_ARITHMETIC
 from measure.counters.harness import Counted, UncountedCalls, spread
 from measure.counters.harness.rows import rows
 from measure.counters.harness.uncounted import uncounted
-from measure.model import ModulePaths, evaluating, left_as_found
+from measure.model import ModulePaths, evaluating, preserve_state
 from results import Inconsistent
 from results.records import FlopCount
 
@@ -89,7 +89,7 @@ def count(model: nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_siz
     """
     listener = HookListener()
     rules = {kind: listener.to(rule) for kind, rule in register_hooks.items()}
-    left = left_as_found(model, ("total_ops", "total_params"))
+    left = preserve_state(model, ("total_ops", "total_params"))
     with evaluating(model), left, ModulePaths(model) as paths:
         unseen = UncountedCalls(_looks(model, paths))
         for leaf in [m for m in model.modules() if type(m) not in register_hooks and not list(m.children())]:

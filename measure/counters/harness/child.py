@@ -61,13 +61,14 @@ class Failure:
     reason: str
 
 
-GRAPH_FILES = (".pt2", ".onnx")
-"""How the name of a workload ends that is a file which others made."""
+GRAPH_FILES, CONFIGURATION = (".pt2", ".onnx"), "hf:"
+"""How the name of a workload ends, or begins, that is built from a file which others made."""
 
 
 def run(connection: Connection, task: Task, lifeline: Connection) -> None:
     """Counts, or records, at each batch size and sends what it found, or one Failure and nothing more."""
-    if task.workload.endswith(GRAPH_FILES):  # first of all, while the process has one thread
+    if task.workload.endswith(GRAPH_FILES) or task.workload.startswith(CONFIGURATION):
+        # first of all, while the process has one thread
         confine(Rights(writable=(Path(tempfile.gettempdir()), Path("/dev/null")), network=False))
     end_with(lifeline)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)

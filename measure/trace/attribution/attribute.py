@@ -56,6 +56,8 @@ def attribute(recording: Recording) -> Recording:
     calls["step"] = phases.within(spans, "step", _ints(calls, "process"), _ints(calls, "start_ns"), -1)
     is_node = _nodes(calls, recording.flows)
     place = nesting.place(calls, phases.modules(ranges), is_node, _fresh(calls, recording.source, is_node))
+    # In this order: a call lies in a frame of the backward pass, the frame has a maker in the forward pass, and only
+    # the maker says the module, since no module's range is open on autograd's thread.
     made_by = makers(calls, place, is_node, recording.flows)
     forward = forward_calls(made_by, calls, place, nesting.matches(OPERATOR, calls["name"]))
     _fill(calls, place, made_by, forward)
@@ -179,6 +181,8 @@ def _by_external_id(kernels: pd.DataFrame, calls: pd.DataFrame, call: Ints) -> I
     named: Ints = np.where(row >= 0, index[np.maximum(row, 0)], -1) if len(index) else np.full(len(row), -1)
     named[wanted < 0] = -1
     both = (call >= 0) & (wanted >= 0)
+    # Some recorders write ids of another numbering. Containment is certain where it is known, so ids are used for the
+    # other kernels only if both agree where both are known.
     if both.sum() < SAMPLE or (named[both] == call[both]).mean() < AGREEMENT_RATIO:
         return None
     return named

@@ -92,7 +92,7 @@ def _peak(row: Utilization) -> str:
 
 
 def _nothing(views: Sequence[View]) -> str:
-    timed = [view for view in views if view.timed]
+    timed = [view for view in views if view.timed_row]
     if timed and all(view.partial for view in timed):
         return "Steps were timed, but their FLOP are known in part alone: the reasons are in utilization.csv."
     if timed:

@@ -22,7 +22,7 @@ def headline_rows(built: Built) -> list[Headline]:
 
 def _row(view: View, sittings: Mapping[str, Sitting]) -> Headline:
     run, told, step = view.run, view.headline, view.step
-    row = told or view.timed
+    row = told or view.timed_row
     home = sittings.get(run.sitting)
     return Headline(
         **identity(run, Headline),

@@ -13,9 +13,9 @@ from cleaning.reconcile import Built, View
 from reports.shared import (
     OF_WHAT,
     Names,
+    PageVerdict,
     Section,
     Table,
-    Verdict,
     cell_name,
     citation,
     document,
@@ -71,7 +71,7 @@ def _title(built: Built, manifest: Manifest | None) -> str:
     return " · ".join(filter(None, ("flopledger", manifest.name if manifest else "", devices or "unknown device")))
 
 
-def _verdict(built: Built) -> Verdict:
+def _verdict(built: Built) -> PageVerdict:
     """One sentence, its intervals and peaks, and what it rests on; peaks of other cells beside them."""
     measured = [view for view in built.views if view.measured]
     short = sum(view.run.status == "not_converged" for view in measured)
@@ -84,7 +84,7 @@ def _verdict(built: Built) -> Verdict:
     others = tuple(line for line in known if line not in said)
     peaks = (("Other peaks", others),) if others else () if said else (("Peak", ("none is known",)),)
     rests_on = (("Measured on", (heading(built),)), *peaks, ("Cells", (cells,)))
-    return Verdict(told.sentence, basis(told, built.views), rests_on)
+    return PageVerdict(told.sentence, basis(told, built.views), rests_on)
 
 
 def _cells(built: Built) -> Section:

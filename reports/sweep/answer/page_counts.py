@@ -116,7 +116,7 @@ def ratios(rows: Sequence[Ratio]) -> Table | None:
     lines = []
     for model in models:
         exact = [row.exact_ratio for row in mine if row.model == model]
-        cells = (_found_and_cleaned(found.get((model, *source), [])) for source in sources)
+        cells = (_raw_and_cleaned(found.get((model, *source), [])) for source in sources)
         lines.append((model, span(exact, _four), *cells))
     heads = (f"{source}\n{work}" if work else source for source, work in sources)
     caption = "FLOP of backward ÷ FLOP of forward: as found → as cleaned, where they differ"
@@ -242,7 +242,7 @@ def _any_ratio(rows: Sequence[Ratio], like: Ratio) -> bool:
     return any(row.ratio is not None for row in rows if (row.source, row.work) == (like.source, like.work))
 
 
-def _found_and_cleaned(rows: Sequence[Ratio]) -> str:
+def _raw_and_cleaned(rows: Sequence[Ratio]) -> str:
     """ "0.961 → 1.996", or one of them where they are the same."""
     found, cleaned = (span([row.ratio for row in rows if row.state == state], _four) for state in ("found", "cleaned"))
     if found == DASH or all(row.state == "found" for row in rows):

@@ -117,7 +117,7 @@ def heading(built: Built) -> str:
 
 def rate_unit(views: Iterable[View], unit: str = "FLOP/s") -> tuple[float, str]:
     """(scale, unit) in which a table tells all of its rates and peaks: that of the largest."""
-    rows = [row for view in views if (row := view.headline or view.timed) is not None]
+    rows = [row for view in views if (row := view.headline or view.timed_row) is not None]
     top = max((rate or 0.0 for row in rows for rate in (row.achieved_flop_per_s, row.peak_flop_per_s)), default=0.0)
     scale, prefix = next((each for each in _UNITS if top >= each[0] * 0.9995), _UNITS[-1] if top else _UNITS[0])
     return scale, prefix + unit
@@ -270,7 +270,7 @@ def _plain(row: Record) -> dict[str, Any]:
 
 def _cells(view: View, below: Sequence[str], scale: float) -> list[str | Styled]:
     """The texts of one row of the table; below: lines under the model's name."""
-    row, step, start = view.headline or view.timed, view.step, _start(view, below)
+    row, step, start = view.headline or view.timed_row, view.step, _start(view, below)
     if row is None or row.time_s is None:
         return [*start, _UNKNOWN, _UNKNOWN, verdict(view), *[_UNKNOWN] * 4]
     width, rate, peak = half_width(step) if step is not None else None, row.achieved_flop_per_s, row.peak_flop_per_s

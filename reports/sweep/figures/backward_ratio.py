@@ -7,6 +7,7 @@ be: for a model 2 - the share of its first operation, whose input needs no gradi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from analysis.utilization import OWN
@@ -42,7 +43,7 @@ def ratios(frame: pd.DataFrame) -> dict[str, Figure]:
     models = profiled[profiled["level"] == "model"]
     names = [str(name) for name in models["model"].unique()]
     pages = figure_panels.pages(names, _MOST_MODELS) if names else []
-    drawn = figure_panels.named(BY_MODEL, [("", _by_model(models, page)) for page in pages])
+    drawn = figure_panels.named(BY_MODEL, [("", partial(_by_model, models, page)) for page in pages])
     source = set(profiled["source"])
     ours = rows["source"] == OWN
     kinds = rows[(rows["level"] == "kind") & (ours | (rows["work"].isin(WORKS) & rows["source"].isin(source)))]

@@ -9,6 +9,7 @@ recorder a figure. Equal counts of several cells are one mark, never a mean.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cleaning.profile import AT_LEAST
@@ -47,7 +48,7 @@ def states(frame: pd.DataFrame, variants: Mapping[str, str]) -> dict[str, Figure
     drawn = []
     for source, mine in figure_panels.groups(_per_image(rows, variants), "source"):
         pages = figure_panels.pages([str(label) for label in mine["label"].unique()], _MOST_MODELS)
-        drawn += [("" if source == RECORDERS[0] else str(source), _figure(mine, page)) for page in pages]
+        drawn += [("" if source == RECORDERS[0] else str(source), partial(_figure, mine, page)) for page in pages]
     return figure_panels.named(NAME, drawn)
 
 

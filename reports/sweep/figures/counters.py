@@ -8,6 +8,7 @@ values that differ from batch to batch are marks of their own, never a mean.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,7 +59,7 @@ def by_counter(frame: pd.DataFrame) -> dict[str, Figure]:
         mine = rows[rows["phase"] == phase]
         models = [str(model) for model in mine["model"].unique()]
         pages = [] if mine.empty else figure_panels.pages(models, _MOST_MODELS)
-        drawn |= figure_panels.named(name, [("", _figure(mine, page, phase)) for page in pages])
+        drawn |= figure_panels.named(name, [("", partial(_figure, mine, page, phase)) for page in pages])
     return drawn
 
 

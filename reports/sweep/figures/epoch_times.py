@@ -8,6 +8,7 @@ cells that were repeated are one point at their mean, the bar spanning all their
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from reports.shared import figure_panels, figure_style
@@ -40,7 +41,7 @@ def epoch_times(frame: pd.DataFrame) -> dict[str, Figure]:
     models = [str(label) for label in points["label"].unique()]
     images = sorted({int(items) for items in rows["items"].dropna()})
     pages = figure_panels.pages(models, _MOST_PANELS)
-    return figure_panels.named(NAME, [("", _figure(points, page, images)) for page in pages])
+    return figure_panels.named(NAME, [("", partial(_figure, points, page, images)) for page in pages])
 
 
 def _points(rows: pd.DataFrame) -> pd.DataFrame:

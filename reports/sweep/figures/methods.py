@@ -7,8 +7,10 @@ used are shown; if the table has neither, the first it has.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from reports.shared import OF_WHAT, figure_panels, figure_style, fitting, si, variant_lines
@@ -47,8 +49,18 @@ def by_method(frame: pd.DataFrame, *, post2021: bool = False) -> dict[str, Figur
     points = _points(frame)
     if points.empty:
         return {}
-    drawn = [(page.apart, _figure(page, post2021)) for page in _pages(points)]
-    return figure_panels.named(f"{NAME}_post2021" if post2021 else NAME, drawn)
+    pages = [(page.apart, partial(_figure, page, post2021)) for page in _in_turn(list(_pages(points)))]
+    return figure_panels.named(f"{NAME}_post2021" if post2021 else NAME, pages)
+
+
+def _in_turn(pages: Sequence[_Page]) -> Sequence[_Page]:
+    """The pages in their order; if not all are drawn, the first of each precision, then the second of each, …"""
+    if len(pages) <= figure_panels.MOST_PAGES:
+        return pages
+    groups: dict[str, list[_Page]] = {}
+    for page in pages:
+        groups.setdefault(str(page.points["precision"].iloc[0]), []).append(page)
+    return [page for some in itertools.zip_longest(*groups.values()) for page in some if page is not None]
 
 
 def _points(frame: pd.DataFrame) -> pd.DataFrame:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -50,7 +51,7 @@ def by_batch(frame: pd.DataFrame, variants: Mapping[str, str]) -> dict[str, Figu
     rows = rows.assign(label=_labels(rows, variants), **states)
     models = [str(label) for label in rows["label"].unique()]
     pages = figure_panels.pages(models, _MOST_PANELS)
-    return figure_panels.named(BY_BATCH, [("", _batch_figure(rows, page)) for page in pages])
+    return figure_panels.named(BY_BATCH, [("", partial(_batch_figure, rows, page)) for page in pages])
 
 
 def _labels(rows: pd.DataFrame, variants: Mapping[str, str]) -> pd.Series[str]:
@@ -175,7 +176,7 @@ def by_operation(frame: pd.DataFrame, models: Mapping[str, str]) -> dict[str, Fi
         worst = max(wrong, key=lambda model: wrong[model])
         profiles = {worst: profiles[worst]}
     return figure_panels.named(
-        BY_OPERATION, [(model, _operation_figure(model, mine)) for model, mine in profiles.items()]
+        BY_OPERATION, [(model, partial(_operation_figure, model, mine)) for model, mine in profiles.items()]
     )
 
 

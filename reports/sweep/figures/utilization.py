@@ -8,9 +8,9 @@ series of their own, with hollow marks. Nothing is read from anywhere else, and 
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +38,7 @@ from reports.shared import (
     why,
 )
 from reports.shared.figure_panels import WORDS, in_order
+from results import csv_lines, read_text
 from results.records import Utilization
 
 if TYPE_CHECKING:
@@ -69,8 +70,7 @@ def read(path: Path) -> pd.DataFrame:
     """utilization.csv with the types of its record. Raises ValueError for a file that is none."""
     from results.store import table
 
-    with path.open(encoding="utf-8", newline="") as file:
-        names, *rows = list(csv.reader(file)) or [[]]
+    names, *rows = csv_lines(read_text(path)) or [[]]
     if not set(names) >= {"cell_id", "attempt", "utilization_ratio"}:
         raise ValueError(f"expected the columns of utilization.csv, got {','.join(names)[:60]!r} in {path}")
     return table(str(path), Utilization, names, [rows] if rows else [])
@@ -88,13 +88,13 @@ def figures(frame: pd.DataFrame) -> dict[str, Figure]:
     lines = math.ceil(points["batch_size"].nunique() / _COLUMNS)
     pages = figure_panels.pages(_best_first(points), max(1, int((_MOST_ROWS_IN / lines - 0.35) / rows_in)))
     drawn = figure_panels.named(
-        "utilization_by_model", [(f"from {page[0]}", by_model(points, page, rows_in)) for page in pages]
+        "utilization_by_model", [(f"from {page[0]}", partial(by_model, points, page, rows_in)) for page in pages]
     )
     measured = points.dropna(subset=["utilization_ratio"])
     if measured["batch_size"].nunique() > 1:
         pages = figure_panels.pages(_best_first(points), _MOST_PANELS)
         drawn |= figure_panels.named(
-            "utilization_by_batch", [(f"from {page[0]}", by_batch(points, page)) for page in pages]
+            "utilization_by_batch", [(f"from {page[0]}", partial(by_batch, points, page)) for page in pages]
         )
     return drawn
 

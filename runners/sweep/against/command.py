@@ -29,7 +29,7 @@ from runners.sweep.session import Limits
 from workloads.catalogue import CODE, GRAPHS, check
 
 if TYPE_CHECKING:
-    from runners.workers import ProbeResult, Watch
+    from runners.workers import ProbeResult, TelemetryWatch
 
 LIMIT_RATIO = 0.02
 
@@ -52,11 +52,11 @@ SHARED = (
 class SweepParts:
     """What the sweep does for any run, and does for each side here."""
 
-    sit_down: Callable[[Store, ProbeResult], Watch]
+    sit_down: Callable[[Store, ProbeResult], TelemetryWatch]
     check_models: Callable[[Grid], None]
     notes: Callable[[ProbeResult], tuple[str, ...]]
     peak_row: Callable[[ProbeResult], dict[str, Any] | None]
-    cautions: Callable[[ProbeResult, Watch], Sequence[str]]
+    cautions: Callable[[ProbeResult, TelemetryWatch], Sequence[str]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -249,7 +249,7 @@ def _comparison(
     probed: ProbeResult,
     options: argparse.Namespace,
     parts: SweepParts,
-    watch: Watch,
+    watch: TelemetryWatch,
     progress: Progress,
 ) -> Comparison:
     limits = Limits(options.time_budget, options.cell_timeout)

@@ -20,7 +20,7 @@ from analysis.utilization import block_means_s, log_ratios, whole_steps
 from measure.timing import Protocol, shortfall
 from results.records import Cell, Sample
 from runners.sweep.findings import CellFindings, CellMeasurement
-from runners.workers import Fault, Stopwatch
+from runners.workers import Stopwatch, WorkerFault
 
 Call = Callable[..., Any]
 
@@ -74,7 +74,7 @@ class SideRun:
         with inside(self.root):
             self.worker = self.worker or self.start()
             answer = self.worker.call(f"{TASK}:{task}", *arguments, timeout_s=timeout_s)
-        if isinstance(answer, Fault):
+        if isinstance(answer, WorkerFault):
             raise SideFault(self.name, answer)
         return answer
 
@@ -106,7 +106,7 @@ class SideRun:
 class SideFault(Exception):
     """A side's process ended, or raised."""
 
-    def __init__(self, side: str, fault: Fault) -> None:
+    def __init__(self, side: str, fault: WorkerFault) -> None:
         super().__init__(fault.reason)
         self.side, self.fault = side, fault
 

@@ -16,9 +16,9 @@ from results.records import Cell, Run
 from runners.sweep.against.pairs import Rules, SideFault, SideRun, inside, least_in_turn_s, measurement_of, time_in_turn
 from runners.sweep.findings import CellMeasurement
 from runners.sweep.session import Session, least_s
-from runners.workers import Fault, Stopwatch, Watch, WindowEnergy, Worker
+from runners.workers import Stopwatch, TelemetryWatch, WindowEnergy, Worker, WorkerFault
 
-Answer = CellMeasurement | Fault
+Answer = CellMeasurement | WorkerFault
 NO_ENERGY = "energy: the window holds the other side's blocks, too"
 
 
@@ -53,7 +53,7 @@ class SideSession(Session):
 class SharedWatch:
     """The telemetry of one device for both sides; the energy of a window is nobody's."""
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: TelemetryWatch) -> None:
         self._watch = watch
         self.window, self.loss = watch.window, watch.loss
 

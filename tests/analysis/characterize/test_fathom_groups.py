@@ -72,14 +72,14 @@ def test_nothing_that_training_steps_called_is_unclassified():
 
 
 def test_a_choice_can_be_made_otherwise():
-    moved = FATHOM.moved({"softmax": "C", "where": "A"})
+    moved = FATHOM.with_places({"softmax": "C", "where": "A"})
     assert group_of("aten::_softmax", grouping=moved).group == "C"
     assert group_of("aten::where", grouping=moved).group == "A"
     assert group_of("aten::mul", grouping=moved).group == "A"
-    embedding = FATHOM.moved({"embedding": "C"})
+    embedding = FATHOM.with_places({"embedding": "C"})
     assert group_of("aten::embedding_dense_backward", grouping=embedding).group == "C"
     with pytest.raises(ValueError, match="from A to G, got 'H'"):
-        FATHOM.moved({"softmax": "H"})
+        FATHOM.with_places({"softmax": "H"})
 
 
 def test_types_are_one_for_backends_and_products_and_optimizers():

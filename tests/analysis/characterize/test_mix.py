@@ -43,7 +43,7 @@ def test_what_has_no_group_is_a_share_of_its_own():
     assert found is not None
     assert found.unclassified == {"mylib.spin": pytest.approx(0.2)}
     assert sum(share.ratio for share in found.groups.values()) == pytest.approx(0.8)
-    moved = mix(rows(recording(0, "talk"), TALK), recording(0, "talk"), "", FATHOM.moved({"mylib.spin": "A"}))
+    moved = mix(rows(recording(0, "talk"), TALK), recording(0, "talk"), "", FATHOM.with_places({"mylib.spin": "A"}))
     assert moved is not None
     assert moved.groups["A"].ratio == pytest.approx(0.2)
 
@@ -240,10 +240,12 @@ def test_steps_of_every_mix_are_judged():
 
 
 def test_another_seed_is_told_against_the_mix():
-    data = together().joined(rows(recording(5, "net", why="repeat", seed=1, repeat=1), NET, scale=[2] * 12))
+    data = together().with_rows(rows(recording(5, "net", why="repeat", seed=1, repeat=1), NET, scale=[2] * 12))
     (way,) = ways(data)
     assert (way.way, way.ratio) == ("seed 1", pytest.approx(2))
-    switched = together().joined(rows(recording(5, "net", why="switch", execution="compiled"), NET, scale=[0.5] * 12))
+    switched = together().with_rows(
+        rows(recording(5, "net", why="switch", execution="compiled"), NET, scale=[0.5] * 12)
+    )
     assert [(each.way, each.ratio) for each in ways(switched)] == [("compiled", pytest.approx(0.5))]
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,7 @@ from analysis.characterize.summary import comparable_mixes, mixes
 from reports.characterize import variants as characterize_variants
 from reports.characterize.text import look
 from reports.characterize.text_mix import to_text
+from reports.characterize.variants import figure as variants_figure
 from reports.shared import figure_style
 from results.records.characterization import Characterization
 from tests.support.made_up.made_up_characterization import NET, TALK, recording, rows
@@ -32,7 +35,7 @@ def data() -> Characterization:
         rows(recording(1, "talk@small"), TALK),
         rows(recording(2, "net@as_paper@small", variant="as_paper"), TURNED),
     ]
-    return parts[0].joined(parts[1]).joined(parts[2])
+    return parts[0].with_rows(parts[1]).with_rows(parts[2])
 
 
 def test_a_picture_has_each_workload_once_and_the_only_form_of_those_that_have_one(data):
@@ -72,3 +75,10 @@ def test_it_is_told_listed_and_drawn_on_one_scale(data):
     assert len({axes.get_xlim() for axes in drawn.axes}) == 1
     assert reproduced is not None
     assert len(reproduced.axes) == 3
+
+
+def test_one_variant_is_no_picture_of_two() -> None:
+    merge = SimpleNamespace(members=("a", "b"), height=0.1)
+    for trees in ({"own": (merge,)}, {"own": (merge,), "as_paper": ()}):
+        seen: Any = SimpleNamespace(pictures=trees, reproduce=False)
+        assert variants_figure(seen) is None

@@ -18,9 +18,9 @@ from analysis.trace.conv_inference import (
     forward_flop,
     grad_output,
     gradient_flop,
-    gradients_asked,
     is_transposed,
     operands,
+    requested_gradients,
     window,
 )
 from analysis.trace.operations import product_flop
@@ -166,10 +166,10 @@ def test_is_transposed(names: list[str], told: bool | None) -> None:
 
 def test_gradients_asked() -> None:
     one, other = "aten::cudnn_convolution_backward_input", "aten::cudnn_convolution_backward_weight"
-    assert gradients_asked([one, other, one]) == 2
-    assert gradients_asked([other]) == 1
-    assert gradients_asked(["aten::mkldnn_convolution_backward_weights"]) == 1
-    assert gradients_asked(["aten::empty"]) is None
+    assert requested_gradients([one, other, one]) == 2
+    assert requested_gradients([other]) == 1
+    assert requested_gradients(["aten::mkldnn_convolution_backward_weights"]) == 1
+    assert requested_gradients(["aten::empty"]) is None
 
 
 @pytest.mark.parametrize(

@@ -586,7 +586,7 @@ def test_variant_names_what_no_column_holds() -> None:
 def test_a_view_without_any_ratio_has_no_headline(built: Built) -> None:
     (failed,) = [view for view in built.views if not view.measured]
     assert failed.headline is None
-    assert failed.timed is None
+    assert failed.timed_row is None
     assert isinstance(failed, View)
 
 

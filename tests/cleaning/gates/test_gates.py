@@ -90,6 +90,29 @@ def second_sitting(parts: Parts) -> None:
     parts.ceilings += [replace(each, sitting="s2") for each in parts.ceilings]
 
 
+def peak_of_four_cores(parts: Parts) -> None:
+    """Two cores of two units at 3.8 GHz have 486.4 GFLOP/s: 2 × 2 × 16 × 2 × 3.8e9; the row says twice that."""
+    parts.ceilings.append(
+        replace(
+            parts.ceilings[0],
+            unit="fp32",
+            operation="issue",
+            shape="avx512f",
+            layout="",
+            family="",
+            instructions="avx512f",
+            microarchitecture="Golden Cove server",
+            cores=2.0,
+            per_clock=2.0,
+            sm_clock_hz=3.8e9,
+            flop=486_400_000,
+            median_s=1e-3,
+            flop_per_s=486.4e9,
+            derived_flop_per_s=972.8e9,
+        )
+    )
+
+
 def dirty_code(parts: Parts) -> None:
     first = parts.sittings[0]
     version = f"{first.environment['harness_version']}.dirty"
@@ -185,7 +208,7 @@ def of_every_cell(parts: Parts, counter: str, change: Callable[[Any], Any]) -> N
 def duplicated_in_the_profile(parts: Parts) -> None:
     part = parts.cells[BF16]
     last = part.profile[-1]
-    again = replace(part.profile[2], index=last.index + 1, start_s=last.start_s + 1, found_flop=None)
+    again = replace(part.profile[2], index=last.index + 1, start_s=last.start_s + 1)
     part.profile.append(again)
 
 
@@ -293,6 +316,7 @@ def double_power(poll: Any, index: int) -> Any:
 
 PLANTS: dict[str, tuple[str, Plant]] = {
     "code that was not committed": ("one_machine", dirty_code),
+    "a derived peak of more cores than it says": ("core_peaks", peak_of_four_cores),
     "tf32 labelled fp32, convolutions": ("flags", flag(FP32, "cudnn.conv.fp32_precision", "tf32")),
     "tf32 labelled fp32, products, after the cell": (
         "flags",
@@ -431,7 +455,7 @@ def test_a_limit_is_where_it_says(limit: str, tmp_path: Path) -> None:
     assert set(failing(planted(tmp_path / "outside", outside))) == {gate}
 
 
-OPEN_HERE = {"ceilings_agree", "derived"}
+OPEN_HERE = {"ceilings_agree", "derived", "core_peaks"}
 """The made-up run has one sitting, and no derived table beside utilization.csv."""
 
 
@@ -683,7 +707,7 @@ def test_exit_codes_and_formats(clean: Path, tmp_path: Path, capsys: pytest.Capt
     code, out, err = run(clean, "--check")
     assert (code, err) == (0, "")
     assert max(map(len, out.splitlines())) <= 100
-    assert out.splitlines()[0] == f"{len(GATES)} gates: {len(GATES) - 2} passed, 0 failed, 2 open"
+    assert out.splitlines()[0] == f"{len(GATES)} gates: {len(GATES) - 3} passed, 0 failed, 3 open"
     assert {path: path.read_bytes() for path in clean.rglob("*") if path.is_file()} == before, "nothing is written"
     wrong = made_up_evidence.write(tmp_path / "wrong", flag(FP32, "cudnn.conv.fp32_precision", "tf32"))
     code, out, _ = run(wrong, "--check")

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from cleaning.counts.pipeline import FLOP_COUNTS, clean_records
-from cleaning.reconcile.agreement import agreement
+from cleaning.reconcile.agreement import agreement, phase_sums
 from results.records import Agreement, Cell, FlopCount, Run
 from tests.support.made_up import run_fixture
 
@@ -46,7 +46,7 @@ def fvcore(conv: int = 1000, norm: int = 50, **more: object) -> list[FlopCount]:
 
 def rows(counts: list[FlopCount], table: object = None) -> dict[tuple[str, str], Agreement]:
     cleaned = clean_records({FLOP_COUNTS: counts}).flop_counts
-    return {(row.counter, row.phase): row for row in agreement(RUN, cleaned, table)}
+    return {(row.counter, row.phase): row for row in agreement(RUN, cleaned, phase_sums(table))}
 
 
 def test_the_size_of_a_disagreement_with_our_own_count() -> None:

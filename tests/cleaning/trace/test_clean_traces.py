@@ -5,6 +5,7 @@ Sizes are small enough to count by hand: CONV is a convolution of 2 · 32 · 64 
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -13,6 +14,7 @@ import pytest
 from analysis.utilization.numerators import Numerator, profiled
 from cleaning.profile.clean import profile_counts
 from cleaning.trace.clean import PHASES, STATES, CleanedTrace, clean
+from cleaning.trace.counts import known_part
 from cleaning.trace.totals import UNKNOWN_OPERATOR, UNTOLD_OPERATOR, Outside, PhaseTotal, Unnamed
 from cleaning.trace.work_recordings import clean_recording
 from results.errors import Inconsistent
@@ -835,3 +837,9 @@ def numerator(made: MadeUp, run: Run) -> Numerator:
     counts = profile_counts(run, found.operations, None, "kineto", {"batch": found.outside_time_ratio})
     (made_of,) = profiled("batch", counts, found.operations, run)
     return made_of
+
+
+def test_what_is_known_of_a_product_without_kernels_is_its_repair_alone() -> None:
+    bare: Any = SimpleNamespace(parts=(), expected=7)
+    assert known_part(bare, "repaired") == 7
+    assert known_part(bare, "raw") is None, "no kernel was recorded, so that nothing was counted"

@@ -179,5 +179,5 @@ def test_no_gate_takes_a_processor_for_a_gpu(tmp_path):
     assert [found.holds for found in gates_device.energy(evidence)] == [True]
     assert measurement(run, [], polls).power_w == pytest.approx(80.0)
     assert measurement(run, [], polls).clock_hz is None
-    evidence.measured = [replace(run, energy_j=900.0)]
+    evidence.measured_cells = [replace(run, energy_j=900.0)]
     assert [found.holds for found in gates_device.energy(evidence)] == [False]

@@ -15,7 +15,7 @@ from measure.device.torch_build import torch_build
 from results.errors import Unavailable
 from runners.characterize.task import _energy_of
 from runners.doctor import checks
-from runners.workers.telemetry import Watch
+from runners.workers.telemetry import TelemetryWatch
 
 # --- a vendor of ours: one file, one line ---
 
@@ -68,7 +68,7 @@ def vendor(monkeypatch):
 
 
 def test_one_line_in_the_registry_gives_a_vendors_samples_to_a_sweep(vendor):
-    watch = Watch("npu:1")
+    watch = TelemetryWatch("npu:1")
     state = watch.preflight()
     watch.start()
     time.sleep(0.05)

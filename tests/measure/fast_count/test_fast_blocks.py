@@ -16,7 +16,7 @@ from torch import nn
 
 from measure.fast_count.block_likeness import Likeness
 from measure.fast_count.fast_count import fast_count
-from measure.fast_count.module_purity import FIXED, NOT_FIXED, leaves_modules_alone
+from measure.fast_count.module_purity import FIXED, NOT_FIXED, mutates_no_module
 from tests.support.nets.fast_nets import Made, agree
 
 
@@ -50,7 +50,7 @@ def test_torch_and_torchvision_draw_from_no_generator_but_torchs():
 
     maxvit has NumPy itself, for numbers between two, and names no generator of it.
     """
-    kinds = [kind for kind in _classes(nn.Module) if leaves_modules_alone(kind)]
+    kinds = [kind for kind in _classes(nn.Module) if mutates_no_module(kind)]
     names = {part.__module__ for kind in kinds for part in kind.__mro__ if part is not object}
     drawing = set()
     for name in names:

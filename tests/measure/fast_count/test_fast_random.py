@@ -167,7 +167,7 @@ def test_checkpoints_inside_one_another_by_hand():
             "measure.fast_count.product_cost.ProductForm.backward_flop",
             lambda self, mask: 2 * sum(f for _, f in self.backward(mask)),
         ),
-        ("measure.fast_count.fast_count.computed_again", lambda _walk, _mode: None),
+        ("measure.fast_count.fast_count.add_recomputation", lambda _walk, _mode: None),
         ("measure.fast_count.fast_count.check_unhooked", lambda *_a, **_k: None),
         ("measure.fast_count.fast_count.check_predicted", lambda *_a: None),
     ],

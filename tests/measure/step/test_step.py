@@ -90,6 +90,8 @@ def test_an_operation_of_ones_own_counts_once_it_has_a_formula():
     assert before.model_flop is None
     assert before.at_least_flop["forward"] == 2 * 128
     assert before.not_understood == {"step_test.product": 1}
+    line = 'flopledger.register("step_test::product", lambda *inputs, out: FLOP)'
+    assert f"step_test.product has no rule; one is given by {line}" in before.notes
     unknown = [each for each in before.operations if each.model_flop is None]
     assert [(each.phase, each.other_flop, each.calls) for each in unknown] == [("forward", None, 1)]
     assert sum(each.model_flop or 0 for each in before.operations if each.phase == "forward") == 2 * 128

@@ -490,3 +490,10 @@ def test_the_a100_is_named() -> None:
     recording = nsys.read(Path(REAL) / SAXPY)
     assert recording.device_name == "NVIDIA A100-SXM4-40GB"
     assert set(recording.ranges["name"]) == {"MPI.MPI_Init", "MPI.MPI_Send", "MPI.MPI_Recv", "MPI.MPI_Finalize"}
+
+
+def test_triples_are_unknown_only_below_0() -> None:
+    axes = [np.array(column, np.int64) for column in ([0, -1, 5, 0], [1, 2, 6, 1], [3, 4, 7, 3])]
+    found = nsys._triples(axes)
+    assert list(found) == [(0, 1, 3), None, (5, 6, 7), (0, 1, 3)]
+    assert found[0] is found[3]

@@ -144,3 +144,18 @@ def test_the_table_has_each_counters_own_number_and_the_conversion_first(counted
     assert fvcore.split()[1:5] == ["forward", "314,193,216", "MAC", "1.047"]
     assert "a multiply-add is 1: × 2; normalization counted +14.2M" in fvcore
     assert [line.split()[:3] for line in lines if "1,200,000,000" in line] == [["backward", "1,200,000,000", "FLOP"]]
+
+
+@pytest.mark.parametrize("text", ["1e999999999", "a=1e99999999G", "1e-999999999", "9" * 5_000, "1e" + "9" * 400])
+def test_a_number_that_no_count_can_have_is_refused_at_once(text):
+    """Its digits are not written out: 10 to the power of 999,999,999 takes minutes and 400 MB."""
+    with pytest.raises(ValueError, match="expected a number of at most 60 digits, got '") as fault:
+        count_pasted.parse(text)
+    assert len(str(fault.value)) < 200
+
+
+def test_an_operation_without_a_rule_comes_with_the_line_that_gives_it_one(counted: ModelCounts) -> None:
+    told = to_text(replace(counted, not_understood={"mine.product": 2, "other.scan": 1}))
+    assert '    flopledger.register("mine::product", lambda *inputs, out: FLOP)\n' in told
+    assert '    flopledger.register("other::scan", lambda *inputs, out: FLOP)' in told
+    assert "flopledger.register" not in to_text(counted)

@@ -126,7 +126,7 @@ def test_low_utilization_is_told_of_every_run_of_the_machine() -> None:
     rows = {
         run.name: row
         for run in published(RUNS)
-        for cell in run.measured
+        for cell in run.measured_cells
         if (cell.model, cell.batch_size) == ("mobilenet_v2", 4) and (row := run.headline(cell)) is not None
     }
     first, second = rows["amd-epyc-2-cores-2026-11-20"], rows["amd-epyc-2-cores-2026-11-21"]
@@ -148,8 +148,8 @@ def test_the_widest_run_speaks_and_a_bound_is_told_where_a_bandwidth_is_publishe
     noisy = next(run for run in runs if run.name == "intel-xeon-2-cores-2026-11-22")
     assert low_utilization.bounded(runs) is noisy
     assert low_utilization.bounded([run for run in runs if run is not noisy]) is None
-    plain = {(cell.model, cell.batch_size) for cell in common_settings(noisy.measured)}
-    assert len(common_settings(noisy.measured)) == len(plain) == 15  # without channels_last and bf16
+    plain = {(cell.model, cell.batch_size) for cell in common_settings(noisy.measured_cells)}
+    assert len(common_settings(noisy.measured_cells)) == len(plain) == 15  # without channels_last and bf16
     text = low_utilization.low_utilization(runs, "").body[3]
     rows = {t.run.model: t for t in findings_traffic.traffic(noisy, 4)}
     low = rows["mobilenet_v2"]

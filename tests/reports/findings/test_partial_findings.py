@@ -53,7 +53,19 @@ def test_counters_without_an_exact_count_are_open() -> None:
         Agreement(cell_id="c", attempt=1, model="m", batch_size=1, counter=name, phase="forward")
         for name in ("fvcore", "thop", "ptflops")
     ]
-    run: Any = SimpleNamespace(agreement=rows, measured=[], on_gpu=False, name="run")
+    run: Any = SimpleNamespace(agreement=rows, measured_cells=[], on_gpu=False, name="run")
     run.data = SimpleNamespace(manifest=SimpleNamespace(created_at=""))
     section = counters([run], "results")
     assert "No total of a counter in run stands beside an exact count" in section.answer
+
+
+def test_the_run_on_a_gpu_answers_though_fewer_of_its_cells_converged() -> None:
+    def a_run(on_gpu: bool, converged: int, created_at: str) -> Any:
+        models = [*low_utilization.LOW, "resnet18", "vgg16"]
+        cells = [cell(model=name, status="ok" if i < converged else "wide") for i, name in enumerate(models)]
+        data = SimpleNamespace(manifest=SimpleNamespace(created_at=created_at))
+        return SimpleNamespace(on_gpu=on_gpu, measured_cells=cells, data=data)
+
+    gpu, cpu, later = a_run(True, 1, "2026-01"), a_run(False, 4, "2026-02"), a_run(False, 4, "2026-03")
+    assert low_utilization.best_timed([cpu, gpu, later]) is gpu
+    assert low_utilization.best_timed([later, cpu]) is later, "of equal ones the latest"

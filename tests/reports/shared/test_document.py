@@ -13,7 +13,7 @@ import pytest
 from reports.profile.icicle import DARK
 from reports.shared import bound_colours, citation
 from reports.shared.citation import cited
-from reports.shared.html import TEMPLATES, Section, Verdict, document, visible_text
+from reports.shared.html import TEMPLATES, PageVerdict, Section, document, visible_text
 from reports.shared.html_tables import Table, sort_value
 from results.store.manifest import Manifest
 from setup import DATA
@@ -95,7 +95,7 @@ def test_a_cell_is_sorted_by_the_number_that_it_begins_with(text: str, value: st
 
 def test_numbers_carry_what_they_are_sorted_by_and_words_do_not() -> None:
     table = Table("c", ("name", "time"), (("a", "38.1 ms"), ("b", "–")), frozenset(("name",)))
-    read = Reader(document("t", Verdict("s"), [Section("x", "X", tables=(table,)), Section("y", "Empty")]))
+    read = Reader(document("t", PageVerdict("s"), [Section("x", "X", tables=(table,)), Section("y", "Empty")]))
     assert [cell.get("data-v") for cell in read.of("td")] == ["0.0381", ""]
     assert all("data-v" not in cell for cell in read.of("th"))
     assert read.faults == []
@@ -111,22 +111,22 @@ def test_what_turns_the_text_after_it_or_cannot_be_seen_is_written_by_its_number
     assert visible_text("שלום\tlines\nstay") == "שלום\tlines\nstay"
     assert visible_text(7) == 7
     table = Table("\u2067c", ("name",), (("\u202ea",),), frozenset(("name",)))
-    whole = document("\u202dt", Verdict("s\u2066"), [Section("x", "X", ("\u2068",), (table,), items=("\u202b",))])
+    whole = document("\u202dt", PageVerdict("s\u2066"), [Section("x", "X", ("\u2068",), (table,), items=("\u202b",))])
     assert not set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069") & set(whole)
 
 
 def test_a_name_of_a_megabyte_does_not_make_a_page_of_many() -> None:
     """Written 22 times, of 10,000 characters each at most; the empty page and how many were left out come on top."""
     name = "<" * 1_000_000
-    page = document("t", Verdict("v"), [Section("a", "A", text=(name,) * 22)])
-    empty = document("t", Verdict("v"), [Section("a", "A", text=("",) * 22)])
+    page = document("t", PageVerdict("v"), [Section("a", "A", text=(name,) * 22)])
+    empty = document("t", PageVerdict("v"), [Section("a", "A", text=("",) * 22)])
     assert page.count("990000 characters") == 22
     assert len(page) - len(empty) < 22 * (10_000 * len("&lt;") + 100)
     assert visible_text("n" * 10_000) == "n" * 10_000
 
 
 def test_only_our_script_may_run() -> None:
-    whole = document("t", Verdict("s"), [])
+    whole = document("t", PageVerdict("s"), [])
     script = re.findall(r"<script>(.*?)</script>", whole, re.DOTALL)
     assert script == [(TEMPLATES / "tables.js").read_text(encoding="utf-8")]
     digest = base64.b64encode(hashlib.sha256(script[0].encode()).digest()).decode()

@@ -178,9 +178,9 @@ def test_headline_is_the_best_numerator_exact_batch_epoch_theory_one() -> None:
     rows = [fraction(0.1 * (i + 1), method=method) for i, method in enumerate(methods)]
     for count in range(1, 6):
         assert view(*rows[:count]).headline.method == methods[count - 1]
-    assert view(*(fraction(None, method=method) for method in methods)).timed.method == "exact"
+    assert view(*(fraction(None, method=method) for method in methods)).timed_row.method == "exact"
     rate = fraction(None, method="one", achieved_flop_per_s=1e12)
-    assert view(fraction(None, method="batch"), rate).timed is rate  # one with a rate is told before one without
+    assert view(fraction(None, method="batch"), rate).timed_row is rate  # one with a rate is told before one without
 
 
 # --- the closing sentence ----------------------------------------------------------------------------------------

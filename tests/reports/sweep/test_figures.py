@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -767,8 +768,39 @@ def test_labels_of_sizes_have_room() -> None:
 
 
 def test_names_of_figures_are_files_and_never_the_same() -> None:
-    drawn = [("", 0), ("fp32, 3 × 3", 1), ("fp32, 3 × 3", 2), ("", 3)]
-    assert figure_panels.named("a", drawn) == {"a": 0, "a_fp32_3_3": 1, "a_3": 2, "a_4": 3}
+    words = ("", "fp32, 3 × 3", "fp32, 3 × 3", "")
+    drawn = figure_panels.named("a", [(apart, partial(str, place)) for place, apart in enumerate(words)])
+    assert drawn == {"a": "0", "a_fp32_3_3": "1", "a_3": "2", "a_4": "3"}
+
+
+def test_pages_that_nobody_looks_at_are_not_drawn_and_the_first_says_how_many() -> None:
+    made = []
+
+    def draw(number: int) -> Figure:
+        made.append(number)
+        figure = Figure()
+        figure_panels.say_below(figure, "batch size")
+        return figure
+
+    drawn = figure_panels.named("a", [("", partial(draw, number)) for number in range(13)])
+    assert made == list(range(figure_panels.MOST_PAGES)) == list(range(len(drawn)))
+    assert drawn["a"].get_supxlabel() == (
+        "batch size\n3 more pages like this are not drawn: the tables hold every cell"
+    )
+    assert drawn["a_2"].get_supxlabel() == "batch size"
+
+
+def test_each_precision_has_a_page_before_one_has_two() -> None:
+    """Eight pages of fp32 and three of tf32 are more than are drawn."""
+    pages = [
+        figures_methods._Page(pd.DataFrame({"precision": [name]}), [], [number], [], "")
+        for name, count in (("fp32", 8), ("tf32", 3))
+        for number in range(count)
+    ]
+    order = [(page.points["precision"].iloc[0], page.batches[0]) for page in figures_methods._in_turn(pages)]
+    assert order[:6] == [(name, number) for number in range(3) for name in ("fp32", "tf32")]
+    assert len(order) == 11
+    assert figures_methods._in_turn(pages[:10]) == pages[:10]
 
 
 def test_a_long_name_keeps_both_ends() -> None:

@@ -24,7 +24,7 @@ from runners.ceiling import search as ceiling_search
 from runners.ceiling.search import Search
 from runners.ceiling.tasks import TimedCeiling
 from runners.workers import devices, pool
-from runners.workers.fault import Fault
+from runners.workers.fault import WorkerFault
 from runners.workers.probe import ProbeResult
 from tests.support.made_up import made_up_ceilings
 
@@ -140,7 +140,7 @@ def test_a_spent_budget_asks_for_nothing_more(monkeypatch):
 
 def test_faults_are_rows_and_the_search_goes_on():
     worker = Scripted(
-        {"kernel": lambda w: Fault("crashed", "the worker died of SIGSEGV") if w.count("kernel") == 2 else None}
+        {"kernel": lambda w: WorkerFault("crashed", "the worker died of SIGSEGV") if w.count("kernel") == 2 else None}
     )
     found = search(worker)
     found.run(("fp32",), (None,), 60.0)
@@ -155,7 +155,7 @@ def test_faults_are_rows_and_the_search_goes_on():
     ("task", "operations"), [("plan", ["matmul", "convolution"]), ("copies", ["copy"]), ("views", ["call"])]
 )
 def test_without_a_plan_rows_say_why(task: str, operations: list[str]):
-    found = search(Scripted({task: Fault("unavailable", "no units")}))
+    found = search(Scripted({task: WorkerFault("unavailable", "no units")}))
     found.run(("fp32",), (None,), 60.0)
     failed = [timed.row for timed in found.found if timed.row.status != "ok"]
     assert [(row.operation, row.reason) for row in failed] == [(operation, "no units") for operation in operations]
@@ -223,18 +223,18 @@ def test_a_mistake_is_one_line(run, arguments: tuple[str, ...], said: str):
 
 
 def test_a_device_that_is_not_there_is_a_mistake(run):
-    code, _, err = run(Scripted({"probe": Fault("invalid", "--device: there is none")}))
+    code, _, err = run(Scripted({"probe": WorkerFault("invalid", "--device: there is none")}))
     assert (code, err) == (2, "error: --device: there is none\n")
 
 
 @pytest.mark.parametrize(
     ("answers", "code"),
     [
-        ({"plan": Fault("crashed", "dead")}, 1),
-        ({"copies": Fault("crashed", "dead")}, 1),
-        ({"launch": Fault("unavailable", "no")}, 1),
-        ({"kernel": lambda w: Fault("out_of_memory", "large") if w.count("kernel") == 5 else None}, 0),
-        ({"kernel": lambda w: Fault("timeout", "hung") if w.count("kernel") == 5 else None}, 1),
+        ({"plan": WorkerFault("crashed", "dead")}, 1),
+        ({"copies": WorkerFault("crashed", "dead")}, 1),
+        ({"launch": WorkerFault("unavailable", "no")}, 1),
+        ({"kernel": lambda w: WorkerFault("out_of_memory", "large") if w.count("kernel") == 5 else None}, 0),
+        ({"kernel": lambda w: WorkerFault("timeout", "hung") if w.count("kernel") == 5 else None}, 1),
     ],
 )
 def test_exit_codes(run, answers: dict[str, Any], code: int):

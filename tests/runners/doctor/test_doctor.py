@@ -20,7 +20,7 @@ from measure.device.nvml import POLLED
 from measure.device.nvml import STATE as READ
 from results.errors import Unavailable
 from runners.cli.arguments import FORMATS
-from runners.doctor import checks
+from runners.doctor import checks, processor
 from runners.doctor import command as doctor_command
 from runners.doctor.checks import Check
 
@@ -213,7 +213,7 @@ def test_a_cpu_has_no_datasheet_peak() -> None:
     }
     device, row = checks.device_checks(facts)
     assert device.fact == "cpu: AMD EPYC, 2 cores, avx2"
-    assert (row.state, row.cost) == ("warn", "utilization against the measured ceiling only")
+    assert (row.state, row.cost) == ("warn", "its ceiling and its derived peak are measured")
 
 
 @pytest.mark.parametrize(
@@ -439,6 +439,7 @@ def test_all_formats(
     form: str, lines: list[Check], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checks, "all_checks", lambda runs: lines)
+    monkeypatch.setattr(processor, "processor_checks", lambda threads: [])
     assert doctor_command.main(["--format", form]) == 0
     out = capsys.readouterr().out
     if form == "json":

@@ -25,7 +25,7 @@ from runners.profile import options as profile_options
 from runners.profile.task import ProfileRequest
 from runners.profile.task import profile as task
 from runners.workers import pool
-from runners.workers.fault import Fault
+from runners.workers.fault import WorkerFault
 from runners.workers.probe import ProbeResult
 from runners.workers.worker import run as worker_run
 from tests.support.made_up.made_up_profile import MACHINE, PROFILE, profile
@@ -287,9 +287,9 @@ def test_mistakes_are_one_line(
 @pytest.mark.parametrize(
     ("fault", "code"),
     [
-        (Fault("timeout", "killed at its limit of 1 s"), 1),
-        (Fault("out_of_memory", "OutOfMemoryError: no"), 1),
-        (Fault("crashed", "the worker died of SIGSEGV"), 1),
+        (WorkerFault("timeout", "killed at its limit of 1 s"), 1),
+        (WorkerFault("out_of_memory", "OutOfMemoryError: no"), 1),
+        (WorkerFault("crashed", "the worker died of SIGSEGV"), 1),
         (KeyboardInterrupt(), 130),
     ],
 )
@@ -306,7 +306,7 @@ def test_how_a_worker_ends_is_how_the_command_ends(
 
 
 def test_a_model_that_fails_is_the_callers_mistake(worker: type[Scripted], capsys: pytest.CaptureFixture[str]) -> None:
-    worker.answers = {"profile": Fault("invalid", "the model failed in module head", "Traceback: here")}
+    worker.answers = {"profile": WorkerFault("invalid", "the model failed in module head", "Traceback: here")}
     with pytest.raises(SystemExit) as ended:
         command.main(["resnet18", "--ceiling-budget", "0"])
     assert ended.value.code == 2
@@ -319,7 +319,7 @@ def test_a_model_that_fails_is_the_callers_mistake(worker: type[Scripted], capsy
 def test_without_ceilings_there_is_a_profile_and_a_warning(
     worker: type[Scripted], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    worker.answers = {"quick": Fault("crashed", "the worker died")}
+    worker.answers = {"quick": WorkerFault("crashed", "the worker died")}
     assert command.main(["resnet18"]) == 0
     told = capsys.readouterr()
     assert told.err == "warning: no ceilings: the worker died\n"
@@ -362,7 +362,7 @@ def test_a_directory_that_takes_no_file_is_told_before_anything_is_measured(work
 
 
 def test_the_model_is_named_once(worker: type[Scripted], capsys: pytest.CaptureFixture[str]) -> None:
-    worker.answers = {"profile": Fault("invalid", "resnet18: there is no such thing")}
+    worker.answers = {"profile": WorkerFault("invalid", "resnet18: there is no such thing")}
     with pytest.raises(SystemExit):
         command.main(["resnet18", "--ceiling-budget", "0"])
     assert capsys.readouterr().err == "error: resnet18: there is no such thing\n"

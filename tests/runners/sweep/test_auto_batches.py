@@ -19,7 +19,7 @@ from runners.sweep import auto_batches, auto_memory
 from runners.sweep.auto_batches import batches_up_to, corrected, largest_below, needed_bytes, resolved
 from runners.sweep.options import as_options, grid_of, parser, stored_options
 from runners.sweep.plan import Grid, auto_key, cells, remaining
-from runners.workers.fault import Fault
+from runners.workers.fault import WorkerFault
 from runners.workers.probe import ProbeResult
 from tests.support.fakes.fake_session import MEASURE, Scene, measured
 from tests.support.fakes.real_sweeps import QUICK, sweep
@@ -169,7 +169,7 @@ class TestOutOfMemory:
         """Whatever needs more than 30 samples fails: the first such cell corrects all that come after it, and the
         resumed run has nothing left to do."""
         scene = Scene(tmp_path / "run", monkeypatch)
-        full = Fault("out_of_memory", "no more")
+        full = WorkerFault("out_of_memory", "no more")
         scene.answers[MEASURE] = lambda cell, protocol: full if cell.batch_size > 30 else measured()
         start = planned(precisions=("fp32",), methods=("exact",))
         replan = auto_memory.replanning(scene.store, start, [])

@@ -22,7 +22,7 @@ from results.records import Cell, non_default
 from runners import nvtx_step
 from runners.sweep import nsight
 from runners.sweep.findings import WorkFindings, WorkRecording
-from runners.workers.fault import Fault
+from runners.workers.fault import WorkerFault
 from tests.support.fakes.fake_nsys import VERSION
 from tests.support.fakes.fake_session import WORK, Scene, cell
 from tests.support.fakes.real_sweeps import ROOT, lives
@@ -161,7 +161,7 @@ class Recorder:
 def test_each_work_has_a_command_a_recording_or_a_reason() -> None:
     said: list[str] = []
     left_s = iter([400.0, 100.0, 0.5])
-    worker = Recorder(b"packed", Fault("unavailable", "no kernels"))
+    worker = Recorder(b"packed", WorkerFault("unavailable", "no kernels"))
     found = nsight.record(CUDA, ("one", "batch", "last"), worker, said.append, lambda: next(left_s))
     assert found.recordings == {"one": WorkRecording(b"packed", said[0])}
     assert found.unprofiled == {

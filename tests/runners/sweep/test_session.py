@@ -18,7 +18,7 @@ from results.store.layout import profile_file, recording_file
 from results.store.store import read_operations, read_profile, read_run
 from runners.sweep.findings import WorkFindings, WorkRecording
 from runners.sweep.session import CEILING_BUDGET_S, QUICK_CEILING_S, SPARE_RATIO, failed, least_s, trace_id
-from runners.workers.fault import Fault
+from runners.workers.fault import WorkerFault
 from tests.runners.sweep.test_passes import operation
 from tests.support.fakes.fake_session import (
     CEILINGS,
@@ -51,7 +51,7 @@ class TestOneRowACell:
     MODELS = ("resnet18", "resnet34", "vgg11", "vgg13", "alexnet", "mobilenet_v2", "resnet50", "squeezenet1_1")
 
     def test_every_status_is_one_row_with_its_reason_and_the_sweep_goes_on(self, scene):
-        outcomes = [Fault(status, f"because {status}") for status in FAULTS]
+        outcomes = [WorkerFault(status, f"because {status}") for status in FAULTS]
         outcomes += [measured("not_converged", "too wide"), measured("ok")]
         scene.answers[MEASURE] = in_turn(*outcomes)
         runs = scene.session().collect([cell(model) for model in self.MODELS])
@@ -82,7 +82,7 @@ class TestOneRowACell:
         assert set(data.runs[0].committed) >= {"samples.csv", "telemetry.csv", "flop_counts.csv"}
 
     def test_a_failed_cell_keeps_what_was_counted(self, scene):
-        scene.answers[MEASURE] = Fault("out_of_memory", "no more")
+        scene.answers[MEASURE] = WorkerFault("out_of_memory", "no more")
         scene.session().collect([cell()])
         data = read_run(scene.path)
         assert len(data.samples) == len(data.telemetry) == 0
@@ -113,7 +113,7 @@ class TestOneRowACell:
         assert statuses(scene) == {"resnet18": "crashed", "vgg11": "ok"}
 
     def test_control_characters_of_a_dying_worker_do_no_harm(self, scene):
-        scene.answers[MEASURE] = Fault("crashed", 'it printed: \x1b[31m\x00 "a, b"\u2028 \udc80')
+        scene.answers[MEASURE] = WorkerFault("crashed", 'it printed: \x1b[31m\x00 "a, b"\u2028 \udc80')
         scene.session().collect([cell()])
         assert statuses(scene) == {"resnet18": "crashed"}
         assert read_run(scene.path).problems == []
@@ -169,7 +169,7 @@ class TestWorkers:
         monkeypatch.setattr(
             "runners.sweep.session.Worker", lambda name, quiet: made.append(quiet) or FakeWorker(scene, name)
         )
-        scene.answers[MEASURE] = Fault("crashed", "odd", "Traceback (most recent call last): …")
+        scene.answers[MEASURE] = WorkerFault("crashed", "odd", "Traceback (most recent call last): …")
         scene.session().collect([cell()])
         assert "Traceback" not in scene.stream.getvalue()
         session = scene.session()
@@ -273,7 +273,9 @@ class TestTraces:
         assert statuses(scene) == {"resnet18": "ok"}
 
     def test_a_model_that_cannot_take_its_sizes_is_not_trained(self, scene):
-        scene.answers[TRACE] = Fault("invalid", "resnet18 cannot take this batch and these sizes: kernel too large")
+        scene.answers[TRACE] = WorkerFault(
+            "invalid", "resnet18 cannot take this batch and these sizes: kernel too large"
+        )
         (run,) = scene.session().collect([cell()])
         assert (run.status, run.reason) == (
             "invalid",
@@ -283,7 +285,7 @@ class TestTraces:
 
     @pytest.mark.parametrize("status", ["crashed", "timeout", "out_of_memory"])
     def test_a_tracer_that_fails_does_not_keep_a_cell_from_being_measured(self, scene, status):
-        scene.answers[TRACE] = Fault(status, "so it is")
+        scene.answers[TRACE] = WorkerFault(status, "so it is")
         (run,) = scene.session().collect([cell()])
         assert (run.status, run.trace_id) == ("ok", "")
         assert run.warnings[0] == f"trace: {status}: so it is"
@@ -329,7 +331,7 @@ class TestCeilings:
         assert scene.tasks("measure") == [CEILINGS, MEASURE, MEASURE]
 
     def test_none_is_said_and_not_asked_again(self, scene):
-        scene.answers[CEILINGS] = Fault("crashed", "so it is")
+        scene.answers[CEILINGS] = WorkerFault("crashed", "so it is")
         runs = scene.session().collect([cell(), cell("vgg11")])
         assert [run.status for run in runs] == ["ok", "ok"]
         assert len(scene.asked(CEILINGS)) == 1
@@ -417,7 +419,7 @@ class TestWorks:
     @pytest.mark.parametrize("status", ["crashed", "timeout", "out_of_memory"])
     def test_one_that_ends_its_process_costs_itself_and_those_after_it(self, scene, status):
         def dies(cell_id, work):
-            return Fault(status, "so it is") if work == "batch" else answered(cell_id, work)
+            return WorkerFault(status, "so it is") if work == "batch" else answered(cell_id, work)
 
         scene.answers[WORK] = dies
         runs = scene.session().collect([with_works(), cell("vgg11")])
@@ -430,7 +432,7 @@ class TestWorks:
         assert works == ["", "", "", "one", "", "", ""]
 
     def test_an_error_of_the_device_is_the_cells(self, scene):
-        scene.answers[WORK] = Fault("device_error", "CUDA error: an illegal memory access was encountered")
+        scene.answers[WORK] = WorkerFault("device_error", "CUDA error: an illegal memory access was encountered")
         runs = scene.session().collect([with_works(), cell("vgg11")])
         assert [run.status for run in runs] == ["device_error", "ok"]
         assert len(scene.asked(WORK)) == 1
@@ -716,7 +718,7 @@ class TestALostDevice:
     def test_a_lost_device_ends_the_session_and_its_cause_is_in_the_row(self, scene):
         def dies():
             scene.watch.lost = self.LOST
-            return Fault("device_error", "AcceleratorError: CUDA error: unspecified launch failure")
+            return WorkerFault("device_error", "AcceleratorError: CUDA error: unspecified launch failure")
 
         scene.answers[MEASURE] = lambda cell, protocol: dies() if cell.model == "vgg11" else measured()
         runs = scene.session().collect([cell(), cell("vgg11"), cell("resnet34"), cell("alexnet")])
@@ -734,14 +736,14 @@ class TestALostDevice:
         assert [run.status for run in runs] == ["ok"]
 
     def test_a_cell_that_fails_on_a_device_that_is_there_costs_one_row(self, scene):
-        scene.answers[MEASURE] = in_turn(Fault("device_error", "CUDA error"), measured())
+        scene.answers[MEASURE] = in_turn(WorkerFault("device_error", "CUDA error"), measured())
         runs = scene.session().collect([cell(), cell("vgg11")])
         assert [run.status for run in runs] == ["device_error", "ok"]
         assert runs[0].warnings == ()
 
 
 def test_each_cell_is_told_when_it_is_committed(scene):
-    scene.answers[MEASURE] = in_turn(measured(), Fault("timeout", "killed at its limit"))
+    scene.answers[MEASURE] = in_turn(measured(), WorkerFault("timeout", "killed at its limit"))
     scene.session().collect([cell(), cell("vgg11")])
     planned, first, second = scene.stream.getvalue().splitlines()
     assert re.fullmatch(r"2 cells, at least \d+ s by the plan", planned)

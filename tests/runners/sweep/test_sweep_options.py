@@ -12,7 +12,7 @@ from runners.report import command
 from runners.sweep import command as sweep_command
 from runners.sweep import options as sweep_options
 from runners.sweep.plan import Grid, cells, check
-from runners.workers.fault import Fault
+from runners.workers.fault import WorkerFault
 from runners.workers.pool import Worker
 from runners.workers.probe import ProbeResult
 
@@ -165,7 +165,7 @@ def test_compiling_for_a_cpu_without_a_compiler_is_one_line_before_anything_is_m
 
 
 def test_a_probe_that_is_killed_is_no_mistake_of_the_callers(monkeypatch, capsys, tmp_path):
-    died = Fault("crashed", "the worker died of SIGKILL")
+    died = WorkerFault("crashed", "the worker died of SIGKILL")
     monkeypatch.setattr(Worker, "call", lambda *_arguments, **_options: died)
     assert sweep_command.main(["--models", "resnet18", "--out", str(tmp_path / "run")]) == 1
     assert capsys.readouterr().err.splitlines()[-1] == "error: the worker died of SIGKILL; nothing was measured"

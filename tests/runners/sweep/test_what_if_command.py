@@ -13,7 +13,7 @@ from results.records import CHANGE_NAMES, ChangeTrial
 from runners.sweep import options as sweep_options
 from runners.sweep import what_if
 from runners.sweep.plan import Cell
-from runners.workers import Fault
+from runners.workers import WorkerFault
 from tests.support.fakes import real_sweeps
 
 CELL = Cell(model="synthetic_matmul", batch_size=8, precision="fp32", device="cpu")
@@ -43,7 +43,7 @@ class PlantedWorker:
         answer = self.answers[change]
         if isinstance(answer, BaseException):
             raise answer
-        if isinstance(answer, Fault):
+        if isinstance(answer, WorkerFault):
             return answer
         return [row("none", 1.0, low=None, high=None, step_time_s=0.01), answer]
 
@@ -55,7 +55,7 @@ ANSWERS = {
     "bf16": row("bf16", 0.5),
     "batch_size": row("batch_size=16", 1.25),
     "compile": row("compile", 1.02, status="not_converged", reason="interval of ±9.00%, 3.00% asked for"),
-    "tf32": Fault("unavailable", "TF32 is of CUDA devices, this step runs on cpu"),
+    "tf32": WorkerFault("unavailable", "TF32 is of CUDA devices, this step runs on cpu"),
 }
 
 
@@ -97,7 +97,7 @@ def test_json_and_csv_hold_the_same_numbers(capsys: pytest.CaptureFixture[str]) 
 def test_a_change_that_crashes_is_a_row_and_exit_code_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answers = {**ANSWERS, "compile": Fault("crashed", "RuntimeError: planted")}
+    answers = {**ANSWERS, "compile": WorkerFault("crashed", "RuntimeError: planted")}
     monkeypatch.setattr(PlantedWorker, "answers", answers)
     assert ran("table") == 1
     assert "compile: crashed: RuntimeError: planted" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Workers: whatever a task does becomes a result or a Fault with its reason, and no process of it stays behind."""
+"""Workers: what a task does becomes a result or a WorkerFault with its reason, and no process of it stays behind."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 from measure.device import processes
 from runners.workers import pool
-from runners.workers.fault import Fault
+from runners.workers.fault import WorkerFault
 from runners.workers.pool import Worker, uninterrupted
 
 ROOT = Path(__file__).parents[3]
@@ -141,7 +141,7 @@ class TestFaults:
     def test_a_fault_has_its_status_and_the_next_call_another_process(self, worker, task, status, said):
         before = call(worker, "pid")
         fault = call(worker, *task)
-        assert isinstance(fault, Fault), fault if not isinstance(fault, bytes) else len(fault)
+        assert isinstance(fault, WorkerFault), fault if not isinstance(fault, bytes) else len(fault)
         assert fault.status == status
         assert said in fault.reason
         assert "\n" not in fault.reason
@@ -222,7 +222,7 @@ class TestFaults:
 
     def test_a_server_whose_imports_fail_is_a_fault(self, worker, monkeypatch):
         monkeypatch.setattr(worker, "_start", raising(EOFError("no server")))
-        assert call(worker, "nothing") == Fault("crashed", "no worker could be started: EOFError no server")
+        assert call(worker, "nothing") == WorkerFault("crashed", "no worker could be started: EOFError no server")
 
     def test_no_room_for_a_process_is_not_the_cells_fault(self, worker, monkeypatch):
         monkeypatch.setattr(pool.tempfile, "NamedTemporaryFile", lambda **_: (_ for _ in ()).throw(OSError(28, "full")))

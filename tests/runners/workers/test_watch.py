@@ -10,7 +10,7 @@ from analysis.devices.telemetry import Reading
 from measure.device.cpu_energy import open_cpu
 from results.errors import DeviceLost, Unavailable
 from runners.workers import telemetry
-from runners.workers.telemetry import Watch, WindowEnergy
+from runners.workers.telemetry import TelemetryWatch, WindowEnergy
 
 WATTS = 400.0
 
@@ -54,7 +54,7 @@ def card(monkeypatch):
     return made
 
 
-def polled(watch: Watch, for_s: float = 0.45) -> tuple[float, float]:
+def polled(watch: TelemetryWatch, for_s: float = 0.45) -> tuple[float, float]:
     """A window of host time during which the device was polled; another poll comes after it."""
     start_s = time.monotonic()
     time.sleep(for_s)
@@ -66,7 +66,7 @@ def polled(watch: Watch, for_s: float = 0.45) -> tuple[float, float]:
 def test_a_cpu_without_readable_energy_has_no_telemetry_and_no_complaint(monkeypatch, tmp_path):
     monkeypatch.setattr("measure.device.nvml.open_nvml", lambda index: pytest.fail("no NVML for a CPU"))
     monkeypatch.setattr(telemetry, "open_device", lambda device: open_cpu(root=tmp_path))
-    watch = Watch("cpu")
+    watch = TelemetryWatch("cpu")
     watch.start()
     assert watch.reason == ""
     assert watch.preflight()["load_1min"] >= 0.0, "the host's state is all there is"
@@ -82,7 +82,7 @@ def test_a_cpu_whose_energy_can_be_read_has_it_in_its_rows(monkeypatch, tmp_path
     for name, text in (("name", "package-0"), ("energy_uj", "7000000"), ("max_energy_range_uj", "262143328850")):
         (package / name).write_text(text)
     monkeypatch.setattr(telemetry, "open_device", lambda device: open_cpu(root=tmp_path))
-    watch = Watch("cpu")
+    watch = TelemetryWatch("cpu")
     watch.start()
     start_s, _ = polled(watch, 0.3)
     (package / "energy_uj").write_text("9000000")
@@ -98,7 +98,7 @@ def test_a_cpu_whose_energy_can_be_read_has_it_in_its_rows(monkeypatch, tmp_path
 def test_the_device_decides_which_one_is_asked(monkeypatch, device):
     asked = []
     monkeypatch.setattr(telemetry, "open_device", lambda device: asked.append(device) or Card())
-    Watch(device).close()
+    TelemetryWatch(device).close()
     assert asked == [device]
 
 
@@ -107,7 +107,7 @@ def test_no_nvml_is_a_reason_in_every_row(monkeypatch):
         raise Unavailable("NVML: nvmlInit: Driver Not Loaded")
 
     monkeypatch.setattr(telemetry, "open_device", refused)
-    watch = Watch("cuda")
+    watch = TelemetryWatch("cuda")
     watch.start()
     reason = "telemetry: NVML: nvmlInit: Driver Not Loaded"
     assert watch.reason == reason
@@ -118,7 +118,7 @@ def test_no_nvml_is_a_reason_in_every_row(monkeypatch):
 
 
 def test_energy_of_a_window_is_power_times_time(card):
-    watch = Watch("cuda")
+    watch = TelemetryWatch("cuda")
     watch.start()
     start_s, end_s = polled(watch)
     found = watch.energy(start_s, end_s)
@@ -136,7 +136,7 @@ def test_energy_of_a_window_is_power_times_time(card):
 
 def test_unknown_power_is_unknown_energy(card):
     card.power_w = None
-    watch = Watch("cuda")
+    watch = TelemetryWatch("cuda")
     watch.start()
     found = watch.energy(*polled(watch, 0.2))
     watch.close()
@@ -144,7 +144,7 @@ def test_unknown_power_is_unknown_energy(card):
 
 
 def test_the_state_before_a_run_counts_other_processes_of_now(card):
-    watch = Watch("cuda")
+    watch = TelemetryWatch("cuda")
     assert watch.preflight() == {"other_processes": 1, "absent": {}}
     assert card.said == ["processes", "preflight"], "the baseline first"
     card.fault = Unavailable("NVML: GPU is lost")
@@ -153,7 +153,7 @@ def test_the_state_before_a_run_counts_other_processes_of_now(card):
 
 
 def test_a_card_that_is_gone_is_known_before_the_next_poll(card):
-    watch = Watch("cuda")
+    watch = TelemetryWatch("cuda")
     assert watch.loss(ask=True) == "", "nobody polls yet"
     watch.start()
     time.sleep(0.05)
@@ -162,7 +162,7 @@ def test_a_card_that_is_gone_is_known_before_the_next_poll(card):
     assert watch.loss(ask=True) == "", "trouble of the library is no lost card"
     watch.close()
     card.fault = None
-    watch = Watch("cuda")
+    watch = TelemetryWatch("cuda")
     watch.start()
     time.sleep(0.05)
     card.fault = DeviceLost("NVML: GPU is lost")
@@ -173,7 +173,7 @@ def test_a_card_that_is_gone_is_known_before_the_next_poll(card):
 
 
 def test_telemetry_that_ends_does_not_end_the_sweep(card):
-    watch = Watch("cuda")
+    watch = TelemetryWatch("cuda")
     watch.start()
     start_s, end_s = polled(watch, 0.3)
     card.fault = Unavailable("NVML: GPU is lost")
@@ -190,7 +190,7 @@ def test_telemetry_that_ends_does_not_end_the_sweep(card):
 
 def test_a_card_lost_from_the_start_gives_no_reading(card):
     card.fault = Unavailable("NVML: GPU is lost")
-    watch = Watch("cuda")
+    watch = TelemetryWatch("cuda")
     watch.start()
     time.sleep(0.1)
     found = watch.energy(*(polled(watch, 0.1)))
@@ -200,7 +200,7 @@ def test_a_card_lost_from_the_start_gives_no_reading(card):
 
 
 def test_closing_ends_the_polls_and_lets_go_of_the_card(card):
-    watch = Watch("cuda")
+    watch = TelemetryWatch("cuda")
     watch.start()
     watch.close()
     assert card.said[-1] == "close"
@@ -212,7 +212,7 @@ def test_closing_ends_the_polls_and_lets_go_of_the_card(card):
 
 
 def test_closing_before_the_start(card):
-    watch = Watch("cuda")
+    watch = TelemetryWatch("cuda")
     watch.close()
     assert card.said == ["close"]
     assert watch.energy(0.0, 1.0) == WindowEnergy()
@@ -220,7 +220,7 @@ def test_closing_before_the_start(card):
 
 def test_processes_that_came_since_are_a_warning_but_for_the_worker(card, monkeypatch):
     """77 was there before; the first that comes is the worker that measures."""
-    watch = Watch("cuda")
+    watch = TelemetryWatch("cuda")
     watch.preflight()
     watch.start()
     start_s, end_s = polled(watch)
@@ -239,7 +239,7 @@ def test_processes_that_came_since_are_a_warning_but_for_the_worker(card, monkey
 
 def test_energy_of_a_slice_is_said_to_be_the_whole_gpu_s(card, monkeypatch):
     monkeypatch.setattr(card, "preflight", lambda baseline: {"mig": True})
-    watch = Watch("cuda")
+    watch = TelemetryWatch("cuda")
     watch.preflight()
     watch.start()
     start_s, end_s = polled(watch)

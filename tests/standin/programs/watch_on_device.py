@@ -9,12 +9,12 @@ import json
 import time
 from dataclasses import asdict
 
-from runners.workers.telemetry import Watch
+from runners.workers.telemetry import TelemetryWatch
 
 LEAD_S, WINDOW_S = 0.3, 1.2
 
 if __name__ == "__main__":
-    watch = Watch("cuda")
+    watch = TelemetryWatch("cuda")
     found = {"reason": watch.reason, "preflight": watch.preflight()}
     watch.start()
     time.sleep(LEAD_S)

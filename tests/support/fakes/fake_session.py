@@ -16,7 +16,7 @@ from runners.cli.progress import Progress
 from runners.sweep import counts
 from runners.sweep import session as sweep_session
 from runners.sweep.findings import CellFindings, CellMeasurement, OperationTable, WorkFindings
-from runners.workers.fault import Fault
+from runners.workers.fault import WorkerFault
 from runners.workers.telemetry import WindowEnergy
 from tests.support.made_up.made_up_runs import MANIFEST, SITTING, Unsynced, operations, storages
 
@@ -57,7 +57,7 @@ class FakeWorker:
         answer = answer(*arguments) if callable(answer) else answer
         if isinstance(answer, BaseException):
             raise answer
-        if isinstance(answer, Fault):
+        if isinstance(answer, WorkerFault):
             self.running = False  # as the real one, which has ended its process by then
             self.scene.said.append(f"end {self.name}")
         return answer

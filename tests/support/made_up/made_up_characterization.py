@@ -115,5 +115,5 @@ def together() -> Characterization:
     ]
     found = Characterization(costs=costs(0))
     for part in parts:
-        found = found.joined(part)
+        found = found.with_rows(part)
     return found

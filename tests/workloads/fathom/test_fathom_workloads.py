@@ -14,7 +14,7 @@ from workloads.catalogue import fathom_sizes as table
 from workloads.catalogue.catalogue import ENTRIES
 from workloads.fathom.data import babi_stories, catch_game, images
 from workloads.fathom.models import autoenc, deepq, memnet, seq2seq, speech, vgg
-from workloads.fathom.models.optimizers import clipped_together, clipped_with_noise
+from workloads.fathom.models.optimizers import clipped_with_noise, with_clipped_gradients
 from workloads.fathom.registry.registry import FAMILIES, get
 from workloads.training.step import InferenceStep, TrainingStep, optimizer_of
 
@@ -108,7 +108,7 @@ def test_gradients_are_clipped_within_the_step():
     weights = [nn.Parameter(torch.zeros(1, 1)), nn.Parameter(torch.zeros(1, 1))]
     for parameter, gradient in zip(weights, (6.0, 8.0), strict=True):
         parameter.grad = torch.full((1, 1), gradient)
-    clipped_together(torch.optim.SGD(weights, lr=1.0), 5.0).step()
+    with_clipped_gradients(torch.optim.SGD(weights, lr=1.0), 5.0).step()
     assert [weight.item() for weight in weights] == pytest.approx([-3, -4], rel=1e-5)
     weights = [nn.Parameter(torch.zeros(1, 1)) for _ in range(2)]
     for parameter, gradient in zip(weights, (1.0, 8.0), strict=True):

@@ -14,7 +14,7 @@ from torchvision.models.regnet import BlockParams
 
 from tests.workloads.vision.test_vision import FAST, NAMES, marked
 from workloads.catalogue.catalogue import ENTRIES
-from workloads.training.meta import INITIALISERS, sizes_alone
+from workloads.training.meta import INITIALISERS, without_values
 from workloads.vision import models as vision_models
 
 META = torch.device("meta")
@@ -63,7 +63,7 @@ def test_functions_are_as_before_also_after_a_failure():
     before, inside = _functions(), []
 
     def fail():
-        with META, sizes_alone(reading=vision_models._READING):
+        with META, without_values(reading=vision_models._READING):
             inside.extend(_functions())
             raise ZeroDivisionError
 
@@ -78,11 +78,11 @@ def test_nested_and_in_two_threads_they_are_as_before():
 
     def second():
         begun.set()
-        with META, sizes_alone():
+        with META, without_values():
             done.append(nn.init.ones_ is not before[INITIALISERS.index("ones_")])
 
     other = threading.Thread(target=second)
-    with META, sizes_alone(), sizes_alone():
+    with META, without_values(), without_values():
         other.start()
         begun.wait()
         assert not done  # it waits
@@ -95,7 +95,7 @@ def test_real_tensors_are_initialised_as_ever():
     torch.manual_seed(0)
     expected = nn.Linear(3, 2)
     torch.manual_seed(0)
-    with META, sizes_alone():
+    with META, without_values():
         real = nn.Linear(3, 2, device="cpu")
         assert nn.init.constant_(tensor=real.bias, val=7.0) is real.bias
     assert torch.equal(real.weight, expected.weight)
@@ -104,7 +104,7 @@ def test_real_tensors_are_initialised_as_ever():
 
 def test_on_another_device_nothing_is_exchanged():
     before = _functions()
-    with sizes_alone(reading=vision_models._READING):
+    with without_values(reading=vision_models._READING):
         assert all(now is then for now, then in zip(_functions(), before, strict=True))
 
 
@@ -112,6 +112,6 @@ def test_on_another_device_nothing_is_exchanged():
 def test_a_function_returns_its_tensor_untouched(name):
     tensor = torch.empty(4, 4, device=META)
     more = {"constant_": (1.0,), "sparse_": (0.5,)}.get(name, ())
-    with META, sizes_alone():
+    with META, without_values():
         assert getattr(nn.init, name)(tensor, *more) is tensor
     assert tensor._version == 0

@@ -9,7 +9,7 @@ import torch
 Optimizer = torch.optim.Optimizer
 
 
-def clipped_together(optimizer: Optimizer, norm: float) -> Optimizer:
+def with_clipped_gradients(optimizer: Optimizer, norm: float) -> Optimizer:
     """The optimizer, whose gradients are first scaled down to `norm` together."""
 
     def clip(_optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:

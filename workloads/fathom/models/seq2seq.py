@@ -23,7 +23,7 @@ from torch.nn import functional
 
 from workloads.catalogue import Batch
 from workloads.catamount import LSTM, Cell, State
-from workloads.fathom.models.optimizers import clipped_together
+from workloads.fathom.models.optimizers import with_clipped_gradients
 from workloads.text import draw, log_expected, log_uniform
 
 PAD, GO, END, WORDS = 0, 1, 2, 4
@@ -214,4 +214,4 @@ def words_of(hyper: Mapping[str, int], size: int) -> int:
 
 def optimizer(parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
     """SGD of rate 0.5, the norm of all gradients together at most 5."""
-    return clipped_together(torch.optim.SGD(parameters, lr=0.5), 5.0)
+    return with_clipped_gradients(torch.optim.SGD(parameters, lr=0.5), 5.0)

@@ -268,3 +268,8 @@ def test_a_lognormal_begins_at_one() -> None:
     found = named("lognormal:2:1")
     assert found.lengths[:2] == (1, 2)
     assert abs(found.weights[0] / found.weight - (above(0.5) - above(1.5)) / above(0.5)) < 1e-9
+
+
+def test_a_name_of_two_lines_is_told_in_one() -> None:
+    with pytest.raises(ValueError, match=r"got a name, b$"):
+        read('"a\n name",b\n1,2\n', "file")

@@ -6,7 +6,7 @@ import pytest
 
 from analysis.formula.derivation.branches import change, difference
 from analysis.formula.derivation.interpolate import value_of
-from analysis.formula.derivation.sampling import Axis, Restructured, Sample, derive
+from analysis.formula.derivation.sampling import Axis, Restructured, SizeSample, derive
 from results.records import Operation, Storage
 from runners.formula.source_lines import is_own, parted_at, raised_at
 
@@ -21,7 +21,7 @@ def row(index, name, shape, module=""):
 def table(point, names, shape=(2, 2), parameters=(("weight", (2, 2)),)):
     rows = tuple(row(i, name, shape, f"layer{i}") for i, name in enumerate(names))
     storages = tuple(Storage(i + 1, 16, "temporary", i, None) for i in range(len(rows)))
-    return Sample(point, rows, storages, tuple(parameters))
+    return SizeSample(point, rows, storages, tuple(parameters))
 
 
 def branching(point):
@@ -73,7 +73,7 @@ def test_no_change_is_none():
         (table({}, ["mul", "add"], shape=(2, 2, 2)), "aten.mul in layer0 (forward) has tensors of other dimensions"),
         (table({}, ["mul", "add"], parameters=[("bias", (2,))]), "the parameter bias comes instead of weight"),
         (table({}, ["mul", "add"], parameters=[]), "there are 0 parameters instead of 1"),
-        (Sample({}, table({}, ["mul", "add"]).operations, (), (("weight", (2, 2)),)),
+        (SizeSample({}, table({}, ["mul", "add"]).operations, (), (("weight", (2, 2)),)),
          "the same operations keep other tensors"),
     ],
 )  # fmt: skip

@@ -8,7 +8,7 @@ import sympy
 
 from analysis.formula.derivation.derive import formulas
 from analysis.formula.derivation.interpolate import value_of
-from analysis.formula.derivation.sampling import Axis, Sample, Unfitted, derive
+from analysis.formula.derivation.sampling import Axis, SizeSample, Unfitted, derive
 from analysis.formula.derivation.symbolic_table import Convention, CountKey
 from analysis.formula.derivation.totals import COSTS, Term, expression, parts, totals
 from analysis.operators import registry
@@ -213,7 +213,7 @@ def product(point, k=4, attributes=None):
     storages = tuple(
         Storage(i, 4 * size, "temporary", -1 if i < 2 else 0, None) for i, size in enumerate((n * k, n * k, n * n))
     )
-    return Sample(point, (row,), storages, (("weight", (n, k)),))
+    return SizeSample(point, (row,), storages, (("weight", (n, k)),))
 
 
 def test_a_size_that_breaks_its_law_further_out_is_not_told():

@@ -7,7 +7,7 @@ import pytest
 
 from analysis.formula.derivation.derive import formulas
 from analysis.formula.derivation.interpolate import ONE, Atom, value_of
-from analysis.formula.derivation.joint_interpolation import JointFit, derive_together
+from analysis.formula.derivation.joint_interpolation import JointFit, derive_joint
 from analysis.formula.derivation.rounding import roundings
 from analysis.formula.derivation.sampling import Axis, NoSample
 from results.records import Operation
@@ -69,7 +69,7 @@ def asked(size):
 )
 def test_what_is_found_holds_elsewhere(size, tables):
     sample_at, points = asked(size)
-    sizes = derive_together(sample_at, AXES, {})
+    sizes = derive_joint(sample_at, AXES, {})
     if tables is None:
         assert sizes is None
         return
@@ -85,13 +85,13 @@ def test_what_is_found_holds_elsewhere(size, tables):
     [lambda n, k: n * (n + 1) // 2, lambda n, k: (n + 5) // 6, lambda n, k: max(n, 40), lambda n, k: 4 + (n > 150)],
 )
 def test_other_sizes_are_left_to_the_longer_way(size):
-    assert derive_together(table(size), AXES, {}) is None
+    assert derive_joint(table(size), AXES, {}) is None
 
 
 def test_the_longer_way_still_finds_them():
     """k (k + 1) / 2 columns: 2 n² of them are the product's FLOP."""
     sample_at = table(lambda n, k: k * (k + 1) // 2)
-    assert derive_together(sample_at, AXES, {}) is None
+    assert derive_joint(sample_at, AXES, {}) is None
     form = formulas(sample_at, AXES).total("model_flop")
     assert value_of(form, {"n": 50, "k": 9}) == 2 * 50 * 50 * 45
 
@@ -111,12 +111,12 @@ def test_a_point_that_the_model_does_not_take_leaves_it_to_the_longer_way():
             raise NoSample("too wide")
         return table(lambda n, k: n)(point)
 
-    assert derive_together(sample_at, AXES, {}) is None
+    assert derive_joint(sample_at, AXES, {}) is None
 
 
 @pytest.mark.parametrize("checks", [1, 2])
 def test_multiples_of_forms_seen_elsewhere_are_confirmed_as_often_as_is_asked(checks):
     sample_at, points = asked(lambda n, k: 12 * n)
     forms = [{((Atom("n"), power),): Fraction(1)} for power in (1, 2)]
-    assert derive_together(sample_at, AXES, {}, forms, checks=checks) is not None
+    assert derive_joint(sample_at, AXES, {}, forms, checks=checks) is not None
     assert len(points) == 2 + checks

@@ -13,7 +13,7 @@ from torch import nn
 
 from measure.counters.harness.registry import COUNTERS
 from measure.counters.harness.rows import ancestors, rows, spread, whole
-from measure.model.run import evaluating, left_as_found, summed, tensors
+from measure.model.run import evaluating, preserve_state, summed, tensors
 from results.records import FlopCount
 from tests.support.nets.zero_models import zeroed
 
@@ -162,7 +162,7 @@ def test_what_a_counter_put_on_a_model_is_taken_off_and_what_was_there_stays():
     model.mine = 1
 
     def fail():
-        with left_as_found(model, ("mine", "theirs", "buffer")):
+        with preserve_state(model, ("mine", "theirs", "buffer")):
             model.theirs = 2
             model[0].register_buffer("buffer", torch.zeros(1))
             model[0].register_forward_hook(lambda *_: None)

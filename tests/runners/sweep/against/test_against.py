@@ -15,7 +15,7 @@ from runners.sweep.against import command as against_command
 from runners.sweep.against import session as against_session
 from runners.sweep.against.pairs import Rules, SideRun
 from runners.sweep.against.session import NO_ENERGY, Comparison, SharedWatch, SideSession
-from runners.workers import Fault
+from runners.workers import WorkerFault
 from tests.support.fakes import fake_session
 from tests.support.fakes.fake_session import MEASURE, Scene, measured
 from tests.support.fakes.real_sweeps import QUICK, Sweep, here
@@ -188,7 +188,7 @@ def test_a_side_that_fails_costs_its_cell_only(
 
     def fails_once(a: SideRun, b: SideRun, *rest: Any) -> str:
         if a.cell.seed == 0:
-            raise against_session.SideFault(failing, Fault("crashed", "killed by SIGKILL"))
+            raise against_session.SideFault(failing, WorkerFault("crashed", "killed by SIGKILL"))
         return filled(a, b)
 
     monkeypatch.setattr(against_session, "time_in_turn", fails_once)

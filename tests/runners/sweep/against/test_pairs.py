@@ -29,7 +29,7 @@ from runners.sweep.against.pairs import (
 )
 from runners.sweep.against.task import SideEnd, SideStart
 from runners.sweep.findings import CellFindings
-from runners.workers import Fault
+from runners.workers import WorkerFault
 
 CELL = Cell(model="synthetic_matmul", batch_size=8, device="cpu", precision="fp32")
 PROTOCOL = Protocol.for_device("cpu", quick=True)
@@ -69,7 +69,7 @@ class FakeSide:
             return SideEnd(CellFindings(last_loss=1.5, peak_memory_bytes=100 - self.pair), ())
         self.blocks += 1
         if self.blocks == self.fails:
-            return Fault("crashed", "the worker was killed by SIGKILL")
+            return WorkerFault("crashed", "the worker was killed by SIGKILL")
         self.clock.order.append(self.name)
         start_s, took_s = self.clock.spend(2 * self.step_s(self.pair))
         return Sample(part="measure", steps=2, start_s=start_s, wall_s=took_s)

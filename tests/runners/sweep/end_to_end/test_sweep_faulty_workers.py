@@ -13,7 +13,7 @@ from runners.cli.progress import Progress
 from runners.sweep import session as sweep_session
 from runners.sweep.session import Limits, Session
 from runners.workers.pool import Worker, prepare
-from runners.workers.telemetry import Watch
+from runners.workers.telemetry import TelemetryWatch
 from tests.support.made_up.made_up_runs import MANIFEST, SITTING
 
 MEASURE = "runners.sweep.cell:measure"
@@ -54,7 +54,7 @@ def betrayed(tmp_path_factory):
     with patch.context(), Store.create(path, MANIFEST) as store:
         store.append_sitting(SITTING)
         progress = Progress(len(cells), stream)
-        session = Session(store, "s1", "x", Watch("cpu"), Limits(cell_timeout_s=120.0), progress)
+        session = Session(store, "s1", "x", TelemetryWatch("cpu"), Limits(cell_timeout_s=120.0), progress)
         session.collect(cells)
     patch.undo()
     return {run.batch_size: run for run in read_run(path).runs}, path, stream.getvalue()
@@ -146,7 +146,7 @@ def test_a_worker_that_is_killed_in_a_work_costs_no_cell(tmp_path, monkeypatch):
     with Store.create(tmp_path / "run", MANIFEST) as store:
         store.append_sitting(SITTING)
         progress = Progress(len(cells), io.StringIO())
-        Session(store, "s1", "x", Watch("cpu"), Limits(cell_timeout_s=120.0), progress).collect(cells)
+        Session(store, "s1", "x", TelemetryWatch("cpu"), Limits(cell_timeout_s=120.0), progress).collect(cells)
     data = read_run(tmp_path / "run")
     assert len(data.runs) == 2
     for run in data.runs:

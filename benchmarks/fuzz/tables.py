@@ -1,0 +1,219 @@
+"""The readers of smaller inputs, each a function of the path of a file: tables, JSON, words of options, a meter's run.
+
+What a command is told on its command line counts too: it is often pasted from somewhere.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+
+def text_of(path: Path) -> str:
+    """The input as a word of a command line, which holds no NUL."""
+    return path.read_bytes().decode("utf-8", "surrogateescape").replace("\0", "")
+
+
+def placed(path: Path, name: str) -> Path:
+    """The input under another name, in a folder of its own."""
+    folder = path.parent / "placed"
+    folder.mkdir(exist_ok=True)
+    return Path(shutil.copyfile(path, folder / name))
+
+
+@contextlib.contextmanager
+def refusing() -> Iterator[None]:
+    """An option's refusal is a ValueError here, as any other."""
+    try:
+        yield
+    except argparse.ArgumentTypeError as fault:
+        raise ValueError(str(fault)) from fault
+
+
+def atlas(path: Path) -> None:
+    from analysis.atlas import read_timm
+
+    for _ in read_timm(placed(path, "benchmark-train-amp-nchw-pt112-cu113-rtx3090.csv")):
+        pass
+
+
+def cost(path: Path) -> None:
+    from runners.atlas.costs import CostKey, read_cost
+
+    key = CostKey("net", 32, "train")
+    found = read_cost(key, placed(path, key.file).parent)
+    if found is not None and found.cost is not None:
+        from results import Inconsistent
+
+        with contextlib.suppress(Inconsistent):
+            found.cost.at(8)
+
+
+def lengths(path: Path) -> None:
+    from analysis.formula.algebra.length_distribution import named, read
+    from results import read_text
+
+    text = read_text(path)
+    with contextlib.suppress(ValueError):
+        named(text.partition("\n")[0])
+    read(text, path.name)
+
+
+def ceilings(path: Path) -> None:
+    from runners.ceiling.output import read
+
+    read(path)
+
+
+def self_test(path: Path) -> None:
+    from cleaning.facts import SELF_TEST_FILE
+    from cleaning.facts.self_test import faults
+    from runners.report.check import self_test_of
+
+    found = self_test_of(placed(path, SELF_TEST_FILE).parent)
+    if found is not None and not isinstance(found, str):
+        list(faults(found))
+
+
+def baseline(path: Path) -> None:
+    from measure.step.pinned_step import PinnedStep, read_baseline
+
+    step = PinnedStep(flop=8, bytes=4, launches=2, memory=16, run=lambda: None, device="cpu")
+    if (kept := read_baseline(path, "step")) is not None:
+        step.differences(kept)
+
+
+def utilization(path: Path) -> None:
+    from reports.sweep.figures.utilization import read
+
+    read(path)
+
+
+def explain(path: Path) -> None:
+    from reports.count import parse
+
+    parse(text_of(path))
+
+
+def shapes(path: Path) -> None:
+    from workloads.catalogue import parse_shapes
+
+    parse_shapes(text_of(path))
+
+
+def limits(path: Path) -> None:
+    from results import stated
+
+    stated(text_of(path))
+
+
+def words(path: Path) -> None:
+    """The first word says which option the rest is of."""
+    from runners.cli.arguments import names, number, number_of_bytes, share, sizes
+    from runners.report.gate import conditions_asked
+    from runners.sweep.what_if import changes
+
+    options: dict[str, Callable[[str], Any]] = {
+        "sizes": sizes,
+        "share": share,
+        "names": names("model"),
+        "number": number(float, 0),
+        "bytes": number_of_bytes,
+        "fail-if": conditions_asked,
+        "what-if": changes,
+    }
+    option, _, rest = text_of(path).partition(" ")
+    with refusing():
+        options.get(option, sizes)(rest)
+
+
+def budget(path: Path) -> None:
+    from runners.project.budget_domain import _domain
+
+    _domain(str(path))
+
+
+def _made(make: Callable[[Path], None], kept: list[Path]) -> Path:
+    """A directory that is made once in a process."""
+    if not kept:
+        kept.append(Path(tempfile.mkdtemp(prefix="fuzz-")) / "made")
+        make(kept[0])
+    return kept[0]
+
+
+def edited(path: Path, whole: Path, names: Sequence[str]) -> Path:
+    """A copy of a directory, in which the file that the input's first line names has the rest of the input."""
+    name, _, content = path.read_bytes().partition(b"\n")
+    copy = Path(shutil.copytree(whole, path.parent / "copy", dirs_exist_ok=True))
+    (copy / next((known for known in names if known.encode() == name), names[0])).write_bytes(content)
+    return copy
+
+
+def seeds_of(whole: Path, names: Sequence[str]) -> Iterator[bytes]:
+    """Each file as an input: its name and what it holds."""
+    for name in names:
+        yield name.encode() + b"\n" + (whole / name).read_bytes()
+
+
+_METER: list[Path] = []
+METER_FILES = ("manifest.json", "runs.csv", "sittings.csv", "samples.csv")
+
+
+def meter_run() -> Path:
+    """The run of a loop of two steps."""
+    return _made(_train, _METER)
+
+
+def _train(out: Path) -> None:
+    import torch
+
+    from measure.meter.meter import UtilizationMeter
+
+    model = torch.nn.Linear(4, 4)
+    with UtilizationMeter(model, out=out, warm_up_steps=1, energy=False, peak_flop_per_s=1e12) as meter:
+        for _ in range(4):
+            with meter.step():
+                model(torch.ones(2, 4)).sum().backward()
+
+
+def meter(path: Path) -> None:
+    """A meter's run, of which one file is another, sealed anew."""
+    from benchmarks.silent_damage import rebuilt
+    from tests.support.made_up.seals import reseal
+
+    run = edited(path, meter_run(), METER_FILES)
+    with contextlib.suppress(Exception):  # a file that no longer has rows is left as it is
+        reseal(run)
+    rebuilt(run)
+
+
+_CHARACTERIZED: list[Path] = []
+
+
+def characterized() -> Path:
+    """A made-up characterization as files."""
+    return _made(_write_characterization, _CHARACTERIZED)
+
+
+def characterization_files() -> tuple[str, ...]:
+    from results.records import FILES
+
+    return tuple(name for name in FILES if not name.endswith(".gz"))
+
+
+def _write_characterization(out: Path) -> None:
+    from runners.characterize.files import write_rows
+    from tests.support.made_up.made_up_characterization import NET, recording, rows
+
+    write_rows(rows(recording(0, "net"), NET), out)
+
+
+def characterization(path: Path) -> None:
+    from runners.characterize.files import read_rows
+
+    read_rows(edited(path, characterized(), characterization_files()))

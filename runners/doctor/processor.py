@@ -1,0 +1,133 @@
+"""What the doctor says of a CPU: its cores, what they may be used for, its derived peak and its caches, all measured.
+
+`peaks_answer` is the same for `--peaks`: of this machine's processor ("cpu"), or what a core of a microarchitecture
+does in a clock, which is no peak before cores and a clock are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from analysis.devices import Processor, processors, vector_units
+from reports.shared import si
+from results import Unavailable
+from runners.doctor.checks import Check
+
+if TYPE_CHECKING:
+    from measure.device import Allowance
+    from results.records import Ceiling
+
+ISSUE_S = 0.1
+"""Seconds of each kernel."""
+
+HERE = "cpu"
+"""The name by which `--peaks` means this machine's processor."""
+
+
+def processor_checks(threads: int) -> list[Check]:
+    """Lines of this machine's processor, measured within seconds. threads: torch's."""
+    from measure.device import allowance, processor
+
+    try:
+        found = processor()
+    except Unavailable as fault:
+        return [Check("processor", "missing", str(fault), "no derived peak: the measured ceiling alone")]
+    lines = [identity_check(found, allowance(), threads), *peak_checks(core_rows(threads, fastest=True))]
+    return [*lines, *cache_checks(_reads(threads))]
+
+
+def core_rows(threads: int, fastest: bool = False) -> list[Ceiling]:
+    """What this machine's cores do in each unit. fastest: with its fastest instructions alone."""
+    from measure.ceiling import KERNEL_UNITS, issue_rows
+
+    return issue_rows(_blank(), KERNEL_UNITS, threads, ISSUE_S, fastest)
+
+
+def identity_check(found: Processor, allowed: Allowance, threads: int) -> Check:
+    """Which microarchitecture it is, and what of it this process may use."""
+    what = f"family {found.family} model {found.model} stepping {found.stepping or '?'}"
+    usable = f"{allowed.usable_cores(threads):g} of {len(allowed.cores)} cores with {threads} threads of torch"
+    parts = [
+        what,
+        f"{usable}, {len(allowed.processors)} processors in its affinity",
+        f"{allowed.hardware_threads} hardware thread{'s' * (allowed.hardware_threads > 1)} a core",
+        f"{allowed.numa_nodes} NUMA node{'s' * (allowed.numa_nodes > 1)}",
+        "no quota" if allowed.quota is None else f"a quota of {allowed.quota:g} processors",
+    ]
+    try:
+        name = processors.identify(found).name
+    except Unavailable as fault:
+        return Check("processor", "warn", "; ".join(parts), str(fault))
+    return Check("processor", "ok", "; ".join([name, *parts]))
+
+
+def peak_checks(rows: Sequence[Ceiling]) -> Iterator[Check]:
+    """One line a unit: its peak and what the kernel reached of it, or why there is none."""
+    for row in rows:
+        told = row.reason.removeprefix("note: ")
+        if row.derived_flop_per_s is None:
+            measured = f"; its kernel reached {si(row.flop_per_s, 'FLOP/s')}" if row.flop_per_s else ""
+            yield Check("derived peak", "warn", f"{row.unit}: none{measured}", told or row.status)
+            continue
+        reached = (row.flop_per_s or 0.0) / row.derived_flop_per_s
+        fact = (
+            f"{row.unit} {si(row.derived_flop_per_s, 'FLOP/s')}: {row.cores:g} cores, {row.instructions} at "
+            f"{(row.sm_clock_hz or 0.0) / 1e9:.2f} GHz; {row.per_clock:.4g} a clock counted, {reached:.0%} reached"
+        )
+        yield Check("derived peak", "warn" if told else "ok", fact, told)
+
+
+def cache_checks(rows: Sequence[Ceiling]) -> list[Check]:
+    """One line: what all threads load from each level."""
+    known = [f"{row.family} {si(row.bytes_per_s, 'B/s')}" for row in rows if row.bytes_per_s]
+    lost = "; ".join(dict.fromkeys(row.reason for row in rows if row.status != "ok"))
+    if known:
+        return [Check("caches", "ok", f"loads by {rows[0].threads} threads: {', '.join(known)}", lost)]
+    return [Check("caches", "missing", "no level was timed", lost)]
+
+
+def peaks_answer(name: str, threads: int) -> dict[str, Any]:
+    """The JSON document of `--peaks` of a CPU. Raises Unavailable where this machine's processor is not known."""
+    from measure.device import processor
+
+    rows = core_rows(threads) if name.casefold() == HERE else []
+    microarchitecture = processors.identify(processor()).name if rows else _named(name)
+    measured = {(row.unit, row.instructions): row for row in rows}
+    return {
+        "device": microarchitecture,
+        "units": [
+            {
+                "unit": unit.unit,
+                "instructions": unit.instructions,
+                "per_clock": str(unit.per_clock),
+                "flop_per_clock": float(unit.flop_per_clock),
+                **_measured_columns(measured.get((unit.unit, unit.instructions))),
+                "source": unit.source,
+                "evidence": unit.evidence,
+            }
+            for unit in vector_units(str(microarchitecture))
+        ],
+    }
+
+
+def _measured_columns(row: Ceiling | None) -> Mapping[str, Any]:
+    told = ("cores", "sm_clock_hz", "derived_flop_per_s", "flop_per_s", "reason")
+    return {name: None if row is None else getattr(row, name) for name in told}
+
+
+def _named(name: str) -> str | None:
+    return next((each for each in processors.names() if each.casefold() == name.casefold()), None)
+
+
+def _reads(threads: int) -> list[Ceiling]:
+    from measure.ceiling import read_rows
+    from measure.device import device_facts
+
+    return read_rows(_blank(), threads, device_facts(HERE).memory_bytes or 0)
+
+
+def _blank() -> Ceiling:
+    from results.records import Ceiling
+
+    return Ceiling(sitting="", device=HERE, precision="", unit="", operation="", shape="")

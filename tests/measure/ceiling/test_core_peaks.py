@@ -1,0 +1,105 @@
+"""A CPU's derived peak: by hand, what refuses it, and how buffers of the cache levels are chosen."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+import pytest
+
+from analysis.devices import vector_units
+from measure.ceiling import core_peaks
+from measure.ceiling.core_peaks import Cores, derive_peak, issue_rows
+from measure.device import Allowance
+from measure.native import IssueRate
+from results.errors import Unavailable
+from results.records import Ceiling
+
+BLANK = Ceiling(sitting="s0", device="cpu", precision="fp32", unit="", operation="", shape="")
+TWO_UNITS = next(row for row in vector_units("Golden Cove server") if row.instructions == "avx512f")
+FLAGS = frozenset({"sse2", "avx", "fma", "avx512f", "avx512_bf16", "amx_bf16"})
+ALLOWED = Allowance((0, 1, 2, 3), (0, 1), 2, 1, None)
+
+
+@pytest.mark.parametrize(
+    ("per_clock", "has_peak", "words"),
+    [
+        (2.0, True, ""),
+        (1.9, True, ""),
+        (1.5, True, "others may use its units"),
+        (1.0, False, "no derived peak: a core issued 1 avx512f instructions a clock, the table has 2: processors may"),
+        (2.2, False, "no derived peak: a core issued 2.2 avx512f instructions a clock, the table has 2"),
+    ],
+)
+def test_the_kernel_confirms_the_table_or_there_is_no_peak(per_clock: float, has_peak: bool, words: str) -> None:
+    peak, reason = derive_peak(TWO_UNITS, 2.0, 3.8e9, per_clock, "")
+    assert words in reason
+    assert bool(reason) == bool(words)
+    assert peak == (pytest.approx(2 * 2 * 16 * 2 * 3.8e9) if has_peak else None)
+
+
+def test_without_a_row_the_reason_is_handed_on() -> None:
+    assert derive_peak(None, 2.0, 3.8e9, 2.0, "no row") == (None, "no row")
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates = {"avx512f": (3.8e9, 2.0), "fma": (4.2e9, 2.0), "amx_bf16": (3.8e9, 1 / 16), "avx512_bf16": (3.8e9, 0.5)}
+
+    def rate(program: str, processors: tuple[int, ...], seconds: float) -> IssueRate:
+        clock_hz, per_clock = rates[program]
+        return IssueRate(len(processors), clock_hz, per_clock, 1000, 1000 / (clock_hz * per_clock), 9)
+
+    monkeypatch.setattr(core_peaks, "cores", lambda: Cores(FLAGS, "Golden Cove server", "", ALLOWED))
+    monkeypatch.setattr(core_peaks, "compiled_program", nullcontext)
+    monkeypatch.setattr(core_peaks, "issue_rate", rate)
+
+
+@pytest.mark.usefixtures("here")
+def test_rows_of_units_and_instructions() -> None:
+    rows = issue_rows(BLANK, ("bf16", "fp32", "fp32"), 2, 0.1)
+    assert [(row.unit, row.instructions) for row in rows] == [
+        ("bf16", "amx_bf16"),
+        ("fp32", "avx512f"),
+        ("fp32", "fma"),
+    ]
+    tiles, wide, half = rows
+    assert tiles.derived_flop_per_s == pytest.approx(2 * 3.8e9 * 1024)
+    assert wide.derived_flop_per_s == pytest.approx(2 * 3.8e9 * 64)
+    assert half.derived_flop_per_s == pytest.approx(2 * 4.2e9 * 32)
+    for row in rows:  # what the kernel did on both cores is what they can do
+        assert row.flop_per_s == pytest.approx(row.derived_flop_per_s)
+        assert (row.operation, row.cores, row.threads, row.repeats) == ("issue", 2.0, 2, 9)
+    assert issue_rows(BLANK, ("fp32",), 1, 0.1)[0].derived_flop_per_s == pytest.approx(3.8e9 * 64)
+    assert len(issue_rows(BLANK, ("fp32",), 1, 0.1, fastest=True)) == 1
+
+
+@pytest.mark.usefixtures("here")
+def test_instructions_without_a_row_are_timed_and_have_no_peak(monkeypatch: pytest.MonkeyPatch) -> None:
+    unknown = Cores(frozenset({"avx512_bf16"}), "Golden Cove server", "", ALLOWED)
+    monkeypatch.setattr(core_peaks, "cores", lambda: unknown)
+    (row,) = issue_rows(BLANK, ("bf16",), 2, 0.1)
+    assert (row.status, row.derived_flop_per_s) == ("ok", None)
+    assert row.reason.startswith("note: no derived peak: analysis/devices/vector_units.csv has no row for avx512_bf16")
+    assert row.flop_per_s == pytest.approx(2 * 3.8e9 * 0.5 * 32 * 2)
+
+
+def test_a_machine_without_a_name_or_a_compiler_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nameless() -> Cores:
+        raise Unavailable("no derived peak: /proc/cpuinfo does not say which processor this is")
+
+    monkeypatch.setattr(core_peaks, "cores", nameless)
+    (row,) = issue_rows(BLANK, ("fp32",), 2, 0.1)
+    assert (row.status, row.reason[:16], row.unit) == ("unavailable", "no derived peak:", "fp32")
+    monkeypatch.setattr(core_peaks, "cores", lambda: Cores(frozenset({"fma"}), "Zen 2", "", ALLOWED))
+    monkeypatch.setenv("CC", "no-such-compiler")
+    (row,) = issue_rows(BLANK, ("fp32",), 2, 0.1)
+    assert (row.status, row.derived_flop_per_s) == ("unavailable", None)
+    assert row.reason.startswith("no C compiler")
+
+
+def test_buffers_fit_their_level_and_no_smaller_one() -> None:
+    caches = {"L1d": (48 << 10, 2), "L2": (2 << 20, 2), "L3": (30 << 20, 16)}
+    found = dict(core_peaks._buffers(caches, 2, 64 << 30))
+    assert found == {"L1d": 12 << 10, "L2": 512 << 10, "L3": 7680 << 10, "memory": 1 << 28}
+    assert "memory" not in dict(core_peaks._buffers({"L3": (480 << 20, 2)}, 2, 64 << 30))
+    assert "L3" not in dict(core_peaks._buffers({"L2": (2 << 20, 1), "L3": (4 << 20, 2)}, 2, 1 << 30))

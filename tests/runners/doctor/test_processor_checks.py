@@ -1,0 +1,92 @@
+"""The doctor's lines of a CPU, and `--peaks` of one."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+
+import pytest
+
+from analysis.devices import Processor
+from measure.device import Allowance
+from results.records import Ceiling
+from runners.doctor import command, processor
+from runners.doctor.processor import cache_checks, identity_check, peak_checks
+
+XEON = Processor("GenuineIntel", "6", "85", "4", "Intel(R) Xeon(R) Silver 4114 CPU", frozenset({"fma", "avx512f"}))
+ALLOWED = Allowance((0, 1, 2, 3), (0, 1), 2, 1, 1.5)
+ROW = Ceiling(
+    sitting="",
+    device="cpu",
+    precision="",
+    unit="fp32",
+    operation="issue",
+    shape="avx512f",
+    flop_per_s=240e9,
+    sm_clock_hz=3.75e9,
+    instructions="avx512f",
+    microarchitecture="Skylake server, one unit",
+    cores=2.0,
+    per_clock=1.0,
+    derived_flop_per_s=240e9,
+    threads=2,
+)
+
+
+def test_a_processor_that_is_known_and_one_that_is_not() -> None:
+    line = identity_check(XEON, ALLOWED, 4)
+    assert line.state == "ok"
+    assert line.fact == (
+        "Skylake server, one unit; family 6 model 85 stepping 4; 1.5 of 2 cores with 4 threads of torch, 4 processors "
+        "in its affinity; 2 hardware threads a core; 1 NUMA node; a quota of 1.5 processors"
+    )
+    hidden = identity_check(replace(XEON, name="Intel Xeon Processor"), ALLOWED, 4)
+    assert (hidden.state, hidden.cost[:16]) == ("warn", "no derived peak:")
+
+
+def test_peaks_and_their_refusals() -> None:
+    refused = replace(ROW, derived_flop_per_s=None, reason="note: no derived peak: a core issued 1 of 2")
+    known, none = peak_checks([ROW, refused])
+    assert (known.state, known.cost) == ("ok", "")
+    assert known.fact == "fp32 240 GFLOP/s: 2 cores, avx512f at 3.75 GHz; 1 a clock counted, 100% reached"
+    assert (none.state, none.fact) == ("warn", "fp32: none; its kernel reached 240 GFLOP/s")
+    assert none.cost == "no derived peak: a core issued 1 of 2"
+
+
+def test_caches() -> None:
+    levels = [
+        replace(ROW, operation="read", family=name, bytes_per_s=rate) for name, rate in (("L1d", 9e11), ("L2", 4e11))
+    ]
+    assert cache_checks(levels)[0].fact == "loads by 2 threads: L1d 900 GB/s, L2 400 GB/s"
+    lost = replace(ROW, operation="read", status="unavailable", reason="no C compiler")
+    assert (cache_checks([lost])[0].state, cache_checks([lost])[0].cost) == ("missing", "no C compiler")
+
+
+def test_peaks_of_a_microarchitecture(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["--peaks", "neoverse v2"]) == 0
+    out = capsys.readouterr().out
+    assert out.splitlines()[0] == "Neoverse V2: one core in one clock"
+    assert command.main(["--peaks", "Golden Cove server", "--format", "json"]) == 0
+    units = json.loads(capsys.readouterr().out)["units"]
+    assert {row["instructions"]: row["flop_per_clock"] for row in units if row["unit"] != "fp64"} == {
+        "avx512f": 2 * 16 * 2,
+        "fma": 2 * 8 * 2,
+        "amx_bf16": 1024,
+        "amx_int8": 2048,
+    }
+    assert all(row["derived_flop_per_s"] is None for row in units)  # no clock, no peak
+
+
+def test_peaks_of_this_processor(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("measure.device.processor", lambda: XEON)
+    monkeypatch.setattr(processor, "core_rows", lambda threads: [ROW])
+    assert command.main(["--peaks", "cpu", "--format", "csv"]) == 0
+    rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    assert [row["derived_flop_per_s"] for row in rows if row["unit"] == "fp32"] == ["240000000000.0", ""]
+    hidden = replace(XEON, name="Intel Xeon Processor")
+    monkeypatch.setattr("measure.device.processor", lambda: hidden)
+    with pytest.raises(SystemExit) as ended:
+        command.main(["--peaks", "cpu"])
+    assert ended.value.code == 2
+    assert "parts of GenuineIntel family 6 model 85 have one FMA unit or two" in capsys.readouterr().err
