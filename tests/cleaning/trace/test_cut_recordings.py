@@ -205,7 +205,7 @@ def test_the_command_tells_it_everywhere(three: list[dict[str, Any]], tmp_path: 
     rows = gzip.decompress((tmp_path / "out" / trace.INSTANCES).read_bytes()).decode()
     assert "missing: " + reason in rows
     figures = {each.name.partition(".")[0] for each in (tmp_path / "out" / trace.FIGURES).iterdir()}
-    assert "flop_per_step" in figures
+    assert "timeline" in figures
     assert "backward_forward_by_kind" not in figures
 
 
