@@ -1,4 +1,5 @@
 from .beyond_bound import explained
+from .lambda_results import is_lambda, read_lambda
 from .neusight_kernels import (
     COMMIT,
     KERNELS,
@@ -25,6 +26,7 @@ __all__ = [
     "best_of_each",
     "explained",
     "faster",
+    "is_lambda",
     "is_neusight",
     "is_timm",
     "kept_kernels",
@@ -32,6 +34,7 @@ __all__ = [
     "packed_kernels",
     "published_steps",
     "read_kernels",
+    "read_lambda",
     "read_timm",
     "relatives",
     "same_model",

@@ -54,9 +54,13 @@ class FitRows:
 
 
 def usable(row: PublishedStep) -> bool:
-    """Whether a row can be fitted: counted, on a device with peaks, in autocast, of a family."""
+    """Whether a row can be fitted: counted, on a device with peaks, in autocast, of a family, of timm's own loop."""
     return bool(
-        row.status == "ok" and row.precision.startswith("amp-") and row.family and row.utilization_ratio is not None
+        row.source == "timm"
+        and row.status == "ok"
+        and row.precision.startswith("amp-")
+        and row.family
+        and row.utilization_ratio is not None
     )
 
 
@@ -79,6 +83,23 @@ def sample(rows: Sequence[PublishedStep], steps: Mapping[StepKey, Mapping[str, S
         np.array([row.bound_time_s or np.nan for row in kept], float),
         np.array([row.unfused_time_s or np.nan for row in kept], float),
     )
+
+
+OTHER_SOURCES = ("Lambda",)
+"""Sources that no factor was fitted on: their rows are held against predictions alone."""
+
+
+def other_rows(rows: Sequence[PublishedStep]) -> list[PublishedStep]:
+    """Training rows in autocast of other sources, of systems of one device, with a count."""
+    return [
+        row
+        for row in rows
+        if row.source in OTHER_SOURCES
+        and row.status == "ok"
+        and row.devices == 1
+        and row.mode == "train"
+        and row.precision.startswith("amp-")
+    ]
 
 
 def key_of(row: PublishedStep) -> StepKey:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.atlas import TABLE, published_steps
+from analysis.atlas import TABLE, PublishedStep, published_steps
 from analysis.predict import (
     AMOUNTS,
     COMPILED,
@@ -39,6 +39,9 @@ from analysis.predict import (
     groups_of,
     inside_of,
     kept_amounts,
+    key_of,
+    machine_of,
+    other_rows,
     parts_by_family,
     rounded,
     sample,
@@ -92,6 +95,7 @@ def evaluate() -> tuple[dict[str, Any], dict[str, Any]]:
         "families": families,
         "devices": devices,
         "factors": factors,
+        "others": others(rows, steps, samples[EAGER], fitted[EAGER]),
     }
     return shown, factors
 
@@ -136,6 +140,19 @@ def device_intervals(scored: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "coverage": {"": counts(inside, device)},
         "by_device": {name: (score[device == name], inside[device == name]) for name in sorted(set(device))},
     }
+
+
+LAYOUTS = ("channels_first", "channels_last")
+
+
+def others(rows: Sequence[PublishedStep], steps: Any, data: FitRows, factors: Mapping[str, Any]) -> list[Any]:
+    """(row, measured ÷ predicted by layout) of rows of other sources, by the factors of the pool of each layout."""
+    found = []
+    for row in other_rows(rows):
+        design = data.terms.row(steps[key_of(row)][EAGER], row.batch_size or 0, machine_of(row.device, row.precision))
+        times = [float(design @ factors[Setting(row.mode, layout, False).text]) for layout in LAYOUTS]
+        found.append((row, [(row.step_time_s or 0.0) / time_s for time_s in times]))
+    return found
 
 
 def counts(inside: Any, clusters: Any) -> list[float]:

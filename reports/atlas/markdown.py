@@ -41,10 +41,10 @@ def page(table: pd.DataFrame, kernels: pd.DataFrame) -> str:
 
 def _rows(table: pd.DataFrame) -> list[str]:
     found = summary.by_status(table)
-    reasons = table[table["status"] != "ok"].groupby("status")["reason"].agg(lambda each: each.iloc[0])
+    reasons = table[table["status"] != "ok"].groupby(["source", "status"])["reason"].agg(lambda each: each.iloc[0])
     words = {
         "ok": "counted",
-        "no_model": "the installed timm has no model of that name",
+        "no_model": "no model that can be built",
         "other_model": "what is built under that name is another model",
         "not_counted": "could not be counted",
         "invalid": "a number that cannot be",
@@ -55,7 +55,7 @@ def _rows(table: pd.DataFrame) -> list[str]:
             row["mode"],
             words.get(row["status"], row["status"]),
             f"{row['rows']:,}",
-            _cell(reasons.get(row["status"], "")),
+            _cell(reasons.get((row["source"], row["status"]), "")),
         )
         for row in found.to_dict("records")
     ]
@@ -133,7 +133,7 @@ def _kernels(kernels: pd.DataFrame) -> list[str]:
 
 
 def _devices(table: pd.DataFrame) -> list[str]:
-    return _grouped(table, "By device", ("mode", "device", "precision", "compiled"))
+    return _grouped(table, "By device", ("source", "mode", "device", "devices", "precision", "compiled"))
 
 
 def _families(table: pd.DataFrame) -> list[str]:
@@ -206,7 +206,7 @@ def _row_table(rows: pd.DataFrame) -> str:
 def _value(name: str, value: object) -> str:
     if name == "compiled":
         return "compiled" if value else "eager"
-    return str(value).removeprefix("NVIDIA ")
+    return str(value).removeprefix("NVIDIA ") or "not said"
 
 
 def _cell(text: str) -> str:

@@ -142,7 +142,16 @@ VARIANTS = (
 
 def page(found: Mapping[str, Any]) -> str:
     """The page over an evaluation (`benchmarks.pages.predict.evaluate`)."""
-    parts = [HEAD, *_accuracy(found), *_coverage(found), *_devices(found), *_worst(found), *_rates(found), *_variants()]
+    parts = [
+        HEAD,
+        *_accuracy(found),
+        *_coverage(found),
+        *_devices(found),
+        *_others(found),
+        *_worst(found),
+        *_rates(found),
+        *_variants(),
+    ]
     return "\n".join([*parts, *_provenance(found["factors"]["provenance"])]).rstrip() + "\n"
 
 
@@ -219,8 +228,33 @@ def _devices(found: Mapping[str, Any]) -> list[str]:
         "",
         f"So the interval on a device that was not measured is {low:.2f} to {high:.2f} times the predicted time, as "
         f"wide as the worst of them needed ({count:,} rows). Made from the other devices it covered {covered[0]} "
-        f"({covered[1]} to {covered[2]} by resampling devices, of which there are {len(rows)}). Training was published "
-        "of one device alone: how far its rates carry is not in these rows.",
+        f"({covered[1]} to {covered[2]} by resampling devices, of which there are {len(rows)}). timm trained "
+        "on one device alone: for how far its training rates carry see the next table.",
+        "",
+    ]
+
+
+def _others(found: Mapping[str, Any]) -> list[str]:
+    low, high, _ = found["devices"]["intervals"][""]
+    rows, inside = [], np.zeros(2)
+    for row, ratios in found["others"]:
+        inside += [low <= ratio <= high for ratio in ratios]
+        cells = [f"{ratio:.2f}" for ratio in ratios]
+        rows.append((row.device, str(row.batch_size), si_time(row.step_time_s), *cells, f"{row.file}, row {row.row}"))
+    devices = len({row.device for row, _ in found["others"]})
+    count = len(rows)
+    return [
+        "## Another source, other devices",
+        "",
+        f"Lambda published the throughput of training ResNet-50 in AMP on systems of one device: {count} rows on "
+        f"{devices} devices, none of which was in the fit (an RTX 3090 of timm's was). Its times have the input "
+        "pipeline in them, and it does not say the layout: each row is predicted by the rates of both pools. The "
+        f"interval of a device that was not measured held {inside[0]:.0f} of {count} as channels_first and "
+        f"{inside[1]:.0f} of {count} as channels_last.",
+        "",
+        markdown_table(
+            ("device", "batch", "a step", "measured ÷ predicted, channels_first", "channels_last", "source"), rows
+        ),
         "",
     ]
 

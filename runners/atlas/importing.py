@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from analysis.atlas import PublishedStep, is_timm, read_timm
+from analysis.atlas import PublishedStep, is_lambda, is_timm, read_lambda, read_timm
 from analysis.devices import lookup
 from analysis.predict import StepAmounts, StepKey, amounts
 from analysis.reach import BatchCost, StepCost, step_bound
@@ -29,7 +29,7 @@ beyond these it counted another model or another image size."""
 DIGITS = 6
 """Of derived numbers, significant."""
 
-SAME_UNIT = {"amp-fp16": {"bf16": "fp16"}}
+SAME_UNIT = {"amp-fp16": {"bf16": "fp16"}, "fp32": {"bf16": "fp32"}}
 """Precision → units of the trace, which is in amp-bf16, and those that ran instead."""
 
 
@@ -46,7 +46,8 @@ def read_sources(folder: Path) -> list[PublishedStep]:
     files = sorted(path for path in folder.rglob("*") if path.is_file() and is_timm(path.name))
     if not files:
         raise ValueError(f"expected tables such as benchmark-train-amp-nchw-pt112-cu113-rtx3090.csv below {folder}")
-    return [row for path in files for row in read_timm(path)]
+    others = sorted(path for path in folder.rglob("*") if path.is_file() and is_lambda(path))
+    return [row for path in files for row in read_timm(path)] + [row for path in others for row in read_lambda(path)]
 
 
 def built_models(names: Iterable[str]) -> dict[str, BuiltModel]:
@@ -170,6 +171,8 @@ def _bounded(row: PublishedStep, cost: StepCost, is_bounded: bool) -> PublishedS
         return replace(row, reason=str(fault))
     step_s = row.step_time_s
     assert step_s is not None
+    if row.precision == "fp32" and "tf32" in device.peaks:
+        return replace(row, reason="the source does not say whether TF32 was on: no peak")
     row = replace(
         row,
         peak_flop_per_s=rounded(bound.peak_flop_per_s),
