@@ -60,12 +60,16 @@ def _exchanged(where: Any, name: str, instead: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _added(where: type, name: str, instead: Any) -> Iterator[None]:
-    """An attribute in place of one that the class inherits."""
+    """An attribute in place of one that the class inherits, or of its own where a context around has added one."""
+    own = vars(where).get(name)
     setattr(where, name, instead)
     try:
         yield
     finally:
-        delattr(where, name)
+        if own is None:
+            delattr(where, name)
+        else:
+            setattr(where, name, own)
 
 
 def _skip_meta(original: Callable[..., Any]) -> Callable[..., Any]:
