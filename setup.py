@@ -26,7 +26,7 @@ PACKAGES = ("results", "analysis", "cleaning", "measure", "workloads", "reports"
 DATA = {
     "": ["*.pyi"],
     "flopledger": ["py.typed"],
-    "analysis": ["**/*.csv", "**/*.toml"],
+    "analysis": ["**/*.csv", "**/*.toml", "predict/factors.json"],
     "cleaning": ["**/*.csv"],
     "measure": ["**/*.c"],
     "reports": ["**/templates/*"],

@@ -1,4 +1,4 @@
-"""flopledger: what fraction of a device's peak the training of a neural network really uses, and why it is not more.
+"""flopledger: the fraction of a device's peak that the training of a neural network uses, and why it is not more.
 
     import flopledger
 

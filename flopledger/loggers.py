@@ -1,4 +1,4 @@
-"""Where a meter's numbers may go, each by `log(step, values)`: a table, TensorBoard, W&B, MLflow, Prometheus."""
+"""Loggers for the numbers of a meter, each with `log(step, values)`: a table, TensorBoard, W&B, MLflow, Prometheus."""
 
 from measure.integrations import CsvLog, Logger, MlflowLog, PrometheusEndpoint, TensorBoardLog, WandbLog
 

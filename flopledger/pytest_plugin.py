@@ -1,4 +1,4 @@
-"""The pytest fixture `flopledger_step`: a test that a training step has not come to need more.
+"""The pytest fixture `flopledger_step`: tests that hold the cost of a training step to a file.
 
     def test_my_step(flopledger_step):
         step = flopledger_step(model, inputs, optimizer=torch.optim.SGD)
@@ -6,8 +6,8 @@
         step.check("baseline.json")                  # FLOP, bytes, launches, memory: equal to the last digit
         step.check("baseline.json", slower="25%")    # and the time of a step, against that of the same machine
 
-`pytest --flopledger-update` writes what is found into the files in place of checking. Where the project is installed,
-pytest finds the fixture by itself; in a checkout: `pytest -p flopledger.pytest_plugin`. PYTEST_DONT_REWRITE
+`pytest --flopledger-update` writes the files instead of checking them. Pytest finds the fixture if the project is
+installed; in a checkout use `pytest -p flopledger.pytest_plugin`. PYTEST_DONT_REWRITE
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 
 class CheckedStep:
-    """A step's counts (`flop`, `bytes`, `launches`, `memory`), and `check`, which holds them to a file."""
+    """The counts of a step (`flop`, `bytes`, `launches`, `memory`), and `check`, which compares them with a file."""
 
     def __init__(self, step: Any, node: pytest.Item, update: bool, name: str) -> None:
         self._step, self._node, self._update, self._name = step, node, update, name
@@ -47,10 +47,10 @@ class CheckedStep:
         return getattr(self._step, name)
 
     def check(self, baseline: str | Path, slower: str | float | None = None) -> None:
-        """Fails where a count is another, or the step is slower by more than `slower` ("25%" or 0.25).
+        """Fails if a count differs from the baseline, or if the step is slower by more than `slower` ("25%" or 0.25).
 
-        baseline: a JSON file, from the folder of the test's own file; one for many tests. Time is compared where device
-        and torch are those of the baseline, and not without saying so elsewhere.
+        baseline: a JSON file, relative to the folder of the test file; it may hold many tests. Time is compared if
+        device and torch are those of the baseline; elsewhere the test says that it is not.
         """
         from measure.step import read_baseline, slower_line, write_baseline
 

@@ -1,4 +1,4 @@
-"""For Hugging Face's Trainer and those that derive from it: `Trainer(callbacks=[UtilizationCallback()])`."""
+"""For Hugging Face's Trainer and its subclasses: `Trainer(callbacks=[UtilizationCallback()])`."""
 
 from measure.integrations.transformers import UtilizationCallback
 

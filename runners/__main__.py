@@ -24,6 +24,7 @@ COMMANDS = {
     "formula": "What does this model cost, as a formula in its hyper-parameters?",
     "footprint": "How much memory does a step need, what fills it, and what is the largest batch that fits?",
     "reach": "What could this model reach at best on that device, which nobody here has?",
+    "predict": "How long would a step of this model take on that device, which nobody here has?",
     "atlas": "What did others measure on real GPUs, and how does mine compare?",
     "project": "What will training at the accuracy frontier take, and on which machine?",
     "characterize": "How do workloads differ: operation mix, similarity, training against inference, parallelism?",

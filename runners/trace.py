@@ -65,7 +65,7 @@ def _run(parser: Parser, options: Namespace) -> int:
         if options.out is not None:
             _check_out(options.out)
         if options.html is not None:
-            reserve(options.html)
+            _check_page(options.html)
         recording = read_recording(options.file)
         trace = replace(cleaned(recording), pyprof_rule=options.pyprof)
     except (Inconsistent, OSError) as fault:
@@ -228,6 +228,13 @@ def _check_out(out: Path) -> None:
         raise StoreFault(f"{out} could not be written: {above} is a file")
     if not os.access(above, os.W_OK | os.X_OK):
         raise StoreFault(f"{out} could not be written: no permission in {above}")
+
+
+def _check_page(page: Path) -> None:
+    """Before the long read: raises Mistake if `page` is no name of a file, StoreFault if none can be put there."""
+    if page.is_dir():
+        raise Mistake(f"--html: expected a file, got the directory {page}; nearest {page / PAGE}")
+    reserve(page)
 
 
 def _device(parser: Parser, name: str | None) -> Device | None:

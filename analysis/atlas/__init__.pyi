@@ -1,15 +1,40 @@
+from .beyond_bound import explained
+from .lambda_results import is_lambda, read_lambda
+from .neusight_kernels import (
+    COMMIT,
+    KERNELS,
+    REASONS,
+    against_roofline,
+    faster,
+    is_neusight,
+    kept_kernels,
+    packed_kernels,
+    read_kernels,
+)
 from .published_step import PublishedStep
 from .related_steps import TABLE, RelativeStep, best_of_each, on_device, published_steps, relatives, same_model
 from .timm_results import is_timm, read_timm
 
 __all__ = [
+    "COMMIT",
+    "KERNELS",
     "PublishedStep",
+    "REASONS",
     "RelativeStep",
     "TABLE",
-    "is_timm",
-    "on_device",
-    "published_steps",
+    "against_roofline",
     "best_of_each",
+    "explained",
+    "faster",
+    "is_lambda",
+    "is_neusight",
+    "is_timm",
+    "kept_kernels",
+    "on_device",
+    "packed_kernels",
+    "published_steps",
+    "read_kernels",
+    "read_lambda",
     "read_timm",
     "relatives",
     "same_model",

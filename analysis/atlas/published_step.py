@@ -43,3 +43,4 @@ class PublishedStep(Record):
     attainable_ratio: float | None = None
     unfused_time_s: float | None = None
     achieved_over_bound_ratio: float | None = None  # bound_time_s ÷ step_time_s
+    devices: int = 1  # of the system; all else is of one of them

@@ -50,7 +50,9 @@ FLOP_PER_FMA = 2
 
 FMA_PER_CLOCK: Mapping[str, Mapping[str, int]] = {
     "3.7": {"fp64": 64, "fp32": 192},
+    "5.2": {"fp64": 4, "fp32": 128},
     "6.0": {"fp64": 32, "fp32": 64, "fp16_cuda_core": 128},
+    "6.1": {"fp64": 4, "fp32": 128, "int8": 512},
     "7.0": {"fp64": 32, "fp32": 64, "fp16": 512, "fp16_fp16acc": 512, "fp16_cuda_core": 128},
     "7.5 pro": {"fp64": 2, "fp32": 64, "fp16": 512, "int8": 1024, "fp16_fp16acc": 512, "fp16_cuda_core": 128},
     "7.5 geforce": {"fp64": 2, "fp32": 64, "fp16": 256, "int8": 1024, "fp16_fp16acc": 512, "fp16_cuda_core": 128},
@@ -78,6 +80,7 @@ FMA_PER_CLOCK: Mapping[str, Mapping[str, int]] = {
     | {"fp16_fp16acc": 512, "fp16_cuda_core": 128},
     "12.0 geforce": {"fp64": 2, "fp32": 128, "tf32": 128, "fp16": 256, "bf16": 256, "fp8": 512, "int8": 1024}
     | {"fp16_fp16acc": 512, "fp16_cuda_core": 128},
+    "gfx908": {"fp64": 32, "fp32": 128, "fp16": 512, "bf16": 256, "int8": 512},
     "gfx90a": {"fp64": 64, "fp32": 128, "fp16": 512, "bf16": 512, "int8": 512, "fp64_tensor": 128},
     "gfx942": {"fp64": 64, "fp32": 128, "tf32": 512, "fp16": 1024, "bf16": 1024, "fp8": 2048, "int8": 2048}
     | {"fp64_tensor": 128},

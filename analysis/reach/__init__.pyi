@@ -1,6 +1,7 @@
-from .least_time import BatchCost, StepBound, StepCost, step_bound, step_cost
+from .least_time import IN_PARTS, BatchCost, StepBound, StepCost, step_bound, step_cost
 
 __all__ = [
+    "IN_PARTS",
     "BatchCost",
     "StepBound",
     "StepCost",

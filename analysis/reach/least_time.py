@@ -22,6 +22,10 @@ from results.records import StepOperation
 
 ARITHMETIC, MEMORY = "arithmetic", "memory"
 
+IN_PARTS = "aten._safe_softmax"
+"""What a trace on a CPU has where attention is in parts there: CUDA may run those as one kernel, which keeps the scores
+of every pair of tokens to itself. The sum over the parts is then no least time."""
+
 Counts = NDArray[np.int64]
 
 

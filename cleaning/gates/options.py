@@ -78,7 +78,7 @@ def _grids(options: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def _differing(run: Run, grid: Mapping[str, Any]) -> list[str]:
     """Names of the parameters that this sweep did not ask for."""
     default = Cell(model="", batch_size=1, device="")  # what an option that is not there means
-    wrong = [name for name in SINGLE if grid.get(name, getattr(default, name)) != _plain(getattr(run, name))]
+    wrong = [name for name in SINGLE if grid.get(name, _plain(getattr(default, name))) != _plain(getattr(run, name))]
     many = {"model": "models", "precision": "precisions", "batch_size": "batch_sizes"}
     for name, option in many.items():
         offered = _batches(run, grid) if name == "batch_size" else grid.get(option)
@@ -114,6 +114,9 @@ def _points(grid: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
 
 
 def _plain(value: Any) -> Any:
+    """As a manifest, which is JSON, has it."""
+    if isinstance(value, tuple):
+        return list(value)
     return dict(value) if isinstance(value, Mapping) else value
 
 

@@ -1,1 +1,1 @@
-"""What the notebooks share: an installer for their first cell, and sizes that tests make small."""
+"""Shared by the notebooks: an installer for their first cell, and sizes that tests can reduce."""

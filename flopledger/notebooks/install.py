@@ -1,4 +1,4 @@
-"""Installs what a notebook needs from the checkout that this file lies in, and keeps the torch that is there.
+"""Installs the requirements of a notebook from the checkout of this file, and keeps the installed torch.
 
     %run -m flopledger.notebooks.install [requirements-counters.txt …]
 

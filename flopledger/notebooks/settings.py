@@ -1,4 +1,4 @@
-"""Sizes of what the notebooks run: those of the text, or small ones where FLOPLEDGER_SMALL is set, as their tests do.
+"""Sizes of the models in the notebooks: those of the text, or small ones if FLOPLEDGER_SMALL is set, as in tests.
 
 FLOPLEDGER_NOTEBOOK_OUT: the folder that takes what they write; without it, results/runs of the checkout.
 """

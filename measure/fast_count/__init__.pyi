@@ -1,8 +1,9 @@
-from .fast_count import CountRow, FastCount
+from .fast_count import DREW, CountRow, FastCount
 from .product_cost import form_of, shapes_before
 from .reference import MakeOptimizer, trace_model
 
 __all__ = [
+    "DREW",
     "CountRow",
     "FastCount",
     "MakeOptimizer",

@@ -49,6 +49,9 @@ __all__ = ["FastCount", "CountRow", "clear_cache", "fast_count"]
 Loss = Callable[[Any], Any]
 PHASES = ("forward", "backward", "recompute")
 
+DREW = "the model drew random numbers while it ran"
+"""How the note of a count begins that may be another one the next time."""
+
 
 @dataclass(frozen=True)
 class CountRow:
@@ -141,7 +144,7 @@ def _run_forward(task: _Task, reuse: bool) -> FastCount:
         return found
     if replayed:
         found, _, _ = _kept_pass(parts, task, False)
-    note = "the model drew random numbers while it ran: one of its courses is counted"
+    note = f"{DREW}: one of its courses is counted"
     return replace(found, notes=(*found.notes, note))
 
 

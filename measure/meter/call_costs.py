@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from analysis.operators import registration
-from measure.fast_count import CountRow, FastCount
+from measure.fast_count import DREW, CountRow, FastCount
 from measure.fast_count.fast_count import fast_count
 from measure.meter.forward_calls import TRANSFORMED, CallKey, Passes
 from measure.meter.framework_flop import flop_counter_by_kind
@@ -45,7 +45,8 @@ class CallCost:
 
     products: (phase, kind, unit) → FLOP; phases are forward, backward, recompute, and again, where a forward pass that
     a checkpoint makes again is not the whole one. unknown_calls: phase → calls without a rule. reason: why something is
-    unknown; empty where nothing is. must_run: whether only a step that runs shows what it costs.
+    unknown, or what else must be said; empty where nothing is. must_run: whether only a step that runs shows what it
+    costs.
     """
 
     products: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
@@ -239,7 +240,8 @@ class CallCosts:
         names = ", ".join(sorted(counted.not_understood))
         lines = "; ".join(map(registration, sorted(counted.not_understood)))
         reason = f"no rule for {names}; one is given by {lines}" if unknown else ""
-        return CallCost(dict(products), unknown, reason)
+        drew = next((note for note in counted.notes if note.startswith(DREW)), "")
+        return CallCost(dict(products), unknown, reason or drew)
 
     def _unit_of(self, path: str, kind: str, autocast: torch.dtype | None) -> str:
         return self._unit or self.unit_of(kind, self._dtype_of(path, autocast))

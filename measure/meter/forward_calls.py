@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
+from torch.nn.utils.rnn import PackedSequence
 
 from measure.model import tensors
 
@@ -160,6 +161,9 @@ def signature(value: Any) -> Hashable:
         return value
     if isinstance(value, enum.Enum):
         return type(value), value.name
+    if isinstance(value, PackedSequence):
+        batches = value.batch_sizes  # on the CPU: rows in all, longest sequence, and rows of the first step
+        return PackedSequence, signature(value.data), len(batches), int(batches[0])
     if isinstance(value, (tuple, list)):
         sizes: list[Hashable] = []
         for each in value:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_leaves, tree_map
 
 from measure.fake import as_given, check_dense
@@ -35,6 +36,9 @@ def on_meta(tree: Any, grad: bool | None = None) -> Any:
     known: dict[int, torch.Tensor] = {}
 
     def turned(value: Any) -> Any:
+        if isinstance(value, PackedSequence):  # it refuses sizes of batches that are not on the CPU, and is run by them
+            data, order, back = map(turned, (value.data, value.sorted_indices, value.unsorted_indices))
+            return PackedSequence(data, value.batch_sizes, order, back)
         if not isinstance(value, torch.Tensor):
             return value
         if id(value) not in known:
@@ -43,7 +47,7 @@ def on_meta(tree: Any, grad: bool | None = None) -> Any:
             known[id(value)] = as_given(made, wants and (made.is_floating_point() or made.is_complex()), value)
         return known[id(value)]
 
-    return tree_map(turned, tree)
+    return tree_map(turned, tree, is_leaf=lambda value: isinstance(value, PackedSequence))
 
 
 @dataclass(frozen=True)

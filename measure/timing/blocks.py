@@ -12,6 +12,8 @@ end. Waiting after every step would put a launch gap into each of them.
 * Python's cyclic collector is off inside blocks, as in the standard library's timeit, so that blocks are comparable;
   it runs between blocks, so that cycles cannot fill the memory. Its cost in a real loop is not in the step time.
 * Every block is kept, those of the warm-up too.
+* What the system says that kept the process from its processors is kept with each block of steps
+  (`measure/timing/disturbance.py`); disturbed blocks are counted in a warning and stay in the mean.
 * A block in which the process was suspended (`measure/timing/suspension.py`) gets the part "suspended" and is measured
   again; no rule and no summary sees it.
 
@@ -35,6 +37,7 @@ from typing import Any, NamedTuple, Self
 
 from analysis.stats import Summary, summarise
 from measure.timing.clocks import Clock, CpuClock, CudaClock, clock_for
+from measure.timing.disturbance import DISTURBED_RATIO, disturbance
 from measure.timing.protocols import Protocol
 from measure.timing.suspension import SUSPENDED, SuspensionWatch
 from results import Inconsistent, Unavailable
@@ -277,7 +280,9 @@ class BlockTimer:
         for _ in range(TRIES):
             begun_s = self._clock.wall_s()
             self._watch.was_suspended()
+            before = disturbance()
             block = _block(self._step, self._clock, steps, part, lead_in_steps)
+            block = replace(block, **vars(disturbance().since(before)))
             if not self._watch.was_suspended():
                 return block
             self.suspended.append(replace(block, part=SUSPENDED))
@@ -315,6 +320,25 @@ def _by_phase(points: Sequence[tuple[str, float, Any]], clock: Clock, steps: int
         Sample(part="phase", phase=phase, steps=steps, start_s=start_s, wall_s=wall_s[phase], device_s=device_s[phase])
         for phase in wall_s
     ]
+
+
+def disturbance_warning(blocks: Sequence[Sample]) -> str:
+    """What to say of measured blocks that waited for a processor; empty if none did, or the system does not count it.
+
+    Disturbed blocks stay in every number; their mean beside that of the others says what they did to it.
+    """
+    if any(block.run_wait_s is None for block in blocks):
+        return ""
+    calm = [block for block in blocks if (block.run_wait_s or 0.0) < DISTURBED_RATIO * block.wall_s]
+    if len(calm) == len(blocks):
+        return ""
+    told = f"disturbed: {len(blocks) - len(calm)} of {len(blocks)} blocks waited for a processor"
+    if not calm:
+        return told
+    calm_s, all_s = (
+        sum(step_time_s(b) * b.steps for b in each) / sum(b.steps for b in each) for each in (calm, blocks)
+    )
+    return f"{told}: mean of the others {calm_s * 1e3:.4g} ms, of all {all_s * 1e3:.4g} ms a step"
 
 
 def steps_for(block_s: float, step_s: float) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from analysis.atlas import summary
+from analysis.atlas import COMMIT, REASONS, faster, summary
 from reports.shared import markdown, markdown_table, percent, si, si_time
 
 FEWEST = 12
@@ -15,23 +15,36 @@ FEWEST = 12
 SHOWN = 12
 """The best and the worst."""
 
-CACHED = """The bound takes each tensor that passes from one group to the next from memory. The L2 cache of an RTX 4090
-(72 MB by its whitepaper) can hold many of them in a step that is bound by memory alone; that this is the reason has not
-been measured."""
+EXPLAINED = """Each has a rule with a reason from the data (`analysis/atlas/beyond_bound.py`), held by a test. *cache*:
+a step that memory alone bounds, compiled, on a card whose L2 cache (72 MB on an RTX 4090 by its
+whitepaper) can hold what passes from one group to the next; that this is the reason has not been
+measured. *clock*: a step that arithmetic bounds, on a GeForce card; its boost clock is nominal, and the
+card may run faster; not measured either."""
+
+IN_PARTS = "no bound: attention in parts"
+"""How the reason of a row begins whose bound was left out for that."""
 
 
-def page(table: pd.DataFrame) -> str:
-    """The page over every imported row."""
-    parts = [*_rows(table), *_bound(table), *_devices(table), *_families(table), *_settings(table), *_extremes(table)]
+def page(table: pd.DataFrame, kernels: pd.DataFrame) -> str:
+    """The page over every imported row, and over single kernels with their bound (`against_roofline`)."""
+    parts = [
+        *_rows(table),
+        *_bound(table),
+        *_kernels(kernels),
+        *_devices(table),
+        *_families(table),
+        *_settings(table),
+        *_extremes(table),
+    ]
     return markdown("atlas", sections="\n".join(parts).rstrip())
 
 
 def _rows(table: pd.DataFrame) -> list[str]:
     found = summary.by_status(table)
-    reasons = table[table["status"] != "ok"].groupby("status")["reason"].agg(lambda each: each.iloc[0])
+    reasons = table[table["status"] != "ok"].groupby(["source", "status"])["reason"].agg(lambda each: each.iloc[0])
     words = {
         "ok": "counted",
-        "no_model": "the installed timm has no model of that name",
+        "no_model": "no model that can be built",
         "other_model": "what is built under that name is another model",
         "not_counted": "could not be counted",
         "invalid": "a number that cannot be",
@@ -42,7 +55,7 @@ def _rows(table: pd.DataFrame) -> list[str]:
             row["mode"],
             words.get(row["status"], row["status"]),
             f"{row['rows']:,}",
-            _cell(reasons.get(row["status"], "")),
+            _cell(reasons.get((row["source"], row["status"]), "")),
         )
         for row in found.to_dict("records")
     ]
@@ -61,7 +74,8 @@ def _bound(table: pd.DataFrame) -> list[str]:
         "## The bound, held against them",
         "",
         f"Of {len(bounded):,} rows with a bound {len(beyond) or 'none'} {'was' if len(beyond) == 1 else 'were'} faster "
-        "than it. How near rows come to it (bound ÷ time):",
+        f"than it. {(table['reason'].str.startswith(IN_PARTS)).sum():,} more rows have no bound: a trace on a CPU has "
+        "their attention in parts, which CUDA may run as one kernel. How near rows come to the bound (bound ÷ time):",
         "",
     ]
     rows = []
@@ -78,12 +92,48 @@ def _bound(table: pd.DataFrame) -> list[str]:
         )
     lines += [markdown_table(("step", "rows", "lower quartile", "median", "upper quartile", "nearest"), rows), ""]
     if len(beyond):
-        lines += ["Faster than the bound:", "", _row_table(beyond), "", CACHED, ""]
+        lines += ["Faster than the bound:", "", _row_table(beyond), "", EXPLAINED, ""]
     return lines
 
 
+def _kernels(kernels: pd.DataFrame) -> list[str]:
+    beyond = faster(kernels)
+    rows = []
+    for op, group in kernels.groupby("op"):
+        inside = group[~group.index.isin(beyond.index)]
+        quarter = inside["over_ratio"].quantile([0.25, 0.5, 0.75])
+        best = inside.sort_values("over_ratio").iloc[-1]
+        nearest = f"{percent(best['over_ratio'])} ({best['device'].removeprefix('NVIDIA ')})"
+        rows.append((str(op), f"{len(group):,}", *(percent(each) for each in quarter), nearest))
+    reasons = [
+        (
+            str(rule),
+            f"{len(group):,}",
+            f"{group['over_ratio'].max():.3f}",
+            ", ".join(sorted(set(group["device"]))),
+            REASONS[str(rule)],
+        )
+        for rule, group in beyond.groupby("rule")
+    ]
+    return [
+        "## Single kernels, held against the roofline",
+        "",
+        f"{len(kernels):,} kernels in float32 that NeuSight's authors timed (sitar-lab/NeuSight at {COMMIT[:12]}, "
+        "`scripts/asplos/data/dataset`; torch 2.1, cuDNN 8.9.2; times in ms there). A kernel takes at least max(FLOP ÷ "
+        "peak, each operand once ÷ bandwidth). How near they come to it (bound ÷ time), without "
+        "those that a rule explains:",
+        "",
+        markdown_table(("operation", "rows", "lower quartile", "median", "upper quartile", "nearest"), rows),
+        "",
+        f"{len(beyond):,} were faster than that. A test holds that each has a rule:",
+        "",
+        markdown_table(("rule", "rows", "farthest", "devices", "reason"), reasons),
+        "",
+    ]
+
+
 def _devices(table: pd.DataFrame) -> list[str]:
-    return _grouped(table, "By device", ("mode", "device", "precision", "compiled"))
+    return _grouped(table, "By device", ("source", "mode", "device", "devices", "precision", "compiled"))
 
 
 def _families(table: pd.DataFrame) -> list[str]:
@@ -156,7 +206,7 @@ def _row_table(rows: pd.DataFrame) -> str:
 def _value(name: str, value: object) -> str:
     if name == "compiled":
         return "compiled" if value else "eager"
-    return str(value).removeprefix("NVIDIA ")
+    return str(value).removeprefix("NVIDIA ") or "not said"
 
 
 def _cell(text: str) -> str:

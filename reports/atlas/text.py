@@ -12,7 +12,7 @@ from reports.shared import WIDTH, Part, page, percent, si_time, table_of
 from results.records import cell_text
 
 COLUMNS = (
-    "source", "file", "row", "model", "counted_model", "device", "mode", "precision", "layout", "framework",
+    "source", "file", "row", "model", "counted_model", "device", "devices", "mode", "precision", "layout", "framework",
     "compiled", "batch_size", "image_size", "step_time_s", "items_per_s", "model_flop", "utilization_ratio",
     "attainable_ratio", "achieved_over_bound_ratio", "status", "reason",
 )  # fmt: skip
@@ -43,7 +43,7 @@ def to_text(rows: Sequence[PublishedStep], note: str = "", width: int = WIDTH, c
             "-" if row.step_time_s is None else si_time(row.step_time_s),
             str(row.batch_size or "-"),
             row.mode + ("*" if row.compiled else ""),
-            "nhwc" if row.layout == "channels_last" else "nchw",
+            {"channels_last": "nhwc", "channels_first": "nchw"}.get(row.layout, "-"),
         ]
         for row in rows
     ]

@@ -25,6 +25,10 @@ class Sample(Record):
     device_s: float | None = None  # between CUDA events; None on a CPU
     sync_wait_s: float | None = None  # how long the block's last synchronise took
     work: str = ""  # one, last, epoch; empty: a training step of the cell's own batch
+    run_wait_s: float | None = None  # of all threads: ready, and no processor took them
+    involuntary_switches: int | None = None  # of all threads: set aside for somebody else
+    steal_s: float | None = None  # of the whole machine: given to another virtual machine
+    throttled_s: float | None = None  # of the control group: its quota was used up
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -112,8 +112,10 @@ def _nothing(rows: Sequence[PublishedStep], options: Namespace) -> int:
 
 def _import(options: Namespace) -> int:
     """The table from the sources. Raises Mistake without files, StoreFault."""
+    from analysis.atlas import KERNELS, is_neusight
+    from analysis.predict import AMOUNTS, packed
     from runners.atlas.costs import count_all
-    from runners.atlas.importing import built_models, key_of, read_sources, with_costs
+    from runners.atlas.importing import built_models, key_of, read_sources, with_amounts, with_costs
 
     if options.source is None or not options.source.is_dir():
         raise Mistake(f"import: expected --from with the folder of the sources' files, got {options.source}")
@@ -130,9 +132,25 @@ def _import(options: Namespace) -> int:
     found = list(with_costs(rows, built, options.costs))
     out = options.out or TABLE
     put(out, _packed(found))
+    used = {key for row in found if row.status == "ok" and (key := key_of(row, built[row.model])) is not None}
+    put(out.with_name(AMOUNTS.name) if options.out else AMOUNTS, packed(with_amounts(used, options.costs)))
+    if kernels := [path for path in options.source.rglob("*") if is_neusight(path)]:
+        _put_kernels(kernels, out.with_name(KERNELS.name) if options.out else KERNELS)
     counts = {status: sum(row.status == status for row in found) for status in sorted({row.status for row in found})}
     print(f"{len(found):,} rows: {', '.join(f'{count:,} {status}' for status, count in counts.items())} → {out}")
     return 0
+
+
+def _put_kernels(files: Sequence[Path], out: Path) -> None:
+    """The table of single kernels. Raises Mistake for a file that is not of the source, StoreFault."""
+    from analysis.atlas import packed_kernels, read_kernels
+
+    try:
+        rows = read_kernels(files)
+    except ValueError as fault:
+        raise Mistake(str(fault)) from fault
+    put(out, packed_kernels(rows))
+    print(f"{len(rows):,} kernels → {out}")
 
 
 def _packed(rows: Sequence[PublishedStep]) -> bytes:
@@ -149,14 +167,14 @@ def _packed(rows: Sequence[PublishedStep]) -> bytes:
 
 def _write_page(options: Namespace) -> int:
     """The page and its figure. Raises StoreFault."""
-    from analysis.atlas import published_steps, summary
+    from analysis.atlas import against_roofline, kept_kernels, published_steps, summary
     from reports.atlas import page, utilization_and_bound
     from reports.shared import figure_style
 
     _check_table()
     table = summary.frame(published_steps())
     out = options.out or PAGE_FILE
-    put(out, page(table))
+    put(out, page(table, against_roofline(kept_kernels())))
     shown = table[table["device"].str.endswith("RTX 3090") & table[summary.BOUNDED].notna()]
     with figure_style.theme():
         figure = utilization_and_bound(shown, f"NVIDIA GeForce RTX 3090, {len(shown):,} steps that timm published")

@@ -10,7 +10,7 @@ import os
 import warnings
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -19,8 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from analysis.reach import BatchCost, StepCost
+from analysis.reach import IN_PARTS, BatchCost, StepCost, step_cost
 from results import Inconsistent, Unavailable, one_line
+from results.records import StepOperation
 
 TRACED = "amp-bf16"
 """The precision of every trace: amp-fp16 has the same sizes, and the measurements had no scaler."""
@@ -48,13 +49,20 @@ class CostKey:
         return f"{self.model.replace(':', '-')}-{self.image_size}-{self.mode}.npz"
 
 
+Operations = tuple[StepOperation, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class ModelCost:
-    """What one step costs at any batch. parameters: trained numbers. reason: why there is no cost."""
+    """What one step costs at any batch. parameters: trained numbers. reason: why there is no cost. operations: of the
+    step at both batches, of a new count.
+    is_bounded: False where the step has attention that the trace has in parts (`analysis.reach.IN_PARTS`)."""
 
     parameters: int | None = None
     cost: BatchCost | None = None
     reason: str = ""
+    operations: tuple[Operations, Operations] | tuple[()] = ()
+    is_bounded: bool = True
 
 
 def count_all(keys: Iterable[CostKey], folder: Path, processes: int) -> Iterator[tuple[int, int]]:
@@ -75,6 +83,7 @@ def read_cost(key: CostKey, folder: Path) -> ModelCost | None:
     try:
         with (folder / key.file).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             head = json.loads(str(arrays["head"]))
+            in_parts = "low_operations" in arrays and IN_PARTS.encode() in arrays["low_operations"].tobytes()
             if head["reason"]:
                 return ModelCost(head["parameters"], None, head["reason"])
             steps = [
@@ -82,9 +91,24 @@ def read_cost(key: CostKey, folder: Path) -> ModelCost | None:
                 for which in ("low", "high")
             ]
             low, high = head["batches"]
-            return ModelCost(head["parameters"], BatchCost(low, steps[0], high, steps[1]))
+            return ModelCost(head["parameters"], BatchCost(low, steps[0], high, steps[1]), is_bounded=not in_parts)
     except DAMAGED:
         return None
+
+
+def read_operations(key: CostKey, folder: Path) -> tuple[Operations, Operations] | None:
+    """The operations of a step at both batches, with the fields KEPT; None where the folder has no cost of it."""
+    try:
+        with (folder / key.file).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            texts = [arrays[f"{which}_operations"].tobytes() for which in ("low", "high")]
+    except DAMAGED:
+        return None
+    low, high = (tuple(_operation(row, values) for row, values in enumerate(json.loads(text))) for text in texts)
+    return low, high
+
+
+def _operation(index: int, values: Sequence[Any]) -> StepOperation:
+    return StepOperation(index=index, **dict(zip(KEPT, values, strict=True)))
 
 
 def _count(key: CostKey, folder: Path) -> None:
@@ -100,6 +124,8 @@ def _count(key: CostKey, folder: Path) -> None:
         head |= {"units": found.cost.low.units, "batches": [found.cost.low_batch, found.cost.high_batch]}
         for which in ("low", "high"):
             arrays |= {f"{which}_{name}": getattr(getattr(found.cost, which), name) for name in _FIELDS}
+        for which, rows in zip(("low", "high"), found.operations, strict=True):
+            arrays[f"{which}_operations"] = np.frombuffer(_packed(rows), np.uint8)
     part = folder / f"{key.file}.{os.getpid()}.part.npz"
     np.savez_compressed(part, head=np.array(json.dumps(head)), **arrays)
     part.replace(folder / key.file)
@@ -107,7 +133,7 @@ def _count(key: CostKey, folder: Path) -> None:
 
 def _cost(key: CostKey) -> ModelCost:
     from runners.footprint.step import StepOptions
-    from runners.reach import batch_cost
+    from runners.reach import SMALL, operations_at
     from runners.workers import get
 
     parameters = None
@@ -115,11 +141,24 @@ def _cost(key: CostKey) -> ModelCost:
         workload = get(key.model, image_size=key.image_size)
         parameters = _parameters(workload)
         asked = StepOptions(key.model, TRACED, hyper={"image_size": key.image_size})
-        return ModelCost(parameters, batch_cost(asked, key.mode))
+        low, high = (operations_at(asked, batch, key.mode) for batch in SMALL)
+        return ModelCost(parameters, BatchCost(SMALL[0], step_cost(low), SMALL[1], step_cost(high)), "", (low, high))
     except (ValueError, Unavailable, Inconsistent) as fault:
         return ModelCost(parameters, None, one_line(str(fault), 200))
     except Exception as fault:  # noqa: BLE001  the edge: a model's own code may raise anything
         return ModelCost(parameters, None, one_line(f"{type(fault).__name__}: {fault}", 200))
+
+
+KEPT = (
+    "name", "kind", "phase", "unit", "dtype", "group", "fused_bytes", "model_flop", "other_flop", "read_bytes",
+    "written_bytes", "input_shapes", "output_shapes",
+)  # fmt: skip
+"""Fields of an operation that are kept."""
+
+
+def _packed(operations: Operations) -> bytes:
+    """The operations as JSON, one list of KEPT each."""
+    return json.dumps([[getattr(each, name) for name in KEPT] for each in operations], separators=(",", ":")).encode()
 
 
 def _parameters(workload: object) -> int:

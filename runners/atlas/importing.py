@@ -6,15 +6,18 @@ without a cost. Peaks are the datasheet's dense ones of the device that the sour
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from analysis.atlas import PublishedStep, is_timm, read_timm
+from analysis.atlas import PublishedStep, is_lambda, is_timm, read_lambda, read_timm
 from analysis.devices import lookup
+from analysis.predict import StepAmounts, StepKey, amounts
 from analysis.reach import BatchCost, StepCost, step_bound
 from results import Inconsistent, Unavailable
-from runners.atlas.costs import CostKey, ModelCost, read_cost
+from runners.atlas.costs import CostKey, ModelCost, read_cost, read_operations
+from runners.reach import SMALL
 
 PARAMETERS_TOLERANCE = 0.0051e6
 """The source prints millions with two decimals."""
@@ -26,7 +29,7 @@ beyond these it counted another model or another image size."""
 DIGITS = 6
 """Of derived numbers, significant."""
 
-SAME_UNIT = {"amp-fp16": {"bf16": "fp16"}}
+SAME_UNIT = {"amp-fp16": {"bf16": "fp16"}, "fp32": {"bf16": "fp32"}}
 """Precision → units of the trace, which is in amp-bf16, and those that ran instead."""
 
 
@@ -43,7 +46,8 @@ def read_sources(folder: Path) -> list[PublishedStep]:
     files = sorted(path for path in folder.rglob("*") if path.is_file() and is_timm(path.name))
     if not files:
         raise ValueError(f"expected tables such as benchmark-train-amp-nchw-pt112-cu113-rtx3090.csv below {folder}")
-    return [row for path in files for row in read_timm(path)]
+    others = sorted(path for path in folder.rglob("*") if path.is_file() and is_lambda(path))
+    return [row for path in files for row in read_timm(path)] + [row for path in others for row in read_lambda(path)]
 
 
 def built_models(names: Iterable[str]) -> dict[str, BuiltModel]:
@@ -121,7 +125,7 @@ def _with_cost(
         return replace(row, status="not_counted", reason=cost)
     if reason := _other_count(row, cost.model_flop):
         return replace(row, status="other_model", reason=reason)
-    return _bounded(replace(row, model_flop=cost.model_flop), cost)
+    return _bounded(replace(row, model_flop=cost.model_flop), cost, found.is_bounded)
 
 
 def _cost_at(cost: BatchCost, batch_size: int) -> StepCost | str:
@@ -154,7 +158,7 @@ def _other_count(row: PublishedStep, model_flop: int) -> str:
     return f"the source counted {row.published_mac / 1e9:g} G multiply-adds an image, we {ratio:.3g} times as many"
 
 
-def _bounded(row: PublishedStep, cost: StepCost) -> PublishedStep:
+def _bounded(row: PublishedStep, cost: StepCost, is_bounded: bool) -> PublishedStep:
     """The row with utilization and bound; a device or precision without them leaves them empty, with the reason."""
     device = lookup(row.device)
     if device is None:
@@ -167,6 +171,8 @@ def _bounded(row: PublishedStep, cost: StepCost) -> PublishedStep:
         return replace(row, reason=str(fault))
     step_s = row.step_time_s
     assert step_s is not None
+    if row.precision == "fp32" and "tf32" in device.peaks:
+        return replace(row, reason="the source does not say whether TF32 was on: no peak")
     row = replace(
         row,
         peak_flop_per_s=rounded(bound.peak_flop_per_s),
@@ -174,6 +180,8 @@ def _bounded(row: PublishedStep, cost: StepCost) -> PublishedStep:
     )
     if not row.precision.startswith("amp-"):
         return replace(row, reason=f"no bound of a model in {row.precision} throughout: its bytes were not counted")
+    if not is_bounded:
+        return replace(row, reason="no bound: attention in parts, which CUDA may run as one kernel")
     return replace(
         row,
         bound_time_s=rounded(bound.bound_time_s),
@@ -181,6 +189,17 @@ def _bounded(row: PublishedStep, cost: StepCost) -> PublishedStep:
         unfused_time_s=rounded(bound.unfused_time_s),
         achieved_over_bound_ratio=rounded(bound.bound_time_s / step_s),
     )
+
+
+def with_amounts(keys: Iterable[CostKey], folder: Path) -> Iterator[tuple[StepKey, Mapping[str, StepAmounts]]]:
+    """The amounts of each step that the folder has and that is the same at both batches."""
+    for key in sorted(set(keys), key=lambda key: (key.model, key.image_size, key.mode)):
+        operations = read_operations(key, folder)
+        if operations is None:
+            continue
+        low, high = operations
+        with contextlib.suppress(Inconsistent):
+            yield StepKey(key.model, key.image_size, key.mode), amounts(low, SMALL[0], high, SMALL[1])
 
 
 def rounded(number: float) -> float:

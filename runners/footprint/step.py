@@ -64,7 +64,7 @@ def trace_batch(asked: StepOptions, batch_size: int) -> StepTrace:
         try:
             mode = fake_mode()
             built = parts(asked, batch_size, mode)
-            with _rules(asked.device):
+            with rules(asked.device):
                 found: Trace = trace_step(
                     built.step, model=built.model, optimizer=built.optimizer, inputs=built.inputs, mode=mode,
                     steps_before=0,
@@ -82,7 +82,7 @@ def trace_batch(asked: StepOptions, batch_size: int) -> StepTrace:
     return StepTrace(batch_size, found.operations, found.storages, (*reason, *found.notes))
 
 
-def _rules(device: str) -> contextlib.AbstractContextManager[None]:
+def rules(device: str) -> contextlib.AbstractContextManager[None]:
     """What a device's dispatcher does otherwise than a CPU's."""
     from measure.operations import cuda_rules
 

@@ -112,12 +112,12 @@ def _answer(options: Namespace, device: Device) -> ReachAnswer:
     """Raises Unavailable where the step has no bound."""
     from analysis.atlas import best_of_each, on_device, published_steps, relatives
     from analysis.footprint.step import unsized
-    from analysis.reach import step_bound
+    from analysis.reach import IN_PARTS, step_bound, step_cost
     from reports.reach import ReachAnswer
     from results import Unavailable
     from runners.footprint.command import Steps, Untraced
     from runners.footprint.step import StepOptions
-    from runners.reach.step import cost_at, cost_of
+    from runners.reach.step import operations_at, operations_of
 
     asked = StepOptions(options.model, options.precision, layout=options.layout, hyper=hyper_of(options))
     notes: list[str] = []
@@ -126,14 +126,17 @@ def _answer(options: Namespace, device: Device) -> ReachAnswer:
         steps = Steps(asked)
         try:
             step = steps.at(options.batch_size)
-            cost = cost_of(asked, step)
+            operations = operations_of(asked, step)
             memory = _memory(steps, options, device, notes)
             memory["is_partial"] = bool(unsized(step.operations, step.storages))
         except Untraced as fault:
             raise Unavailable(str(fault)) from fault
     else:
         passing(f"{options.model}: batch {options.batch_size}")
-        cost = cost_at(asked, options.batch_size, options.mode)
+        operations = operations_at(asked, options.batch_size, options.mode)
+    cost = step_cost(operations)
+    if any(operation.name == IN_PARTS for operation in operations):
+        notes.append("attention is in parts here, which CUDA may run as one kernel: the least time is then no bound")
     rows = [row for row in on_device(published_steps(), device.name) if row.mode == options.mode]
     return ReachAnswer(
         model=options.model,

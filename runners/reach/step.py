@@ -7,7 +7,8 @@ from dataclasses import replace
 from analysis.devices import PRECISIONS
 from analysis.profile import fused
 from analysis.reach import BatchCost, StepCost, step_cost
-from runners.footprint.step import StepOptions, StepTrace, parts, trace_batch
+from results.records import StepOperation
+from runners.footprint.step import StepOptions, StepTrace, parts, rules, trace_batch
 
 SMALL = (2, 4)
 """The batches from which the cost at any batch follows: batch normalisation of single values needs two."""
@@ -15,15 +16,20 @@ SMALL = (2, 4)
 
 def cost_at(asked: StepOptions, batch_size: int, mode: str = "train") -> StepCost:
     """The cost of one step. Raises Unavailable, ValueError or whatever the model raises that cannot be run so."""
-    return cost_of(asked, trace_batch(asked, batch_size) if mode == "train" else _forward(asked, batch_size))
+    return step_cost(operations_at(asked, batch_size, mode))
 
 
-def cost_of(asked: StepOptions, step: StepTrace) -> StepCost:
-    """The cost of a traced step. Raises Unavailable where an operation's cost is not known."""
+def operations_at(asked: StepOptions, batch_size: int, mode: str = "train") -> tuple[StepOperation, ...]:
+    """The operations of one step, in the groups of ideal fusion. Raises what `cost_at` does, but for Unavailable."""
+    return operations_of(asked, trace_batch(asked, batch_size) if mode == "train" else _forward(asked, batch_size))
+
+
+def operations_of(asked: StepOptions, step: StepTrace) -> tuple[StepOperation, ...]:
+    """The operations of a traced step, in the groups of ideal fusion."""
     from measure.profile import in_groups, operation_rows
 
     rows, _ = operation_rows(step.operations, (), asked.precision, asked.device)
-    return step_cost(in_groups(rows, fused(step.operations, step.storages)))
+    return in_groups(rows, fused(step.operations, step.storages))
 
 
 def batch_cost(asked: StepOptions, mode: str = "train") -> BatchCost:
@@ -44,5 +50,6 @@ def _forward(asked: StepOptions, batch_size: int) -> StepTrace:
         model, (inputs, _target) = built.model.eval(), built.inputs
         policy = PRECISIONS[asked.precision]
         step = ModelStep(model, tuple(inputs), {}, None, None, None, "forward", policy, "cpu")
-        found = trace_step(step, model=model, inputs=inputs, mode=mode, steps_before=0)
+        with rules(asked.device):
+            found = trace_step(step, model=model, inputs=inputs, mode=mode, steps_before=0)
     return StepTrace(batch_size, found.operations, found.storages, found.notes)

@@ -215,7 +215,15 @@ def _measure_cell(cell: Cell, step: Any, clock: Any, protocol: Protocol, found: 
     import torch
 
     from measure.device import cpu_contention
-    from measure.timing import Ranges, blocks_in_order, measure_blocks, measure_phases, suspension, warm_up
+    from measure.timing import (
+        Ranges,
+        blocks_in_order,
+        disturbance_warning,
+        measure_blocks,
+        measure_phases,
+        suspension,
+        warm_up,
+    )
 
     on_cuda = cell.device.startswith("cuda")
     ranges = Ranges(enabled=on_cuda)
@@ -239,6 +247,8 @@ def _measure_cell(cell: Cell, step: Any, clock: Any, protocol: Protocol, found: 
         warnings.append("allocation_retries: the caching allocator freed and asked again while timing")
     if busy := cpu_contention.warning(others_ratio):
         warnings.append(busy)
+    if disturbed := disturbance_warning(timing.blocks):
+        warnings.append(disturbed)
     blocks = (*blocks_in_order(warm, timing), *phases)
     if any(block.part == suspension.SUSPENDED for block in blocks):
         warnings.append(suspension.WARNING)

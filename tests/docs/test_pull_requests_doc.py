@@ -22,7 +22,7 @@ def test_the_commands_of_the_workflow_are_taken() -> None:
     commands = {}
     for line in lines:
         if line.startswith("flopledger "):
-            text = line.partition(" > ")[0]
+            text = line.partition(" > ")[0].partition(" || ")[0]
             for name, value in env.items():
                 text = text.replace(f"${name}", value)
             _, command, *arguments = shlex.split(text)

@@ -183,6 +183,16 @@ def test_a_page_that_cannot_be_written_is_one_line(tmp_path: Path, capsys: pytes
     assert (code, out, err.count("\n")) == (3, "", 1)
 
 
+@pytest.mark.parametrize("page", ["", "there"])
+def test_a_page_that_is_a_directory_is_one_line_before_the_file_is_read(
+    page: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delattr(trace, "read_recording")
+    assert "--html: expected a file, got the directory" in refused(capsys, OURS, "--html", page)
+
+
 def test_csv_has_a_row_for_each_operation(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, OURS, "--format", "csv")
     rows = [OperationInstance.from_row(row) for row in csv.DictReader(io.StringIO(out))]

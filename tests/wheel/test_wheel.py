@@ -156,6 +156,7 @@ def test_the_metadata_say_what_it_needs(site):
         "report",
         "lightning",
         "hf",
+        "parquet",
     }
     needed = re.findall(r"^Requires-Dist: ([\w-]+)[^;\n]*$", fields, re.M)
     assert {"torch", "numpy", "pandas", "argcomplete"} <= set(needed)

@@ -1,9 +1,10 @@
 """Building on meta: a model has sizes there and no values, so nothing is computed that would only set values.
 
-Inside `without_values` the functions of `torch.nn.init` return a tensor of the meta device as it is. What they would
-refuse they do not refuse. Tensors of other devices are initialised as ever, in other threads too. Random numbers are
-drawn as without it: for meta tensors, none. One model is built so at a time in a process: the next one waits. Code that
-took a function of torch.nn.init by its name before (`from torch.nn.init import normal_`) keeps its own.
+Inside `without_values` the functions of `torch.nn.init`, and the methods of a tensor that draw values, return a
+tensor of the meta device as it is, and what they would refuse they do not refuse. Tensors of other devices are
+initialised as ever, in other threads too. Random numbers are drawn as without it: for meta tensors, none. One model
+is built so at a time in a process: the next one waits. Code that took a function of torch.nn.init by its name before
+(`from torch.nn.init import normal_`) keeps its own.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ INITIALISERS = (
 )  # fmt: skip
 """Functions of torch.nn.init that set the values of their first argument and return it."""
 
+DRAWS = ("normal_", "uniform_", "erfinv_", "clamp_")
+"""Methods of a tensor with which initialisers of other libraries set values (timm's own truncated normal)."""
+
 _one_at_a_time = threading.RLock()
 
 
@@ -37,6 +41,8 @@ def without_values(reading: Sequence[tuple[type, str]] = ()) -> Iterator[None]:
     with _one_at_a_time, contextlib.ExitStack() as undo:
         for name in INITIALISERS:
             undo.enter_context(_exchanged(torch.nn.init, name, _skip_meta(getattr(torch.nn.init, name))))
+        for name in DRAWS:
+            undo.enter_context(_added(torch.Tensor, name, _skip_meta(getattr(torch.Tensor, name))))
         for owner, name in reading:
             undo.enter_context(_exchanged(owner, name, classmethod(_with_values(vars(owner)[name].__func__))))
         yield
@@ -50,6 +56,16 @@ def _exchanged(where: Any, name: str, instead: Any) -> Iterator[None]:
         yield
     finally:
         setattr(where, name, original)
+
+
+@contextlib.contextmanager
+def _added(where: type, name: str, instead: Any) -> Iterator[None]:
+    """An attribute in place of one that the class inherits."""
+    setattr(where, name, instead)
+    try:
+        yield
+    finally:
+        delattr(where, name)
 
 
 def _skip_meta(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -71,7 +71,7 @@ def missing_calls(forest: Forest, recording: Recording) -> tuple[Missing, ...]:
         *_forward_between_nodes(forest),
         *missing_nodes(forest),
         *unequal_steps(forest),
-        *silent_steps(forest, recording.ranges),
+        *([] if recording.numbered else silent_steps(forest, recording.ranges)),
     ]
     return tuple(sorted({*found, *_recomputed(forest, found)}))
 

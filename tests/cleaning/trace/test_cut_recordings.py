@@ -199,13 +199,13 @@ def test_the_command_tells_it_everywhere(three: list[dict[str, Any]], tmp_path: 
     assert trace.main([str(path), "--out", str(tmp_path / "out")]) == 0
     text = capsys.readouterr().out
     assert f"backward has no total: {reason}" in text
-    (repaired,) = [line for line in text.splitlines() if line.split()[:1] == ["repaired"]]
+    (repaired,) = [line for line in text.splitlines() if line.startswith("counted from recorded sizes")]
     assert "at least" in repaired
     assert repaired.endswith("–")
     rows = gzip.decompress((tmp_path / "out" / trace.INSTANCES).read_bytes()).decode()
     assert "missing: " + reason in rows
     figures = {each.name.partition(".")[0] for each in (tmp_path / "out" / trace.FIGURES).iterdir()}
-    assert "flop_per_step" in figures
+    assert "timeline" in figures
     assert "backward_forward_by_kind" not in figures
 
 
@@ -247,6 +247,20 @@ def test_a_step_that_is_shorter_and_not_silent_lacks_nothing(tmp_path: Path) -> 
     mark["ts"], mark["dur"] = end_us, float(mark["dur"]) - less_us
     found = cleaned(kept, tmp_path / "cut.json")
     assert of(found, "forward").flop == 2 * 5 * (3 * (8 * 8 + 8 * 8 + 8 * 3) - 8 * 8)
+
+
+def test_an_evaluation_in_one_of_three_steps_and_a_wait_in_another_lack_nothing(tmp_path: Path) -> None:
+    """Two of three steps without what the first has more, one of them silent in its place."""
+    events = marked_inference(tmp_path, ["convolution", "residual"])
+    calls = cut_recordings._calls(events)
+    marks = [each for each in calls if each["name"].startswith("ProfilerStep")]
+    last = [[each for each in calls if each["name"] == "aten::linear" and cut_recordings._inside(each, mark)][-1]
+            for mark in marks[1:]]  # fmt: skip
+    lost = [each for each in calls if any(cut_recordings._inside(each, around) for around in last)]
+    found = cleaned(cut_recordings._without(events, lost), tmp_path / "cut.json")
+    assert of(found, "forward").flop is not None
+    one = [each for each in calls if cut_recordings._inside(each, last[0])]
+    assert of(cleaned(cut_recordings._without(events, one), tmp_path / "cut.json"), "forward").flop is None
 
 
 @pytest.mark.parametrize("side", ["before the first", "after the last"])

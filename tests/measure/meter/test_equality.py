@@ -4,6 +4,7 @@ step operation by operation, gradients included."""
 
 import pytest
 import torch
+from torch.nn.utils.rnn import pack_sequence
 
 import flopledger
 from measure.meter.meter import UtilizationMeter
@@ -183,3 +184,21 @@ def test_of_tied_weights_and_accumulated_gradients():
         meter.update()
     exact = [_counted(model, _words(length), lambda output: output.loss).model_flop for length in (12, 9)]
     assert meter.summary().model_flop_per_step * 2 == 3 * sum(exact)
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_packed_sequences_cost_their_own_lengths(kind):
+    """A PackedSequence as input, of other lengths in each step: what a counter sees of the same steps."""
+    model = getattr(torch.nn, kind)(8, 16, num_layers=2, bidirectional=True)
+    meter = UtilizationMeter(model, warm_up_steps=0, energy=False)
+    seen = 0
+    for lengths in ((5, 3, 1), (4, 4, 1), (6, 2, 1), (5, 4), (5, 3, 1)):
+        batch = pack_sequence([torch.randn(length, 8) for length in lengths])
+        with meter.step():
+            model(batch)[0].data.sum().backward()
+        with flopledger.flop_counter_mode(display=False) as counter:
+            model(batch)[0].data.sum().backward()
+        seen += counter.get_total_flops()
+    found = meter.summary()
+    assert found.model_flop_per_step * found.steps == seen > 0
+    assert found.steps == 5

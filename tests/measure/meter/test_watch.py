@@ -316,6 +316,23 @@ def test_a_call_inside_of_a_transform_has_no_count_and_the_meter_goes_on(transfo
     assert any("inside of a transform of torch.func" in warning for warning in found.warnings)
 
 
+def test_a_course_by_chance_is_said_and_dropout_is_none():
+    class Chance(Varying):
+        def forward(self, x):
+            return super().forward(x, 2 + int(torch.rand(()) < 0.0))  # here always two layers
+
+    said = "the model drew random numbers while it ran: one of its courses is counted"
+    model = Chance()
+    found = _measured(model, lambda _number: model(_x()).sum().backward())
+    assert said in found.warnings
+    assert found.model_flop_per_step == (2 + 3) * LAYER
+    assert (
+        said in _measured(model, lambda _number: torch.autograd.grad(model(_x()).sum(), model.layers[1].bias)).warnings
+    )
+    model = torch.nn.Sequential(_net(1), torch.nn.Dropout(0.5))
+    assert said not in _measured(model, lambda _number: model(_x()).sum().backward()).warnings
+
+
 def test_what_changes_later_is_noticed(monkeypatch):
     monkeypatch.setattr(watches, "APART", 10)
     monkeypatch.setattr(watches, "BUDGET_RATIO", 1e9)

@@ -1,0 +1,1 @@
+"""Steps timed together with ceiling kernels, beside planted neighbours."""

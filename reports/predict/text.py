@@ -1,0 +1,152 @@
+"""The answer of `runners.predict`: how long a step would take, as text, as one row and as one JSON document."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from analysis.predict import MEASURED, Prediction, Setting, TimePart
+from analysis.reach import StepBound
+from reports.shared import WIDTH, Hanging, Part, TextTable, digits, page, percent, si, si_time, strong, table_of
+from results.records import cell_text
+
+LABEL = 17
+"""Where a value begins."""
+
+SHOWN = 10
+"""Parts of the step that the text shows; the document has all."""
+
+RATES = {"arithmetic": "of the peak", "memory": "of the bandwidth", "launches": "a launch"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictAnswer:
+    """What `runners.predict` says of one step. eager_peak_bytes: memory of a training step, None where not known."""
+
+    model: str
+    device_name: str
+    setting: Setting
+    batch_size: int
+    bound: StepBound
+    prediction: Prediction
+    eager_peak_bytes: int | None = None
+    notes: Sequence[str] = ()
+
+    def utilization(self, time_s: float) -> float:
+        """Of the peak, if a step took so long."""
+        return self.bound.model_flop / self.bound.peak_flop_per_s / time_s
+
+
+def document(answer: PredictAnswer) -> dict[str, Any]:
+    """The answer as a JSON document: SI units, unknown is None."""
+    found, setting = answer.prediction, answer.setting
+    coverage = found.coverage or (None, None, None)
+    return {
+        "model": answer.model,
+        "device": answer.device_name,
+        "precision": setting.precision,
+        "layout": setting.layout,
+        "mode": setting.mode,
+        "compiled": setting.compiled,
+        "batch_size": answer.batch_size,
+        "step_time_s": found.time_s,
+        "low_step_time_s": found.low_s,
+        "high_step_time_s": found.high_s,
+        "nominal_ratio": found.nominal,
+        "items_per_s": answer.batch_size / found.time_s,
+        "utilization_ratio": answer.utilization(found.time_s),
+        "low_utilization_ratio": answer.utilization(found.high_s),
+        "high_utilization_ratio": answer.utilization(found.low_s),
+        "model_flop": answer.bound.model_flop,
+        "peak_flop_per_s": answer.bound.peak_flop_per_s,
+        "bound_time_s": answer.bound.bound_time_s,
+        "attainable_ratio": answer.bound.attainable_ratio,
+        "eager_peak_bytes": answer.eager_peak_bytes,
+        "device_status": found.device,
+        "ground": found.ground,
+        "fitted_on": found.fitted_on,
+        "scores": found.scores,
+        "coverage_ratio": coverage[0],
+        "low_coverage_ratio": coverage[1],
+        "high_coverage_ratio": coverage[2],
+        "raised_to_bound": found.is_raised,
+        "parts": [
+            {"what": part.what, "name": part.name, "time_s": part.time_s, "factor": part.factor} for part in found.parts
+        ],
+        "notes": list(answer.notes),
+    }
+
+
+def to_csv(answer: PredictAnswer) -> str:
+    """The numbers of the document as one row, without the parts."""
+    row = {name: value for name, value in document(answer).items() if not isinstance(value, list | dict)}
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(row)
+    writer.writerow([cell_text(value) for value in row.values()])
+    return file.getvalue()
+
+
+def to_text(answer: PredictAnswer, width: int = WIDTH, colour: bool = False) -> str:
+    """The answer as a page: the time first, then what it is made of and what it stands on."""
+    found, setting = answer.prediction, answer.setting
+    run = "compiled" if setting.compiled else "eager"
+    title = (
+        f"{answer.model}, batch {answer.batch_size}, {setting.precision}, {setting.layout}, {setting.mode}, {run}, "
+        f"on {answer.device_name}"
+    )
+    used, low, high = (percent(answer.utilization(time_s)) for time_s in (found.time_s, found.high_s, found.low_s))
+    rows = {
+        "step time": f"{_times(found)}, {digits(answer.batch_size / found.time_s)} items/s",
+        "utilization": f"{used} ({low} to {high}) of {si(answer.bound.peak_flop_per_s, 'FLOP/s')}",
+        "at best": f"{si_time(answer.bound.bound_time_s)} a step, {percent(answer.bound.attainable_ratio)}",
+    }
+    if answer.eager_peak_bytes is not None:
+        rows["memory"] = f"{si(answer.eager_peak_bytes, 'B')} at the peak of an eager step, counted"
+    lines: list[Part] = [strong(title), strong(f"A step takes about {_times(found)}."), ""]
+    lines += [Hanging(f"  {label}", words, LABEL) for label, words in rows.items()]
+    lines += ["", "what the time is made of:", "", _parts(found.parts), ""]
+    return page([*lines, *_ground(answer), *answer.notes], width, colour)
+
+
+def _times(found: Prediction) -> str:
+    return f"{si_time(found.time_s)} ({si_time(found.low_s)} to {si_time(found.high_s)} in {percent(found.nominal)})"
+
+
+def _parts(parts: Sequence[TimePart]) -> TextTable:
+    total_s = sum(part.time_s for part in parts)
+    rows = [
+        [si_time(part.time_s), percent(part.time_s / total_s), part.name or "all launches", part.what, _rate(part)]
+        for part in parts[:SHOWN]
+    ]
+    left_s = sum(part.time_s for part in parts[SHOWN:])
+    if left_s:
+        rows.append([si_time(left_s), percent(left_s / total_s), f"{len(parts) - SHOWN} other parts", "", ""])
+    return table_of([["time", "share", "operations", "bound by", "rate"], *rows], words=(2, 3, 4), wraps=(2,))
+
+
+def _rate(part: TimePart) -> str:
+    """What the factor says: a share of the datasheet's rate, or s a launch."""
+    if part.what == "launches":
+        return f"{si_time(part.factor * 1e-5)} {RATES[part.what]}"
+    return f"{percent(1 / part.factor)} {RATES[part.what]}"
+
+
+def _ground(answer: PredictAnswer) -> list[str]:
+    found = answer.prediction
+    lines = [f"fitted on: {found.fitted_on.replace(' | ', ', ')} ({found.ground})."]
+    if found.device != MEASURED:
+        lines.append("This device was not measured: rates are those of other devices, times its datasheet's.")
+    if found.coverage is not None:
+        rate, low, high = (percent(each) for each in found.coverage)
+        what = "families" if found.device == MEASURED else "devices"
+        lines.append(
+            f"The interval held {rate} ({low} to {high}) of the rows of {what} left out; it was calibrated on "
+            f"{found.scores:,} rows."
+        )
+    if found.is_raised:
+        lines.append("The parts add up to less than the least time: that is shown instead.")
+    return lines

@@ -1,0 +1,5 @@
+"""How long would a step of this model take on that device, which nobody here has? (`python -m runners.predict`)"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

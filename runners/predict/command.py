@@ -1,0 +1,175 @@
+"""`python -m runners.predict MODEL --device NAME`: how long would a step take on that device, which nobody here has?
+
+The step is traced on fake tensors; its time is a sum over operations with rates that were fitted on steps which others
+published (docs/predict.md). Nothing is run, no device is needed. Exit codes: 0 answered; 1 refused, as nothing like
+the step was measured; 2 the caller's mistake; 3 a file could not be written; 130 Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from runners.cli import (
+    FAILED,
+    LAYOUTS,
+    MODEL,
+    Parser,
+    add_format,
+    add_model,
+    check_models,
+    guarded,
+    hyper_of,
+    instructed,
+    passing,
+    say,
+    show_page,
+)
+
+if TYPE_CHECKING:
+    from analysis.devices import Device
+    from reports.predict import PredictAnswer
+    from runners.footprint.step import StepOptions
+
+BATCH_SIZE = 32
+"""Where none is given."""
+
+MODES = ("train", "infer")
+
+PRECISION = "amp-fp16"
+"""Where none is given: the one that most steps were published in."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; its exit code."""
+    options = parser().parse_args(arguments)
+    return guarded(lambda: _run(options), options.debug)
+
+
+def parser() -> Parser:
+    """The parser of `runners.predict`."""
+    from analysis.devices import PRECISIONS
+
+    made = Parser(
+        prog="python -m runners.predict",
+        description="How long would a step of this model take on that device, which nobody here has?",
+        epilog="What it was fitted on, and what its intervals cover: docs/predict.md.",
+    )
+    made.add_argument("model", metavar="MODEL", help=MODEL)
+    made.add_argument(
+        "--device", required=True, metavar="NAME", help="as its driver prints it: NVIDIA GeForce RTX 3090"
+    )
+    group = made.add_argument_group("the step")
+    add_model(group, str(BATCH_SIZE))
+    made.set_defaults(batch_size=BATCH_SIZE)
+    group.add_argument(
+        "--precision", choices=tuple(PRECISIONS), default=PRECISION, help=f"{', '.join(PRECISIONS)} ({PRECISION})"
+    )
+    group.add_argument("--layout", choices=LAYOUTS, default=LAYOUTS[0], help="of images (channels_first)")
+    group.add_argument("--mode", choices=MODES, default=MODES[0], help="a training step, or a forward pass (train)")
+    group.add_argument("--compile", action="store_true", help="the step of torch.compile's model")
+    add_format(made, "table, csv (one row) or json (table)")
+    made.add_argument("--out", type=Path, metavar="FILE", help="write to this file, too")
+    made.add_argument("--debug", action="store_true", help="tracebacks")
+    return made
+
+
+def _run(options: Namespace) -> int:
+    """Everything after parsing. Raises Mistake, StoreFault, KeyboardInterrupt."""
+    from results import Inconsistent, Unavailable
+    from runners.reach import known_device
+
+    check_models([options.model], options)
+    device = known_device(options.device)
+    if options.out is not None:
+        from runners.cli import reserve
+
+        reserve(options.out)
+    try:
+        answer = _answer(options, device)
+    except (Unavailable, Inconsistent) as fault:
+        passing("")
+        say(f"error: {options.model} on {device.name}: {instructed(str(fault))}")
+        return FAILED
+    passing("")
+    _show(answer, options)
+    return 0
+
+
+def _answer(options: Namespace, device: Device) -> PredictAnswer:
+    """Raises Unavailable where nothing like the step was measured, Inconsistent where the batch changes the step."""
+    from analysis.devices import PRECISIONS
+    from analysis.predict import Machine, Setting, amounts, fitted_model, predict
+    from analysis.reach import IN_PARTS, BatchCost, step_bound, step_cost
+    from reports.predict import PredictAnswer
+    from results import Unavailable
+    from runners.footprint.step import StepOptions
+    from runners.reach import SMALL, operations_at
+
+    unit = PRECISIONS[options.precision].matmul_unit
+    peak, bytes_per_s = device.peaks.get(unit), device.bandwidth_bytes_per_s
+    if not peak or not bytes_per_s:
+        raise Unavailable(f"no datasheet peak of {unit}, or no bandwidth of memory")
+    setting = Setting(options.mode, options.layout, options.compile, device.name, options.precision)
+    asked = StepOptions(options.model, options.precision, layout=options.layout, hyper=hyper_of(options))
+    passing(f"{options.model}: batch {options.batch_size}")
+    low, high = (operations_at(asked, batch, options.mode) for batch in SMALL)
+    steps = amounts(low, SMALL[0], high, SMALL[1])
+    cost = BatchCost(SMALL[0], step_cost(low), SMALL[1], step_cost(high)).at(options.batch_size)
+    bound = step_bound(cost, device.peaks, bytes_per_s)
+    in_parts = any(operation.name == IN_PARTS for operation in low)
+    least_s = None if in_parts else bound.bound_time_s
+    found = predict(fitted_model(), steps, options.batch_size, setting, Machine(peak, bytes_per_s), least_s)
+    return PredictAnswer(
+        model=options.model,
+        device_name=device.name,
+        setting=setting,
+        batch_size=options.batch_size,
+        bound=bound,
+        prediction=found,
+        eager_peak_bytes=_peak_bytes(asked, options, device) if options.mode == "train" else None,
+        notes=tuple(_notes(options, device, in_parts)),
+    )
+
+
+def _peak_bytes(asked: StepOptions, options: Namespace, device: Device) -> int | None:
+    """Memory of the eager training step; None where it cannot be traced at this batch."""
+    from analysis.footprint.step import unsized
+    from results import Unavailable
+    from runners.footprint.fit import moments
+    from runners.footprint.step import trace_batch
+
+    try:
+        step = trace_batch(asked, options.batch_size)
+    except (Unavailable, ValueError):
+        return None
+    if unsized(step.operations, step.storages):
+        return None
+    return max(moments(step, "cuda", device.compute_capability))
+
+
+def _notes(options: Namespace, device: Device, in_parts: bool) -> list[str]:
+    from analysis.predict import is_power_limited
+
+    notes = ["Attention is in parts here, which CUDA may run as one kernel: the least time is no bound."] * in_parts
+    if is_power_limited(device.name):
+        notes.append(
+            "This card's power limit holds its clock far below the boost clock of its peak: times may be longer."
+        )
+    if not options.model.startswith("timm:"):
+        notes.append("Fitted on image models of timm: input pipelines and other stacks are not in it.")
+    return notes
+
+
+def _show(answer: PredictAnswer, options: Namespace) -> None:
+    from reports.predict import document, to_csv, to_text
+
+    def page(width: int, colour: bool) -> str:
+        if options.format == "json":
+            return json.dumps(document(answer), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        return to_csv(answer) if options.format == "csv" else to_text(answer, width, colour)
+
+    show_page(page, options.out)

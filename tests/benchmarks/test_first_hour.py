@@ -1,0 +1,95 @@
+"""docs/first-hour.md and the program that pastes it: blocks, limits, exit codes, headings; and what pages show."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.first_hour.__main__ import beginning, main, run, wrong_in
+from benchmarks.first_hour.page import PAGE, Task, layout, tasks, with_texts
+
+ROOT = Path(__file__).parents[2]
+
+MADE_UP = """\
+# Tasks
+
+## 1. One
+
+```python
+# one.py
+print("name  size\\n──────────\\na       1")
+```
+
+```sh
+python one.py # exit code 0
+```
+
+```text
+name  size
+──────────
+b       2
+```
+
+## 2. Two
+
+```sh
+exit 5 # exit code 5
+```
+
+```text
+```
+"""
+
+
+def test_the_page_has_ten_tasks_with_what_each_prints() -> None:
+    found = tasks(PAGE.read_text(encoding="utf-8"))
+    assert [task.number for task in found] == list(range(1, 11))
+    assert all(task.shown.strip() for task in found)
+    assert found[4].exit_code == 5  # the pull request is slower
+
+
+def test_the_readme_leads_to_it() -> None:
+    assert "(docs/first-hour.md)" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_blocks_are_pasted_and_headings_compared(tmp_path: Path) -> None:
+    one, two = tasks(MADE_UP)
+    done, said = run(one, tmp_path, Path(sys.executable), 60.0)
+    assert (done.exit_code, done.wrong) == (0, "")
+    assert layout(said) == ["name size"]
+    assert run(two, tmp_path, Path(sys.executable), 60.0)[0].wrong == ""
+    assert wrong_in(two, 1, "", "first\nlast\n") == "exit code 1, expected 5: last"
+    assert wrong_in(one, 0, "name  weight\n────────────\na  1", "") == (
+        "the page shows a heading that is not printed: name size"
+    )
+
+
+def test_a_task_that_takes_too_long_is_wrong(tmp_path: Path) -> None:
+    task = Task(1, "slow", (), "echo begun; sleep 30", "")
+    done, said = run(task, tmp_path, Path(sys.executable), 0.5)
+    assert (done.wrong, said) == ("not done after 0 s", "begun\n")
+
+
+def test_new_texts_take_the_place_of_old_ones() -> None:
+    text = with_texts(MADE_UP, {2: "new\n"})
+    assert tasks(text)[1].shown == "new\n"
+    assert tasks(text)[0] == tasks(MADE_UP)[0]
+
+
+def test_a_long_text_is_shown_by_its_beginning(tmp_path: Path) -> None:
+    text = beginning("\n".join([f"{tmp_path}/a", *map(str, range(99))]), tmp_path)
+    assert text.splitlines()[0] == "a"
+    assert text.splitlines()[-1] == "…"
+
+
+@pytest.mark.slow
+def test_every_block_runs_in_a_fresh_clone(tmp_path: Path) -> None:
+    """With this Python's environment; a busy machine may take longer than three minutes for one."""
+    if subprocess.run(["git", "-C", str(ROOT), "rev-parse"], capture_output=True, check=False).returncode:
+        pytest.skip("no git checkout")
+    os.environ.pop("COLUMNS", None)
+    assert main(["--out", str(tmp_path), "--python", sys.executable, "--limit", "1200"]) == 0

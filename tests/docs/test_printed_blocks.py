@@ -1,0 +1,76 @@
+"""Printed text in the documents is what the commands print now: headings of tables, and whole blocks where no number
+depends on the machine."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from benchmarks.first_hour.page import PAGE, layout, tasks
+from reports.sweep.answer import to_text
+from runners import trace
+from runners.characterize import command as characterize_command
+from runners.report import command as report_command
+from tests.reports.compare.test_gate import in_turn, write
+from tests.support.made_up import made_up_page
+
+ROOT = Path(__file__).parents[2]
+SHOWN = {task.number: layout(task.shown) for task in tasks(PAGE.read_text(encoding="utf-8"))}
+
+
+def indented(document: str, first: str) -> list[str]:
+    """The lines of an indented block that begins so."""
+    lines = (ROOT / "docs" / document).read_text(encoding="utf-8").splitlines()
+    at = next(number for number, line in enumerate(lines) if line.startswith(f"    {first}"))
+    end = next(number for number in range(at, len(lines)) if lines[number] and not lines[number].startswith("    "))
+    return [line.strip() for line in lines[at:end] if line.strip()]
+
+
+def sweep_headings() -> list[str]:
+    suite = made_up_page.suite(("resnet18", "vgg16"), (1, 64), ("fp32",))
+    return layout(to_text(suite))
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 10])
+def test_the_table_of_a_sweep_in_the_first_hour(number: int) -> None:
+    assert SHOWN[number]
+    assert set(SHOWN[number]) <= set(sweep_headings())
+
+
+def test_the_columns_that_examples_explains_are_those_of_the_table() -> None:
+    text = (ROOT / "docs" / "examples.md").read_text(encoding="utf-8").partition("## Read the table")[2]
+    rows = re.findall(r"^\| (`.+?) \| ", text.partition("\n## ")[0], re.M)
+    explained = [name for row in rows for name in re.findall(r"`([^`]+)`", row)]
+    heading = sweep_headings()[0]
+    names = [re.sub(r"^[TG]FLOP/s$", "FLOP/s", name).removeprefix("step ") for name in explained]
+    for name in ("model", "batch", "precision", *dict.fromkeys(names)):
+        assert f" {name} " in f" {heading} "
+        heading = f" {heading} ".replace(f" {name} ", " ", 1).strip()
+    assert heading == ""  # nothing is left unexplained
+
+
+def test_the_gates_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a, b = write(tmp_path / "a", in_turn("A")), write(tmp_path / "b", in_turn("B", 1.1))
+    report_command.main([str(a), str(b), "--fail-if", "slower:2%,flop:0"])
+    now = layout(capsys.readouterr().out)
+    assert now
+    assert set(layout("\n".join(indented("pull-requests.md", "cell  ")))) == set(now)
+    assert set(SHOWN[5]) <= set(now)
+
+
+def test_the_traces_tables(capsys: pytest.CaptureFixture[str]) -> None:
+    trace.main([str(ROOT / "tests" / "data" / "kineto_torch215_stack.json.gz")])
+    now = [line.replace("recompute ", "") for line in layout(capsys.readouterr().out)]
+    assert SHOWN[8]
+    assert set(SHOWN[8]) <= set(now)
+
+
+@pytest.mark.slow
+def test_the_trees_of_likeness_are_those_that_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    run = ROOT / "results" / "published" / "fathom-2026-11-22"
+    assert characterize_command.main([str(run), "--reproduce", "fathom"]) == 0
+    printed = {" ".join(line.split()) for line in capsys.readouterr().out.splitlines()}
+    for line in indented("workloads.md", "Likeness, as_coded"):
+        assert " ".join(line.split()) in printed
