@@ -155,7 +155,7 @@ class WatchedCosts:
             for (kind, dtype), flop in one.items():
                 place = phase, kind, self._unit_of(kind, dtype)
                 products[place] = products.get(place, 0) + flop
-        return CallCost(products) if differs else None
+        return CallCost(products, reason="" if before.must_run else before.reason) if differs else None
 
     def _per_pass(self, each: _Ran, phase: str) -> Amounts:
         """What one pass ran. Raises Unsteady."""
