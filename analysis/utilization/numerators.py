@@ -135,6 +135,8 @@ def of_loop(run: Run) -> Numerator:
             "exact", METER, reason=reason, at_least_flop=run.at_least_flop, unknown_calls=run.unknown_calls or 0
         )
     units: Counter[str] = Counter()
+    if any(isinstance(flop, bool) or not isinstance(flop, (int, float)) for flop in run.executed.values()):
+        return Numerator("exact", METER, reason="what the meter counted of these steps is no number")
     try:
         for name, flop in run.executed.items():
             kind, _, dtype = name.partition("/")

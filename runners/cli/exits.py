@@ -19,6 +19,7 @@ from typing import Any, TextIO, cast
 
 from results import StoreFault, shortened
 from results.printable import printable
+from runners import end_at_once
 from runners.cli.terminal import say
 
 FAILED = 1
@@ -155,9 +156,11 @@ def open_streams() -> None:
 
 
 def exit_code(main: Callable[[], int]) -> int:
-    """What `main` returns; 141, as a shell has it, where whoever read stdout has gone (`… | head`); 3 where stdout
-    takes nothing more; 1 and what to install where a requirement is missing."""
+    """What `main` returns; 130 where Ctrl-C came before it had begun; 141, as a shell has it, where whoever read stdout
+    has gone (`… | head`); 3 where stdout takes nothing more; 1 and what to install where a requirement is missing."""
     open_streams()
+    if signal.getsignal(signal.SIGINT) is end_at_once:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # from here on the command answers Ctrl-C itself
     try:
         code = main()
         sys.stdout.flush()
@@ -165,6 +168,8 @@ def exit_code(main: Callable[[], int]) -> int:
         if instructed(str(fault)) == str(fault):
             raise
         return _print_error(str(fault), FAILED)
+    except KeyboardInterrupt:  # before the command had an answer of its own
+        return 128 + signal.SIGINT
     except BrokenPipeError:
         _drop_output()
         return 128 + signal.SIGPIPE

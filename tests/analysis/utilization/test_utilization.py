@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from analysis.utilization.numerators import (
     exact,
     input_dtype,
     no_less_than_known,
+    of_loop,
     theory,
     theory_as_published,
 )
@@ -602,3 +604,20 @@ def test_a_cell_without_an_operation_table_says_so(tmp_path: Path) -> None:
     assert "operation table resnet18-b8-fp32" in row.reason
     assert row_of(found, ("resnet18", 8, "fp32"), "theory", "datasheet", "fvcore").utilization_ratio is not None
     assert any("operation table" in problem for problem in found.problems)
+
+
+@pytest.mark.parametrize("flop", [None, "many", True])
+def test_what_a_meter_counted_is_a_number_or_a_reason(flop: Any) -> None:
+    """A run's files may say anything in JSON; a sum of it was a TypeError."""
+    run = Run(
+        model="net",
+        batch_size=1,
+        device="cpu",
+        cell_id="c",
+        attempt=1,
+        sitting="s",
+        status="ok",
+        executed={"matmul/float32": flop},
+    )
+    assert of_loop(run).flop_by_unit == {}
+    assert of_loop(run).reason == "what the meter counted of these steps is no number"
