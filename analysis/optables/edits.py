@@ -79,11 +79,6 @@ def rebuilt(table: StepTable, entries: Sequence[Entry], storages: Iterable[Stora
     return StepTable(operations, _lives(operations, known, ends))
 
 
-def fresh_storage(table: StepTable) -> int:
-    """The first number that no storage has."""
-    return max((storage.id for storage in table.storages), default=-1) + 1
-
-
 def _lives(
     operations: Sequence[Operation], known: Mapping[int, Storage], ends: Mapping[int, int]
 ) -> tuple[Storage, ...]:

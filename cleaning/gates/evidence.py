@@ -16,6 +16,7 @@ from analysis.operators import registry
 from analysis.utilization import input_dtype
 from cleaning.facts import SelfTest, inner_dtypes, profile_faults, table_faults, weight_bytes
 from cleaning.profile import FORWARD
+from cleaning.reconcile import by_cell
 from results import Inconsistent
 from results.records import (
     MEASURED,
@@ -152,14 +153,6 @@ class Evidence:
     def fractions(self, run: Run) -> list[Utilization]:
         """A cell's rows of utilization.csv, rebuilt."""
         return [row for row in self.rebuilt if key_of(row) == key_of(run)]
-
-
-def by_cell(rows: Iterable[R]) -> dict[Key, list[R]]:
-    """Attempt → its rows, in their order."""
-    cells: dict[Key, list[R]] = {}
-    for row in rows:
-        cells.setdefault(key_of(row), []).append(row)
-    return cells
 
 
 def samples_and_telemetry(data: RunData) -> tuple[dict[Key, list[Sample]], dict[Key, list[Telemetry]]]:

@@ -1,6 +1,6 @@
 from .backward_ratio import Closed, closed_form, ratios
 from .batch_law import ENOUGH, Law, Series, culprits, law_of, listed
-from .run import HEADLINES, METHODS, Built, View, build
+from .run import HEADLINES, METHODS, Built, View, build, by_cell
 
 __all__ = [
     "Built",
@@ -12,6 +12,7 @@ __all__ = [
     "Series",
     "View",
     "build",
+    "by_cell",
     "closed_form",
     "culprits",
     "law_of",

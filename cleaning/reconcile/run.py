@@ -191,10 +191,10 @@ class _Raw:
         self.data = data
         self.read_profile = read_profile
         self.read_recording = read_recording
-        self.samples = _by_cell(data.records(Sample))
-        self.telemetry = _by_cell(data.records(Telemetry))
-        self.counts = _by_cell(cleaned.flop_counts)
-        self.left_out = _by_cell(cleaned.dropped_counts)
+        self.samples = by_cell(data.records(Sample))
+        self.telemetry = by_cell(data.records(Telemetry))
+        self.counts = by_cell(cleaned.flop_counts)
+        self.left_out = by_cell(cleaned.dropped_counts)
         self.problems: list[str] = []
         self.sittings = {sitting.sitting: sitting for sitting in reversed(data.sittings)}
         self._sheets: dict[tuple[str, str], Denominator] = {}
@@ -265,7 +265,7 @@ def _join_cells(data: RunData, cleaned: Cleaned, cells: Sequence[_Cell], problem
 
     runs = {key_of(run): run for run in data.runs}
     divided = [row for cell in cells for row in cell.view.fractions]
-    fractions = _by_cell(ceiling_doubts.marked(divided, runs, data.ceilings, data.sittings))
+    fractions = by_cell(ceiling_doubts.marked(divided, runs, data.ceilings, data.sittings))
     cells = [
         replace(cell, view=replace(cell.view, fractions=tuple(fractions.get(key_of(cell.view.run), ()))))
         for cell in cells
@@ -288,7 +288,8 @@ def _join_cells(data: RunData, cleaned: Cleaned, cells: Sequence[_Cell], problem
     )
 
 
-def _by_cell(rows: Iterable[R]) -> dict[Key, list[R]]:
+def by_cell(rows: Iterable[R]) -> dict[Key, list[R]]:
+    """Attempt → its rows, in their order."""
     cells: dict[Key, list[R]] = {}
     for row in rows:
         cells.setdefault(key_of(row), []).append(row)

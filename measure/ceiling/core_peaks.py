@@ -2,8 +2,8 @@
 
 The peak is cores × FLOP a clock × clock: cores that the process may use, FLOP a clock of `analysis.devices.processors`,
 the clock of a dependent chain while all of them issue these instructions. The kernel checks the table: where cores
-issue more in a clock than a row allows, or much less, there is no peak and the reason says so. A kernel is compiled
-where there is a compiler; without one there is no clock, hence no peak, and a product of torch's stands in its place.
+issue more in a clock than a row allows, or much less, there is no peak and the reason says so. The kernel is compiled
+on demand; without a compiler there is no clock and hence no peak, and the row says so.
 
 Not claimed: that any operation of a network reaches the peak. The clock is that of a fraction of a second: under a load
 of minutes heat may lower it.

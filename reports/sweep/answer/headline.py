@@ -39,11 +39,6 @@ class Closing:
     cells: tuple[View, ...] = ()
 
 
-def closing_sentence(views: Sequence[View]) -> str:
-    """The sentence alone."""
-    return closing(views).sentence
-
-
 def closing(views: Sequence[View]) -> Closing:
     """The best and the worst model, else precision, else batch size; of a single cell its utilization.
 

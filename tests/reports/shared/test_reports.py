@@ -20,7 +20,7 @@ from reports.shared import figure_style
 from reports.shared.cell_names import variant_lines
 from reports.shared.numbers import digits, percent, si, si_time, verdict
 from reports.shared.unpaired import other_ceilings, unpaired_sentence
-from reports.sweep.answer.headline import closing_sentence
+from reports.sweep.answer.headline import closing
 from reports.sweep.answer.table import to_csv, to_json, to_text
 from reports.sweep.figures import utilization
 from results.records import Run, Sitting, Utilization, WorkTime, header
@@ -167,7 +167,7 @@ def test_no_counters_theory_stands_for_an_exact_count_that_lacks_calls() -> None
     counted = view(lacking, fraction(0.3, method="theory", numerator_source="ptflops"))
     assert counted.headline is None
     assert verdict(counted) == "no whole count: see reasons"
-    assert "known in part alone" in closing_sentence([counted])
+    assert "known in part alone" in closing([counted]).sentence
     assert view(lacking, profile := fraction(0.4, method="batch")).headline is profile
     absent = fraction(None, status="unavailable", reason="no operation table was recorded for this cell")
     assert view(absent, theory := fraction(0.3, method="theory")).headline is theory
@@ -192,7 +192,7 @@ def test_best_and_worst_model_and_what_bytes_say() -> None:
         view(fraction(0.30, model="vgg16"), intensity=50.0),
         view(fraction(0.06, model="mobilenet_v2"), intensity=2.0),
     ]
-    assert closing_sentence(cells) == (
+    assert closing(cells).sentence == (
         "At fp32, batch 8, resnet18 uses 60 % of the datasheet peak and mobilenet_v2 6.0 %, 10 times less: "
         "mobilenet_v2 does 2.0 FLOP for each byte its operations read and write, resnet18 30 (15 times more)."
     )
@@ -200,24 +200,24 @@ def test_best_and_worst_model_and_what_bytes_say() -> None:
 
 def test_bytes_are_no_reason_where_they_point_the_other_way() -> None:
     cells = [view(fraction(0.6), intensity=10.0), view(fraction(0.2, model="vgg16"), intensity=40.0)]
-    assert "which bytes do not explain" in closing_sentence(cells)
+    assert "which bytes do not explain" in closing(cells).sentence
 
 
 def test_a_waiting_gpu_is_named_first() -> None:
     slow = view(fraction(0.06, model="mobilenet_v2"), intensity=2.0, host_bound=True)
-    said = closing_sentence([view(fraction(0.6), intensity=30.0), slow])
+    said = closing([view(fraction(0.6), intensity=30.0), slow]).sentence
     assert said.endswith("10 times less: with mobilenet_v2 the GPU waits for the host.")
 
 
 def test_models_whose_intervals_overlap_are_not_told_apart() -> None:
-    said = closing_sentence([view(fraction(0.600)), view(fraction(0.601, model="vgg16"))])
+    said = closing([view(fraction(0.600)), view(fraction(0.601, model="vgg16"))]).sentence
     assert said == "At fp32, batch 8, vgg16 and resnet18 are not told apart: the intervals overlap."
 
 
 def test_a_cell_without_an_interval_is_not_told_apart() -> None:
     """One block has no interval: what it gives may be anything."""
     single = fraction(0.05, model="vgg16", utilization_low_ratio=None, utilization_high_ratio=None)
-    said = closing_sentence([view(fraction(0.6)), view(single)])
+    said = closing([view(fraction(0.6)), view(single)]).sentence
     assert said == "At fp32, batch 8, resnet18 and vgg16 are not told apart: an interval is missing."
 
 
@@ -227,19 +227,19 @@ def test_models_are_compared_at_one_precision_and_batch_only() -> None:
         view(fraction(0.5, model="b", batch_size=8)),
         view(fraction(0.1, model="c", batch_size=8)),
     ]
-    assert closing_sentence(cells).startswith(
+    assert closing(cells).sentence.startswith(
         "At fp32, batch 8, b uses 50 % of the datasheet peak and c 10 %, 5.0 times"
     )
 
 
 def test_repeats_of_a_model_count_by_their_mean() -> None:
     cells = [view(fraction(r, model=m)) for m, r in (("a", 0.4), ("a", 0.6), ("b", 0.1))]
-    assert "a uses 50 %" in closing_sentence(cells)
+    assert "a uses 50 %" in closing(cells).sentence
 
 
 def test_one_model_in_two_precisions() -> None:
     fast = view(fraction(0.2, precision="tf32", items_per_s=20.0))
-    said = closing_sentence([view(fraction(0.4)), fast])
+    said = closing([view(fraction(0.4)), fast]).sentence
     assert said == (
         "resnet18 at batch 8 trains 2.5 times as fast in tf32 as in fp32, with 20 % of the datasheet peak against 40 %."
     )
@@ -247,36 +247,36 @@ def test_one_model_in_two_precisions() -> None:
 
 def test_one_model_at_two_batch_sizes() -> None:
     large = view(fraction(0.6, batch_size=64, items_per_s=12.0))
-    said = closing_sentence([view(fraction(0.4)), large])
+    said = closing([view(fraction(0.4)), large]).sentence
     assert said.startswith("resnet18 in fp32 trains 1.5 times as many items a second at batch 64 as at batch 8")
 
 
 def test_one_cell_and_none() -> None:
-    assert closing_sentence([view(fraction(0.4, "ceiling"))]) == (
+    assert closing([view(fraction(0.4, "ceiling"))]).sentence == (
         "resnet18 at batch 8 in fp32 uses 40 % of the measured ceiling: at all of it its step would take 400 ms "
         "instead of 1.00 s."
     )
-    assert "doubt that peak" in closing_sentence([view(fraction(1.3, "ceiling"))])
-    assert closing_sentence([failed()]) == "No cell was measured: out of memory."
-    assert closing_sentence([]) == "No cell was measured: the run holds none."
-    assert "no peak is known" in closing_sentence([view(fraction(None, status="unavailable"))])
+    assert "doubt that peak" in closing([view(fraction(1.3, "ceiling"))]).sentence
+    assert closing([failed()]).sentence == "No cell was measured: out of memory."
+    assert closing([]).sentence == "No cell was measured: the run holds none."
+    assert "no peak is known" in closing([view(fraction(None, status="unavailable"))]).sentence
 
 
 def test_no_headline_rests_on_a_cell_that_did_not_converge() -> None:
     wide = view(fraction(0.9, model="vgg16"), status="not_converged")
-    said = closing_sentence([view(fraction(0.4)), wide])
+    said = closing([view(fraction(0.4)), wide]).sentence
     assert said.startswith("resnet18 at batch 8 in fp32 uses 40 %")
-    assert closing_sentence([wide]) == (
+    assert closing([wide]).sentence == (
         "The interval of the measured cell is wider than asked for: see its row in the table."
     )
-    assert closing_sentence([wide, wide]).startswith("The intervals of all 2 measured cells are wider")
+    assert closing([wide, wide]).sentence.startswith("The intervals of all 2 measured cells are wider")
 
 
 def test_ratios_over_ceilings_of_two_sessions_are_not_compared() -> None:
     one, other = (
         view(fraction(0.3, "ceiling", model=model, cell_id=model, peak_flop_per_s=peak)) for model, peak in CEILINGS
     )
-    assert " and " not in closing_sentence([one, other])
+    assert " and " not in closing([one, other]).sentence
     assert unpaired_sentence([one, other]) == (
         "This run divides by different ceilings of one device, measured in different sessions (fp32: 322 GFLOP/s, and "
         "237 GFLOP/s where marked †). Ratios with † do not compare with the others."
@@ -416,8 +416,8 @@ def test_an_epoch_or_a_sample_that_is_told_first_is_not_taken_for_a_step() -> No
     ):
         lines = [" ".join(line.split()) for line in to_text(built(cell)).splitlines()]
         assert any(line.startswith(words) for line in lines), lines
-    assert closing_sentence([view(epoch)]).endswith("its epoch would take 24.0 s instead of 60.0 s.")
-    assert "one sample would take" in closing_sentence([view(fraction(0.4, method="one"))])
+    assert closing([view(epoch)]).sentence.endswith("its epoch would take 24.0 s instead of 60.0 s.")
+    assert "one sample would take" in closing([view(fraction(0.4, method="one"))]).sentence
 
 
 def test_both_tables_fit_100_columns_whatever_they_hold() -> None:

@@ -19,7 +19,7 @@ from reports.shared.html_figures import FIGURES
 from reports.shared.html_tables import Names, Table, natural
 from reports.shared.numbers import merged, skeleton
 from reports.sweep.answer import page_cells, page_counts
-from reports.sweep.answer.headline import closing_sentence
+from reports.sweep.answer.headline import closing
 from reports.sweep.answer.page import page
 from results.records import Agreement, BatchLaw, Ceiling, CleaningLog, ProfileCount, Ratio, WorkTime
 from results.store.manifest import Manifest
@@ -146,7 +146,7 @@ def test_torch_is_not_imported() -> None:
 def test_the_verdict_comes_first_with_what_it_rests_on(whole: str, built: Built) -> None:
     text = Reader(whole).text.replace("\u00a0", " ")
     verdict = text[: text.index("Figures Cells Utilization by method")]
-    assert closing_sentence(built.views) in verdict
+    assert closing(built.views).sentence in verdict
     assert "NVIDIA H200 · torch 2.15.0+cu132 · driver 570.86.15" in verdict
     # At batch 128 in amp-bf16 resnet18 (place 3) did not converge, so that batch 1 is the largest with two models.
     # vgg16 and resnet18 are at places 4 and 0 of the suite there: 0.05 + 0.007 · place, ± 2 %
