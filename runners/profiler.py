@@ -1,8 +1,7 @@
 """The profiler in the shape that DeepSpeed's users know: `profile_model` in one call, `Profiler` inside of a loop.
 
-Forward passes only. MACs are the multiply-adds of convolutions and matrix products; FLOP are twice those, and the
-arithmetic of everything else. Where no rule counts an operation, both are None, in words "at least" what is known.
-Not claimed: DeepSpeed's numbers, where they are wrong.
+Forward passes only. MACs are the multiply-adds of convolutions and matrix products; FLOP are twice those, and all other
+arithmetic. Both are None ("at least" in words) if an operation has no rule. DeepSpeed's errors are not reproduced.
 """
 
 from __future__ import annotations
@@ -106,10 +105,8 @@ class Profiler:
 def _count_in(profile: StepProfile, unit: str, as_string: bool) -> Number:
     """FLOP or MACs of all of it; of a part None, in words "at least"."""
     root = tree(profile)[""]
-    mac, flop = (
-        (root.forward_mac, not root.unknowns("forward")),
-        (root.model_flop + root.other_flop, root.knows_all),
-    )
+    mac = root.forward_mac, not root.unknowns("forward")
+    flop = root.model_flop + root.other_flop, root.knows_all
     value, complete = mac if unit == "MAC" else flop
     words = f"{'' if complete else 'at least '}{si(value, unit)}"
     return words if as_string else value if complete else None

@@ -44,8 +44,9 @@ CACHE_IF_UNKNOWN_BYTES = 64 << 20
 """A cache nobody knows the size of is taken to be no larger."""
 LEAST_BYTES = 1 << 20
 MOST_BYTES = {"cpu": 1 << 28, "cuda": 1 << 32}
-MEMORY_SHARE = 16
-"""A triad has three operands; each is at most this part of the memory."""
+MEMORY_SHARE = 12
+"""A triad has three operands; each is at most this part of the memory, all of them at most a quarter. A virtual machine
+may show the last cache of its whole host: 480 MiB beside 24 GiB of memory were seen."""
 ELEMENT_BYTES = 4
 OPERANDS = {"copy": 2, "triad": 3}
 """Operation → how many operands a call moves: b = a; a = b + s · c."""

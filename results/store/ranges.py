@@ -64,16 +64,17 @@ UNITS: Mapping[str, Range] = {
 """The end of a field's name → its range; the first that fits."""
 
 FIELDS: Mapping[str, Range] = {
-    **dict.fromkeys(("flop_per_s", "bytes_per_s"), POSITIVE),
+    **dict.fromkeys(("flop_per_s", "bytes_per_s", "cores", "per_clock"), POSITIVE),
     **dict.fromkeys(
         ("batch_size", "image_size", "num_classes", "epoch_images", "steps", "items", "items_per_step", "threads"),
         FROM_ONE,
     ),
     **dict.fromkeys(
         (
-            "asked", "attempt", "blocks", "blocks_a", "blocks_b", "call", "calls", "effective_blocks", "flop", "group",
-            "id", "index", "instance", "kernels", "launches", "nbytes", "operations", "outliers", "own_parameters",
-            "parameters", "parent", "recording", "removed", "repaired", "repeat", "repeats", "step", "units", "unknown",
+            "asked", "attempt", "blocks", "blocks_a", "blocks_b", "call", "calls", "effective_blocks", "flop",
+            "group", "id", "index", "instance", "involuntary_switches", "kernels", "launches", "nbytes", "operations",
+            "outliers", "own_parameters", "parameters", "parent", "recording", "removed", "repaired", "repeat",
+            "repeats", "step", "units", "unknown",
         ),
         NOT_NEGATIVE,
     ),

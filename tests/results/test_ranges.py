@@ -25,7 +25,7 @@ from tests.support.made_up.seals import reseal
 
 WITHOUT_NUMBERS = {
     *("attributes", "concrete_inputs", "committed", "environment", "flags_after", "flags_before", "found", "hyper"),
-    *("preflight", "unprofiled"),
+    *("instructions", "preflight", "unprofiled"),
 }
 """Fields of anything, whose values are words, or settings of others that may be negative."""
 

@@ -16,9 +16,9 @@ CELL = vars(
 RUN = Run(**CELL, cell_id="c", attempt=1, sitting="s1", status="ok", items_per_step=2)
 
 
-@pytest.mark.parametrize(("least", "known"), [(61, None), (60, 60)])
-def test_a_part_of_the_step_is_no_theory(least: int, known: int | None) -> None:
-    """fvcore gives 10 multiply-adds: 60 FLOP of a step."""
+@pytest.mark.parametrize("least", [61, 60, 59])
+def test_a_part_of_the_step_is_no_theory(least: int) -> None:
+    """fvcore gives 10 multiply-adds: 60 FLOP of a step. It may not know the operation that has no formula either."""
     row = FlopCount(
         cell_id="c", attempt=1, counter="fvcore", workload="net", batch_size=2, phase="forward", native_value=10,
         native_unit="mac", flop=20,
@@ -27,4 +27,4 @@ def test_a_part_of_the_step_is_no_theory(least: int, known: int | None) -> None:
     counted = TableCount({("matmul", "float32"): least}, 0, 1, 1, {"my.op": 1})
     found = {each.method: each for each in reconcile_run._numerators(RUN, counts, counted, ())}
     assert (found["exact"].model_flop, found["exact"].at_least_flop) == (None, least)
-    assert found["theory"].model_flop == known
+    assert found["theory"].model_flop is None

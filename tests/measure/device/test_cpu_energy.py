@@ -172,7 +172,7 @@ def test_no_gate_takes_a_processor_for_a_gpu(tmp_path):
     run = replace(a_run("c"), device="cpu", energy_j=800.0, energy_method="counter", **window)
     sitting = SimpleNamespace(preflight=device.preflight(), environment={"clock_hz": None})
     evidence = SimpleNamespace(
-        measured=[run], telemetry={key_of(run): polls}, sitting=lambda run: sitting, published=[], rebuilt=[]
+        measured_cells=[run], telemetry={key_of(run): polls}, sitting=lambda run: sitting, published=[], rebuilt=[]
     )
     assert list(gates_device.clock(evidence)) == []
     assert list(gates_device.throttling(evidence)) == []

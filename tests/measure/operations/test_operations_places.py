@@ -185,15 +185,15 @@ def test_nodes_of_another_thread_are_kept_apart() -> None:
     links = Links()
     x = torch.ones(1, requires_grad=True)
     y = x * 2
-    assert links.made(5, True) == 0
-    assert links.made(6, True) is None
+    assert links.node_number(5, True) == 0
+    assert links.node_number(6, True) is None
     (here,) = (y.grad_fn,)
     assert links.follow(here) == (0, 5)
     found: list[Any] = []
 
     def elsewhere() -> None:
         node = (x * 3).grad_fn
-        found.append(links.made(9, True))
+        found.append(links.node_number(9, True))
         found.append(links.follow(Node(node._sequence_nr())))
 
     thread = threading.Thread(target=elsewhere)

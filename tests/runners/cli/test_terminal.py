@@ -127,7 +127,7 @@ CASES: dict[str, tuple[Told, str]] = {
         command("project", "--parallel", "--parameters", 70e9, "--devices", 64, "--batch", 512, *H100),
         r"^Fastest that fits: data 8 × tensor 2 × pipeline 4",
     ),
-    "trace": (command("trace", TRACE), r"^No fault was found\."),
+    "trace": (command("trace", TRACE), r"^Totals are of the calls recorded"),
     "formula": (command("formula", "synthetic_matmul", "--symbols", "batch"), r"^Exact, from \d+ points"),
     "footprint": (
         command("footprint", "synthetic_matmul", "--fit", "NVIDIA H100 80GB HBM3"),

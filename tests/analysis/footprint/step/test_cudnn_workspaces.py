@@ -187,7 +187,7 @@ def test_how_far_they_lift_the_peak() -> None:
 
 def test_the_page_has_a_line_a_kind() -> None:
     text = (Path(__file__).parents[4] / "docs" / "footprint.md").read_text(encoding="utf-8")
-    assert "\n".join(workspaces(observations())) in text
+    assert workspaces(observations()) in text
 
 
 @pytest.mark.parametrize("change", [("forward", "backward"), ("https://", "http://"), ("fp32", "fp8")])

@@ -46,7 +46,7 @@ def test_every_row_has_a_prediction_and_its_place_in_the_page() -> None:
     assert len(rows) >= 8
     assert [row.name for row in rows] == list(PREDICTED)
     text = (ROOT / "docs" / "footprint.md").read_text(encoding="utf-8")
-    assert "\n".join(section(rows, PREDICTED)) in text
+    assert section(rows, PREDICTED) in text
     assert "None of these measurements is ours" in text
     assert all(
         PREDICTED[row.name].without_bytes == PREDICTED[row.name].predicted_bytes for row in rows if not row.cudnn
@@ -185,7 +185,7 @@ def test_a_section_of_made_up_rows() -> None:
         row.name: replace(one, name=row.name, predicted_bytes=1100 - 140 * place, without_bytes=1099 - 140 * place)
         for place, row in enumerate(rows)
     }
-    text = "\n".join(section(rows, found)).replace("1,000", "1000")
+    text = section(rows, found).replace("1,000", "1000")
     whole, bare = "−18.00 %, −4.00 %, +10.00 %", "−18.10 %, −4.10 %, +9.90 %"
     assert f"| allocated (`max_memory_allocated`) | 2 | {whole} | 0 | {bare} | 0 |" in text
     same = "−4.00 %, −4.00 %, −4.00 % | 1 | −4.10 %, −4.10 %, −4.10 % | 1"
