@@ -31,6 +31,18 @@ DATA = {
     "measure": ["**/*.c"],
     "reports": ["**/templates/*"],
 }
+DOCUMENT_PAGES = (
+    "reports/count/zoo_page.py",
+    "reports/formula/catamount_page.py",
+    "reports/footprint/minimum_page.py",
+    "reports/footprint/page.py",
+    "reports/project/compute_page.py",
+    *(
+        f"reports/shared/templates/{name}.md.j2"
+        for name in ("catamount", "compute", "counters", "footprint", "footprint_other_models", "minimal_footprint")
+    ),
+)
+"""Pages of this project's own documents. They are made by `benchmarks.pages`, which is not in the wheel."""
 EXTRAS: dict[str, tuple[str, ...]] = {
     "counters": ("counters",),
     "models": ("models",),
@@ -61,6 +73,8 @@ class BuildBelowOneName(build_py):
         target = Path(self.build_lib) / "flopledger"
         shutil.rmtree(target, ignore_errors=True)  # modules that are gone would stay in the wheel
         super().run()
+        for page in DOCUMENT_PAGES:
+            (target / "_internal" / page).unlink()
         (target / "_internal" / "__init__.py").write_text(
             '"""Private: the public names are those of `flopledger`."""\n'
         )
