@@ -177,9 +177,9 @@ def _accuracy(found: Mapping[str, Any]) -> list[str]:
         markdown_table(("mode", "run", "method", "rows", "median", "mean", "90th of 100"), rows),
         "",
         "A tool that sums what a roofline or an unfused step takes is the second or third line of each (torch's "
-        "RuntimeEstimator and Paleo are of this kind). Habitat (Yu et al. 2021) prints 11.8 % mean error from one "
-        "device to another with measurements of the same model on the first; NeuSight (Lee et al. 2025) prints single "
-        "digits for transformers in fp32. Those are their numbers on their rows: nobody has run them on these.",
+        "RuntimeEstimator and Paleo are of this kind). Habitat (Yu et al., USENIX ATC 2021, abstract) states an "
+        "average error of 11.8 % over five models and six GPUs; it needs a measurement of the same model on another GPU. That "
+        "is their figure on their data: neither Habitat nor NeuSight was run on these rows.",
         "",
     ]
 
