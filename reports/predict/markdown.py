@@ -178,8 +178,8 @@ def _accuracy(found: Mapping[str, Any]) -> list[str]:
         "",
         "A tool that sums what a roofline or an unfused step takes is the second or third line of each (torch's "
         "RuntimeEstimator and Paleo are of this kind). Habitat (Yu et al., USENIX ATC 2021, abstract) states an "
-        "average error of 11.8 % over five models and six GPUs; it needs a measurement of the same model on another GPU. That "
-        "is their figure on their data: neither Habitat nor NeuSight was run on these rows.",
+        "average error of 11.8 % over five models and six GPUs; it needs a measurement of the same model on another "
+        "GPU. That is their figure on their data: neither Habitat nor NeuSight was run on these rows.",
         "",
     ]
 
