@@ -10,22 +10,13 @@ from __future__ import annotations
 import json
 from argparse import Namespace
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runners.cli import (
-    FAILED,
-    LAYOUTS,
-    MODEL,
     Parser,
-    add_format,
-    add_model,
-    check_models,
     guarded,
     hyper_of,
-    instructed,
     passing,
-    say,
     show_page,
 )
 
@@ -34,11 +25,6 @@ if TYPE_CHECKING:
     from reports.predict import PredictAnswer
     from runners.footprint.step import StepOptions
 
-BATCH_SIZE = 32
-"""Where none is given."""
-
-MODES = ("train", "infer")
-
 PRECISION = "amp-fp16"
 """Where none is given: the one that most steps were published in."""
 
@@ -46,57 +32,23 @@ PRECISION = "amp-fp16"
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; its exit code."""
     options = parser().parse_args(arguments)
-    return guarded(lambda: _run(options), options.debug)
+    from runners.reach import answer_on_device
+
+    return guarded(lambda: answer_on_device(options, _answer, _show), options.debug)
 
 
 def parser() -> Parser:
     """The parser of `runners.predict`."""
-    from analysis.devices import PRECISIONS
+    from runners.reach import add_device_and_step
 
     made = Parser(
         prog="python -m runners.predict",
         description="How long would a step of this model take on that device, which nobody here has?",
         epilog="What it was fitted on, and what its intervals cover: docs/predict.md.",
     )
-    made.add_argument("model", metavar="MODEL", help=MODEL)
-    made.add_argument(
-        "--device", required=True, metavar="NAME", help="as its driver prints it: NVIDIA GeForce RTX 3090"
-    )
-    group = made.add_argument_group("the step")
-    add_model(group, str(BATCH_SIZE))
-    made.set_defaults(batch_size=BATCH_SIZE)
-    group.add_argument(
-        "--precision", choices=tuple(PRECISIONS), default=PRECISION, help=f"{', '.join(PRECISIONS)} ({PRECISION})"
-    )
-    group.add_argument("--layout", choices=LAYOUTS, default=LAYOUTS[0], help="of images (channels_first)")
-    group.add_argument("--mode", choices=MODES, default=MODES[0], help="a training step, or a forward pass (train)")
+    group = add_device_and_step(made, "NVIDIA GeForce RTX 3090", PRECISION)
     group.add_argument("--compile", action="store_true", help="the step of torch.compile's model")
-    add_format(made, "table, csv (one row) or json (table)")
-    made.add_argument("--out", type=Path, metavar="FILE", help="write to this file, too")
-    made.add_argument("--debug", action="store_true", help="tracebacks")
     return made
-
-
-def _run(options: Namespace) -> int:
-    """Everything after parsing. Raises Mistake, StoreFault, KeyboardInterrupt."""
-    from results import Inconsistent, Unavailable
-    from runners.reach import known_device
-
-    check_models([options.model], options)
-    device = known_device(options.device)
-    if options.out is not None:
-        from runners.cli import reserve
-
-        reserve(options.out)
-    try:
-        answer = _answer(options, device)
-    except (Unavailable, Inconsistent) as fault:
-        passing("")
-        say(f"error: {options.model} on {device.name}: {instructed(str(fault))}")
-        return FAILED
-    passing("")
-    _show(answer, options)
-    return 0
 
 
 def _answer(options: Namespace, device: Device) -> PredictAnswer:

@@ -1,10 +1,11 @@
-from .command import known_device
+from .command import add_device_and_step, answer_on_device
 from .step import SMALL, batch_cost, cost_at, operations_at
 
 __all__ = [
     "SMALL",
+    "add_device_and_step",
+    "answer_on_device",
     "batch_cost",
     "cost_at",
-    "known_device",
     "operations_at",
 ]

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from runners.cli import (
     FAILED,
@@ -33,9 +33,13 @@ from runners.cli import (
 )
 
 if TYPE_CHECKING:
+    from argparse import _ArgumentGroup as ArgumentGroup
+
     from analysis.devices import Device
     from reports.reach import ReachAnswer
     from runners.footprint.command import Steps
+
+A = TypeVar("A")
 
 BATCH_SIZE = 32
 """Where none is given."""
@@ -49,30 +53,41 @@ RELATIVES = 5
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; its exit code."""
     options = parser().parse_args(arguments)
-    return guarded(lambda: _run(options), options.debug)
+    return guarded(lambda: answer_on_device(options, _answer, _show), options.debug)
 
 
 def parser() -> Parser:
     """The parser of `runners.reach`."""
-    from analysis.devices import PRECISIONS
-
     made = Parser(
         prog="python -m runners.reach",
         description="What could this model reach at best on that device, which nobody here has?",
         epilog="What the bound is, and what it does not claim: docs/reach.md. Models of any form: docs/models.md.",
     )
+    add_device_and_step(made, "NVIDIA A100-SXM4-80GB", "fp32")
+    return made
+
+
+def add_device_and_step(made: Parser, device: str, precision: str) -> ArgumentGroup:
+    """The options of a step on a device that nobody here has; the group of the step's.
+
+    device: a name for the help. precision: where none is given.
+    """
+    from analysis.devices import PRECISIONS
+
     made.add_argument("model", metavar="MODEL", help=MODEL)
-    made.add_argument("--device", required=True, metavar="NAME", help="as its driver prints it: NVIDIA A100-SXM4-80GB")
+    made.add_argument("--device", required=True, metavar="NAME", help=f"as its driver prints it: {device}")
     group = made.add_argument_group("the step")
     add_model(group, str(BATCH_SIZE))
     made.set_defaults(batch_size=BATCH_SIZE)
-    group.add_argument("--precision", choices=tuple(PRECISIONS), default="fp32", help=f"{', '.join(PRECISIONS)} (fp32)")
+    group.add_argument(
+        "--precision", choices=tuple(PRECISIONS), default=precision, help=f"{', '.join(PRECISIONS)} ({precision})"
+    )
     group.add_argument("--layout", choices=LAYOUTS, default=LAYOUTS[0], help="of images (channels_first)")
     group.add_argument("--mode", choices=MODES, default=MODES[0], help="a training step, or a forward pass (train)")
     add_format(made, "table, csv (one row) or json (table)")
     made.add_argument("--out", type=Path, metavar="FILE", help="write to this file, too")
     made.add_argument("--debug", action="store_true", help="tracebacks")
-    return made
+    return group
 
 
 def known_device(name: str) -> Device:
@@ -87,9 +102,14 @@ def known_device(name: str) -> Device:
     return found
 
 
-def _run(options: Namespace) -> int:
-    """Everything after parsing. Raises Mistake, StoreFault, KeyboardInterrupt."""
-    from results import Unavailable
+def answer_on_device(
+    options: Namespace, answer: Callable[[Namespace, Device], A], show: Callable[[A, Namespace], None]
+) -> int:
+    """Everything after parsing: the exit code. Raises Mistake, StoreFault, KeyboardInterrupt.
+
+    answer: raises Unavailable or Inconsistent for a step that has none, which is one line and exit code 1.
+    """
+    from results import Inconsistent, Unavailable
 
     check_models([options.model], options)
     device = known_device(options.device)
@@ -98,13 +118,13 @@ def _run(options: Namespace) -> int:
 
         reserve(options.out)
     try:
-        answer = _answer(options, device)
-    except Unavailable as fault:
+        found = answer(options, device)
+    except (Unavailable, Inconsistent) as fault:
         passing("")
         say(f"error: {options.model} on {device.name}: {instructed(str(fault))}")
         return FAILED
     passing("")
-    _show(answer, options)
+    show(found, options)
     return 0
 
 
