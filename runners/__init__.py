@@ -1,6 +1,6 @@
-"""The commands: they parse, call, print and exit, and nobody else does.
+"""The commands: they parse, call, print and choose an exit code, and no other package does.
 
-Commands: they parse, call, print and choose an exit code. While one imports what it needs, Ctrl-C ends it with 130.
+While a command imports what it needs, Ctrl-C ends it with exit code 130.
 """
 
 import os

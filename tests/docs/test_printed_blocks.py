@@ -68,9 +68,9 @@ def test_the_traces_tables(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.slow
-def test_the_trees_of_likeness_are_those_that_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_trees_of_likeness_are_those_that_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = ROOT / "results" / "published" / "fathom-2026-11-22"
-    assert characterize_command.main([str(run), "--reproduce", "fathom"]) == 0
+    assert characterize_command.main([str(run), "--reproduce", "fathom", "--out", str(tmp_path)]) == 0
     printed = {" ".join(line.split()) for line in capsys.readouterr().out.splitlines()}
     for line in indented("workloads.md", "Likeness, as_coded"):
         assert " ".join(line.split()) in printed
