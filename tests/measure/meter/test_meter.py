@@ -16,32 +16,14 @@ from measure.fast_count.fast_count import fast_count
 from measure.meter import energy, forward_calls
 from measure.meter.meter import MeterOptions, UtilizationMeter
 from measure.meter.step_times import CpuMarks, StepBlock, StepBlocks
-
-WIDTH, BATCH = 32, 4
-LAYER = 2 * BATCH * WIDTH * WIDTH
-"""FLOP of one pass through one layer of WIDTH × WIDTH for BATCH samples."""
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-def _net(layers=3):
-    return torch.nn.Sequential(*[torch.nn.Linear(WIDTH, WIDTH) for _ in range(layers)])
-
-
-def _x(batch=BATCH):
-    return torch.randn(batch, WIDTH)
+from tests.measure.meter.square_layers import BATCH, LAYER, WIDTH, net, samples
+from tests.support.threads import one_thread  # noqa: F401  a fixture for the whole file
 
 
 def _train(meter, model, inputs=None, steps=3):
     for _ in range(steps):
         with meter.step():
-            model(_x() if inputs is None else inputs).sum().backward()
+            model(samples() if inputs is None else inputs).sum().backward()
     return meter.summary()
 
 
@@ -50,7 +32,7 @@ def _meter(model, **options):
 
 
 def test_a_step_is_one_forward_and_the_backward_pass_that_autograd_runs():
-    model = _net()
+    model = net()
     found = _train(_meter(model), model)
     assert found.model_flop_per_step == 3 * LAYER + 5 * LAYER  # the first layer's input needs no gradient
     assert found.steps == 3
@@ -60,7 +42,7 @@ def test_a_step_is_one_forward_and_the_backward_pass_that_autograd_runs():
 
 
 def test_rates_are_the_flop_over_the_time_and_the_peak():
-    model = _net()
+    model = net()
     found = _train(_meter(model), model)
     assert found.model_flop_per_s == pytest.approx(found.model_flop_per_step / found.step_time_s)
     assert found.utilization_ratio == pytest.approx(found.model_flop_per_s / 1e12)
@@ -70,33 +52,33 @@ def test_rates_are_the_flop_over_the_time_and_the_peak():
 
 
 def test_accumulated_gradients_are_passes_of_one_step():
-    model = _net()
+    model = net()
     meter = _meter(model)
     for _ in range(2):
         with meter.step():
             for _ in range(4):
-                model(_x()).sum().backward()
+                model(samples()).sum().backward()
     found = meter.summary()
     assert found.model_flop_per_step == 4 * 8 * LAYER
     assert found.items_per_s == pytest.approx(4 * BATCH / found.step_time_s)
 
 
 def test_a_forward_pass_without_a_backward_pass_counts_as_such():
-    model = _net()
+    model = net()
     meter = _meter(model)
     with meter.step():
-        model(_x())  # its gradient is never asked for
+        model(samples())  # its gradient is never asked for
         with torch.no_grad():
-            model(_x())
-        model(_x()).sum().backward()
+            model(samples())
+        model(samples()).sum().backward()
     assert meter.summary().model_flop_per_step == (3 + 3 + 8) * LAYER
 
 
 def test_two_backward_passes_through_one_graph_are_two():
-    model = _net()
+    model = net()
     meter = _meter(model)
     with meter.step():
-        out = model(_x()).sum()
+        out = model(samples()).sum()
         out.backward(retain_graph=True)
         out.backward()
     assert meter.summary().model_flop_per_step == (3 + 5 + 5) * LAYER
@@ -106,7 +88,7 @@ def test_a_backward_pass_from_several_outputs_is_one():
     class Two(torch.nn.Module):
         def __init__(self):
             super().__init__()
-            self.body, self.a, self.b = _net(1), _net(1), _net(1)
+            self.body, self.a, self.b = net(1), net(1), net(1)
 
         def forward(self, x):
             x = self.body(x)
@@ -115,7 +97,7 @@ def test_a_backward_pass_from_several_outputs_is_one():
     model = Two()
     meter = _meter(model)
     with meter.step():
-        out = model(_x())
+        out = model(samples())
         (out["a"].sum() + out["b"][0].sum()).backward()
     assert meter.summary().model_flop_per_step == (3 + 5) * LAYER
 
@@ -138,7 +120,7 @@ def test_a_backward_pass_begins_at_any_output_that_the_loop_uses(kind, used):
     class Several(torch.nn.Module):
         def __init__(self):
             super().__init__()
-            self.body = _net()
+            self.body = net()
 
         def forward(self, x):
             scores = self.body(x)
@@ -149,7 +131,7 @@ def test_a_backward_pass_begins_at_any_output_that_the_loop_uses(kind, used):
     meter = _meter(model)
     for _ in range(2):
         with meter.step():
-            out = model(_x())
+            out = model(samples())
             values = out if kind == "mapping" else vars(out)
             loss = values["loss"] if used != "scores" else 0
             (loss + (values["scores"][0].sum() if used != "loss" else 0)).backward()
@@ -162,7 +144,7 @@ def test_an_output_without_a_tensor_leaves_no_number():
     class Hidden(torch.nn.Module):
         def __init__(self):
             super().__init__()
-            self.body = _net()
+            self.body = net()
 
         def forward(self, x):
             self.loss = self.body(x).sum()
@@ -171,7 +153,7 @@ def test_an_output_without_a_tensor_leaves_no_number():
     meter = _meter(model, loss_of=lambda _output: model.loss)
     for _ in range(2):
         with meter.step():
-            model(_x())
+            model(samples())
             model.loss.backward()
     found = meter.summary()
     assert found.model_flop_per_step is None
@@ -179,15 +161,15 @@ def test_an_output_without_a_tensor_leaves_no_number():
 
 
 def test_evaluation_between_steps_is_time_outside_and_no_work():
-    model = _net()
+    model = net()
     clock = iter(range(100))
     meter = _meter(model)
     meter._step.mark = lambda: float(next(clock))  # begin 0, end 1, begin 2, end 3, …
     for _ in range(5):
         with meter.step():
-            model(_x()).sum().backward()
+            model(samples()).sum().backward()
         with torch.no_grad():
-            model(_x(9))
+            model(samples(9))
     found = meter.summary()
     assert found.model_flop_per_step == 8 * LAYER
     assert found.step_time_s == 1
@@ -196,7 +178,7 @@ def test_evaluation_between_steps_is_time_outside_and_no_work():
 
 
 def test_frozen_layers_have_no_gradient_of_their_weights_and_thawed_ones_do():
-    model = _net()
+    model = net()
     for parameter in model[0].parameters():
         parameter.requires_grad = False
     meter = _meter(model)
@@ -207,20 +189,20 @@ def test_frozen_layers_have_no_gradient_of_their_weights_and_thawed_ones_do():
         parameter.requires_grad = True
     meter.window()  # notices the change
     with meter.step():
-        model(_x()).sum().backward()
+        model(samples()).sum().backward()
     assert meter.window().model_flop_per_step == 8 * LAYER
     assert meter.summary().model_flop_per_step == pytest.approx((3 * 6 + 8) / 4 * LAYER)
 
 
 def test_each_shape_is_counted_once():
-    model = _net()
+    model = net()
     meter = _meter(model)
     counted = []
     original = meter._costs._count
     meter._costs._count = lambda key, *rest: (counted.append(key), original(key, *rest))[1]
     for batch in (1, 2, 1, 3, 2, 1):
         with meter.step():
-            model(_x(batch)).sum().backward()
+            model(samples(batch)).sum().backward()
     found = meter.summary()
     assert len(counted) == 3
     assert found.model_flop_per_step == pytest.approx(8 * 2 * WIDTH * WIDTH * (1 + 2 + 1 + 3 + 2 + 1) / 6)
@@ -231,14 +213,14 @@ def test_recomputation_is_hardware_flop_only(reentrant):
     class Checkpointed(torch.nn.Module):
         def __init__(self):
             super().__init__()
-            self.first, self.body = _net(1), _net(3)
+            self.first, self.body = net(1), net(3)
 
         def forward(self, x):
             return checkpoint(self.body, self.first(x), use_reentrant=reentrant)
 
     model = Checkpointed()
     found = _train(_meter(model), model)
-    exact = fast_count(model, (_x(),))
+    exact = fast_count(model, (samples(),))
     assert exact.recompute_flop > 0
     assert found.model_flop_per_step == exact.forward_flop + exact.backward_flop
     assert found.recompute_flop_per_step == exact.recompute_flop
@@ -249,9 +231,9 @@ def test_recomputation_is_hardware_flop_only(reentrant):
 
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_a_checkpoint_around_the_whole_model_is_recomputation(reentrant):
-    model = _net()
+    model = net()
     meter = _meter(model)
-    x = _x().requires_grad_()
+    x = samples().requires_grad_()
     with meter.step():
         checkpoint(model, x, use_reentrant=reentrant).sum().backward()
     found = meter.summary()
@@ -263,7 +245,7 @@ def test_under_autocast_the_unit_is_that_of_its_dtype_wherever_it_is_entered():
     class Inside(torch.nn.Module):
         def __init__(self):
             super().__init__()
-            self.body = _net()
+            self.body = net()
 
         def forward(self, x):
             with torch.autocast("cpu", torch.bfloat16):
@@ -271,10 +253,10 @@ def test_under_autocast_the_unit_is_that_of_its_dtype_wherever_it_is_entered():
 
     model = Inside()
     assert _train(_meter(model), model).units == ("bf16",)
-    plain = _net()
+    plain = net()
     meter = _meter(plain)
     with meter.step(), torch.autocast("cpu", torch.bfloat16):
-        plain(_x()).sum().backward()
+        plain(samples()).sum().backward()
     found = meter.summary()
     assert found.units == ("bf16",)
     assert found.model_flop_per_step == 8 * LAYER
@@ -300,17 +282,17 @@ def test_work_on_two_units_is_divided_by_both_peaks():
 
 @pytest.mark.parametrize("hook_on", ["model", "compiled"])
 def test_a_compiled_model_is_counted_as_the_model_that_it_is(hook_on):
-    model = _net()
+    model = net()
     compiled = torch.compile(model, backend="eager")
     meter = _meter(model if hook_on == "model" else compiled)
-    assert _train(meter, compiled, inputs=_x()).model_flop_per_step == 8 * LAYER
+    assert _train(meter, compiled, inputs=samples()).model_flop_per_step == 8 * LAYER
     torch._dynamo.reset()
 
 
 def test_a_step_that_replays_a_graph_is_one_pass_of_its_inputs():
-    model = _net()
+    model = net()
     meter = _meter(model)
-    with meter.step(_x()):
+    with meter.step(samples()):
         pass  # where a captured graph is replayed no Python code of the model runs
     assert meter.summary().model_flop_per_step == 8 * LAYER
 
@@ -318,7 +300,7 @@ def test_a_step_that_replays_a_graph_is_one_pass_of_its_inputs():
 def test_steps_whose_work_was_not_seen_leave_no_utilization_of_the_others():
     """Three steps run the model, two replay what they captured without saying of which inputs: 3 of 5 steps' FLOP over
     the time of all 5 would be no utilization."""
-    model = _net()
+    model = net()
     meter = _meter(model)
     _train(meter, model)
     for _ in range(2):
@@ -340,7 +322,7 @@ def test_an_unknown_operation_makes_the_total_absent_and_says_which():
     class Custom(torch.nn.Module):
         def __init__(self):
             super().__init__()
-            self.body = _net(2)
+            self.body = net(2)
 
         def forward(self, x):
             return product(self.body(x).detach(), self.body[0].weight.detach()) + self.body(x)
@@ -362,7 +344,7 @@ def test_a_model_whose_copies_have_parameters_of_their_own_is_counted_itself():
     class Rebuilt(torch.nn.Module):
         def __init__(self):
             super().__init__()
-            self.body = _net(2)
+            self.body = net(2)
 
         def forward(self, x):
             for layer in self.body:  # moves inputs to where the weights are, as Keras does
@@ -376,7 +358,7 @@ def test_a_model_whose_copies_have_parameters_of_their_own_is_counted_itself():
     model = Rebuilt()
     found = _train(_meter(model), model)
     assert found.model_flop_per_step == (2 + 3) * LAYER
-    exact = fast_count(model, (_x(),))
+    exact = fast_count(model, (samples(),))
     assert (exact.forward_flop, exact.backward_flop) == (2 * LAYER, 3 * LAYER)
     assert "makes its parameters anew" in exact.notes[0]
 
@@ -385,7 +367,7 @@ def test_a_model_whose_count_fails_leaves_the_loop_alone_and_says_why():
     class Values(torch.nn.Module):
         def __init__(self):
             super().__init__()
-            self.body = _net(1)
+            self.body = net(1)
 
         def forward(self, x):
             if not isinstance(x, torch.Tensor) or x.is_meta or type(x) is not torch.Tensor:
@@ -401,12 +383,12 @@ def test_a_model_whose_count_fails_leaves_the_loop_alone_and_says_why():
 
 
 def test_a_step_with_an_exception_is_dropped_and_the_exception_is_the_callers():
-    model = _net()
+    model = net()
     meter = _meter(model)
 
     def failing():
         with meter.step():
-            model(_x())
+            model(samples())
             raise KeyError("mine")
 
     with pytest.raises(KeyError, match="mine"):
@@ -416,7 +398,7 @@ def test_a_step_with_an_exception_is_dropped_and_the_exception_is_the_callers():
 
 
 def test_a_step_in_a_step_is_named_once():
-    model = _net()
+    model = net()
     meter = _meter(model)
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
@@ -425,12 +407,12 @@ def test_a_step_in_a_step_is_named_once():
     assert len(seen) == 1
     assert "never ended" in str(seen[0].message)
     with meter.step():
-        model(_x()).sum().backward()
+        model(samples()).sum().backward()
     assert "never ended" in meter.summary().warnings[0]
 
 
 def test_the_model_that_the_loop_does_not_call_is_named():
-    model, other = _net(), _net()
+    model, other = net(), net()
     found = _train(_meter(other), model)
     assert found.model_flop_per_step is None
     assert any("is it the model that is called" in warning for warning in found.warnings)
@@ -453,7 +435,7 @@ def test_a_fault_in_the_meter_is_one_warning_and_training_goes_on(place, monkeyp
         raise RuntimeError("planted")
 
     monkeypatch.setattr(".".join(PLANTED[place]), broken)
-    model = _net(1)
+    model = net(1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     meter = _meter(model)
     before = model[0].weight.detach().clone()
@@ -461,7 +443,7 @@ def test_a_fault_in_the_meter_is_one_warning_and_training_goes_on(place, monkeyp
         warnings.simplefilter("always")
         for _ in range(4):
             with meter.step():
-                model(_x()).sum().backward()
+                model(samples()).sum().backward()
                 optimizer.step()
         found = meter.summary()
     assert [str(each.message) for each in seen] == ["flopledger: the meter stopped: RuntimeError: planted"]
@@ -471,7 +453,7 @@ def test_a_fault_in_the_meter_is_one_warning_and_training_goes_on(place, monkeyp
 
 
 def test_closing_takes_every_hook_away():
-    model = _net()
+    model = net()
     with _meter(model) as meter:
         _train(meter, model)
         assert model._forward_hooks
@@ -479,21 +461,21 @@ def test_closing_takes_every_hook_away():
 
 
 def test_a_model_is_saved_and_copied_under_the_meter_and_only_itself_is_measured(tmp_path):
-    model = _net()
+    model = net()
     meter = _meter(model)
-    expected = model(_x(1) * 0)
+    expected = model(samples(1) * 0)
     torch.save(model, tmp_path / "whole.pt")
     read = torch.load(tmp_path / "whole.pt", weights_only=False)
     with meter.step():
         for each in (copy.deepcopy(model), read):
-            assert torch.equal(each(_x(1) * 0), expected)
-        model(_x()).sum().backward()
+            assert torch.equal(each(samples(1) * 0), expected)
+        model(samples()).sum().backward()
     assert meter.summary().model_flop_per_step == 8 * LAYER
 
 
 def test_a_saved_model_is_read_without_the_meter(tmp_path):
     """What a colleague without flopledger gets: no name of ours stands in the file."""
-    model = _net()
+    model = net()
     with _meter(model):
         torch.save(model, tmp_path / "whole.pt")
     with zipfile.ZipFile(tmp_path / "whole.pt") as archive:
@@ -519,7 +501,7 @@ OPTION = r"UtilizationMeter has no option 'peak_flops'; the nearest option is 'p
 
 
 def test_options_come_in_a_dataclass_or_as_keywords_and_an_unknown_one_names_the_nearest():
-    model = _net()
+    model = net()
     chosen = MeterOptions(warm_up_steps=0, energy=False, peak_flop_per_s=2e12)
     found = _train(UtilizationMeter(model, chosen, peak_flop_per_s=1e12), model)
     assert (found.steps, found.peak_flop_per_s) == (3, 1e12)
@@ -528,13 +510,13 @@ def test_options_come_in_a_dataclass_or_as_keywords_and_an_unknown_one_names_the
 
 
 def test_begin_and_update_are_the_context_in_two_calls():
-    model = _net()
+    model = net()
     meter = _meter(model)
     clock = iter(range(100))
     meter._step.mark = lambda: float(next(clock))
     for _ in range(3):
         meter.begin()
-        model(_x()).sum().backward()
+        model(samples()).sum().backward()
         meter.update(items=7)
     found = meter.summary()
     assert (found.steps, found.model_flop_per_step, found.step_time_s) == (3, 8 * LAYER, 1)
@@ -543,12 +525,12 @@ def test_begin_and_update_are_the_context_in_two_calls():
 
 
 def test_update_alone_measures_from_one_call_to_the_next_and_has_no_goodput():
-    model = _net()
+    model = net()
     meter = _meter(model)
     clock = iter(range(100))
     meter._step.mark = lambda: float(next(clock))  # begin 0, end 1, begin 2, end 3, …
     for batch in (9, 4, 4, 4):
-        model(_x(batch)).sum().backward()
+        model(samples(batch)).sum().backward()
         meter.update()
     found = meter.summary()
     assert (found.steps, found.model_flop_per_step, found.step_time_s) == (3, 8 * LAYER, 1)  # not the one of 9
@@ -556,16 +538,16 @@ def test_update_alone_measures_from_one_call_to_the_next_and_has_no_goodput():
 
 
 def test_a_context_after_updates_says_where_steps_begin_from_then_on():
-    model = _net()
+    model = net()
     meter = _meter(model)
     meter.update()
-    model(_x(9)).sum().backward()  # the next step begins before this one ends
+    model(samples(9)).sum().backward()  # the next step begins before this one ends
     found = _train(meter, model)
     assert (found.steps, found.model_flop_per_step, found.warnings) == (3, 8 * LAYER, ())
 
 
 def test_an_update_without_a_begin_is_named():
-    meter = _meter(_net())
+    meter = _meter(net())
     meter.begin()
     meter.update()
     with pytest.warns(RuntimeWarning, match=r"update\(\) came without begin\(\)"):
@@ -583,7 +565,7 @@ def test_energy_stays_what_it_was_when_the_meter_was_closed(monkeypatch):
             pass
 
     monkeypatch.setattr(energy, "open_device", lambda _device: Telemetry())
-    model = _net()
+    model = net()
     meter = UtilizationMeter(model, warm_up_steps=1)
     before = _train(meter, model)
     meter.close()
@@ -598,34 +580,34 @@ def test_energy_stays_what_it_was_when_the_meter_was_closed(monkeypatch):
 def test_a_step_costs_no_wait_until_the_summary_and_then_one_for_each_mark(monkeypatch):
     waits = []
     monkeypatch.setattr(CpuMarks, "wait", lambda _self, mark: waits.append(mark))
-    model = _net()
+    model = net()
     meter = _meter(model)
     for _ in range(40):
         with meter.step():
-            model(_x()).sum().backward()
+            model(samples()).sum().backward()
     meter.window()
     assert waits == []
     with meter.step():
-        model(_x()).sum().backward()
+        model(samples()).sum().backward()
     meter.summary()
     assert len(waits) == 1
 
 
 def test_late_backward_passes_reach_their_step():
-    model = _net()
+    model = net()
     meter = _meter(model)
     with meter.step():
-        out = model(_x()).sum()
+        out = model(samples()).sum()
     out.backward()  # after the step, before it is added up
     assert meter.summary().model_flop_per_step == 8 * LAYER
 
 
 def test_the_hook_leaves_the_users_own_hooks_on_the_output_alone():
-    model = _net()
+    model = net()
     meter = _meter(model)
     seen = []
     with meter.step():
-        out = model(_x())
+        out = model(samples())
         handle = out.register_hook(lambda gradient: gradient * 2)
         out.register_hook(lambda gradient: seen.append(gradient.sum().item()))
         out.sum().backward(retain_graph=True)
@@ -636,13 +618,13 @@ def test_the_hook_leaves_the_users_own_hooks_on_the_output_alone():
 
 
 def test_the_warm_up_is_in_no_number():
-    model = _net()
+    model = net()
     meter = UtilizationMeter(model, warm_up_steps=2, energy=False)
     assert _train(meter, model, steps=5).steps == 3
 
 
 def test_a_cpu_has_no_peak_and_no_default():
-    model = _net()
+    model = net()
     found = _train(UtilizationMeter(model, warm_up_steps=0, energy=False), model)
     assert found.utilization_ratio is None
     assert found.model_flop_per_s > 0
@@ -664,5 +646,5 @@ BAD = {
 def test_bad_arguments_get_one_line(case):
     options, message = BAD[case]
     with pytest.raises(ValueError, match=message) as fault:
-        UtilizationMeter(**({"model": _net()} | options))
+        UtilizationMeter(**({"model": net()} | options))
     assert "\n" not in str(fault.value)

@@ -17,27 +17,11 @@ from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
 from measure.meter.meter import UtilizationMeter
 from measure.meter.watch import watched_step, watches
+from tests.measure.meter.square_layers import BATCH, LAYER, WIDTH, net, samples
+from tests.support.threads import one_thread  # noqa: F401  a fixture for the whole file
 
-WIDTH, BATCH = 32, 4
-LAYER = 2 * BATCH * WIDTH * WIDTH
 AS_IT_RAN = "counted as a watched step ran it"
 OUTSIDE = "ran outside of the model's calls"
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-def _net(layers=3):
-    return torch.nn.Sequential(*[torch.nn.Linear(WIDTH, WIDTH) for _ in range(layers)])
-
-
-def _x(batch=BATCH):
-    return torch.randn(batch, WIDTH)
 
 
 def _meter(model, **options):
@@ -57,7 +41,7 @@ class Two(torch.nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.body, self.left, self.right = _net(1), _net(1), _net(1)
+        self.body, self.left, self.right = net(1), net(1), net(1)
 
     def forward(self, x):
         x = self.body(x)
@@ -69,7 +53,7 @@ class Side(torch.nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.body, self.router = _net(1), _net(1)
+        self.body, self.router = net(1), net(1)
 
     def forward(self, x):
         self.loss = self.router(x).square().mean()
@@ -79,52 +63,52 @@ class Side(torch.nn.Module):
 class Checkpointed(torch.nn.Module):
     def __init__(self):
         super().__init__()
-        self.first, self.body = _net(1), _net(3)
+        self.first, self.body = net(1), net(3)
 
     def forward(self, x):
         return checkpoint(self.body, self.first(x), use_reentrant=False)
 
 
 def _some_gradients(model):
-    torch.autograd.grad(model(_x()).sum(), list(model[2].parameters()))
+    torch.autograd.grad(model(samples()).sum(), list(model[2].parameters()))
 
 
 def _gradients_of_the_input(model):
-    x = _x().requires_grad_()
+    x = samples().requires_grad_()
     torch.autograd.grad(model(x).sum(), x)
 
 
 def _frozen_copies(model):
     values = {name: each.detach() for name, each in model.named_parameters()}
-    functional_call(model, values, (_x().requires_grad_(),)).sum().backward()
+    functional_call(model, values, (samples().requires_grad_(),)).sum().backward()
 
 
 def _one_head(model):
-    model(_x())[0].sum().backward()
+    model(samples())[0].sum().backward()
 
 
 def _heads_one_by_one(model):
-    left, right = model(_x())
+    left, right = model(samples())
     left.sum().backward(retain_graph=True)
     right.sum().backward()
 
 
 def _both_losses(model):
-    (model(_x()).sum() + model.loss).backward()
+    (model(samples()).sum() + model.loss).backward()
 
 
 def _forward_mode(model):
     with torch.autograd.forward_ad.dual_level():
-        model(torch.autograd.forward_ad.make_dual(_x(), _x()))
+        model(torch.autograd.forward_ad.make_dual(samples(), samples()))
 
 
 def _batched_gradients(model):
     seeds = torch.stack([torch.eye(WIDTH)[row].expand(BATCH, WIDTH) for row in range(5)])
-    torch.autograd.grad(model(_x()), list(model.parameters()), seeds, is_grads_batched=True)
+    torch.autograd.grad(model(samples()), list(model.parameters()), seeds, is_grads_batched=True)
 
 
 def _gradient_penalty(model):
-    x = _x().requires_grad_()
+    x = samples().requires_grad_()
     out = model(x).tanh().sum()
     (slope,) = torch.autograd.grad(out, x, create_graph=True)
     slope.square().sum().backward()
@@ -132,10 +116,10 @@ def _gradient_penalty(model):
 
 LOOPS = {
     # three forward; the last layer's weight
-    "gradients of some parameters": (_net, _some_gradients, 3 + 1),
+    "gradients of some parameters": (net, _some_gradients, 3 + 1),
     # three forward; the inputs of three, and no weight's gradient
-    "gradients of the input": (_net, _gradients_of_the_input, 3 + 3),
-    "other parameters than the model's, frozen": (_net, _frozen_copies, 3 + 3),
+    "gradients of the input": (net, _gradients_of_the_input, 3 + 3),
+    "other parameters than the model's, frozen": (net, _frozen_copies, 3 + 3),
     # three forward; the head's weight and input, the body's weight
     "one of two outputs": (Two, _one_head, 3 + 3),
     # the body's weight twice
@@ -143,14 +127,14 @@ LOOPS = {
     # two forward, two weights: two layers side by side
     "a part of the loss beside the output": (Side, _both_losses, 2 + 2),
     # each layer: its product, that with its input's tangent, and that with its weight's, zeros (as a profiler shows)
-    "forward-mode differentiation": (_net, _forward_mode, 3 * 3),
+    "forward-mode differentiation": (net, _forward_mode, 3 * 3),
     # three forward; five times the products of two inputs and three weights
-    "a batch of gradients": (_net, _batched_gradients, 3 + 5 * 5),
+    "a batch of gradients": (net, _batched_gradients, 3 + 5 * 5),
     # three forward; the input's gradient 3. Its own backward pass goes from the slope through its three products (a
     # weight's and a gradient's each), and from there, by tanh, through the model: three weights and two inputs. The
     # gradient of the slope's first factor, the seed, is asked for by tanh: 3 + 3 + 2 × 3 + 5 and the input's, which
     # is a leaf that needs one: 1
-    "gradients of gradients": (_net, _gradient_penalty, 3 + 3 + 2 * 3 + 5 + 1),
+    "gradients of gradients": (net, _gradient_penalty, 3 + 3 + 2 * 3 + 5 + 1),
 }
 
 
@@ -171,7 +155,7 @@ def test_a_checkpoint_is_hardware_work_as_far_as_it_runs(stops):
 
     def step(_number):
         with set_checkpoint_early_stop(stops):
-            model(_x()).sum().backward()
+            model(samples()).sum().backward()
 
     found = _measured(model, step)
     assert found.model_flop_per_step == (4 + 7) * LAYER
@@ -181,13 +165,13 @@ def test_a_checkpoint_is_hardware_work_as_far_as_it_runs(stops):
 def test_models_that_train_each_other_are_counted_apart_and_say_what_is_not_theirs():
     """The generator: forward twice, one backward pass. The critic: three passes; frozen in the last, which gives the
     gradients of its inputs alone."""
-    generator, critic = _net(), _net(2)
+    generator, critic = net(), net(2)
     meters = [_meter(generator), _meter(critic)]
     for _ in range(3):
         with meters[0].step(), meters[1].step():
-            (critic(_x()).sum() - critic(generator(_x()).detach()).sum()).backward()
+            (critic(samples()).sum() - critic(generator(samples()).detach()).sum()).backward()
             critic.requires_grad_(False)
-            critic(generator(_x())).sum().backward()
+            critic(generator(samples())).sum().backward()
             critic.requires_grad_(True)
     makes, judges = (meter.summary() for meter in meters)
     flop = (3 + 3 + 5) * LAYER, (2 * (2 + 3) + 2 + 2) * LAYER
@@ -198,19 +182,19 @@ def test_models_that_train_each_other_are_counted_apart_and_say_what_is_not_thei
 
 @pytest.mark.parametrize("way", ["a head", "forward", "a part", "a teacher"])
 def test_work_outside_of_the_models_calls_is_said(way):
-    model, other = _net(), _net(1)
+    model, other = net(), net(1)
 
     def step(_number):
         if way == "a head":
-            other(model(_x())).sum().backward()  # its forward pass, its weight and its input
+            other(model(samples())).sum().backward()  # its forward pass, its weight and its input
         elif way == "forward":
-            (model.forward(_x()) + model(_x())).sum().backward()
+            (model.forward(samples()) + model(samples())).sum().backward()
         elif way == "a part":
-            (model[0](_x()) + model(_x())).sum().backward()
+            (model[0](samples()) + model(samples())).sum().backward()
         else:
             with torch.no_grad():
-                known = other(_x())
-            (model(_x()) - known).square().sum().backward()
+                known = other(samples())
+            (model(samples()) - known).square().sum().backward()
 
     outside = {"a head": 3, "forward": 8, "a part": 2, "a teacher": 1}[way] * LAYER
     found = _measured(model, step)
@@ -232,7 +216,7 @@ class Varying(torch.nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.layers = _net()
+        self.layers = net()
         self.depth = 3
 
     def forward(self, x, depth=None):
@@ -249,20 +233,20 @@ class Varying(torch.nn.Module):
 
 def _by_attribute(model, number):
     model.depth = 1 + number % 2
-    return model(_x())
+    return model(samples())
 
 
 def _by_number(model, number):
-    return model(_x(), 1.0 + number % 2)
+    return model(samples(), 1.0 + number % 2)
 
 
 def _by_function(model, number):
-    return model(lambda: _x(1 + number % 2))
+    return model(lambda: samples(1 + number % 2))
 
 
 def _by_mode(model, number):
     model.layers[0].weight.requires_grad_(number % 2 == 0)
-    return model(_x())
+    return model(samples())
 
 
 @pytest.mark.parametrize("call", [_by_attribute, _by_number, _by_function])
@@ -275,9 +259,9 @@ def test_calls_that_look_alike_and_differ_have_no_count(call):
 
 def test_inputs_in_a_dataclass_and_members_of_an_enum_are_told_apart():
     model = Varying()
-    found = _measured(model, lambda number: model(Batch(_x(number + 1))).sum().backward())
+    found = _measured(model, lambda number: model(Batch(samples(number + 1))).sum().backward())
     assert found.model_flop_per_step == 8 * LAYER * (1 + 2 + 3) / 3 / BATCH
-    found = _measured(model, lambda number: model(_x(), list(Kind)[number % 2]).sum().backward(), steps=4)
+    found = _measured(model, lambda number: model(samples(), list(Kind)[number % 2]).sum().backward(), steps=4)
     assert found.model_flop_per_step == (8 + 2) / 2 * LAYER
 
 
@@ -289,7 +273,7 @@ def test_a_backward_pass_that_begins_at_no_output_leaves_no_number():
     model = Hidden()
 
     def step(_number):
-        model(_x())
+        model(samples())
         model.loss.backward()
 
     found = _measured(model, step)
@@ -299,7 +283,7 @@ def test_a_backward_pass_that_begins_at_no_output_leaves_no_number():
 
 @pytest.mark.parametrize("transform", ["grad", "vmap"])
 def test_a_call_inside_of_a_transform_has_no_count_and_the_meter_goes_on(transform):
-    model = _net()
+    model = net()
     values = {name: each.detach() for name, each in model.named_parameters()}
 
     def loss(values, x):
@@ -307,9 +291,9 @@ def test_a_call_inside_of_a_transform_has_no_count_and_the_meter_goes_on(transfo
 
     def step(_number):
         if transform == "grad":
-            torch.func.grad(loss)(values, _x())
+            torch.func.grad(loss)(values, samples())
         else:
-            torch.func.vmap(model)(_x()).sum().backward()
+            torch.func.vmap(model)(samples()).sum().backward()
 
     found = _measured(model, step)
     assert (found.steps, found.model_flop_per_step) == (3, None)
@@ -323,15 +307,15 @@ def test_a_course_by_chance_is_said_and_dropout_is_none():
 
     said = "the model drew random numbers while it ran: one of its courses is counted"
     model = Chance()
-    found = _measured(model, lambda _number: model(_x()).sum().backward())
+    found = _measured(model, lambda _number: model(samples()).sum().backward())
     assert said in found.warnings
     assert found.model_flop_per_step == (2 + 3) * LAYER
     last = model.layers[1].weight
-    found = _measured(model, lambda _number: torch.autograd.grad(model(_x()).sum(), last))
+    found = _measured(model, lambda _number: torch.autograd.grad(model(samples()).sum(), last))
     assert said in found.warnings
     assert found.model_flop_per_step == (2 + 1) * LAYER
-    model = torch.nn.Sequential(_net(1), torch.nn.Dropout(0.5))
-    assert said not in _measured(model, lambda _number: model(_x()).sum().backward()).warnings
+    model = torch.nn.Sequential(net(1), torch.nn.Dropout(0.5))
+    assert said not in _measured(model, lambda _number: model(samples()).sum().backward()).warnings
 
 
 def test_what_changes_later_is_noticed(monkeypatch):
@@ -341,7 +325,7 @@ def test_what_changes_later_is_noticed(monkeypatch):
 
     def step(number):
         model.depth = 3 if number < 50 else 2
-        model(_x()).sum().backward()
+        model(samples()).sum().backward()
 
     found = _measured(model, step, steps=200)
     assert found.model_flop_per_step is None
@@ -351,12 +335,12 @@ def test_what_changes_later_is_noticed(monkeypatch):
 def test_frozen_layers_are_noticed_without_a_window(monkeypatch):
     monkeypatch.setattr(watches, "APART", 10)
     monkeypatch.setattr(watches, "BUDGET_RATIO", 1e9)
-    model = _net()
+    model = net()
     meter = _meter(model)
     for number in range(200):
         model[0].requires_grad_(number < 50)
         with meter.step():
-            model(_x()).sum().backward()
+            model(samples()).sum().backward()
         if number == 150:
             meter.window()
     assert meter.window().model_flop_per_step == (3 + 3) * LAYER
@@ -365,11 +349,11 @@ def test_frozen_layers_are_noticed_without_a_window(monkeypatch):
 def test_steps_that_are_watched_later_are_in_no_number(monkeypatch):
     monkeypatch.setattr(watches, "APART", 10)
     monkeypatch.setattr(watches, "BUDGET_RATIO", 1e9)
-    model = _net()
+    model = net()
     begun = []
     original = watches.StepWatch.begin
     monkeypatch.setattr(watches.StepWatch, "begin", lambda self: begun.append(self) or original(self))
-    found = _measured(model, lambda _number: model(_x()).sum().backward(), steps=200)
+    found = _measured(model, lambda _number: model(samples()).sum().backward(), steps=200)
     assert len(begun) > 3
     assert found.steps == 200 - (len(begun) - watches.FIRST)
     assert found.model_flop_per_step == 8 * LAYER
@@ -382,7 +366,7 @@ def test_a_model_becomes_what_it_would_have_become(watch):
     class Residual(torch.nn.Module):
         def __init__(self):
             super().__init__()
-            self.a, self.b, self.drop = _net(2), _net(1), torch.nn.Dropout(0.5)
+            self.a, self.b, self.drop = net(2), net(1), torch.nn.Dropout(0.5)
 
         def forward(self, x):
             y = self.a(x)
@@ -398,7 +382,7 @@ def test_a_model_becomes_what_it_would_have_become(watch):
             if meter:
                 meter.begin()
             optimizer.zero_grad()
-            model(_x()).square().mean().backward()
+            model(samples()).square().mean().backward()
             optimizer.step()
             if meter:
                 meter.update()
@@ -408,11 +392,11 @@ def test_a_model_becomes_what_it_would_have_become(watch):
 
 
 def test_threads_of_the_loop_are_not_watched_and_counted_as_before():
-    model = _net()
+    model = net()
 
     def step(_number):
         outputs = []
-        threads = [threading.Thread(target=lambda: outputs.append(model(_x()))) for _ in range(3)]
+        threads = [threading.Thread(target=lambda: outputs.append(model(samples()))) for _ in range(3)]
         for each in threads:
             each.start()
         for each in threads:
@@ -432,33 +416,33 @@ class Passing(TorchDispatchMode):
 
 def test_dispatch_modes_of_the_caller_go_first():
     """None is watched that begins inside of one; one that is entered in a step is left by its own."""
-    model = _net()
+    model = net()
     meter = _meter(model)
     for _ in range(3):
         with Passing():
             meter.begin()
             assert torch._C._len_torch_dispatch_stack() == 1
-            model(_x()).sum().backward()
+            model(samples()).sum().backward()
         meter.update()
     mode = Passing()
     meter.begin()
     with mode:
-        model(_x()).sum().backward()
+        model(samples()).sum().backward()
         meter.update()
     meter.begin()
-    model(_x()).sum().backward()
+    model(samples()).sum().backward()
     meter.update()
     assert torch._C._len_torch_dispatch_stack() == 0
     assert meter.summary().model_flop_per_step == 8 * LAYER
 
 
 def test_meters_that_end_in_the_order_in_which_they_began():
-    models = _net(), _net(2)
+    models = net(), net(2)
     meters = [_meter(model) for model in models]
     for _ in range(3):
         for meter in meters:
             meter.begin()
-        (models[0](_x()) + models[1](_x())).sum().backward()
+        (models[0](samples()) + models[1](samples())).sum().backward()
         for meter in meters:
             meter.update()
     assert torch._C._len_torch_dispatch_stack() == 0
@@ -471,7 +455,7 @@ def test_a_fault_in_the_watch_is_no_fault_of_the_training(place, monkeypatch):
         raise RuntimeError("planted")
 
     monkeypatch.setattr(watched_step.StepWatch, place, broken)
-    model = _net(1)
+    model = net(1)
     before = model[0].weight.detach().clone()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with warnings.catch_warnings(record=True) as seen:
@@ -479,7 +463,7 @@ def test_a_fault_in_the_watch_is_no_fault_of_the_training(place, monkeypatch):
         meter = _meter(model)
         for _ in range(3):
             with meter.step():
-                model(_x()).sum().backward()
+                model(samples()).sum().backward()
                 optimizer.step()
         meter.summary()
     assert not torch.equal(model[0].weight, before)
@@ -489,7 +473,7 @@ def test_a_fault_in_the_watch_is_no_fault_of_the_training(place, monkeypatch):
 
 
 def test_the_watch_can_be_turned_off():
-    model = _net()
+    model = net()
     found = _measured(model, lambda _number: _some_gradients(model), watch=False)
     assert found.model_flop_per_step == 8 * LAYER  # as if it had gone through the whole model
 
@@ -498,12 +482,12 @@ def test_random_loops_are_what_they_are():
     """Of random parts of a loop, each product is in the meter's count or in what it says that it has not."""
     draws = random.Random(0)
     for _ in range(6):
-        model, other = _net(draws.randint(1, 4)), _net(1)
+        model, other = net(draws.randint(1, 4)), net(1)
         ways = [draws.choice(["whole", "some", "other", "none"]) for _ in range(draws.randint(1, 3))]
 
         def step(_number, model=model, other=other, ways=ways):
             for way in ways:
-                out = model(_x(1 + ways.index(way)))
+                out = model(samples(1 + ways.index(way)))
                 if way == "whole":
                     out.sum().backward()
                 elif way == "some":

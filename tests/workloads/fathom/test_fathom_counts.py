@@ -11,6 +11,7 @@ from measure.fake.mode import to_fake
 from measure.fast_count.fast_count import fast_count
 from measure.operations.tracer import StepParts, trace
 from tests.support.oracles.fathom_formulas import PARAMETERS, PRODUCTS, TINY
+from tests.support.threads import one_thread  # noqa: F401  a fixture for the whole file
 from workloads.catalogue import fathom_sizes
 from workloads.catalogue.catalogue import ENTRIES, SUITES, entry, factory
 from workloads.fathom.registry.registry import FAMILIES, get
@@ -18,15 +19,6 @@ from workloads.training.step import TrainingStep, optimizer_of
 
 CPU, META = torch.device("cpu"), torch.device("meta")
 NAMES = list(FAMILIES)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Tiny operations on a busy machine: threads that wait for each other take ten times as long."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def tiny(name):

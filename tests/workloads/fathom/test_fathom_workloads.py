@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from tests.support.oracles.fathom_formulas import TINY
+from tests.support.threads import one_thread  # noqa: F401  a fixture for the whole file
 from workloads.catalogue import fathom_sizes as table
 from workloads.catalogue.catalogue import ENTRIES
 from workloads.fathom.data import babi_stories, catch_game, images
@@ -24,15 +25,6 @@ CPU = torch.device("cpu")
 @pytest.fixture(autouse=True)
 def same_numbers():
     torch.manual_seed(0)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Tiny operations on a busy machine: threads that wait for each other take ten times as long."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def seeded(seed=0):

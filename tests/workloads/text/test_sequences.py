@@ -14,6 +14,7 @@ from measure.fast_count.fast_count import fast_count
 from measure.operations.tracer import StepParts, trace
 from tests.support.bf16 import skip_without_bf16
 from tests.support.oracles.sequence_formulas import BASE_PARAMETERS, PARAMETERS, PRODUCTS, TINY
+from tests.support.threads import one_thread  # noqa: F401  a fixture for the whole file
 from workloads.catalogue.catalogue import ENTRIES, factory
 from workloads.catamount import sequences
 from workloads.sources import any_model
@@ -23,15 +24,6 @@ CPU = torch.device("cpu")
 NAMES = list(TINY)
 BOTH_GRADIENTS = [name for name in NAMES if name != "speech"]
 """Whose products all have operands that both need a gradient: backward is twice forward."""
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Tiny operations on a busy machine: threads that wait for each other take ten times as long."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def meta(name, **sizes):

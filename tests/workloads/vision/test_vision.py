@@ -12,6 +12,7 @@ from collections import namedtuple
 import pytest
 import torch
 
+from tests.support.threads import one_thread  # noqa: F401  a fixture for the whole file
 from workloads.catalogue.catalogue import ENTRIES, reason_not_trainable
 from workloads.training.step import OPTIMIZERS, TrainingStep
 from workloads.vision import data
@@ -47,15 +48,6 @@ FAST = {
 NAMES = [name for name, known in ENTRIES.items() if known.task in vision_models.ITEMS]
 REFUSALS = (RuntimeError, ValueError, AssertionError, TypeError, IndexError)
 META, CPU = torch.device("meta"), torch.device("cpu")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Tiny operations on a busy machine: threads that wait for each other take ten times as long."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def marked(names, fast=FAST):
