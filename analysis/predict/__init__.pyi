@@ -22,6 +22,7 @@ from .prediction import MEASURED, Prediction, is_power_limited, predict
 from .step_time import (
     ARITHMETIC,
     FACTORS,
+    LAUNCH_S,
     LAUNCHES,
     MEMORY,
     Machine,
@@ -38,6 +39,7 @@ __all__ = [
     "EAGER",
     "FACTORS",
     "LAUNCHES",
+    "LAUNCH_S",
     "LeftOut",
     "MEASURED",
     "MEMORY",

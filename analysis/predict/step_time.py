@@ -112,7 +112,9 @@ class Setting:
 
 @dataclass(frozen=True, eq=False)
 class TimeModel:
-    """Factors by setting (`Setting.text`), of pools too, each of shape (terms,); seen: class → families that had it."""
+    """terms: by way of running, eager or compiled. factors: by setting (`Setting.text`), of pools too, each of shape
+    (terms,). newest: a setting without its framework → the one with the newest. details: the whole file, with intervals
+    and coverage."""
 
     terms: Mapping[str, Terms]
     factors: Mapping[str, Numbers]

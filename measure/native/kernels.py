@@ -1,7 +1,7 @@
 """Compiles `core_kernels.c` for one kind of instruction, runs it, and says what a core did: rate, clock, bandwidth.
 
-The clock is that of a dependent chain of additions, timed right after each burst of the kernel, while the core still
-has the clock that it had under this load. It is no reading of a counter: the processor's time stamp counter goes on at
+The clock is that of a dependent chain of additions with the same instructions between them, so that the core has the
+clock that it has under this load. It is no reading of a counter: the processor's time stamp counter goes on at
 a rate of its own. A burst during which the thread was set aside is slow and stays in the medians.
 
 Not claimed: that a virtual processor is a core. Two that share one core show less than the table says, and so does a

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from typing import Any
 
 from analysis.atlas import PublishedStep
-from reports.shared import WIDTH, Part, page, percent, si_time, table_of
-from results.records import cell_text
+from reports.shared import WIDTH, Part, csv_text, page, percent, si_time, table_of
 
 COLUMNS = (
     "source", "file", "row", "model", "counted_model", "device", "devices", "mode", "precision", "layout", "framework",
@@ -26,11 +23,7 @@ def document(rows: Sequence[PublishedStep]) -> list[dict[str, Any]]:
 
 def to_csv(rows: Sequence[PublishedStep]) -> str:
     """The rows as CSV."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows([cell_text(value) for value in each.values()] for each in document(rows))
-    return file.getvalue()
+    return csv_text(COLUMNS, (each.values() for each in document(rows)))
 
 
 def to_text(rows: Sequence[PublishedStep], note: str = "", width: int = WIDTH, colour: bool = False) -> str:

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.predict import MEASURED, Prediction, Setting, TimePart
+from analysis.predict import ARITHMETIC, LAUNCH_S, LAUNCHES, MEASURED, MEMORY, Prediction, Setting, TimePart
 from analysis.reach import StepBound
-from reports.shared import WIDTH, Hanging, Part, TextTable, digits, page, percent, si, si_time, strong, table_of
-from results.records import cell_text
+from reports.shared import (
+    WIDTH,
+    Hanging,
+    Part,
+    TextTable,
+    csv_text,
+    digits,
+    page,
+    percent,
+    si,
+    si_time,
+    strong,
+    table_of,
+)
 
 LABEL = 17
 """Where a value begins."""
@@ -19,7 +29,7 @@ LABEL = 17
 SHOWN = 10
 """Parts of the step that the text shows; the document has all."""
 
-RATES = {"arithmetic": "of the peak", "memory": "of the bandwidth", "launches": "a launch"}
+RATES = {ARITHMETIC: "of the peak", MEMORY: "of the bandwidth", LAUNCHES: "a launch"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,11 +93,7 @@ def document(answer: PredictAnswer) -> dict[str, Any]:
 def to_csv(answer: PredictAnswer) -> str:
     """The numbers of the document as one row, without the parts."""
     row = {name: value for name, value in document(answer).items() if not isinstance(value, list | dict)}
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(row)
-    writer.writerow([cell_text(value) for value in row.values()])
-    return file.getvalue()
+    return csv_text(list(row), [row.values()])
 
 
 def to_text(answer: PredictAnswer, width: int = WIDTH, colour: bool = False) -> str:
@@ -130,8 +136,8 @@ def _parts(parts: Sequence[TimePart]) -> TextTable:
 
 def _rate(part: TimePart) -> str:
     """What the factor says: a share of the datasheet's rate, or s a launch."""
-    if part.what == "launches":
-        return f"{si_time(part.factor * 1e-5)} {RATES[part.what]}"
+    if part.what == LAUNCHES:
+        return f"{si_time(part.factor * LAUNCH_S)} {RATES[part.what]}"
     return f"{percent(1 / part.factor)} {RATES[part.what]}"
 
 

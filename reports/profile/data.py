@@ -6,8 +6,6 @@ and `between_operations_time_s` add up to `step.time_s`.
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
@@ -26,7 +24,8 @@ from analysis.profile import (
 )
 from analysis.stats import means
 from reports.profile.summary import latencies
-from results.records import StepProfile, cell_text
+from reports.shared import csv_text
+from results.records import StepProfile
 
 PLACED = (
     "intensity", "arithmetic_s", "memory_s", "launch_s", "roof_flop_per_s", "datasheet_roof_flop_per_s",
@@ -178,12 +177,8 @@ def _placed(its: RoofPlace) -> dict[str, Any]:
 
 
 def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
     header = _names(rows)
-    writer.writerow(header)
-    writer.writerows([cell_text(row[name]) for name in header] for row in rows)
-    return out.getvalue()
+    return csv_text(header, ([row[name] for name in header] for row in rows))
 
 
 def _names(rows: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from analysis.atlas import RelativeStep
 from analysis.reach import StepBound
-from reports.shared import WIDTH, Hanging, Part, TextTable, digits, page, percent, si, si_time, strong, table_of
-from results.records import cell_text
+from reports.shared import (
+    WIDTH,
+    Hanging,
+    Part,
+    TextTable,
+    csv_text,
+    digits,
+    page,
+    percent,
+    si,
+    si_time,
+    strong,
+    table_of,
+)
 
 LABEL = 17
 """Where a value begins."""
@@ -91,11 +101,7 @@ def to_csv(answer: ReachAnswer) -> str:
     """The numbers of the document as one row: shares of the bound in columns of their own, no relatives."""
     row = {name: value for name, value in document(answer).items() if not isinstance(value, list | dict)}
     row |= {f"bound_by_{what}_ratio": share for what, share in answer.bound.bound_by.items()}
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(row)
-    writer.writerow([cell_text(value) for value in row.values()])
-    return file.getvalue()
+    return csv_text(list(row), [row.values()])
 
 
 def to_text(answer: ReachAnswer, width: int = WIDTH, colour: bool = False) -> str:

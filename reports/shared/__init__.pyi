@@ -1,5 +1,6 @@
 from .bound_colours import COLOURS
 from .cell_names import cell_name, model_name, shared_variant, variant_lines, variant_of
+from .columns import csv_text
 from .figure_panels import (
     GREY,
     batch_axis,
@@ -67,6 +68,7 @@ from .numbers import (
 from .unpaired import MARK, ceiling_name, other_ceilings, ranks, unpaired_sentence
 
 __all__ = [
+    "csv_text",
     "CELL",
     "COLOURS",
     "Cell",

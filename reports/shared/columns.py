@@ -1,13 +1,28 @@
-"""Text in aligned columns that no terminal's width cuts: what goes to files, and what a pipe takes apart. What a
-terminal shows is laid out by `layout`."""
+"""Text in columns that no terminal's width cuts: aligned, for files and pipes, and as CSV.
+
+What a terminal shows is laid out by `layout`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import csv
+import io
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
 
 from results.printable import printable
+from results.records import cell_text
 
 GAP = "  "
+
+
+def csv_text(names: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
+    """A line of names and a line for each row. Unknown is empty; text that begins like a formula has an apostrophe."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows([cell_text(value) for value in row] for row in rows)
+    return file.getvalue()
 
 
 def columns(rows: Sequence[Sequence[str]], left: Collection[int] = ()) -> list[str]:

@@ -7,7 +7,6 @@ the step was measured; 2 the caller's mistake; 3 a file could not be written; 13
 
 from __future__ import annotations
 
-import json
 from argparse import Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -17,7 +16,6 @@ from runners.cli import (
     guarded,
     hyper_of,
     passing,
-    show_page,
 )
 
 if TYPE_CHECKING:
@@ -118,10 +116,6 @@ def _notes(options: Namespace, device: Device, in_parts: bool) -> list[str]:
 
 def _show(answer: PredictAnswer, options: Namespace) -> None:
     from reports.predict import document, to_csv, to_text
+    from runners.reach import show_answer
 
-    def page(width: int, colour: bool) -> str:
-        if options.format == "json":
-            return json.dumps(document(answer), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-        return to_csv(answer) if options.format == "csv" else to_text(answer, width, colour)
-
-    show_page(page, options.out)
+    show_answer(answer, options, document, to_csv, to_text)

@@ -1,4 +1,4 @@
-from .command import add_device_and_step, answer_on_device
+from .command import add_device_and_step, answer_on_device, show_answer
 from .step import SMALL, batch_cost, cost_at, operations_at
 
 __all__ = [
@@ -8,4 +8,5 @@ __all__ = [
     "batch_cost",
     "cost_at",
     "operations_at",
+    "show_answer",
 ]

@@ -195,6 +195,15 @@ def _memory(steps: Steps, options: Namespace, device: Device, notes: list[str]) 
 def _show(answer: ReachAnswer, options: Namespace) -> None:
     from reports.reach import document, to_csv, to_text
 
+    show_answer(answer, options, document, to_csv, to_text)
+
+
+def show_answer(
+    answer: A, options: Namespace, document: Callable[[A], dict[str, Any]], to_csv: Callable[[A], str],
+    to_text: Callable[[A, int, bool], str],
+) -> None:  # fmt: skip
+    """The answer in the form of --format, on stdout and in the file of --out."""
+
     def page(width: int, colour: bool) -> str:
         if options.format == "json":
             return json.dumps(document(answer), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
