@@ -34,7 +34,11 @@ RATES = {ARITHMETIC: "of the peak", MEMORY: "of the bandwidth", LAUNCHES: "a lau
 
 @dataclass(frozen=True, kw_only=True)
 class PredictAnswer:
-    """What `runners.predict` says of one step. eager_peak_bytes: memory of a training step, None where not known."""
+    """What `runners.predict` says of one step.
+
+    is_bounded: False where the sum over the operations is no least time; the notes say why. eager_peak_bytes: memory of
+    a training step, None where not known.
+    """
 
     model: str
     device_name: str
@@ -42,6 +46,7 @@ class PredictAnswer:
     batch_size: int
     bound: StepBound
     prediction: Prediction
+    is_bounded: bool = True
     eager_peak_bytes: int | None = None
     notes: Sequence[str] = ()
 
@@ -72,8 +77,8 @@ def document(answer: PredictAnswer) -> dict[str, Any]:
         "high_utilization_ratio": answer.utilization(found.low_s),
         "model_flop": answer.bound.model_flop,
         "peak_flop_per_s": answer.bound.peak_flop_per_s,
-        "bound_time_s": answer.bound.bound_time_s,
-        "attainable_ratio": answer.bound.attainable_ratio,
+        "bound_time_s": answer.bound.bound_time_s if answer.is_bounded else None,
+        "attainable_ratio": answer.bound.attainable_ratio if answer.is_bounded else None,
         "eager_peak_bytes": answer.eager_peak_bytes,
         "device_status": found.device,
         "ground": found.ground,
@@ -108,8 +113,9 @@ def to_text(answer: PredictAnswer, width: int = WIDTH, colour: bool = False) -> 
     rows = {
         "step time": f"{_times(found)}, {digits(answer.batch_size / found.time_s)} items/s",
         "utilization": f"{used} ({low} to {high}) of {si(answer.bound.peak_flop_per_s, 'FLOP/s')}",
-        "at best": f"{si_time(answer.bound.bound_time_s)} a step, {percent(answer.bound.attainable_ratio)}",
     }
+    if answer.is_bounded:
+        rows["at best"] = f"{si_time(answer.bound.bound_time_s)} a step, {percent(answer.bound.attainable_ratio)}"
     if answer.eager_peak_bytes is not None:
         rows["memory"] = f"{si(answer.eager_peak_bytes, 'B')} at the peak of an eager step, counted"
     lines: list[Part] = [strong(title), strong(f"A step takes about {_times(found)}."), ""]

@@ -39,7 +39,8 @@ class ReachAnswer:
     device_name: the row of the peaks table; source: of its figures. eager_peak_bytes: memory of the step without
     fusion; largest_batch: the largest that fits into the device; both None where they are not known, and the notes say
     why. is_partial: a storage of the step has no known size, so that memory is at least this, and the largest batch at
-    most. reached: what was measured of models like it on this device.
+    most. is_bounded: False where the sum over the operations is no least time; the notes say why. reached: what was
+    measured of models like it on this device.
     """
 
     model: str
@@ -54,13 +55,14 @@ class ReachAnswer:
     memory_bytes: int | None = None
     largest_batch: int | None = None
     is_partial: bool = False
+    is_bounded: bool = True
     reached: Sequence[RelativeStep] = ()
     notes: Sequence[str] = ()
 
 
 def document(answer: ReachAnswer) -> dict[str, Any]:
     """The answer as a JSON document: SI units, unknown is None."""
-    bound, partial = answer.bound, answer.is_partial
+    bound, partial, bounded = answer.bound, answer.is_partial, answer.is_bounded
     return {
         "model": answer.model,
         "device": answer.device_name,
@@ -70,11 +72,11 @@ def document(answer: ReachAnswer) -> dict[str, Any]:
         "batch_size": answer.batch_size,
         "model_flop": bound.model_flop,
         "peak_flop_per_s": bound.peak_flop_per_s,
-        "bound_time_s": bound.bound_time_s,
-        "attainable_ratio": bound.attainable_ratio,
+        "bound_time_s": bound.bound_time_s if bounded else None,
+        "attainable_ratio": bound.attainable_ratio if bounded else None,
         "unfused_time_s": None if partial else bound.unfused_time_s,
         "unfused_ratio": None if partial else bound.unfused_ratio,
-        "bound_by": dict(bound.bound_by),
+        "bound_by": dict(bound.bound_by) if bounded else {},
         "eager_peak_bytes": None if partial else answer.eager_peak_bytes,
         "at_least_eager_peak_bytes": answer.eager_peak_bytes if partial else None,
         "memory_bytes": answer.memory_bytes,
@@ -100,7 +102,8 @@ def document(answer: ReachAnswer) -> dict[str, Any]:
 def to_csv(answer: ReachAnswer) -> str:
     """The numbers of the document as one row: shares of the bound in columns of their own, no relatives."""
     row = {name: value for name, value in document(answer).items() if not isinstance(value, list | dict)}
-    row |= {f"bound_by_{what}_ratio": share for what, share in answer.bound.bound_by.items()}
+    by = document(answer)["bound_by"]
+    row |= {f"bound_by_{what}_ratio": by.get(what) for what in answer.bound.bound_by}
     return csv_text(list(row), [row.values()])
 
 
@@ -109,9 +112,7 @@ def to_text(answer: ReachAnswer, width: int = WIDTH, colour: bool = False) -> st
     bound, least = answer.bound, "at least " if answer.is_partial else ""
     title = f"{answer.model}, batch {answer.batch_size}, {answer.precision}, {answer.mode}, on {answer.device_name}"
     told = {
-        "at best": f"{percent(bound.attainable_ratio)} of {si(bound.peak_flop_per_s, 'FLOP/s')}",
-        "bound by": _bound_by(bound),
-        "least time": f"{si_time(bound.bound_time_s)} a step, {_rate(answer)} items/s at most",
+        **_at_best(answer),
         "unfused": f"{least}{si_time(bound.unfused_time_s)} a step: an estimate, no bound",
         "model FLOP": f"{bound.model_flop:,} a step",
         **_memory(answer),
@@ -122,6 +123,17 @@ def to_text(answer: ReachAnswer, width: int = WIDTH, colour: bool = False) -> st
         parts += ["", "measured by others on this device:", "", _relatives(answer)]
     partial = (PARTIAL,) if answer.is_partial else ()
     return page([*parts, "", f"peak: {answer.source}", *answer.notes, *partial], width, colour)
+
+
+def _at_best(answer: ReachAnswer) -> dict[str, str]:
+    bound = answer.bound
+    if not answer.is_bounded:
+        return {}
+    return {
+        "at best": f"{percent(bound.attainable_ratio)} of {si(bound.peak_flop_per_s, 'FLOP/s')}",
+        "bound by": _bound_by(bound),
+        "least time": f"{si_time(bound.bound_time_s)} a step, {_rate(answer)} items/s at most",
+    }
 
 
 def _relatives(answer: ReachAnswer) -> TextTable:
@@ -153,6 +165,8 @@ def _memory(answer: ReachAnswer) -> dict[str, str]:
 
 def _sentence(answer: ReachAnswer) -> str:
     bound = answer.bound
+    if not answer.is_bounded:
+        return "The least time of a step is not known."
     main = max(bound.bound_by, key=lambda what: bound.bound_by[what])
     because = {
         "memory": "reading and writing memory takes longer than the arithmetic",

@@ -79,6 +79,7 @@ def _answer(options: Namespace, device: Device) -> PredictAnswer:
         setting=setting,
         batch_size=options.batch_size,
         bound=bound,
+        is_bounded=not in_parts,
         prediction=found,
         eager_peak_bytes=_peak_bytes(asked, options, device) if options.mode == "train" else None,
         notes=tuple(_notes(options, device, in_parts)),
@@ -103,8 +104,9 @@ def _peak_bytes(asked: StepOptions, options: Namespace, device: Device) -> int |
 
 def _notes(options: Namespace, device: Device, in_parts: bool) -> list[str]:
     from analysis.predict import is_power_limited
+    from runners.reach import NO_BOUND
 
-    notes = ["Attention is in parts here, which CUDA may run as one kernel: the least time is no bound."] * in_parts
+    notes = [NO_BOUND] * in_parts
     if is_power_limited(device.name):
         notes.append(
             "This card's power limit holds its clock far below the boost clock of its peak: times may be longer."

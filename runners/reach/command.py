@@ -46,6 +46,8 @@ BATCH_SIZE = 32
 
 MODES = ("train", "infer")
 
+NO_BOUND = "No bound: attention is in parts here, which CUDA may run as one kernel that moves fewer bytes."
+
 RELATIVES = 5
 """Published steps that are shown."""
 
@@ -155,8 +157,9 @@ def _answer(options: Namespace, device: Device) -> ReachAnswer:
         passing(f"{options.model}: batch {options.batch_size}")
         operations = operations_at(asked, options.batch_size, options.mode)
     cost = step_cost(operations)
-    if any(operation.name == IN_PARTS for operation in operations):
-        notes.append("attention is in parts here, which CUDA may run as one kernel: the least time is then no bound")
+    in_parts = any(operation.name == IN_PARTS for operation in operations)
+    if in_parts:
+        notes.append(NO_BOUND)
     rows = [row for row in on_device(published_steps(), device.name) if row.mode == options.mode]
     return ReachAnswer(
         model=options.model,
@@ -167,6 +170,7 @@ def _answer(options: Namespace, device: Device) -> ReachAnswer:
         mode=options.mode,
         batch_size=options.batch_size,
         bound=step_bound(cost, device.peaks, device.bandwidth_bytes_per_s),
+        is_bounded=not in_parts,
         reached=best_of_each(relatives(rows, options.model), RELATIVES),
         notes=tuple(notes),
         **memory,

@@ -35,6 +35,14 @@ def test_the_same_numbers_as_text_csv_and_json(run):
     assert "The interval held" in text
 
 
+def test_a_least_time_that_is_none_is_not_printed(run):
+    words = ("tests.support.nets.biased_attention:build", "--device", "NVIDIA GeForce RTX 3090")
+    found = json.loads(run(*words, "--format", "json")[1])
+    assert (found["bound_time_s"], found["attainable_ratio"], found["raised_to_bound"]) == (None, None, False)
+    assert found["step_time_s"] > 0
+    assert "at best" not in run(*words)[1]
+
+
 def test_a_forward_pass_of_a_compiled_model(run):
     found = json.loads(run(*ASKED, "--mode", "infer", "--compile", "--format", "json")[1])
     assert found["device_status"] == "not measured", "compiled steps were published of other cards"

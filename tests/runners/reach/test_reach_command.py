@@ -54,6 +54,19 @@ def test_a_training_step_has_memory_and_a_largest_batch(reach, asked):
     assert found["bound_time_s"] > 2 * infer["bound_time_s"], "the backward pass reads every weight again"
 
 
+def test_a_least_time_that_is_none_is_not_printed(reach):
+    """A fused attention kernel moves fewer bytes than the parts of a trace: their sum bounds nothing."""
+    words = ("tests.support.nets.biased_attention:build", "--device", DEVICE, "--precision", "amp-fp16")
+    found = json.loads(reach(*words, "--format", "json")[1])
+    assert (found["bound_time_s"], found["attainable_ratio"], found["bound_by"]) == (None, None, {})
+    assert found["unfused_time_s"] > 0
+    code, text, _ = reach(*words)
+    assert code == 0
+    assert "The least time of a step is not known." in text
+    assert "No bound: attention is in parts" in text
+    assert not {"at best", "least time", "bound by"} & {line.strip().partition("  ")[0] for line in text.splitlines()}
+
+
 def test_memory_without_what_onednns_lstm_keeps_is_at_least(reach):
     """Its workspace has no known size: no memory of the step, and no largest batch."""
     words = ("wordlm", "--device", "NVIDIA H100 80GB HBM3", "--batch-sizes", "2")
