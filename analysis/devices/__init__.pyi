@@ -16,7 +16,7 @@ from .memory import Memory, parse_bytes
 from .peaks import STAND_IN_MARK, Device, is_stand_in, kept_row, lookup, nearest, spelling, stand_in_warning
 from .precision_flags import OVERRIDES, disagreements, overriding
 from .precisions import PRECISIONS, TENSOR_UNITS, Precision, unit_of
-from .processors import FLOP_PER_MULTIPLY_ADD, WIDEST, Processor, VectorUnit, identify, vector_units
+from .processors import FLOP_PER_MULTIPLY_ADD, MOST_ISSUE_RATIO, WIDEST, Processor, VectorUnit, identify, vector_units
 from .telemetry import EVENT_REASONS, Reading, energy, mean_power_w, mean_sm_clock_hz
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "FAST_ALGORITHMS",
     "FLOP_PER_MULTIPLY_ADD",
     "ISSUE",
+    "MOST_ISSUE_RATIO",
     "Link",
     "Memory",
     "NODE_DEVICES",

@@ -31,6 +31,9 @@ VECTOR_UNITS = Path(__file__).with_name("vector_units.csv")
 
 FLOP_PER_MULTIPLY_ADD = 2
 
+MOST_ISSUE_RATIO = 1.05
+"""Instructions that a kernel counted in a clock ÷ those of the table: beyond it the table is wrong."""
+
 WIDEST = {
     "fp64": ("avx512f", "sve", "fma", "avx", "asimd", "sse2"),
     "fp32": ("avx512f", "sve", "fma", "avx", "asimd", "sse2"),

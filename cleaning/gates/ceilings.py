@@ -8,7 +8,17 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from analysis.devices import FAST_ALGORITHMS, ISSUE, PRECISIONS, able_to_be_fast, limit_of, peaks, unit_of, vector_units
+from analysis.devices import (
+    FAST_ALGORITHMS,
+    ISSUE,
+    MOST_ISSUE_RATIO,
+    PRECISIONS,
+    able_to_be_fast,
+    limit_of,
+    peaks,
+    unit_of,
+    vector_units,
+)
 from analysis.operators import products
 from analysis.utilization import disagreement, kernel, loaded
 from cleaning.gates.evidence import Evidence
@@ -136,10 +146,6 @@ def ceiling_limit(evidence: Evidence) -> Iterator[Finding]:
         yield Finding(RUN, row.flop_per_s <= limit, "" if row.flop_per_s <= limit else words)
 
 
-MOST_PER_CLOCK = 1.05
-"""Of the table's instructions a clock, that a kernel may have counted."""
-
-
 def core_peaks(evidence: Evidence) -> Iterator[Finding]:
     """Each derived peak: cores × the table's FLOP a clock × the clock; the kernel's own rate below it."""
     for row in evidence.data.ceilings:
@@ -166,7 +172,7 @@ def _core_peak(row: Ceiling) -> Iterator[str]:
     expected = unit.peak(row.cores, row.sm_clock_hz)
     if not math.isclose(expected, row.derived_flop_per_s, rel_tol=SAME):
         yield f"a derived peak of {row.derived_flop_per_s:.6g} FLOP/s, the table gives {expected:.6g}"
-    if row.per_clock > MOST_PER_CLOCK * float(unit.per_clock):
+    if row.per_clock > MOST_ISSUE_RATIO * float(unit.per_clock):
         yield f"{row.per_clock:.4g} instructions a clock, the table has {unit.per_clock}"
     if row.threads is not None and row.cores > row.threads:
         yield f"{row.cores:g} cores of {row.threads} threads"

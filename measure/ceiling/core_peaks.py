@@ -16,15 +16,24 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from analysis.devices import FLOP_PER_MULTIPLY_ADD, ISSUE, READ, WIDEST, VectorUnit, identify, vector_units
+from analysis.devices import (
+    FLOP_PER_MULTIPLY_ADD,
+    ISSUE,
+    MOST_ISSUE_RATIO,
+    READ,
+    WIDEST,
+    VectorUnit,
+    identify,
+    vector_units,
+)
 from measure.device import Allowance, Neighbours, allowance, cache_bytes, processor, warning
 from measure.native import compiled_program, issue_rate, read_rate
 from results import Unavailable
 from results.records import Ceiling
 
-MOST_RATIO, LEAST_RATIO, NOTED_RATIO = 1.05, 0.6, 0.9
-"""Instructions a clock, measured ÷ of the table: above the first and below the second there is no peak; below the third
-the row says so. A core whose other hardware thread is busy issues about half."""
+LEAST_RATIO, NOTED_RATIO = 0.6, 0.9
+"""Instructions a clock, measured ÷ of the table: below the first there is no peak (nor above MOST_ISSUE_RATIO); below the
+second the row says so. A core whose other hardware thread is busy issues about half."""
 
 MULTIPLY_ADDS = {
     "sse2": 2, "avx": 4, "fma": 8, "avx512f": 16, "asimd": 4,
@@ -146,7 +155,7 @@ def derive_peak(
         return None, absent
     share = per_clock / float(unit.per_clock)
     what = f"a core issued {per_clock:.3g} {unit.instructions} instructions a clock, the table has {unit.per_clock}"
-    if share > MOST_RATIO:
+    if share > MOST_ISSUE_RATIO:
         return None, f"no derived peak: {what}"
     if share < LEAST_RATIO:
         return None, f"no derived peak: {what}: processors may share a core, or this part lacks a unit"
