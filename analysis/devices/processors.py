@@ -43,6 +43,9 @@ WIDEST = {
 }
 """Unit → the instructions that compute in it, as /proc/cpuinfo names them, the fastest first."""
 
+HERE = "cpu"
+"""The name of this machine's processor, as torch calls it."""
+
 APPLE = "0x61"
 """Apple in the Main ID Register of Arm."""
 

@@ -78,14 +78,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         failed |= bool(done.wrong)
         with (out / "tasks.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(asdict(done)) + "\n")
-        print(told(done), flush=True)
+        print(line_of(done), flush=True)
     if options.write:
         PAGE.write_text(with_texts(text, printed), encoding="utf-8")
     return 1 if failed else 0
 
 
-def told(done: Done) -> str:
-    """One line."""
+def line_of(done: Done) -> str:
+    """The task, its time and load, and what went wrong, in one line."""
     times = f"{done.seconds:.0f} s, {done.processor_s:.0f} s of processors, at a load of {done.load:.1f}"
     return "; ".join(filter(None, (f"{done.task:2} {done.title}: {times}", done.wrong)))
 

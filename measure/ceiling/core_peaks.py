@@ -32,8 +32,8 @@ from results import Unavailable
 from results.records import Ceiling
 
 LEAST_RATIO, NOTED_RATIO = 0.6, 0.9
-"""Instructions a clock, measured ÷ of the table: below the first there is no peak (nor above MOST_ISSUE_RATIO); below the
-second the row says so. A core whose other hardware thread is busy issues about half."""
+"""Instructions a clock, measured ÷ of the table: below the first, and above MOST_ISSUE_RATIO, there is no peak; below
+the second the row says so. A core whose other hardware thread is busy issues about half."""
 
 MULTIPLY_ADDS = {
     "sse2": 2, "avx": 4, "fma": 8, "avx512f": 16, "asimd": 4,

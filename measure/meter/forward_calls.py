@@ -100,7 +100,7 @@ class Call:
         self.backward += 1
 
 
-class ManifoldCall(Call):
+class GeneralCall(Call):
     """A call of any kind: with several outputs or none, or in a backward pass.
 
     A run of the engine is one backward pass, however many outputs it reaches."""
@@ -252,7 +252,7 @@ class ForwardCalls:
     def assumed(self, inputs: tuple[Any, ...]) -> list[Call]:
         """The calls of a step in which none was seen: one forward and one backward pass of these inputs."""
         key = "", (signature(inputs), ()), self._model.training, self._autocast(), self.version
-        call = ManifoldCall(self._known.get(key) or self._meet(key, inputs, {}), False)
+        call = GeneralCall(self._known.get(key) or self._meet(key, inputs, {}), False)
         call.backward = 1
         return [call]
 
@@ -346,9 +346,9 @@ class ForwardCalls:
         """A call of any kind; the next one is compared with it."""
         recomputed = _graph_task() != _OUTSIDE
         if _transformed() is not None:
-            calls.append(ManifoldCall(self._transformed_kind(path), recomputed))
+            calls.append(GeneralCall(self._transformed_kind(path), recomputed))
             return
-        call = ManifoldCall(self._call_kind(path, args, kwargs), recomputed)
+        call = GeneralCall(self._call_kind(path, args, kwargs), recomputed)
         calls.append(call)
         if len(args) == 1 and not kwargs and type(args[0]) is torch.Tensor and not path and not call.seen.key.autocast:
             one = args[0]
@@ -400,7 +400,7 @@ def _hook_gradients(tensor: torch.Tensor, call: Call) -> None:
         node._register_hook_dict(tensor)
 
 
-def _tensors(output: Any, call: ManifoldCall) -> list[torch.Tensor]:
+def _tensors(output: Any, call: GeneralCall) -> list[torch.Tensor]:
     """Each tensor of an output once. All of them: a trainer may leave the loss that a model gives, and make its own.
 
     Without any, the call of a model is `hidden`: its backward pass cannot be seen. (A child may well give none.)

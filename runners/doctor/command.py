@@ -50,9 +50,6 @@ STAND_IN_SAYS = "This device is a stand-in that computes nothing: the answer is 
 PEAKS_SAY = "Utilization divides by the dense peak of the unit that runs an operation; a multiply-add is 2 FLOP."
 
 
-HERE = "cpu"
-"""The name by which `--peaks` means this machine's processor."""
-
 CORES_SAY = "A CPU's peak is cores × FLOP a clock × clock; --peaks cpu measures the clock here, and gives it."
 
 
@@ -113,7 +110,7 @@ def _torch_threads() -> int:
 
 def print_peaks(parser: Parser, name: str, form: str) -> int:
     """Print the peaks of the device of this name, or exit with 2 and the nearest names."""
-    if name.casefold() in (HERE, *(each.casefold() for each in processors.names())):
+    if name.casefold() in (processors.HERE, *(each.casefold() for each in processors.names())):
         return print_core_peaks(name, form)
     device = peaks.lookup(name)
     if device is None:
@@ -134,7 +131,7 @@ def print_core_peaks(name: str, form: str) -> int:
     from runners.doctor.processor import peaks_answer
 
     try:
-        answer = peaks_answer(name, _torch_threads() if name.casefold() == HERE else 1)
+        answer = peaks_answer(name, _torch_threads() if name.casefold() == processors.HERE else 1)
     except Unavailable as fault:
         raise Mistake(f"--peaks {name}: {fault}") from fault
     rows: list[dict[str, Any]] = answer["units"]

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 ISSUE_S = 0.1
 """Seconds of each kernel."""
 
-HERE = "cpu"
-"""The name by which `--peaks` means this machine's processor."""
-
 
 def processor_checks(threads: int) -> list[Check]:
     """Lines of this machine's processor, measured within seconds. threads: torch's."""
@@ -91,7 +88,7 @@ def peaks_answer(name: str, threads: int) -> dict[str, Any]:
     """The JSON document of `--peaks` of a CPU. Raises Unavailable where this machine's processor is not known."""
     from measure.device import processor
 
-    rows = core_rows(threads) if name.casefold() == HERE else []
+    rows = core_rows(threads) if name.casefold() == processors.HERE else []
     microarchitecture = processors.identify(processor()).name if rows else _named(name)
     measured = {(row.unit, row.instructions): row for row in rows}
     return {
@@ -124,10 +121,10 @@ def _reads(threads: int) -> list[Ceiling]:
     from measure.ceiling import read_rows
     from measure.device import device_facts
 
-    return read_rows(_blank(), threads, device_facts(HERE).memory_bytes or 0)
+    return read_rows(_blank(), threads, device_facts(processors.HERE).memory_bytes or 0)
 
 
 def _blank() -> Ceiling:
     from results.records import Ceiling
 
-    return Ceiling(sitting="", device=HERE, precision="", unit="", operation="", shape="")
+    return Ceiling(sitting="", device=processors.HERE, precision="", unit="", operation="", shape="")
