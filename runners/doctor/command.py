@@ -147,7 +147,7 @@ def print_core_peaks(name: str, form: str) -> int:
                 row["instructions"],
                 row["per_clock"],
                 f"{row['flop_per_clock']:g}",
-                "" if row["derived_flop_per_s"] is None else f"{row['derived_flop_per_s'] / 1e9:,.4g}",
+                "" if row["derived_flop_per_s"] is None else f"{row['derived_flop_per_s'] / 1e9:,.0f}",
                 row["source"],
             )
             for row in rows
