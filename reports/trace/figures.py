@@ -108,7 +108,8 @@ def _flop_per_step(products: pd.DataFrame) -> dict[str, Figure]:
     figure_panels.legend(figure, [Patch(label=phase, **_look(phase)) for phase in seen])
     what = f"a step, mean of {steps}" if rows["step"].notna().any() else "the recording"
     figure_panels.say_below(
-        figure, f"{prefix}FLOP of {what}: as found, without double counts, with gaps filled from shapes"
+        figure,
+        f"{prefix}FLOP of {what}, of the calls recorded: as found, without double counts, gaps filled from shapes",
     )
     return {"flop_per_step": figure}
 
