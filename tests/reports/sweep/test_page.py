@@ -574,10 +574,8 @@ def test_a_run_without_any_cell_is_a_page_too() -> None:
 def test_a_table_of_too_many_rows_is_cut_and_says_how_many_there_are(
     built: Built, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from reports.shared import html as pages
-
     whole = page(built, {})
-    monkeypatch.setattr(pages, "MOST_ROWS", 2)
+    monkeypatch.setattr("reports.shared.html.MOST_ROWS", 2)
     cut = page(built, {})
     cells = len(page_cells.measured_cells(built.views).rows)
     assert cells > 2
@@ -590,10 +588,8 @@ def test_a_table_of_too_many_rows_is_cut_and_says_how_many_there_are(
 def test_pictures_that_would_make_the_page_too_large_are_named_instead(
     built: Built, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from reports.sweep.answer import page as module
-
     svg = "<svg>" + "x" * 1000 + "</svg>"
-    monkeypatch.setattr(module, "_MOST_OF_PICTURES", 2500)
+    monkeypatch.setattr("reports.sweep.answer.page._MOST_OF_PICTURES", 2500)
     shown = page(built, {"utilization_by_model": svg, "utilization_by_batch": svg, "utilization_by_method": svg})
     assert shown.count("<figure") == 2
     assert "Not on this page, for its size, but in figures/: utilization_by_method." in shown
