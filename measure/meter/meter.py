@@ -32,7 +32,7 @@ from analysis.utilization import Denominator, ceiling_of, datasheet
 from measure.device import device_facts
 from measure.meter.call_costs import CallCosts
 from measure.meter.energy import LoopEnergy
-from measure.meter.forward_calls import Call, CallKey, ForwardCalls
+from measure.meter.forward_calls import CallKey, ForwardCalls, OpenStep
 from measure.meter.loop_run import LoopRun, MeasuredLoop
 from measure.meter.options import MeterOptions, options_with
 from measure.meter.product_dtypes import ProductDtypes
@@ -77,11 +77,13 @@ class UtilizationMeter:
         device = _device(model, chosen.device)
         self._place = _place(device, chosen.peak_flop_per_s, list(chosen.ceilings))
         self._costs = CallCosts(self._inner, device.type, chosen.unit, COUNTING_BUDGET_RATIO, chosen.loss_of)
-        self._calls = ForwardCalls(model, device.type, self._meet, self._fail, chosen.children)
+        self._times = StepTimes(CudaMarks(device) if device.type == "cuda" else CpuMarks())
+        self._step = _Step(self, self._times)
+        self._calls = ForwardCalls(model, device.type, self._step, self._meet, self._fail, chosen.children)
         self._dtypes = ProductDtypes(self._inner, self._costs.output_dtypes)
         self._probing = self._inner is model and chosen.unit is None
-        self._watches = Watches(model, self._calls, self._costs, chosen.watch and _shows_products(model))
-        self._times = StepTimes(CudaMarks(device) if device.type == "cuda" else CpuMarks())
+        shows = chosen.watch and _shows_products(model)
+        self._watches = Watches(model, self._calls.watched_modules, self._step, self._costs, shows)
         self._warm, self._run, self._window = StepBlocks(), StepBlocks(), StepBlocks()
         self._warm_up = chosen.warm_up_steps
         self._energy = LoopEnergy(str(device)) if chosen.energy else None
@@ -91,7 +93,6 @@ class UtilizationMeter:
         self._faults: dict[str, None] = {}
         self._broken = False
         self._rolling: bool | None = None  # whether update() begins the next step; None: not called yet
-        self._step = _Step(self, self._calls, self._times)
         self._options, self._model_parts = chosen, (type(self._inner).__name__, _is_compiled(model))
         self._began_s = time.perf_counter()
         self._loop_run = self._opened_run(device)
@@ -190,7 +191,7 @@ class UtilizationMeter:
 
     def _meet(self, key: CallKey, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A call of a kind that was not seen before."""
-        self._step.seldom = True
+        self._step.left = 0
         self._costs.expect(key, args, kwargs)
 
     def _prepare(self) -> bool:
@@ -199,6 +200,9 @@ class UtilizationMeter:
             return False
         if self.is_open and not self._end_rolling():
             self._fault("a step was begun inside of another one, which was never ended: that one is not counted")
+        self._times.settle(self._step.own)
+        self._step.renew()
+        self._step.left = 0
         if self._probing:
             self._dtypes.attach()
         if self._watches.at_next_step and not self._rolling:
@@ -213,12 +217,15 @@ class UtilizationMeter:
             self._drop()
         return bool(was)
 
-    def _end_step(self, start: Any, end: Any, calls: list[Call], items: float | None) -> None:
+    def _end_step(self, start: Any, end: Any) -> None:
         """A step has ended: what there is to do after some of them. End the probe, count, add up what completed."""
-        pending = self._times.pending
-        if not calls and self._step.inputs:
-            calls = self._calls.assumed(self._step.inputs)
-        pending.append((start, end, None if self._watches.end() else calls, items))
+        step, pending = self._step, self._times.pending
+        calls = step.noted()
+        self._times.settle(step.own)
+        step.renew()
+        if not calls and step.inputs:
+            calls = self._calls.assumed(step.inputs)
+        pending.append((start, end, None if self._watches.end() else calls, step.items))
         if self._probing:
             self._dtypes.detach()
             self._probing = False
@@ -227,16 +234,18 @@ class UtilizationMeter:
         self._watches.judge(len(pending))
         if len(pending) >= KEPT_STEPS or len(calls) > KEPT_CALLS or self._warm_up > 0:
             self._take(wait=False)
-        self._step.seldom = self._warm_up > 0 or bool(self._costs.waiting) or self._watches.at_next_step
+        seldom = self._warm_up > 0 or bool(self._costs.waiting) or self._watches.at_next_step
+        step.left = 0 if seldom else KEPT_STEPS - 1
 
     def _drop(self) -> None:
-        self._step.begun = None
+        self._times.settle(self._step.own)
         self._calls.drop()
         self._dtypes.detach()
         self._watches.drop()
 
     def _take(self, wait: bool) -> None:
         """Completed steps into the run and the window."""
+        self._times.settle(self._step.own)
         for step in self._times.completed(wait):
             if self._warm_up > 0:
                 self._warm_up -= 1
@@ -325,37 +334,35 @@ class UtilizationMeter:
 
     def _fail(self, fault: BaseException) -> None:
         """A fault in here: no more numbers from now on, and the loop goes on."""
-        self._broken = self._step.seldom = True
+        self._broken, self._step.left = True, 0
         with contextlib.suppress(Exception):
             self._drop()
             self._calls.detach()
         self._fault(f"the meter stopped: {type(fault).__name__}: {one_line(str(fault), 200)}")
 
 
-class _Step:
+class _Step(OpenStep):
     """The context of one step; one object for all steps of a meter.
 
     Its two methods run at each step, in no cache: they call as little as they can, and look at this object alone.
-    begun: the mark of the step that is open. seldom: whether more is to be done than marking.
+    left: steps that may end before there is more to do than to keep their marks; 0: there is, in the next one.
     """
 
-    __slots__ = ("_calls", "_meter", "_pending", "begun", "inputs", "items", "mark", "seldom")
+    __slots__ = ("_keep", "_meter", "inputs", "items", "left", "mark")
 
-    def __init__(self, meter: UtilizationMeter, calls: ForwardCalls, times: StepTimes) -> None:
+    def __init__(self, meter: UtilizationMeter, times: StepTimes) -> None:
+        super().__init__()
         self._meter = meter
-        self._calls = calls
-        self._pending = times.pending
+        self._keep = times.alike.append
         self.mark = times.mark
-        self.begun: Any = None
-        self.seldom = True
+        self.left = 0
         self.inputs: tuple[Any, ...] = ()
         self.items: float | None = None
 
     def __enter__(self) -> None:
         try:
-            if (self.seldom or self.begun is not None) and not self._meter._prepare():
+            if (self.left == 0 or self.begun is not None) and not self._meter._prepare():
                 return
-            self._calls.calls = []
             self.begun = self.mark()
         except Exception as fault:  # noqa: BLE001  the user's training goes on whatever happens in here
             self._meter._fail(fault)
@@ -368,11 +375,21 @@ class _Step:
             if start is not None and kind is None:
                 end = self.mark()
                 self.begun = None
-                calls, self._calls.calls = self._calls.calls, None
-                if calls and not self.seldom and len(self._pending) < KEPT_STEPS and len(calls) <= KEPT_CALLS:
-                    self._pending.append((start, end, calls, self.items))
+                own = self.own
+                if (
+                    self.left
+                    and self.spare is None
+                    and not self.calls
+                    and own.backward == 1  # type: ignore[union-attr]  # it is None in watched steps alone: left is 0
+                    and self.items is None
+                ):
+                    self._keep(start)
+                    self._keep(end)
+                    self.left -= 1
+                    own.backward = 0  # type: ignore[union-attr]
+                    self.spare = own
                 else:
-                    self._meter._end_step(start, end, calls or [], self.items)
+                    self._meter._end_step(start, end)
             elif start is not None:
                 self._meter._drop()
             if self.inputs:
