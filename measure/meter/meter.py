@@ -20,7 +20,7 @@ import contextlib
 import dataclasses
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -32,7 +32,8 @@ from analysis.utilization import Denominator, ceiling_of, datasheet
 from measure.device import device_facts
 from measure.meter.call_costs import CallCosts
 from measure.meter.energy import LoopEnergy
-from measure.meter.forward_calls import CallKey, ForwardCalls, OpenStep
+from measure.meter.forward_calls import Call, CallKey, ForwardCalls, OpenStep, signature
+from measure.meter.looks import Looks
 from measure.meter.loop_run import LoopRun, MeasuredLoop
 from measure.meter.options import MeterOptions, options_with
 from measure.meter.product_dtypes import ProductDtypes
@@ -69,7 +70,8 @@ class UtilizationMeter:
 
     def __init__(self, model: torch.nn.Module, options: MeterOptions | None = None, **keywords: Any) -> None:
         if not isinstance(model, torch.nn.Module):
-            raise ValueError(f"expected the module that the loop calls, got {type(model).__name__}")
+            several = "; of several modules, each has a meter of its own" if isinstance(model, (list, tuple)) else ""
+            raise ValueError(f"expected the module that the loop calls, got {type(model).__name__}{several}")
         if isinstance(model, torch.jit._script.RecursiveScriptModule):
             raise ValueError("expected a module that takes forward hooks, got a scripted one: give one that calls it")
         chosen = options_with(options, keywords)
@@ -78,7 +80,8 @@ class UtilizationMeter:
         self._place = _place(device, chosen.peak_flop_per_s, list(chosen.ceilings))
         self._costs = CallCosts(self._inner, device.type, chosen.unit, COUNTING_BUDGET_RATIO, chosen.loss_of)
         self._times = StepTimes(CudaMarks(device) if device.type == "cuda" else CpuMarks())
-        self._step = _Step(self, self._times)
+        self._looks = _looks(model, chosen.look_every)
+        self._step = _Step(self, self._times) if self._looks is None else _RareStep(self, self._times)
         self._calls = ForwardCalls(model, device.type, self._step, self._meet, self._fail, chosen.children)
         self._dtypes = ProductDtypes(self._inner, self._costs.output_dtypes)
         self._probing = self._inner is model and chosen.unit is None
@@ -101,9 +104,10 @@ class UtilizationMeter:
     def step(self, *inputs: Any, items: float | None = None) -> _Step:
         """A context around one optimizer step: every forward and backward pass in it, and the optimizer's.
 
-        inputs: only looked at where no call of the model is seen (a replayed CUDA graph): then the step is one forward
-        and backward pass of model(*inputs). items: samples or tokens of the step; None: the first dimension of the
-        first input of each call. A step that ends with an exception is not counted.
+        inputs: for a step in which no call of the model is seen (a replayed CUDA graph), which is then one forward and
+        backward pass of model(*inputs), and for steps that are not looked at (`look_every`). items: samples or tokens
+        of the step; None: the first dimension of the first input of each call. A step that ends with an exception is
+        not counted.
         """
         self._step.inputs, self._step.items = inputs, items
         return self._step
@@ -202,13 +206,36 @@ class UtilizationMeter:
             self._fault("a step was begun inside of another one, which was never ended: that one is not counted")
         self._times.settle(self._step.own)
         self._step.renew()
-        self._step.left = 0
+        self._plan_looks()
         if self._probing:
             self._dtypes.attach()
         if self._watches.at_next_step and not self._rolling:
             self._check_parts()
             self._watches.begin()
         return True
+
+    def _plan_looks(self) -> None:
+        """Whether the next step is looked at: as a rule, it is."""
+        step = self._step
+        unused, step.left = step.left, 0
+        if not isinstance(step, _RareStep) or self._looks is None:
+            return
+        if not step.inputs:
+            self._fault("look_every needs the inputs of each step, step(*inputs): without them each step is looked at")
+        step.key = step.key_of(step.inputs)
+        step.alike, planned = self._looks.plan(step.key, unused)
+        if self._looks.differs:
+            self._fault(
+                "steps with inputs of the same sizes ran different passes, and not all were looked at (look_every): "
+                "numbers so far may be wrong; each step is looked at from here on"
+            )
+        if self._warm_up > 0 or self._probing or self._watches.at_next_step or not step.inputs:
+            planned = 0
+        if planned:
+            self._calls.detach()
+            step.left = planned
+        else:
+            self._calls.attach()
 
     def _end_rolling(self) -> bool:
         """From now on the caller says where steps begin. Whether that was otherwise."""
@@ -225,6 +252,8 @@ class UtilizationMeter:
         step.renew()
         if not calls and step.inputs:
             calls = self._calls.assumed(step.inputs)
+        if self._looks is not None and isinstance(step, _RareStep):
+            self._looks.saw(step.key, calls)
         pending.append((start, end, None if self._watches.end() else calls, step.items))
         if self._probing:
             self._dtypes.detach()
@@ -235,7 +264,7 @@ class UtilizationMeter:
         if len(pending) >= KEPT_STEPS or len(calls) > KEPT_CALLS or self._warm_up > 0:
             self._take(wait=False)
         seldom = self._warm_up > 0 or bool(self._costs.waiting) or self._watches.at_next_step
-        step.left = 0 if seldom else KEPT_STEPS - 1
+        step.left = 0 if seldom or self._looks is not None else KEPT_STEPS - 1
 
     def _drop(self) -> None:
         self._times.settle(self._step.own)
@@ -312,6 +341,9 @@ class UtilizationMeter:
             self._calls.model_changed()
             self._costs.model_changed()
             self._watches.model_changed()
+            if self._looks is not None:
+                self._looks.forget()
+                self._step.left = 0
 
     def _summary(self, blocks: list[StepBlock], energy: tuple[float | None, str] | None) -> MeterSummary:
         watts, reason = energy or (None, "")
@@ -396,6 +428,77 @@ class _Step(OpenStep):
                 self.inputs = ()
         except Exception as fault:  # noqa: BLE001
             self._meter._fail(fault)
+
+
+class _RareStep(_Step):
+    """The context of a step of a loop in which not each step is looked at (`measure.meter.looks`).
+
+    left: steps from here on that are not looked at, as long as their inputs have the sizes `key`. alike: their calls.
+    """
+
+    __slots__ = ("_model", "_pending", "alike", "key", "like_dtype", "like_shape")
+
+    def __init__(self, meter: UtilizationMeter, times: StepTimes) -> None:
+        super().__init__(meter, times)
+        self._model = meter._inner
+        self._pending = times.pending
+        self.alike: list[Call] = []
+        self.key: Hashable = None
+        self.like_shape: torch.Size | None = None
+        self.like_dtype: torch.dtype | None = None
+
+    def key_of(self, inputs: tuple[Any, ...]) -> Hashable:
+        """What inputs of a step are known by: their sizes, and whether the model is in training mode."""
+        one = inputs[0] if len(inputs) == 1 and type(inputs[0]) is torch.Tensor else None
+        self.like_shape, self.like_dtype = (None, None) if one is None else (one.shape, one.dtype)
+        return signature(inputs), self._model.training
+
+    def _is_like(self) -> bool:
+        """Whether the inputs are like those of the step before, and the model in the same mode."""
+        inputs, shape = self.inputs, self.like_shape
+        if shape is None or len(inputs) != 1:
+            return bool(self.key == (signature(inputs), self._model.training))
+        one = inputs[0]
+        return (
+            type(one) is torch.Tensor
+            and one.shape == shape
+            and one.dtype is self.like_dtype
+            and self._model.training is self.key[1]  # type: ignore[index]  # a pair since it was set with the shape
+        )
+
+    def __enter__(self) -> None:
+        try:
+            same = self.left and self.begun is None and self._is_like()
+            if not same and not self._meter._prepare():
+                return
+            self.begun = self.mark()
+        except Exception as fault:  # noqa: BLE001  as above
+            self._meter._fail(fault)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self.left or kind is not None or self.begun is None:
+            super().__exit__(kind, fault, trace)
+            return
+        try:
+            start, end, self.begun = self.begun, self.mark(), None
+            self._pending.append((start, end, self.alike, self.items))
+            self.left -= 1
+            self.inputs = ()
+        except Exception as broken:  # noqa: BLE001
+            self._meter._fail(broken)
+
+
+def _looks(model: torch.nn.Module, every: int) -> Looks | None:
+    """None: each step is looked at. Raises ValueError for a model whose compiled code would change with its hooks."""
+    if every == 1:
+        return None
+    if _is_compiled(model):
+        raise ValueError(
+            f"expected look_every=1 for a compiled model, got {every}: hooks that come and go compile it anew"
+        )
+    return Looks(every)
 
 
 def _unwrapped(model: torch.nn.Module) -> torch.nn.Module:
