@@ -69,9 +69,10 @@ class UtilizationMeter:
     """
 
     def __init__(self, model: torch.nn.Module, options: MeterOptions | None = None, **keywords: Any) -> None:
-        if not isinstance(model, torch.nn.Module):
-            several = "; of several modules, each has a meter of its own" if isinstance(model, (list, tuple)) else ""
-            raise ValueError(f"expected the module that the loop calls, got {type(model).__name__}{several}")
+        given: Any = model
+        if not isinstance(given, torch.nn.Module):
+            several = "; of several modules, each has a meter of its own" if isinstance(given, (list, tuple)) else ""
+            raise ValueError(f"expected the module that the loop calls, got {type(given).__name__}{several}")
         if isinstance(model, torch.jit._script.RecursiveScriptModule):
             raise ValueError("expected a module that takes forward hooks, got a scripted one: give one that calls it")
         chosen = options_with(options, keywords)
