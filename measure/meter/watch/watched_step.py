@@ -73,7 +73,7 @@ class StepWatch(TorchDispatchMode):
 
     supports_higher_order_operators = True
 
-    def __init__(self, modules: Iterable[torch.nn.Module], calls: Callable[[], list[Call] | None]) -> None:
+    def __init__(self, modules: Iterable[torch.nn.Module], calls: Callable[[], list[Call]]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._modules = modules
         self._calls = calls
@@ -192,7 +192,7 @@ class StepWatch(TorchDispatchMode):
         self._depth += 1
         if self._depth == 1:
             self._began, self._running = _next_number(), Counter()
-            self._calls_before = len(self._calls() or ())
+            self._calls_before = len(self._calls())
 
     def _leaves(self) -> None:
         if not _modes():
@@ -200,7 +200,7 @@ class StepWatch(TorchDispatchMode):
         self._depth -= 1
         if self._depth:
             return
-        calls = self._calls() or []
+        calls = self._calls()
         if len(calls) != self._calls_before + 1:
             self._is_complete = False  # the model calls itself
             return
