@@ -146,8 +146,8 @@ class StepWatch(TorchDispatchMode):
         return out
 
     def _note(self, plan: Plan, args: Any, kwargs: Any, shapes: list[torch.Size], out: Any) -> None:
-        if any(issubclass(type(each), FakeTensor) for each in tensors_in((out,))):
-            return  # DTensor works out sizes so, where it meets an operation for the first time
+        if any(issubclass(type(each), FakeTensor) or each.is_meta for each in tensors_in((out,))):
+            return  # no work: DTensor works out sizes so, and another meter counts on meta tensors
         kind, flop = form_of(plan, args, kwargs, shapes, out).forward
         last = tensors_in((*args, *kwargs.values()))[-1]
         what = kind, last.dtype
