@@ -86,12 +86,13 @@ SHOWN = 2
 
 def _slower(row: Ceiling, ceilings: Iterable[Ceiling]) -> str:
     """Whether another session had the same kernel much faster."""
+    # "sitting" stays in these texts: the gate `rebuilt` compares them with those in utilization.csv of earlier runs.
     others = [other for other in ceilings if other.sitting != row.sitting and kernel(other) == kernel(row)]
     faster = [other for other in others if other.status == "ok" and (other.flop_per_s or 0) > (row.flop_per_s or 0)]
     for other in faster:
         apart, allowed = disagreement(row, other)
         if apart > allowed:
-            return f"session {other.sitting} has kernels that were faster than in this one by more than their spread"
+            return f"sitting {other.sitting} has kernels that were faster than in this one by more than their spread"
     return ""
 
 
@@ -101,7 +102,7 @@ def _load(sitting: Sitting | None) -> str:
     if not isinstance(load, (int, float)) or not isinstance(processors, (int, float)) or not processors:
         return ""
     loaded = load >= LOADED * processors
-    return f"a load of {load:.2g} on {processors} processors when its session began" if loaded else ""
+    return f"a load of {load:.2g} on {processors} processors when its sitting began" if loaded else ""
 
 
 def marked(
