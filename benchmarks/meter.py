@@ -8,7 +8,8 @@
 
 A small model on one thread, so that a step takes about 10 ms on a CPU. Steps with and without the meter take turns,
 which of them comes first being drawn; the overhead is the median of the differences within pairs, with the interval of
-the median. Pairs of two steps without the meter say what such a difference is where there is none. The clock is this
+the median. Pairs of two steps without the meter say what such a difference is where there is none; pairs with a forward
+hook, a hook on the gradient and a `with` block that do nothing say what is left of any such meter. The clock is this
 thread's processor time, because other processes may use the machine. Exits 1 if a goal is missed: 30 µs and 0.5 % of a
 step.
 
@@ -54,6 +55,8 @@ WIDTH, BATCH, LAYERS = 512, 64, 12
 CELL_BATCH, LOOP_S, LOOP_STEPS = 4, 15.0, 30
 WARM = 10
 """Pairs that are not kept."""
+EVERY = 16
+"""In one of how many steps the calls are looked at, where it is not each."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -172,14 +175,7 @@ def _parts_step() -> Callable[[], None]:
     model = _small_model()
     step = _training_step(model)
 
-    def on_gradient(_gradient: torch.Tensor) -> None:
-        pass
-
-    def on_call(_module: Any, _args: Any, _kwargs: Any, output: torch.Tensor) -> None:
-        output._backward_hooks = OrderedDict(((-1, on_gradient),))
-        output.grad_fn._register_hook_dict(output)  # type: ignore[union-attr]
-
-    model.register_forward_hook(on_call, with_kwargs=True, always_call=True)
+    model.register_forward_hook(_empty_hook, with_kwargs=True, always_call=True)
     block = _Block()
 
     def with_parts() -> None:
@@ -187,6 +183,15 @@ def _parts_step() -> Callable[[], None]:
             step()
 
     return with_parts
+
+
+def _empty_hook(_module: Any, _args: Any, _kwargs: Any, output: torch.Tensor) -> None:
+    output._backward_hooks = OrderedDict(((-1, _on_gradient),))
+    output.grad_fn._register_hook_dict(output)  # type: ignore[union-attr]
+
+
+def _on_gradient(_gradient: torch.Tensor) -> None:
+    pass
 
 
 class _Block:
@@ -229,41 +234,70 @@ def flat(steps: int) -> int:
 
 
 def measure(pairs: int) -> dict[str, tuple[list[float], list[float]]]:
-    """Seconds of steps of one model: without the meter and with it, and twice without it, each pair in random order.
+    """Seconds of steps of one model, without anything and with something more, each pair in random order.
 
-    One model, whose hook is taken off for the steps without it: two models lie at different places in memory, which
+    One model, whose hooks are taken off for the steps without them: two models lie at different places in memory, which
     alone is a difference of up to 20 us.
     """
     model = torch.nn.Sequential(*[torch.nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)])
-    meter = UtilizationMeter(model, energy=False)
     images = torch.randn(BATCH, WIDTH)
-    found: dict[str, tuple[list[float], list[float]]] = {"without, again": ([], []), "with": ([], [])}
-    draws = random.Random(0)
 
     def plain() -> None:
         model(images).sum().backward()
+
+    steps = {
+        "without, again": (plain, lambda: None, lambda: None),
+        "with an empty hook, gradient hook and block": _with_empty_parts(model, plain),
+        f"with the meter, look_every={EVERY}": _with_meter(model, images, EVERY),
+        "with the meter": _with_meter(model, images, 1),
+    }
+    found: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in steps}
+    draws = random.Random(0)
+    for number in range(pairs + WARM):
+        for name, (step, before, after) in steps.items():
+            for place in draws.sample((0, 1), 2):
+                if place:
+                    before()
+                began_s = time.thread_time()
+                (step if place else plain)()
+                taken_s = time.thread_time() - began_s
+                if place:
+                    after()
+                if number >= WARM:
+                    found[name][place].append(taken_s)
+    return found
+
+
+_Timed = tuple[Callable[[], None], Callable[[], None], Callable[[], None]]
+"""A step, and what is to be done before and after it and is not timed."""
+
+
+def _with_meter(model: torch.nn.Module, images: torch.Tensor, every: int) -> _Timed:
+    meter = UtilizationMeter(model, energy=False, look_every=every)
 
     def metered() -> None:
         with meter.step(images):
             model(images).sum().backward()
 
-    def seconds(step: Callable[[], None], hooked: bool) -> float:
-        if hooked:
-            meter._calls.attach()
-        began_s = time.thread_time()
-        step()
-        taken_s = time.thread_time() - began_s
-        meter._calls.detach()
-        return taken_s
+    for _ in range(WARM):
+        metered()
+    meter._calls.detach()
+    # which steps of `look_every` have hooks is seen to by the meter, in the time of the step
+    return metered, (lambda: None) if every > 1 else meter._calls.attach, lambda: meter._calls.detach() and None
 
-    for number in range(pairs + WARM):
-        for name, other in (("without, again", plain), ("with", metered)):
-            steps = [(0, plain, False), (1, other, other is metered)]
-            for place, step, hooked in draws.sample(steps, 2):
-                taken_s = seconds(step, hooked)
-                if number >= WARM:
-                    found[name][place].append(taken_s)
-    return found
+
+def _with_empty_parts(model: torch.nn.Module, step: Callable[[], None]) -> _Timed:
+    handles: list[Any] = []
+    block = _Block()
+
+    def with_block() -> None:
+        with block:
+            step()
+
+    def before() -> None:
+        handles.append(model.register_forward_hook(_empty_hook, with_kwargs=True, always_call=True))
+
+    return with_block, before, lambda: handles.pop().remove()
 
 
 def resident_bytes() -> int:

@@ -6,6 +6,7 @@ pass of their own, whose marks cost a little: their sum is near the whole step's
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 from analysis.stats import Summary, summarise
@@ -26,7 +27,13 @@ def block_means_s(blocks: Sequence[Sample]) -> list[float]:
 
 def block_summary(blocks: Sequence[Sample]) -> Summary:
     """Seconds a step over the blocks, each weighted by its steps. Raises ValueError without blocks."""
-    return summarise(block_means_s(blocks), [block.steps for block in blocks])
+    return _summary(tuple(block_means_s(blocks)), tuple(block.steps for block in blocks))
+
+
+@functools.lru_cache(maxsize=16)
+def _summary(means_s: tuple[float, ...], steps: tuple[int, ...]) -> Summary:
+    """Kept, since the same blocks are asked for in turn by a cell's utilization and by its step times."""
+    return summarise(means_s, steps)
 
 
 def whole_steps(samples: Sequence[Sample]) -> list[Sample]:

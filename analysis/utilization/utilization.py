@@ -8,10 +8,12 @@ and an absent half of the fraction is a row with its reason. Pure: raw records i
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, variance
+from typing import Any
 
 from analysis.devices import TENSOR_UNITS, telemetry
 from analysis.utilization.denominators import Denominator
@@ -64,6 +66,11 @@ class Measurement:
     notes: tuple[str, ...] = ()
     works: Mapping[str, WorkTime] = field(default_factory=dict)
     one_clock_hz: float | None = None
+
+    @functools.cached_property
+    def identity(self) -> dict[str, Any]:
+        """The columns of each of the cell's rows that say which cell they are of."""
+        return {**identity(self.run, Utilization), "variant": variant(self.run)}
 
 
 def measurement(run: Run, samples: Iterable[Sample], readings: Iterable[Telemetry]) -> Measurement:
@@ -142,8 +149,7 @@ def rows(
 
 def _row(measured: Measurement, over: Numerator, under: Denominator, exact: Numerator | None) -> Utilization:
     run, time = measured.run, _time_of(measured, over.method)
-    row = identity(run, Utilization)
-    row |= {"variant": variant(run), "method": over.method, "numerator_source": over.source}
+    row = {**measured.identity, "method": over.method, "numerator_source": over.source}
     row |= {"denominator": under.name, "model_flop": over.model_flop, "all_flop": over.all_flop}
     row |= {"at_least_flop": over.at_least_flop, "unknown_calls": over.unknown_calls}
     row |= {"unknown_time_ratio": over.unknown_time_ratio}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-import io
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -120,14 +119,7 @@ def _parallel(path: Path) -> None:
     from runners.project.parallelism import main
 
     words = [word for word in tables.text_of(path).split("\n") if not word.startswith("--o")]
-    said = io.StringIO()
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
-        try:
-            code = main(["--parallel", *words])
-        except SystemExit as ended:
-            code = ended.code if isinstance(ended.code, int) else 1
-    if code not in (0, 2):
-        raise RuntimeError(f"exit code {code}: {said.getvalue()[:300]}")
+    tables.command_refuses(main, ["--parallel", *words], (0, 2))
 
 
 _RUN_FILES = ("manifest.json", "runs.csv", "sittings.csv", "ceilings.csv", "samples.csv", "flop_counts.csv")
@@ -161,6 +153,20 @@ def _run(path: Path) -> None:
         shutil.rmtree(run)
 
 
+def _gate(path: Path) -> None:
+    """A run through the gate of pull requests: what it is compared with is the same run without the edit."""
+    from runners.report.command import main
+    from tests.support.made_up.seals import reseal
+
+    run = tables.edited(path, _small_run(), _RUN_FILES)
+    try:
+        with contextlib.suppress(Exception):
+            reseal(run)
+        tables.command_refuses(main, [str(_small_run()), str(run), "--fail-if", "slower:2%,flop:0"], (0, 2, 5))
+    finally:
+        shutil.rmtree(run)
+
+
 PARSERS: Mapping[str, Parser] = {
     "kineto": Parser(_recording, ".json"),
     "cupti": Parser(_recording, ".json"),
@@ -178,6 +184,8 @@ PARSERS: Mapping[str, Parser] = {
     "bytes": Parser(_bytes),
     "parallel": Parser(_parallel),
     "run": Parser(_run),
+    "gate": Parser(_gate),
+    "streams": Parser(tables.streams, ".jsonl"),
     "meter": Parser(tables.meter),
     "characterization": Parser(tables.characterization),
     "atlas": Parser(tables.atlas, ".csv"),
@@ -197,6 +205,7 @@ PARSERS: Mapping[str, Parser] = {
 
 MADE: Mapping[str, tuple[Callable[[], Path], Callable[[], tuple[str, ...]]]] = {
     "run": (_small_run, lambda: _RUN_FILES),
+    "gate": (_small_run, lambda: _RUN_FILES),
     "meter": (tables.meter_run, lambda: tables.METER_FILES),
     "characterization": (tables.characterized, tables.characterization_files),
 }

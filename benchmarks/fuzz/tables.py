@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -115,7 +116,7 @@ def limits(path: Path) -> None:
 def words(path: Path) -> None:
     """The first word says which option the rest is of."""
     from runners.cli.arguments import names, number, number_of_bytes, share, sizes
-    from runners.report.gate import conditions_asked
+    from runners.report.gate import parse_conditions
     from runners.sweep.what_if import changes
 
     options: dict[str, Callable[[str], Any]] = {
@@ -124,7 +125,7 @@ def words(path: Path) -> None:
         "names": names("model"),
         "number": number(float, 0),
         "bytes": number_of_bytes,
-        "fail-if": conditions_asked,
+        "fail-if": parse_conditions,
         "what-if": changes,
     }
     option, _, rest = text_of(path).partition(" ")
@@ -217,3 +218,24 @@ def characterization(path: Path) -> None:
     from runners.characterize.files import read_rows
 
     read_rows(edited(path, characterized(), characterization_files()))
+
+
+def streams(path: Path) -> None:
+    """The recorded comparisons of the gate, and what is told of them."""
+    from benchmarks.gate.__main__ import FILE, recorded, show_live
+
+    if rows := recorded(placed(path, FILE).parent):
+        with contextlib.redirect_stdout(io.StringIO()):
+            show_live(rows)
+
+
+def command_refuses(main: Callable[[list[str]], int], words: list[str], codes: Sequence[int]) -> None:
+    """Runs a command in this process. Raises RuntimeError for an exit code that is none of these."""
+    said = io.StringIO()
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
+        try:
+            code = main(words)
+        except SystemExit as ended:
+            code = ended.code if isinstance(ended.code, int) else 1
+    if code not in codes:
+        raise RuntimeError(f"exit code {code}: {said.getvalue()[:300]}")

@@ -30,8 +30,12 @@ from statistics import median, stdev
 from typing import Any
 
 from analysis.stats import ABOVE, BELOW, OPEN, look_sizes, sequential_ratio
+from results import json_value, read_text
 
 FILE = "comparisons.jsonl"
+
+_LARGEST = 1e9
+"""Of any number in it, by size: logarithms of ratios, loads, seconds."""
 BLOCK = 3
 PLANTED = (0.0, 0.03, 0.05, 0.10)
 LIMIT_RATIO = 0.02
@@ -50,7 +54,11 @@ def main(arguments: Sequence[str] | None = None, live: Callable[[int], Stream] |
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
     options = parser.parse_args(arguments)
     collect(options.out, options.live, options.pairs, 60 * options.minutes, live or live_values)
-    rows = recorded(options.out)
+    try:
+        rows = recorded(options.out)
+    except ValueError as fault:
+        print(f"error: {fault}", file=sys.stderr)
+        return 2
     if not rows:
         print(f"error: expected recorded comparisons in {options.out / FILE}: run --live N first", file=sys.stderr)
         return 2
@@ -74,14 +82,25 @@ def collect(out: Path, wanted: int, pairs: int, limit_s: float, live: Callable[[
 
 
 def recorded(out: Path) -> list[dict[str, Any]]:
-    """The comparisons that were kept; a torn last line is none."""
+    """The comparisons that were kept; a torn line is none. Raises ValueError for a line that is no comparison."""
     path, rows = out / FILE, []
-    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
+    for number, line in enumerate(read_text(path).splitlines() if path.is_file() else [], 1):
         try:
-            rows.append(json.loads(line))
+            row = json_value(line)
         except ValueError:
             continue
+        if not _is_comparison(row):
+            raise ValueError(f"{path}, line {number}: expected values, load, processors and seconds, got {line[:60]!r}")
+        rows.append(row)
     return rows
+
+
+def _is_comparison(row: Any) -> bool:
+    """Whether a line has at least one value, and numbers in each of its fields."""
+    if not isinstance(row, dict) or not isinstance(row.get("values"), list) or not row["values"]:
+        return False
+    numbers = (*row["values"], *(row.get(name) for name in ("load", "processors", "seconds")))
+    return all(type(number) in (int, float) and abs(number) < _LARGEST for number in numbers)
 
 
 def live_values(pairs: int) -> Stream:

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from analysis.operators import registry
+from analysis.operators import Cost, registry
 from analysis.utilization import OWN, PROFILER, epoch_parts
 from cleaning.counts import known_sum, whole_sum
 from cleaning.profile import FORWARD, STEP, why_unprofiled
-from results.records import WHOLE, CleanedOperation, FlopCount, Operation, Ratio, Run, identity
+from results.records import WHOLE, CleanedOperation, FlopCount, Operation, Ratio, Run, changed, identity
 
 LEVELS = ("model", "kind", "module", "operation")
 STATES = ("found", "cleaned")
@@ -45,17 +45,24 @@ class Closed:
 
 @dataclass(frozen=True)
 class TableSides:
-    """What ratios need of a table: both sides of each row, and the exact ratio of its model."""
+    """What ratios need of a table: its own rows, of no cell yet, and the exact ratio of its model."""
 
-    sides: Table
+    rows: tuple[Ratio, ...]
     closed: Closed
+
+    def of(self, run: Run) -> Iterator[Ratio]:
+        """The table's rows as those of a cell."""
+        columns = identity(run, Ratio)
+        return (changed(row, columns) for row in self.rows)
 
 
 def sides_of(table: Sequence[Operation] | None) -> TableSides:
     """Of one table, for all runs that have it."""
     if not table:
-        return TableSides({}, Closed(None, "no trace of this cell: no exact ratio"))
-    return TableSides(_table_sides(table), closed_form(table))
+        return TableSides((), Closed(None, "no trace of this cell: no exact ratio"))
+    costs = [registry.cost(operation) for operation in table]
+    closed, blank = _closed_form(table, costs), replace(_OF_NO_CELL, source=OWN, state="cleaned")
+    return TableSides(tuple(_beside(row, closed) for row in _rows(blank, _table_sides(table, costs))), closed)
 
 
 def ratios(
@@ -68,9 +75,9 @@ def ratios(
     """All ratios of a run. operations: of its cleaned profile; table: its own trace; counts: of its counters; known:
     `sides_of` the table, where they have been calculated."""
     of_table = sides_of(table) if known is None else known
-    own = _rows(replace(_blank(run, OWN, ""), state="cleaned"), of_table.sides) if table else ()
-    rows = [*_of_profile(run, operations, PROFILER), *own, *_of_counters(run, counts)]
-    return tuple(_beside(row, of_table.closed) for row in rows)
+    profile = [_beside(row, of_table.closed) for row in _of_profile(run, operations, PROFILER)]
+    counted = [_beside(row, of_table.closed) for row in _of_counters(run, counts)]
+    return (*profile, *of_table.of(run), *counted)
 
 
 def profile_ratios(
@@ -87,7 +94,11 @@ def closed_form(table: Sequence[Operation]) -> Closed:
     It holds where one product takes the network's input and every other one is asked for both gradients. The trace's
     own backward pass is only asked whether that is so, product by product.
     """
-    costs = {operation.index: int(registry.cost(operation).model_flop) for operation in table}
+    return _closed_form(table, [registry.cost(operation) for operation in table])
+
+
+def _closed_form(table: Sequence[Operation], known: Sequence[Cost]) -> Closed:
+    costs = {operation.index: int(cost.model_flop) for operation, cost in zip(table, known, strict=True)}
     products = [o for o in table if o.phase in FORWARD and costs[o.index]]
     if not products:
         return Closed(None, "no product in the forward pass of the trace")
@@ -161,13 +172,12 @@ def _profile_sides(operations: Sequence[CleanedOperation], parts: Mapping[str, i
 # --- from our own trace ----------------------------------------------------------------------------------------------
 
 
-def _table_sides(table: Sequence[Operation]) -> Table:
+def _table_sides(table: Sequence[Operation], costs: Sequence[Cost]) -> Table:
     by_index = {operation.index: operation for operation in table if operation.phase in FORWARD}
     sides: Table = {}
-    for operation in table:
+    for operation, cost in zip(table, costs, strict=True):
         if operation.phase not in STEP:
             continue
-        cost = registry.cost(operation)
         owner = by_index.get(_linked(operation), operation) if operation.phase == "backward" else operation
         if cost.model_flop and owner.kind not in registry.PRODUCTS:
             owner = operation
@@ -260,15 +270,13 @@ def _gaps(sides: Sides) -> str:
     return "; ".join(said)
 
 
+_OF_NO_CELL = Ratio(
+    cell_id="", attempt=0, model="", batch_size=0, precision="", source="", work="", state="", level="", name=""
+)
+
+
 def _blank(run: Run, source: str, work: str) -> Ratio:
-    return Ratio(
-        **identity(run, Ratio),
-        source=source,
-        work=work,
-        state="",
-        level="",
-        name="",
-    )
+    return replace(_OF_NO_CELL, **identity(run, Ratio), source=source, work=work)
 
 
 def _beside(row: Ratio, closed: Closed) -> Ratio:

@@ -98,12 +98,12 @@ class View:
     def measured(self) -> bool:
         return self.run.status in MEASURED
 
-    @property
+    @functools.cached_property
     def partial(self) -> bool:
         """Whether the exact count lacks calls that no rule counts."""
         return any(row.method == "exact" and row.unknown_calls for row in self.fractions)
 
-    @property
+    @functools.cached_property
     def headline(self) -> Utilization | None:
         """The fraction told first: the best numerator over the first known denominator; None without a ratio.
 
@@ -114,13 +114,13 @@ class View:
         found = (self.fraction(method, denominator) for method in methods for denominator in HEADLINES)
         return next((fraction for fraction in found if fraction is not None), None)
 
-    @property
+    @functools.cached_property
     def timed_row(self) -> Utilization | None:
         """Any row of the cell that has a time, the best numerator's, with an achieved rate where there is one."""
         timed = sorted((row for row in self.fractions if row.time_s is not None), key=_place)
         return next((row for row in timed if row.achieved_flop_per_s is not None), timed[0] if timed else None)
 
-    @property
+    @functools.cached_property
     def step(self) -> Utilization | None:
         """Any row whose time is that of one step of the cell, not of one sample or an epoch."""
         rows = (row for row in self.fractions if row.method not in ("one", "epoch") and row.time_s is not None)

@@ -118,6 +118,43 @@ class GeneralCall(Call):
             self.backward += 1
 
 
+class OpenStep:
+    """The step that is open, and what the next call is compared with. One small object, which the hook and the marks of
+    a step share, so that few lines of memory have all that a step touches.
+
+    begun: the mark where the step began; None: no step is open, and calls are not noted.
+    own: a Call that steps use again as long as their first call is like the one before; None: not in this step. spare:
+    the same, None once the first call of the open step has it. calls: the other calls of the step.
+    shape, dtype, needs_grad, training, seen: of the latest call of one tensor; shape is None where there is none.
+    """
+
+    __slots__ = ("begun", "calls", "dtype", "needs_grad", "own", "seen", "shape", "spare", "training")
+
+    def __init__(self) -> None:
+        self.begun: Any = None
+        self.shape: torch.Size | None = None
+        self.dtype: torch.dtype | None = None
+        self.needs_grad = self.training = False
+        self.seen: SeenCall | None = None
+        self.renew()
+
+    def renew(self) -> None:
+        """No call is noted. Those noted before may still be reached by gradients: no step uses them again."""
+        self.calls: list[Call] = []
+        self.own: Call | None = Call()
+        self.own.backward = 0
+        self.spare: Call | None = self.own
+
+    def note_each(self) -> None:
+        """Each call of the next step is one of `calls`."""
+        self.renew()
+        self.own = self.spare = None
+
+    def noted(self) -> list[Call]:
+        """The calls of the step so far."""
+        return self.calls if self.own is None or self.spare is not None else [self.own, *self.calls]
+
+
 def passes_of(calls: Sequence[Call]) -> dict[CallKey, Passes]:
     """The passes of a step's calls, added up by key."""
     if len(calls) == 1:  # of most steps
@@ -187,7 +224,7 @@ class ForwardCalls:
 
     children: whether its direct children are watched, too, for a loop that calls them instead of the model; a call of a
     child inside of the model's own is part of that.
-    calls: where calls are noted; the caller puts a list there for each step, and None between steps.
+    step: where calls are noted while one is open.
     on_new: called with the key, the arguments and the keyword arguments of each call whose key `known` has not.
     on_fault: called with what went wrong in here; the model's own call goes on.
     """
@@ -196,6 +233,7 @@ class ForwardCalls:
         self,
         model: torch.nn.Module,
         device_type: str,
+        step: OpenStep,
         on_new: Callable[[CallKey, tuple[Any, ...], dict[str, Any]], None],
         on_fault: Callable[[BaseException], None],
         children: bool = False,
@@ -208,8 +246,7 @@ class ForwardCalls:
         self._handles: list[Any] = []
         self._children = children
         self._inside = 0
-        self._last: tuple[torch.Size, torch.dtype, bool, bool, SeenCall] | None = None
-        self.calls: list[Call] | None = None
+        self._step = step
         self.version = 0
 
     def attach(self) -> None:
@@ -241,12 +278,13 @@ class ForwardCalls:
     def model_changed(self) -> None:
         """Calls from here on are those of another model: on_new is called for each shape again."""
         self._known.clear()
-        self._last = None
+        self._step.shape = None
         self.version += 1
 
     def drop(self) -> None:
         """The step that is open is none: it may have ended inside of a call."""
-        self.calls = None
+        self._step.begun = None
+        self._step.renew()
         self._inside = 0
 
     def assumed(self, inputs: tuple[Any, ...]) -> list[Call]:
@@ -273,7 +311,7 @@ class ForwardCalls:
 
         Most calls have one tensor of the size of the call before, and give one. They are noted here, without another
         Python function; what is called is a local variable, since each look-up of a name costs memory that is in no
-        cache.
+        cache. So does a new object that outlives the step: the first such call is noted in one that is used again.
         """
 
         def on_call(
@@ -281,7 +319,9 @@ class ForwardCalls:
             args: tuple[Any, ...],
             kwargs: dict[str, Any],
             output: Any,
-            self: ForwardCalls = self,
+            step: OpenStep = self._step,
+            kind: Any = type,
+            length: Any = len,
             tensor_type: Any = torch.Tensor,
             call_type: type[Call] = Call,
             mapping: type = OrderedDict,
@@ -289,34 +329,37 @@ class ForwardCalls:
             autocast: Any = _any_autocast,
             task: Any = _graph_task,
         ) -> None:
-            calls = self.calls
-            if calls is None:
+            if step.begun is None:
                 return
             try:
-                if len(args) == 1 and not kwargs and type(output) is tensor_type:
-                    one, last = args[0], self._last
+                if kind(output) is tensor_type and not kwargs and length(args) == 1:
+                    one = args[0]
                     if (
-                        last is not None
-                        and type(one) is tensor_type
-                        and one.shape == last[0]
-                        and one.dtype is last[1]
-                        and one.requires_grad is last[2]
-                        and module.training is last[3]
+                        kind(one) is tensor_type
+                        and one.shape == step.shape
+                        and one.dtype is step.dtype
+                        and one.requires_grad is step.needs_grad
+                        and module.training is step.training
                         and not autocast()
-                        and task() == _OUTSIDE
+                        and task() == -1  # _OUTSIDE
                         and transformed() is None
                     ):
+                        call = step.spare
+                        if call is None or step.calls:
+                            call = call_type()
+                            call.backward = 0
+                            step.calls.append(call)
+                        else:
+                            step.spare = None
+                        call.seen = step.seen  # type: ignore[assignment]  # there is one where there is a shape
                         node = output.grad_fn
-                        call = call_type()
-                        call.seen, call.backward = last[4], 0
-                        calls.append(call)
                         if node is None or output._backward_hooks is not None:
                             _hook_gradients(output, call)
                         else:  # as register_hook does it, but for the handle to remove the hook by
-                            output._backward_hooks = mapping(((_OUTSIDE, call),))
+                            output._backward_hooks = mapping(((-1, call),))
                             node._register_hook_dict(output)
                         return
-                self._note("", args, kwargs, output, calls)
+                self._note("", args, kwargs, output)
             except Exception as fault:  # noqa: BLE001  the user's training goes on whatever happens in here
                 self._on_fault(fault)
 
@@ -331,19 +374,20 @@ class ForwardCalls:
                 if path:
                     return
                 self._inside -= 1
-            calls = self.calls
-            if calls is None:
+            if self._step.begun is None:
                 return
             try:
-                self._note(path, args, kwargs, output, calls)
+                self._note(path, args, kwargs, output)
             except Exception as fault:  # noqa: BLE001  as above
                 self._on_fault(fault)
 
         _skip_in_dynamo(on_call)
         return on_call
 
-    def _note(self, path: str, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any, calls: list[Call]) -> None:
+    def _note(self, path: str, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         """A call of any kind; the next one is compared with it."""
+        step = self._step
+        calls = step.calls
         recomputed = _graph_task() != _OUTSIDE
         if _transformed() is not None:
             calls.append(GeneralCall(self._transformed_kind(path), recomputed))
@@ -352,7 +396,8 @@ class ForwardCalls:
         calls.append(call)
         if len(args) == 1 and not kwargs and type(args[0]) is torch.Tensor and not path and not call.seen.key.autocast:
             one = args[0]
-            self._last = one.shape, one.dtype, one.requires_grad, self._model.training, call.seen
+            step.shape, step.dtype, step.needs_grad = one.shape, one.dtype, one.requires_grad
+            step.training, step.seen = self._model.training, call.seen
         if _grad_enabled():
             for each in (output,) if type(output) is torch.Tensor else _tensors(output, call):
                 _hook_gradients(each, call)

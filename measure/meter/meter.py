@@ -20,7 +20,7 @@ import contextlib
 import dataclasses
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -32,7 +32,8 @@ from analysis.utilization import Denominator, ceiling_of, datasheet
 from measure.device import device_facts
 from measure.meter.call_costs import CallCosts
 from measure.meter.energy import LoopEnergy
-from measure.meter.forward_calls import Call, CallKey, ForwardCalls
+from measure.meter.forward_calls import Call, CallKey, ForwardCalls, OpenStep, signature
+from measure.meter.looks import Looks
 from measure.meter.loop_run import LoopRun, MeasuredLoop
 from measure.meter.options import MeterOptions, options_with
 from measure.meter.product_dtypes import ProductDtypes
@@ -68,8 +69,10 @@ class UtilizationMeter:
     """
 
     def __init__(self, model: torch.nn.Module, options: MeterOptions | None = None, **keywords: Any) -> None:
-        if not isinstance(model, torch.nn.Module):
-            raise ValueError(f"expected the module that the loop calls, got {type(model).__name__}")
+        given: Any = model
+        if not isinstance(given, torch.nn.Module):
+            several = "; of several modules, each has a meter of its own" if isinstance(given, (list, tuple)) else ""
+            raise ValueError(f"expected the module that the loop calls, got {type(given).__name__}{several}")
         if isinstance(model, torch.jit._script.RecursiveScriptModule):
             raise ValueError("expected a module that takes forward hooks, got a scripted one: give one that calls it")
         chosen = options_with(options, keywords)
@@ -77,11 +80,14 @@ class UtilizationMeter:
         device = _device(model, chosen.device)
         self._place = _place(device, chosen.peak_flop_per_s, list(chosen.ceilings))
         self._costs = CallCosts(self._inner, device.type, chosen.unit, COUNTING_BUDGET_RATIO, chosen.loss_of)
-        self._calls = ForwardCalls(model, device.type, self._meet, self._fail, chosen.children)
+        self._times = StepTimes(CudaMarks(device) if device.type == "cuda" else CpuMarks())
+        self._looks = _looks(model, chosen.look_every)
+        self._step = _Step(self, self._times) if self._looks is None else _RareStep(self, self._times)
+        self._calls = ForwardCalls(model, device.type, self._step, self._meet, self._fail, chosen.children)
         self._dtypes = ProductDtypes(self._inner, self._costs.output_dtypes)
         self._probing = self._inner is model and chosen.unit is None
-        self._watches = Watches(model, self._calls, self._costs, chosen.watch and _shows_products(model))
-        self._times = StepTimes(CudaMarks(device) if device.type == "cuda" else CpuMarks())
+        shows = chosen.watch and _shows_products(model)
+        self._watches = Watches(model, self._calls.watched_modules, self._step, self._costs, shows)
         self._warm, self._run, self._window = StepBlocks(), StepBlocks(), StepBlocks()
         self._warm_up = chosen.warm_up_steps
         self._energy = LoopEnergy(str(device)) if chosen.energy else None
@@ -91,7 +97,6 @@ class UtilizationMeter:
         self._faults: dict[str, None] = {}
         self._broken = False
         self._rolling: bool | None = None  # whether update() begins the next step; None: not called yet
-        self._step = _Step(self, self._calls, self._times)
         self._options, self._model_parts = chosen, (type(self._inner).__name__, _is_compiled(model))
         self._began_s = time.perf_counter()
         self._loop_run = self._opened_run(device)
@@ -100,9 +105,10 @@ class UtilizationMeter:
     def step(self, *inputs: Any, items: float | None = None) -> _Step:
         """A context around one optimizer step: every forward and backward pass in it, and the optimizer's.
 
-        inputs: only looked at where no call of the model is seen (a replayed CUDA graph): then the step is one forward
-        and backward pass of model(*inputs). items: samples or tokens of the step; None: the first dimension of the
-        first input of each call. A step that ends with an exception is not counted.
+        inputs: for a step in which no call of the model is seen (a replayed CUDA graph), which is then one forward and
+        backward pass of model(*inputs), and for steps that are not looked at (`look_every`). items: samples or tokens
+        of the step; None: the first dimension of the first input of each call. A step that ends with an exception is
+        not counted.
         """
         self._step.inputs, self._step.items = inputs, items
         return self._step
@@ -190,7 +196,7 @@ class UtilizationMeter:
 
     def _meet(self, key: CallKey, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A call of a kind that was not seen before."""
-        self._step.seldom = True
+        self._step.left = 0
         self._costs.expect(key, args, kwargs)
 
     def _prepare(self) -> bool:
@@ -199,12 +205,38 @@ class UtilizationMeter:
             return False
         if self.is_open and not self._end_rolling():
             self._fault("a step was begun inside of another one, which was never ended: that one is not counted")
+        self._times.settle(self._step.own)
+        self._step.renew()
+        self._plan_looks()
         if self._probing:
             self._dtypes.attach()
         if self._watches.at_next_step and not self._rolling:
             self._check_parts()
             self._watches.begin()
         return True
+
+    def _plan_looks(self) -> None:
+        """Whether the next step is looked at: as a rule, it is."""
+        step = self._step
+        unused, step.left = step.left, 0
+        if not isinstance(step, _RareStep) or self._looks is None:
+            return
+        if not step.inputs:
+            self._fault("look_every needs the inputs of each step, step(*inputs): without them each step is looked at")
+        step.key = step.key_of(step.inputs)
+        step.alike, planned = self._looks.plan(step.key, unused)
+        if self._looks.differs:
+            self._fault(
+                "steps with inputs of the same sizes ran different passes, and not all were looked at (look_every): "
+                "numbers so far may be wrong; each step is looked at from here on"
+            )
+        if self._warm_up > 0 or self._probing or self._watches.at_next_step or not step.inputs:
+            planned = 0
+        if planned:
+            self._calls.detach()
+            step.left = planned
+        else:
+            self._calls.attach()
 
     def _end_rolling(self) -> bool:
         """From now on the caller says where steps begin. Whether that was otherwise."""
@@ -213,12 +245,17 @@ class UtilizationMeter:
             self._drop()
         return bool(was)
 
-    def _end_step(self, start: Any, end: Any, calls: list[Call], items: float | None) -> None:
+    def _end_step(self, start: Any, end: Any) -> None:
         """A step has ended: what there is to do after some of them. End the probe, count, add up what completed."""
-        pending = self._times.pending
-        if not calls and self._step.inputs:
-            calls = self._calls.assumed(self._step.inputs)
-        pending.append((start, end, None if self._watches.end() else calls, items))
+        step, pending = self._step, self._times.pending
+        calls = step.noted()
+        self._times.settle(step.own)
+        step.renew()
+        if not calls and step.inputs:
+            calls = self._calls.assumed(step.inputs)
+        if self._looks is not None and isinstance(step, _RareStep):
+            self._looks.saw(step.key, calls)
+        pending.append((start, end, None if self._watches.end() else calls, step.items))
         if self._probing:
             self._dtypes.detach()
             self._probing = False
@@ -227,16 +264,18 @@ class UtilizationMeter:
         self._watches.judge(len(pending))
         if len(pending) >= KEPT_STEPS or len(calls) > KEPT_CALLS or self._warm_up > 0:
             self._take(wait=False)
-        self._step.seldom = self._warm_up > 0 or bool(self._costs.waiting) or self._watches.at_next_step
+        seldom = self._warm_up > 0 or bool(self._costs.waiting) or self._watches.at_next_step
+        step.left = 0 if seldom or self._looks is not None else KEPT_STEPS - 1
 
     def _drop(self) -> None:
-        self._step.begun = None
+        self._times.settle(self._step.own)
         self._calls.drop()
         self._dtypes.detach()
         self._watches.drop()
 
     def _take(self, wait: bool) -> None:
         """Completed steps into the run and the window."""
+        self._times.settle(self._step.own)
         for step in self._times.completed(wait):
             if self._warm_up > 0:
                 self._warm_up -= 1
@@ -303,6 +342,9 @@ class UtilizationMeter:
             self._calls.model_changed()
             self._costs.model_changed()
             self._watches.model_changed()
+            if self._looks is not None:
+                self._looks.forget()
+                self._step.left = 0
 
     def _summary(self, blocks: list[StepBlock], energy: tuple[float | None, str] | None) -> MeterSummary:
         watts, reason = energy or (None, "")
@@ -325,37 +367,35 @@ class UtilizationMeter:
 
     def _fail(self, fault: BaseException) -> None:
         """A fault in here: no more numbers from now on, and the loop goes on."""
-        self._broken = self._step.seldom = True
+        self._broken, self._step.left = True, 0
         with contextlib.suppress(Exception):
             self._drop()
             self._calls.detach()
         self._fault(f"the meter stopped: {type(fault).__name__}: {one_line(str(fault), 200)}")
 
 
-class _Step:
+class _Step(OpenStep):
     """The context of one step; one object for all steps of a meter.
 
     Its two methods run at each step, in no cache: they call as little as they can, and look at this object alone.
-    begun: the mark of the step that is open. seldom: whether more is to be done than marking.
+    left: steps that may end before there is more to do than to keep their marks; 0: there is, in the next one.
     """
 
-    __slots__ = ("_calls", "_meter", "_pending", "begun", "inputs", "items", "mark", "seldom")
+    __slots__ = ("_keep", "_meter", "inputs", "items", "left", "mark")
 
-    def __init__(self, meter: UtilizationMeter, calls: ForwardCalls, times: StepTimes) -> None:
+    def __init__(self, meter: UtilizationMeter, times: StepTimes) -> None:
+        super().__init__()
         self._meter = meter
-        self._calls = calls
-        self._pending = times.pending
+        self._keep = times.alike.append
         self.mark = times.mark
-        self.begun: Any = None
-        self.seldom = True
+        self.left = 0
         self.inputs: tuple[Any, ...] = ()
         self.items: float | None = None
 
     def __enter__(self) -> None:
         try:
-            if (self.seldom or self.begun is not None) and not self._meter._prepare():
+            if (self.left == 0 or self.begun is not None) and not self._meter._prepare():
                 return
-            self._calls.calls = []
             self.begun = self.mark()
         except Exception as fault:  # noqa: BLE001  the user's training goes on whatever happens in here
             self._meter._fail(fault)
@@ -368,17 +408,98 @@ class _Step:
             if start is not None and kind is None:
                 end = self.mark()
                 self.begun = None
-                calls, self._calls.calls = self._calls.calls, None
-                if calls and not self.seldom and len(self._pending) < KEPT_STEPS and len(calls) <= KEPT_CALLS:
-                    self._pending.append((start, end, calls, self.items))
+                own = self.own
+                if (
+                    self.left
+                    and self.spare is None
+                    and not self.calls
+                    and own.backward == 1  # type: ignore[union-attr]  # it is None in watched steps alone: left is 0
+                    and self.items is None
+                ):
+                    self._keep(start)
+                    self._keep(end)
+                    self.left -= 1
+                    own.backward = 0  # type: ignore[union-attr]
+                    self.spare = own
                 else:
-                    self._meter._end_step(start, end, calls or [], self.items)
+                    self._meter._end_step(start, end)
             elif start is not None:
                 self._meter._drop()
             if self.inputs:
                 self.inputs = ()
         except Exception as fault:  # noqa: BLE001
             self._meter._fail(fault)
+
+
+class _RareStep(_Step):
+    """The context of a step of a loop in which not each step is looked at (`measure.meter.looks`).
+
+    left: steps from here on that are not looked at, as long as their inputs have the sizes `key`. alike: their calls.
+    """
+
+    __slots__ = ("_model", "_pending", "alike", "key", "like_dtype", "like_shape")
+
+    def __init__(self, meter: UtilizationMeter, times: StepTimes) -> None:
+        super().__init__(meter, times)
+        self._model = meter._inner
+        self._pending = times.pending
+        self.alike: list[Call] = []
+        self.key: Hashable = None
+        self.like_shape: torch.Size | None = None
+        self.like_dtype: torch.dtype | None = None
+
+    def key_of(self, inputs: tuple[Any, ...]) -> Hashable:
+        """What inputs of a step are known by: their sizes, and whether the model is in training mode."""
+        one = inputs[0] if len(inputs) == 1 and type(inputs[0]) is torch.Tensor else None
+        self.like_shape, self.like_dtype = (None, None) if one is None else (one.shape, one.dtype)
+        return signature(inputs), self._model.training
+
+    def _is_like(self) -> bool:
+        """Whether the inputs are like those of the step before, and the model in the same mode."""
+        inputs, shape = self.inputs, self.like_shape
+        if shape is None or len(inputs) != 1:
+            return bool(self.key == (signature(inputs), self._model.training))
+        one = inputs[0]
+        return (
+            type(one) is torch.Tensor
+            and one.shape == shape
+            and one.dtype is self.like_dtype
+            and self._model.training is self.key[1]  # type: ignore[index]  # a pair since it was set with the shape
+        )
+
+    def __enter__(self) -> None:
+        try:
+            same = self.left and self.begun is None and self._is_like()
+            if not same and not self._meter._prepare():
+                return
+            self.begun = self.mark()
+        except Exception as fault:  # noqa: BLE001  as above
+            self._meter._fail(fault)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self.left or kind is not None or self.begun is None:
+            super().__exit__(kind, fault, trace)
+            return
+        try:
+            start, end, self.begun = self.begun, self.mark(), None
+            self._pending.append((start, end, self.alike, self.items))
+            self.left -= 1
+            self.inputs = ()
+        except Exception as broken:  # noqa: BLE001
+            self._meter._fail(broken)
+
+
+def _looks(model: torch.nn.Module, every: int) -> Looks | None:
+    """None: each step is looked at. Raises ValueError for a model whose compiled code would change with its hooks."""
+    if every == 1:
+        return None
+    if _is_compiled(model):
+        raise ValueError(
+            f"expected look_every=1 for a compiled model, got {every}: hooks that come and go compile it anew"
+        )
+    return Looks(every)
 
 
 def _unwrapped(model: torch.nn.Module) -> torch.nn.Module:

@@ -17,7 +17,7 @@ from .figure_panels import (
     why,
 )
 from .figure_style import PAGE_IN, render_all
-from .html import TABLES_SCRIPT, PageVerdict, Section, document, rendered
+from .html import MOST_ROWS, TABLES_SCRIPT, PageVerdict, Section, document, rendered
 from .html_figures import data_uri, natural_size, picture
 from .html_tables import (
     CELL,
@@ -78,6 +78,7 @@ __all__ = [
     "GREY",
     "Hanging",
     "MARK",
+    "MOST_ROWS",
     "Names",
     "OF_WHAT",
     "PAGE_IN",

@@ -36,7 +36,7 @@ LANE_IN = 0.086
 LINE_IN = 0.135
 """Height of one line of a label."""
 
-MOST_PAGES = 10
+MOST_PAGES = 8
 """Of one kind of figure: a person looks at few, and each takes seconds to draw."""
 
 _BATCH_MARGIN = 1.5

@@ -11,7 +11,7 @@ import base64
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,10 @@ _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u206
 
 LONGEST_TEXT = 10_000
 """Characters of one text on a page: a name of a megabyte stands there many times."""
+
+
+MOST_ROWS = 1_000
+"""Of one table on a page: more are searched for in a file, and a browser takes seconds for them."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +68,16 @@ class PageVerdict:
 
 def document(title: str, verdict: PageVerdict, sections: Sequence[Section]) -> str:
     """A report; sections without anything are left out."""
-    shown = [section for section in sections if not section.empty]
+    shown = [replace(s, tables=tuple(map(_at_most, s.tables))) for s in sections if not s.empty]
     return rendered(TEMPLATE, (TABLES_SCRIPT,), title=title, verdict=verdict, sections=shown)
+
+
+def _at_most(table: Table) -> Table:
+    """A table of `MOST_ROWS` rows; the caption of a longer one says how many are left out."""
+    if len(table.rows) <= MOST_ROWS:
+        return table
+    caption = f"{table.caption} (the first {MOST_ROWS:,} of {len(table.rows):,} rows)"
+    return replace(table, caption=caption, rows=table.rows[:MOST_ROWS])
 
 
 def rendered(template: str, scripts: Sequence[str], **values: Any) -> str:

@@ -39,7 +39,19 @@ from .comparisons import (
 from .counts import Agreement, BatchLaw, CleanedOperation, CleaningLog, FlopCount, ProfileCount, Ratio
 from .footprint import FootprintCheck, FootprintPrediction
 from .operations import Kernel, Operation, OperationInstance, ProfiledOperation, Storage
-from .rows import Record, cell_text, from_text, header, json_default, kinds_of, literal, to_text, to_values
+from .rows import (
+    Record,
+    cell_text,
+    changed,
+    from_text,
+    header,
+    json_default,
+    kinds_of,
+    literal,
+    of_values,
+    to_text,
+    to_values,
+)
 from .samples import Ceiling, Sample, Telemetry
 from .step_profile import Machine, StepModule, StepOperation, StepProfile
 from .verdicts import FAIL, OPEN, PASS, Verdict, stands
@@ -142,6 +154,7 @@ __all__ = [
     "WorkTime",
     "WorkloadRecording",
     "cell_text",
+    "changed",
     "change_named",
     "digest",
     "from_text",
@@ -151,6 +164,7 @@ __all__ = [
     "kinds_of",
     "literal",
     "non_default",
+    "of_values",
     "ranked_changes",
     "stands",
     "tensors",

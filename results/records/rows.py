@@ -15,7 +15,7 @@ import json
 import re
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -41,6 +41,25 @@ class Record:
             return cls(**values)
         except TypeError as fault:
             raise ValueError(f"{cls.__name__}: {fault}") from fault
+
+
+def of_values(record: type[R], names: Iterable[str], values: Iterable[Any]) -> R:
+    """The record of one value for each of its fields, without the calls that `__init__` makes for each of them.
+
+    For rows by the hundred thousand, where it takes a third of the time. Nothing is checked: names are all the record's
+    fields in order, values of the fields' types.
+    """
+    row = object.__new__(record)
+    vars(row).update(zip(names, values, strict=True))
+    return row
+
+
+def changed(row: R, values: Mapping[str, Any]) -> R:
+    """`dataclasses.replace` for rows by the hundred thousand. Nothing is checked: values are of the record's fields."""
+    other = object.__new__(type(row))
+    vars(other).update(vars(row))
+    vars(other).update(values)
+    return other
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,8 +98,11 @@ def to_values(record: Record) -> list[str]:
         if kind in column.simple:  # most of a sample's fields; the rest of this loop would say the same
             texts.append(repr(value))
             continue
-        if (value is None and column.optional) or (kind is str and column.short is literal):  # the same
-            texts.append(cell_text(value))
+        if value is None and column.optional:  # the same
+            texts.append("")
+            continue
+        if kind is str and column.short is literal:  # the same
+            texts.append(_cell_word(value) if len(value) <= _LONGEST_KEPT else cell_text(value))
             continue
         value = plain(value)
         if not _fits(value, column):
@@ -115,6 +137,10 @@ def cell_text(value: Any) -> str:
     """
     text = to_text(value)
     return f"'{text}" if text[:1] in _FORMULA_STARTS and isinstance(value, str) and _FORMULA.match(text) else text
+
+
+_cell_word = functools.lru_cache(1 << 14)(cell_text)
+"""Of short texts, which repeat: names, units, sources."""
 
 
 def literal(text: str) -> str:
@@ -249,7 +275,7 @@ def _tuple(text: str) -> tuple[Any, ...]:
 
 
 _LONGEST_KEPT = 256
-"""Characters of a tuple's text that `_tuple` keeps."""
+"""Characters of a text that `_tuple` and `_cell_word` keep."""
 
 _SHORT: Mapping[Any, Callable[[str], Any]] = {str: literal, int: int, float: float, tuple: _tuple}
 

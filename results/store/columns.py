@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from results.records import SCHEMA_VERSION, Record, from_text, header, kinds_of, to_text
+from results.records import SCHEMA_VERSION, Record, from_text, header, kinds_of, of_values, to_text
 from results.store.migrations import migrate
 from results.store.ranges import check_value
 from results.text_files import csv_lines, read_text
@@ -47,7 +47,8 @@ def records(
         except ValueError as fault:
             raise ValueError(f"{file}, {fault}") from fault
         columns[name] = [known[text] for text in values]
-    return tuple(record(**dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True))
+    fields = tuple(columns)
+    return tuple(of_values(record, fields, row) for row in zip(*columns.values(), strict=True))
 
 
 def _required_fields(record: Any) -> frozenset[str]:

@@ -78,7 +78,7 @@ class Session:
         replan: a row and the cells still to be measured → those that are to be measured after it.
         """
         runs: list[Run] = []
-        waiting = list(cells)
+        waiting, planned_s, foreseen = list(cells), [0.0], None
         self._ask(waiting)
         try:
             while waiting:
@@ -87,12 +87,15 @@ class Session:
                     left, planned = len(waiting) + 1, len(waiting) + 1 + len(runs)
                     self.progress.say(f"time budget: {left} of {planned} cells not started; --resume goes on")
                     break
-                self.progress.expect(self.planned_s([cell, *waiting]))
+                if self._ceilings != foreseen:
+                    planned_s, foreseen = self.planned_s([cell, *waiting]), {*self._ceilings}
+                self.progress.expect(planned_s)
+                planned_s, foreseen = planned_s[1:], foreseen | self._ceilings_of(cell)
                 runs.append(self._one(cell))
                 if waiting and self._is_lost(runs[-1], len(waiting)):
                     break
                 if replan is not None and (changed := replan(runs[-1], waiting)) is not waiting:
-                    waiting = list(changed)
+                    waiting, foreseen = list(changed), None
                     self._ask(waiting)
         finally:
             self.close()
@@ -129,8 +132,13 @@ class Session:
         known, planned = set(self._ceilings), []
         for cell in cells:
             planned.append(0.0 if reason_against(cell) else least_s(cell, _ceiling_key(cell) in known))
-            known.add(_ceiling_key(cell))
+            known |= self._ceilings_of(cell)
         return planned
+
+    @staticmethod
+    def _ceilings_of(cell: Cell) -> set[tuple[str, str]]:
+        """The ceiling that is known once this cell was measured."""
+        return set() if reason_against(cell) else {_ceiling_key(cell)}
 
     def _left_s(self) -> float | None:
         budget_s = self.limits.time_budget_s

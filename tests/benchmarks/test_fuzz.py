@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from benchmarks.fuzz.__main__ import fuzz
+from benchmarks.fuzz.__main__ import fuzz, main
 from benchmarks.fuzz.parsers import CORPUS, MADE, PARSERS
 
-QUICK = {"formula": 60, "point": 60, "peaks": 60, "model": 60, "bytes": 60, "toml": 60, "deepspeed": 60, "pyprof": 20}
+QUICK = {
+    "words": 20,
+    "streams": 60,
+    "gate": 10,
+    "formula": 60,
+    "point": 60,
+    "peaks": 60,
+    "model": 60,
+    "bytes": 60,
+    "toml": 60,
+    "deepspeed": 60,
+    "pyprof": 20,
+}
 """Parser → inputs, as many as a second takes; all others: `python -m benchmarks.fuzz`."""
+
+
+CI = Path(__file__).parents[2] / ".ci/run"
 
 
 def test_every_parser_has_a_corpus():
@@ -51,6 +67,21 @@ def test_the_fuzzer_finds_what_is_not_ours(monkeypatch, fault, said):
     assert bool(findings) == bool(said)
     assert all(finding.what.startswith(said) for finding in findings)
     assert done == 12 or isinstance(fault, SystemExit)
+
+
+def test_the_command_of_continuous_integration_fails_for_one_planted_fault(monkeypatch, capsys):
+    """Every parser is in it, and a parser that raises what is not ours among them ends it with 1."""
+    planted = replace(PARSERS["bytes"], read=raises(KeyError("x")))
+    monkeypatch.setattr(type(planted), "seeds", lambda *_: [b"aaa"])
+    only = {"bytes": planted}
+    monkeypatch.setattr("benchmarks.fuzz.__main__.PARSERS", only)
+    line = next(line for line in CI.read_text().splitlines() if "benchmarks.fuzz" in line)
+    words = line.partition("benchmarks.fuzz ")[2].split()
+    assert "--parser" not in words
+    assert main(["--executions", "12", *words[words.index("--seed") :]]) == 1
+    assert "KeyError: 'x'" in capsys.readouterr().out
+    only["bytes"] = replace(planted, read=lambda path: None)
+    assert main(["--executions", "12"]) == 0
 
 
 def test_a_parser_without_end_is_ended(monkeypatch):

@@ -34,7 +34,7 @@ from results.records import (
     Telemetry,
     header,
 )
-from results.records.rows import cell_text, from_text, literal, to_text, to_values
+from results.records.rows import cell_text, changed, from_text, literal, of_values, to_text, to_values
 from results.store import layout
 from results.store.tables import table
 
@@ -314,3 +314,13 @@ def test_what_is_no_number_is_unknown_where_that_can_be(text: str) -> None:
     assert from_text(text, hints["flop_per_s"]) is None
     assert from_text("1e99", hints["flop_per_s"]) == 1e99
     assert from_text(text, hints["reason"]) == text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_record_made_without_its_init_is_the_one_that_its_init_makes(kind: type[Record]) -> None:
+    assert not hasattr(kind, "__post_init__")
+    assert not hasattr(kind, "__slots__")
+    made = kind(**{name: place for place, name in enumerate(header(kind))})
+    assert vars(of_values(kind, header(kind), range(len(header(kind))))) == vars(made)
+    first = header(kind)[0]
+    assert changed(made, {first: "x"}) == dataclasses.replace(made, **{first: "x"}) != made  # type: ignore[type-var]

@@ -16,6 +16,7 @@ import numpy as np
 import sympy
 import torch
 
+from results import shortened
 from workloads.catalogue import require
 from workloads.onnx.constants import KNOWN
 from workloads.onnx.module import OnnxNet
@@ -43,6 +44,7 @@ def read(path: str) -> Graph:
     """The graph in this file. Raises ValueError in one line that begins with the path, Unavailable without onnx."""
     require("onnx")
     model = _load(path)
+    _check_names(path, model.graph)
     opset = _opset(path, model)
     initialisers = {each.name: _array(path, each) for each in model.graph.initializer}
     nodes = tuple(_node(path, place, each, opset) for place, each in enumerate(model.graph.node))
@@ -109,6 +111,17 @@ def _array(path: str, tensor: Any) -> Known:
     except Exception as fault:
         raise ValueError(f"{path}: {tensor.name or 'a constant'} cannot be read: {fault_text(fault)}") from fault
     return np.asarray(array.astype(np.float32) if name == "bfloat16" else array)
+
+
+def _check_names(path: str, graph: Any) -> None:
+    """Raises ValueError for a name that is no text: protobuf hands bytes that are not UTF-8 on as they are."""
+    named = (*graph.node, *graph.initializer, *graph.input, *graph.output)
+    names = [each.name for each in named] + [attribute.name for node in graph.node for attribute in node.attribute]
+    for node in graph.node:
+        names += [node.op_type, node.domain, *node.input, *node.output]
+    for name in names:
+        if isinstance(name, bytes):
+            raise ValueError(f"{path}: expected names in UTF-8, got {shortened(repr(name), 60)}")
 
 
 def _node(path: str, place: int, proto: Any, opset: int) -> OnnxNode:

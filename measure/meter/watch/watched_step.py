@@ -73,7 +73,7 @@ class StepWatch(TorchDispatchMode):
 
     supports_higher_order_operators = True
 
-    def __init__(self, modules: Iterable[torch.nn.Module], calls: Callable[[], list[Call] | None]) -> None:
+    def __init__(self, modules: Iterable[torch.nn.Module], calls: Callable[[], list[Call]]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._modules = modules
         self._calls = calls
@@ -146,8 +146,8 @@ class StepWatch(TorchDispatchMode):
         return out
 
     def _note(self, plan: Plan, args: Any, kwargs: Any, shapes: list[torch.Size], out: Any) -> None:
-        if any(issubclass(type(each), FakeTensor) for each in tensors_in((out,))):
-            return  # DTensor works out sizes so, where it meets an operation for the first time
+        if any(issubclass(type(each), FakeTensor) or each.is_meta for each in tensors_in((out,))):
+            return  # no work: DTensor works out sizes so, and another meter counts on meta tensors
         kind, flop = form_of(plan, args, kwargs, shapes, out).forward
         last = tensors_in((*args, *kwargs.values()))[-1]
         what = kind, last.dtype
@@ -192,7 +192,7 @@ class StepWatch(TorchDispatchMode):
         self._depth += 1
         if self._depth == 1:
             self._began, self._running = _next_number(), Counter()
-            self._calls_before = len(self._calls() or ())
+            self._calls_before = len(self._calls())
 
     def _leaves(self) -> None:
         if not _modes():
@@ -200,7 +200,7 @@ class StepWatch(TorchDispatchMode):
         self._depth -= 1
         if self._depth:
             return
-        calls = self._calls() or []
+        calls = self._calls()
         if len(calls) != self._calls_before + 1:
             self._is_complete = False  # the model calls itself
             return

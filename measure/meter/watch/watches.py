@@ -7,12 +7,12 @@ takes longer than others, so that it is left out of the numbers where it is none
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 
 from measure.meter.call_costs import CallCosts
-from measure.meter.forward_calls import CallKey, ForwardCalls
+from measure.meter.forward_calls import CallKey, OpenStep
 from measure.meter.watch.watched_costs import WatchedCosts
 from measure.meter.watch.watched_step import StepWatch, WatchedWork
 
@@ -29,8 +29,16 @@ MAX_WANTED = 64
 class Watches:
     """Watches steps of a model. due: whether the next step is to be watched."""
 
-    def __init__(self, model: torch.nn.Module, calls: ForwardCalls, costs: CallCosts, wanted: bool) -> None:
-        self._calls = calls
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        modules: Sequence[torch.nn.Module],
+        open_step: OpenStep,
+        costs: CallCosts,
+        wanted: bool,
+    ) -> None:
+        self._modules = modules
+        self._open_step = open_step
         self._costs = costs
         device = next((each.device.type for each in model.parameters()), "cpu")
         self._found = WatchedCosts(costs.unit_of, device != "cpu")
@@ -55,7 +63,8 @@ class Watches:
         self._leave()
         if not self.due:
             return
-        step = StepWatch(self._calls.watched_modules, lambda: self._calls.calls)
+        self._open_step.note_each()
+        step = StepWatch(self._modules, self._open_step.noted)
         if step.begin():
             self._step, self.due = step, False
 

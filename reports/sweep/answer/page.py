@@ -6,11 +6,13 @@ run gives the same bytes. What a page is made of is in `reports.shared.html`.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from cleaning.reconcile import Built, View
 from reports.shared import (
+    MOST_ROWS,
     OF_WHAT,
     Names,
     PageVerdict,
@@ -34,6 +36,9 @@ if TYPE_CHECKING:
     from results.store import Manifest
 
 _NAME_LETTERS = 60
+
+_MOST_OF_PICTURES = 3_000_000
+"""Characters of all pictures together: a page is to stay below 5 MB."""
 
 
 def page(
@@ -88,13 +93,14 @@ def _verdict(built: Built) -> PageVerdict:
 
 
 def _cells(built: Built) -> Section:
-    text = "" if built.views else "The run holds no cell."
+    text, many = "" if built.views else "The run holds no cell.", len(built.views) > MOST_ROWS
     said = "step ms: mean of the timed blocks, ±: half of its 95 % interval; used: utilization, the training step's "
     said += "model FLOP ÷ (its time × peak)."
+    more = f"Every cell is in headline.csv; tables here have {MOST_ROWS:,} rows at most." if many else ""
     return Section(
         "cells",
         "Cells",
-        _sentences(text or said, unpaired_sentence(built.views)),
+        _sentences(text or said, more, unpaired_sentence(built.views)),
         _only(page_cells.measured_cells(built.views) if built.views else None),
     )
 
@@ -120,9 +126,12 @@ def _methods(built: Built, names: Names) -> Section:
 
 def _figures(built: Built, figures: Mapping[str, str]) -> Section:
     pictures = tuple(picture(name, svg, _seen_in(name, built.views)) for name, svg in figures.items())
-    return Section(
-        "figures", "Figures", () if pictures else ("None could be drawn from these rows.",), pictures=pictures
-    )
+    sizes = itertools.accumulate(len(one.uri) for one in pictures)
+    shown = tuple(one for one, characters in zip(pictures, sizes, strict=True) if characters <= _MOST_OF_PICTURES)
+    text = "" if pictures else "None could be drawn from these rows."
+    if left := [one.name for one in pictures[len(shown) :]]:
+        text = f"Not on this page, for its size, but in figures/: {', '.join(left)}."
+    return Section("figures", "Figures", _sentences(text), pictures=shown)
 
 
 def _counters(built: Built) -> Section:

@@ -40,7 +40,7 @@ from reports.shared import (
     verdict,
 )
 from reports.sweep.answer.headline import closing, intervals
-from results.records import Record, Utilization, WorkTime, header
+from results.records import Record, Utilization, WorkTime, header, to_values
 from results.store import key_of
 
 _UNKNOWN = "–"
@@ -253,9 +253,9 @@ def _untimed(built: Built) -> dict[tuple[str, int], list[str]]:
 def to_csv(rows: Sequence[Record], record: type[Record]) -> str:
     """Rows as CSV, the header being the record's fields; unknown is an empty field."""
     out = io.StringIO()
-    writer = csv.DictWriter(out, header(record), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(row.to_row() for row in rows)
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(header(record))
+    writer.writerows(map(to_values, rows))
     return out.getvalue()
 
 

@@ -32,6 +32,8 @@ PHASES = {"forward": "forward_flops_by_counter", "backward": "backward_flops_by_
 _COLUMNS = 4
 _MOST_MODELS = 18
 _ROW_IN = 0.19
+_MOST_NUMBERS = 3
+"""That stand beside a row one by one; of more only the ends."""
 _LETTERS = 22
 _NEAR = 0.15
 """Largest distance from 1 that a linear axis shows."""
@@ -112,7 +114,9 @@ def _panel(axes: Axes, rows: pd.DataFrame, models: Sequence[str], place: Callabl
         products += [(ratio, y) for ratio in product]
         if total and product:
             axes.plot([min(total + product), max(total + product)], [y, y], color="0.6", linewidth=0.8, zorder=2)
-        said = [_times(far) for far in _far(total + product)]
+        far = _far(total + product)
+        ends = f"{_times(min(far))} to {_times(max(far))}" if far else ""
+        said = [_times(ratio) for ratio in far] if len(far) <= _MOST_NUMBERS else [ends]
         lost = mine[mine["ratio"].isna() & mine["total_ratio"].isna()]
         said += list(dict.fromkeys(_reason(row, len(mine) > len(lost)) for row in figure_panels.records(lost)))
         if said:

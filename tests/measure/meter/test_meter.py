@@ -41,6 +41,18 @@ def test_a_step_is_one_forward_and_the_backward_pass_that_autograd_runs():
     assert found.unknown_calls == 0
 
 
+def test_steps_that_wait_to_be_added_up_keep_their_size_when_the_next_one_has_two_calls_of_another():
+    model = net()
+    meter = _meter(model, watch=False)
+    for _ in range(5):
+        with meter.step():
+            model(samples()).sum().backward()
+    with meter.step():
+        for _ in range(2):
+            model(samples(2 * BATCH)).sum().backward()
+    assert meter.summary().model_flop_per_step * 6 == (3 * LAYER + 5 * LAYER) * (5 + 2 * 2)
+
+
 def test_rates_are_the_flop_over_the_time_and_the_peak():
     model = net()
     found = _train(_meter(model), model)
@@ -635,6 +647,7 @@ def test_a_cpu_has_no_peak_and_no_default():
 
 BAD = {
     "model": ({"model": 3}, "expected the module that the loop calls, got int"),
+    "models": ({"model": [3]}, "got list; of several modules, each has a meter of its own"),
     "optimizer": ({"optimizer": "sgd"}, "expected a torch.optim.Optimizer or None as optimizer, got str"),
     "warm-up": ({"warm_up_steps": -1}, "expected a number of steps from 0 as warm_up_steps, got -1"),
     "unit": ({"unit": "fp31"}, "as unit, got 'fp31'"),

@@ -180,6 +180,18 @@ def test_models_that_train_each_other_are_counted_apart_and_say_what_is_not_thei
     assert any(warning.startswith(f"{flop[0]:,} FLOP of a step {OUTSIDE}") for warning in judges.warnings)
 
 
+def test_products_of_meta_tensors_as_of_another_meters_count_are_no_work():
+    model, shape = net(), torch.empty(WIDTH, WIDTH, device="meta")
+
+    def step(_number):
+        model(samples()).sum().backward()
+        shape.mm(shape)
+
+    found = _measured(model, step)
+    assert found.model_flop_per_step == 8 * LAYER
+    assert not any(OUTSIDE in each for each in found.warnings)
+
+
 @pytest.mark.parametrize("way", ["a head", "forward", "a part", "a teacher"])
 def test_work_outside_of_the_models_calls_is_said(way):
     model, other = net(), net(1)

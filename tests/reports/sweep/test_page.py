@@ -569,3 +569,27 @@ def test_a_run_without_any_cell_is_a_page_too() -> None:
     assert Reader(document).faults == []
     assert "The run holds no cell." in document
     assert "unknown device" in document
+
+
+def test_a_table_of_too_many_rows_is_cut_and_says_how_many_there_are(
+    built: Built, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = page(built, {})
+    monkeypatch.setattr("reports.shared.html.MOST_ROWS", 2)
+    cut = page(built, {})
+    cells = len(page_cells.measured_cells(built.views).rows)
+    assert cells > 2
+    assert f"(the first 2 of {cells} rows)" in cut
+    assert "(the first" not in whole
+    rows = [text.count("<tr") for text in re.findall(r"<table.*?</table>", cut, re.DOTALL)]
+    assert max(rows) <= 2 + 1  # and the head
+
+
+def test_pictures_that_would_make_the_page_too_large_are_named_instead(
+    built: Built, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    svg = "<svg>" + "x" * 1000 + "</svg>"
+    monkeypatch.setattr("reports.sweep.answer.page._MOST_OF_PICTURES", 2500)
+    shown = page(built, {"utilization_by_model": svg, "utilization_by_batch": svg, "utilization_by_method": svg})
+    assert shown.count("<figure") == 2
+    assert "Not on this page, for its size, but in figures/: utilization_by_method." in shown

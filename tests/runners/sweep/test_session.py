@@ -749,3 +749,30 @@ def test_each_cell_is_told_when_it_is_committed(scene):
     assert re.fullmatch(r"2 cells, at least \d+ s by the plan", planned)
     assert "resnet18 batch 2 fp32: ok" in first
     assert "vgg11 batch 2 fp32: timeout (killed at its limit)" in second
+
+
+def test_the_plan_of_many_cells_is_made_when_it_changes_and_not_for_each_cell(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells = [cell(seed=seed, precision=("fp32", "amp-bf16")[seed % 2]) for seed in range(40)]
+    made: list[int] = []
+    told: list[list[float]] = []
+    session = scene.session()
+    fresh = session.planned_s
+    waiting = list(cells)
+
+    def counted(asked: Any) -> list[float]:
+        made.append(len(asked))
+        return fresh(asked)
+
+    def expect(planned_s: Any) -> None:
+        assert planned_s == fresh(waiting)
+        told.append(planned_s)
+        del waiting[0]
+
+    monkeypatch.setattr(session, "planned_s", counted)
+    monkeypatch.setattr(session.progress, "expect", expect)
+    session.collect(cells)
+    assert [len(planned_s) for planned_s in told] == list(range(40, 0, -1))
+    assert len(made) <= 3
+    assert made[0] == 40

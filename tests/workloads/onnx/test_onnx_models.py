@@ -248,6 +248,18 @@ def test_an_unknown_operator_is_named(tmp_path, node, said):
     assert "\n" not in str(fault.value)
 
 
+@pytest.mark.parametrize("name", ["layer7", "MatMul", "xin1", "wei1"])
+def test_a_name_that_is_no_text_is_refused(tmp_path, name):
+    node = helper.make_node("MatMul", ["xin1", "wei1"], ["y"], name="layer7")
+    shapes = {"wei1": torch.ones(2, 3)}
+    path = Path(onnx_files.write(tmp_path / "d.onnx", [node], [("xin1", TensorProto.FLOAT, [1, 2])], ["y"], shapes))
+    whole = path.read_bytes()
+    assert name.encode() in whole
+    path.write_bytes(whole.replace(name.encode(), b"\xff" + name.encode()[1:]))
+    with pytest.raises(ValueError, match="expected names in UTF-8"):
+        get(str(path))
+
+
 def test_a_size_that_depends_on_data_is_refused(tmp_path):
     nodes = [
         helper.make_node("Cast", ["x"], ["i"], to=TensorProto.INT64),
