@@ -44,7 +44,7 @@ def parser() -> Parser:
     model.add_argument("--sequence", type=number(int, 1), default=2048, help="(2048)")
     model.add_argument("--vocabulary", type=number(int, 1), default=50_304, help="(50304)")
     made.add_argument("--batch", type=number(int, 1), required=True, metavar="SEQUENCES", help="a step, of all devices")
-    made.add_argument("--devices", type=number(int, 1), required=True)
+    made.add_argument("--devices", type=number(int, 1, 10**6), required=True)
     _add_cluster(made)
     _add_plan(made)
     made.add_argument("--most", type=number(int, 1), default=8, help="rows of the table (8); CSV and JSON have all")

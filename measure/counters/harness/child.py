@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import importlib
+import math
 import resource
 import signal
 import sys
@@ -129,6 +130,11 @@ def _count(adapter: Any, workload: Any, model: Any, size: int, baseline_bytes: i
     grown_bytes = max(0, _peak_bytes() - baseline_bytes)
     if not rows:
         raise Inconsistent(f"the counter gave no row at a batch of {size}")
+    for row in rows:
+        for value in (row.native_value, row.flop):
+            if isinstance(value, float) and not math.isfinite(value):
+                where = row.operator or row.scope
+                raise Inconsistent(f"expected a count at a batch of {size}, the counter gave {value} ({where})")
     return [
         dataclasses.replace(row, duration_s=duration_s, peak_memory_bytes=grown_bytes)
         if _is_forward_total(row)

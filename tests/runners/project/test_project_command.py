@@ -350,3 +350,11 @@ def test_times_beyond_all_prefixes_stay_readable() -> None:
     from reports.project.text import _amount
 
     assert _amount(86400.0 * 2.5e40, "s") == "2.50e40 days"
+
+
+def test_devices_without_end_are_refused_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--parallel", "--parameters", "70e9", "--batch", "512", "--device", "NVIDIA H100 80GB HBM3", "--devices"]
+    with pytest.raises(SystemExit) as ended:
+        command.main([*words, "7" * 32])
+    assert ended.value.code == 2
+    assert "expected a whole number from 1 to 1e+06, got '777" in capsys.readouterr().err

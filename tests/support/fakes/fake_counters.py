@@ -99,3 +99,10 @@ def exhausted(model, inputs, *, workload, batch_size):
 
 def silent(model, inputs, *, workload, batch_size):
     return []
+
+
+def not_a_number(model, inputs, *, workload, batch_size):
+    """A total that is none at a batch of 2, an operator's at a batch of 4."""
+    total = {"native_value": float("nan"), "flop": float("nan")} if batch_size == 2 else {}
+    conv = {"flop": float("inf")} if batch_size == 4 else {}
+    return [row(workload, batch_size, **total), row(workload, batch_size, operator="conv", **conv)]

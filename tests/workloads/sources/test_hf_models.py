@@ -190,6 +190,12 @@ def test_a_configuration_that_cannot_be_built_is_one_line(config):
     assert "\n" not in str(fault.value)
 
 
+def test_a_configuration_that_names_neither_type_nor_class_is_one_line(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "", "hidden_size": 32}')
+    with pytest.raises(ValueError, match=r"^hf:.*expected a model_type or architectures, got neither$"):
+        get(f"hf:{tmp_path}")
+
+
 def test_a_hub_name_without_a_slash_is_no_type():
     with pytest.raises(ValueError, match=r"no model type 'bert-base-uncased'.*a hub's model needs its config.json"):
         get("hf:bert-base-uncased")

@@ -41,6 +41,7 @@ FAKES = {
         "raising",
         "exhausted",
         "silent",
+        "not_a_number",
     )
 }
 TINY = {"width": 8, "depth": 2}
@@ -130,6 +131,13 @@ class TestOutcomes:
 
     def test_no_row_is_a_fault(self):
         assert statuses(run("silent", batch_sizes=(1,))) == [(1, "invalid")]
+
+    @pytest.mark.parametrize(("size", "said"), [(2, "nan (total)"), (4, "inf (conv)")])
+    def test_a_count_that_is_no_number_is_a_fault(self, size, said):
+        rows = run("not_a_number", batch_sizes=(1, size))
+        assert statuses(rows) == [(1, "ok"), (1, "ok"), (size, "invalid")]
+        assert rows[-1].reason == f"Inconsistent: expected a count at a batch of {size}, the counter gave {said}"
+        assert rows[-1].native_value is rows[-1].flop is None
 
     def test_a_missing_counter_says_what_to_type(self):
         registry = {"absent": ("no_such_counter_package:count", "absent>=1")}
