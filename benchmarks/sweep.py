@@ -12,7 +12,7 @@ Outside is all else: starting, counting, tracing, finding ceilings, building mod
 collection, sizing blocks, the untimed profiled step and reading what it recorded), commits, the report.
 
 A sweep run here is timed from inside this process, without the interpreter's own start (0.1 s). Of a run that is there,
-wall time is from each sitting's row to the end of its last cell, to the second: without the probe before and the report
+wall time is from each session's row to the end of its last cell, to the second: without the probe before and the report
 after. Counting is then what counters say of themselves, without their processes' start, and ceilings are the timed
 kernels alone; both are less than what was spent, and the difference is in "other work on cells".
 Not claimed: anything about another machine, or one that was busy.
@@ -122,7 +122,7 @@ def own_s(data: RunData) -> float:
 
 
 def sitting_s(sitting: Sitting, runs: Iterable[Run]) -> float:
-    """From a sitting's row to the end of its last cell; 0 for one without cells."""
+    """From a session's row to the end of its last cell; 0 for one without cells."""
     ends = [_seconds(r.started_at) + (r.duration_s or 0.0) for r in runs if r.sitting == sitting.sitting]
     return max(ends) - _seconds(sitting.started_at) if ends else 0.0
 
@@ -152,7 +152,7 @@ def lines(account: Account) -> list[str]:
 
 
 def machine(data: RunData) -> str:
-    """Where it was measured, from the run's own sittings."""
+    """Where it was measured, from the run's own sessions."""
     said = []
     for sitting in data.sittings:
         facts = sitting.environment

@@ -10,7 +10,7 @@ class Unavailable(Exception):
 
 
 class DeviceLost(Unavailable):
-    """The device is gone for good, or must be reset: nothing more can be measured on it in this sitting."""
+    """The device is gone for good, or must be reset: nothing more can be measured on it in this session."""
 
 
 class Inconsistent(Exception):

@@ -36,7 +36,7 @@ def best(ceilings: Iterable[Ceiling], unit: str) -> Ceiling | None:
     """The row of this unit with the highest FLOP/s; None if none was measured. The first of equals. A rate that is no
     finite number above 0 was not measured.
 
-    The caller chooses whose rows these are: ceilings of another device or sitting are not distinguished here.
+    The caller chooses whose rows these are: ceilings of another device or session are not distinguished here.
     """
     rows = [c for c in ceilings if c.unit == unit and c.status == "ok" and c.operation != ISSUE]
     measured = [c for c in rows if 0 < (c.flop_per_s or 0.0) < math.inf]

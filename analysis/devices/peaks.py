@@ -38,7 +38,7 @@ STAND_IN = "stand-in of "
 nothing measured on it is evidence of anything but this program."""
 
 STAND_IN_MARK = "stand_in"
-"""The word for that in a sitting's environment, and the code of the warning that each row of such a device has."""
+"""The word for that in a session's environment, and the code of the warning that each row of such a device has."""
 
 
 def stand_in_warning(name: str) -> str:

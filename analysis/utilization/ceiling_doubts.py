@@ -1,7 +1,7 @@
 """Whether a ceiling was measured on a device that did something else meanwhile: marks for whoever divides by it.
 
 A ceiling that is too low makes every utilization of it too high, and nothing in the cell's own rows shows it. Said here
-is what the ceiling's own calls, its neighbours, its sitting and the cells show. Not claimed: that a ceiling without a
+is what the ceiling's own calls, its neighbours, its session and the cells show. Not claimed: that a ceiling without a
 mark is the device's limit; load that was equal all the time leaves no trace but the system's own load average.
 """
 
@@ -26,7 +26,7 @@ SLOW_MEAN = 1.5
 """The mean of all calls ÷ their median: above this some calls waited for long."""
 
 LOADED = 1.0
-"""Load average ÷ processors before a sitting on a CPU, from which on no processor was free."""
+"""Load average ÷ processors before a session on a CPU, from which on no processor was free."""
 
 
 def loaded(row: Ceiling) -> str:
@@ -85,7 +85,8 @@ SHOWN = 2
 
 
 def _slower(row: Ceiling, ceilings: Iterable[Ceiling]) -> str:
-    """Whether another sitting had the same kernel much faster."""
+    """Whether another session had the same kernel much faster."""
+    # "sitting" stays in these texts: the gate `rebuilt` compares them with those in utilization.csv of earlier runs.
     others = [other for other in ceilings if other.sitting != row.sitting and kernel(other) == kernel(row)]
     faster = [other for other in others if other.status == "ok" and (other.flop_per_s or 0) > (row.flop_per_s or 0)]
     for other in faster:
@@ -129,7 +130,7 @@ def marked(
 
 
 def _beaten(rows: Iterable[Utilization], runs: Mapping[tuple[str, int], Run]) -> dict[tuple[str, str, float], float]:
-    """Ceilings that a cell's exact count is above: sitting, device and rate → the highest fraction of it."""
+    """Ceilings that a cell's exact count is above: session, device and rate → the highest fraction of it."""
     found: dict[tuple[str, str, float], float] = {}
     for row in rows:
         run, ratio = runs.get((row.cell_id, row.attempt)), row.utilization_ratio

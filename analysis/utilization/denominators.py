@@ -110,7 +110,7 @@ def _memory(device: peaks.Device, unit: str) -> str:
 def ceiling_of(
     ceilings: Sequence[Ceiling], known: peaks.Device | None = None, highest_hz: float | None = None
 ) -> Denominator:
-    """What matrix products and convolutions reached on this device in this sitting, the best of both by unit.
+    """What matrix products and convolutions reached on this device in this session, the best of both by unit.
 
     known: the device's row of peaks, highest_hz: the highest SM clock that it names: a unit of which one kernel was
     faster than it can be has no ceiling.
@@ -125,6 +125,7 @@ def ceiling_of(
             continue
         values[unit] = best.flop_per_s
         sources[unit] = f"{unit} {best.operation} {best.shape} {best.layout}".strip() + ", measured here"
+    # The gate `rebuilt` compares this text with utilization.csv of earlier runs, so its words stay.
     reason = "" if values or refused else "no ceiling was measured on this device in this sitting"
     return Denominator("ceiling", values, sources, reason, refused=refused)
 
@@ -132,7 +133,7 @@ def ceiling_of(
 def derived(cores: Sequence[Ceiling], run: Run) -> Denominator:
     """Cores × what a core does in a clock × its clock, of the instructions that the cell's products ran on.
 
-    cores: the sitting's rows of `issue`, the fastest instructions of a unit first. What ran is `run.instructions`;
+    cores: the session's rows of `issue`, the fastest instructions of a unit first. What ran is `run.instructions`;
     where that says nothing of a unit, the fastest that the process has are taken.
     """
     values, sources, refused = {}, {}, {}

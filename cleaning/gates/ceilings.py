@@ -1,4 +1,4 @@
-"""Gates of the denominator: what kernels reached, by themselves, beside the sheet, and from sitting to sitting."""
+"""Gates of the denominator: what kernels reached, by themselves, beside the sheet, and from session to session."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ def ceiling_rate(evidence: Evidence) -> Iterator[Finding]:
     for once, count in Counter(map(_measured_once, evidence.data.ceilings)).items():
         if count > 1:
             words = " ".join(str(part) for part in once if part)
-            yield Finding(RUN, False, f"{count} ceilings of one sitting are of {words}")
+            yield Finding(RUN, False, f"{count} ceilings of one session are of {words}")
 
 
 def _measured_once(row: Ceiling) -> tuple[str | int | None, ...]:
-    """What no two rows have in common: each kernel is measured once a sitting."""
+    """What no two rows have in common: each kernel is measured once a session."""
     return row.sitting, row.device, row.precision, row.unit, row.operation, row.shape, row.layout, row.threads
 
 
@@ -179,7 +179,7 @@ def _core_peak(row: Ceiling) -> Iterator[str]:
 
 
 def ceilings_agree(evidence: Evidence) -> Iterator[Finding]:
-    """The same kernel in several sittings, or twice in one: equal but for the spread of its calls and of processes."""
+    """The same kernel in several sessions, or twice in one: equal but for the spread of its calls and of processes."""
     for key, group in _same_kernels(evidence).items():
         for first, second in itertools.combinations(group, 2):
             apart, allowed = disagreement(first, second)

@@ -75,7 +75,7 @@ def dtypes(evidence: Evidence) -> Iterator[Finding]:
 
 
 def other_processes(evidence: Evidence) -> Iterator[Finding]:
-    """Other processes on the GPU before the first cell of a sitting and since, and on the host's processors."""
+    """Other processes on the GPU before the first cell of a session and since, and on the host's processors."""
     used = {run.sitting for run in evidence.measured_cells}
     for sitting in (sitting for sitting in evidence.data.sittings if sitting.sitting in used):
         others = sitting.preflight.get("other_processes")

@@ -46,13 +46,13 @@ GATES: tuple[Gate, ...] = (
         "one_machine",
         "sessions agree in device, driver branch, torch and peaks, and were measured by committed code",
         integrity.one_machine,
-        "a sitting",
+        "a session",
     ),
     Gate(
         "hardware",
         "no session was on a stand-in device, which computes nothing",
         gates_hardware.hardware,
-        "a sitting",
+        "a session",
     ),
     Gate(
         "self_test",
@@ -79,14 +79,14 @@ GATES: tuple[Gate, ...] = (
         "machine",
         "sessions, cells, ceilings and manifest agree about the machine, its load and each other",
         gates_options.machine,
-        "a sitting",
+        "a session",
         ("values",),
     ),
     Gate(
         "peak_row",
         "the row of peaks is that of the device's name, with its figures",
         gates_options.peak_row,
-        "a sitting",
+        "a session",
         ("values",),
     ),
     Gate(

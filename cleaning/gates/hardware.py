@@ -16,7 +16,7 @@ SHOWN = 3
 
 
 def hardware(evidence: Evidence) -> Iterator[Finding]:
-    """Each sitting's device: none that stands in for another, by its name, its own word or its ceilings' name."""
+    """Each session's device: none that stands in for another, by its name, its own word or its ceilings' name."""
     for sitting in evidence.data.sittings:
         names = {sitting.device_name, str(sitting.environment.get("name") or "")}
         names |= {row.device_name for row in evidence.data.ceilings if row.sitting == sitting.sitting}

@@ -38,7 +38,7 @@ def committed(evidence: Evidence) -> Iterator[Finding]:
 
 
 def one_machine(evidence: Evidence) -> Iterator[Finding]:
-    """Sittings that could not have been collected into one run, and code that nobody can look up."""
+    """Sessions that could not have been collected into one run, and code that nobody can look up."""
     used = {run.sitting for run in evidence.data.runs}
     sittings = [sitting for sitting in evidence.data.sittings if sitting.sitting in used]
     for first, second in itertools.pairwise(sittings):

@@ -121,7 +121,7 @@ def _plain(value: Any) -> Any:
 
 
 def peak_row(evidence: Evidence) -> Iterator[Finding]:
-    """The row of peaks that sitting and manifest name against the one of the device's own name."""
+    """The row of peaks that session and manifest name against the one of the device's own name."""
     kept = evidence.data.manifest.peak_row
     for sitting in _used(evidence):
         words = "; ".join(_peak_row(sitting, kept, evidence))
@@ -161,7 +161,7 @@ def _used(evidence: Evidence) -> list[Sitting]:
 
 
 def machine(evidence: Evidence) -> Iterator[Finding]:
-    """What a sitting says of its machine in several places, and what cells and ceilings say of their sitting."""
+    """What a session says of its machine in several places, and what cells and ceilings say of their session."""
     sittings = {sitting.sitting: sitting for sitting in evidence.data.sittings}
     for sitting in _used(evidence):
         words = "; ".join(_machine(sitting))
@@ -169,11 +169,11 @@ def machine(evidence: Evidence) -> Iterator[Finding]:
     lasted = dict(_overlapping(evidence.data.runs))
     for run in evidence.data.runs:
         home = sittings.get(run.sitting)
-        words = "" if home is not None else f"its sitting {run.sitting!r} is not there"
+        words = "" if home is not None else f"its session {run.sitting!r} is not there"
         if home is not None and run.device != home.device:
-            words = f"on {run.device}, its sitting on {home.device}"
+            words = f"on {run.device}, its session on {home.device}"
         if home is not None and run.started_at and home.started_at and run.started_at < home.started_at:
-            words = f"began at {run.started_at}, its sitting at {home.started_at}"
+            words = f"began at {run.started_at}, its session at {home.started_at}"
         words = words or lasted.get(run.cell_id, "") or _threads(run, home)
         yield Finding(run.cell_id, not words, words)
     told = list(dict.fromkeys(_of_ceilings(evidence, sittings)))
@@ -182,12 +182,12 @@ def machine(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _threads(run: Run, home: Sitting | None) -> str:
-    """Where a cell's own threads are not those of its sitting."""
+    """Where a cell's own threads are not those of its session."""
     facts = home.environment if home is not None else {}
     for flag, fact in (("num_threads", "torch_threads"), ("num_interop_threads", "torch_interop_threads")):
         own, other = run.flags_before.get(flag), facts.get(fact)
         if own is not None and other is not None and own != other:
-            return f"{flag} {own}, in its sitting {other}"
+            return f"{flag} {own}, in its session {other}"
     return ""
 
 
@@ -220,7 +220,7 @@ def _of_ceilings(evidence: Evidence, sittings: Mapping[str, Sitting]) -> Iterato
     for row in evidence.data.ceilings:
         home = sittings.get(row.sitting)
         if home is None:
-            yield f"a ceiling of sitting {row.sitting!r}, which is not there"
+            yield f"a ceiling of session {row.sitting!r}, which is not there"
             continue
         threads = home.environment.get("torch_threads")
         if row.precision not in precisions:
@@ -231,7 +231,7 @@ def _of_ceilings(evidence: Evidence, sittings: Mapping[str, Sitting]) -> Iterato
         ]
         pairs += [("threads", row.threads, threads)] if threads is not None else []
         yield from (
-            f"a ceiling's {name} is {own!r}, of its sitting {other!r}"
+            f"a ceiling's {name} is {own!r}, of its session {other!r}"
             for name, own, other in pairs
             if own != other and (name == "device" or own not in ("", None))
         )
@@ -251,13 +251,13 @@ DEVICE = (
     "memory_clock_hz", "memory_bus_bits", "uuid_hash", "physical_cores", "logical_cores", "isa", "threads", "error",
 )  # fmt: skip
 ENVIRONMENT = (*HOST, *SOFTWARE, *DEVICE, "harness_version")
-"""What every sitting says of its machine, if only that nothing is known (null)."""
+"""What every session says of its machine, if only that nothing is known (null)."""
 
 PREFLIGHT = {
     "cuda": ("other_processes", "sm_clock_max_hz", "power_limit_w"),
     "cpu": ("cpu_usable", "governor", "load_1min"),
 }
-"""What a sitting says of its device before the first cell."""
+"""What a session says of its device before the first cell."""
 
 
 TWICE = {
@@ -311,7 +311,7 @@ def _machine(sitting: Sitting) -> Iterator[str]:
 
 
 LOADS_APART, LOADS_RATIO = 0.5, 1.5
-"""By how much the load may change between two readings at the begin of a sitting, seconds apart, which are means over a
+"""By how much the load may change between two readings at the begin of a session, seconds apart, which are means over a
 minute: both must be exceeded."""
 
 
@@ -348,11 +348,11 @@ def _manifest(evidence: Evidence) -> Iterator[Finding]:
     first, words = sittings[0], []
     version = first.environment.get("harness_version")
     if version and manifest.harness_version and version != manifest.harness_version:
-        words.append(f"manifest of {manifest.harness_version}, its first sitting of {version}")
+        words.append(f"manifest of {manifest.harness_version}, its first session of {version}")
     words += filter(None, (date_fault("created_at", manifest.created_at),))
     words += ["no command"] if not manifest.commands else []
     words += ["no name"] if not manifest.name else []
     words += ["no version"] if not manifest.harness_version else []
     if manifest.created_at and first.started_at and first.started_at < manifest.created_at:
-        words.append(f"made at {manifest.created_at}, its first sitting began at {first.started_at}")
+        words.append(f"made at {manifest.created_at}, its first session began at {first.started_at}")
     yield Finding(RUN, not words, "; ".join(words))

@@ -65,7 +65,7 @@ def _unsynchronised(run: Run, blocks: Sequence[Sample]) -> str:
 
 
 def possible_time(evidence: Evidence) -> Iterator[Finding]:
-    """The achieved rate of the exact count against the highest clock's peak, and against the ceiling of the sitting."""
+    """The achieved rate of the exact count against the highest clock's peak, and against the ceiling of the session."""
     for run in evidence.measured_cells:
         rows = [row for row in evidence.fractions(run) if row.method == "exact" and row.achieved_flop_per_s]
         if not rows:

@@ -36,7 +36,7 @@ FATAL = frozenset((4, 18, 32, 34, 54))
 loaded, restart of the driver failed. "Not found" (31) is none: a process that ended gives it, too."""
 
 LOST = frozenset((34, 54))
-"""Those of them that end a sitting."""
+"""Those of them that end a session."""
 
 RESIDENCIES = {
     "prochot_residency_acc": "hw_thermal_slowdown",

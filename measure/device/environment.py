@@ -257,7 +257,7 @@ def load_average() -> float | None:
 
 def driver_version() -> str | None:
     """NVIDIA's kernel driver, from /proc, which needs no library and no permission; else from NVML: Windows' Linux and
-    sandboxes that have a /proc of their own lack the file, and two sittings are comparable only by this version."""
+    sandboxes that have a /proc of their own lack the file, and two sessions are comparable only by this version."""
     found = re.search(r"Kernel Module.*?\s(\d+\.\d+(?:\.\d+)?)\s", _read("proc/driver/nvidia/version"))
     if found:
         return found.group(1)

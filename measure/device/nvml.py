@@ -29,7 +29,7 @@ FATAL = frozenset((1, 9, 12, 15, 16, 18))
 required, library and driver of different versions."""
 
 LOST = frozenset((15, 16))
-"""Those of them that end a sitting: GPU lost, reset required. The others may be NVML's own trouble."""
+"""Those of them that end a session: GPU lost, reset required. The others may be NVML's own trouble."""
 
 EVENT_REASONS = {
     0x001: "gpu_idle",

@@ -2,7 +2,7 @@
 
 `runners.report`, comparisons and gates read it. The rows are committed when the meter is closed; until then the
 directory is held, and a loop that died leaves a run without cells. A directory that a meter wrote before is gone on
-with: another sitting, another attempt at the same cell.
+with: another session, another attempt at the same cell.
 
 Not claimed: an operation table, telemetry, flags, and a warm-up by the sweep's rules; gates that need them stay open.
 """

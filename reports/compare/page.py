@@ -34,7 +34,7 @@ from results.store import RunData
 _NAME_LETTERS = 60
 _ALONE = (ONLY_A, ONLY_B)
 _ALWAYS = ("started at", "host", "before the run: load_1min", "load_1min")
-"""Facts in which two sittings differ whatever they are."""
+"""Facts in which two sessions differ whatever they are."""
 
 _HOW = (
     "Cells are matched by what decides a training step. B ÷ A is the ratio of mean step times: above 1, B is slower. "
@@ -165,7 +165,7 @@ def _figures(figures: Mapping[str, str]) -> Section:
 
 def _environment(sides: Sequence[Side]) -> Section:
     """What differs between the machines first, then all that is known of them, then how they were measured."""
-    named = [f"{side.letter}, sitting {sitting.sitting}" for side in sides for sitting in side.data.sittings]
+    named = [f"{side.letter}, session {sitting.sitting}" for side in sides for sitting in side.data.sittings]
     whole = page_cells.environment([sitting for side in sides for sitting in side.data.sittings], named)
     if whole is None:
         return Section("environment", "Environment", ("Neither run says what machine it was measured on.",))

@@ -58,7 +58,7 @@ class Cited:
 
 
 def cited(manifest: Manifest | None, sittings: Sequence[Sitting]) -> Cited:
-    """The run of these sittings; without a manifest it has no name of its own."""
+    """The run of these sessions; without a manifest it has no name of its own."""
     devices = dict.fromkeys(sitting.device_name or sitting.device for sitting in sittings)
     began = sorted(sitting.started_at[:10] for sitting in sittings if sitting.started_at)
     days = " to ".join(dict.fromkeys((began[0], began[-1]))) if began else ""

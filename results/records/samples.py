@@ -49,7 +49,7 @@ class Telemetry(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Ceiling(Record):
-    """ceilings.csv: what one kernel (or copy, or launch) reached on this device in this sitting."""
+    """ceilings.csv: what one kernel (or copy, or launch) reached on this device in this session."""
 
     sitting: str
     device: str

@@ -3,7 +3,7 @@
 A cell's rows begin with `cell_id` and `attempt`; that is how the bytes that one attempt wrote are found again without
 reading the CSV, and the checksum in runs.csv is over the header and exactly those bytes. Rows that stand for
 themselves (`SEALED`) end with a checksum over the header, the row and the checksum before it, so that a row that was
-changed, moved or lost is seen at it or after it; how many ceilings and sittings there were, the rows of runs.csv say.
+changed, moved or lost is seen at it or after it; how many ceilings and sessions there were, the rows of runs.csv say.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""manifest.json: what a run is, and whether two sittings may be collected into one run.
+"""manifest.json: what a run is, and whether two sessions may be collected into one run.
 
 Says how the run was asked for (name, commands, options), by which version of this program, and which peak row its
-utilization refers to. What the machine was is in sittings.csv, one row a sitting. A run is a run because this file is
+utilization refers to. What the machine was is in sittings.csv, one row a session. A run is a run because this file is
 there: it is written first, and always replaced whole.
 """
 
@@ -36,7 +36,7 @@ class Manifest:
 
     name: str
     created_at: str  # UTC, ISO 8601
-    commands: tuple[str, ...] = ()  # one a sitting, in order
+    commands: tuple[str, ...] = ()  # one a session, in order
     harness_version: str = ""
     options: Json = field(default_factory=dict)  # of the sweep, as JSON
     peak_row: Json | None = None
@@ -44,7 +44,7 @@ class Manifest:
     schema_version: int = SCHEMA_VERSION
 
     def with_command(self, command: str) -> Manifest:
-        """The manifest of the run with one more sitting, begun by `command`."""
+        """The manifest of the run with one more session, begun by `command`."""
         return dataclasses.replace(self, commands=(*self.commands, command))
 
 
@@ -138,7 +138,7 @@ def driver_branch(driver: str) -> str:
 
 
 def comparable(a: Sitting, b: Sitting) -> list[str]:
-    """Names of the fields whose difference forbids to collect both sittings into one run; empty: they belong together.
+    """Names of the fields whose difference forbids to collect both sessions into one run; empty: they belong together.
 
     Device name, driver branch, torch version and peak row must be equal. The card and the host need not be.
     """

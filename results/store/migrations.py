@@ -24,7 +24,7 @@ MIGRATIONS: dict[int, Migration] = {1: _as_it_is, 2: _as_it_is, 3: _as_it_is}
 ("samples.csv", "operations/….csv.gz", "manifest.json") and the row as column → text (the manifest: as JSON).
 
 History of the schema: 1 is the first; 2 adds profiles, the works they are of, and the columns that go with
-them; 3 adds the sizes that a model has of its own; 4 seals each row of runs, sittings and ceilings, headers, and the
+them; 3 adds the sizes that a model has of its own; 4 seals each row of runs, sessions and ceilings, headers, and the
 manifest: what is older is read as it is, unsealed.
 """
 

@@ -255,7 +255,7 @@ def scan(path: Path) -> Scan:
     _count_uncommitted(found)
     known = {sitting.sitting for sitting in found.sittings}
     for name in sorted({run.sitting for run in found.all_runs} - known):
-        found.problems.append(f"{RUNS}: {SITTINGS} does not have the sitting {name}")
+        found.problems.append(f"{RUNS}: {SITTINGS} does not have the session {name}")
     return found
 
 

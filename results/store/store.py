@@ -236,7 +236,7 @@ class Store:
         Raises ValueError if the name is taken, or if the machine may not go on with this run (`manifest.comparable`).
         """
         if any(sitting.sitting == other.sitting for other in self.sittings):
-            raise ValueError(f"expected a new sitting, got {sitting.sitting!r}, which the run has")
+            raise ValueError(f"expected a new session, got {sitting.sitting!r}, which the run has")
         for other in self.sittings:
             check_comparable(other, sitting)
         self._append(SITTINGS, layout.encode([sitting]))
@@ -275,7 +275,7 @@ class Store:
             self._wholes[file][1].update(block)
 
     def _go_on(self) -> None:
-        """Takes the checksums up where an earlier sitting left them."""
+        """Takes the checksums up where an earlier session left them."""
         for file in layout.SEALED:
             lines = (store_disk.read(self.path / file) or b"").split(b"\n")[1:-1]
             self._seals[file] = lines[-1].rpartition(b",")[2] if lines else b""
@@ -312,7 +312,7 @@ class Store:
         if run.attempt < free:
             raise ValueError(f"attempt {run.attempt} of cell {run.cell_id} is used, the next is {free}")
         if not any(run.sitting == sitting.sitting for sitting in self.sittings):
-            raise ValueError(f"expected the name of a sitting that was appended, got {run.sitting!r}")
+            raise ValueError(f"expected the name of a session that was appended, got {run.sitting!r}")
         for file, records in rows.items():
             if file not in CELL_FILES:
                 raise ValueError(f"expected one of {', '.join(CELL_FILES)}, got {file!r}")
@@ -321,7 +321,7 @@ class Store:
                     raise ValueError(f"{file}: a row does not belong to attempt {run.attempt} of {run.cell_id}: {row}")
 
     def _seals_of(self, trace_id: str) -> dict[str, list[Any]]:
-        """What the files of a trace hold, written in this sitting or an earlier one; nothing for no trace."""
+        """What the files of a trace hold, written in this session or an earlier one; nothing for no trace."""
         if trace_id and trace_id not in self._traces:
             seals = {}
             for file in layout.operation_files(trace_id):

@@ -163,7 +163,7 @@ def _sit_down(store: Store, probed: ProbeResult) -> TelemetryWatch:
     environment = probed.environment
     version = harness_version()
     for other in {str(sitting.environment.get("harness_version")) for sitting in store.sittings} - {version}:
-        say(f"note: earlier sittings of this run were collected by version {other}, this is {version}")
+        say(f"note: earlier sessions of this run were collected by version {other}, this is {version}")
     store.append_sitting(
         records.Sitting(
             sitting=f"s{len(store.sittings)}",

@@ -84,7 +84,7 @@ class TelemetryWatch:
         return WindowEnergy(used.joules, used.method, tuple(warnings))
 
     def _others(self) -> list[str]:
-        """A warning about processes on the device that were not there before the sitting, the worker's own left out."""
+        """A warning about processes on the device that were not there before the session, the worker's own left out."""
         if self._telemetry is None or self._before is None:
             return []
         try:
@@ -94,7 +94,7 @@ class TelemetryWatch:
         more = appeared(self._before, now or ()) - WORKERS
         if more <= 0:
             return []
-        return [f"shared_device: {more} process{'es' * (more > 1)} of others came since the sitting began"]
+        return [f"shared_device: {more} process{'es' * (more > 1)} of others came since the session began"]
 
     def loss(self, ask: bool = False) -> str:
         """Why the device is gone for good, as its telemetry says; empty while it is there, or nobody can tell.

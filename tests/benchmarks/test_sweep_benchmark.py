@@ -42,8 +42,8 @@ INSIDE = {"warmup": 0.5, "measure": 3.25, "phase": 0.4, "profiled": 0.75}  # 4.9
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """One cell of 9 s after a sitting's row, with BLOCKS; a second one, of 3 s and the same counts, that failed."""
-    with made_up_runs.new_store(tmp_path / "run") as store:  # its sitting began at 03:04:05
+    """One cell of 9 s after a session's row, with BLOCKS; a second one, of 3 s and the same counts, that failed."""
+    with made_up_runs.new_store(tmp_path / "run") as store:  # its session began at 03:04:05
         took = {"fvcore": 1.5, "ptflops": 0.25, "other": None}
         counts = [
             made_up_runs.flop_count("c1", counter=counter, duration_s=duration_s)

@@ -129,7 +129,7 @@ def test_what_a_later_writer_of_this_version_adds_is_left_out(tmp_path):
     assert read_manifest(tmp_path) == MANIFEST
 
 
-# Which sittings belong together
+# Which sessions belong together
 
 
 @pytest.mark.parametrize(

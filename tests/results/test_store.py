@@ -237,7 +237,7 @@ def mistakes():
         "another cell": (a_run("a"), {"samples.csv": samples("a") + other}, "does not belong to attempt 1 of a"),
         "another attempt": (a_run("a"), {"samples.csv": samples("a", 2)}, "does not belong to attempt 1 of a"),
         "another record": (a_run("a"), {"samples.csv": telemetry("a")}, "does not belong to attempt 1 of a"),
-        "another sitting": (a_run("a", sitting="s2"), {}, "expected the name of a sitting .* got 's2'"),
+        "another session": (a_run("a", sitting="s2"), {}, "expected the name of a session .* got 's2'"),
         "a comma": (a_run("a,1"), {}, "expected a cell_id of letters"),
         "attempt 0": (a_run("a", 0), {}, "attempt 0 of cell a is used, the next is 1"),
         "a trace": (a_run("a", trace_id="t"), {}, "expected a trace that was written, got 't'"),
@@ -275,7 +275,7 @@ def test_sittings_that_do_not_belong_together(tmp_path):
     with Store.resume(tmp_path / "run") as store:
         with pytest.raises(ValueError, match="device_name is 'B' here and 'A CPU' in the run"):
             store.append_sitting(dataclasses.replace(SITTING, sitting="s2", device_name="B"))
-        with pytest.raises(ValueError, match="expected a new sitting, got 's1'"):
+        with pytest.raises(ValueError, match="expected a new session, got 's1'"):
             store.append_sitting(SITTING)
     assert read_run(tmp_path / "run").sittings == [SITTING]
 

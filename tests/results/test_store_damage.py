@@ -154,7 +154,7 @@ def test_a_sitting_that_is_missing_is_named(tmp_path):
     assert read_run(path).problems == [
         "sittings.csv: rows that were there at attempt 1 of cell a are gone or changed",
         "sittings.csv: rows that were there at attempt 1 of cell b are gone or changed",
-        "runs.csv: sittings.csv does not have the sitting s1",
+        "runs.csv: sittings.csv does not have the session s1",
     ]
 
 

@@ -84,7 +84,7 @@ def test_death_before_and_within_each_call_of_a_run(tmp_path, part):
     """Die at call k of a whole run of three cells, for every k (of those that a death can cut); read; go on to the
     end; read."""
     calls = calls_of_a_run(tmp_path / "whole")
-    assert len(calls) > 60, "creating, a sitting, a trace, and three commits of four files with four calls each"
+    assert len(calls) > 60, "creating, a session, a trace, and three commits of four files with four calls each"
     moments = [k for k, call in enumerate(calls) if part is None or call == "write"]
     deaths = 0
     for k in moments:

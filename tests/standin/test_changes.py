@@ -104,5 +104,5 @@ def test_what_the_clock_allows_is_used_all_the_time(changed):
 def test_a_process_that_came_while_it_was_timed_is_a_mark(changed):
     _, data = changed
     (run,) = data.runs
-    assert "shared_device: 1 process of others came since the sitting began" in run.warnings
+    assert "shared_device: 1 process of others came since the session began" in run.warnings
     assert data.sittings[0].preflight["other_processes"] == 0

@@ -93,7 +93,7 @@ FAILURES = {
     9: ("telemetry: Unavailable: NVML: Driver Not Loaded", ""),
     999: ("energy: ", ""),  # of each field: polling goes on, readings are empty
 }
-"""nvmlReturn_t → what the first warning says, and why the sitting ends."""
+"""nvmlReturn_t → what the first warning says, and why the session ends."""
 
 
 @pytest.mark.parametrize("error", FAILURES)

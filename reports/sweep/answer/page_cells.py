@@ -193,14 +193,14 @@ def ceilings(rows: Sequence[Ceiling]) -> Table | None:
 
 
 def environment(sittings: Sequence[Sitting], named: Sequence[str] = ()) -> Table | None:
-    """A column for each sitting; what no sitting knows is left out. named: what the columns are called."""
+    """A column for each session; what no session knows is left out. named: what the columns are called."""
     facts = [_facts(sitting) for sitting in sittings]
     keys = dict.fromkeys(key for mine in facts for key in mine)
     lines = tuple(
         (key, *(mine.get(key) or DASH for mine in facts)) for key in keys if any(mine.get(key) for mine in facts)
     )
-    columns = ("fact", *(named or [f"sitting {sitting.sitting}" for sitting in sittings]))
-    return Table("Machine and versions of each sitting", columns, lines, frozenset(columns)) if lines else None
+    columns = ("fact", *(named or [f"session {sitting.sitting}" for sitting in sittings]))
+    return Table("Machine and versions of each session", columns, lines, frozenset(columns)) if lines else None
 
 
 def _denominator(view: View) -> str:
@@ -302,7 +302,7 @@ def _place(denominator: str) -> int:
 
 
 def _facts(sitting: Sitting) -> dict[str, str]:
-    """What is known of a sitting, by name; empty where it is not."""
+    """What is known of a session, by name; empty where it is not."""
     first = {
         "device": " ".join(filter(None, (sitting.device_name, f"({sitting.device})"))),
         "driver": sitting.driver,

@@ -456,7 +456,7 @@ def test_a_limit_is_where_it_says(limit: str, tmp_path: Path) -> None:
 
 
 OPEN_HERE = {"ceilings_agree", "derived", "core_peaks"}
-"""The made-up run has one sitting, and no derived table beside utilization.csv."""
+"""The made-up run has one session, and no derived table beside utilization.csv."""
 
 
 def test_a_run_without_fault_passes_every_gate(clean: Path) -> None:
@@ -734,7 +734,7 @@ EXPLAINED = {
 13 cells did not narrow to 3 % within 6 s; of the third 15 of 21 did not within 30 s, though nothing of ours ran beside
 it, and in two of these others took 5.4 and 16 % of the processors. Each says so (`not_converged`, `busy`).
 
-`ceilings_agree`: sitting s1 of the third run, 13 minutes after s0 on the same machine, reached 49 to 76 % of what nine
+`ceilings_agree`: session s1 of the third run, 13 minutes after s0 on the same machine, reached 49 to 76 % of what nine
 kernels reached in s0 (293 against 183 GFLOP/s of a convolution): logarithms of 0.27 to 0.72 where the spread of their
 calls allows 0.15 to 0.26. The machine has other guests."""
 

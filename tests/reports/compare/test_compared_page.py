@@ -97,7 +97,7 @@ def test_every_cell_warning_failure_and_difference_is_in_it(out: Path) -> None:
     ]
     assert ("busy", "others took 7 %", "resnet50 b8 tf32") in lines
     assert ("out of memory", "61 GiB", "resnet50 b32 fp32") in lines
-    differing = lines[lines.index(("fact", "A, sitting s1", "B, sitting s1")) :][1:3]
+    differing = lines[lines.index(("fact", "A, session s1", "B, session s1")) :][1:3]
     assert differing == [("torch", "2.15.0", "2.14.0"), ("cpu", "–", "another")]
     assert "B was measured by python -m runners.sweep --b" in read.text
     assert "@misc{flopledger-second," in read.text

@@ -225,7 +225,7 @@ def test_key() -> None:
 @pytest.mark.slow
 def test_a_real_sweep_and_its_resumption(tmp_path: Path) -> None:
     """synthetic_convolution: a sample is an image of 64 channels of 64 × 64 floats, 1 MiB, of which ten are there or
-    lie ready: 27 MB hold two samples. The second sitting has nothing to do."""
+    lie ready: 27 MB hold two samples. The second session has nothing to do."""
     words = (*QUICK, "--models", "synthetic_convolution", "--methods", "exact", "--batch-sizes", "auto")
     first = sweep(*words, "--memory-bytes", "30MB", "--out", "run", cwd=tmp_path)
     assert first.returncode == 0, first.stderr

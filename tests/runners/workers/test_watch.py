@@ -232,8 +232,8 @@ def test_processes_that_came_since_are_a_warning_but_for_the_worker(card, monkey
     assert told == {
         (77,): [],
         (77, 1): [],
-        (77, 1, 2): ["shared_device: 1 process of others came since the sitting began"],
-        (1, 2, 3): ["shared_device: 2 processes of others came since the sitting began"],
+        (77, 1, 2): ["shared_device: 1 process of others came since the session began"],
+        (1, 2, 3): ["shared_device: 2 processes of others came since the session began"],
     }
 
 

@@ -32,7 +32,7 @@ def notes(_: str) -> None:
     from runners.cli import exits, say
 
     say(
-        "note: earlier sittings of this run were collected by version 0.9, this is 1.0, and what they recorded is in "
+        "note: earlier sessions of this run were collected by version 0.9, this is 1.0, and what they recorded is in "
         "results/runs/2026-11-24_resnet18_channels_last/sittings.csv beside the manifest"
     )
     exits.guarded(_fails)

@@ -110,7 +110,7 @@ def _stand_in(rows: Rows) -> Rows:
 
 
 def _second_sitting(rows: Rows) -> Rows:
-    """Ceilings of another sitting at half the rate."""
+    """Ceilings of another session at half the rate."""
     first = rows.sittings[0]
     slow = [replace(made_up_device.at_rate(row, 0.5 * (row.flop_per_s or 0.0)), sitting="s2") for row in rows.ceilings]
     return replace(rows, sittings=[first, replace(first, sitting="s2")], ceilings=[*rows.ceilings, *slow])
@@ -262,7 +262,7 @@ PROOFS: dict[str, dict[str, Told]] = {
         ),
         "others were seen": _fields("ceilings", reason="note: others used 40% of the processors while this was timed"),
     },
-    "ceilings_agree": {"half as fast in another sitting": _second_sitting},
+    "ceilings_agree": {"half as fast in another session": _second_sitting},
     "possible_time": {"ceilings of a device that did something else": _at(0.003)},
     "statuses": {"not converged, and called ok": _fields("runs", status="not_converged")},
     "warnings": {

@@ -161,14 +161,14 @@ def _once(tables: tuple[Any, ...], facts: Any) -> Any:
 
 
 def _problems(rows: Rows, keys: set[Key]) -> list[str]:
-    """What reading would say: rows of no attempt, one attempt twice, a sitting that is not there."""
+    """What reading would say: rows of no attempt, one attempt twice, a session that is not there."""
     told = []
     for file in CELL_FILES:
         lost = sum(key_of(row) not in keys for row in getattr(rows, file.removesuffix(".csv")))
         told += [f"{file}: {lost} rows are not committed, left out"] if lost else []
     told += [f"attempt {key} again" for key, times in Counter(map(key_of, rows.runs)).items() if times > 1]
     names = {sitting.sitting for sitting in rows.sittings}
-    return told + [f"no sitting {run.sitting}" for run in rows.runs if run.sitting not in names]
+    return told + [f"no session {run.sitting}" for run in rows.runs if run.sitting not in names]
 
 
 def _reader(rows: Rows) -> Any:

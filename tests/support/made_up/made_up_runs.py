@@ -95,7 +95,7 @@ def storages() -> list[Storage]:
 
 
 def new_store(path: Path, disk: Disk | None = None) -> Store:
-    """A created run with its one sitting."""
+    """A created run with its one session."""
     store = Store.create(path, MANIFEST, disk or Unsynced())
     store.append_sitting(SITTING)
     return store

@@ -80,7 +80,7 @@ CEILINGS = (
     ("s1", "fp32", "fp32", "convolution", 48e12),
     ("s1", "amp-bf16", "bf16", "matmul", 600e12),
     ("s1", "amp-bf16", "bf16", "convolution", 650e12),
-    ("s0", "fp32", "fp32", "matmul", 900e12),  # another sitting's: never to be used
+    ("s0", "fp32", "fp32", "matmul", 900e12),  # another session's: never to be used
 )
 
 
