@@ -56,7 +56,7 @@ CELL_BATCH, LOOP_S, LOOP_STEPS = 4, 15.0, 30
 WARM = 10
 """Pairs that are not kept."""
 EVERY = 16
-"""In one of how many steps the calls are looked at, where it is not each."""
+"""In one of how many steps the calls are observed, where it is not each."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -248,7 +248,7 @@ def measure(pairs: int) -> dict[str, tuple[list[float], list[float]]]:
     steps = {
         "without, again": (plain, lambda: None, lambda: None),
         "with an empty hook, gradient hook and block": _with_empty_parts(model, plain),
-        f"with the meter, look_every={EVERY}": _with_meter(model, images, EVERY),
+        f"with the meter, hook_every={EVERY}": _with_meter(model, images, EVERY),
         "with the meter": _with_meter(model, images, 1),
     }
     found: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in steps}
@@ -273,7 +273,7 @@ _Timed = tuple[Callable[[], None], Callable[[], None], Callable[[], None]]
 
 
 def _with_meter(model: torch.nn.Module, images: torch.Tensor, every: int) -> _Timed:
-    meter = UtilizationMeter(model, energy=False, look_every=every)
+    meter = UtilizationMeter(model, energy=False, hook_every=every)
 
     def metered() -> None:
         with meter.step(images):
@@ -282,7 +282,7 @@ def _with_meter(model: torch.nn.Module, images: torch.Tensor, every: int) -> _Ti
     for _ in range(WARM):
         metered()
     meter._calls.detach()
-    # which steps of `look_every` have hooks is seen to by the meter, in the time of the step
+    # which steps of `hook_every` have hooks is seen to by the meter, in the time of the step
     return metered, (lambda: None) if every > 1 else meter._calls.attach, lambda: meter._calls.detach() and None
 
 

@@ -32,7 +32,7 @@ def block_summary(blocks: Sequence[Sample]) -> Summary:
 
 @functools.lru_cache(maxsize=16)
 def _summary(means_s: tuple[float, ...], steps: tuple[int, ...]) -> Summary:
-    """Kept, since the same blocks are asked for in turn by a cell's utilization and by its step times."""
+    """Kept, since a cell's utilization and its step times ask for the same blocks, one after the other."""
     return summarise(means_s, steps)
 
 

@@ -221,7 +221,7 @@ def characterization(path: Path) -> None:
 
 
 def streams(path: Path) -> None:
-    """The recorded comparisons of the gate, and what is told of them."""
+    """The recorded comparisons of the gate, and their summary."""
     from benchmarks.gate.__main__ import FILE, recorded, show_live
 
     if rows := recorded(placed(path, FILE).parent):

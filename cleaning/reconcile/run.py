@@ -105,7 +105,7 @@ class View:
 
     @functools.cached_property
     def headline(self) -> Utilization | None:
-        """The fraction told first: the best numerator over the first known denominator; None without a ratio.
+        """The fraction shown first: the best numerator over the first known denominator; None without a ratio.
 
         Where the exact count lacks calls, a counter's forward pass is no answer: that it names none of them is no sign
         that it counts them.

@@ -35,14 +35,13 @@ from measure.model import (
     ModulePaths,
     Parts,
     check_outputs,
-    collector_off,
     kept_random,
     noticed,
     on_meta,
     preserved_state,
     tensors,
 )
-from results import Unavailable, one_line
+from results import Unavailable, collector_off, one_line
 
 __all__ = ["FastCount", "CountRow", "clear_cache", "fast_count"]
 

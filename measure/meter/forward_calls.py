@@ -122,37 +122,19 @@ class OpenStep:
     """The step that is open, and what the next call is compared with. One small object, which the hook and the marks of
     a step share, so that few lines of memory have all that a step touches.
 
-    begun: the mark where the step began; None: no step is open, and calls are not noted.
-    own: a Call that steps use again as long as their first call is like the one before; None: not in this step. spare:
-    the same, None once the first call of the open step has it. calls: the other calls of the step.
+    begun: the mark where the step began; None: no step is open, and calls are not noted. calls: of the step so far.
     shape, dtype, needs_grad, training, seen: of the latest call of one tensor; shape is None where there is none.
     """
 
-    __slots__ = ("begun", "calls", "dtype", "needs_grad", "own", "seen", "shape", "spare", "training")
+    __slots__ = ("begun", "calls", "dtype", "needs_grad", "seen", "shape", "training")
 
     def __init__(self) -> None:
         self.begun: Any = None
+        self.calls: list[Call] = []
         self.shape: torch.Size | None = None
         self.dtype: torch.dtype | None = None
         self.needs_grad = self.training = False
         self.seen: SeenCall | None = None
-        self.renew()
-
-    def renew(self) -> None:
-        """No call is noted. Those noted before may still be reached by gradients: no step uses them again."""
-        self.calls: list[Call] = []
-        self.own: Call | None = Call()
-        self.own.backward = 0
-        self.spare: Call | None = self.own
-
-    def note_each(self) -> None:
-        """Each call of the next step is one of `calls`."""
-        self.renew()
-        self.own = self.spare = None
-
-    def noted(self) -> list[Call]:
-        """The calls of the step so far."""
-        return self.calls if self.own is None or self.spare is not None else [self.own, *self.calls]
 
 
 def passes_of(calls: Sequence[Call]) -> dict[CallKey, Passes]:
@@ -284,7 +266,6 @@ class ForwardCalls:
     def drop(self) -> None:
         """The step that is open is none: it may have ended inside of a call."""
         self._step.begun = None
-        self._step.renew()
         self._inside = 0
 
     def assumed(self, inputs: tuple[Any, ...]) -> list[Call]:
@@ -311,7 +292,7 @@ class ForwardCalls:
 
         Most calls have one tensor of the size of the call before, and give one. They are noted here, without another
         Python function; what is called is a local variable, since each look-up of a name costs memory that is in no
-        cache. So does a new object that outlives the step: the first such call is noted in one that is used again.
+        cache.
         """
 
         def on_call(
@@ -344,14 +325,10 @@ class ForwardCalls:
                         and task() == -1  # _OUTSIDE
                         and transformed() is None
                     ):
-                        call = step.spare
-                        if call is None or step.calls:
-                            call = call_type()
-                            call.backward = 0
-                            step.calls.append(call)
-                        else:
-                            step.spare = None
+                        call = call_type()
+                        call.backward = 0
                         call.seen = step.seen  # type: ignore[assignment]  # there is one where there is a shape
+                        step.calls.append(call)
                         node = output.grad_fn
                         if node is None or output._backward_hooks is not None:
                             _hook_gradients(output, call)

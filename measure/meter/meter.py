@@ -33,7 +33,7 @@ from measure.device import device_facts
 from measure.meter.call_costs import CallCosts
 from measure.meter.energy import LoopEnergy
 from measure.meter.forward_calls import Call, CallKey, ForwardCalls, OpenStep, signature
-from measure.meter.looks import Looks
+from measure.meter.hooked_steps import HookedSteps
 from measure.meter.loop_run import LoopRun, MeasuredLoop
 from measure.meter.options import MeterOptions, options_with
 from measure.meter.product_dtypes import ProductDtypes
@@ -81,8 +81,8 @@ class UtilizationMeter:
         self._place = _place(device, chosen.peak_flop_per_s, list(chosen.ceilings))
         self._costs = CallCosts(self._inner, device.type, chosen.unit, COUNTING_BUDGET_RATIO, chosen.loss_of)
         self._times = StepTimes(CudaMarks(device) if device.type == "cuda" else CpuMarks())
-        self._looks = _looks(model, chosen.look_every)
-        self._step = _Step(self, self._times) if self._looks is None else _RareStep(self, self._times)
+        self._hooked_steps = _hooked_steps(model, chosen.hook_every)
+        self._step = _Step(self, self._times) if self._hooked_steps is None else _RareStep(self, self._times)
         self._calls = ForwardCalls(model, device.type, self._step, self._meet, self._fail, chosen.children)
         self._dtypes = ProductDtypes(self._inner, self._costs.output_dtypes)
         self._probing = self._inner is model and chosen.unit is None
@@ -106,7 +106,7 @@ class UtilizationMeter:
         """A context around one optimizer step: every forward and backward pass in it, and the optimizer's.
 
         inputs: for a step in which no call of the model is seen (a replayed CUDA graph), which is then one forward and
-        backward pass of model(*inputs), and for steps that are not looked at (`look_every`). items: samples or tokens
+        backward pass of model(*inputs), and for steps that are not observed (`hook_every`). items: samples or tokens
         of the step; None: the first dimension of the first input of each call. A step that ends with an exception is
         not counted.
         """
@@ -205,9 +205,7 @@ class UtilizationMeter:
             return False
         if self.is_open and not self._end_rolling():
             self._fault("a step was begun inside of another one, which was never ended: that one is not counted")
-        self._times.settle(self._step.own)
-        self._step.renew()
-        self._plan_looks()
+        self._plan_hooks()
         if self._probing:
             self._dtypes.attach()
         if self._watches.at_next_step and not self._rolling:
@@ -215,20 +213,20 @@ class UtilizationMeter:
             self._watches.begin()
         return True
 
-    def _plan_looks(self) -> None:
-        """Whether the next step is looked at: as a rule, it is."""
+    def _plan_hooks(self) -> None:
+        """Whether the next step is observed: as a rule, it is."""
         step = self._step
         unused, step.left = step.left, 0
-        if not isinstance(step, _RareStep) or self._looks is None:
+        if not isinstance(step, _RareStep) or self._hooked_steps is None:
             return
         if not step.inputs:
-            self._fault("look_every needs the inputs of each step, step(*inputs): without them each step is looked at")
+            self._fault("hook_every needs the inputs of each step, step(*inputs): without them each step is observed")
         step.key = step.key_of(step.inputs)
-        step.alike, planned = self._looks.plan(step.key, unused)
-        if self._looks.differs:
+        step.expected, planned = self._hooked_steps.plan(step.key, unused)
+        if self._hooked_steps.differs:
             self._fault(
-                "steps with inputs of the same sizes ran different passes, and not all were looked at (look_every): "
-                "numbers so far may be wrong; each step is looked at from here on"
+                "steps with inputs of the same sizes ran different passes, and not all were observed (hook_every): "
+                "numbers so far may be wrong; each step is observed from here on"
             )
         if self._warm_up > 0 or self._probing or self._watches.at_next_step or not step.inputs:
             planned = 0
@@ -248,13 +246,11 @@ class UtilizationMeter:
     def _end_step(self, start: Any, end: Any) -> None:
         """A step has ended: what there is to do after some of them. End the probe, count, add up what completed."""
         step, pending = self._step, self._times.pending
-        calls = step.noted()
-        self._times.settle(step.own)
-        step.renew()
+        calls = step.calls
         if not calls and step.inputs:
             calls = self._calls.assumed(step.inputs)
-        if self._looks is not None and isinstance(step, _RareStep):
-            self._looks.saw(step.key, calls)
+        if self._hooked_steps is not None and isinstance(step, _RareStep):
+            self._hooked_steps.saw(step.key, calls)
         pending.append((start, end, None if self._watches.end() else calls, step.items))
         if self._probing:
             self._dtypes.detach()
@@ -265,17 +261,15 @@ class UtilizationMeter:
         if len(pending) >= KEPT_STEPS or len(calls) > KEPT_CALLS or self._warm_up > 0:
             self._take(wait=False)
         seldom = self._warm_up > 0 or bool(self._costs.waiting) or self._watches.at_next_step
-        step.left = 0 if seldom or self._looks is not None else KEPT_STEPS - 1
+        step.left = 0 if seldom or self._hooked_steps is not None else KEPT_STEPS - 1
 
     def _drop(self) -> None:
-        self._times.settle(self._step.own)
         self._calls.drop()
         self._dtypes.detach()
         self._watches.drop()
 
     def _take(self, wait: bool) -> None:
         """Completed steps into the run and the window."""
-        self._times.settle(self._step.own)
         for step in self._times.completed(wait):
             if self._warm_up > 0:
                 self._warm_up -= 1
@@ -342,8 +336,8 @@ class UtilizationMeter:
             self._calls.model_changed()
             self._costs.model_changed()
             self._watches.model_changed()
-            if self._looks is not None:
-                self._looks.forget()
+            if self._hooked_steps is not None:
+                self._hooked_steps.forget()
                 self._step.left = 0
 
     def _summary(self, blocks: list[StepBlock], energy: tuple[float | None, str] | None) -> MeterSummary:
@@ -378,15 +372,15 @@ class _Step(OpenStep):
     """The context of one step; one object for all steps of a meter.
 
     Its two methods run at each step, in no cache: they call as little as they can, and look at this object alone.
-    left: steps that may end before there is more to do than to keep their marks; 0: there is, in the next one.
+    left: steps that may end before there is more to do than to keep their marks and calls; 0: there is, in the next.
     """
 
-    __slots__ = ("_keep", "_meter", "inputs", "items", "left", "mark")
+    __slots__ = ("_meter", "_pending", "inputs", "items", "left", "mark")
 
     def __init__(self, meter: UtilizationMeter, times: StepTimes) -> None:
         super().__init__()
         self._meter = meter
-        self._keep = times.alike.append
+        self._pending = times.pending
         self.mark = times.mark
         self.left = 0
         self.inputs: tuple[Any, ...] = ()
@@ -396,6 +390,7 @@ class _Step(OpenStep):
         try:
             if (self.left == 0 or self.begun is not None) and not self._meter._prepare():
                 return
+            self.calls = []
             self.begun = self.mark()
         except Exception as fault:  # noqa: BLE001  the user's training goes on whatever happens in here
             self._meter._fail(fault)
@@ -408,19 +403,10 @@ class _Step(OpenStep):
             if start is not None and kind is None:
                 end = self.mark()
                 self.begun = None
-                own = self.own
-                if (
-                    self.left
-                    and self.spare is None
-                    and not self.calls
-                    and own.backward == 1  # type: ignore[union-attr]  # it is None in watched steps alone: left is 0
-                    and self.items is None
-                ):
-                    self._keep(start)
-                    self._keep(end)
+                calls = self.calls
+                if self.left and calls and len(calls) <= KEPT_CALLS:
+                    self._pending.append((start, end, calls, self.items))
                     self.left -= 1
-                    own.backward = 0  # type: ignore[union-attr]
-                    self.spare = own
                 else:
                     self._meter._end_step(start, end)
             elif start is not None:
@@ -432,46 +418,48 @@ class _Step(OpenStep):
 
 
 class _RareStep(_Step):
-    """The context of a step of a loop in which not each step is looked at (`measure.meter.looks`).
+    """The context of a step of a loop in which not each step is observed (`measure.meter.hooked_steps`).
 
-    left: steps from here on that are not looked at, as long as their inputs have the sizes `key`. alike: their calls.
+    left: steps from here on that are not observed, as long as their inputs have the sizes `key`. expected: their
+    calls.
     """
 
-    __slots__ = ("_model", "_pending", "alike", "key", "like_dtype", "like_shape")
+    __slots__ = ("_model", "expected", "input_dtype", "input_shape", "key")
 
     def __init__(self, meter: UtilizationMeter, times: StepTimes) -> None:
         super().__init__(meter, times)
         self._model = meter._inner
-        self._pending = times.pending
-        self.alike: list[Call] = []
+        self.expected: list[Call] = []
         self.key: Hashable = None
-        self.like_shape: torch.Size | None = None
-        self.like_dtype: torch.dtype | None = None
+        self.input_shape: torch.Size | None = None
+        self.input_dtype: torch.dtype | None = None
 
     def key_of(self, inputs: tuple[Any, ...]) -> Hashable:
         """What inputs of a step are known by: their sizes, and whether the model is in training mode."""
         one = inputs[0] if len(inputs) == 1 and type(inputs[0]) is torch.Tensor else None
-        self.like_shape, self.like_dtype = (None, None) if one is None else (one.shape, one.dtype)
+        self.input_shape, self.input_dtype = (None, None) if one is None else (one.shape, one.dtype)
         return signature(inputs), self._model.training
 
-    def _is_like(self) -> bool:
-        """Whether the inputs are like those of the step before, and the model in the same mode."""
-        inputs, shape = self.inputs, self.like_shape
+    def _has_same_inputs(self) -> bool:
+        """Whether the inputs have the sizes of those of the step before, and the model is in the same mode."""
+        inputs, shape = self.inputs, self.input_shape
         if shape is None or len(inputs) != 1:
             return bool(self.key == (signature(inputs), self._model.training))
         one = inputs[0]
         return (
             type(one) is torch.Tensor
             and one.shape == shape
-            and one.dtype is self.like_dtype
+            and one.dtype is self.input_dtype
             and self._model.training is self.key[1]  # type: ignore[index]  # a pair since it was set with the shape
         )
 
     def __enter__(self) -> None:
         try:
-            same = self.left and self.begun is None and self._is_like()
-            if not same and not self._meter._prepare():
-                return
+            same = self.left and self.begun is None and self._has_same_inputs()
+            if not same:
+                if not self._meter._prepare():
+                    return
+                self.calls = []
             self.begun = self.mark()
         except Exception as fault:  # noqa: BLE001  as above
             self._meter._fail(fault)
@@ -484,22 +472,22 @@ class _RareStep(_Step):
             return
         try:
             start, end, self.begun = self.begun, self.mark(), None
-            self._pending.append((start, end, self.alike, self.items))
+            self._pending.append((start, end, self.expected, self.items))
             self.left -= 1
             self.inputs = ()
         except Exception as broken:  # noqa: BLE001
             self._meter._fail(broken)
 
 
-def _looks(model: torch.nn.Module, every: int) -> Looks | None:
-    """None: each step is looked at. Raises ValueError for a model whose compiled code would change with its hooks."""
+def _hooked_steps(model: torch.nn.Module, every: int) -> HookedSteps | None:
+    """None: each step is observed. Raises ValueError for a model whose compiled code would change with its hooks."""
     if every == 1:
         return None
     if _is_compiled(model):
         raise ValueError(
-            f"expected look_every=1 for a compiled model, got {every}: hooks that come and go compile it anew"
+            f"expected hook_every=1 for a compiled model, got {every}: hooks that come and go compile it anew"
         )
-    return Looks(every)
+    return HookedSteps(every)
 
 
 def _unwrapped(model: torch.nn.Module) -> torch.nn.Module:

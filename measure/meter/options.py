@@ -28,7 +28,7 @@ class MeterOptions:
     may call the model's direct children instead of the model. energy: whether to read the device's energy counter.
     watch: whether to hold the count against the products that some steps really run: the first ones, and later ones as
     long as that takes less than a thousandth of the time.
-    look_every: in one of how many steps the model's calls are looked at; 1: in each. With more, steps are drawn at
+    hook_every: in one of how many steps the model's calls are observed; 1: in each. With more, steps are drawn at
     random among those whose `step(*inputs)` have sizes that were seen before; others are taken to run the same passes.
     out: directory of a run that `runners.report` reads, written when the meter is closed; None: none. name: what the
     model is called there; "": its class.
@@ -45,7 +45,7 @@ class MeterOptions:
     children: bool = False
     energy: bool = True
     watch: bool = True
-    look_every: int = 1
+    hook_every: int = 1
     out: str | Path | None = None
     name: str = ""
 
@@ -56,8 +56,8 @@ class MeterOptions:
             raise ValueError(f"expected a torch.optim.Optimizer or None as optimizer, got {came}")
         if not isinstance(self.warm_up_steps, int) or self.warm_up_steps < 0:
             raise ValueError(f"expected a number of steps from 0 as warm_up_steps, got {self.warm_up_steps!r}")
-        if not isinstance(self.look_every, int) or self.look_every < 1:
-            raise ValueError(f"expected a number of steps from 1 as look_every, got {self.look_every!r}")
+        if not isinstance(self.hook_every, int) or self.hook_every < 1:
+            raise ValueError(f"expected a number of steps from 1 as hook_every, got {self.hook_every!r}")
         if self.unit is not None and self.unit not in UNITS:
             raise ValueError(f"expected one of {', '.join(UNITS)} as unit, got {self.unit!r}")
         peak = self.peak_flop_per_s

@@ -143,20 +143,8 @@ class StepTimes:
         self._marks = marks
         self.mark = marks.mark
         self.pending: collections.deque[Marked | float] = collections.deque()
-        self.alike: collections.deque[Any] = collections.deque()
         self._before: Any = None  # the end of the step before the next one to be completed
         self._excluded_s = self._outside_s = 0.0
-
-    def settle(self, call: Call | None) -> None:
-        """Steps whose marks are in `alike` (begin, end, begin, …) had one call each, of the kind of this one, with one
-        backward pass: they are pending from here on."""
-        if not self.alike or call is None:
-            return
-        once = Call()
-        once.seen, once.backward = call.seen, 1
-        marks = iter(self.alike)
-        self.pending.extend((start, end, [once], None) for start, end in zip(marks, marks, strict=True))
-        self.alike.clear()
 
     def exclude(self, seconds: float) -> None:
         """So many seconds after the last step are not the loop's."""

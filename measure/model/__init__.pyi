@@ -1,4 +1,3 @@
-from .garbage_collector import collector_off
 from .module_paths import Links, ModulePaths, in_checkpoint, in_gradient_hook
 from .random_state import kept_random
 from .run import check_outputs, evaluating, preserve_state, summed, tensors
@@ -10,7 +9,6 @@ __all__ = [
     "ModulePaths",
     "Parts",
     "check_outputs",
-    "collector_off",
     "evaluating",
     "in_checkpoint",
     "in_gradient_hook",

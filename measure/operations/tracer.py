@@ -39,9 +39,9 @@ from measure.dispatch import (
     tensors_in,
 )
 from measure.fake import FakeMode, Signature, fake_mode, to_fake
-from measure.model import Links, ModulePaths, collector_off, in_checkpoint, in_gradient_hook, noticed
+from measure.model import Links, ModulePaths, in_checkpoint, in_gradient_hook, noticed
 from measure.operations.storages import BEFORE, Storages, owner_of
-from results import Unavailable, one_line
+from results import Unavailable, collector_off, one_line
 from results.records import PHASES, Operation, Storage
 
 __all__ = ["FakeMode", "Recorder", "StepParts", "Trace", "clear_cache", "fake_mode", "to_fake", "trace", "trace_step"]

@@ -21,7 +21,7 @@ from analysis.devices import PRECISIONS
 from analysis.footprint.step import unsized
 from analysis.profile import fused
 from measure.device import apply_precision
-from measure.model import collector_off, tensors
+from measure.model import tensors
 from measure.operations import Trace, trace_step
 from measure.profile.model_guard import naming_faults, paths_below, preserve_state
 from measure.profile.operation_times import read
@@ -29,6 +29,7 @@ from measure.profile.rows import between, in_groups, module_rows, operation_rows
 from measure.profile.step_kinds import MODES, ModelStep, traced_on_fakes
 from measure.profiler import check_available, is_compiled, kernel_device
 from measure.timing import Ranges, clock_for, unheard
+from results import collector_off
 from results.records import StepProfile
 
 Step = Callable[[Callable[[str], None]], Any]

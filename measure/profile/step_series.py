@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from measure.model import collector_off
 from measure.profiler import check_available, kernel_device
 from measure.timing import Clock, Ranges, clock_for, unheard
+from results import collector_off
 
 Step = Callable[[Callable[[str], None]], Any]
 

@@ -21,11 +21,10 @@ from typing import Any
 
 import torch
 
-from measure.model import collector_off
 from measure.profiler.events import to_operations
 from measure.profiler.module_ranges import ModuleRanges
 from measure.timing import Clock, Ranges
-from results import Unavailable
+from results import Unavailable, collector_off
 from results.records import WORKS, ProfiledOperation, Sample
 
 Mark = Callable[[str], None]

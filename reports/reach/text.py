@@ -101,9 +101,9 @@ def document(answer: ReachAnswer) -> dict[str, Any]:
 
 def to_csv(answer: ReachAnswer) -> str:
     """The numbers of the document as one row: shares of the bound in columns of their own, no relatives."""
-    row = {name: value for name, value in document(answer).items() if not isinstance(value, list | dict)}
-    by = document(answer)["bound_by"]
-    row |= {f"bound_by_{what}_ratio": by.get(what) for what in answer.bound.bound_by}
+    values = document(answer)
+    row = {name: value for name, value in values.items() if not isinstance(value, list | dict)}
+    row |= {f"bound_by_{what}_ratio": values["bound_by"].get(what) for what in answer.bound.bound_by}
     return csv_text(list(row), [row.values()])
 
 

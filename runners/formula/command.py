@@ -51,7 +51,7 @@ def _run(options: Namespace) -> int:
         reserve(options.out)
     from analysis.formula.algebra import NoSolution
     from analysis.formula.derivation import Unfitted
-    from measure.model import collector_off
+    from results import collector_off
     from runners.formula.points import NotBuilt
 
     try:

@@ -8,7 +8,7 @@ One step of a model at one point of its sizes, on fake tensors: its operations, 
 
 Many small tables are made one after the other, and all of them are kept: Python's collector of cycles would look
 through all of them, and all of torch and sympy, again and again, for a fifth of the time. So the command works without
-it (`measure/model/garbage_collector.py`), and `tidied` collects now and then.
+it (`results/garbage_collector.py`), and `tidied` collects now and then.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
-from measure.model import collector_off
+from results import collector_off
 
 ROOMS = ("analysis", "cleaning", "measure", "reports", "results", "runners")
 EDGES = (

@@ -66,7 +66,7 @@ def formula(
     720896
     """
     from analysis.formula.derivation import Unfitted
-    from measure.model import collector_off
+    from results import collector_off
     from runners.cli import check_models, choice_error, number
     from runners.formula.command import answer
     from runners.formula.options import parser

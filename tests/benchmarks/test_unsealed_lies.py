@@ -1,4 +1,4 @@
-"""Each field of each file of a run told otherwise, by each kind of lie, with no seal made anew: reading says so.
+"""Each field of each file of a run changed, by each kind of lie, with no seal made anew: reading says so.
 
 The lies whose seals are made anew are those of `tests/cleaning/gates/test_lies.py`.
 """
@@ -30,7 +30,7 @@ def sealed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return small_run(PUBLISHED, tmp_path_factory.mktemp("lies") / "run", cells=1)
 
 
-def told_otherwise(record: type[Record], names: list[str], row: list[str]) -> Iterator[tuple[str, str, str]]:
+def lies_about(record: type[Record], names: list[str], row: list[str]) -> Iterator[tuple[str, str, str]]:
     """(column, kind, its text) of each lie about one row that changes its text."""
     columns = [name for name in names if name in record.__dataclass_fields__]  # type: ignore[attr-defined]
     value = record.from_row(dict(zip(names, row, strict=True)))
@@ -49,7 +49,7 @@ def lied(path: Path, file: str) -> Iterator[tuple[str, str]]:
     whole = (path / file).read_bytes()
     names, *rows = csv.reader(io.StringIO(whole.decode()))
     assert _text([names, *rows]).encode() == whole  # so that a lie is all that is changed
-    for name, kind, text in told_otherwise(RECORDS[file], names, rows[-1]):
+    for name, kind, text in lies_about(RECORDS[file], names, rows[-1]):
         changed = [*rows[-1]]
         changed[names.index(name)] = text
         (path / file).write_text(_text([names, *rows[:-1], changed]))
@@ -63,7 +63,7 @@ def _text(rows: Rows) -> str:
     return out.getvalue()
 
 
-def is_said(path: Path) -> bool:
+def is_reported(path: Path) -> bool:
     """Whether reading the run says that it is not as it was written, or that nobody could know."""
     try:
         data = read_run(path)
@@ -73,18 +73,18 @@ def is_said(path: Path) -> bool:
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_a_lie_without_a_new_seal_is_told(sealed: Path, tmp_path: Path, file: str) -> None:
+def test_a_lie_without_a_new_seal_is_reported(sealed: Path, tmp_path: Path, file: str) -> None:
     path = Path(shutil.copytree(sealed, tmp_path / "run"))
-    assert not is_said(path)
-    told = [(lie, is_said(path)) for lie in lied(path, file)]
-    assert len(told) > 8
-    assert [lie for lie, said in told if not said] == []
-    assert not is_said(path)
+    assert not is_reported(path)
+    reported = [(lie, is_reported(path)) for lie in lied(path, file)]
+    assert len(reported) > 8
+    assert [lie for lie, seen in reported if not seen] == []
+    assert not is_reported(path)
 
 
 @pytest.mark.parametrize("file", [file for file in FILES if file in SEALED])
-def test_of_an_older_run_it_is_told_or_the_run_is_unsealed(sealed: Path, tmp_path: Path, file: str) -> None:
+def test_of_an_older_run_it_is_reported_or_the_run_is_unsealed(sealed: Path, tmp_path: Path, file: str) -> None:
     path = Path(shutil.copytree(sealed, tmp_path / "run"))
     older(path)
     assert read_run(path).unsealed
-    assert [lie for lie in lied(path, file) if not is_said(path)] == []
+    assert [lie for lie in lied(path, file) if not is_reported(path)] == []

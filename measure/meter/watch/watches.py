@@ -63,8 +63,7 @@ class Watches:
         self._leave()
         if not self.due:
             return
-        self._open_step.note_each()
-        step = StepWatch(self._modules, self._open_step.noted)
+        step = StepWatch(self._modules, lambda: self._open_step.calls)
         if step.begin():
             self._step, self.due = step, False
 

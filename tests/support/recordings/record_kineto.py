@@ -25,8 +25,8 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from measure.profiler.module_ranges import ModuleRanges
-from measure.profiler.work_profiles import collector_off
 from measure.timing.profiler_ranges import Ranges
+from results import collector_off
 
 STEPS = 2
 

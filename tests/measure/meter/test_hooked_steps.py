@@ -1,4 +1,4 @@
-"""Loops in which not each step is looked at: what they count, and what they say when steps are not alike."""
+"""Loops in which not each step is observed: what they count, and what they say when steps differ."""
 
 import contextlib
 
@@ -14,11 +14,11 @@ EVERY = 8
 
 
 def _meter(model, **options):
-    return UtilizationMeter(model, warm_up_steps=0, energy=False, look_every=EVERY, **options)
+    return UtilizationMeter(model, warm_up_steps=0, energy=False, hook_every=EVERY, **options)
 
 
 def _looked_at(meter, model, batches, backward=lambda _step: True):
-    """The numbers of the steps that were looked at."""
+    """The numbers of the steps that were observed."""
     looked = []
     for step, batch in enumerate(batches):
         with meter.step(batch):
@@ -88,7 +88,7 @@ def test_steps_without_inputs_are_all_looked_at():
                 loss.backward()
             return bool(model._forward_hooks)
 
-    with pytest.warns(RuntimeWarning, match="look_every needs the inputs"):
+    with pytest.warns(RuntimeWarning, match="hook_every needs the inputs"):
         step(0)
     assert all(step(number) for number in range(1, 40))
     assert meter.summary().model_flop_per_step == (STEP + 3 * LAYER) / 2
@@ -132,10 +132,10 @@ def test_items_that_the_caller_gives_are_those_of_each_step():
 
 
 def test_a_compiled_model_is_refused():
-    with pytest.raises(ValueError, match="expected look_every=1 for a compiled model, got 8"):
+    with pytest.raises(ValueError, match="expected hook_every=1 for a compiled model, got 8"):
         _meter(torch.compile(net(), backend="eager"))
 
 
 def test_a_number_of_steps_below_one_is_refused():
-    with pytest.raises(ValueError, match="expected a number of steps from 1 as look_every, got 0"):
-        UtilizationMeter(net(), look_every=0)
+    with pytest.raises(ValueError, match="expected a number of steps from 1 as hook_every, got 0"):
+        UtilizationMeter(net(), hook_every=0)

@@ -1,12 +1,12 @@
-"""Steps whose calls are not looked at: steps of inputs of the same sizes ran the same passes before (`look_every`).
+"""Steps whose calls are not observed: steps of inputs of the same sizes ran the same passes before (`hook_every`).
 
 With a forward hook, each call of a model takes the long way through `torch.nn.Module.__call__`, and with a hook on a
 gradient, autograd runs Python code: in a step of 10 ms that is most of what a meter costs. Here the hooks are only set
-in the steps that are looked at: until two steps of the same sizes ran the same passes, and in steps that are drawn at
+in the steps that are observed: until two steps of the same sizes ran the same passes, and in steps that are drawn at
 random, so that a period of the loop cannot hide anything.
 
-Not claimed: what a step ran that was not looked at. A loop that leaves out a backward pass now and then shows it in one
-of `look_every` of those steps; from then on each step is looked at, and the caller is warned.
+Not claimed: what a step ran that was not observed. A loop that leaves out a backward pass now and then shows it in one
+of `hook_every` of those steps; from then on each step is observed, and the caller is warned.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from collections.abc import Hashable
 from measure.meter.forward_calls import Call, passes_of, samples_of
 
 MAX_KEPT = 1024
-"""Distinct sizes of inputs that are remembered; beyond them all are looked at anew."""
+"""Distinct sizes of inputs that are remembered; beyond them all are observed anew."""
 
 
-class Looks:
-    """What steps ran when they were looked at, by the sizes of their inputs.
+class HookedSteps:
+    """What steps ran when they were observed, by the sizes of their inputs.
 
-    differs: whether steps of the same sizes ran different passes after two had run the same. Then each step is looked
-    at.
+    differs: whether steps of the same sizes ran different passes after two had run the same. Then each step is
+    observed.
     """
 
     def __init__(self, every: int) -> None:
@@ -36,17 +36,17 @@ class Looks:
         self.differs = False
 
     def plan(self, key: Hashable, unused: int) -> tuple[list[Call], int]:
-        """The calls of a step of inputs of these sizes, and in how many steps in a row they are not looked at.
+        """The calls of a step of inputs of these sizes, and in how many steps in a row they are not observed.
 
-        0 steps: the next one is to be looked at. unused: steps of the plan before that did not come.
+        0 steps: the next one is to be observed. unused: steps of the plan before that did not come.
         """
         self._left -= self._planned - unused
         self._planned = 0
-        looks = self._seen.get(key, [])
-        if len(looks) < 2 or self.differs:
+        observed = self._seen.get(key, [])
+        if len(observed) < 2 or self.differs:
             return [], 0
-        before, last = looks
-        if not _are_alike(before, last):
+        before, last = observed
+        if not _ran_the_same(before, last):
             self.differs = key in self._agreed
             return [], 0
         self._agreed.add(key)
@@ -57,7 +57,7 @@ class Looks:
         return last, self._left
 
     def saw(self, key: Hashable, calls: list[Call]) -> None:
-        """A step of inputs of these sizes that was looked at. Its backward passes may still be to come."""
+        """A step of inputs of these sizes that was observed. Its backward passes may still be to come."""
         if len(self._seen) >= MAX_KEPT and key not in self._seen:
             self.forget()
         self._seen[key] = [*self._seen.get(key, [])[-1:], calls]
@@ -68,5 +68,5 @@ class Looks:
         self._agreed.clear()
 
 
-def _are_alike(one: list[Call], other: list[Call]) -> bool:
+def _ran_the_same(one: list[Call], other: list[Call]) -> bool:
     return passes_of(one) == passes_of(other) and samples_of(one) == samples_of(other)
