@@ -2,8 +2,8 @@
 
 A pair of processes warms up, then its blocks alternate in rounds of four, A B B A or B A A B: both sides are as far
 from the middle of a round, so that a drift that is linear over it cancels. That they do alternate is read from their
-times, not believed. Blocks of both sides need about as many steps: a burst of a busy machine that fills a short block is
-a small part of a long one, and their ratio would be that of the bursts. Of the rounds of a pair the median is taken, so
+times, not believed. Blocks of both sides need about as many steps: a burst of a busy machine that fills a short block
+is a small part of a long one, and their ratio would be that of the bursts. Of the rounds the median is taken, so
 that a neighbour's burst, which meets one round, is not a pair's value. Pure.
 """
 
