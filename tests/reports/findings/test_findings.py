@@ -263,3 +263,11 @@ def test_the_command(
     code, out, err = run(place, "--findings", tmp_path / "file" / "f.md")
     assert (code, err.count("\n")) == (3, 1)
     refused(run(), "required: RUN")
+
+
+def test_attainable_adds_the_bytes_of_a_group_exactly() -> None:
+    """One byte a second: a byte more would be a second more."""
+    operations = made_up_evidence.table(8, "fp32")[:2]
+    flop = (run_fixture.FIRST_MAC + run_fixture.SECOND_MAC) * 16
+    found = findings_traffic.attainable(operations, [(0, 3), (0, 4)], 1e18, 1.0)
+    assert found == pytest.approx(flop / 1e18 / 7)
