@@ -86,6 +86,15 @@ def records_of(kind: type[Record]) -> st.SearchStrategy[Record]:
     return st.builds(kind, **{name: values(hints[name]) for name in header(kind)})
 
 
+@pytest.mark.parametrize("depth", [600, 100_000])
+@pytest.mark.parametrize("hint", [tuple[int, ...], collections.abc.Mapping[str, Any], tuple[Any, ...]])
+def test_lists_within_lists_are_refused_in_a_short_line(hint, depth):
+    """Beyond what Python's reader follows, and beyond what it follows but cannot turn into tuples."""
+    with pytest.raises(ValueError, match="column shape: expected ") as fault:
+        from_text("[" * depth + "0" + "]" * depth + "," * (depth < 1000), hint, "shape")
+    assert len(str(fault.value)) < 400
+
+
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_a_record_comes_back_equal_from_csv_and_from_a_file_of_ours(kind):
     """The same rows both ways: making them up is what takes time."""
