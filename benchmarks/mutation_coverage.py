@@ -19,9 +19,11 @@ import argparse
 import ast
 import csv
 import importlib
+import math
 import os
 import random
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -103,15 +105,24 @@ def chosen(tree: Path, groups: dict[str, list[str]], count: int, seed: int) -> l
 PRELOADED = ("torch", "torchvision", "pandas", "scipy.stats", "sympy", "matplotlib.figure", "pytest")
 """Imported once, before the forks: most of the time of a small test file is spent on these."""
 
+WALL_PER_PROCESSOR_S = 8
+"""A fork that waits instead of computing ends after so many times its limit of processor time."""
 
-def _run_in_fork(tree: Path, said: Path, arguments: list[str], function: str) -> NoReturn:
-    """pytest in this forked process, a group of its own, as if it had been started in `tree`."""
+
+def _run_in_fork(tree: Path, output: Path, limit_s: float, arguments: list[str], function: str) -> NoReturn:
+    """pytest in this forked process, a group of its own, as if it had been started in `tree`.
+
+    The limit is of processor time, of this process and of each that it starts: on a loaded machine a fork gets as much
+    as on an idle one.
+    """
     os.setsid()
+    resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(limit_s), math.ceil(limit_s) + 1))
     os.nice(10)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the command runs in the background
     os.chdir(tree)
     os.environ["COLUMNS"] = "500"
-    out = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    out = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     for stream in (1, 2):
         os.dup2(out, stream)
     sys.path[:] = [str(tree), *(path for path in sys.path if path not in ("", str(ROOT)))]
@@ -131,11 +142,12 @@ def _run_in_fork(tree: Path, said: Path, arguments: list[str], function: str) ->
 
 
 def _exit_code(pid: int, until_s: float) -> int | None:
-    """Of a child; None, and it is killed, if it is still there then."""
+    """Of a child; None if it reached its limit of processor time, or is still there then and is killed."""
     while time.monotonic() < until_s:
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
-            return os.waitstatus_to_exitcode(status)
+            code = os.waitstatus_to_exitcode(status)
+            return None if code in (-signal.SIGXCPU, -signal.SIGKILL) else code
         time.sleep(0.05)
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
@@ -157,16 +169,16 @@ class Copy:
 
     def pytest(self, *arguments: str, function: str = "") -> tuple[int | None, str]:
         """(exit code, or None at the limit, what it printed) of pytest in a fork; nothing that it started is left."""
-        said = self.tree.with_suffix(".out")
+        output = self.tree.with_suffix(".out")
         pid = os.fork()
         if pid == 0:
-            _run_in_fork(self.tree, said, ["-m", self.marks, "--timeout", "120", *arguments], function)
+            _run_in_fork(self.tree, output, self.limit_s, ["-m", self.marks, "--timeout", "300", *arguments], function)
         try:
-            code = _exit_code(pid, time.monotonic() + self.limit_s)
+            code = _exit_code(pid, time.monotonic() + WALL_PER_PROCESSOR_S * self.limit_s)
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
-        return code, said.read_text(errors="replace") if code is not None else ""
+        return code, output.read_text(errors="replace") if code is not None else ""
 
     def restore(self) -> None:
         subprocess.run(["git", "checkout", "-q", "."], cwd=self.tree, check=True)
@@ -296,7 +308,7 @@ def options_of(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--faults", type=int, default=210)
     parser.add_argument("--seed", type=int, default=22)
     parser.add_argument("--tests", nargs="+", default=[], help="plant in what these files import; run no others")
-    parser.add_argument("--limit", type=float, default=900.0, help="seconds for the tests of one fault")
+    parser.add_argument("--limit", type=float, default=900.0, help="processor seconds for the tests of one fault")
     parser.add_argument("--for", dest="for_s", type=float, default=float("inf"), help="seconds after which to stop")
     parser.add_argument("--marks", default="not slow and not standin")
     parser.add_argument("--known", action="store_true", help="plant the faults of known_faults.csv")

@@ -2,8 +2,9 @@
 
 A pair of processes warms up, then its blocks alternate in rounds of four, A B B A or B A A B: both sides are as far
 from the middle of a round, so that a drift that is linear over it cancels. That they do alternate is read from their
-times, not believed. Of the rounds of a pair the median is taken, so that a neighbour's burst, which meets one round, is
-not a pair's value. Pure.
+times, not believed. Blocks of both sides need about as many steps: a burst of a busy machine that fills a short block
+is a small part of a long one, and their ratio would be that of the bursts. Of the rounds the median is taken, so
+that a neighbour's burst, which meets one round, is not a pair's value. Pure.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from analysis.utilization.step_times import block_means_s
 from results.records import Sample
 
 ROUNDS = ("ABBA", "BAAB")
+STEPS_FACTOR = 2
+"""How many times as many steps as a block of the other side a block may have."""
 OVERLAP_S = 1e-3
 """By how much one block may seem to begin before the other side's has ended: clocks of two processes are read a little
 after what they time."""
@@ -26,7 +29,7 @@ def log_ratios(a: Sequence[Sample], b: Sequence[Sample]) -> list[float]:
     """Median of ln(time of B ÷ time of A) over the rounds of each pair of processes, in order of time.
 
     a, b: all samples of one attempt each; warm-ups divide the processes. A pair that did not end a round gives none.
-    Raises ValueError where blocks do not alternate.
+    Raises ValueError where blocks do not alternate, or have far more steps on one side.
     """
     pairs = zip(_processes(a), _processes(b), strict=False)
     found = [_of_pair(first, second) for first, second in pairs]
@@ -47,6 +50,9 @@ def _processes(samples: Sequence[Sample]) -> list[list[Sample]]:
 
 
 def _of_pair(a: Sequence[Sample], b: Sequence[Sample]) -> float | None:
+    numbers = [block.steps for block in (*a, *b)]
+    if max(numbers) > STEPS_FACTOR * min(numbers):
+        raise ValueError(f"expected one number of steps a pair, got blocks of {min(numbers)} and of {max(numbers)}")
     on_device = all(block.device_s is not None for block in (*a, *b))
     timed = sorted(
         ((block, side, mean_s) for side, blocks in (("A", a), ("B", b)) for block, mean_s in _means(blocks, on_device)),

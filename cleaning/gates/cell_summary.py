@@ -116,8 +116,8 @@ def _in_turn(run: Run) -> bool:
 
 
 def _steps(run: Run, rows: Sequence[Sample]) -> Iterator[str]:
-    """How many steps a block has follows from the time of a step in the block before it; of blocks in turn with another
-    side's, from the process's warm-up alone."""
+    """How many steps a block has follows from the time of a step in the block before it. Blocks in turn with another
+    side's all have one number of steps, which follows from the warm-ups of both processes (`_common`)."""
     share, in_turn = QUICK if run.quick else 1, _in_turn(run)
     for before, after in itertools.pairwise(rows):
         step_s = _device_s(before) / before.steps
@@ -129,10 +129,21 @@ def _steps(run: Run, rows: Sequence[Sample]) -> Iterator[str]:
             steps = steps_for(BLOCK_S / share, step_s)
         else:
             steps = steps_after(BLOCK_S / share, before.steps, step_s)
-        if after.steps != steps:
+        in_common = in_turn and (before.part, after.part) == ("warmup", "measure")
+        if after.steps != steps and not (in_common and _common(after.steps, steps)):
             yield f"block {after.index} has {after.steps} steps, {steps} by the block before it"
     if rows and rows[0].part == "warmup" and rows[0].steps != 1:
         yield f"its warm-up begins with {rows[0].steps} steps"
+
+
+LONGEST_FACTOR = 20
+"""How many times as long as asked a block in turn may last, as in `runners/sweep/against/pairs.py`."""
+
+
+def _common(steps: int, own: int) -> bool:
+    """Whether two sides may have this number of steps in common where the warm-up of this one asks for `own`: the
+    larger of both, up to LONGEST_FACTOR times the smaller one."""
+    return own < steps <= LONGEST_FACTOR * own or (steps < own and steps % LONGEST_FACTOR == 0)
 
 
 OUTLIER, ENOUGH = 1.9, 5

@@ -215,7 +215,7 @@ def _collect(
         watch.start()
         try:
             session = Session(store, name, version, watch, limits, progress, options.debug, _notes(probed))
-            return len(failed(session.collect(todo, replan)))
+            return len(failed(session.each(todo, replan)))
         finally:
             watch.close()
 

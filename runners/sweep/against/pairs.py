@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,9 @@ ORDERS = ("ABBA", "BAAB")
 ROUNDS = 9
 """Of each pair of processes. Their median is its value: on a busy machine bursts meet some of them, and starting two
 processes costs more than nine short rounds. More would tell more of a pair that differs from the next one anyway."""
+
+LONGEST_FACTOR = 20
+"""How many times as long as asked a block of the slower side may last, so that both sides have one number of steps."""
 
 MOST_PAIRS = 60
 CAP_S = 300.0
@@ -177,27 +180,38 @@ def _to_next_look(pairs: int, rules: Rules) -> int:
 
 
 def _one_pair(a: SideRun, b: SideRun, protocol: Protocol, rules: Rules, pair: int) -> None:
-    """A process of each side, warmed up one after the other, then rounds."""
+    """A process of each side, warmed up one after the other, then rounds of blocks with one number of steps."""
     sides = {"A": a, "B": b}
     order = ORDERS[pair % 2]
-    steps: dict[str, int] = {}
+    asked: list[int] = []
     warmed: dict[str, tuple[Sample, ...]] = {}
     for name in dict.fromkeys(order):
         side = sides[name]
         start = side.call("begin", side.cell, protocol, pair == 0, timeout_s=rules.timeout_s)
         side.learn(start.findings)
-        steps[name], warmed[name] = start.steps, start.warmup
+        asked.append(start.steps)
+        warmed[name] = start.warmup
         if not start.steady and (words := f"not_steady: warming up ended at its cap of {protocol.warm_cap_s:.3g} s"):
             side.warnings += [words] if words not in side.warnings else []
     blocks: dict[str, list[Sample]] = {"A": [], "B": []}
+    steps = common_steps(asked)
     for _ in range(rules.rounds):
         for name in order:
-            blocks[name].append(sides[name].call("block", steps[name], timeout_s=rules.timeout_s))
+            blocks[name].append(sides[name].call("block", steps, timeout_s=rules.timeout_s))
     for name, side in sides.items():
         ended = side.call("end", timeout_s=rules.timeout_s)
         side.learn(ended.findings)
         side.wrong = side.wrong or ended.wrong
         side.keep((*warmed[name], *blocks[name], *ended.suspended))
+
+
+def common_steps(asked: Sequence[int]) -> int:
+    """The number of steps of every block of a pair, from what the warm-up of each side asks for.
+
+    On a busy machine a warm-up may meet a burst and ask for too few steps, whose time is then that of the burst: the
+    larger number counts, up to LONGEST_FACTOR times the smaller one.
+    """
+    return min(max(asked), LONGEST_FACTOR * min(asked))
 
 
 def measurement_of(side: SideRun, protocol: Protocol) -> CellMeasurement:

@@ -22,7 +22,7 @@ LEAD_IN_STEPS = 1
 
 @dataclass(frozen=True)
 class SideStart:
-    """What a side says once it is warm. steps: of a block. steady: as `WarmUp` has it."""
+    """What a side says once it is warm. steps: of a block, as its own warm-up asks for. steady: as `WarmUp` has it."""
 
     warmup: tuple[Sample, ...]
     steps: int

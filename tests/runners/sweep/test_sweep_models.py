@@ -194,3 +194,14 @@ def test_one_is_measured_resumed_and_refused_when_it_changed(net: str, tmp_path:
     refused = here(*QUICK, "--models", net.replace(":build", ":untrained"), cwd=tmp_path)
     assert refused.returncode == 2
     assert "cannot be trained: it has no parameter that needs a gradient" in refused.stderr
+
+
+def test_a_maker_of_batches_is_checked_with_its_model(tmp_path):
+    net = tmp_path / "net.py"
+    net.write_text("def build(): pass\n")
+    models.check_model(f"{net}:build", "", f"{net}:build")
+    for maker in (str(net), f"{tmp_path}/gone.py:batches"):
+        with pytest.raises(ValueError, match=r"expected|no file"):
+            models.check_model(f"{net}:build", "", maker)
+    with pytest.raises(ValueError, match="--batch: resnet18 makes its own batches"):
+        models.check_model("resnet18", "", f"{net}:build")

@@ -157,3 +157,18 @@ def test_it_imports_at_once_and_without_torch():
     start_s = time.monotonic()
     subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[3], check=True)
     assert time.monotonic() - start_s < 2  # torch alone takes longer on a machine this loaded
+
+
+def test_densenets_sizes_follow_from_its_layers():
+    """The stem halves twice and rounds up; three transitions halve and round down: the last map has
+    ceil(image / 4) // 8 positions on a side. It must have one, and two for the normalisation of a batch of one."""
+    sides = {image: -(-image // 4) // 8 for image in range(1, 224)}
+    smallest = min(image for image, side in sides.items() if side >= 1)
+    single_from = min(image for image, side in sides.items() if side >= 2)
+    densenets = [ENTRIES[name] for name in ENTRIES if name.startswith("densenet")]
+    assert [(known.smallest_image, known.single_from) for known in densenets] == [(smallest, single_from)] * 4
+
+
+def test_no_entry_trains_a_single_image_below_its_smallest():
+    for name, known in ENTRIES.items():
+        assert known.single_from in (None, 1) or known.single_from >= known.smallest_image, name

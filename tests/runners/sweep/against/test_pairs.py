@@ -51,10 +51,22 @@ class FakeClock:
 
 
 class FakeSide:
-    """A worker whose steps take what it is told, by the pair's number; `fails` answers in place of a block."""
+    """A worker whose steps take what it is told, by the pair's number; `fails` answers in place of a block.
 
-    def __init__(self, name: str, clock: FakeClock, step_s: Callable[[int], float], fails: int | None = None) -> None:
+    steps: what its warm-up asks for. burst_s: what each block takes besides its steps.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        clock: FakeClock,
+        step_s: Callable[[int], float],
+        fails: int | None = None,
+        steps: int = 2,
+        burst_s: float = 0.0,
+    ) -> None:
         self.name, self.clock, self.step_s, self.fails = name, clock, step_s, fails
+        self.steps, self.burst_s = steps, burst_s
         self.pair, self.blocks, self.firsts = -1, 0, []
 
     def call(self, task: str, *arguments: Any, timeout_s: float) -> Any:
@@ -64,15 +76,16 @@ class FakeSide:
             self.firsts.append(arguments[2])
             start_s, took_s = self.clock.spend(0.5)
             warm = Sample(part="warmup", steps=5, start_s=start_s, wall_s=took_s)
-            return SideStart((warm,), 2, True, CellFindings(parameters=11, warmup_steps=5))
+            return SideStart((warm,), self.steps, True, CellFindings(parameters=11, warmup_steps=5))
         if task == "end":
             return SideEnd(CellFindings(last_loss=1.5, peak_memory_bytes=100 - self.pair), ())
         self.blocks += 1
         if self.blocks == self.fails:
             return WorkerFault("crashed", "the worker was killed by SIGKILL")
         self.clock.order.append(self.name)
-        start_s, took_s = self.clock.spend(2 * self.step_s(self.pair))
-        return Sample(part="measure", steps=2, start_s=start_s, wall_s=took_s)
+        (steps,) = arguments
+        start_s, took_s = self.clock.spend(self.burst_s + steps * self.step_s(self.pair))
+        return Sample(part="measure", steps=steps, start_s=start_s, wall_s=took_s)
 
     def stop(self) -> None:
         self.clock.order.append("|")
@@ -141,6 +154,29 @@ def test_what_is_known_of_several_processes_is_put_together() -> None:
     assert [each.index for each in found.blocks] == list(range(6 * 7))
 
 
+@pytest.mark.parametrize(("asked", "common"), [((2, 60), 40), ((60, 2), 40), ((7, 60), 60), ((1, 1), 1)])
+def test_both_sides_of_a_pair_have_one_number_of_steps(asked: tuple[int, int], common: int) -> None:
+    """A warm-up that met a burst asks for 2 steps, the other one for 60; a block loses 1 s to the machine.
+
+    Blocks of 2 and 60 steps would take 0.6 and 0.117 s a step: equal sides would seem to differ by a factor of 5.
+    """
+    clock = FakeClock()
+    a, b = sides(*(FakeSide(name, clock, lambda pair: 0.1, None, n, 1.0) for name, n in zip("AB", asked, strict=True)))
+    time_in_turn(a, b, PROTOCOL, RULES, lambda text: None)
+    assert {block.steps for side in (a, b) for block in side.samples if block.part == "measure"} == {common}
+    assert log_ratios(numbered(a), numbered(b)) == pytest.approx([0.0] * 6)
+
+
+def test_blocks_of_far_more_steps_on_one_side_are_no_pair() -> None:
+    """As runs before this rule may have them."""
+    clock = FakeClock()
+    a, b = sides(*(FakeSide(name, clock, lambda pair: 0.1) for name in "AB"))
+    time_in_turn(a, b, PROTOCOL, RULES, lambda text: None)
+    longer = [replace(block, steps=5) if block.part == "measure" else block for block in numbered(b)]
+    with pytest.raises(ValueError, match="expected one number of steps a pair, got blocks of 2 and of 5"):
+        log_ratios(numbered(a), longer)
+
+
 @pytest.mark.parametrize("failing", ["A", "B"])
 def test_a_side_that_fails_ends_both_processes_and_is_named(failing: str) -> None:
     clock = FakeClock()
@@ -174,18 +210,14 @@ def test_the_gate_of_blocks_knows_several_processes() -> None:
     from cleaning.gates.cell_summary import _blocks
     from results.records import Run
 
-    def blocks(marked: bool, spoilt: int = 0) -> list[str]:
+    def blocks(marked: bool, spoilt: int = 0, steps: int = 21) -> list[str]:
         rows = []
         for process in range(3):
-            for place, (part, steps) in enumerate((("warmup", 1), ("measure", 20), ("measure", 20))):
-                more = spoilt if (process, place) == (1, 2) else 0
+            for place, part in enumerate(("warmup", "measure", "measure")):
+                number = 1 if part == "warmup" else steps + (spoilt if (process, place) == (1, 2) else 0)
                 start_s, index = 10.0 * process + 2 * place, len(rows)
-                time_s = 0.01 * steps  # 20 steps of 10 ms and 5 % to spare: a block of 0.2 s
-                rows.append(
-                    Sample(
-                        part=part, steps=steps + more + (part == "measure"), start_s=start_s, wall_s=time_s, index=index
-                    )
-                )
+                time_s = 0.01 * number  # 20 steps of 10 ms and 5 % to spare: a block of 0.2 s
+                rows.append(Sample(part=part, steps=number, start_s=start_s, wall_s=time_s, index=index))
         run = Run(
             **vars(CELL), cell_id="x", attempt=1, sitting="s", status="ok", warnings=("in_turn: x",) if marked else ()
         )
@@ -194,6 +226,11 @@ def test_the_gate_of_blocks_knows_several_processes() -> None:
     assert blocks(marked=True) == []
     assert any("a warm-up after measured blocks" in words for words in blocks(marked=False))
     assert any("has 24 steps, 21" in words for words in blocks(marked=True, spoilt=3))
+    for steps in (22, 420, 20):  # the other side asked for 22, for 21 × 20 or more, for 1
+        assert blocks(marked=True, steps=steps) == []
+        assert any(f"has {steps} steps, 21" in words for words in blocks(marked=False, steps=steps))
+    for steps in (421, 19):
+        assert any(f"has {steps} steps, 21" in words for words in blocks(marked=True, steps=steps))
 
 
 def test_the_time_to_the_next_look_is_told_after_each_pair(monkeypatch: pytest.MonkeyPatch) -> None:
