@@ -140,12 +140,12 @@ def _row(each: PlacedStep) -> list[str]:
         name_of(each),
         percent(each.utilization_ratio or 0.0),
         DASH if each.percentile is None else digits(each.percentile),
-        DASH if each.over_predicted_ratio is None else _predicted(each),
+        DASH if each.over_predicted_ratio is None else _time_and_interval(each),
         DASH if each.achieved_over_bound_ratio is None else percent(each.achieved_over_bound_ratio),
     ]
 
 
-def _predicted(each: PlacedStep) -> str:
+def _time_and_interval(each: PlacedStep) -> str:
     """measured ÷ predicted time with its interval, and whether the time lies in it."""
     predicted, low, high = each.predicted_time_s or 0.0, each.predicted_low_s or 0.0, each.predicted_high_s or 0.0
     ends = f"{si_time(low)} to {si_time(high)}{'' if each.inside_interval else ', outside'}"

@@ -195,18 +195,18 @@ def _rebuilt(path: Path, out: Path | None, atlas: bool = False) -> tuple[Built, 
 
 def _place(built: Built, out: Path) -> Sequence[PlacedStep]:
     """The cells among published steps, and their table in `out`. Raises Mistake, StoreFault."""
-    from runners.report.placed import TABLE, placed_cells, table_of
+    from runners.report.placed import FILE, placed_cells, table_of
 
     placed = placed_cells(built)
-    put(out / TABLE, table_of(placed), KEPT)
+    put(out / FILE, table_of(placed), KEPT)
     return placed
 
 
 def _show_placed(placed: Sequence[PlacedStep], form: str, out: Path) -> None:
-    from runners.report import placed as of_placed
+    from runners.report.placed import FILE, show_cells
 
-    of_placed.show(placed, form)
-    say(f"written: {out / of_placed.TABLE}, {out / PAGE} and all else of the report")
+    show_cells(placed, form)
+    say(f"written: {out / FILE}, {out / PAGE} and all else of the report")
 
 
 def write(

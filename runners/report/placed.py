@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from runners.footprint.step import StepOptions
     from runners.predict import TracedStep
 
-TABLE = "atlas.csv"
+FILE = "atlas.csv"
 
 LETTERS = 160
 """Of a reason."""
@@ -34,12 +34,11 @@ BY_NAME = ("catalogue", "timm", "hf")
 
 def placed_cells(built: Built) -> list[PlacedStep]:
     """Every cell of a run among the published steps. Raises Mistake where their table is not installed."""
-    from analysis.atlas import TABLE as STEPS
-    from analysis.atlas import ExpectedStep, place, published_steps, refusal
+    from analysis.atlas import TABLE, ExpectedStep, place, published_steps, refusal
     from reports.sweep.answer import headline_rows
 
-    if not STEPS.is_file():
-        raise Mistake(f"--atlas: expected the table of published steps, which a checkout has, got no {STEPS.name}")
+    if not TABLE.is_file():
+        raise Mistake(f"--atlas: expected the table of published steps, which a checkout has, got no {TABLE.name}")
     runs = {(view.run.cell_id, view.run.attempt): view.run for view in built.views}
     traced: dict[str, TracedStep | str] = {}
     found = []
@@ -60,7 +59,7 @@ def _expected(cell: Headline, run: Run, traced: dict[str, TracedStep | str]) -> 
 
     device = lookup(cell.device_name)
     assert device is not None
-    step = _traced(run, traced)
+    step = _step_of(run, traced)
     reason = step if isinstance(step, str) else _other_step(step, cell, run)
     if isinstance(step, str) or reason:
         return ExpectedStep(no_prediction=reason, no_bound=reason)
@@ -93,7 +92,7 @@ def _bounded_and_predicted(step: TracedStep, run: Run, device: Device) -> Expect
     )
 
 
-def _traced(run: Run, known: dict[str, TracedStep | str]) -> TracedStep | str:
+def _step_of(run: Run, known: dict[str, TracedStep | str]) -> TracedStep | str:
     """The step of a cell at any batch, or why there is none; each model once."""
     reason = not_by_name(run)
     if reason:
@@ -156,7 +155,7 @@ def table_of(placed: Sequence[PlacedStep]) -> str:
     return to_csv(placed, PlacedStep)
 
 
-def show(placed: Sequence[PlacedStep], form: str) -> None:
+def show_cells(placed: Sequence[PlacedStep], form: str) -> None:
     """The cells on stdout."""
     from reports.atlas import placed_document, placed_text
 

@@ -10,7 +10,7 @@ import pytest
 
 from analysis.devices.peaks import stand_in_warning
 from results.store.store import read_run
-from runners.report import command as report
+from runners.report import command as report_command
 
 pytestmark = pytest.mark.standin
 
@@ -85,7 +85,7 @@ def test_energy_is_the_planted_power_times_the_window(slow_clock):
 def test_cells_of_a_stand_in_are_placed_among_published_steps_and_marked(slow_clock, tmp_path, capsys):
     """resnet18 in 16 bit: a planted 0.05 % of the peak is below all published rows."""
     device, _ = slow_clock
-    assert report.main([str(device.out), "--atlas", "--format", "json", "--out", str(tmp_path)]) == 0
+    assert report_command.main([str(device.out), "--atlas", "--format", "json", "--out", str(tmp_path)]) == 0
     cells = {cell["precision"]: cell for cell in json.loads(capsys.readouterr().out)["cells"]}
     assert all(cell["stand_in"] and cell["status"] == "placed" for cell in cells.values())
     for precision in ("amp-bf16", "amp-fp16"):
