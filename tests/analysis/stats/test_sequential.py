@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from scipy.special import stdtrit
 
-from analysis.stats import ABOVE, BELOW, OPEN, is_look, look_sizes, sequential_ratio
+from analysis.stats import ABOVE, BELOW, OPEN, is_look, look_sizes, sequential, sequential_ratio
 
 STREAMS = 400
 LONGEST = 60
@@ -84,6 +85,15 @@ def test_the_interval_by_hand() -> None:
     found = sequential_ratio(values)
     assert found is not None
     assert (found.low, found.high) == pytest.approx((math.exp(-half), math.exp(half)))
+
+
+def test_neighbours_that_follow_each_other_leave_few_independent_values() -> None:
+    """400 values of a ramp: the correlation counts as 0.95, so they are worth 400 · 0.05 ÷ 1.95 = 10.26."""
+    values = [each / 400 for each in range(400)]
+    degrees = 400 * 0.05 / 1.95 - 1
+    spread = (400**2 - 1) / 12 / 400**2  # the variance of 400 equal steps
+    expected = float(stdtrit(degrees, 0.975)) * math.sqrt(spread / degrees)
+    assert sequential._half_width(values, sum(values) / 400, 0.05) == pytest.approx(expected)
 
 
 def test_looks_are_few_and_between_them_nothing_changes() -> None:
