@@ -142,10 +142,18 @@ def warm_up(step: Step, clock: Clock, protocol: Protocol) -> WarmUp:
             blocks.append(timed.block(steps, "warmup"))
 
 
-def measure_blocks(step: Step, clock: Clock, protocol: Protocol, step_s: float | None = None) -> Timing:
+def measure_blocks(
+    step: Step,
+    clock: Clock,
+    protocol: Protocol,
+    step_s: float | None = None,
+    beside: Callable[[], None] | None = None,
+) -> Timing:
     """Time blocks until the protocol's rules are met or its cap is reached.
 
     step_s: a step's time as the warm-up saw it (`WarmUp.step_s`), from which K follows; None: one untimed step first.
+    beside: called once for each block, before the first, after the second, before the third, …: what is to be
+    interleaved with them (`measure/timing/ceiling_blocks.py`).
     """
     estimate_s = step_time_s(_block(step, clock, 1, "warmup")) if step_s is None else step_s
     steps = steps_for(protocol.block_s, estimate_s)
@@ -155,8 +163,12 @@ def measure_blocks(step: Step, clock: Clock, protocol: Protocol, step_s: float |
         origin_s = timed.used_s()  # not before what compiling left was collected, which may take a second
         again_s = math.inf
         while True:
-            begun_s = timed.used_s()
+            begun_s, is_before = timed.used_s(), len(blocks) % 2 == 0
+            if beside is not None and is_before:
+                beside()
             blocks.append(timed.block(steps, "measure", protocol.lead_in_steps))
+            if beside is not None and not is_before:
+                beside()
             gc.collect()
             steps = _steps_again(blocks[-1], protocol.block_s)
             now_s = timed.used_s()
@@ -168,10 +180,10 @@ def measure_blocks(step: Step, clock: Clock, protocol: Protocol, step_s: float |
                 return _timing(blocks, protocol, tuple(timed.suspended))
 
 
-def blocks_in_order(warm: WarmUp, timing: Timing) -> list[Sample]:
+def blocks_in_order(warm: WarmUp, timing: Timing, beside: Sequence[Sample] = ()) -> list[Sample]:
     """The blocks of a warm-up and of what was measured after it as they ran, suspended and disturbed
     ones among them."""
-    blocks = (*warm.blocks, *warm.suspended, *timing.blocks, *timing.suspended, *timing.disturbed)
+    blocks = (*warm.blocks, *warm.suspended, *timing.blocks, *timing.suspended, *timing.disturbed, *beside)
     return sorted(blocks, key=lambda block: block.start_s)
 
 
