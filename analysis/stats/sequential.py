@@ -21,8 +21,8 @@ when that is does not depend on the ratio.
 Assumed: at most first-order dependence, and one ratio for the whole time. Seen in simulation
 (`python -m benchmarks.gate --simulate 1000`, `tests/analysis/stats/test_sequential.py`): at 5 % asked for, 2 % or less
 of streams of independent values ever raise an alarm, with any tails that were tried, and 4 % at an autocorrelation of
-0.4. Not claimed: that an interval is as narrow as it could be (of independent values one look alone has half the
-width), or that the rate holds above that correlation.
+0.4 (5 to 6 % at 0.6). Not claimed: that an interval is as narrow as it could be (of independent values one look alone
+has half the width), or that the rate holds above that correlation.
 """
 
 from __future__ import annotations
