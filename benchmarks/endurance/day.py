@@ -28,7 +28,7 @@ from tests.support.fakes.fake_session import MEASURE, Scene, cell, measured
 CELL_S = 10.0
 PARTS = 100
 
-BYTES_OF_A_CELL = 2_000
+BYTES_OF_A_CELL = 500
 """That a session may remember of one that is done."""
 
 NOISE_BYTES = 4_000_000
@@ -65,7 +65,8 @@ def live(hours: float, folder: Path, cell_s: float = CELL_S) -> list[Moment]:
         scene.answers[MEASURE] = answer
         cells = [cell(batch_size=1 + number % 8, seed=number) for number in range(count)]
         session = scene.session()
-        session.collect(cells)
+        for _row in session.each(cells):
+            pass
         scene.store.close()
         moments.append(_moment(count))
     return moments

@@ -36,6 +36,11 @@ MAX_DETAILED = 256
 
 IN_A_TRANSFORM = "the model was called inside of a transform of torch.func: sizes and gradients there are not seen"
 
+LATE = (
+    "a backward pass ran after the end of its step, where no time is measured: put loss.backward() into the "
+    "`with meter.step()` block, or before meter.update()"
+)
+
 _UNITS = {torch.float64: "fp64", torch.float16: "fp16", torch.bfloat16: "bf16", torch.int8: "int8"}
 
 
@@ -175,9 +180,11 @@ class CallCosts:
                 if phase in times:
                     products[kind, unit] += times[phase] * flop
             unknown += sum(times.get(phase, each.backward) * calls for phase, calls in cost.unknown_calls.items())
-            unknown += each.hidden
+            unknown += each.hidden + each.late
             if each.hidden:
                 reasons["a call of the model failed, or gave no tensor: its backward pass is not seen"] = None
+            if each.late:
+                reasons[LATE] = None
             if cost.reason:
                 reasons[cost.reason] = None
         return StepFlop(dict(products), recompute_flop, unknown, tuple(reasons))
@@ -188,7 +195,7 @@ class CallCosts:
         if self.refused:
             return None
         for key, each in passes.items():
-            if key not in self._rows or self._costs[key].unknown_calls or each.hidden:
+            if key not in self._rows or self._costs[key].unknown_calls or each.hidden or each.late:
                 return None
             times = {"forward": each.forward, "backward": each.backward}
             for row in self._rows[key]:

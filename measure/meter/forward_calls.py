@@ -62,25 +62,29 @@ _Fields = tuple[str, Hashable, bool, torch.dtype | None, int]
 @dataclass(slots=True)
 class Passes:
     """How often the calls of one key ran. recomputed: forward passes inside of a backward pass. hidden: forward passes
-    that gave no tensor, so that their backward pass would not be seen."""
+    that gave no tensor, so that their backward pass would not be seen. late: backward passes while no step was open."""
 
     forward: int = 0
     backward: int = 0
     recomputed: int = 0
     hidden: int = 0
+    late: int = 0
 
     def add(self, other: Passes) -> None:
         self.forward += other.forward
         self.backward += other.backward
         self.recomputed += other.recomputed
         self.hidden += other.hidden
+        self.late += other.late
 
 
 class SeenCall(NamedTuple):
-    """A kind of call. samples: length of the first dimension of its first input."""
+    """A kind of call. samples: length of the first dimension of its first input. on_later_backward: called with this
+    for each backward pass after the end of the call's step."""
 
     key: CallKey
     samples: int
+    on_later_backward: Callable[[SeenCall], None]
 
 
 class Call:
@@ -88,11 +92,15 @@ class Call:
     reaches it calls once, with the gradient.
 
     It has no constructor, which would be one more function to run at each call: who makes one sets `seen`, `backward`.
+    At the end of its step it is made one of its class `ended`, so that a later backward pass is none of this step. (A
+    flag would be one more look-up in each backward pass.)
     """
 
     __slots__ = ("backward", "seen")
+    ended: type[Call]
     seen: SeenCall
     backward: int
+    forward = True
     recomputed = False
     hidden = False
 
@@ -100,22 +108,50 @@ class Call:
         self.backward += 1
 
 
+class EndedCall(Call):
+    """A call whose step has ended."""
+
+    __slots__ = ()
+
+    def __call__(self, _gradient: torch.Tensor) -> None:
+        self.seen.on_later_backward(self.seen)
+
+
 class GeneralCall(Call):
     """A call of any kind: with several outputs or none, or in a backward pass.
 
-    A run of the engine is one backward pass, however many outputs it reaches."""
+    A run of the engine is one backward pass, however many outputs it reaches. forward: False for a backward pass of a
+    call of an earlier step."""
 
-    __slots__ = ("_last", "hidden", "recomputed")
+    __slots__ = ("_last", "forward", "hidden", "recomputed")
 
     def __init__(self, seen: SeenCall, recomputed: bool) -> None:
         self.seen, self.recomputed = seen, recomputed
-        self.backward, self.hidden, self._last = 0, False, _OUTSIDE
+        self.forward, self.hidden = not recomputed, False
+        self.backward, self._last = 0, _OUTSIDE
 
     def __call__(self, _gradient: torch.Tensor) -> None:
-        task = _graph_task()
-        if task != self._last:
-            self._last = task
+        if self._begins():
             self.backward += 1
+
+    def _begins(self) -> bool:
+        """Whether this is the first gradient of a run of the engine."""
+        task = _graph_task()
+        before, self._last = self._last, task
+        return task != before
+
+
+class EndedGeneralCall(GeneralCall):
+    """A call of any kind whose step has ended."""
+
+    __slots__ = ()
+
+    def __call__(self, _gradient: torch.Tensor) -> None:
+        if self._begins():
+            self.seen.on_later_backward(self.seen)
+
+
+Call.ended, GeneralCall.ended = EndedCall, EndedGeneralCall
 
 
 class OpenStep:
@@ -141,7 +177,7 @@ def passes_of(calls: Sequence[Call]) -> dict[CallKey, Passes]:
     """The passes of a step's calls, added up by key."""
     if len(calls) == 1:  # of most steps
         call = calls[0]
-        return {call.seen.key: Passes(int(not call.recomputed), call.backward, int(call.recomputed), int(call.hidden))}
+        return {call.seen.key: Passes(int(call.forward), call.backward, int(call.recomputed), int(call.hidden))}
     passes: dict[CallKey, Passes] = {}
     for call in calls:
         mine = passes.get(call.seen.key)
@@ -149,20 +185,18 @@ def passes_of(calls: Sequence[Call]) -> dict[CallKey, Passes]:
             mine = passes[call.seen.key] = Passes()
         mine.backward += call.backward
         mine.hidden += call.hidden
-        if call.recomputed:
-            mine.recomputed += 1
-        else:
-            mine.forward += 1
+        mine.recomputed += call.recomputed
+        mine.forward += call.forward
     return passes
 
 
 def samples_of(calls: Sequence[Call]) -> int:
     """Samples of a step: the sum of the first dimensions of its inputs; of several modules, the largest sum."""
     if len(calls) == 1:
-        return 0 if calls[0].recomputed else calls[0].seen.samples
+        return calls[0].seen.samples if calls[0].forward else 0
     by_module: Counter[str] = Counter()
     for call in calls:
-        if not call.recomputed:
+        if call.forward:
             by_module[call.seen.key.module] += call.seen.samples
     return max(by_module.values(), default=0)
 
@@ -209,6 +243,7 @@ class ForwardCalls:
     step: where calls are noted while one is open.
     on_new: called with the key, the arguments and the keyword arguments of each call whose key `known` has not.
     on_fault: called with what went wrong in here; the model's own call goes on.
+    on_late: called with the key of a call of a step that has ended, for each backward pass of it while no step is open.
     """
 
     def __init__(
@@ -218,12 +253,14 @@ class ForwardCalls:
         step: OpenStep,
         on_new: Callable[[CallKey, tuple[Any, ...], dict[str, Any]], None],
         on_fault: Callable[[BaseException], None],
+        on_late: Callable[[CallKey], None],
         children: bool = False,
     ) -> None:
         self._model = model
         self._device_type = device_type
         self._on_new = torch.compiler.disable(on_new)
         self._on_fault = torch.compiler.disable(on_fault)
+        self._on_late = torch.compiler.disable(on_late)
         self._known: dict[_Fields, SeenCall] = {}
         self._handles: list[Any] = []
         self._children = children
@@ -280,9 +317,22 @@ class ForwardCalls:
         return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
 
     def _meet(self, fields: _Fields, args: tuple[Any, ...], kwargs: dict[str, Any]) -> SeenCall:
-        seen = self._known[fields] = SeenCall(CallKey(*fields), _batch_size(args, kwargs))
+        seen = SeenCall(CallKey(*fields), _batch_size(args, kwargs), self._later_backward)
+        self._known[fields] = seen
         self._on_new(seen.key, args, kwargs)
         return seen
+
+    def _later_backward(self, seen: SeenCall) -> None:
+        """A backward pass of a call whose step has ended: of the step that is open, if one is."""
+        try:
+            if self._step.begun is None:
+                self._on_late(seen.key)
+                return
+            call = GeneralCall(seen, False)
+            call.forward, call.backward = False, 1
+            self._step.calls.append(call)
+        except Exception as fault:  # noqa: BLE001  the user's training goes on whatever happens in here
+            self._on_fault(fault)
 
     def _enters(self, _model: torch.nn.Module, _args: Any) -> None:
         self._inside += 1
@@ -454,9 +504,11 @@ def _never_compiled() -> None:
         ForwardCalls._transformed_kind,
         ForwardCalls._enters,
         ForwardCalls._autocast,
+        ForwardCalls._later_backward,
         signature,
     )
-    for function in (*each_call, _hook_gradients, _tensors, tensors, Call.__call__):
+    backward = (Call.__call__, EndedCall.__call__)
+    for function in (*each_call, _hook_gradients, _tensors, tensors, *backward):
         _skip_in_dynamo(function)
 
 

@@ -33,7 +33,7 @@ class HookedSteps:
         self._seen: dict[Hashable, list[list[Call]]] = {}
         self._agreed: set[Hashable] = set()
         self._left = self._planned = 0
-        self.differs = False
+        self.differs = self._each = False
 
     def plan(self, key: Hashable, unused: int) -> tuple[list[Call], int]:
         """The calls of a step of inputs of these sizes, and in how many steps in a row they are not observed.
@@ -43,7 +43,7 @@ class HookedSteps:
         self._left -= self._planned - unused
         self._planned = 0
         observed = self._seen.get(key, [])
-        if len(observed) < 2 or self.differs:
+        if len(observed) < 2 or self.differs or self._each:
             return [], 0
         before, last = observed
         if not _ran_the_same(before, last):
@@ -61,6 +61,10 @@ class HookedSteps:
         if len(self._seen) >= MAX_KEPT and key not in self._seen:
             self.forget()
         self._seen[key] = [*self._seen.get(key, [])[-1:], calls]
+
+    def observe_each(self) -> None:
+        """From here on each step is observed."""
+        self._each = True
 
     def forget(self) -> None:
         """The model is another one from here on."""

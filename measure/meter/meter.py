@@ -30,9 +30,9 @@ import torch
 from analysis.devices.precisions import UNITS
 from analysis.utilization import Denominator, ceiling_of, datasheet
 from measure.device import device_facts
-from measure.meter.call_costs import CallCosts
+from measure.meter.call_costs import LATE, CallCosts
 from measure.meter.energy import LoopEnergy
-from measure.meter.forward_calls import Call, CallKey, ForwardCalls, OpenStep, signature
+from measure.meter.forward_calls import Call, CallKey, ForwardCalls, OpenStep, Passes, signature
 from measure.meter.hooked_steps import HookedSteps
 from measure.meter.loop_run import LoopRun, MeasuredLoop
 from measure.meter.options import MeterOptions, options_with
@@ -83,7 +83,7 @@ class UtilizationMeter:
         self._times = StepTimes(CudaMarks(device) if device.type == "cuda" else CpuMarks())
         self._hooked_steps = _hooked_steps(model, chosen.hook_every)
         self._step = _Step(self, self._times) if self._hooked_steps is None else _RareStep(self, self._times)
-        self._calls = ForwardCalls(model, device.type, self._step, self._meet, self._fail, chosen.children)
+        self._calls = ForwardCalls(model, device.type, self._step, self._meet, self._fail, self._late, chosen.children)
         self._dtypes = ProductDtypes(self._inner, self._costs.output_dtypes)
         self._probing = self._inner is model and chosen.unit is None
         shows = chosen.watch and _shows_products(model)
@@ -198,6 +198,14 @@ class UtilizationMeter:
         """A call of a kind that was not seen before."""
         self._step.left = 0
         self._costs.expect(key, args, kwargs)
+
+    def _late(self, key: CallKey) -> None:
+        """A backward pass of a step that has ended, while no step is open."""
+        self._fault(LATE)
+        if self._hooked_steps is not None:
+            self._hooked_steps.observe_each()
+        for blocks in (self._run, self._window):
+            blocks.add_passes({key: Passes(late=1)})
 
     def _prepare(self) -> bool:
         """Before the first step, before one that is watched, and after one that was never ended. Whether to begin."""
@@ -404,6 +412,8 @@ class _Step(OpenStep):
                 end = self.mark()
                 self.begun = None
                 calls = self.calls
+                for call in calls:
+                    call.__class__ = call.ended
                 if self.left and calls and len(calls) <= KEPT_CALLS:
                     self._pending.append((start, end, calls, self.items))
                     self.left -= 1

@@ -13,7 +13,7 @@ import collections
 import math
 import numbers
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -104,11 +104,15 @@ class StepBlock:
         self.given += other.given
         self.without_items += other.without_items
         self.samples += other.samples
-        for key, passes in other.passes.items():
+        self.add_passes(other.passes)
+
+    def add_passes(self, passes: Mapping[CallKey, Passes]) -> None:
+        """Passes that are of no further step."""
+        for key, each in passes.items():
             mine = self.passes.get(key)
             if mine is None:
                 mine = self.passes[key] = Passes()
-            mine.add(passes)
+            mine.add(each)
 
 
 class StepBlocks:
@@ -117,6 +121,11 @@ class StepBlocks:
     def __init__(self) -> None:
         self.blocks: list[StepBlock] = []
         self._length = 1
+        self._early = StepBlock()
+
+    def add_passes(self, passes: Mapping[CallKey, Passes]) -> None:
+        """Passes outside of the steps: of the block that is last, or will be the first."""
+        (self.blocks[-1] if self.blocks else self._early).add_passes(passes)
 
     def add(self, step: StepBlock) -> None:
         if self.blocks and self.blocks[-1].steps < self._length:
@@ -124,7 +133,7 @@ class StepBlocks:
             return
         if len(self.blocks) == MAX_BLOCKS:
             self._halve()
-        fresh = StepBlock()
+        fresh, self._early = self._early, StepBlock()
         fresh.add(step)
         self.blocks.append(fresh)
 

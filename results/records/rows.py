@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from results.printable import shortened
+
 R = TypeVar("R", bound="Record")
 
 
@@ -174,7 +176,7 @@ def _read(text: str, column: _Column, name: str) -> Any:
     if text and column.short is not None:
         try:
             value = column.short(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             pass  # said below
         else:
             if value == value:  # no NaN
@@ -190,9 +192,10 @@ def _from_text(text: str, column: _Column, name: str) -> Any:
     for kind in column.kinds:
         try:
             return _parse(text, kind)
-        except (ValueError, KeyError) as fault:
+        except (ValueError, KeyError, RecursionError) as fault:  # the last: of lists within lists
             if kind is column.kinds[-1]:
-                raise ValueError(f"column {name}: expected {column.label}, got {text!r}") from fault
+                told = shortened(text, _LONGEST_TOLD)
+                raise ValueError(f"column {name}: expected {column.label}, got {told!r}") from fault
     raise AssertionError("a column has at least one kind")
 
 
@@ -276,6 +279,9 @@ def _tuple(text: str) -> tuple[Any, ...]:
 
 _LONGEST_KEPT = 256
 """Characters of a text that `_tuple` and `_cell_word` keep."""
+
+_LONGEST_TOLD = 200
+"""Characters of a text that an error names."""
 
 _SHORT: Mapping[Any, Callable[[str], Any]] = {str: literal, int: int, float: float, tuple: _tuple}
 

@@ -111,7 +111,7 @@ def _same(old: str, new: str) -> bool:
 def _value(text: str) -> Any:
     try:
         return json.loads(text)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         return text
 
 

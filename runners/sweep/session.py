@@ -6,7 +6,7 @@ written, the caller's Ctrl-C, a used-up time budget and a lost device end a sess
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,9 +20,8 @@ from runners.cli import Progress, title
 from runners.sweep import nsight
 from runners.sweep.counts import Counts
 from runners.sweep.findings import Attempt, CellMeasurement, CellOutcome, OperationTable, WorkFindings, merge_findings
-from runners.sweep.models import hyper
 from runners.sweep.plan import reason_against, worker_key
-from runners.workers import Stopwatch, TelemetryWatch, Worker, WorkerFault, classify, uninterrupted
+from runners.workers import Stopwatch, TelemetryWatch, Worker, WorkerFault, classify, hyper_of_cell, uninterrupted
 
 CELL_TIMEOUT_S = 900.0
 TRACE_TIMEOUT_S = 300.0
@@ -72,34 +71,37 @@ class Session:
         self._traces: dict[str, tuple[str, ...]] = {}  # id → what was unusual about it, as far as this session knows
 
     def collect(self, cells: Sequence[Cell], replan: Replan | None = None) -> list[Run]:
-        """Measure these cells in this order; the rows committed. Fewer than asked if the time budget ran out, or the
-        device was lost.
+        """The rows of `each`, in a list."""
+        return [*self.each(cells, replan)]
+
+    def each(self, cells: Sequence[Cell], replan: Replan | None = None) -> Iterator[Run]:
+        """Measure these cells in this order; gives each row once it is committed, and keeps none, so that a sweep of
+        many cells does not grow. Fewer than asked if the time budget ran out, or the device was lost.
 
         replan: a row and the cells still to be measured → those that are to be measured after it.
         """
-        runs: list[Run] = []
-        waiting, planned_s, foreseen = list(cells), [0.0], None
+        done, waiting, planned_s, foreseen = 0, list(cells), [0.0], None
         self._ask(waiting)
         try:
             while waiting:
                 cell, waiting = waiting[0], waiting[1:]
                 if not self._fits(cell):
-                    left, planned = len(waiting) + 1, len(waiting) + 1 + len(runs)
+                    left, planned = len(waiting) + 1, len(waiting) + 1 + done
                     self.progress.say(f"time budget: {left} of {planned} cells not started; --resume goes on")
                     break
                 if self._ceilings != foreseen:
                     planned_s, foreseen = self.planned_s([cell, *waiting]), {*self._ceilings}
                 self.progress.expect(planned_s)
                 planned_s, foreseen = planned_s[1:], foreseen | self._ceilings_of(cell)
-                runs.append(self._one(cell))
-                if waiting and self._is_lost(runs[-1], len(waiting)):
+                run, done = self._one(cell), done + 1
+                yield run
+                if waiting and self._is_lost(run, len(waiting)):
                     break
-                if replan is not None and (changed := replan(runs[-1], waiting)) is not waiting:
+                if replan is not None and (changed := replan(run, waiting)) is not waiting:
                     waiting, foreseen = list(changed), None
                     self._ask(waiting)
         finally:
             self.close()
-        return runs
 
     def _is_lost(self, run: Run, waiting: int) -> bool:
         """Whether the device is gone for good, which is said. Telemetry is asked once more after a cell that failed."""
@@ -418,10 +420,18 @@ def _ceiling_key(cell: Cell) -> tuple[str, str]:
 def trace_id(cell: Cell, torch_version: str) -> str:
     """What decides an operation table: the workload, its sizes, the dtype policy, the optimizer, the layout."""
     policy = PRECISIONS[cell.precision]
-    table = [cell.model, hyper(cell), cell.batch_size, policy.autocast, policy.scaler, cell.optimizer, cell.layout]
+    table = [
+        cell.model,
+        hyper_of_cell(cell),
+        cell.batch_size,
+        policy.autocast,
+        policy.scaler,
+        cell.optimizer,
+        cell.layout,
+    ]
     return digest([*table, torch_version, *filter(None, [cell.model_digest])])
 
 
-def failed(runs: Sequence[Run]) -> list[Run]:
+def failed(runs: Iterable[Run]) -> list[Run]:
     """The rows that are no measurement."""
     return [run for run in runs if run.status not in MEASURED]

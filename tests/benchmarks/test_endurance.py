@@ -84,10 +84,10 @@ def test_half_an_hour_of_cells_leaves_no_file_open(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("grown", "files", "flat"), [(0, 0, True), (7_000_000, 0, True), (90_000_000, 0, False), (0, 1, False)]
+    ("grown", "files", "flat"), [(0, 0, True), (4_900_000, 0, True), (5_100_000, 0, False), (0, 1, False)]
 )
 def test_what_grows_is_not_flat(grown, files, flat):
-    """After 2,000 more cells: 4 MB of noise and 2,000 bytes each, so that 8 MB are the most."""
+    """After 2,000 more cells: 4 MB of noise and 500 bytes each, so that 5 MB are the most."""
     start = day.Moment(1_000, 50_000_000, 9)
     middle = dataclasses.replace(start, cells=2_000, open_files=9 + files)
     assert day.is_flat([start, middle, day.Moment(3_000, 50_000_000 + grown, 8)]) is flat

@@ -15,8 +15,10 @@ import types
 import typing
 from typing import Any
 
+import numpy
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -34,7 +36,7 @@ from results.records import (
     Telemetry,
     header,
 )
-from results.records.rows import cell_text, changed, from_text, literal, of_values, to_text, to_values
+from results.records.rows import cell_text, changed, from_text, literal, of_values, plain, to_text, to_values
 from results.store import layout
 from results.store.tables import table
 
@@ -82,6 +84,15 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
 def records_of(kind: type[Record]) -> st.SearchStrategy[Record]:
     hints = typing.get_type_hints(kind)
     return st.builds(kind, **{name: values(hints[name]) for name in header(kind)})
+
+
+@pytest.mark.parametrize("depth", [600, 100_000])
+@pytest.mark.parametrize("hint", [tuple[int, ...], collections.abc.Mapping[str, Any], tuple[Any, ...]])
+def test_lists_within_lists_are_refused_in_a_short_line(hint, depth):
+    """Beyond what Python's reader follows, and beyond what it follows but cannot turn into tuples."""
+    with pytest.raises(ValueError, match="column shape: expected ") as fault:
+        from_text("[" * depth + "0" + "]" * depth + "," * (depth < 1000), hint, "shape")
+    assert len(str(fault.value)) < 400
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
@@ -324,3 +335,14 @@ def test_a_record_made_without_its_init_is_the_one_that_its_init_makes(kind: typ
     assert vars(of_values(kind, header(kind), range(len(header(kind))))) == vars(made)
     first = header(kind)[0]
     assert changed(made, {first: "x"}) == dataclasses.replace(made, **{first: "x"}) != made  # type: ignore[type-var]
+
+
+@pytest.mark.parametrize("value", [numpy.float64(2.5), numpy.array(2.5), torch.tensor(2.5)])
+def test_a_number_of_a_library_becomes_pythons_own(value):
+    assert type(plain(value)) is float
+    assert plain(value) == 2.5
+
+
+@pytest.mark.parametrize("value", [2.5, 2, True, "two", None, (1, 2)])
+def test_what_is_pythons_own_stays(value):
+    assert plain(value) is value

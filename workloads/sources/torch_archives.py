@@ -5,8 +5,8 @@ sympy, which evaluates Python, and imports the modules that a tree spec names. I
 members have exact names (`MEMBERS`) in one folder, each once when case is folded, not compressed, and the same to
 Python's reader and PyTorch's; pickles are read as weights alone; each JSON that PyTorch parses is checked; sizes may
 hold numbers, symbols and the functions of `FUNCTIONS`, with small powers; tree specs are made of `TREES`; and every
-operation of the graph has to be one of PyTorch's. Not claimed: that a reader of C++ in PyTorch has no fault; a graph of
-real operations can still ask for all memory.
+operation of the graph has to be one that calculates (`is_operation`), since some of PyTorch's write files. Not
+claimed: that a reader of C++ in PyTorch has no fault; a graph of real operations can still ask for all memory.
 """
 
 from __future__ import annotations
@@ -78,8 +78,22 @@ MEMBERS = re.compile(
 TREES = (None, "builtins.tuple", "builtins.list", "builtins.dict", "collections.OrderedDict", "collections.deque")
 """Containers that inputs and outputs may be nested in. Others look for classes, and import modules to do so."""
 
-PLAIN_MODULES = ("_operator", "math")
-"""Modules beside torch's own operations whose functions a graph may call."""
+NAMESPACES = ("aten", "prims", "torchvision", "quantized", "quantized_decomposed", "mkldnn")
+"""Libraries of operations that calculate. Others send, receive, decode or write files."""
+
+OF_FILES = ("from_file", "save", "_print", "warn")
+"""Operations of these libraries that open a file, or print: `aten.from_file` writes where its text says."""
+
+HIGHER_ORDER = (
+    "associative_scan", "auto_functionalized", "auto_functionalized_v2", "cond", "flex_attention",
+    "flex_attention_backward", "hints_wrapper", "invoke_subgraph", "map_impl", "out_dtype", "scan", "strict_mode",
+    "switch", "tag_activation_checkpoint", "while_loop", "wrap", "wrap_activation_checkpoint", "wrap_with_autocast",
+    "wrap_with_set_grad_enabled",
+)  # fmt: skip
+"""Operations that run graphs of the program. Others run compiled code, objects or what the program prints."""
+
+_OF_NUMBERS = re.compile(r"(?:_operator|math)\.[a-z_]+|torch\._?sym_[a-z_]+")
+"""Functions that calculate sizes, as a program names them."""
 
 
 def check(path: str) -> None:
@@ -187,12 +201,36 @@ def _check_document(path: str, node: Any) -> None:
             text = here.get("expr_str")
             if text is not None and not is_size(text):
                 raise ValueError(f"{path} holds a size that is none: {str(text)[:80]!r}")
+            for name in _operations(here):
+                if not is_operation(name):
+                    raise ValueError(f"{path} calls {str(name)[:80]!r}, which is no operation that is known here")
             for key in ("in_spec", "out_spec"):
                 if here.get(key) is not None and not is_tree(here[key]):
                     raise ValueError(f"{path} nests inputs or outputs in more than tuples, lists and dictionaries")
             waiting += here.values()
         elif isinstance(here, list):
             waiting += here
+
+
+def _operations(node: dict[str, Any]) -> Iterator[Any]:
+    """Names of operations in a dictionary of the document: of a graph's nodes, and of one that is an argument."""
+    nodes = node.get("nodes")
+    for one in nodes if isinstance(nodes, list) else ():
+        yield one.get("target") if isinstance(one, dict) else one
+    if node.get("as_operator") is not None:
+        yield node["as_operator"]
+
+
+def is_operation(name: Any) -> bool:
+    """Whether a name is that of an operation that calculates: `torch.ops.aten.add.Tensor`, `_operator.mul`."""
+    if not isinstance(name, str):
+        return False
+    words = name.split(".")
+    if words[:2] != ["torch", "ops"]:
+        return bool(_OF_NUMBERS.fullmatch(name))
+    if words[2:3] == ["higher_order"]:
+        return len(words) == 4 and words[3] in HIGHER_ORDER
+    return len(words) in (4, 5) and words[2] in NAMESPACES and words[3] not in OF_FILES and words[3].isidentifier()
 
 
 def is_tree(text: Any) -> bool:
@@ -296,18 +334,23 @@ def _size_of(number: Any) -> float:
 
 
 def check_operations(path: str, graph: torch.fx.GraphModule) -> None:
-    """Raises ValueError for a graph that calls what is no operation of PyTorch's, in it or in a graph inside."""
+    """Raises ValueError for a graph that calls what `is_operation` refuses, in it or in a graph inside."""
     for module in graph.modules():
         nodes = module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ()
         for node in nodes:
-            target = node.target
             if node.op in ("placeholder", "get_attr", "output"):
                 continue
-            plain = getattr(target, "__module__", "") in PLAIN_MODULES or getattr(target, "__name__", "").startswith(
-                "sym_"
-            )
-            if node.op != "call_function" or not (plain or isinstance(target, (OpOverload, HigherOrderOperator))):
-                raise ValueError(f"{path} calls {target}, which is no operation that is known here")
+            if node.op != "call_function" or not is_operation(_name_of(node.target)):
+                raise ValueError(f"{path} calls {node.target}, which is no operation that is known here")
+
+
+def _name_of(target: Any) -> str:
+    """The name of what a node calls, as a program's file has it."""
+    if isinstance(target, OpOverload):
+        return f"torch.ops.{target}"
+    if isinstance(target, HigherOrderOperator):
+        return f"torch.ops.higher_order.{target.name()}"
+    return f"{getattr(target, '__module__', '')}.{getattr(target, '__name__', '')}"
 
 
 @contextlib.contextmanager

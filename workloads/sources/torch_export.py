@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import logging
+import pickle
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -102,28 +103,46 @@ def load(path: str) -> ExportedProgram:
     """The program, read as data. Raises ValueError, in one line, for a file that is damaged, of another version, or
     holds what is not loaded here."""
     check(path)
+    logged: list[BaseException] = []
     try:
-        with only_weights(), _quiet():
+        with only_weights(), _quiet(logged):
             program = torch.export.load(path)
+    except pickle.UnpicklingError as fault:  # torch's own words advise to read it as code
+        told = f"{path} holds an object in its sample inputs, which is not loaded: only tensors are"
+        raise ValueError(told) from fault
     except Exception as fault:
-        raise ValueError(f"{path} cannot be loaded by torch {torch.__version__}: {fault_text(fault)}") from fault
+        cause = _first_cause(logged[0] if logged else fault)  # torch logs the cause and raises another
+        raise ValueError(f"{path} cannot be loaded by torch {torch.__version__}: {fault_text(cause)}") from fault
     check_operations(path, program.graph_module)
     return program
 
 
+def _first_cause(fault: BaseException) -> BaseException:
+    """The exception that this one was raised from, and that one, back to the first."""
+    while fault.__cause__ is not None:
+        fault = fault.__cause__
+    return fault
+
+
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Without torch's log of what it is about to raise, and its warnings of its own workings."""
+def _quiet(logged: list[BaseException] | None = None) -> Iterator[None]:
+    """Without torch's log of what it is about to raise, and its warnings of its own workings. Exceptions that it logs
+    are added to `logged`."""
     logger = logging.getLogger("torch.export")
-    before = logger.level
-    logger.setLevel(logging.ERROR + 1)
+
+    def keep(record: logging.LogRecord) -> bool:
+        if logged is not None and record.exc_info and record.exc_info[1]:
+            logged.append(record.exc_info[1])
+        return False
+
+    logger.addFilter(keep)
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="The given buffer is not writable")
             warnings.filterwarnings("ignore", message=r".*isinstance\(treespec, LeafSpec\)", category=FutureWarning)
             yield
     finally:
-        logger.setLevel(before)
+        logger.removeFilter(keep)
 
 
 def _inputs(program: ExportedProgram) -> Iterable[GraphInput]:
@@ -221,6 +240,9 @@ def _plain(module: torch.nn.Module, outputs: TreeSpec | None, made: dict[int, to
             part.register_parameter(name, parameter)
         for name, buffer in module._buffers.items():
             part.register_buffer(name, buffer, name not in module._non_persistent_buffers_set)
+        for name, constant in vars(module).items():
+            if isinstance(constant, torch.Tensor):  # of the program; it has to move with the module
+                part.register_buffer(name, constant, persistent=False)
         for name, child in module._modules.items():
             part._modules[name] = None if child is None else _plain(child, None, made)
     return made[id(module)]

@@ -56,9 +56,9 @@ def sizes(text: str) -> Shapes | None:
     """ "[[32, 3], []]" → ((32, 3), ()); None for what is no list of sizes."""
     try:
         found = json.loads(text)
-    except json.JSONDecodeError:
+        return _tuples(found) if isinstance(found, list) and _are_sizes(found) else None
+    except (ValueError, RecursionError):  # no JSON, a number of 5,000 digits, lists within lists
         return None
-    return _tuples(found) if isinstance(found, list) and _are_sizes(found) else None
 
 
 def _are_sizes(value: list[Any]) -> bool:

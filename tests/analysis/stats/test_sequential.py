@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from scipy.special import stdtrit
 
-from analysis.stats import ABOVE, BELOW, OPEN, is_look, look_sizes, sequential_ratio
+from analysis.stats import ABOVE, BELOW, OPEN, is_look, look_sizes, sequential, sequential_ratio
 
 STREAMS = 400
 LONGEST = 60
@@ -119,6 +120,15 @@ def test_far_values_are_those_beyond_six_deviations_or_three_per_cent() -> None:
     assert far(0.0, 0.01, -0.01, 0.01, -0.01, 0.088, -0.088) == 0
     assert far(0.0, 0.01, -0.01, 0.01, -0.01, 0.088, -0.09) == 1
     assert (far(0, 0, 0, 0, 0, 0.029), far(0, 0, 0, 0, -0.031, 0.031)) == (0, 2)
+
+
+def test_neighbours_that_follow_each_other_leave_few_independent_values() -> None:
+    """400 values of a ramp: the correlation counts as 0.95, so they are worth 400 · 0.05 ÷ 1.95 = 10.26."""
+    values = [each / 400 for each in range(400)]
+    degrees = 400 * 0.05 / 1.95 - 1
+    spread = (400**2 - 1) / 12 / 400**2  # the variance of 400 equal steps
+    expected = float(stdtrit(degrees, 0.975)) * math.sqrt(spread / degrees)
+    assert sequential._half_width(values, sum(values) / 400, 0.05) == pytest.approx(expected)
 
 
 def test_looks_are_few_and_between_them_nothing_changes() -> None:

@@ -141,6 +141,8 @@ def test_sizes_below_zero_in_a_range_are_part_of_its_name() -> None:
     assert nvtx_names.sizes("[[2, -4], [4, 3]]") is None
     assert nvtx_names.sizes('[["xxxx", 4]]') is None
     assert nvtx_names.sizes("[[2, 4], []]") == ((2, 4), ())
+    assert nvtx_names.sizes("[" * 100_000) is None
+    assert nvtx_names.sizes(f"[[{'9' * 5000}]]") is None
 
 
 def test_a_dict_of_many_parts_takes_no_memory(tmp_path: Path) -> None:

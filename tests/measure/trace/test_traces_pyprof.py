@@ -18,6 +18,7 @@ from analysis.trace.operations import product_flop
 from cleaning.trace.clean import clean
 from measure.trace.attribution.recording import CALL_COLUMNS, KERNEL_COLUMNS, Recording
 from measure.trace.readers import pyprof, pyprof_arguments
+from measure.trace.readers.pyprof_rows import PyprofRow
 from measure.trace.readers.read import detect
 from results.errors import Unavailable
 from results.records import ProfiledOperation
@@ -575,3 +576,13 @@ def test_the_real_table_counts_the_same_with_fewer_columns(tmp_path: Path, drop:
     for _, phase, found in counted(recording):
         totals[phase] += found
     assert totals == {"forward": RESNET50_FORWARD_FLOP, "backward": RESNET50_BACKWARD_FLOP}
+
+
+def test_what_the_file_lacks_is_named_with_the_column_that_has_it() -> None:
+    bare = PyprofRow("conv2d")
+    full = PyprofRow("conv2d", direction="fprop", sequence=(1,), kernel="conv", time_ns=5, flop=9, index=1)
+    lacks = ("-c seq", "-c idx", "-c dir", "-c sil", "-c kernel", "-c flops")
+    assert [[each for each in lacks if each in text] for text in pyprof._problems([bare], [], None)[1:]] == [
+        [each] for each in lacks
+    ]
+    assert pyprof._problems([full], [], None) == pyprof._problems([full], [], None)[:1]

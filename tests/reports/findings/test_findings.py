@@ -8,11 +8,14 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from matplotlib.figure import Figure
 
 from cleaning.reconcile.run import build
 from reports.findings import counts as findings_counts
+from reports.findings import figure as findings_figure
 from reports.findings import low_utilization
 from reports.findings import published as findings_published
 from reports.findings import times as findings_times
@@ -263,3 +266,24 @@ def test_the_command(
     code, out, err = run(place, "--findings", tmp_path / "file" / "f.md")
     assert (code, err.count("\n")) == (3, 1)
     refused(run(), "required: RUN")
+
+
+def test_attainable_adds_the_bytes_of_a_group_exactly() -> None:
+    """One byte a second: a byte more would be a second more."""
+    operations = made_up_evidence.table(8, "fp32")[:2]
+    flop = (run_fixture.FIRST_MAC + run_fixture.SECOND_MAC) * 16
+    found = findings_traffic.attainable(operations, [(0, 3), (0, 4)], 1e18, 1.0)
+    assert found == pytest.approx(flop / 1e18 / 7)
+
+
+@pytest.mark.parametrize(
+    ("used", "high", "ends"), [(0.25, 0.3, [20, 30]), (0.25, None, [20, 40]), (None, None, [20, 40])]
+)
+def test_a_dot_is_at_its_percentage_with_its_interval(used, high, ends) -> None:
+    row = SimpleNamespace(utilization_ratio=used, utilization_low_ratio=0.2, utilization_high_ratio=high)
+    each = SimpleNamespace(run=SimpleNamespace(model="vgg11"), unfused_flop_per_byte=7.0, row=row)
+    axes = Figure().subplots()
+    findings_figure._dot(axes, each, 40.0)
+    interval, dot = axes.lines
+    assert interval.get_ydata() == pytest.approx(ends)
+    assert (list(dot.get_xdata()), list(dot.get_ydata())) == ([7.0], [100 * (used or 0)])

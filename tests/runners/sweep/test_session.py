@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import gc
 import os
 import re
 import signal
+import weakref
 from typing import Any
 
 import pytest
@@ -65,6 +67,12 @@ class TestOneRowACell:
         assert {run.attempt for run in data.runs} == {1}
         assert data.problems == []
         assert [run.status for run in failed(runs)] == list(FAULTS)
+
+    def test_rows_that_were_given_are_not_kept(self, scene):
+        """A sweep of days does not grow by its rows."""
+        given = [weakref.ref(run) for run in scene.session().each([cell(seed=seed) for seed in range(5)])]
+        gc.collect()
+        assert [run() for run in given[:-1]] == [None] * 4
 
     def test_each_measurement_keeps_its_rows(self, scene):
         scene.answers[MEASURE] = measured(first_loss=2.5, host_bound=None)

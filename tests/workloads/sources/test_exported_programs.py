@@ -82,6 +82,28 @@ def test_what_was_exported_in_evaluation_trains(tmp_path, resnet):
     copy.deepcopy(model)(images).sum().backward()
 
 
+class Shifted(nn.Module):
+    """A tensor that is neither parameter nor buffer, inside of a module that is called twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.line, self.shift = nn.Linear(4, 4), torch.tensor([1.0, 2.0, 3.0, 4.0])
+
+    def forward(self, x):
+        return self.line(x) + self.shift
+
+
+def test_constants_of_a_program_are_in_its_modules(tmp_path):
+    model = nn.Sequential(Shifted(), Shifted())
+    rows = torch.randn(2, 4)
+    workload = get(save(tmp_path / "net.pt2", model, (rows,)))
+    built = workload.build()
+    assert torch.equal(built(rows)[0] if isinstance(built(rows), tuple) else built(rows), model(rows))
+    assert {*built.state_dict()} == {*model.state_dict()}
+    assert [each.tolist() for each in built.buffers()] == [[1, 2, 3, 4], [1, 2, 3, 4]]  # moved with the module
+    assert of_workload(workload, 2) == of_module(model, rows)
+
+
 def test_each_build_is_a_module_of_its_own(reader):
     workload = get(reader)
     one, two = workload.build(), workload.build()
@@ -205,9 +227,10 @@ def test_nothing_pickled_is_run(reader, tmp_path, place):
         return kept.getvalue() if place == "weights" and name.endswith("/weight_0") else content
 
     evil = changed(reader, tmp_path / "evil.pt2", change)
-    with pytest.raises(ValueError, match=r"evil.pt2 .*eights") as fault:
+    with pytest.raises(ValueError, match=r"evil.pt2 .* is not loaded: only (tensors|weights) are") as fault:
         get(evil)
     assert "\n" not in str(fault.value)
+    assert "weights_only" not in str(fault.value)  # torch advises to turn it off
     assert not made.exists()
     assert pickle.loads(pickle.dumps(Runs(made))) is None  # the pickle does what it says
     assert made.exists()
@@ -259,6 +282,15 @@ def test_a_graph_calls_operations_alone(reader, tmp_path):
         node["target"] = "torch.relu"
 
     with pytest.raises(ValueError, match=r"evil.pt2 "):
+        get(in_graph(reader, tmp_path / "evil.pt2", change))
+
+
+def test_the_cause_is_told_and_not_that_torch_has_logged_it(reader, tmp_path):
+    def change(document) -> None:
+        node = next(n for n in document["graph_module"]["graph"]["nodes"] if n["target"].endswith("relu.default"))
+        node["target"] = "torch.ops.aten.no_such_operation.default"
+
+    with pytest.raises(ValueError, match=r"evil.pt2 cannot be loaded by torch .*no_such_operation"):
         get(in_graph(reader, tmp_path / "evil.pt2", change))
 
 

@@ -197,6 +197,60 @@ def test_sizes_of_tensors_without_bytes_are_not_allocated(members, tmp_path):
     refused(write(tmp_path / "evil.pt2", evil), tmp_path / "it_ran", "elements and no bytes")
 
 
+def calling(content: bytes, *nodes: dict) -> bytes:
+    """The graph with other calls before its own; each has one output that looks like the program's constant."""
+    document = json.loads(content)
+    graph = document["graph_module"]["graph"]
+    constant = next(name for name in graph["tensor_values"] if name.startswith("c_"))
+    for place, node in enumerate(nodes):
+        name = f"more_{place}"
+        graph["tensor_values"][name] = graph["tensor_values"][constant]
+        whole = {"outputs": [{"as_tensor": {"name": name}}], "metadata": graph["nodes"][0]["metadata"], "name": name}
+        graph["nodes"].insert(place, {**whole, "is_hop_single_tensor_return": None, **node})
+    return json.dumps(document).encode()
+
+
+def given(name: str, kind: str, value: object) -> dict:
+    return {"name": name, "arg": {kind: value}, "kind": 1}
+
+
+def test_operations_that_write_files_are_refused(members, tmp_path):
+    """aten.from_file makes a file of any name, and what is filled in stands in it."""
+    made = tmp_path / "it_ran"
+    opened = [given("filename", "as_string", str(made)), given("shared", "as_bool", True), given("size", "as_int", 2)]
+    filled = [given("self", "as_tensor", {"name": "more_0"}), given("value", "as_float", 2.0)]
+    graph = calling(
+        members["net/models/model.json"],
+        {"target": "torch.ops.aten.from_file.default", "inputs": opened},
+        {"target": "torch.ops.aten.fill_.Scalar", "inputs": filled},
+    )
+    evil = write(tmp_path / "evil.pt2", {**members, "net/models/model.json": graph})
+    refused(evil, made, "calls 'torch.ops.aten.from_file.default', which is no operation that is known here")
+    torch.from_file(str(made), shared=True, size=2).fill_(2.0)
+    assert made.read_bytes() == b"\0\0\0\x40" * 2  # what it does where nothing is checked
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "os.system", "builtins.eval", "torch.load", "torch.relu", "operator.pow", "torch.ops.image.write_file.default",
+        "torch.ops.debugprims.load_tensor.default", "torch.ops.higher_order.inductor_compiled_code",
+        "torch.ops.higher_order.call_torchbind", "torch.ops.c10d.send.default", "torch.ops.aten", "", 3, ["a"],
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("place", ["node", "argument"])
+def test_only_operations_that_calculate_are_called(members, tmp_path, target, place):
+    """In a node, and as an argument of an operation that runs another."""
+    inner = [given("op", "as_operator", target)]
+    node = {"target": "torch.ops.higher_order.auto_functionalized_v2", "inputs": inner}
+    if place == "node":
+        node = {"target": target, "inputs": []}
+    evil = {**members, "net/models/model.json": calling(members["net/models/model.json"], node)}
+    refused(
+        write(tmp_path / "evil.pt2", evil), tmp_path / "it_ran", "calls .*, which is no operation that is known here"
+    )
+
+
 def test_archives_do_not_unpack(members, tmp_path):
     """A compressed member may be a thousand times its bytes; torch.export.save does not compress."""
     bomb = {**members, "net/data/weights/weight_7": bytes(10**6)}
