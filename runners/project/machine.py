@@ -162,7 +162,7 @@ def _device(options: Namespace) -> Device | None:
 
     device = peaks.lookup(options.device)
     if device is None and options.peak is None:
-        near = ", ".join(peaks.nearest(options.device)) or "none alike"
+        near = ", ".join(peaks.nearest(options.device)) or "none"
         raise Mistake(
             f"--device: expected a name as its driver prints it, got {options.device!r}, nearest: {near}; "
             "or give its --peak in FLOP/s"
