@@ -199,7 +199,16 @@ def _paired_row(blank: Comparison, a: Group, b: Group, found: SequentialRatio) -
         time_b_s=time_a_s * found.ratio,
         blocks_a=sum(map(len, a.times)),
         blocks_b=sum(map(len, b.times)),
+        reason=_far_pairs(found),
     )
+
+
+def _far_pairs(found: SequentialRatio) -> str:
+    """That some pairs are far from the others, and what the ratio says of them; "" where none is."""
+    if not found.far:
+        return ""
+    are = "is" if found.far == 1 else "are"
+    return f"{found.far} of {found.pairs} pairs {are} far from the others: the ratio is of a typical pair"
 
 
 def _mean_s(group: Group) -> float:

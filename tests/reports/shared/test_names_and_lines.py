@@ -9,11 +9,12 @@ import pytest
 
 from reports.shared.cell_names import variant_lines
 from reports.shared.figure_panels import groups
+from reports.shared.layout import page, table_of
 from results.digests import hashed
 from results.errors import one_line
 from results.library_words import NUMPY, SIZES, VALUES, depends_on_data
 from results.names import nearest
-from results.wrapping import pieces
+from results.wrapping import pieces, wrap
 
 
 def test_three_near_names_the_best_first() -> None:
@@ -40,6 +41,14 @@ def test_a_word_is_broken_after_separators_and_no_letter_is_lost(
 ) -> None:
     assert pieces(word, width, further) == broken
     assert "".join(broken) == word
+
+
+def test_a_name_of_a_megabyte_is_shown_by_its_two_ends() -> None:
+    name = "a" * 500_000 + "z" * 500_000
+    shown = "".join(line.strip() for line in wrap(name, 80))
+    assert len(shown) < 11_000
+    assert "a…990000characters…z" in shown.replace(" ", "")
+    assert len(page([table_of([["name"], [name]])], 100)) < 11_000
 
 
 def test_groups_of_one_column_are_named_by_its_values() -> None:
