@@ -247,7 +247,7 @@ def _measure_cell(cell: Cell, step: Any, clock: Any, protocol: Protocol, found: 
         warnings.append("allocation_retries: the caching allocator freed and asked again while timing")
     if busy := cpu_contention.warning(others_ratio):
         warnings.append(busy)
-    if disturbed := disturbance_warning(timing.blocks):
+    if disturbed := disturbance_warning(timing):
         warnings.append(disturbed)
     blocks = (*blocks_in_order(warm, timing), *phases)
     if any(block.part == suspension.SUSPENDED for block in blocks):

@@ -189,7 +189,7 @@ raw file is doubled, halved, swapped with another row's, wiped, renamed and give
 rows. Checksums and row counts are made anew, so are ids that follow from a row's parameters and every derived table:
 what is left is the meaning. A cell of the matrix has the gates that catch the lie ([evidence](evidence.md) says what
 each asks; several, where rows differ), `–` where a gate catches it nowhere, or not in every row; an empty one means
-that the lie cannot be told of this field. Columns that no column of either run fills are not here.
+that the lie does not apply to this field. Columns that no column of either run fills are not here.
 
 This page is generated, with `tests/lies_uncaught.csv`: `python -m tests.support.lies.lie_matrix --write`. How to add a lie is in
 [CONTRIBUTING](../CONTRIBUTING.md#add-a-lie).
