@@ -34,7 +34,7 @@ def test_bytes_over_a_step_are_in_the_largest_unit_that_they_reach(peak: int, un
     with figure_style.theme():
         (axes,) = timeline(answer(peak)).axes
     assert axes.get_ylabel() == f"live bytes, {unit}"
-    assert axes.get_title("left").endswith(f"{peak // {'GiB': GIB, 'KiB': KIB, 'B': 1}[unit]} {unit}")
+    assert axes.get_title("left").endswith(f"{peak // {'GiB': GIB, 'KiB': KIB, 'bytes': 1}[unit]} {unit}")
 
 
 def test_the_first_and_the_last_choice_have_their_bytes_beside_them() -> None:

@@ -15,7 +15,7 @@ from analysis.atlas.published_step import PublishedStep
 from analysis.devices import lookup
 from analysis.reach import step_bound
 from reports.atlas.text import to_text
-from runners.atlas import command
+from runners.atlas import command, importing
 from runners.atlas.costs import CostKey, read_cost
 from runners.atlas.importing import built_models
 from runners.footprint.step import StepOptions
