@@ -245,7 +245,7 @@ def _device(parser: Parser, name: str | None) -> Device | None:
 
     device = peaks.lookup(name)
     if device is None:
-        near = ", ".join(peaks.nearest(name)) or "none alike"
+        near = ", ".join(peaks.nearest(name)) or "none"
         parser.fail(f"no peaks for this device: expected a name as its driver prints it, got {name!r}, nearest: {near}")
     return _by_own_name(device, name)
 

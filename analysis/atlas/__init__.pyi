@@ -11,6 +11,7 @@ from .neusight_kernels import (
     packed_kernels,
     read_kernels,
 )
+from .pairs import PairedRatio, paired_ratios, pairs_of
 from .placement import REFUSED, ExpectedStep, PlacedStep, place, refusal
 from .published_step import PublishedStep
 from .related_steps import (
@@ -29,6 +30,7 @@ __all__ = [
     "COMMIT",
     "ExpectedStep",
     "KERNELS",
+    "PairedRatio",
     "PlacedStep",
     "PublishedStep",
     "REASONS",
@@ -46,6 +48,8 @@ __all__ = [
     "kept_kernels",
     "on_device",
     "packed_kernels",
+    "paired_ratios",
+    "pairs_of",
     "place",
     "published_steps",
     "read_kernels",

@@ -180,7 +180,7 @@ def _partial(
 
 
 def no_less_than_known(numerators: Sequence[Numerator]) -> list[Numerator]:
-    """The numerators of one cell, those of `theory` held against an exact count that lacks calls without a formula.
+    """The numerators of one cell, those of `theory` compared with an exact count that lacks calls without a formula.
 
     What these calls hold is not known, so that a counter's number may be a part, and is none.
     """

@@ -14,9 +14,9 @@ end. Waiting after every step would put a launch gap into each of them.
 * Every block is kept, those of the warm-up too.
 * What the system says that kept the process from its processors is kept with each block of steps
   (`measure/timing/disturbance.py`). On a CPU, disturbed blocks are measured again: for as long again as the blocks
-  altogether needed, and within the cap. They get the part "disturbed", and the step time is the mean of the others.
-  Where the others are too few and all blocks together meet the rules, or fewer than three others are left, all are
-  used. A warning gives both means.
+  altogether needed, where that may be enough, and within the cap. They get the part "disturbed", and the step time is
+  the mean of the others. Where the others are too few and all blocks together meet the rules, or fewer than three
+  others are left, all are used. A warning gives both means.
 * A block in which the process was suspended (`measure/timing/suspension.py`) gets the part "suspended" and is measured
   again; no rule and no summary sees it.
 
@@ -68,7 +68,8 @@ HOST_BOUND_RATIO = 0.05
 
 
 AGAIN_FACTOR = 2.0
-"""How many times as long as all blocks needed is measured at most, so that disturbed ones can be replaced."""
+"""How many times as long as all blocks needed is measured at most, so that disturbed ones can be replaced: not at all
+where so few are undisturbed that this would not do."""
 
 LEAST_CALM = 3
 """Undisturbed blocks that show their spread."""
@@ -172,9 +173,9 @@ def measure_blocks(
             gc.collect()
             steps = _steps_again(blocks[-1], protocol.block_s)
             now_s = timed.used_s()
-            if again_s == math.inf and _is_enough(blocks, protocol):
-                again_s = AGAIN_FACTOR * (now_s - origin_s)
             calm = [block for block in blocks if not is_disturbed(block)]
+            if again_s == math.inf and _is_enough(blocks, protocol):
+                again_s = AGAIN_FACTOR * (now_s - origin_s) if AGAIN_FACTOR * len(calm) >= len(blocks) else 0.0
             is_last = (now_s - origin_s) + (now_s - begun_s) > min(protocol.cap_s, again_s)
             if is_last or _is_enough(calm, protocol):
                 return _timing(blocks, protocol, tuple(timed.suspended))
@@ -298,7 +299,7 @@ class BlockTimer:
         self._watch.__exit__(*fault)
 
     def used_s(self) -> float:
-        """Host time without that of the blocks in which the process was suspended: what limits are held against."""
+        """Host time without that of the blocks in which the process was suspended: what limits apply to."""
         return self._clock.wall_s() - self._lost_s
 
     def block(self, steps: int, part: str, lead_in_steps: int = 0) -> Sample:

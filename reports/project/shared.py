@@ -42,7 +42,8 @@ ROW_FIELDS = (
 class ReachedUtilization:
     """A device and what of its peak a training reaches. predicted: None where the utilization was given.
 
-    own_left_out: reason → rows of our own runs that are not used.
+    own_left_out: reason → rows of our own runs that are not used. step: where the utilization is that of a predicted
+    step, of which.
     """
 
     device: str
@@ -54,6 +55,7 @@ class ReachedUtilization:
     utilization: Uncertain
     predicted: PredictedUtilization | None
     own_left_out: Mapping[str, int]
+    step: str = ""
 
 
 def quantity(value: float, unit: str = "") -> str:
@@ -108,7 +110,7 @@ def why_sentences(reached: ReachedUtilization) -> list[str]:
     """Where the utilization is from, and what else would be assumed, a sentence each."""
     found, peak = reached.predicted, f"peak: {reached.peak_source}"
     if found is None:
-        return [peak, "utilization: given"]
+        return [peak, f"utilization: {reached.step or 'given'}"]
     ratios = [row.ratio for row in found.near]
     told = [
         f"utilization: of one new run, predicted from {len(found.near)} published runs of {found.stacks} stacks "
@@ -144,7 +146,8 @@ def reached_document(reached: ReachedUtilization, confidence: float) -> dict[str
             "low_ratio": low,
             "high_ratio": high,
             "scale": reached.utilization.scale,
-            "given": found is None,
+            "given": found is None and not reached.step,
+            "step": reached.step or None,
             "group": found.group if found else None,
             "fallback": (found.fallback or None) if found else None,
             "runs": len(found.near) if found else None,

@@ -73,7 +73,7 @@ FIGURES: dict[str, About] = {
         "backward, hollow as found, filled as cleaned, with a line through the cleaned ones.",
     ),
     "profile_states": About(
-        "The post's three states of each profile: as kernels were given it, duplicates out, and gaps filled",
+        "The three states of each profile by Hobbhahn (2021): as recorded, without duplicates, with gaps filled",
         "cleaned/profile_counts.csv",
         "A row for each model: its FLOP in three states: found, deduplicated, repaired; a stroke for our own count.",
     ),

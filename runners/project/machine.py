@@ -13,7 +13,7 @@ import csv
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -102,6 +102,11 @@ def machine(options: Namespace) -> ReachedUtilization:
     """What the options say. Raises Mistake."""
     device, unit = _device(options), PRECISIONS[options.precision].matmul_unit
     peak, source = _peak(options, device, unit)
+    if getattr(options, "model", None) is not None:
+        from runners.project.predicted_step import step_utilization
+
+        utilization, words = step_utilization(options, device)
+        return replace(_machine(options, device, unit, peak, source, utilization), step=words)
     return reached_of(options, device, unit, peak, source)
 
 
@@ -162,7 +167,7 @@ def _device(options: Namespace) -> Device | None:
 
     device = peaks.lookup(options.device)
     if device is None and options.peak is None:
-        near = ", ".join(peaks.nearest(options.device)) or "none alike"
+        near = ", ".join(peaks.nearest(options.device)) or "none"
         raise Mistake(
             f"--device: expected a name as its driver prints it, got {options.device!r}, nearest: {near}; "
             "or give its --peak in FLOP/s"

@@ -128,7 +128,7 @@ def parser() -> Parser:
         "--against",
         type=Path,
         metavar="DIR",
-        help="another checkout of the model's files: both are timed in turn, as two runs (docs/pull-requests.md)",
+        help="another checkout of the model's files: their blocks are interleaved, as two runs (docs/pull-requests.md)",
     )
     how.add_argument(
         "--against-options", metavar="OPTIONS", help='options of the side that is compared with, as in "--layout …"'

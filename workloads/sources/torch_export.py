@@ -222,7 +222,7 @@ def _build(path: str, program: ExportedProgram, device: torch.device) -> torch.n
         with _quiet():
             unflattened = UnflattenedModule(program)
     except Exception as fault:
-        raise ValueError(f"{path}: its modules cannot be told apart: {fault_text(fault)}") from fault
+        raise ValueError(f"{path}: its modules cannot be distinguished: {fault_text(fault)}") from fault
     model = _plain(unflattened, unflattened.module_call_graph[0].signature.out_spec, {})
     for parameter in model.parameters():
         parameter.requires_grad_(parameter.is_floating_point())

@@ -120,7 +120,7 @@ def _models(told: Sequence[View]) -> Closing | None:
     start, names = f"At {key[0]}, batch {key[1]}", (_model(high[0]), _model(low[0]))
     if _overlap(_ratios(high[0]), _ratios(low[0])):
         why = "the intervals overlap" if _interval_known(high[0], low[0]) else "an interval is missing"
-        said = f"{start}, {names[0]} and {names[1]} are not told apart: {why}."
+        said = f"{start}, {names[0]} and {names[1]} cannot be distinguished: {why}."
     else:
         used = f"{names[0]} uses {percent(means[best])} of {OF_WHAT[key[3]]} and {names[1]} {percent(means[worst])}"
         said = f"{start}, {used}, {digits(means[best] / means[worst], 2)} times less{_because(high[0], low[0])}."

@@ -328,7 +328,7 @@ def test_no_time_at_all_still_gives_every_row():
 @pytest.mark.usefixtures("small")
 def test_a_device_and_libraries_that_start_slowly_cost_no_kernel_its_time(monkeypatch):
     """In a fresh process the first product and the first convolution wait for seconds; the budget begins after both."""
-    clock, started, prepared = Ticking(0.001), set(), Bench._prepared
+    clock, started, prepared = Ticking(0.001), set(), Bench.prepared
 
     def slow_at_first(self, trial):
         if trial.operation not in started:
@@ -344,7 +344,7 @@ def test_a_device_and_libraries_that_start_slowly_cost_no_kernel_its_time(monkey
 
 @pytest.mark.usefixtures("small")
 def test_without_convolutions_there_is_the_ceiling_of_products(monkeypatch):
-    prepared = Bench._prepared
+    prepared = Bench.prepared
 
     def products_only(self, trial):
         if trial.operation == "convolution":
