@@ -45,9 +45,14 @@ def pairs_of(table: pd.DataFrame, column: str, but_for: Collection[str] = ()) ->
     """
     keys = [name for name in SAME if name != column and name not in but_for]
     counted = table[(table["status"] == "ok") & table["items_per_s"].notna()]
-    counted = counted.assign(**{column: counted[column].astype(str)})
+    counted = counted.assign(**{column: counted[column].map(_text)})
     found: pd.DataFrame = counted.groupby([*keys, column], dropna=False)["items_per_s"].median().unstack(column)
     return found
+
+
+def _text(value: object) -> str:
+    """A value as text; whole numbers without a point."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def paired_ratios(
