@@ -41,8 +41,9 @@ devices, precisions and versions), which also stand for devices that were not me
   or attention's backward pass ("measured thinly"); a device that was not measured (its interval is as wide as the worst
   measured device needed when it was left out).
 * Said beside the answer: that a card's power limit holds its clock down, that a model is not of timm.
-* Memory is the counted peak of an eager training step, and has no interval: no source published memory. Joules are not
-  predicted.
+* Memory is the counted peak of an eager training step, and has no interval: no source published memory.
+* Joules are refused (`step_energy_j` is null, `no_step_energy` says why): the power that was published with a
+  time (Zeus) is of whole epochs, with data loading, in a precision that its source does not state.
 """
 
 VARIANTS = (

@@ -29,6 +29,12 @@ LABEL = 17
 SHOWN = 10
 """Parts of the step that the text shows; the document has all."""
 
+NO_ENERGY = (
+    "joules are not predicted: the power that was published (Zeus) is of epochs, with data loading in them, in a "
+    "precision that is not stated"
+)
+"""Why an answer has no energy."""
+
 RATES = {ARITHMETIC: "of the peak", MEMORY: "of the bandwidth", LAUNCHES: "a launch"}
 
 
@@ -80,6 +86,8 @@ def document(answer: PredictAnswer) -> dict[str, Any]:
         "bound_time_s": answer.bound.bound_time_s if answer.is_bounded else None,
         "attainable_ratio": answer.bound.attainable_ratio if answer.is_bounded else None,
         "eager_peak_bytes": answer.eager_peak_bytes,
+        "step_energy_j": None,
+        "no_step_energy": NO_ENERGY,
         "device_status": found.device,
         "ground": found.ground,
         "fitted_on": found.fitted_on,
