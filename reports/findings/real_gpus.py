@@ -156,7 +156,7 @@ def _batch(rows: pd.DataFrame) -> list[str]:
     wide = pairs_of(rows, "batch_size")
     several = int((wide.notna().sum(axis=1) > 1).sum())
     words = (
-        f"{several:,} of {len(wide):,} settings were published at two batches or more. Of training there are "
+        f"{several:,} of {len(wide):,} settings were published at two batches or more, of training "
         f"{_trained_batches(wide) or 'none'}: timm lowers the batch until the step fits, so that its rows of different "
         "batches differ in model or card, too."
     )
@@ -250,4 +250,6 @@ def _table(title: str, words: str, found: Sequence[PairedRatio]) -> str:
 def _short(word: str) -> str:
     """A word of a table: without what all cards of a maker have, and yes or no as what it means."""
     words = {"True": "compiled", "False": "eager"}
+    if word == "NVIDIA examples":
+        return word
     return words.get(word, word.removeprefix("NVIDIA ").removesuffix(" Workstation Edition"))
