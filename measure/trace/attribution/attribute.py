@@ -138,12 +138,12 @@ def _steps(recording: Recording, count: int, sign: str) -> tuple[int | None, tup
         return recording.steps, recording.problems
     names = recording.ranges["name"]
     optimizers = int(names.map(lambda name: str(name).startswith("Optimizer.step#")).sum())
-    told = (
+    text = (
         f"no step is marked (ProfilerStep): {optimizers} by the optimizer's steps"
         if optimizers
         else "no step is marked (ProfilerStep): taken for one"
     )
-    return max(optimizers, 1), (*(p for p in recording.problems if p != told), told)
+    return max(optimizers, 1), (*(p for p in recording.problems if p != text), text)
 
 
 def _linked(kernels: pd.DataFrame, calls: pd.DataFrame, recording: Recording) -> pd.DataFrame:
