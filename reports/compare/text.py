@@ -91,4 +91,5 @@ def closing_lines(rows: Sequence[Comparison]) -> list[str]:
     within = f"same is within ±{' or '.join(map(percent, margins))}" if margins else ""
     bases = [words for basis, words in _BASES.items() if any(row.basis == basis for row in rows)]
     meaning = "; ".join(filter(None, (within, *bases)))
-    return [f"{len(rows)} cells in both: {counts} (5 % for all of them together)", meaning]
+    cells = "1 cell" if len(rows) == 1 else f"{len(rows)} cells"
+    return [f"{cells} in both: {counts} (5 % for all of them together)", meaning]
