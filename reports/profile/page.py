@@ -78,9 +78,7 @@ def page(profile: StepProfile, roofline: str = "") -> str:
         shares=_shares(roof),
         modules=module_rows(nodes),
         depths=_depths(nodes),
-        roofline={"uri": data_uri(roofline), "width": width, "height": height, "wide": is_wide(width)}
-        if roofline
-        else None,
+        roofline={"uri": data_uri(roofline), **size} if roofline else None,
         operations=operation_rows(profile),
         fused=kernel_rows(profile),
         sums=[*conservation_lines(profile, nodes[""]), *_sources(profile)],
