@@ -62,7 +62,7 @@ def parser() -> Parser:
     """The parser of `runners.reach`."""
     made = Parser(
         prog="python -m runners.reach",
-        description="What could this model reach at best on that device, which nobody here has?",
+        description="What could this model reach at best on a device that is not here?",
         epilog="What the bound is, and what it does not claim: docs/reach.md. Models of any form: docs/models.md.",
     )
     add_device_and_step(made, "NVIDIA A100-SXM4-80GB", "fp32")

@@ -121,8 +121,8 @@ def parser() -> Parser:
         const=CHANGE_NAMES,
         type=changes,
         metavar="CHANGE,CHANGE",
-        help=f"instead of a run: try each of {', '.join(CHANGE_NAMES)} (batch_size=N, workers=N) on every cell, in "
-        "turn with the step as it is",
+        help=f"instead of a run: try each of {', '.join(CHANGE_NAMES)} (batch_size=N, workers=N) on every cell, "
+        "its blocks interleaved with those of the unchanged step",
     )
     how.add_argument(
         "--against",
