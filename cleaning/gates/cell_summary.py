@@ -132,13 +132,13 @@ def _as_measured(row: Sample) -> Sample:
 
 
 def _in_turn(run: Run) -> bool:
-    """Whether several processes timed the cell in turn with another side's (`sweep --against`): each warms up."""
+    """Whether several processes timed the cell, interleaved with another side (`sweep --against`): each warms up."""
     return any(warning.startswith("in_turn: ") for warning in run.warnings)
 
 
 def _steps(run: Run, rows: Sequence[Sample]) -> Iterator[str]:
-    """How many steps a block has follows from the time of a step in the block before it. Blocks in turn with another
-    side's all have one number of steps, which follows from the warm-ups of both processes (`_common`)."""
+    """How many steps a block has follows from the time of a step in the block before it. Blocks interleaved with
+    another side's all have one number of steps, which follows from the warm-ups of both processes (`_common`)."""
     share, in_turn = QUICK if run.quick else 1, _in_turn(run)
     for before, after in itertools.pairwise(rows):
         step_s = _device_s(before) / before.steps
@@ -158,7 +158,7 @@ def _steps(run: Run, rows: Sequence[Sample]) -> Iterator[str]:
 
 
 LONGEST_FACTOR = 20
-"""How many times as long as asked a block in turn may last, as in `runners/sweep/against/pairs.py`."""
+"""How many times as long as asked an interleaved block may last, as in `runners/sweep/against/pairs.py`."""
 
 
 def _common(steps: int, own: int) -> bool:

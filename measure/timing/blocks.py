@@ -286,7 +286,7 @@ class BlockTimer:
         self._watch.__exit__(*fault)
 
     def used_s(self) -> float:
-        """Host time without that of the blocks in which the process was suspended: what limits are held against."""
+        """Host time without that of the blocks in which the process was suspended: what limits apply to."""
         return self._clock.wall_s() - self._lost_s
 
     def block(self, steps: int, part: str, lead_in_steps: int = 0) -> Sample:

@@ -14,7 +14,7 @@ from reports.shared import digits, percent, si
 from results.records import Run, Utilization
 
 LOW = ("mobilenet_v2", "efficientnet_b0")
-"""The models whose utilization the post could not explain."""
+"""The models whose utilization Hobbhahn's post of 2021 could not explain."""
 
 PICTURE = "findings_bytes.png"
 """Utilization against FLOP for each byte (`reports/findings/figure.py`)."""

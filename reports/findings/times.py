@@ -1,4 +1,4 @@
-"""Findings that are times: what the post's numbers mean, batch and layout and the like, energy."""
+"""Findings that are times: what the numbers of Hobbhahn's post of 2021 mean, batch and layout and the like, energy."""
 
 from __future__ import annotations
 

@@ -329,7 +329,9 @@ def _parser() -> Parser:
         f"of {', '.join(NAMES)}, as in slower:2%%,flop:0",
     )
     parser.add_argument(
-        "--undecided", choices=("pass", "fail"), help="of --fail-if: what it is where none can be told (default: pass)"
+        "--undecided",
+        choices=("pass", "fail"),
+        help="of --fail-if: the result where a condition is undecided (default: pass)",
     )
     parser.add_argument(
         "--convention", choices=CONVENTIONS, default="flop", help="of the numbers printed: ours, or the 2021 post's"

@@ -121,14 +121,14 @@ def parser() -> Parser:
         const=CHANGE_NAMES,
         type=changes,
         metavar="CHANGE,CHANGE",
-        help=f"instead of a run: try each of {', '.join(CHANGE_NAMES)} (batch_size=N, workers=N) on every cell, in "
-        "turn with the step as it is",
+        help=f"instead of a run: try each of {', '.join(CHANGE_NAMES)} (batch_size=N, workers=N) on every cell, "
+        "its blocks interleaved with those of the unchanged step",
     )
     how.add_argument(
         "--against",
         type=Path,
         metavar="DIR",
-        help="another checkout of the model's files: both are timed in turn, as two runs (docs/pull-requests.md)",
+        help="another checkout of the model's files: their blocks are interleaved, as two runs (docs/pull-requests.md)",
     )
     how.add_argument(
         "--against-options", metavar="OPTIONS", help='options of the side that is compared with, as in "--layout …"'

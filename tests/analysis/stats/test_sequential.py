@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 
 import numpy as np
@@ -123,12 +124,15 @@ def test_far_values_are_those_beyond_six_deviations_or_three_per_cent() -> None:
 
 
 def test_neighbours_that_follow_each_other_leave_few_independent_values() -> None:
-    """400 values of a ramp: the correlation counts as 0.95, so they are worth 400 · 0.05 ÷ 1.95 = 10.26."""
-    values = [each / 400 for each in range(400)]
-    degrees = 400 * 0.05 / 1.95 - 1
-    spread = (400**2 - 1) / 12 / 400**2  # the variance of 400 equal steps
-    expected = float(stdtrit(degrees, 0.975)) * math.sqrt(spread / degrees)
-    assert sequential._half_width(values, sum(values) / 400, 0.05) == pytest.approx(expected)
+    """400 values of a ramp: the correlation counts as 0.95, so that n values are worth 0.05 ÷ 1.95 n.
+
+    The 80 lowest and highest are drawn in to the next value; the 240 between them are worth 6.15.
+    """
+    drawn_in = [min(max(each, 80), 319) / 400 for each in range(400)]
+    error = math.sqrt(statistics.pvariance(drawn_in) / (400 * 0.05 / 1.95 - 1)) / (240 / 400)
+    expected = float(stdtrit(240 * 0.05 / 1.95 - 1, 0.975)) * error
+    middle, half = sequential._interval([each / 400 for each in range(400)], 0.05)
+    assert (middle, half) == pytest.approx((199.5 / 400, expected))
 
 
 def test_looks_are_few_and_between_them_nothing_changes() -> None:

@@ -1,4 +1,4 @@
-"""How many steps a block of a CPU has: what a gate works out again, held against the code that measures."""
+"""How many steps a block of a CPU has: what a gate works out again, compared with the code that measures."""
 
 from __future__ import annotations
 

@@ -759,7 +759,7 @@ NOT_ASKED = {
     "intel-xeon-2-cores-2026-11-22": {"repeats"},
 }
 """Published run → gates that are open and should not be: these were measured before gates were needed, once each and
-the first two at two batches or one, so that nothing can be held against a repeat or a third batch. The next run is
+the first two at two batches or one, so that nothing can be compared with a repeat or a third batch. The next run is
 measured as docs/evidence.md says."""
 
 

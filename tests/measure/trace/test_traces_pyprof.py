@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -338,6 +339,16 @@ def test_gradients_have_their_arguments_in_atens_order() -> None:
     found = pyprof_arguments.linear_of_gradient("M=7,N=2,K=5,fp32,")
     assert found is not None
     assert found.shapes == ((2, 7), (5, 7))
+
+
+@pytest.mark.parametrize("changed", ["dh=100,", "dh=0,", "dh=-3,", "U=0,", "U=-1,", f"dh={10**31},"])
+def test_a_gradient_of_a_window_that_fits_nowhere_has_no_sizes(changed: str) -> None:
+    """A dilation of 100 gave an output of -96 rows, and a step of -300 kFLOP."""
+    name = changed.partition("=")[0] + "="
+    assert name in NEXT
+    text = re.sub(name + r"\d+,", changed, NEXT)
+    forward = pyprof_arguments.of_params("conv2d", text)
+    assert forward is None or pyprof_arguments.of_gradient("conv2d", forward, of_input=True) is None
 
 
 def test_params_that_say_nothing_give_no_sizes() -> None:

@@ -50,7 +50,7 @@ def test_without_a_number_there_is_nothing_to_stand_on() -> None:
 
 def test_models_that_are_alike_are_two() -> None:
     found = closing([cell("vgg11", 0.4), cell("vgg13", 0.4)])
-    assert found.sentence == "At fp32, batch 8, vgg11 and vgg13 are not told apart: the intervals overlap."
+    assert found.sentence == "At fp32, batch 8, vgg11 and vgg13 cannot be distinguished: the intervals overlap."
 
 
 def test_a_name_in_a_sentence_is_short() -> None:
