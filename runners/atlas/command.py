@@ -124,6 +124,7 @@ def _import(options: Namespace) -> int:
         with_amounts,
         with_costs,
     )
+    from runners.atlas.kept_amounts import keep_all
 
     if options.source is None or not options.source.is_dir():
         raise Mistake(f"import: expected --from with the folder of the sources' files, got {options.source}")
@@ -136,6 +137,8 @@ def _import(options: Namespace) -> int:
     if options.processes:
         for done, count in count_all(keys, options.costs, options.processes):
             passing(f"{done} of {count} models counted")
+        for done, count in keep_all(keys, options.costs, options.processes):
+            passing(f"{done} of {count} steps by class")
     passing("")
     found = list(with_costs(rows, built, options.costs))
     out = options.out or TABLE

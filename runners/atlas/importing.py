@@ -6,7 +6,6 @@ without a cost. Peaks are the datasheet's dense ones of the device that the sour
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,11 +20,11 @@ from analysis.atlas import (
     read_timm,
 )
 from analysis.devices import lookup
-from analysis.predict import StepAmounts, StepKey, amounts
+from analysis.predict import StepAmounts, StepKey
 from analysis.reach import BatchCost, StepCost, step_bound
 from results import Inconsistent, Unavailable
-from runners.atlas.costs import CostKey, ModelCost, read_cost, read_operations
-from runners.reach import SMALL
+from runners.atlas import kept_amounts
+from runners.atlas.costs import CostKey, ModelCost, read_cost
 
 PARAMETERS_TOLERANCE = 0.0051e6
 """The source prints millions with two decimals."""
@@ -247,12 +246,10 @@ def _bounded(row: PublishedStep, cost: StepCost, is_bounded: bool) -> PublishedS
 def with_amounts(keys: Iterable[CostKey], folder: Path) -> Iterator[tuple[StepKey, Mapping[str, StepAmounts]]]:
     """The amounts of each step that the folder has and that is the same at both batches."""
     for key in sorted(set(keys), key=lambda key: (key.model, key.image_size, key.mode)):
-        operations = read_operations(key, folder)
-        if operations is None:
-            continue
-        low, high = operations
-        with contextlib.suppress(Inconsistent):
-            yield StepKey(key.model, key.image_size, key.mode), amounts(low, SMALL[0], high, SMALL[1])
+        if not kept_amounts.are_kept(key, folder):
+            kept_amounts.keep(key, folder)
+        if (found := kept_amounts.read(key, folder)) is not None:
+            yield StepKey(key.model, key.image_size, key.mode), found
 
 
 def rounded(number: float) -> float:
