@@ -34,7 +34,7 @@ def expected(file: Path) -> dict[str, str]:
 
 
 def without_recordings(reason: str) -> bool:
-    """Whether a test skipped because there are no real recordings here, which is told apart from their being lost."""
+    """Whether a test skipped because there are no real recordings here, which is not the same as lost recordings."""
     return reason == "FLOPLEDGER_TRACES is not set" and "FLOPLEDGER_TRACES" not in os.environ
 
 

@@ -5,11 +5,12 @@ from .garbage_collector import collector_off
 from .library_words import depends_on_data, plain_words
 from .limits import LIMITS, VARIABLE, BoundedStream, beyond, check_regular, limit, stated, unpack
 from .names import nearest
-from .printable import shortened
+from .printable import LONGEST_TEXT, shortened
 from .text_files import csv_lines, csv_rows, json_value, read_text, toml_tables
 from .wrapping import least_width, letters, wrap
 
 __all__ = [
+    "LONGEST_TEXT",
     "BoundedStream",
     "DeviceLost",
     "Inconsistent",

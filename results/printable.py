@@ -9,6 +9,9 @@ _STEERS = re.compile(
 )
 """Control characters but line ends and tabs, marks of direction, and halves of characters."""
 
+LONGEST_TEXT = 10_000
+"""Characters of a text that are shown: names in the files of others may have millions."""
+
 
 def printable(text: str) -> str:
     """The text with characters that steer a terminal, or turn the direction of what follows, written out: names in the

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from results.printable import printable
+from results.printable import LONGEST_TEXT, printable, shortened
 
 _PIECES = re.compile(r"[^/_.,:;=&?|×+-]*[/_.,:;=&?|×+-]+|[^/_.,:;=&?|×+-]+")
 """Parts of a long word, each with the separators at its end."""
@@ -29,10 +29,11 @@ def letters(text: str) -> int:
 def wrap(words: str, width: int, first: str = "", rest: str = "") -> list[str]:
     """Lines of at most `width` letters. first, rest: what the first line and each further one begins with.
 
-    Line ends in the words stay; what steers a terminal is written out. Without words: [], or `first` where it has any.
+    Line ends in the words stay; what steers a terminal is written out, and of a very long text the two ends are left.
+    Without words: [], or `first` where it has any.
     """
     lines: list[str] = []
-    for paragraph in printable(words).splitlines():
+    for paragraph in printable(shortened(words, LONGEST_TEXT)).splitlines():
         lines += _wrapped(paragraph, width, rest if lines else first, rest)
     return lines or ([first.rstrip()] if first.strip() else [])
 

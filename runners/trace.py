@@ -245,7 +245,7 @@ def _device(parser: Parser, name: str | None) -> Device | None:
 
     device = peaks.lookup(name)
     if device is None:
-        near = ", ".join(peaks.nearest(name)) or "none alike"
+        near = ", ".join(peaks.nearest(name)) or "none"
         parser.fail(f"no peaks for this device: expected a name as its driver prints it, got {name!r}, nearest: {near}")
     return _by_own_name(device, name)
 
@@ -290,7 +290,7 @@ def _parser() -> Parser:
         action="store_true",
         help="also what PyProf's rule (2021) gives each kernel, before and after cleaning; always of PyProf's files",
     )
-    parser.add_argument("--device", metavar="NAME", help="whose peaks hold, where the recording does not say")
+    parser.add_argument("--device", metavar="NAME", help="whose peaks apply, if the recording names none")
     parser.add_argument("--debug", action="store_true", help="show where an error comes from")
     return parser
 

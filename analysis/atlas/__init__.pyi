@@ -11,31 +11,51 @@ from .neusight_kernels import (
     packed_kernels,
     read_kernels,
 )
+from .pairs import PairedRatio, paired_ratios, pairs_of
+from .placement import REFUSED, ExpectedStep, PlacedStep, place, refusal
 from .published_step import PublishedStep
-from .related_steps import TABLE, RelativeStep, best_of_each, on_device, published_steps, relatives, same_model
+from .related_steps import (
+    TABLE,
+    RelativeStep,
+    best_of_each,
+    family_of,
+    on_device,
+    published_steps,
+    relatives,
+    same_model,
+)
 from .timm_results import is_timm, read_timm
 
 __all__ = [
     "COMMIT",
+    "ExpectedStep",
     "KERNELS",
+    "PairedRatio",
+    "PlacedStep",
     "PublishedStep",
     "REASONS",
+    "REFUSED",
     "RelativeStep",
     "TABLE",
     "against_roofline",
     "best_of_each",
     "explained",
     "faster",
+    "family_of",
     "is_lambda",
     "is_neusight",
     "is_timm",
     "kept_kernels",
     "on_device",
     "packed_kernels",
+    "paired_ratios",
+    "pairs_of",
+    "place",
     "published_steps",
     "read_kernels",
     "read_lambda",
     "read_timm",
+    "refusal",
     "relatives",
     "same_model",
 ]

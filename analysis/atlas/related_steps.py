@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,13 +42,35 @@ def same_model(rows: Sequence[PublishedStep], model: str) -> list[PublishedStep]
 
 
 def relatives(rows: Sequence[PublishedStep], model: str) -> list[PublishedStep]:
-    """Rows of the model; where there is none, of the family whose name its own begins with."""
+    """Rows of the model; where there is none, of its family."""
     if own := same_model(rows, model):
         return own
-    plain = model.removeprefix("timm:").partition(".")[0].replace("_", "")
-    families = {row.family for row in rows if row.family and plain.startswith(row.family.replace("_", ""))}
-    best = max(families, key=len, default=None)
-    return [row for row in rows if row.family == best] if best else []
+    family = family_of(rows, model)
+    return [row for row in rows if row.family == family] if family else []
+
+
+OTHER_NAMES: Mapping[str, str] = {
+    "vit": "vision_transformer",
+    "swin": "swin_transformer",
+    "maxvit": "maxxvit",
+    "mobilenetv2": "efficientnet",
+    "mnasnet": "efficientnet",
+    "wideresnet": "resnet",
+    "resnext": "resnet",
+    "inceptionv3": "inception_v3",
+}
+"""How a model's name begins, in lower case without underscores → the module of timm that builds such models."""
+
+
+def family_of(rows: Sequence[PublishedStep], model: str) -> str:
+    """The family of a model: of rows of it, else the one that its name begins with; empty where there is none."""
+    if own := next((row.family for row in same_model(rows, model) if row.family), ""):
+        return own
+    plain = model.removeprefix("timm:").partition(".")[0].replace("_", "").lower()
+    names = {family.replace("_", ""): family for family in {row.family for row in rows} if family}
+    names |= {start: family for start, family in OTHER_NAMES.items() if family in names.values()}
+    best = max((start for start in names if plain.startswith(start)), key=len, default="")
+    return names.get(best, "")
 
 
 def on_device(rows: Sequence[PublishedStep], device_name: str) -> list[PublishedStep]:

@@ -34,7 +34,7 @@ from analysis.stats import MAD_TO_SIGMA, t_quantile
 from results.records import PLAIN, PROFILED, Characterization, WorkloadRecording
 
 LEAST_TYPES_RATIO = 0.01
-"""Of the step: operation types below this are not told apart in parallelism."""
+"""Of the step: operation types below this have no parallelism of their own."""
 
 
 @dataclass(frozen=True)

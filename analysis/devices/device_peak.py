@@ -1,4 +1,4 @@
-"""One question about the table of peaks: what can this device do at best in this dtype, by whose word?
+"""One question about the table of peaks: what can this device do at best in this dtype, and who says so?
 
 Not claimed: that the device reaches it; a device or unit that the table lacks has none, and nothing is guessed.
 """

@@ -31,7 +31,7 @@ Chosen = NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class FitRows:
-    """Rows that a model is fitted to and held against, all eager or all compiled.
+    """Rows that a model is fitted to and compared with, all eager or all compiled.
 
     design: the terms of each row at the datasheet's rates, s, shape (rows, terms). The others have shape (rows,);
     bound_s and unfused_s are NaN where a row has none.
@@ -86,7 +86,7 @@ def sample(rows: Sequence[PublishedStep], steps: Mapping[StepKey, Mapping[str, S
 
 
 OTHER_SOURCES = ("Lambda",)
-"""Sources that no factor was fitted on: their rows are held against predictions alone."""
+"""Sources that no factor was fitted on: their rows are compared with predictions alone."""
 
 
 def other_rows(rows: Sequence[PublishedStep]) -> list[PublishedStep]:

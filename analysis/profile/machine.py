@@ -1,4 +1,4 @@
-"""What a step is held against, made of rows of ceilings.csv: of one device, with the source of each figure.
+"""The limits that a step is compared with, made of rows of ceilings.csv: of one device, with the source of each figure.
 
 Rows may come from a sweep or from `runners.ceiling`. The rate of memory is the best of copy and triad with operands
 beyond the last cache; a launch costs the least that was seen. Not claimed: that the rows are of this very card; a row

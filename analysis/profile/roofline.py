@@ -3,8 +3,8 @@
 Times are seconds of one step. Of an operation:
 
 * **arithmetic time**: FLOP ÷ the rate of the unit that runs them, measured here (datasheet beside it). An operation
-  with a unit (convolutions, matrix products, attention) is held against its model FLOP; its few others run beside them.
-  One without runs its other FLOP on the fp32 cores (fp64 for float64), whatever its dtype.
+  with a unit (convolutions, matrix products, attention) is compared with its model FLOP; its few others run beside
+  them. One without runs its other FLOP on the fp32 cores (fp64 for float64), whatever its dtype.
 * **memory time**: bytes read and written, unfused, ÷ the bandwidth of memory.
 * **launch time**: kernels × the time of a kernel that does nothing (on a CPU: of a call that does almost nothing).
 * **attained**: the larger of arithmetic and memory time ÷ measured time, which is attained FLOP/s ÷ the roof.
@@ -33,7 +33,7 @@ from results import Inconsistent
 from results.records import Machine, StepOperation, StepProfile
 
 BOUNDS = ("arithmetic", "memory", "launch", "host")
-"""What an operation can be bound by, in the order in which equals are told apart."""
+"""What an operation can be bound by, in the order in which ties are broken."""
 
 BETWEEN = "between"
 """Beside the bounds, in shares of a step: no operation ran."""
@@ -100,7 +100,7 @@ class StepRoof:
 
 
 def place(operation: StepOperation, machine: Machine) -> RoofPlace:
-    """One operation held against a machine."""
+    """One operation compared with a machine."""
     unit, flop = unit_and_flop(operation)
     moved, taken_s = moved_bytes(operation), operation.time_s
     launch_s = _product(operation.kernels, machine.launch_s)

@@ -10,7 +10,7 @@
   as neighbours are alike. What processes differ by is then not in the error, so that *different* means: beyond
   the margin (a minimum-effect test: Murphy and Myors, J. Appl. Psychology 84, 1999).
 * *Same* is two one-sided tests that the ratio is within the margin (Schuirmann, J. Pharmacokinetics and
-  Biopharmaceutics 15, 1987). Not different is not same: what is neither cannot be told.
+  Biopharmaceutics 15, 1987). Not different is not the same: what is neither is undecided.
 * Several cells are several chances to be wrong: both p-values are Holm's over all cells (Scandinavian J. of Statistics
   6, 1979), so that no more than 5 in 100 comparisons of equal runs call any cell different. Intervals are of each cell
   by itself, 95 %.

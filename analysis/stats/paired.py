@@ -1,4 +1,4 @@
-"""The ratio of two times measured in turn, with the interval of its mean on the logarithmic scale.
+"""The ratio of two times measured in interleaved blocks, with the interval of its mean on the logarithmic scale.
 
 A round measures A, B, B, A: both are as far from the middle of the round, so that a drift that is linear over it
 cancels. A round gives one value, ln(time of A ÷ time of B); rounds are the sample, summarised as blocks are

@@ -26,7 +26,7 @@ from results import Unavailable
 from results.records import ProfiledOperation
 
 MOST_DILATION = 8
-"""Dilations that are tried when an output is held against its input."""
+"""Dilations that are tried when an output is compared with its input."""
 
 LEAST_DIMENSIONS = 3
 """Of a convolution's input, weight and output: two, and one of positions."""

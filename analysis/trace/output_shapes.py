@@ -41,6 +41,7 @@ def window(size: int, kernel: int, stride: int, padding: int | str, dilation: in
 
     Raises Unavailable if there is none.
     """
+    _check_steps(stride, dilation)
     reach = dilation * (kernel - 1)
     both = {"same": reach, "valid": 0}.get(padding) if isinstance(padding, str) else 2 * padding
     if both is None:
@@ -52,8 +53,20 @@ def window(size: int, kernel: int, stride: int, padding: int | str, dilation: in
 
 
 def spread(size: int, kernel: int, stride: int, padding: int, dilation: int, more: int) -> int:
-    """Positions of a transposed convolution's output along one dimension; `more` is its output_padding."""
-    return (size - 1) * stride - 2 * padding + dilation * (kernel - 1) + more + 1
+    """Positions of a transposed convolution's output along one dimension; `more` is its output_padding.
+
+    Raises Unavailable if there is none.
+    """
+    _check_steps(stride, dilation)
+    positions = (size - 1) * stride - 2 * padding + dilation * (kernel - 1) + more + 1
+    if positions < 1:
+        raise Unavailable(f"an output of {positions}: {size} positions with a padding of {padding} and {more} more")
+    return positions
+
+
+def _check_steps(stride: int, dilation: int) -> None:
+    if stride < 1 or dilation < 1:
+        raise Unavailable(f"expected a stride and a dilation from 1 on, came {stride} and {dilation}")
 
 
 def matmul_shape(left: Sequence[int], right: Sequence[int]) -> Sizes:

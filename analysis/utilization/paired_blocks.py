@@ -1,4 +1,4 @@
-"""Two sides whose blocks were timed in turn: the logarithm of their ratio, one value for each pair of processes.
+"""Two sides whose blocks were interleaved: the logarithm of their ratio, one value for each pair of processes.
 
 A pair of processes warms up, then its blocks alternate in rounds of four, A B B A or B A A B: both sides are as far
 from the middle of a round, so that a drift that is linear over it cancels. That they do alternate is read from their
@@ -60,7 +60,7 @@ def _of_pair(a: Sequence[Sample], b: Sequence[Sample]) -> float | None:
     )
     for (before, side, _), (after, other, _) in itertools.pairwise(timed):
         if side != other and before.start_s + before.wall_s > after.start_s + OVERLAP_S:
-            raise ValueError(f"expected blocks in turn, got two at {after.start_s:.3f} s")
+            raise ValueError(f"expected interleaved blocks, got two of one side at {after.start_s:.3f} s")
     rounds = [timed[first : first + 4] for first in range(0, len(timed) - 3, 4)]
     values = []
     for each in rounds:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from dataclasses import replace
 
 from analysis.stats import Summary, summarise
 from results.records import PHASES, Run, Sample, StepTime, identity
@@ -48,12 +49,20 @@ def step_times(run: Run, samples: Sequence[Sample]) -> list[StepTime]:
     """
     rows = []
     if blocks := whole_steps(samples):
-        rows.append(_row(run, "", blocks, None))
+        rows.append(_with_disturbed(_row(run, "", blocks, None), blocks, samples))
     split = [s for s in samples if s.part == "phase" and not s.work and s.steps > 0]
     timed = {phase: [s for s in split if s.phase == phase] for phase in PHASES}
     timed = {phase: blocks for phase, blocks in timed.items() if blocks}
     total_s = sum(block_summary(blocks).mean for blocks in timed.values())
     return rows + [_row(run, phase, blocks, total_s) for phase, blocks in timed.items()]
+
+
+def _with_disturbed(row: StepTime, blocks: Sequence[Sample], samples: Sequence[Sample]) -> StepTime:
+    """The row with the number of disturbed blocks of whole steps, and the mean that they would give with the others."""
+    disturbed = [s for s in samples if s.part == "disturbed" and not s.phase and not s.work and s.steps > 0]
+    if not disturbed:
+        return row
+    return replace(row, disturbed_blocks=len(disturbed), all_mean_s=block_summary([*blocks, *disturbed]).mean)
 
 
 def _row(run: Run, phase: str, blocks: Sequence[Sample], total_s: float | None) -> StepTime:

@@ -48,7 +48,11 @@ def _recording(path: Path) -> None:
     from runners.trace import cleaned
 
     with contextlib.suppress(OSError):  # becomes one line, as in the command
-        cleaned(read_recording(path))
+        totals = cleaned(read_recording(path)).cleaned.phase_totals
+        each_total = [each for phases in totals.values() for each in phases.values()]
+        negative = [each.at_least for each in each_total if (each.flop or each.at_least or 0) < 0]
+        if negative:
+            raise AssertionError(f"a total of {negative[0]} FLOP")
 
 
 def _model_file(path: Path) -> None:

@@ -2,14 +2,18 @@
 
     python -m benchmarks.gate --live 20 --out results/gate     # live comparisons of equal sides; goes on where it was
     python -m benchmarks.gate --out results/gate --resample 1000
+    python -m benchmarks.gate --simulate 1000
 
 `--live N`: N comparisons of a step (`model.py`, one thread) with itself, each of --pairs pairs of fresh processes by
 the quick rules, one JSON line each in OUT/comparisons.jsonl (resumed: what is there counts). What the rule says at each
-of its looks follows from the values; stopping there only cuts them off.
+of its looks follows from the values; stopping there only cuts them off. A line has the steps a block of each pair, too,
+which are one number for both sides.
 
-`--resample N`: N streams of --length values made of blocks of three neighbouring values of the recorded streams, drawn
-with replacement, their common mean taken off: equal sides, with the scatter, the tails and the correlation of this
-machine. Planted: the same plus ln(1.03), ln(1.05), ln(1.10). Marked as resampled: they are no live comparisons.
+`--resample N`: N streams of --length values made of blocks of three neighbouring values of the recorded streams, with A
+and B exchanged in half of the blocks (`streams.py`): equal sides, with the scatter, the tails and the correlation of
+this machine. Planted: the same plus ln(1.03), ln(1.05), ln(1.10). Marked as resampled: they are no live comparisons.
+
+`--simulate N`: the same of N streams of each kind of noise in `streams.py`.
 
 A false alarm: the interval of any look does not hold 1. Shares have Wilson's 95 % interval. Not claimed: what another
 machine's scatter would do.
@@ -21,7 +25,6 @@ import argparse
 import json
 import math
 import os
-import random
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -30,29 +33,38 @@ from statistics import median, stdev
 from typing import Any
 
 from analysis.stats import ABOVE, BELOW, OPEN, look_sizes, sequential_ratio
+from benchmarks.gate.streams import BLOCK, SCATTER, SIMULATED, Stream, exchanged, simulated
 from results import json_value, read_text
 
 FILE = "comparisons.jsonl"
 
 _LARGEST = 1e9
 """Of any number in it, by size: logarithms of ratios, loads, seconds."""
-BLOCK = 3
 PLANTED = (0.0, 0.03, 0.05, 0.10)
 LIMIT_RATIO = 0.02
 Z = 1.959963984540054
 
-Stream = Sequence[float]
+Live = Callable[[int], tuple[Stream, Sequence[int]]]
+"""Number of pairs → the value and the steps a block of each."""
 
 
-def main(arguments: Sequence[str] | None = None, live: Callable[[int], Stream] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, live: Live | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--live", type=int, default=0, metavar="N", help="comparisons that there should be in the end")
     parser.add_argument("--pairs", type=int, default=9, help="of processes in each live comparison")
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin no live comparison after this")
     parser.add_argument("--resample", type=int, default=0, metavar="N")
+    parser.add_argument("--simulate", type=int, default=0, metavar="N")
     parser.add_argument("--length", type=int, default=54, help="values of a resampled stream")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR")
+    parser.add_argument("--out", type=Path, metavar="DIR")
     options = parser.parse_args(arguments)
+    for name in SIMULATED if options.simulate else ():
+        print(f"simulated, {name}: {options.simulate} streams of {options.length} values, scatter {SCATTER:.0%}")
+        show_equal(simulated(name, options.simulate, options.length))
+    if options.out is None:
+        if not options.simulate or options.live or options.resample:
+            parser.error("expected --out DIR, the folder of the comparisons")
+        return 0
     collect(options.out, options.live, options.pairs, 60 * options.minutes, live or live_values)
     try:
         rows = recorded(options.out)
@@ -68,13 +80,14 @@ def main(arguments: Sequence[str] | None = None, live: Callable[[int], Stream] |
     return 0
 
 
-def collect(out: Path, wanted: int, pairs: int, limit_s: float, live: Callable[[int], Stream]) -> None:
+def collect(out: Path, wanted: int, pairs: int, limit_s: float, live: Live) -> None:
     """Live comparisons until there are as many as wanted; each is kept when it has ended."""
     out.mkdir(parents=True, exist_ok=True)
     began_s = time.monotonic()
     while len(recorded(out)) < wanted and time.monotonic() - began_s < limit_s:
         start_s, load = time.monotonic(), os.getloadavg()[0]
-        row = {"values": list(live(pairs)), "load": load, "processors": os.cpu_count()}
+        values, steps = live(pairs)
+        row = {"values": list(values), "steps": list(steps), "load": load, "processors": os.cpu_count()}
         row["seconds"] = round(time.monotonic() - start_s, 1)
         with (out / FILE).open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
@@ -96,15 +109,17 @@ def recorded(out: Path) -> list[dict[str, Any]]:
 
 
 def _is_comparison(row: Any) -> bool:
-    """Whether a line has at least one value, and numbers in each of its fields."""
+    """Whether a line has at least one value, and numbers in each of its fields; older ones have no steps."""
     if not isinstance(row, dict) or not isinstance(row.get("values"), list) or not row["values"]:
         return False
-    numbers = (*row["values"], *(row.get(name) for name in ("load", "processors", "seconds")))
+    if not isinstance(steps := row.get("steps", []), list):
+        return False
+    numbers = (*row["values"], *steps, *(row.get(name) for name in ("load", "processors", "seconds")))
     return all(type(number) in (int, float) and abs(number) < _LARGEST for number in numbers)
 
 
-def live_values(pairs: int) -> Stream:
-    """One live comparison of a step with itself, by the rules of `sweep --against --quick`."""
+def live_values(pairs: int) -> tuple[Stream, Sequence[int]]:
+    """One live comparison of a step with itself, by the rules of `sweep --against --quick`: values, steps a block."""
     from analysis.utilization import log_ratios
     from measure.timing import Protocol
     from results.records import Cell
@@ -119,7 +134,10 @@ def live_values(pairs: int) -> Stream:
     sides = [SideRun(name, cell, Path.cwd(), lambda: Worker("gate")) for name in "AB"]
     never = Rules(limit_ratio=0.0, alarm_ratio=1e-300, cap_s=math.inf, timeout_s=600.0, most_pairs=pairs)
     time_in_turn(sides[0], sides[1], protocol.for_pass(), never, lambda text: None)
-    return log_ratios(*(measurement_of(side, protocol).blocks for side in sides))
+    blocks = [measurement_of(side, protocol).blocks for side in sides]
+    starts = [index for index, block in enumerate(blocks[0]) if block.part == "measure"]
+    firsts = [index for index in starts if blocks[0][index - 1].part == "warmup"]
+    return log_ratios(*blocks), [blocks[0][index].steps for index in firsts]
 
 
 def alarms(values: Stream) -> bool:
@@ -136,22 +154,6 @@ def decision(values: Stream, limit_ratio: float) -> tuple[str, int]:
         if found is not None and (said := found.beyond(limit_ratio)) != OPEN:
             return said, size
     return OPEN, len(values)
-
-
-def resampled(streams: Sequence[Stream], number: int, length: int, seed: int = 0) -> list[list[float]]:
-    """Streams of blocks of neighbouring values, with their common mean taken off."""
-    chance = random.Random(seed)
-    usable = [stream for stream in streams if len(stream) >= BLOCK]
-    centre = sum(map(sum, usable)) / sum(map(len, usable))
-    found = []
-    for _ in range(number):
-        values: list[float] = []
-        while len(values) < length:
-            stream = chance.choice(usable)
-            first = chance.randrange(len(stream) - BLOCK + 1)
-            values += [value - centre for value in stream[first : first + BLOCK]]
-        found.append(values[:length])
-    return found
 
 
 def show_live(rows: Sequence[dict[str, Any]]) -> None:
@@ -171,17 +173,20 @@ def show_live(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def show_resampled(streams: Sequence[Stream], number: int, length: int) -> None:
-    equal = resampled(streams, number, length)
-    print(f"resampled from these: {number} streams of {length} values in blocks of {BLOCK}")
+    print(f"resampled from these: {number} streams of {length} values in blocks of {BLOCK}, A and B exchanged in half")
+    show_equal(exchanged(streams, number, length))
+
+
+def show_equal(equal: Sequence[Stream]) -> None:
+    """Alarms of equal sides, and what is found of planted slow-downs."""
+    print(f"  equal sides, false alarms: {share(sum(map(alarms, equal)), len(equal))}")
     for planted in PLANTED:
         moved = [[value + math.log1p(planted) for value in stream] for stream in equal]
-        if not planted:
-            print(f"  equal sides, false alarms: {share(sum(map(alarms, moved)), number)}")
         for limit_ratio in (0.0, LIMIT_RATIO):
             said = [decision(stream, limit_ratio) for stream in moved]
             met = [size for name, size in said if name == ABOVE]
             after = f", after {median(met):.0f} pairs (median)" if met else ""
-            print(f"  {planted:.0%} slower, slower:{limit_ratio:.0%} met: {share(len(met), number)}{after}")
+            print(f"  {planted:.0%} slower, slower:{limit_ratio:.0%} met: {share(len(met), len(equal))}{after}")
 
 
 def share(count: int, of: int) -> str:

@@ -22,6 +22,7 @@ from .tables import profile_faults, table_faults, weight_bytes
 from .targets import (
     BLOCK_S,
     BUSY_RATIO,
+    DISTURBED_RATIO,
     HOST_BOUND_RATIO,
     QUICK,
     WARM_BLOCK_S,
@@ -38,6 +39,7 @@ __all__ = [
     "BLOCK_S",
     "BUSY_RATIO",
     "CheckResult",
+    "DISTURBED_RATIO",
     "ENERGY_RATIOS",
     "EVENTS_RATIO",
     "FAILED",

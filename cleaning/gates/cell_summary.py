@@ -5,11 +5,21 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from statistics import median
 
 from analysis.devices import telemetry
 from analysis.utilization import block_means_s, whole_steps, works_of
-from cleaning.facts import BLOCK_S, HOST_BOUND_RATIO, QUICK, WARM_BLOCK_S, kind_of, steps_after, steps_for
+from cleaning.facts import (
+    BLOCK_S,
+    DISTURBED_RATIO,
+    HOST_BOUND_RATIO,
+    QUICK,
+    WARM_BLOCK_S,
+    kind_of,
+    steps_after,
+    steps_for,
+)
 from cleaning.gates.evidence import Evidence
 from cleaning.gates.finding import Finding
 from results.records import LOOP, MEASURED, PHASES, Run, Sample, Telemetry
@@ -20,6 +30,9 @@ SAME = 1e-6
 
 ENDS = ("warmup", "measure")
 """What a cell's own blocks begin and end with."""
+
+TIMED = (*ENDS, "disturbed")
+"""Parts of blocks that follow each other, each with steps by the time of the one before."""
 
 LEAD_IN_STEPS = 1
 """Untimed steps of a CUDA block, whose device work the host may still wait for while the block is timed."""
@@ -66,6 +79,9 @@ def _block(row: Sample, on_cuda: bool, first: bool, waited: bool) -> Iterator[st
     """One block by itself. first: of the warm-up, which may compile and search algorithms. waited: for the device."""
     if row.part == "suspended":
         return  # its times are of a process that did not run
+    if row.part == "disturbed" and ((row.run_wait_s or 0.0) < DISTURBED_RATIO * row.wall_s or on_cuda):
+        where = "on a GPU" if on_cuda else f"with a wait of {row.run_wait_s} s of {row.wall_s:.4g} s for a processor"
+        yield f"marked as disturbed {where}"
     if (row.part == "phase") != bool(row.phase):
         yield f"part {row.part} of phase {row.phase!r}"
     if (row.device_s is not None) != on_cuda:
@@ -87,7 +103,7 @@ def _block(row: Sample, on_cuda: bool, first: bool, waited: bool) -> Iterator[st
 def _order(run: Run, rows: Sequence[Sample]) -> Iterator[str]:
     """Warm-up before measured blocks, none overlapping, for the cell's own steps and those of each other work."""
     for work in dict.fromkeys(row.work for row in rows):
-        mine = [row for row in rows if row.work == work and row.part in ("warmup", "measure") and work != "epoch"]
+        mine = [_as_measured(row) for row in rows if row.work == work and row.part in TIMED and work != "epoch"]
         parts = [row.part for row in mine]
         if parts != sorted(parts, reverse=True) and not (_in_turn(run) and (parts[0], parts[-1]) == ENDS):
             yield f"{work or 'steps'}: a warm-up after measured blocks"
@@ -110,14 +126,19 @@ def _order(run: Run, rows: Sequence[Sample]) -> Iterator[str]:
             yield f"{work or 'steps'}: a block of {far[0]:.4g} s a step, the median is {middle:.4g} s"
 
 
+def _as_measured(row: Sample) -> Sample:
+    """A disturbed block as the measured one that it was in the order of blocks."""
+    return replace(row, part="measure") if row.part == "disturbed" else row
+
+
 def _in_turn(run: Run) -> bool:
-    """Whether several processes timed the cell in turn with another side's (`sweep --against`): each warms up."""
+    """Whether several processes timed the cell, interleaved with another side (`sweep --against`): each warms up."""
     return any(warning.startswith("in_turn: ") for warning in run.warnings)
 
 
 def _steps(run: Run, rows: Sequence[Sample]) -> Iterator[str]:
-    """How many steps a block has follows from the time of a step in the block before it. Blocks in turn with another
-    side's all have one number of steps, which follows from the warm-ups of both processes (`_common`)."""
+    """How many steps a block has follows from the time of a step in the block before it. Blocks interleaved with
+    another side's all have one number of steps, which follows from the warm-ups of both processes (`_common`)."""
     share, in_turn = QUICK if run.quick else 1, _in_turn(run)
     for before, after in itertools.pairwise(rows):
         step_s = _device_s(before) / before.steps
@@ -137,7 +158,7 @@ def _steps(run: Run, rows: Sequence[Sample]) -> Iterator[str]:
 
 
 LONGEST_FACTOR = 20
-"""How many times as long as asked a block in turn may last, as in `runners/sweep/against/pairs.py`."""
+"""How many times as long as asked an interleaved block may last, as in `runners/sweep/against/pairs.py`."""
 
 
 def _common(steps: int, own: int) -> bool:
@@ -207,7 +228,7 @@ def _summary(evidence: Evidence, run: Run) -> Iterator[str]:
         bound = None if ratio is None else ratio <= HOST_BOUND_RATIO
         if run.host_bound is not bound:
             yield f"host_bound is {run.host_bound}, by its blocks {bound}"
-        spent_s = sum(row.wall_s for row in rows if row.part in ("warmup", "measure") and not row.phase)
+        spent_s = sum(row.wall_s for row in rows if row.part in TIMED and not row.phase)
         if run.duration_s is not None and run.duration_s < spent_s * (1 - SAME):
             yield f"it took {run.duration_s:.4g} s, its blocks {spent_s:.4g} s"
     yield from _memory(evidence, run)

@@ -284,7 +284,8 @@ def with_flop(table: InstanceTable, products: Sequence[Product]) -> pd.DataFrame
             for name, column in columns.items():
                 column[part.row] = getattr(part, name)
             fault[part.row] = part.fault or fault[part.row]
-    if (most := max((flop for column in columns.values() for flop in column if flop is not None), default=0)) > _MOST:
+    most = max((flop for column in columns.values() for flop in column if flop is not None), key=abs, default=0)
+    if abs(most) > _MOST:
         raise Inconsistent(f"expected FLOP of a kernel that a number of 64 bits holds, got {most:.3g}")
     made = {f"{name}_flop": pd.array(column, dtype="Int64") for name, column in columns.items()}
     return table.kernels.assign(**made, instance=instance, fault=fault)

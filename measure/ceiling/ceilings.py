@@ -27,7 +27,7 @@ from analysis.trace import fast_algorithm
 from measure.ceiling.algorithms import above_sheet, kernel_names
 from measure.ceiling.trials import PARTS, SPENT, Trial, shapes, titled
 from measure.device import Neighbours, apply_precision, warning
-from measure.timing import Clock
+from measure.timing import DISTURBED_RATIO, Clock, run_wait_s
 from results import Unavailable
 from results.records import Ceiling
 
@@ -38,6 +38,11 @@ DTYPES = {None: torch.float32, "bfloat16": torch.bfloat16, "float16": torch.floa
 
 PROBE_SIDE = {"cpu": 512, "cuda": 4096}
 MOST_REPEATS = 20
+LEAST_CALM, MOST_CALLS = 3, 60
+"""On a CPU: undisturbed calls that are enough to leave the others out; calls of one kernel at most."""
+
+NOTE = "note: "
+"""How the reason of a row begins that was measured."""
 
 FORMATS = {"channels_first": torch.contiguous_format, "channels_last": torch.channels_last}
 
@@ -77,7 +82,13 @@ def measure_ceilings(sitting: str, device: str, precision: Precision, clock: Clo
         others = Neighbours()
         rows = _rows(blank, bench, shapes(bench.device.type, rate), precision)
         busy = warning(others.used_ratio()).removeprefix("busy: ")
-        return [replace(row, reason=f"note: {busy}") if busy and row.status == "ok" else row for row in rows]
+        return [_noted(row, busy) if row.status == "ok" else row for row in rows]
+
+
+def _noted(row: Ceiling, note: str) -> Ceiling:
+    """The row with one more note, if there is one."""
+    text = row.reason.removeprefix(NOTE)
+    return replace(row, reason=f"{NOTE}{'; '.join(filter(None, (text, note)))}") if note else row
 
 
 def _rows(blank: Ceiling, bench: Bench, trials: list[Trial], precision: Precision) -> list[Ceiling]:
@@ -94,6 +105,7 @@ class Bench:
     """Times kernels on one device until a deadline of its clock.
 
     window_s: host time of the first timed call's start and the last one's end, of the row that was made last.
+    unused: "k of n calls waited for a processor and are not used", of the same row; empty if none did.
     """
 
     def __init__(self, device: str, dtype: torch.dtype, clock: Clock, deadline_s: float) -> None:
@@ -101,6 +113,7 @@ class Bench:
         self._random = torch.Generator(self.device).manual_seed(0)  # leaves the sweep's own generator alone
         self._flush: Call = _flush(self.device)
         self.window_s = (0.0, 0.0)
+        self.unused = ""
 
     def probe(self) -> float:
         """FLOP/s of a small product at its best: how large the others may be.
@@ -121,7 +134,7 @@ class Bench:
         def measure_trial(until_s: float) -> Ceiling:
             times_s = self.call_times_s(self._prepared(trial), until_s)
             rate = trial.flop / median(times_s)
-            return with_times(replace(blank, flop=trial.flop, flop_per_s=rate), times_s)
+            return _noted(with_times(replace(blank, flop=trial.flop, flop_per_s=rate), times_s), self.unused)
 
         return self.guarded(blank, trials_left, measure_trial)
 
@@ -155,15 +168,32 @@ class Bench:
     def call_times_s(self, call: Call, until_s: float, cold: bool = True) -> list[float]:
         """Seconds of each call, up to a host time but at least one, after one that does not count.
 
+        On a CPU, of the calls that did not wait for a processor, where there are enough of them; else of all.
         cold: the last cache is overwritten before each.
         """
         call()  # searches algorithms, allocates
         begun_s = self.clock.wall_s()
-        times_s = [self._call_time_s(call, cold)]
-        while len(times_s) < MOST_REPEATS and self.clock.wall_s() + times_s[-1] < until_s:
-            times_s.append(self._call_time_s(call, cold))
+        calls = [self._call(call, cold)]
+        calm_s = [time_s for time_s, is_calm in calls if is_calm]
+        while len(calm_s) < MOST_REPEATS and len(calls) < MOST_CALLS and self.clock.wall_s() + calls[-1][0] < until_s:
+            calls.append(self._call(call, cold))
+            calm_s = [time_s for time_s, is_calm in calls if is_calm]
         self.window_s = (begun_s, self.clock.wall_s())
-        return times_s
+        lost = len(calls) - len(calm_s)
+        if len(calm_s) < LEAST_CALM or not lost:
+            self.unused = ""
+            return [time_s for time_s, _ in calls]
+        self.unused = f"{lost} of {len(calls)} calls waited for a processor and are not used"
+        return calm_s
+
+    def _call(self, call: Call, cold: bool) -> tuple[float, bool]:
+        """Seconds of one call, and whether no wait for a processor is in them."""
+        if self.device.type != "cpu":
+            return self._call_time_s(call, cold), True
+        before_s = run_wait_s()
+        time_s = self._call_time_s(call, cold)
+        after_s = run_wait_s()
+        return time_s, None in (before_s, after_s) or (after_s or 0.0) - (before_s or 0.0) < DISTURBED_RATIO * time_s
 
     def _call_time_s(self, call: Call, cold: bool = True) -> float:
         """Seconds of one call: between events, or by the wall where there is no device time."""

@@ -2,9 +2,9 @@
 
 Every cause is an amount of FLOP: the exact count plus all of them, plus `unexplained_flop`, is what the framework said.
 
-* 6 × parameters × tokens (Hugging Face's Trainer): each weight's share is held against the products of the module that
+* 6 × parameters × tokens (Hugging Face's Trainer): each weight's share is compared with the products of the module that
   it belongs to.
-* a number that the user's module states (Lightning's `flops_per_batch`): it is held against torch's FlopCounterMode,
+* a number that the user's module states (Lightning's `flops_per_batch`): it is compared with torch's FlopCounterMode,
   which `lightning.fabric.utilities.throughput.measure_flops` is, on the first batch of the run.
 
 Not claimed: why a framework chose its formula.

@@ -1,6 +1,6 @@
 """What does each operation of a step take?
 
-Times of single operations include the overhead of the profiler. Totals are held against steps without it.
+Times of single operations include the overhead of the profiler. Totals are compared with steps without it.
 """
 
 import lazy_loader

@@ -1,6 +1,6 @@
 """Runs a step again and again: timed one by one, then under torch's profiler. What Fathom's instrumented step does.
 
-Warm-up is kept and told apart, not thrown away: the first steps' times say what warming up costs. Processor time is of
+Warm-up is kept and marked, not thrown away: the first steps' times say what warming up costs. Processor time is of
 all threads of this process. Not claimed: that a plain step and a profiled one take the same; both are reported.
 """
 

@@ -2,8 +2,8 @@
 
 The step runs under our ranges (`measure/timing/profiler_ranges.py`, `module_ranges.py`) while torch's own profiler
 records every operator call with its sizes, dtypes, arguments, autograd number and, where it has a rule for the name,
-its FLOP. `events.py` makes records of that. They are raw: what the profiler found, right or wrong. Cleaning is another
-room's work.
+its FLOP. `events.py` makes records of that. They are raw: what the profiler found, right or wrong. `cleaning/`
+cleans them.
 
 Not claimed: a step takes longer under a profiler than without. Each call costs it a microsecond or two, each range of a
 module several, so profiled times are kept to tell that overhead and no utilization is taken from them. A compiled

@@ -13,6 +13,7 @@ from .blocks import (
     warm_up,
 )
 from .clocks import Clock, clock_for
+from .disturbance import DISTURBED_RATIO, run_wait_s
 from .pairs import PairTiming, measure_pairs
 from .profiler_ranges import DOMAIN, Mark, Ranges, unheard
 from .protocols import TIMED_WORKS, Protocol
@@ -21,6 +22,7 @@ from .suspension import WARNING
 __all__ = [
     "BlockTimer",
     "Clock",
+    "DISTURBED_RATIO",
     "DOMAIN",
     "Mark",
     "PairTiming",
@@ -37,6 +39,7 @@ __all__ = [
     "measure_pairs",
     "measure_phases",
     "measure_stretch",
+    "run_wait_s",
     "shortfall",
     "step_time_s",
     "steps_for",

@@ -13,7 +13,10 @@ end. Waiting after every step would put a launch gap into each of them.
   it runs between blocks, so that cycles cannot fill the memory. Its cost in a real loop is not in the step time.
 * Every block is kept, those of the warm-up too.
 * What the system says that kept the process from its processors is kept with each block of steps
-  (`measure/timing/disturbance.py`); disturbed blocks are counted in a warning and stay in the mean.
+  (`measure/timing/disturbance.py`). On a CPU, disturbed blocks are measured again: for as long again as the blocks
+  altogether needed, and within the cap. They get the part "disturbed", and the step time is the mean of the others.
+  Where the others are too few and all blocks together meet the rules, or fewer than three others are left, all are
+  used. A warning gives both means.
 * A block in which the process was suspended (`measure/timing/suspension.py`) gets the part "suspended" and is measured
   again; no rule and no summary sees it.
 
@@ -37,7 +40,7 @@ from typing import Any, NamedTuple, Self
 
 from analysis.stats import Summary, summarise
 from measure.timing.clocks import Clock, CpuClock, CudaClock, clock_for
-from measure.timing.disturbance import DISTURBED_RATIO, disturbance
+from measure.timing.disturbance import DISTURBED, disturbance, is_disturbed, waited
 from measure.timing.protocols import Protocol
 from measure.timing.suspension import SUSPENDED, SuspensionWatch
 from results import Inconsistent, Unavailable
@@ -63,6 +66,12 @@ Step = Callable[..., Any]
 HOST_BOUND_RATIO = 0.05
 """A device that is done within this share of a step when the host starts to wait had caught up with the host."""
 
+
+AGAIN_FACTOR = 2.0
+"""How many times as long as all blocks needed is measured at most, so that disturbed ones can be replaced."""
+
+LEAST_CALM = 3
+"""Undisturbed blocks that show their spread."""
 
 TRIES = 5
 """Of a block, before somebody who stops the process again and again is named as the reason."""
@@ -90,7 +99,7 @@ class Timing:
 
     status: ok, or not_converged with a reason. sync_wait_ratio: median wait of a block's synchronise ÷ step time;
     host_bound: that is at most 5 %; both None where there is no device time. suspended: blocks in which the process was
-    suspended, which nothing else here is made of.
+    suspended; disturbed: blocks that waited for a processor and were measured again. Nothing else here is made of them.
     """
 
     blocks: tuple[Sample, ...]
@@ -100,6 +109,7 @@ class Timing:
     sync_wait_ratio: float | None
     host_bound: bool | None
     suspended: tuple[Sample, ...] = ()
+    disturbed: tuple[Sample, ...] = ()
 
     @property
     def window(self) -> tuple[float, float]:
@@ -143,21 +153,25 @@ def measure_blocks(step: Step, clock: Clock, protocol: Protocol, step_s: float |
     blocks: list[Sample] = []
     with collector_off(), BlockTimer(step, clock) as timed:
         origin_s = timed.used_s()  # not before what compiling left was collected, which may take a second
+        again_s = math.inf
         while True:
             begun_s = timed.used_s()
             blocks.append(timed.block(steps, "measure", protocol.lead_in_steps))
             gc.collect()
             steps = _steps_again(blocks[-1], protocol.block_s)
-            summary = summarise([step_time_s(b) for b in blocks], [b.steps for b in blocks])
-            missing = shortfall(blocks, summary, protocol)
             now_s = timed.used_s()
-            if not missing or (now_s - origin_s) + (now_s - begun_s) > protocol.cap_s:
-                return _timing(blocks, summary, missing, protocol, tuple(timed.suspended))
+            if again_s == math.inf and _is_enough(blocks, protocol):
+                again_s = AGAIN_FACTOR * (now_s - origin_s)
+            calm = [block for block in blocks if not is_disturbed(block)]
+            is_last = (now_s - origin_s) + (now_s - begun_s) > min(protocol.cap_s, again_s)
+            if is_last or _is_enough(calm, protocol):
+                return _timing(blocks, protocol, tuple(timed.suspended))
 
 
 def blocks_in_order(warm: WarmUp, timing: Timing) -> list[Sample]:
-    """The blocks of a warm-up and of what was measured after it as they ran, suspended ones among them."""
-    blocks = (*warm.blocks, *warm.suspended, *timing.blocks, *timing.suspended)
+    """The blocks of a warm-up and of what was measured after it as they ran, suspended and disturbed
+    ones among them."""
+    blocks = (*warm.blocks, *warm.suspended, *timing.blocks, *timing.suspended, *timing.disturbed)
     return sorted(blocks, key=lambda block: block.start_s)
 
 
@@ -272,7 +286,7 @@ class BlockTimer:
         self._watch.__exit__(*fault)
 
     def used_s(self) -> float:
-        """Host time without that of the blocks in which the process was suspended: what limits are held against."""
+        """Host time without that of the blocks in which the process was suspended: what limits apply to."""
         return self._clock.wall_s() - self._lost_s
 
     def block(self, steps: int, part: str, lead_in_steps: int = 0) -> Sample:
@@ -322,23 +336,28 @@ def _by_phase(points: Sequence[tuple[str, float, Any]], clock: Clock, steps: int
     ]
 
 
-def disturbance_warning(blocks: Sequence[Sample]) -> str:
+def disturbance_warning(timing: Timing) -> str:
     """What to say of measured blocks that waited for a processor; empty if none did, or the system does not count it.
 
-    Disturbed blocks stay in every number; their mean beside that of the others says what they did to it.
+    The mean of the other blocks beside that of all says what the wait did to the step time.
     """
+    blocks = (*timing.blocks, *timing.disturbed)
     if any(block.run_wait_s is None for block in blocks):
         return ""
-    calm = [block for block in blocks if (block.run_wait_s or 0.0) < DISTURBED_RATIO * block.wall_s]
+    calm = [block for block in blocks if not waited(block)]
     if len(calm) == len(blocks):
         return ""
-    told = f"disturbed: {len(blocks) - len(calm)} of {len(blocks)} blocks waited for a processor"
+    use = "and are not used" if timing.disturbed else "and are used"
+    counted = f"{DISTURBED}: {len(blocks) - len(calm)} of {len(blocks)} blocks waited for a processor {use}"
     if not calm:
-        return told
-    calm_s, all_s = (
-        sum(step_time_s(b) * b.steps for b in each) / sum(b.steps for b in each) for each in (calm, blocks)
-    )
-    return f"{told}: mean of the others {calm_s * 1e3:.4g} ms, of all {all_s * 1e3:.4g} ms a step"
+        return counted
+    calm_s, all_s = (total_s(each) / sum(b.steps for b in each) for each in (calm, blocks))
+    return f"{counted}: mean of the others {calm_s * 1e3:.4g} ms, of all {all_s * 1e3:.4g} ms a step"
+
+
+def total_s(blocks: Sequence[Sample]) -> float:
+    """Seconds of all steps of these blocks."""
+    return sum(step_time_s(block) * block.steps for block in blocks)
 
 
 def steps_for(block_s: float, step_s: float) -> int:
@@ -363,7 +382,7 @@ def shortfall(blocks: Sequence[Sample], summary: Summary, protocol: Protocol) ->
     """What the stopping rule still lacks; empty if nothing."""
     if len(blocks) < protocol.min_blocks:
         return f"{len(blocks)} of at least {protocol.min_blocks} blocks"
-    measured_s = summary.mean * sum(b.steps for b in blocks)
+    measured_s = total_s(blocks)
     if measured_s < protocol.min_time_s:
         return f"{measured_s:.2f} s of at least {protocol.min_time_s:g} s"
     ratio = summary.half_width_ratio
@@ -373,9 +392,23 @@ def shortfall(blocks: Sequence[Sample], summary: Summary, protocol: Protocol) ->
     return ""
 
 
-def _timing(
-    blocks: Sequence[Sample], summary: Summary, missing: str, protocol: Protocol, suspended: tuple[Sample, ...]
-) -> Timing:
+def _is_enough(blocks: Sequence[Sample], protocol: Protocol) -> bool:
+    return bool(blocks) and not shortfall(blocks, _summary(blocks), protocol)
+
+
+def _summary(blocks: Sequence[Sample]) -> Summary:
+    return summarise([step_time_s(block) for block in blocks], [block.steps for block in blocks])
+
+
+def _timing(measured: Sequence[Sample], protocol: Protocol, suspended: tuple[Sample, ...]) -> Timing:
+    """Of the undisturbed blocks where these are enough; else of all, if they are; else of the undisturbed again, if
+    there are LEAST_CALM of them: a few say more of the step than many that waited."""
+    calm = [block for block in measured if not is_disturbed(block)]
+    blocks = next((each for each in (calm, measured) if _is_enough(each, protocol)), None)
+    blocks = blocks or (calm if len(calm) >= LEAST_CALM else measured)
+    aside = () if len(blocks) == len(measured) else tuple(block for block in measured if is_disturbed(block))
+    summary = _summary(blocks)
+    missing = shortfall(blocks, summary, protocol)
     ratio = host_bound_ratio(blocks, summary.mean)
     return Timing(
         blocks=tuple(blocks),
@@ -385,6 +418,7 @@ def _timing(
         sync_wait_ratio=ratio,
         host_bound=None if ratio is None else ratio <= HOST_BOUND_RATIO,
         suspended=suspended,
+        disturbed=tuple(replace(block, part=DISTURBED) for block in aside),
     )
 
 

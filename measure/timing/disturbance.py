@@ -16,6 +16,11 @@ import resource
 from dataclasses import dataclass
 from pathlib import Path
 
+from results.records import Sample
+
+DISTURBED = "disturbed"
+"""The part of a measured block that waited for a processor and was measured again, and how a warning of it begins."""
+
 TASKS = Path("/proc/self/task")
 STAT = Path("/proc/stat")
 CPU_STATS = (Path("/sys/fs/cgroup/cpu.stat"), Path("/sys/fs/cgroup/cpu/cpu.stat"))
@@ -49,16 +54,29 @@ class Disturbance:
 
 def disturbance() -> Disturbance:
     """As of now."""
-    return Disturbance(_run_wait_s(), resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw, _steal_s(), _throttled_s())
+    return Disturbance(run_wait_s(), resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw, _steal_s(), _throttled_s())
+
+
+def waited(block: Sample) -> bool:
+    """Whether a block waited for a processor so long that it is disturbed. False where the system does not count it."""
+    return (block.run_wait_s or 0.0) >= DISTURBED_RATIO * block.wall_s
+
+
+def is_disturbed(block: Sample) -> bool:
+    """Whether such a wait is in the block's time: it is not where the time is that of the device."""
+    return block.device_s is None and waited(block)
 
 
 def _difference(after: float | None, before: float | None) -> float | None:
     return None if after is None or before is None or after < before else after - before
 
 
-def _run_wait_s() -> float | None:
-    """Of all threads; nanoseconds are the second number of each."""
-    try:
+def run_wait_s() -> float | None:
+    """Seconds that the threads of this process were ready and no processor took them, of all threads that there are.
+
+    None where the system does not count it.
+    """
+    try:  # nanoseconds are the second number of each
         waits = [int((task / "schedstat").read_text().split()[1]) for task in TASKS.iterdir()]
     except (OSError, IndexError, ValueError):  # no such system, or a thread that ended meanwhile
         return None

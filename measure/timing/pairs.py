@@ -1,11 +1,11 @@
-"""Two steps timed in turn in one process: rounds of four blocks, A B B A, until the ratio's interval is narrow enough.
+"""Interleaved blocks of two steps in one process: rounds of A B B A until the ratio's interval is narrow enough.
 
 The rules are a cell's (`protocols.py`): both steps warm up first, outside of the time; at least `min_blocks` rounds and
 `min_time_s`, until the interval is within `target_ci_ratio` of the ratio, at most `cap_s`. A block is one step at
 least. Blocks of one step follow blocks of the other: each has a lead-in step, so that the first timed one finds the
 caches of its own.
 
-Not claimed: that a step in turn with another takes what it takes alone: they share caches, allocator and clocks.
+Not claimed: that a step interleaved with another takes what it takes alone: they share caches, allocator and clocks.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class PairTiming:
 
 
 def measure_pairs(a: Step, b: Step, clock: Clock, protocol: Protocol) -> PairTiming:
-    """Warm up both steps and time them in turn. Raises Unavailable where the process is suspended again and again."""
+    """Warm up both steps and time interleaved blocks. Raises Unavailable where the process is suspended repeatedly."""
     steps = [steps_for(protocol.block_s, warm_up(step, clock, protocol).step_s) for step in (a, b)]
     rounds: list[tuple[float, float]] = []
     with collector_off(), BlockTimer(a, clock) as first, BlockTimer(b, clock) as second:

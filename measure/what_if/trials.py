@@ -1,4 +1,4 @@
-"""Tries changes of a training step, each in turn with the step as it is: what it brought, with an interval and memory.
+"""Tries changes of a training step, each interleaved with the unchanged step: gain, interval and memory.
 
     def train(model, optimizer, batch):
         images, labels = batch

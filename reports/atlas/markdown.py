@@ -71,7 +71,7 @@ def _bound(table: pd.DataFrame) -> list[str]:
     bounded = table[table[summary.BOUNDED].notna()]
     beyond = summary.beyond_bound(table)
     lines = [
-        "## The bound, held against them",
+        "## The bound beside the measurements",
         "",
         f"Of {len(bounded):,} rows with a bound {len(beyond) or 'none'} {'was' if len(beyond) == 1 else 'were'} faster "
         f"than it. {(table['reason'].str.startswith(IN_PARTS)).sum():,} more rows have no bound: a trace on a CPU has "
@@ -116,7 +116,7 @@ def _kernels(kernels: pd.DataFrame) -> list[str]:
         for rule, group in beyond.groupby("rule")
     ]
     return [
-        "## Single kernels, held against the roofline",
+        "## Single kernels beside the roofline",
         "",
         f"{len(kernels):,} kernels in float32 that NeuSight's authors timed (sitar-lab/NeuSight at {COMMIT[:12]}, "
         "`scripts/asplos/data/dataset`; torch 2.1, cuDNN 8.9.2; times in ms there). A kernel takes at least max(FLOP ÷ "

@@ -49,7 +49,7 @@ class CeilingAnswer:
 
     @property
     def refused(self) -> dict[str, str]:
-        """Unit, or "memory" → why what was timed cannot be, so that nothing is held against it."""
+        """Unit, or "memory" → why what was timed cannot be, so that nothing is compared with it."""
         known, highest_hz = self.sheet.device, self.environment.get("clock_hz")
         found = {unit: impossible(self.rows, unit, known, highest_hz) for unit in UNITS}
         found["memory"] = impossible_bandwidth(bandwidth(self.rows), known)
@@ -186,7 +186,7 @@ def _lost(seen: CeilingAnswer) -> list[str]:
 
 
 def _closing(seen: CeilingAnswer) -> str:
-    """What a step here is held against."""
+    """The limits that a step here is compared with."""
     parts = []
     for unit in UNITS:
         top = None if unit in seen.refused else best(seen.rows, unit)
@@ -196,7 +196,7 @@ def _closing(seen: CeilingAnswer) -> str:
     launch = launch_cost(seen.rows, seen.device)
     parts += [f"{si(memory.bytes_per_s, 'B/s')} of memory"] if memory and memory.bytes_per_s else []
     parts += [f"{si_time(launch.best_s)} a {launch.operation}"] if launch and launch.best_s else []
-    return f"A step here is held against {', '.join(parts)}." if parts else "Nothing was measured."
+    return f"A step here is compared with {', '.join(parts)}." if parts else "Nothing was measured."
 
 
 def document(seen: CeilingAnswer) -> dict[str, Any]:

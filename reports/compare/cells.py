@@ -35,7 +35,7 @@ NO_COUNTERPART = "no counterpart; here it is "
 """What the reason of a cell in one run alone begins with; its status there follows."""
 
 PAIRS = "pairs"
-"""The basis of a ratio of blocks that were timed in turn."""
+"""The basis of a ratio of interleaved blocks."""
 
 Key = tuple[str, ...]
 
@@ -90,7 +90,7 @@ def compare_runs(
 
 
 def pairing_of_both(a: RunData, b: RunData) -> Pairing | None:
-    """What both manifests say, where they are the old and the new side of one comparison in turn."""
+    """What both manifests say, where they are the old and the new side of one interleaved comparison."""
     mine, other = (pairing_of(data.manifest.options) for data in (a, b))
     if mine is None or other is None or (mine.side, other.side) != ("A", "B"):
         return None
@@ -147,7 +147,7 @@ def _nearest(mine: Mapping[Key, Group], others: Mapping[Key, Group]) -> str:
 
 
 def _row(a: Group, b: Group, margin_ratio: float | None, pairing: Pairing | None) -> Comparison:
-    """One matched cell, with its p-values by itself; of one whose blocks were in turn the pairs' verdict."""
+    """One matched cell, with its p-values by itself; of one whose blocks were interleaved the pairs' verdict."""
     blank = _blank(b, UNKNOWN, a)
     lacking = [name for name, group in (("A", a), ("B", b)) if not group.times]
     if lacking:
@@ -183,7 +183,7 @@ def _row(a: Group, b: Group, margin_ratio: float | None, pairing: Pairing | None
 
 
 def _paired_row(blank: Comparison, a: Group, b: Group, found: SequentialRatio) -> Comparison:
-    """A cell whose blocks were in turn. Its interval holds for all cells and looks together: no p-values beside it."""
+    """A cell whose blocks were interleaved. Its interval holds for all cells and looks: no p-values beside it."""
     limit = 1 + (blank.margin_ratio or 0.0)
     same = found.low > 1 / limit and found.high < limit
     said = SAME if same else SLOWER if found.low > 1 else FASTER if found.high < 1 else UNKNOWN
@@ -199,7 +199,16 @@ def _paired_row(blank: Comparison, a: Group, b: Group, found: SequentialRatio) -
         time_b_s=time_a_s * found.ratio,
         blocks_a=sum(map(len, a.times)),
         blocks_b=sum(map(len, b.times)),
+        reason=_far_pairs(found),
     )
+
+
+def _far_pairs(found: SequentialRatio) -> str:
+    """That some pairs are far from the others, and what the ratio says of them; "" where none is."""
+    if not found.far:
+        return ""
+    are = "is" if found.far == 1 else "are"
+    return f"{found.far} of {found.pairs} pairs {are} far from the others: the ratio is of a typical pair"
 
 
 def _mean_s(group: Group) -> float:

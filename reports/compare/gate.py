@@ -5,9 +5,9 @@
   written by unfused operators; launches are calls of operators that move data, each one kernel or more on a GPU; memory
   is the most that the step's ledger has alive.
 * **Timed**: `slower` is met where the whole interval of B ÷ A is above the limit, not met where it is below, else
-  undecided. Blocks in turn give the interval of `analysis/stats/sequential.py`. Two runs by themselves give Welch's,
-  at the alarm rate divided by the cells; where either has one process alone, what processes differ by (the margin) is
-  added at both ends, as it is not in the blocks.
+  undecided. Interleaved blocks give the interval of `analysis/stats/sequential.py`. Two runs by themselves give
+  Welch's, at the alarm rate divided by the cells; where either has one process alone, what processes differ by (the
+  margin) is added at both ends, as it is not in the blocks.
 * **Trains**: a cell that A measured and B did not fails the gate, whatever was asked.
 
 Nothing is left out in silence: a cell of one run alone, one without a table or without an interval, gets a row that
@@ -133,10 +133,10 @@ def _slower(
     if ends is None:
         return _time_check(row, asked, UNDECIDED, None, notes)
     limit = 1 + asked.limit_ratio
-    said = ABOVE if ends[0] > limit else BELOW if ends[1] < limit else ""
-    outcome = {ABOVE: MET, BELOW: NOT_MET}.get(said, UNDECIDED)
+    side = ABOVE if ends[0] > limit else BELOW if ends[1] < limit else ""
+    outcome = {ABOVE: MET, BELOW: NOT_MET}.get(side, UNDECIDED)
     if outcome == UNDECIDED and row.basis == "blocks":
-        notes.append("one process on a side: sweep --against times both in turn, sweep --repeat 5 in more processes")
+        notes.append("one process on a side: sweep --against interleaves both, sweep --repeat 5 in more processes")
     return _time_check(row, asked, outcome, ends, notes)
 
 
@@ -159,7 +159,7 @@ def _time_check(
 
 
 def _unconverged(row: Comparison, a: Group, b: Group) -> list[str]:
-    """Which sides did not reach their interval; of blocks in turn the ratio's interval alone counts."""
+    """Which sides did not reach their interval; of interleaved blocks the ratio's interval alone counts."""
     sides = [name for name, group in (("A", a), ("B", b)) if any(run.status == "not_converged" for run in group.runs)]
     return [f"{' and '.join(sides)} did not converge"] if sides and row.basis != PAIRS else []
 

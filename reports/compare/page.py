@@ -87,14 +87,14 @@ def sentence(rows: Sequence[Comparison]) -> str:
     all_of = "the cell" if len(matched) == 1 else f"all {len(matched)} cells"
     alone = next((said for said, number in count.items() if number == len(matched)), "")
     if alone == UNKNOWN:
-        return f"Whether B is faster or slower cannot be told in {all_of} of both runs."
+        return f"Whether B is faster or slower is undecided in {all_of} of both runs."
     if alone:
         word = "takes the same time as A" if alone == SAME else f"is {alone} than A"
         return f"B {word} in {all_of} of both runs: its steps take {_span(matched)} times as long."
     parts = [f"{said} in {number}" for said, number in count.items() if number and said in (SLOWER, FASTER)]
     parts += [f"the same in {count[SAME]}"] if count[SAME] else []
     told = f"Of the {len(matched)} cells of both runs, B is {', '.join(parts)}"
-    return f"{told}; {count[UNKNOWN]} cannot be told." if count[UNKNOWN] else f"{told}."
+    return f"{told}; {count[UNKNOWN]} undecided." if count[UNKNOWN] else f"{told}."
 
 
 def _span(rows: Sequence[Comparison]) -> str:

@@ -1,6 +1,6 @@
 """Numbers from anywhere, as `--explain` takes them: which number of a counter each is, and the way from it to ours.
 
-A pasted number is rounded or cut off at its last digit, so it is held against a counter's own number within that. It
+A pasted number is rounded or cut off at its last digit, so it is compared with a counter's own number within that. It
 may be of the forward pass, the backward pass or both; of the batch or one sample; as the counter gives it, or with a
 multiply-add counted as the other of 1 and 2. The first of these that fits is taken. One that fits none is explained as
 far as the counter goes, and the rest is said to be unexplained. Nothing is counted here.

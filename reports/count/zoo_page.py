@@ -66,9 +66,9 @@ def _causes(accounts: Sequence[Account], causes: Sequence[AccountCause]) -> Iter
     for cause in causes:
         sums[_key(cause), cause.cause] += cause.flop
     for (key, name), flop in sums.items():
-        if exact.get(key):
+        if whole := exact.get(key):
             counter = key[2]
-            shares[name][counter] = max(shares[name][counter], abs(flop) / (exact[key] or 1))
+            shares[name][counter] = max(shares[name][counter], abs(flop) / whole)
     for name, words in CAUSES.items():
         if name in shares:
             ordered = sorted(shares[name].items(), key=lambda item: -item[1])

@@ -1,4 +1,4 @@
-"""Findings that are counts: the post's figures and tables redrawn, how far each counter is off, backward ÷ forward."""
+"""Findings that are counts: Hobbhahn's figures and tables (2021), how far each counter is off, backward ÷ forward."""
 
 from __future__ import annotations
 

@@ -7,13 +7,14 @@ from math import inf
 from statistics import median
 
 from reports.findings.data import Published, bandwidth, common_settings, widest
+from reports.findings.real_gpus import families_on_a_gpu
 from reports.findings.shared import IN_PART, OPEN, SETTLED, Section, link, named, picture, share
 from reports.findings.traffic import Traffic, traffic, traffic_table
 from reports.shared import digits, percent, si
 from results.records import Run, Utilization
 
 LOW = ("mobilenet_v2", "efficientnet_b0")
-"""The models whose utilization the post could not explain."""
+"""The models whose utilization Hobbhahn's post of 2021 could not explain."""
 
 PICTURE = "findings_bytes.png"
 """Utilization against FLOP for each byte (`reports/findings/figure.py`)."""
@@ -58,7 +59,7 @@ def low_utilization(runs: Sequence[Published], folder: str) -> Section:
         picture("Utilization against FLOP for each byte that operations move, one dot a model", f"images/{PICTURE}"),
         traffic_table(run, found),
         *(() if elsewhere is None else _with_bounds(elsewhere)),
-        f"That both are low on GPUs as well others measured: {link('post2021', 'post2021.md')}.",
+        f"That both are low on GPUs as well others measured: {link('post2021', 'post2021.md')}. {families_on_a_gpu()}",
         *(() if bound else (missing,)),
     )
     return Section(title, SETTLED if bound and run.on_gpu else IN_PART, answer, body)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from reports.findings import counts as findings_counts
-from reports.findings import low_utilization
+from reports.findings import low_utilization, real_gpus
 from reports.findings import published as findings_published
 from reports.findings import times as findings_times
 from reports.findings.data import Published
@@ -29,6 +29,7 @@ SECTIONS: tuple[Callable[[Sequence[Published], str], Section], ...] = (
     findings_published.beside_published,
     findings_times.energy,
     findings_published.to_assume,
+    real_gpus.real_gpus,
 )
 """In the order of the page; each is asked with the runs and the folder of links."""
 

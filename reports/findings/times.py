@@ -1,4 +1,4 @@
-"""Findings that are times: what the post's numbers mean, batch and layout and the like, energy."""
+"""Findings that are times: what the numbers of Hobbhahn's post of 2021 mean, batch and layout and the like, energy."""
 
 from __future__ import annotations
 
@@ -89,7 +89,8 @@ def conditions_compared(runs: Sequence[Published], folder: str) -> Section:
         heads = ("model", words, "cells", "items/s, second ÷ first", "95 % interval")
         parts.append(f"### By {words}\n\n{table(heads, rows)}")
     if still_open:
-        parts.append(f"**Open**: {', '.join(still_open)}: no published run has two cells that differ in it alone.")
+        words = f"**Open**: {', '.join(still_open)}: no published run has two cells that differ in it alone"
+        parts.append(f"{words}; what others measured on GPUs is in section 10.")
     state = OPEN if not answers else IN_PART if still_open else SETTLED
     answer = "; ".join(answers).capitalize() + (f"; {', '.join(still_open)}: open." if still_open and answers else "")
     return Section("Batch size, layout, precision, compile", state, answer or "No published run says.", tuple(parts))

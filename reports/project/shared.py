@@ -42,7 +42,8 @@ ROW_FIELDS = (
 class ReachedUtilization:
     """A device and what of its peak a training reaches. predicted: None where the utilization was given.
 
-    own_left_out: reason → rows of our own runs that are not used.
+    own_left_out: reason → rows of our own runs that are not used. step: where the utilization is that of a predicted
+    step, of which.
     """
 
     device: str
@@ -54,6 +55,7 @@ class ReachedUtilization:
     utilization: Uncertain
     predicted: PredictedUtilization | None
     own_left_out: Mapping[str, int]
+    step: str = ""
 
 
 def quantity(value: float, unit: str = "") -> str:
@@ -108,19 +110,19 @@ def why_sentences(reached: ReachedUtilization) -> list[str]:
     """Where the utilization is from, and what else would be assumed, a sentence each."""
     found, peak = reached.predicted, f"peak: {reached.peak_source}"
     if found is None:
-        return [peak, "utilization: given"]
+        return [peak, f"utilization: {reached.step or 'given'}"]
     ratios = [row.ratio for row in found.near]
-    told = [
+    lines = [
         f"utilization: of one new run, predicted from {len(found.near)} published runs of {found.stacks} stacks "
         f"({found.group}: {min(ratios):.3f} to {max(ratios):.3f}); how runs differ from {len(found.rows)} runs"
     ]
     if found.fallback:
-        told.append(f"fallback: {found.fallback}")
+        lines.append(f"fallback: {found.fallback}")
     if reached.own_left_out:
         total = sum(reached.own_left_out.values())
-        told.append(f"not used: {total} rows of our own runs ({'; '.join(sorted(reached.own_left_out))})")
+        lines.append(f"not used: {total} rows of our own runs ({'; '.join(sorted(reached.own_left_out))})")
     rule = rule_of_thumb(reached.family)
-    return [peak, *told, f"a rule of thumb assumes {rule:.2f} whatever the device (Epoch AI, 2022)"]
+    return [peak, *lines, f"a rule of thumb assumes {rule:.2f} whatever the device (Epoch AI, 2022)"]
 
 
 def rule_of_thumb(family: str) -> float:
@@ -144,7 +146,8 @@ def reached_document(reached: ReachedUtilization, confidence: float) -> dict[str
             "low_ratio": low,
             "high_ratio": high,
             "scale": reached.utilization.scale,
-            "given": found is None,
+            "given": found is None and not reached.step,
+            "step": reached.step or None,
             "group": found.group if found else None,
             "fallback": (found.fallback or None) if found else None,
             "runs": len(found.near) if found else None,

@@ -79,7 +79,7 @@ def theme() -> Iterator[None]:
 
 
 def looks(series: Sequence[str]) -> dict[str, tuple[Any, str]]:
-    """Series name → (colour, marker). Precisions have their own; others take the spare ones in turn."""
+    """Series name → (colour, marker). Precisions have their own; others take the spare ones one after another."""
     import seaborn as sns
 
     colours = sns.color_palette("colorblind")

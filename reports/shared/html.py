@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from reports.shared.html_figures import Picture
 from reports.shared.html_tables import Table, sort_value
-from results import shortened
+from results import LONGEST_TEXT, shortened
 
 if TYPE_CHECKING:
     import jinja2
@@ -26,12 +26,8 @@ TEMPLATES = Path(__file__).resolve().parent / "templates"
 TEMPLATE = "report.html.j2"
 TABLES_SCRIPT = "tables.js"
 
-_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 """Controls, marks and overrides of direction, halves of characters; not tab and line feed."""
-
-LONGEST_TEXT = 10_000
-"""Characters of one text on a page: a name of a megabyte stands there many times."""
-
 
 MOST_ROWS = 1_000
 """Of one table on a page: more are searched for in a file, and a browser takes seconds for them."""

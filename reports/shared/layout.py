@@ -12,7 +12,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from results import least_width, letters, wrap
+from results import LONGEST_TEXT, least_width, letters, shortened, wrap
 from results.printable import printable
 
 WIDTH = 100
@@ -199,7 +199,7 @@ _WAYS = ((2, ""), (1, ""), (1, "words"), (1, "pieces"))
 
 
 def _text(cell: Cell) -> str:
-    return printable(cell.text if isinstance(cell, Styled) else cell)
+    return printable(shortened(cell.text if isinstance(cell, Styled) else cell, LONGEST_TEXT))
 
 
 def _plan(table: TextTable, room: int) -> _Plan | None:

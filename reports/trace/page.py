@@ -60,7 +60,7 @@ class Share:
 
 
 def to_html(trace: Trace, device: Device | None = None) -> str:
-    """The whole document. device: whose peaks the rates are held against; None: none are known."""
+    """The whole document. device: whose peaks the rates are divided by; None: none are known."""
     from markupsafe import Markup
 
     kernels = trace.cleaned.kernels

@@ -179,7 +179,7 @@ def _total(trace: Trace, state: str, phase: str) -> PhaseTotal:
 
 
 def to_text(trace: Trace, device: Device | None = None, width: int = WIDTH, colour: bool = False) -> str:
-    """Everything a person is shown. device: whose peaks the rates are held against; None: none are known."""
+    """Everything a person is shown. device: whose peaks the rates are divided by; None: none are known."""
     parts: list[Part] = [strong(line) for line in heading(trace)]
     parts += [
         "",

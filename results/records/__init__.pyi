@@ -40,6 +40,7 @@ from .counts import Agreement, BatchLaw, CleanedOperation, CleaningLog, FlopCoun
 from .footprint import FootprintCheck, FootprintPrediction
 from .operations import Kernel, Operation, OperationInstance, ProfiledOperation, Storage
 from .rows import (
+    OfCell,
     Record,
     cell_text,
     changed,
@@ -113,6 +114,7 @@ __all__ = [
     "ONLY_A",
     "ONLY_B",
     "OPEN",
+    "OfCell",
     "Operation",
     "OperationCost",
     "OperationInstance",

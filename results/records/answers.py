@@ -81,6 +81,8 @@ class StepTime(OfCell):
     drift_ratio: float | None = None  # last third ÷ first third - 1
     outliers: int  # blocks beyond 3 MAD; they stay in every other number
     share_ratio: float | None = None  # of the phases' sum
+    disturbed_blocks: int = 0  # that waited for a processor, were measured again, and are in no other number
+    all_mean_s: float | None = None  # the mean with these blocks; empty where there are none
 
 
 @dataclass(frozen=True, kw_only=True)

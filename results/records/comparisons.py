@@ -31,7 +31,7 @@ class Comparison(Record):
     margin_ratio: float | None = None  # up to which a difference is none that matters
     p_different: float | None = None  # over all cells (Holm)
     p_same: float | None = None  # the same of the two one-sided tests that it is within the margin
-    basis: str = ""  # pairs: blocks in turn, by the sequential test; processes: their means scatter; blocks: of one
+    basis: str = ""  # pairs: interleaved blocks, by the sequential test; processes: their means scatter; blocks: of one
     # process each, so that only beyond the margin counts
     time_a_s: float | None = None
     time_b_s: float | None = None
@@ -39,7 +39,7 @@ class Comparison(Record):
     cells_b: tuple[str, ...] = ()
     blocks_a: int = 0
     blocks_b: int = 0
-    reason: str = ""  # why it cannot be told, or is in one run alone
+    reason: str = ""  # why it is undecided, or is in one run alone
 
 
 MET, NOT_MET, UNDECIDED, NOT_COMPARED = "met", "not met", "undecided", "not compared"
@@ -79,8 +79,8 @@ class ChangeTrial(Record):
     """What one change brought. None: not measured, `reason` says why.
 
     change: its name, with its number where it has one ("batch_size=64"). status: one of STATUSES. ratio: samples per
-    second with the change ÷ without it, measured in turn; low, high: its 95 % interval. rounds: of A B B A.
-    step_time_s: of the changed step. samples: of it. memory_bytes: what the changed step holds at its highest:
+    second with the change ÷ without it, measured in interleaved blocks; low, high: its 95 % interval. rounds: of A B B
+    A. step_time_s: of the changed step. samples: of it. memory_bytes: what the changed step holds at its highest:
     weights, optimizer state, and what the step itself allocates through torch.
     """
 

@@ -1,4 +1,4 @@
-"""Counts of FLOP: as counters gave them, cleaned, and held against each other."""
+"""Counts of FLOP: as counters gave them, cleaned, and compared with each other."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ class Sample(Record):
     cell_id: str = ""
     attempt: int = 0
     index: int = 0
-    part: str  # warmup, measure, phase, profiled; suspended: not to be used
+    part: str  # warmup, measure, phase, profiled; suspended, disturbed: not to be used
     phase: str = ""  # empty: the whole step
     steps: int
     start_s: float  # monotonic clock of the host

@@ -67,7 +67,7 @@ class StepModule(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """What a step is held against: FLOP/s by unit, bytes/s, seconds a launch; each with where it comes from."""
+    """The limits that a step is compared with: FLOP/s by unit, bytes/s, seconds a launch; each with its source."""
 
     device: str = ""
     device_name: str = ""

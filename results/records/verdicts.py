@@ -15,7 +15,7 @@ PASS, FAIL, OPEN = "pass", "fail", "open"
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict(Record):
-    """One gate. open: the run has nothing that it could be held against."""
+    """One gate. open: the run has nothing to compare with."""
 
     gate: str
     checks: str  # what it asks, in words

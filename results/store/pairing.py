@@ -1,4 +1,4 @@
-"""That two runs are the two sides of one comparison, whose blocks were timed in turn: what their manifests say of it.
+"""That two runs are the two sides of one comparison, whose blocks were interleaved: what their manifests say of it.
 
 It stands in the options of each manifest under AGAINST. Not claimed: that the blocks did alternate; that is read from
 their times (`analysis/utilization/paired_blocks.py`).
@@ -19,7 +19,7 @@ SIDES = ("A", "B")
 
 @dataclass(frozen=True)
 class Pairing:
-    """One side of a comparison in turn.
+    """One side of an interleaved comparison.
 
     identity: the same in both runs. side: of SIDES. across: fields of cells in which the sides differ by choice.
     root: the folder that this side's files were taken from. alarm_ratio: of comparisons of equal sides, how many may

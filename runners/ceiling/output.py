@@ -1,4 +1,4 @@
-"""The files of `runners.ceiling --out`: ceilings.csv, which a profile can be held against, and the pictures.
+"""The files of `runners.ceiling --out`: ceilings.csv, which a profile can be compared with, and the pictures.
 
 A file of that name is replaced at once or not at all; the table comes first, so that a picture that fails loses none.
 """

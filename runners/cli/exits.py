@@ -14,7 +14,7 @@ import re
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TextIO, cast
 
 from results import StoreFault, shortened
@@ -127,6 +127,30 @@ class _Forgiving:
         return getattr(self._stream, name)
 
 
+class _Terminal:
+    """stdout where a terminal shows it: characters that steer it are written out, but for colours. Tables and JSON have
+    the names in the files of others as they are."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        parts = _COLOUR.split(text)
+        parts[::2] = map(printable, parts[::2])
+        self._stream.write("".join(parts))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+_COLOUR = re.compile(r"(\x1b\[[\d;]*m)")
+
+
 @contextlib.contextmanager
 def _unless_full() -> Iterator[None]:
     try:
@@ -138,7 +162,7 @@ def _unless_full() -> Iterator[None]:
 
 def open_streams() -> None:
     """Makes sure that there are stdin, stdout and stderr, whatever the caller closed, that each writes what its
-    encoding lacks as \\xNN, and that a full stderr loses its words and nothing else."""
+    encoding lacks as \\xNN, that a full stderr loses its words and nothing else, and that no name steers a terminal."""
     for number in range(3):
         try:
             os.fstat(number)
@@ -153,6 +177,8 @@ def open_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
     if isinstance(sys.stderr, io.TextIOWrapper):
         sys.stderr = cast(TextIO, _Forgiving(sys.stderr))
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.isatty():
+        sys.stdout = cast(TextIO, _Terminal(sys.stdout))
 
 
 def exit_code(main: Callable[[], int]) -> int:

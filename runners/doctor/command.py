@@ -114,7 +114,7 @@ def print_peaks(parser: Parser, name: str, form: str) -> int:
         return print_core_peaks(name, form)
     device = peaks.lookup(name)
     if device is None:
-        near = ", ".join(peaks.nearest(name)) or "none alike"
+        near = ", ".join(peaks.nearest(name)) or "none"
         parser.fail(f"no peaks for this device: expected a name as its driver prints it, got {name!r}, nearest: {near}")
     answer = peaks_answer(device, name)
     if form == "json":

@@ -6,8 +6,8 @@ flags read back, fp32 that is IEEE, intervals that cover the mean, and the predi
 says what it found and what was expected; one that this device cannot answer is `unavailable` with the reason, never a
 silent pass. Less than three minutes on a GPU.
 
-Not claimed: that a device which passes has no fault. A rate is only held against the datasheet, energy only against the
-same board's own power, and no kernel's result is looked at but those of one product and one convolution.
+Not claimed: that a device which passes has no fault. A rate is only compared with the datasheet, energy only against
+the same board's own power, and no kernel's result is looked at but those of one product and one convolution.
 """
 
 from __future__ import annotations

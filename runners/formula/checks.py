@@ -1,4 +1,4 @@
-"""Formulas held against the step at the point that was asked for, and at a batch of one, which torch treats apart."""
+"""Formulas compared with the step at the point that was asked for, and at a batch of one, which torch treats apart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The footprints among a model's formulas: found, held against the step at the points that were traced, and explained.
+"""The footprints among a model's formulas: found, compared with the step at the points that were traced, and explained.
 
 A footprint that does not equal that of the step where it can be looked at is not told, and a note says why.
 """

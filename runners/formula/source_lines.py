@@ -1,6 +1,6 @@
 """Lines of a model's own code: the one that raised, and the one after which two steps go different ways.
 
-The model's own is what is neither Python's library, PyTorch's, nor of the rooms that measure it: a user's file, or
+The model's own is what is neither Python's library, PyTorch's, nor of the packages that measure it: a user's file, or
 torchvision, timm, transformers and `workloads/`. What an operation does inside is not looked at.
 """
 

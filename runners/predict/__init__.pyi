@@ -1,1 +1,7 @@
-__all__: list[str] = []
+from .step import TracedStep, prediction_of, traced_step
+
+__all__ = [
+    "TracedStep",
+    "prediction_of",
+    "traced_step",
+]

@@ -1,4 +1,4 @@
-"""`python -m runners.predict MODEL --device NAME`: how long would a step take on that device, which nobody here has?
+"""`python -m runners.predict MODEL --device NAME`: how long would a step take on a device that is not here?
 
 The step is traced on fake tensors; its time is a sum over operations with rates that were fitted on steps which others
 published (docs/predict.md). Nothing is run, no device is needed. Exit codes: 0 answered; 1 refused, as nothing like
@@ -41,7 +41,7 @@ def parser() -> Parser:
 
     made = Parser(
         prog="python -m runners.predict",
-        description="How long would a step of this model take on that device, which nobody here has?",
+        description="How long would a step of this model take on a device that is not here?",
         epilog="What it was fitted on, and what its intervals cover: docs/predict.md.",
     )
     group = add_device_and_step(made, "NVIDIA GeForce RTX 3090", PRECISION)
@@ -51,38 +51,26 @@ def parser() -> Parser:
 
 def _answer(options: Namespace, device: Device) -> PredictAnswer:
     """Raises Unavailable where nothing like the step was measured, Inconsistent where the batch changes the step."""
-    from analysis.devices import PRECISIONS
-    from analysis.predict import Machine, Setting, amounts, fitted_model, predict
-    from analysis.reach import IN_PARTS, BatchCost, step_bound, step_cost
+    from analysis.predict import Setting
     from reports.predict import PredictAnswer
-    from results import Unavailable
     from runners.footprint.step import StepOptions
-    from runners.reach import SMALL, operations_at
+    from runners.predict.step import machine_of, prediction_of, traced_step
 
-    unit = PRECISIONS[options.precision].matmul_unit
-    peak, bytes_per_s = device.peaks.get(unit), device.bandwidth_bytes_per_s
-    if not peak or not bytes_per_s:
-        raise Unavailable(f"no datasheet peak of {unit}, or no bandwidth of memory")
+    machine_of(device, options.precision)  # before the model is built
     setting = Setting(options.mode, options.layout, options.compile, device.name, options.precision)
     asked = StepOptions(options.model, options.precision, layout=options.layout, hyper=hyper_of(options))
     passing(f"{options.model}: batch {options.batch_size}")
-    low, high = (operations_at(asked, batch, options.mode) for batch in SMALL)
-    steps = amounts(low, SMALL[0], high, SMALL[1])
-    cost = BatchCost(SMALL[0], step_cost(low), SMALL[1], step_cost(high)).at(options.batch_size)
-    bound = step_bound(cost, device.peaks, bytes_per_s)
-    in_parts = any(operation.name == IN_PARTS for operation in low)
-    least_s = None if in_parts else bound.bound_time_s
-    found = predict(fitted_model(), steps, options.batch_size, setting, Machine(peak, bytes_per_s), least_s)
+    step = traced_step(asked, options.mode)
     return PredictAnswer(
         model=options.model,
         device_name=device.name,
         setting=setting,
         batch_size=options.batch_size,
-        bound=bound,
-        is_bounded=not in_parts,
-        prediction=found,
+        bound=step.bound(options.batch_size, device),
+        is_bounded=step.is_bounded,
+        prediction=prediction_of(step, options.batch_size, setting, device),
         eager_peak_bytes=_peak_bytes(asked, options, device) if options.mode == "train" else None,
-        notes=tuple(_notes(options, device, in_parts)),
+        notes=tuple(_notes(options, device, not step.is_bounded)),
     )
 
 

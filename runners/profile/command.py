@@ -128,7 +128,7 @@ def _probe(worker: Any, options: Namespace) -> ProbeResult:
 
 
 def _machine(worker: Any, options: Namespace, probed: ProbeResult, rows: list[Ceiling] | None) -> Machine:
-    """What the step is held against. Ceilings that could not be found are told, and cost their own figures alone."""
+    """The limits that the step is compared with. A ceiling that is missing is said, and costs only its own figures."""
     from analysis.profile import machine_of
     from runners.workers import WorkerFault
 

@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any
 from runners.cli import Parser, guarded
 from runners.project.machine import add_expenses, add_machine, expenses, machine, positive
 from runners.project.output import add_output, intervals_of, reserve_all, tell
+from runners.project.predicted_step import add_step
 
 if TYPE_CHECKING:
     from reports.project import GpuHoursAnswer, ReachedUtilization
 
 EXAMPLES = """examples:
   python -m runners.project --compute --gpu-hours 300 --device "NVIDIA A100-SXM4-80GB" --family cnn
+  python -m runners.project --compute --gpu-hours 300 --device "NVIDIA RTX A6000" --precision amp-fp16 --model resnet50
   python -m runners.project --compute --flop 1e21 --device "NVIDIA H200" --family language-model --price 2..3.5
 how the interval is found, and what it is worth: docs/compute.md"""
 
@@ -38,6 +40,7 @@ def parser() -> Parser:
     asked.add_argument("--gpu-hours", type=positive, metavar="H", help="devices × hours of training → FLOP")
     asked.add_argument("--flop", type=positive, help="model FLOP of a training → GPU-hours")
     add_machine(made)
+    add_step(made)
     add_expenses(made)
     add_output(made)
     return made

@@ -13,7 +13,7 @@ import csv
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -84,9 +84,7 @@ def add_utilization(group: argparse._ArgumentGroup, family: str | None = None) -
     group.add_argument(
         "--data", type=Path, metavar="DIR", help="a folder of published runs (default: those that a checkout brings)"
     )
-    group.add_argument(
-        "--confidence", type=number(float, 0.5, 0.999), default=0.95, help="of every interval, given or told (0.95)"
-    )
+    group.add_argument("--confidence", type=number(float, 0.5, 0.999), default=0.95, help="of every interval (0.95)")
 
 
 def add_expenses(parser: Parser) -> None:
@@ -102,6 +100,11 @@ def machine(options: Namespace) -> ReachedUtilization:
     """What the options say. Raises Mistake."""
     device, unit = _device(options), PRECISIONS[options.precision].matmul_unit
     peak, source = _peak(options, device, unit)
+    if getattr(options, "model", None) is not None:
+        from runners.project.predicted_step import step_utilization
+
+        utilization, words = step_utilization(options, device)
+        return replace(_machine(options, device, unit, peak, source, utilization), step=words)
     return reached_of(options, device, unit, peak, source)
 
 
@@ -162,7 +165,7 @@ def _device(options: Namespace) -> Device | None:
 
     device = peaks.lookup(options.device)
     if device is None and options.peak is None:
-        near = ", ".join(peaks.nearest(options.device)) or "none alike"
+        near = ", ".join(peaks.nearest(options.device)) or "none"
         raise Mistake(
             f"--device: expected a name as its driver prints it, got {options.device!r}, nearest: {near}; "
             "or give its --peak in FLOP/s"

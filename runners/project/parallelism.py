@@ -122,7 +122,7 @@ def _cluster(options: Namespace) -> Cluster:
 
     device = peaks.lookup(options.device)
     if device is None or device.bandwidth_bytes_per_s is None:
-        near = ", ".join(peaks.nearest(options.device)) or "none alike"
+        near = ", ".join(peaks.nearest(options.device)) or "none"
         raise Mistake(f"--device: expected a name as its driver prints it, got {options.device!r}, nearest: {near}")
     unit = PRECISIONS[options.precision].matmul_unit
     if unit not in device.peaks:

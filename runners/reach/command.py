@@ -1,6 +1,6 @@
 """`python -m runners.reach MODEL --device NAME`: what could this model reach at best on a device that nobody here has?
 
-The step is traced on fake tensors and held against the device's datasheet: nothing is run, no device is needed. Exit
+The step is traced on fake tensors and compared with the device's datasheet: nothing is run, no device is needed. Exit
 codes: 0 answered; 1 the step has no bound (an operation without a rule, no peak of its dtype); 2 the caller's mistake;
 3 a file could not be written; 130 Ctrl-C.
 """
@@ -62,7 +62,7 @@ def parser() -> Parser:
     """The parser of `runners.reach`."""
     made = Parser(
         prog="python -m runners.reach",
-        description="What could this model reach at best on that device, which nobody here has?",
+        description="What could this model reach at best on a device that is not here?",
         epilog="What the bound is, and what it does not claim: docs/reach.md. Models of any form: docs/models.md.",
     )
     add_device_and_step(made, "NVIDIA A100-SXM4-80GB", "fp32")

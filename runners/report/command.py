@@ -2,7 +2,8 @@
 
 With `--check` it puts the run through gates instead (`runners/report/check.py`), and of two runs it says whether they
 differ, with `--out` as a page, too (`runners/report/compare.py`), and with `--fail-if` whether the second may replace
-the first (`runners/report/gate.py`).
+the first (`runners/report/gate.py`). With `--atlas` the cells are placed among published steps, too
+(`runners/report/placed.py`).
 
 Needs neither a GPU nor torch. Raw files are read and never changed; what is written is derived and may be written
 again: utilization.csv and its likes, cleaned/, figures/, report.html (`docs/schema.md` lists them). A figure or a page
@@ -38,6 +39,7 @@ from runners.report.recordings import recording
 if TYPE_CHECKING:
     from argparse import Namespace
 
+    from analysis.atlas import PlacedStep
     from cleaning.reconcile import Built
     from results.records import Ceiling
     from results.store import Manifest
@@ -87,6 +89,8 @@ def _dispatch(options: Namespace, parser: Parser) -> int:
         if several or options.check:
             parser.fail("--parquet: expected one run to rebuild, without --check")
         _check_parquet(parser)
+    if options.atlas and (several or options.check or options.convention != "flop"):
+        parser.fail("--atlas: expected one run to rebuild, without --check and --convention")
     if options.check:
         from runners.report import check
 
@@ -107,7 +111,7 @@ def _check_parquet(parser: Parser) -> None:
 def _findings(options: Namespace, parser: Parser) -> int:
     from runners.report import findings
 
-    if len(options.runs) > 1 or options.check or options.out:
+    if len(options.runs) > 1 or options.check or options.out or options.atlas:
         parser.fail("--findings: expected at most the folder of published runs beside it")
     if options.runs and options.data:
         parser.fail("--findings: expected the folder of published runs once, as --data DIR or as RUN")
@@ -144,12 +148,15 @@ def _rebuild(options: Namespace) -> int:
     (directory,) = options.runs
 
     try:
-        built, faults = _rebuilt(directory, options.out)
+        built, faults, placed = _rebuilt(directory, options.out, options.atlas)
         if options.parquet:
             _write_parquet(built, options.out or directory)
     except (ValueError, Inconsistent, OSError) as fault:
         raise Mistake(str(fault)) from fault
-    show(built, options.format, options.out or directory, options.convention)
+    if placed is None:
+        show(built, options.format, options.out or directory, options.convention)
+    else:
+        _show_placed(placed, options.format, options.out or directory)
     for line in faults:
         say(f"error: {line}")
     return UNWRITABLE if faults else 0
@@ -164,8 +171,8 @@ def rebuild(path: Path, out: Path | None = None) -> Built:
     return _rebuilt(path, out)[0]
 
 
-def _rebuilt(path: Path, out: Path | None) -> tuple[Built, list[str]]:
-    """What was derived, with its faults among the problems, and the faults."""
+def _rebuilt(path: Path, out: Path | None, atlas: bool = False) -> tuple[Built, list[str], Sequence[PlacedStep] | None]:
+    """What was derived, with its faults among the problems; the faults; the placed cells, if they are asked for."""
     from cleaning.reconcile import build
     from results.store import read_operations, read_profile, read_run
 
@@ -181,15 +188,35 @@ def _rebuilt(path: Path, out: Path | None) -> tuple[Built, list[str]]:
         partial(read_profile, path),
         partial(recording, path),
     )
-    faults = write(built, out or path, data.manifest, data.ceilings)
-    return replace(built, problems=(*built.problems, *faults)), faults
+    placed = _place(built, out or path) if atlas else None
+    faults = write(built, out or path, data.manifest, data.ceilings, placed)
+    return replace(built, problems=(*built.problems, *faults)), faults, placed
 
 
-def write(built: Built, out: Path, manifest: Manifest | None = None, ceilings: Sequence[Ceiling] = ()) -> list[str]:
+def _place(built: Built, out: Path) -> Sequence[PlacedStep]:
+    """The cells among published steps, and their table in `out`. Raises Mistake, StoreFault."""
+    from runners.report.placed import FILE, placed_cells, table_of
+
+    placed = placed_cells(built)
+    put(out / FILE, table_of(placed), KEPT)
+    return placed
+
+
+def _show_placed(placed: Sequence[PlacedStep], form: str, out: Path) -> None:
+    from runners.report.placed import FILE, show_cells
+
+    show_cells(placed, form)
+    say(f"written: {out / FILE}, {out / PAGE} and all else of the report")
+
+
+def write(
+    built: Built, out: Path, manifest: Manifest | None = None, ceilings: Sequence[Ceiling] = (),
+    placed: Sequence[PlacedStep] | None = None,
+) -> list[str]:  # fmt: skip
     """Puts every derived file into `out`, each whole: tables first, then what is drawn from them, then the page.
 
-    manifest, ceilings: what the page also tells of. Returns a line for each figure or page that could not be made;
-    files of an earlier report in its place stay. Raises StoreFault.
+    manifest, ceilings, placed: what the page also tells of. Returns a line for each figure or page that could not be
+    made; files of an earlier report in its place stay. Raises StoreFault.
     """
     from runners.report.derived import derived_tables
 
@@ -201,7 +228,7 @@ def write(built: Built, out: Path, manifest: Manifest | None = None, ceilings: S
         put(out / FIGURES / name, content, KEPT)
     if not faults:
         remove_others(out / FIGURES, drawn)
-    page = attempt(PAGE, lambda: _page(built, drawn, manifest, ceilings), faults)
+    page = attempt(PAGE, lambda: _page(built, drawn, manifest, ceilings, placed), faults)
     if page is not None:
         put(out / PAGE, page, KEPT)
     return faults
@@ -224,11 +251,16 @@ def _pictures(out: Path) -> dict[str, bytes]:
     return figure_style.render_all(lambda: gallery.figures(out))
 
 
-def _page(built: Built, drawn: dict[str, bytes], manifest: Manifest | None, ceilings: Sequence[Ceiling]) -> bytes:
+def _page(
+    built: Built, drawn: dict[str, bytes], manifest: Manifest | None, ceilings: Sequence[Ceiling],
+    placed: Sequence[PlacedStep] | None,
+) -> bytes:  # fmt: skip
+    from reports.atlas import placed_section
     from reports.sweep.answer.page import page
 
     pictures = {name.removesuffix(".svg"): svg.decode() for name, svg in drawn.items() if name.endswith(".svg")}
-    return page(built, pictures, manifest=manifest, ceilings=ceilings).encode()
+    more = () if placed is None else (placed_section(placed),)
+    return page(built, pictures, manifest=manifest, ceilings=ceilings, more=more).encode()
 
 
 def show(built: Built, form: str, out: Path, convention: str = "flop") -> None:
@@ -258,6 +290,11 @@ def _parser() -> Parser:
         help="directory of a run, as runners.sweep left it; two: compare them",
     )
     parser.add_argument("--check", action="store_true", help="put it through every gate instead, and write nothing")
+    parser.add_argument(
+        "--atlas",
+        action="store_true",
+        help="of one run: each cell among steps that others published, against its prediction and its bound",
+    )
     parser.add_argument(
         "--findings",
         type=Path,
@@ -292,7 +329,9 @@ def _parser() -> Parser:
         f"of {', '.join(NAMES)}, as in slower:2%%,flop:0",
     )
     parser.add_argument(
-        "--undecided", choices=("pass", "fail"), help="of --fail-if: what it is where none can be told (default: pass)"
+        "--undecided",
+        choices=("pass", "fail"),
+        help="of --fail-if: the result where a condition is undecided (default: pass)",
     )
     parser.add_argument(
         "--convention", choices=CONVENTIONS, default="flop", help="of the numbers printed: ours, or the 2021 post's"

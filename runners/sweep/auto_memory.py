@@ -13,9 +13,9 @@ from results.records import Cell, Run
 from runners.cli import MARGIN_RATIO, passing, say
 from runners.footprint.fit import Fitting
 from runners.sweep.auto_batches import corrected, resolved
-from runners.sweep.models import hyper
 from runners.sweep.options import as_options, union
 from runners.sweep.plan import Grid, cell_of, cells
+from runners.workers import hyper_of_cell
 
 if TYPE_CHECKING:
     from results.store import Store
@@ -69,7 +69,7 @@ def _asking(
 
     def ask(model: str, precision: str) -> Fitting | str:
         passing(f"{model} {precision}: which batches fit")
-        sizes = hyper(cell_of(grid, model, 1, precision))
+        sizes = hyper_of_cell(cell_of(grid, model, 1, precision))
         kind = probed.device.partition(":")[0]
         step = StepOptions(model, precision, grid.optimizer, kind, layout=grid.layout, hyper=sizes)
         answer = worker.call("runners.footprint.fit:fitting", step, bytes_, margin, probed.name, timeout_s=TIMEOUT_S)

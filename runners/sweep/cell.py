@@ -17,8 +17,8 @@ from analysis.devices import PRECISIONS, Precision
 from results.records import Ceiling, Cell, Sample
 from runners.sweep import passes
 from runners.sweep.findings import CellFindings, CellMeasurement, OperationTable, WorkFindings
-from runners.sweep.models import factory_of, hyper
-from runners.workers import Batches, in_layout
+from runners.sweep.models import factory_of
+from runners.workers import Batches, hyper_of_cell, in_layout
 
 if TYPE_CHECKING:
     import torch
@@ -247,7 +247,7 @@ def _measure_cell(cell: Cell, step: Any, clock: Any, protocol: Protocol, found: 
         warnings.append("allocation_retries: the caching allocator freed and asked again while timing")
     if busy := cpu_contention.warning(others_ratio):
         warnings.append(busy)
-    if disturbed := disturbance_warning(timing.blocks):
+    if disturbed := disturbance_warning(timing):
         warnings.append(disturbed)
     blocks = (*blocks_in_order(warm, timing), *phases)
     if any(block.part == suspension.SUSPENDED for block in blocks):
@@ -275,7 +275,7 @@ def _workload(cell: Cell) -> Workload:
     import importlib
 
     module, _, function = factory_of(cell).partition(":")
-    workload: Workload = getattr(importlib.import_module(module), function)(cell.model, **hyper(cell))
+    workload: Workload = getattr(importlib.import_module(module), function)(cell.model, **hyper_of_cell(cell))
     return workload
 
 

@@ -37,6 +37,7 @@ from runners.sweep.options import (
     union,
 )
 from runners.sweep.plan import Grid, cell_of, cells, check, check_images, remaining
+from runners.workers import hyper_of_cell
 
 if TYPE_CHECKING:
     from results.records import Cell
@@ -257,7 +258,7 @@ def _check_models(grid: Grid) -> None:
         cell = cell_of(grid, model, 1, "fp32")
         if not sweep_models.is_own(cell):
             passing(f"{model}: building it once")
-            sizes = sweep_models.hyper(cell)
+            sizes = hyper_of_cell(cell)
             _worker_answer("runners.sweep.models:buildable", model, sizes)
             passing("")
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from measure.counters.harness import batches_to_count, count_isolated, extrapolate
 from results.records import Cell, FlopCount, digest
-from runners.sweep.models import factory_of, hyper
+from runners.sweep.models import factory_of
+from runners.workers import hyper_of_cell
 
 TIMEOUT_S = 300.0
 """Of one counter and workload, all its batches together."""
@@ -41,14 +42,14 @@ class Counts:
         if key not in self._rows:
             batches = sorted(self._batches[workload])
             self._rows[key] = count_isolated(
-                counter, cell.model, hyper(cell), batches, TIMEOUT_S, factory=factory_of(cell)
+                counter, cell.model, hyper_of_cell(cell), batches, TIMEOUT_S, factory=factory_of(cell)
             )
         mine = _batches(cell)
         return [row for row in self._rows[key] if row.batch_size in mine]
 
 
 def _workload(cell: Cell) -> str:
-    return digest([cell.model, hyper(cell)])
+    return digest([cell.model, hyper_of_cell(cell)])
 
 
 def _batches(cell: Cell) -> tuple[int, ...]:

@@ -22,7 +22,6 @@ from workloads.catalogue import (
     Spec,
     check,
     factory,
-    hyper_of,
     is_file_of_others,
     model_digest,
     parse_shapes,
@@ -104,33 +103,6 @@ def check_unchanged(grid: HasModels, earlier: Sequence[HasModels]) -> None:
         for model, digest in before.digests.items():
             if now.get(model, "") != digest:
                 raise ValueError(CHANGED.format(model=model, before=digest, now=now.get(model) or "gone"))
-
-
-def hyper(cell: Cell) -> dict[str, Any]:
-    """What builds the cell's workload beside its name: all sizes of a catalogue workload, of any other model those that
-    were asked for and what it is fed. Raises ValueError for a size that a catalogue workload does not have."""
-    if cell.model in ENTRIES:
-        sizes: dict[str, Any] = hyper_of(
-            cell.model, image_size=cell.image_size, num_classes=cell.num_classes, **cell.hyper
-        )
-        return {**sizes, **{name: words for name, words in _changes(cell).items() if name != "batch"}}
-    own = {"image_size": cell.image_size, "num_classes": cell.num_classes}
-    return {
-        **{name: size for name, size in own.items() if size is not None},
-        **cell.hyper,
-        **_changes(cell),
-    }
-
-
-def _changes(cell: Cell) -> dict[str, Any]:
-    """What was asked for that is no size: inputs, batches, parameters that are frozen, modules calculated again."""
-    words = {
-        "input": cell.inputs,
-        "batch": cell.batch_maker,
-        "frozen": list(cell.frozen),
-        "checkpoint": list(cell.checkpoint),
-    }
-    return {name: value for name, value in words.items() if value}
 
 
 def is_own(cell: Cell) -> bool:

@@ -13,7 +13,8 @@ from typing import Any
 
 from measure.counters.harness import COUNTERS
 from results.records import WORKS, Cell
-from runners.sweep.models import catalogue_entry, hyper
+from runners.sweep.models import catalogue_entry
+from runners.workers import hyper_of_cell
 from workloads.catalogue import IMAGES, OPTIMIZERS, OWN, reason_not_trainable
 from workloads.vision import CLASSES
 
@@ -174,7 +175,7 @@ def reason_against(cell: Cell) -> str:
         return f"{cell.model} {what}; CIFAR-10 has images and one label each"
     if entry is None:
         return ""
-    return reason_not_trainable(cell.model, hyper(cell), cell.batch_size) or ""
+    return reason_not_trainable(cell.model, hyper_of_cell(cell), cell.batch_size) or ""
 
 
 def check(grid: Grid) -> None:
@@ -186,7 +187,7 @@ def check(grid: Grid) -> None:
             continue
         if grid.optimizer == OWN and not entry.optimizer:
             raise ValueError(f"--optimizer: {cell.model} has none of its own; expected {', '.join(OPTIMIZERS)}")
-        classes = hyper(cell).get("num_classes", CLASSES)
+        classes = hyper_of_cell(cell).get("num_classes", CLASSES)
         if grid.data != "synthetic" and entry.task in IMAGES and classes < CLASSES:
             raise ValueError(f"--num-classes: expected at least {CLASSES}, those of CIFAR-10, got {classes}")
     largest = grid.largest_batch

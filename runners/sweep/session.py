@@ -20,9 +20,8 @@ from runners.cli import Progress, title
 from runners.sweep import nsight
 from runners.sweep.counts import Counts
 from runners.sweep.findings import Attempt, CellMeasurement, CellOutcome, OperationTable, WorkFindings, merge_findings
-from runners.sweep.models import hyper
 from runners.sweep.plan import reason_against, worker_key
-from runners.workers import Stopwatch, TelemetryWatch, Worker, WorkerFault, classify, uninterrupted
+from runners.workers import Stopwatch, TelemetryWatch, Worker, WorkerFault, classify, hyper_of_cell, uninterrupted
 
 CELL_TIMEOUT_S = 900.0
 TRACE_TIMEOUT_S = 300.0
@@ -421,7 +420,15 @@ def _ceiling_key(cell: Cell) -> tuple[str, str]:
 def trace_id(cell: Cell, torch_version: str) -> str:
     """What decides an operation table: the workload, its sizes, the dtype policy, the optimizer, the layout."""
     policy = PRECISIONS[cell.precision]
-    table = [cell.model, hyper(cell), cell.batch_size, policy.autocast, policy.scaler, cell.optimizer, cell.layout]
+    table = [
+        cell.model,
+        hyper_of_cell(cell),
+        cell.batch_size,
+        policy.autocast,
+        policy.scaler,
+        cell.optimizer,
+        cell.layout,
+    ]
     return digest([*table, torch_version, *filter(None, [cell.model_digest])])
 
 

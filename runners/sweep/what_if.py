@@ -1,8 +1,8 @@
 """`python -m runners.sweep --what-if`: what would make these training steps faster, tried here?
 
-One change after another is tried in turn with the cell's step as it is, in a worker of its own; the parent ranks and
-prints them, and imports no torch. Nothing is kept in a run directory. Exit codes: those of the sweep; a change that
-does not apply is a row, and no failure.
+One change after another is timed in blocks interleaved with those of the cell's step as it is, in a worker of its own;
+the parent ranks and prints them, and imports no torch. Nothing is kept in a run directory. Exit codes: those of the
+sweep; a change that does not apply is a row, and no failure.
 """
 
 from __future__ import annotations

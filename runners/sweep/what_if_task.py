@@ -1,4 +1,4 @@
-"""What a worker does for `--what-if`: one change of one cell's training step, tried in turn with the step as it is.
+"""What a worker does for `--what-if`: times one change of one cell's training step beside the unchanged step.
 
 Each change has a process of its own, so that one that fails costs its row alone; both steps of a pair run in it.
 """

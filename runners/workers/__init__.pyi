@@ -1,5 +1,6 @@
 from .any_model import FACTORY, FAST, LARGEST_REAL, TRAINER, get
 from .batches import FEW_BATCHES, MORE_BATCHES, SMALL_BATCH_BYTES, Batches, in_layout
+from .cell_sizes import hyper_of_cell
 from .devices import BUSY_LOAD_RATIO, check_name
 from .fault import WorkerFault
 from .pool import Stopwatch, Worker, prepare, uninterrupted
@@ -26,6 +27,7 @@ __all__ = [
     "check_name",
     "classify",
     "get",
+    "hyper_of_cell",
     "in_layout",
     "prepare",
     "uninterrupted",

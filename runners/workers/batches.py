@@ -48,7 +48,7 @@ class Batches:
         return [in_layout(self._cell.layout, batch) for batch in made]
 
     def endless(self, size: int) -> Iterator[Batch]:
-        """What one step after the other takes: batches that lie on the device in turn, or the pipeline's."""
+        """What one step after the other takes: batches that lie on the device, one after another, or the pipeline's."""
         if not self._cell.input_pipeline:
             return itertools.cycle(self.some(size))
         from workloads.vision import cifar

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from results import confinement
+from results.confinement import Rights
+
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="landlock and namespaces are Linux's")
 
@@ -108,3 +111,26 @@ def test_it_dies_with_its_parent(tmp_path):
     while Path(f"/proc/{pid}").exists() and "State:\tZ" not in Path(f"/proc/{pid}/status").read_text():
         assert time.monotonic() < end_s, "it lives on"
         time.sleep(0.02)
+
+
+class Kernel:
+    """A libc whose landlock has a version, and refuses to make a ruleset."""
+
+    def __init__(self, version: int) -> None:
+        self.version, self.rulesets = version, []
+
+    def syscall(self, number, first, size, flags):
+        if flags:
+            return self.version
+        self.rulesets.append((first._obj.fs, first._obj.net, size.value))
+        return -1
+
+
+@pytest.mark.parametrize(
+    ("version", "network", "tcp", "size"), [(3, False, 0, 8), (4, False, 0b11, 16), (4, True, 0, 16), (3, True, 0, 8)]
+)
+def test_tcp_is_taken_away_where_landlock_knows_it(monkeypatch, version, network, tcp, size):
+    kernel = Kernel(version)
+    monkeypatch.setattr(confinement, "_libc", lambda: kernel)
+    assert confinement._landlock(Rights(programs=False, network=network))
+    assert kernel.rulesets == [(1, tcp, size)]  # 1: starting programs

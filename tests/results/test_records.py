@@ -15,8 +15,10 @@ import types
 import typing
 from typing import Any
 
+import numpy
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -34,7 +36,7 @@ from results.records import (
     Telemetry,
     header,
 )
-from results.records.rows import cell_text, changed, from_text, literal, of_values, to_text, to_values
+from results.records.rows import cell_text, changed, from_text, literal, of_values, plain, to_text, to_values
 from results.store import layout
 from results.store.tables import table
 
@@ -333,3 +335,14 @@ def test_a_record_made_without_its_init_is_the_one_that_its_init_makes(kind: typ
     assert vars(of_values(kind, header(kind), range(len(header(kind))))) == vars(made)
     first = header(kind)[0]
     assert changed(made, {first: "x"}) == dataclasses.replace(made, **{first: "x"}) != made  # type: ignore[type-var]
+
+
+@pytest.mark.parametrize("value", [numpy.float64(2.5), numpy.array(2.5), torch.tensor(2.5)])
+def test_a_number_of_a_library_becomes_pythons_own(value):
+    assert type(plain(value)) is float
+    assert plain(value) == 2.5
+
+
+@pytest.mark.parametrize("value", [2.5, 2, True, "two", None, (1, 2)])
+def test_what_is_pythons_own_stays(value):
+    assert plain(value) is value

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from results import Unavailable, beyond, limit
+from results import Unavailable, beyond, check_regular, limit
 from workloads.catalogue.catalogue import ENTRIES, check_name
 
 INSTALL = {"timm": "timm>=1.0.31,<2", "transformers": "transformers>=5.23,<6", "onnx": "onnx>=1.17,<2"}
@@ -118,6 +118,7 @@ def read_config(spec: Spec) -> Mapping[str, Any] | None:
     Raises ValueError for a file that is missing or no config, Unavailable for a name that only the hub knows.
     """
     path = Path(spec.target).expanduser()
+    check_regular(path)
     if path.is_dir():
         path = path / "config.json"
         if not path.is_file():
@@ -237,6 +238,7 @@ def _check_function(spec: Spec, source: str, path: str) -> None:
 
 def _check_file(spec: Spec) -> None:
     path = Path(spec.target).expanduser()
+    check_regular(path)
     if not path.is_file():
         beside = path.parent.glob("*.py") if path.parent.is_dir() else ()
         raise ValueError(f"{spec.text}: there is no file {spec.target}{nearest(path.name, (p.name for p in beside))}")
@@ -266,6 +268,7 @@ def _check_hf(spec: Spec) -> None:
 def _check_graph(spec: Spec) -> None:
     """The file is there and holds something; what it holds is seen when it is read."""
     path = Path(spec.target).expanduser()
+    check_regular(path)
     if not path.is_file():
         beside = path.parent.glob(f"*{path.suffix}") if path.parent.is_dir() else ()
         raise ValueError(f"{spec.text}: there is no file {spec.target}{nearest(path.name, (p.name for p in beside))}")

@@ -1,7 +1,7 @@
 """Any model as a workload, by what a person types: `get("timm:vit_small_patch16_224")`, `get("net.py:build")`.
 
 The one factory behind every command that takes models. It reads the form (`workloads/catalogue/model_names.py`) and
-hands on to the room's file for it; it knows no architecture itself. `docs/models.md` tells the forms, inputs and
+hands on to the module for that form; it knows no architecture itself. `docs/models.md` tells the forms, inputs and
 errors.
 """
 

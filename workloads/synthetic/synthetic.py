@@ -1,8 +1,8 @@
 """Workloads whose answer is known beforehand, to calibrate the harness with: FLOP, time or bytes.
 
 What each one's forward and backward pass must count is written here by hand and not through
-`analysis.operators.products`, so that the two can be held against each other. They learn nothing, and say nothing about
-real models.
+`analysis.operators.products`, so that the two can be compared with each other. They learn nothing, and say nothing
+about real models.
 """
 
 from __future__ import annotations

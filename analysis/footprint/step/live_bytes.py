@@ -8,7 +8,7 @@ where two gradients of one tensor meet, it adds in place, unless a dispatch mode
 `settled` takes the ledger back to what runs unwatched. The moment before the first operation is one as well: the
 gradients that zero_grad lets go are still there.
 
-Not claimed. On a CPU the ledger was held against the allocator at each operation
+Not claimed. On a CPU the ledger was compared with the allocator at each operation
 (`tests/analysis/footprint/step/test_footprint_allocated.py`): as an operation begins they agree but for the second and
 third of these, and while it runs but for the first:
 

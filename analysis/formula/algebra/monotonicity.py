@@ -72,7 +72,7 @@ def runs(formula: Expr, relation: str, unknown: Expr, candidates: Candidates) ->
 
 
 def direction(formula: Expr, unknown: Expr) -> int | None:
-    """1: never falls as the unknown grows from 1 on; -1: never rises; 0: constant; None: cannot be told.
+    """1: never falls as the unknown grows from 1 on; -1: never rises; 0: constant; None: unknown.
 
     Other symbols are positive whole numbers.
     """

@@ -45,7 +45,7 @@ STRUCTURE_LONGEST = 12
 
 LEVEL_CHECKS = (0, 1)
 """Points that confirm the forms of sizes at other values of those symbols than the first ones: at first none does, as
-all forms are held against those of one value more, of other sizes; then one."""
+all forms are compared with those of one value more, of other sizes; then one."""
 
 STRUCTURE_DEGREE = 3
 """Of a count in one symbol that changes the operations."""

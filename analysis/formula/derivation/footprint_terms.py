@@ -146,7 +146,7 @@ Matrix = Any
 LARGEST = 2**62
 
 PAIRED = 120
-"""Rows that are held against means of two others, at most: it takes the cube of their number."""
+"""Rows that are compared with means of two others, at most: it takes the cube of their number."""
 
 ROUGH = 1e-6
 """By how much floats may be off where a pair is only looked for."""

@@ -30,7 +30,7 @@ FAR = 101
 """Steps to that one, at least: a size that is rounded to a multiple of 64 is another there."""
 
 REACH = 512
-"""Steps from the base within which two roundings are told apart."""
+"""Steps from the base within which two roundings are distinguished."""
 
 LONGEST = 60
 """Points, at most."""

@@ -7,7 +7,7 @@ formula adds nothing and is not told by it: a second mode below sees every opera
 `analysis.operators.registry` takes for products, or does not know, are listed as not understood; other arithmetic as
 ignored.
 
-Its modules of a backward pass are best effort by its own words. One that returns its input (Dropout in eval mode) is
+Its modules of a backward pass are documented as best effort. One that returns its input (Dropout in eval mode) is
 given the work of all that the engine runs after it, and one on a branch (a shortcut) what the engine runs of the other
 branch in between. Totals do not suffer.
 """

@@ -1,8 +1,8 @@
 """Whether the calls of a step that was watched ran what was counted of them, and what each of them ran if not.
 
-A call that ran something else is counted as it ran, from then on. Where calls that look alike ran one thing in one step
-and another in the next, there is no count: sizes and modes do not say what they cost. What ran outside of the model's
-calls is said.
+A call that ran something else is counted as it ran, from then on. Where equal calls (same sizes and modes) ran one
+thing in one step and another in the next, there is no count: sizes and modes do not say what they cost. What ran
+outside of the model's calls is said.
 
 Not claimed: anything of steps that were not watched.
 """
@@ -145,7 +145,7 @@ class WatchedCosts:
             known = self._known.setdefault((key, phase), one.total())
             if known != one.total():
                 raise Unsteady(
-                    f"calls of the model that look alike ran {known:,} FLOP in one step and {one.total():,} in another "
+                    f"equal calls of the model ran {known:,} FLOP in one step and {one.total():,} in another "
                     f"({phase}): their sizes and modes do not say what they cost"
                 )
             if one.total() == expected and not before.must_run:
@@ -162,7 +162,7 @@ class WatchedCosts:
         if not each.times:
             raise Unsteady("a backward pass ran through the model that began at none of the tensors that it gave")
         if not each.is_even or any(flop % each.times for flop in each.amounts.values()):
-            raise Unsteady(f"calls of the model that look alike ran different products in one step ({phase})")
+            raise Unsteady(f"equal calls of the model ran different products in one step ({phase})")
         return Counter({what: flop // each.times for what, flop in each.amounts.items()})
 
 

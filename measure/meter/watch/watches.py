@@ -1,6 +1,6 @@
 """Which steps of a loop are watched, and what comes of it: the first two, and later ones within a share of the time.
 
-A step is watched (`watched_step`) and held against the counts of its calls (`watched_costs`) once those are known. It
+A step is watched (`watched_step`) and compared with the counts of its calls (`watched_costs`) once those are known. It
 takes longer than others, so that it is left out of the numbers where it is none of the loop's first.
 """
 

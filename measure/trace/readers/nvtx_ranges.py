@@ -33,7 +33,7 @@ PID = 24
 """Bits of a global id that hold the thread; the process and the virtual machine stand above."""
 
 BARE = ("detach", "detach_")
-"""Operators whose ranges are a bare name, which before PyTorch 1.11 nothing else told apart from hand-made ones."""
+"""Operators whose ranges are a bare name, which before PyTorch 1.11 nothing else distinguished from hand-made ones."""
 
 COLUMNS = ("start", "end", "eventType", "text", "textId", "globalTid", "domainId")
 """What `NvtxRanges.take` takes, in this order."""

@@ -203,8 +203,12 @@ def _convolution_gradient(forward: Arguments, of_input: bool) -> Arguments | Non
     settings = (stride, padding, dilation)
     if not all(isinstance(each, tuple) and len(each) == spatial for each in settings):
         return None
+    if min(stride, default=1) < 1 or min(dilation, default=1) < 1:
+        return None
     window = zip(shapes[0][2:], shapes[1][2:], stride, padding, dilation, strict=True)
     out = tuple((size + 2 * p - d * (k - 1) - 1) // s + 1 for size, k, s, p, d in window)
+    if min(out, default=1) < 1:
+        return None  # such a window fits nowhere
     gradient = (shapes[0][0], shapes[1][0], *out)
     dtype = forward.dtypes[0]
     mask = (of_input, True, False)

@@ -14,8 +14,9 @@ from results.records import UNCHANGED, ChangeTrial
 NAME_LETTERS = 20
 
 MEANING = (
-    "speed: samples per second with the change ÷ without it, each change alone and measured in turn with the step as "
-    "it is, in one process; memory: what a step holds at its highest. A change may alter what is computed."
+    "speed: samples per second with the change ÷ without it, each change alone, its blocks interleaved with "
+    "those of the unchanged step, in one process; memory: what a step holds at its highest. A change may alter what "
+    "is computed."
 )
 
 
@@ -33,7 +34,7 @@ def verdict_of(row: ChangeTrial) -> str:
         return "as it is"
     if row.low is None or row.high is None:
         return "no interval"
-    word = "faster" if row.low > 1 else "slower" if row.high < 1 else "not told apart"
+    word = "faster" if row.low > 1 else "slower" if row.high < 1 else "not distinguished"
     return word if row.status == "ok" else f"{word}, wide"
 
 

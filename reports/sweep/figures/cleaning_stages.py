@@ -1,4 +1,4 @@
-"""The post's three states of a recording, a model a row, drawn from cleaned/profile_counts.csv alone.
+"""Hobbhahn's three states of a recording (2021), a model a row, drawn from cleaned/profile_counts.csv alone.
 
 As found: what kernels (on a CPU: operator calls) get by PyProf's rule; deduplicated: each multiply-add once, what
 the post did by hand; repaired: gaps filled from sizes. A stroke is our own count, where the cell has one of that batch.

@@ -270,7 +270,7 @@ def _sum_pairs(pairs: Sequence[Pair]) -> Pair:
 
 
 def _bar(axes: Axes, y: int, bar: Bar, scale: float) -> None:
-    """The parts of one bar from left to right; words where the profiler's number has nothing to be held against."""
+    """The parts of one bar from left to right; words where there is nothing to compare the profiler's number with."""
     start = 0.0
     for verdict, (colour, hatch) in figure_style.verdict_looks().items():
         flop = bar[verdict]

@@ -1,4 +1,4 @@
-"""Rates of known products and convolutions, held against the datasheet's peak of the unit that should run them.
+"""Rates of known products and convolutions, compared with the datasheet's peak of the unit that should run them.
 
 A rate above the peak cannot be: the time, the clock or the sheet is wrong, or another unit ran it. One that the vector
 units could reach does not show that tensor units ran. Convolutions have kernels of 1 × 1, so that no algorithm needs

@@ -1,4 +1,4 @@
-"""NeuSight's kernels: sizes and times as read, FLOP and bytes by hand, and the bound held against every kept row."""
+"""NeuSight's kernels: sizes and times as read, FLOP and bytes by hand, and the bound compared with every kept row."""
 
 from __future__ import annotations
 

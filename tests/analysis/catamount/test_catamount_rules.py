@@ -226,3 +226,9 @@ def test_sizes_may_be_symbols() -> None:
 def test_the_optimizer_of_each_graph() -> None:
     assert rules.optimizer_of("resnet50") == "sgd"
     assert rules.optimizer_of("wordlm") == "sgd-plain"
+
+
+def test_traffic_is_what_is_read_and_what_is_written():
+    """Relu of 4 · 6 floats read and written, and twice a sum that reads 24 and writes 6."""
+    nodes = (GraphNode("Relu", (SQUARE,), (SQUARE,)), GraphNode("Reduce", (SQUARE,), (ROW,), times=2))
+    assert traffic(nodes) == (96 + 2 * 96, 96 + 2 * 24)

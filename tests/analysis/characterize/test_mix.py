@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -256,3 +258,10 @@ def test_a_ratios_interval_holds_it():
     assert ratio == pytest.approx(2.025)
     assert low < ratio < high
     assert ratio_of_means([2.0], [1.0]) == (2, None, None)
+
+
+def test_a_launch_is_small_below_ten_microseconds() -> None:
+    """Of 10 launches, 3 of 9 µs each and 2 of just 10; the other 5 take 15 µs, as long as two small ones."""
+    kinds = [SimpleNamespace(launches=n, time_s=n * each) for n, each in ((3, 9e-6), (2, 10.1e-6), (5, 15e-6))]
+    mix: Any = SimpleNamespace(operations=kinds, label="net", profiled_s=1.0, groups={"H": SimpleNamespace(ratio=0.1)})
+    assert launching([mix])[0].small_ratio == 3 / 10

@@ -1,4 +1,4 @@
-"""Ceilings that a device cannot have reached: held against its datasheet, at its highest clock, by unit."""
+"""Ceilings that a device cannot have reached: compared with its datasheet, at its highest clock, by unit."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.devices import peaks
+from analysis.devices import device_peak, peaks
 from analysis.devices.precisions import UNITS
 
 T = 1e12
@@ -378,3 +378,10 @@ def test_import_needs_neither_torch_nor_pandas() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "set()"
+
+
+def test_a_device_that_is_not_there_gets_its_nearest_names():
+    with pytest.raises(ValueError, match=r"got 'Tesla V10O'; nearest names: Tesla "):
+        device_peak.peak("Tesla V10O", "fp16")
+    with pytest.raises(ValueError, match=r"nearest names: none$"):
+        device_peak.peak("§§§", "fp16")

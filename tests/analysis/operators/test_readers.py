@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import sympy
 
-from analysis.operators import nonproducts, recurrent, registry
+from analysis.operators import nonproducts, read_windows, recurrent, registry
 from analysis.operators.cost import ZERO, Cost
 from tests.support.made_up_operations.made_up_operations import operation
 
@@ -252,3 +252,23 @@ def test_model_flop_is_products_only() -> None:
     for name, inputs, outputs, attributes, _ in READ:
         if registry.kind_of(name) not in ("convolution", "matmul", "attention", "recurrent"):
             assert registry.cost(operation(name, inputs, outputs, **attributes)).model_flop == 0
+
+
+SIZE = sympy.Symbol("size")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "taps"),
+    [
+        (8, 4, 2 * 2),
+        (4, 8, 2),
+        (9, 4, 2 * 3),
+        (0, 4, 2),
+        (4, 0, 2),
+        (sympy.Symbol("h"), 4, 2),
+        (4, sympy.Symbol("h"), 2),
+    ],
+)
+def test_taps_of_a_window_that_does_not_alias(one, other, taps):
+    """`width` pixels of the coarser grid; of an unknown or empty grid, of the finer one."""
+    assert read_windows._window(2, one, other) == taps

@@ -167,3 +167,11 @@ def test_a_storage_that_is_not_there():
     table = a_layer(2, 3, 5)
     with pytest.raises(ValueError, match="names storage 77: there is none"):
         replaced(table, {1: [replace(table.operations[1], writes=(77,))]})
+
+
+def test_a_softmax_is_over_the_last_dimension_in_its_own_dtype():
+    table = Table()
+    out = table.softmax(table.input((2, 3)))
+    (operation,) = table.done().operations
+    assert (operation.attributes["dim"], operation.attributes["half_to_float"]) == (-1, False)
+    assert out.shape == (2, 3)

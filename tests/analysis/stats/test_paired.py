@@ -1,4 +1,4 @@
-"""The ratio of times measured in turn."""
+"""The ratio of times measured in interleaved blocks."""
 
 import math
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from scipy.special import stdtrit
 
-from analysis.stats import ABOVE, BELOW, OPEN, is_look, look_sizes, sequential_ratio
+from analysis.stats import ABOVE, BELOW, OPEN, is_look, look_sizes, sequential, sequential_ratio
 
 STREAMS = 400
 LONGEST = 60
@@ -74,16 +76,63 @@ def test_it_says_that_nothing_is_slower_by_more_than_the_limit() -> None:
 
 
 def test_the_interval_by_hand() -> None:
-    """Six values without correlation: n_eff from r = 1/3 ÷ √6, spread 1/6 of the squares, t at 0.05 ÷ 2 two-sided."""
+    """Six values without correlation, of which one is cut at each end; four are left, and all Winsorised are ± 1 %.
+
+    n_eff = 6 (1 - r) ÷ (1 + r) from r = 1/3 ÷ √6; Yuen's error is s ÷ (4/6) ÷ √n_eff with the variance of a sample, as
+    n = 6 counts for n_eff; t at 0.05 ÷ 2 two-sided with the degrees of the four. The far values do not count.
+    """
     from scipy.stats import t
 
-    values = [0.01, -0.01, 0.01, -0.01, 0.01, -0.01]
-    r = 1 / 3 / math.sqrt(6)
-    degrees = 6 * (1 - r) / (1 + r) - 1
-    half = t.ppf(1 - 0.0125, degrees) * math.sqrt(1e-4 / degrees)
+    values = [0.01, -0.01, 0.01, -5.0, 7.0, -0.01]
+    shrink = (1 - 1 / 3 / math.sqrt(6)) / (1 + 1 / 3 / math.sqrt(6))
+    error = math.sqrt(1e-4 / (6 * shrink - 1)) / (4 / 6)
+    half = t.ppf(1 - 0.0125, 4 * shrink - 1) * error
     found = sequential_ratio(values)
     assert found is not None
     assert (found.low, found.high) == pytest.approx((math.exp(-half), math.exp(half)))
+    assert (found.ratio, found.far) == (1.0, 2)
+
+
+@pytest.mark.parametrize("tails", ["t2", "cauchy", "one in ten is 20 times as far"])
+def test_long_tails_raise_no_more_alarms_and_hide_no_slow_down(tails: str) -> None:
+    """Scatter of 2 %: an interval of the mean finds 10 % slower in a fifth of the streams of Cauchy's distribution."""
+    chance = np.random.default_rng(11)
+    draw = {
+        "t2": lambda: chance.standard_t(2, LONGEST),
+        "cauchy": lambda: chance.standard_cauchy(LONGEST),
+        "one in ten is 20 times as far": lambda: (
+            chance.standard_normal(LONGEST) * np.where(chance.random(LONGEST) < 0.1, 20, 1)
+        ),
+    }[tails]
+    streams = [list(0.02 * draw()) for _ in range(STREAMS)]
+    assert sum(ever(values) > 0 for values in streams) / STREAMS <= 0.02
+    slower = [[value + math.log1p(0.1) for value in values] for values in streams]
+    assert sum(ever(values, 0.02, (ABOVE,)) > 0 for values in slower) / STREAMS >= 0.98
+
+
+def test_far_values_are_those_beyond_six_deviations_or_three_per_cent() -> None:
+    """Deviations of the seven from 0 have a median of 1 %: 6 × 1.4826 × 1 % = 8.9 % is the limit; of equal ones 3 %."""
+
+    def far(*values: float) -> int:
+        found = sequential_ratio(values, out_of_time=True)
+        assert found is not None
+        return found.far
+
+    assert far(0.0, 0.01, -0.01, 0.01, -0.01, 0.088, -0.088) == 0
+    assert far(0.0, 0.01, -0.01, 0.01, -0.01, 0.088, -0.09) == 1
+    assert (far(0, 0, 0, 0, 0, 0.029), far(0, 0, 0, 0, -0.031, 0.031)) == (0, 2)
+
+
+def test_neighbours_that_follow_each_other_leave_few_independent_values() -> None:
+    """400 values of a ramp: the correlation counts as 0.95, so that n values are worth 0.05 ÷ 1.95 n.
+
+    The 80 lowest and highest are drawn in to the next value; the 240 between them are worth 6.15.
+    """
+    drawn_in = [min(max(each, 80), 319) / 400 for each in range(400)]
+    error = math.sqrt(statistics.pvariance(drawn_in) / (400 * 0.05 / 1.95 - 1)) / (240 / 400)
+    expected = float(stdtrit(240 * 0.05 / 1.95 - 1, 0.975)) * error
+    middle, half = sequential._interval([each / 400 for each in range(400)], 0.05)
+    assert (middle, half) == pytest.approx((199.5 / 400, expected))
 
 
 def test_looks_are_few_and_between_them_nothing_changes() -> None:

@@ -206,6 +206,19 @@ def test_one_number_stands_for_all_dimensions_and_a_wrong_number_is_refused() ->
         to_operation(call("aten::conv2d", Tensor(3, 9), weight, None, 1, 1, 1, 1))
 
 
+@pytest.mark.parametrize(("stride", "dilation"), [(0, 1), (-1, 1), (1, 0), (1, -2)])
+def test_windows_move_forwards(stride: int, dilation: int) -> None:
+    for positions in (lambda: window(9, 3, stride, 1, dilation), lambda: spread(9, 3, stride, 1, dilation, 0)):
+        with pytest.raises(Unavailable, match=f"from 1 on, came {stride} and {dilation}"):
+            positions()
+
+
+def test_an_output_has_no_less_than_one_position() -> None:
+    assert spread(1, 3, 1, 1, 1, 0) == 1
+    with pytest.raises(Unavailable, match="an output of -1: 1 positions with a padding of 2"):
+        spread(1, 3, 1, 2, 1, 0)
+
+
 @given(st.integers(1, 9), st.integers(1, 4), st.integers(1, 3), st.integers(1, 2))
 def test_a_transposed_window_undoes_a_window(size: int, kernel: int, stride: int, dilation: int) -> None:
     assert window(spread(size, kernel, stride, 0, dilation, 0), kernel, stride, 0, dilation) == size

@@ -50,6 +50,15 @@ def test_phases_come_in_their_order_with_their_share_and_warm_up_counts_nowhere(
     assert found[0].low_s is None  # a single block
 
 
+def test_disturbed_blocks_are_in_the_mean_of_all_alone() -> None:
+    """1, 2 and 3 s a step of 2 steps each; the last is disturbed."""
+    rows = [sample(0, 2.0), sample(1, 4.0), sample(2, 6.0, part="disturbed")]
+    (row,) = step_times(RUN, rows)
+    assert (row.mean_s, row.blocks, row.disturbed_blocks, row.all_mean_s) == pytest.approx((1.5, 2, 1, 2.0))
+    (row,) = step_times(RUN, rows[:2])
+    assert (row.disturbed_blocks, row.all_mean_s) == (0, None)
+
+
 def test_a_cell_without_blocks_has_no_row() -> None:
     assert step_times(RUN, []) == []
     assert "share_ratio" in header(Row)

@@ -1,4 +1,4 @@
-"""How many steps a block of a CPU has: what a gate works out again, held against the code that measures."""
+"""How many steps a block of a CPU has: what a gate works out again, compared with the code that measures."""
 
 from __future__ import annotations
 
@@ -6,10 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from cleaning.gates.cell_summary import _steps
-from measure.timing.blocks import measure_blocks, warm_up
+from cleaning.gates.cell_summary import _block, _order, _steps
+from measure.timing.blocks import blocks_in_order, measure_blocks, warm_up
+from measure.timing.disturbance import Disturbance
 from measure.timing.protocols import Protocol
 from results.records import Cell, Run, Sample
+
+
+@pytest.fixture(autouse=True)
+def _no_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The simulated clock sees no wait of the real machine."""
+    monkeypatch.setattr("measure.timing.blocks.disturbance", lambda: Disturbance(0.0, 0, 0.0, None))
 
 
 class Clock:
@@ -42,8 +49,7 @@ def measured(clock: Clock, quick: bool) -> tuple[Run, list[Sample]]:
     cell = Cell(model="alexnet", batch_size=1, device="cpu", quick=quick)
     run = Run(**{name: getattr(cell, name) for name in cell.to_row()}, **ROW)
     rows = [
-        replace(block, cell_id="c", attempt=1, index=index)
-        for index, block in enumerate((*warm.blocks, *timing.blocks))
+        replace(block, cell_id="c", attempt=1, index=index) for index, block in enumerate(blocks_in_order(warm, timing))
     ]
     return run, rows
 
@@ -79,3 +85,26 @@ def test_a_warm_up_begins_with_one_step() -> None:
     run, rows = measured(Clock(0.013), quick=False)
     rows[0] = replace(rows[0], steps=2)
     assert any("begins with 2 steps" in words for words in _steps(run, rows))
+
+
+@pytest.mark.parametrize(("wait_s", "is_right"), [(None, False), (0.0, False), (0.0099, False), (0.011, True)])
+def test_a_block_is_only_disturbed_if_it_waited_for_a_twentieth_of_its_time(
+    wait_s: float | None, is_right: bool
+) -> None:
+    """A twentieth of 0.2 s is 0.01 s."""
+    block = Sample(part="disturbed", steps=10, start_s=0.0, wall_s=0.2, run_wait_s=wait_s)
+    assert list(_block(block, False, False, False)) == (
+        [] if is_right else [f"marked as disturbed with a wait of {wait_s} s of 0.2 s for a processor"]
+    )
+
+
+def test_disturbed_blocks_are_in_the_order_of_the_others() -> None:
+    """The block after it has steps by its time; and it must not overlap with its neighbours."""
+    run, rows = measured(Clock(0.013), quick=False)
+    place = next(i for i, row in enumerate(rows) if row.part == "measure") + 1
+    slow = rows[place] = replace(rows[place], part="disturbed", steps=2 * rows[place].steps)
+    assert any(f"block {slow.index} has {slow.steps} steps" in words for words in _order(run, rows))
+    rows[place] = replace(slow, steps=slow.steps // 2)
+    assert list(_order(run, rows)) == []
+    rows[place] = replace(rows[place], wall_s=2 * slow.wall_s)
+    assert any(f"begins before block {slow.index} ended" in words for words in _order(run, rows))

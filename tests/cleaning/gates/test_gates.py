@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,11 +19,14 @@ import pytest
 from analysis.devices import peaks
 from cleaning.facts.self_test import SELF_TEST_FILE
 from cleaning.gates.ceilings import ceiling_limit
+from cleaning.gates.counters import counter_law
 from cleaning.gates.evidence import facts_of
 from cleaning.gates.gates import GATES, judge
 from cleaning.gates.options import ENVIRONMENT
 from measure.device.environment import device_facts, environment
+from results.records import FlopCount
 from results.records.verdicts import FAIL, OPEN, PASS, Verdict
+from results.store import key_of
 from results.store.store import read_operations, read_profile, read_run
 from runners.report import command
 from runners.report.check import assembled, evidence_of
@@ -255,6 +259,15 @@ def suspended(parts: Parts) -> None:
     part.samples = [replace(sample, index=index) for index, sample in enumerate(blocks)]
 
 
+def disturbed(parts: Parts) -> None:
+    """A block of a GPU after the last that is left out, as if a wait for a processor were in its device time."""
+    part = parts.cells[TF32]
+    last = part.samples[-1]
+    aside = replace(last, part="disturbed", index=last.index + 1, start_s=last.start_s + last.wall_s)
+    part.samples = [*part.samples, aside]
+    run_with(TF32, warnings=("disturbed: 1 of 11 blocks waited for a processor and are not used",))(parts)
+
+
 def scattered(sample: Any, index: int) -> Any:
     factor = 0.93 if index % 2 else 1.0
     return replace(sample, device_s=sample.device_s * factor, wall_s=sample.wall_s * factor)
@@ -347,12 +360,14 @@ PLANTS: dict[str, tuple[str, Plant]] = {
     "too few blocks": ("statuses", few_blocks),
     "a suspension without its warning": ("warnings", suspended),
     "a warning of a suspension that was not": ("warnings", run_with(TF32, warnings=("suspended: a block",))),
+    "a block of a GPU left out as disturbed": ("blocks", disturbed),
     "an interval that is wide": ("converged", not_converged),
     "a repeat that is slower": ("repeats", times(1.2, AGAIN)),
     "the times of another batch": ("by_batch", times(2.0, LARGE)),
     "faster than the record": ("record", times(0.5, BF16, AGAIN, LARGE, ("amp-bf16", 16, 0))),
     "a loss that is not finite": ("losses", run_with(TF32, last_loss=None, warnings=("loss: nan",))),
     "another process on the GPU": ("alone", preflight(other_processes=1)),
+    "a process that came to the GPU": ("alone", run_with(TF32, warnings=("shared_device: 1 other process",))),
     "a host that others use": ("alone", run_with(TF32, others_cpu_ratio=0.3)),
     "no telemetry": ("clock", without_polls),
     "an idle clock": ("clock", polls(TF32, at_clock(345_000_000))),
@@ -744,7 +759,7 @@ NOT_ASKED = {
     "intel-xeon-2-cores-2026-11-22": {"repeats"},
 }
 """Published run → gates that are open and should not be: these were measured before gates were needed, once each and
-the first two at two batches or one, so that nothing can be held against a repeat or a third batch. The next run is
+the first two at two batches or one, so that nothing can be compared with a repeat or a third batch. The next run is
 measured as docs/evidence.md says."""
 
 
@@ -771,3 +786,18 @@ def test_the_document_has_every_gate_in_the_words_of_the_code() -> None:
     text = (PUBLISHED.parents[1] / "docs" / "evidence.md").read_text(encoding="utf-8")
     rows = [line for line in text.splitlines() if line.startswith("| `")]
     assert rows == [f"| `{gate.name}` | {gate.checks} |" for gate in GATES]
+
+
+def test_of_three_cells_the_one_that_counts_differently_is_named() -> None:
+    (first, *_) = made_up_evidence.parts().cells.values()
+    runs = [replace(first.run, cell_id=name) for name in ("c0", "c1", "c2")]
+    known = {"counter": "thop", "workload": "net", "batch_size": 8, "phase": "forward", "native_unit": "mac"}
+    rows = [
+        FlopCount(cell_id=run.cell_id, attempt=run.attempt, native_value=flop / 2, flop=flop, **known)
+        for run, flop in zip(runs, (12, 10, 10), strict=True)
+    ]
+    counts = {key_of(run): (row,) for run, row in zip(runs, rows, strict=True)}
+    evidence: Any = SimpleNamespace(data=SimpleNamespace(runs=runs), counts=counts)
+    (finding,) = [each for each in counter_law(evidence) if not each.holds]
+    assert finding.cell_id == "c0"
+    assert finding.words == "thop forward total: 12 FLOP at a batch of 8, in other cells 10"

@@ -469,7 +469,7 @@ def test_without_sizes_the_gap_stays_and_is_told() -> None:
     assert "no sizes" in found.instances[0].reason
     assert found.faults == (("no_sizes", 1, 0),)
     assert found.unexplained_time_ratio == 130 / 200
-    assert found.outside_time_ratio == 100 / 200  # the kernel of no call: in no phase, and told apart
+    assert found.outside_time_ratio == 100 / 200  # the kernel of no call: in no phase, and kept apart
 
 
 def test_a_number_without_sizes_counts_once() -> None:

@@ -32,6 +32,12 @@ def row(rate: float | None, unit: str = "fp32", status: str = "ok", operation: s
     )
 
 
+@pytest.fixture(autouse=True)
+def _no_neighbours(monkeypatch):
+    """Times from a made-up clock see no wait of the real machine."""
+    monkeypatch.setattr(ceiling_ceilings, "run_wait_s", lambda: 0.0)
+
+
 @pytest.fixture
 def small(monkeypatch):
     monkeypatch.setattr(trials, "SIDES", {"cpu": (32, 64), "cuda": (32, 64)})
@@ -58,6 +64,45 @@ class Ticking:
 
     def synchronize(self) -> None:
         pass
+
+
+# --- calls that waited for a processor ---
+
+
+def waits(monkeypatch, *waits_s):
+    """Before and after each call: what the process had waited by then."""
+    total_s, readings = 0.0, []
+    for wait_s in waits_s:
+        readings += [total_s, total_s + wait_s]
+        total_s += wait_s
+    readings = iter(readings)
+    monkeypatch.setattr(ceiling_ceilings, "run_wait_s", lambda: next(readings, total_s))
+
+
+def test_calls_on_a_cpu_that_waited_for_a_processor_are_not_used(monkeypatch):
+    """Six calls; the second and fifth waited for at least a twentieth of their time, the third for less."""
+    monkeypatch.setattr(ceiling_ceilings, "MOST_CALLS", 6)
+    waits(monkeypatch, 0.0, 0.5, 0.049, 0.0, 0.055, 0.0)
+    bench = Bench("cpu", torch.float32, Ticking(1.0, 2.0, 1.0, 1.1, 1.0, 1.2, 9.0), 1e9)
+    assert bench.call_times_s(lambda: None, 9.0) == [1.0, 1.0, 1.1, 1.2]
+    assert bench.unused == "2 of 6 calls waited for a processor and are not used"
+
+
+def test_where_too_few_calls_did_not_wait_all_are_used(monkeypatch):
+    monkeypatch.setattr(ceiling_ceilings, "MOST_CALLS", 4)
+    waits(monkeypatch, 0.0, 0.5, 0.5, 0.0)
+    bench = Bench("cpu", torch.float32, Ticking(1.0, 2.0, 2.1, 1.0), 1e9)
+    assert bench.call_times_s(lambda: None, 9.0) == [1.0, 2.0, 2.1, 1.0]
+    assert bench.unused == ""
+
+
+def test_a_row_says_how_many_calls_are_not_used(small, monkeypatch):
+    waits(monkeypatch, 0.0, 0.5, *[0.0] * 40)
+    (trial,) = [Trial("matmul", (32, 32, 32))]
+    blank = row(None)
+    found = Bench("cpu", torch.float32, Ticking(0.01), 1e9).row(blank, trial, 1)
+    assert found.reason == "note: 1 of 21 calls waited for a processor and are not used"
+    assert (found.repeats, found.median_s) == (20, 0.01)
 
 
 # --- which one is the ceiling ---

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from measure.timing.blocks import BlockTimer, disturbance_warning
+from analysis.stats import summarise
+from measure.timing.blocks import (
+    BlockTimer,
+    Timing,
+    WarmUp,
+    blocks_in_order,
+    disturbance_warning,
+    measure_blocks,
+)
 from measure.timing.clocks import CpuClock
 from measure.timing.disturbance import Disturbance, disturbance
+from measure.timing.protocols import Protocol
 from results.records import Sample
 
 
@@ -61,16 +73,130 @@ def test_each_block_has_what_came_to_it(monkeypatch: pytest.MonkeyPatch) -> None
     assert told == (0.5, 4, 0.5, None)
 
 
+class Machine:
+    """A host whose steps take `step_s`, and three times as long with a wait for a processor in the steps of `held`.
+
+    device_s: what a step takes on a device that no wait touches; None: there is none.
+    """
+
+    def __init__(self, held: Iterable[int], step_s: float = 0.5, device_s: float | None = None) -> None:
+        self.held, self.step_s, self.device_s = set(held), step_s, device_s
+        self.now_s, self.wait_s, self.calls = 0.0, 0.0, 0
+
+    def step(self) -> None:
+        if self.calls in self.held:
+            self.wait_s += 2 * self.step_s
+            self.now_s += 2 * self.step_s
+        self.now_s += self.step_s
+        self.calls += 1
+
+    def wall_s(self) -> float:
+        return self.now_s
+
+    def event(self) -> int:
+        return self.calls
+
+    def between_s(self, start: int, end: int) -> float | None:
+        return None if self.device_s is None else (end - start) * self.device_s
+
+    def synchronize(self) -> None:
+        pass
+
+    def disturbance(self) -> Disturbance:
+        return Disturbance(self.wait_s, 0, 0.0, None)
+
+
+CPU = Protocol.for_device("cpu")
+
+
+def timed(machine: Machine, monkeypatch: pytest.MonkeyPatch, protocol: Protocol = CPU) -> Timing:
+    monkeypatch.setattr("measure.timing.blocks.disturbance", machine.disturbance)
+    return measure_blocks(machine.step, machine, protocol, step_s=machine.step_s)
+
+
+def test_blocks_that_waited_are_measured_again_and_are_not_in_the_step_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of one step. The second and fourth of the first five wait; two more take their place."""
+    timing = timed(Machine(held=(1, 3)), monkeypatch)
+    assert (timing.status, len(timing.blocks), timing.summary.mean) == ("ok", 5, pytest.approx(0.5))
+    assert [(block.part, block.wall_s, block.run_wait_s) for block in timing.disturbed] == [("disturbed", 1.5, 1.0)] * 2
+    assert [block.part for block in blocks_in_order(WarmUp([], steady=True), timing)] == [
+        "measure", "disturbed", "measure", "disturbed", "measure", "measure", "measure",
+    ]  # fmt: skip
+    assert disturbance_warning(timing) == (
+        "disturbed: 2 of 7 blocks waited for a processor and are not used: "
+        "mean of the others 500 ms, of all 785.7 ms a step"  # (5 · 0.5 + 2 · 1.5) ÷ 7
+    )
+
+
+def test_where_nearly_all_blocks_wait_all_are_used_after_twice_the_time_that_they_needed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All but the first wait: 0.5 s and then 1.5 s a block. Their interval is narrow enough after n blocks; at most
+    twice that time is spent."""
+    machine = Machine(held=range(1, 1000))
+    timing = timed(machine, monkeypatch, replace(CPU, cap_s=1000.0))
+    assert (timing.status, timing.disturbed) == ("ok", ())
+    assert timing.summary.mean == pytest.approx(machine.now_s / machine.calls)
+    needed = next(n for n in range(5, 1000) if summarise([0.5] + [1.5] * (n - 1)).half_width_ratio <= 0.03)
+    assert 2 * (0.5 + 1.5 * (needed - 1)) >= machine.now_s > 2 * (0.5 + 1.5 * (needed - 2))
+    share = f"{len(timing.blocks) - 1} of {len(timing.blocks)}"
+    assert disturbance_warning(timing).startswith(f"disturbed: {share} blocks waited for a processor and are used: ")
+
+
+def test_at_the_cap_undisturbed_blocks_are_used_where_they_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every second block waits, and undisturbed ones scatter too much to converge."""
+    machine = Machine(held=range(1, 1000, 2))
+    wild = itertools.cycle((0.4, 0.5, 1.1, 0.5))  # 0.4 and 1.1 are undisturbed
+
+    def step() -> None:
+        machine.step_s = next(wild)
+        Machine.step(machine)
+
+    monkeypatch.setattr(machine, "step", step)
+    timing = timed(machine, monkeypatch)
+    assert timing.status == "not_converged"
+    assert {round(block.wall_s, 6) for block in timing.blocks} == {0.4, 1.1}
+    assert {block.wall_s for block in timing.disturbed} == {1.5}
+
+
+@pytest.mark.parametrize(("calm", "used"), [(2, 30), (3, 3)])
+def test_three_undisturbed_blocks_are_used_where_all_do_not_converge(
+    calm: int, used: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps of 0.5 s; the others wait, for 0.5 to 9.5 s, and do not converge before the cap."""
+    machine = Machine(held=range(calm, 1000))
+    lengths = itertools.chain([0.5] * calm, itertools.cycle((0.5, 3.5)))
+
+    def step() -> None:
+        machine.step_s = next(lengths)
+        Machine.step(machine)
+
+    monkeypatch.setattr(machine, "step", step)
+    timing = timed(machine, monkeypatch, replace(CPU, cap_s=175.0))
+    assert timing.status == "not_converged"
+    assert len(timing.blocks) == used
+    assert len(timing.blocks) + len(timing.disturbed) == machine.calls
+
+
+def test_a_wait_of_the_host_is_not_in_the_time_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    timing = timed(Machine(held=range(0, 1000, 2), device_s=0.5), monkeypatch)
+    assert (timing.disturbed, timing.summary.mean) == ((), pytest.approx(0.5))
+
+
 def block(wall_s: float, wait_s: float | None, steps: int = 10) -> Sample:
     return Sample(part="measure", steps=steps, start_s=0.0, wall_s=wall_s, run_wait_s=wait_s)
 
 
-def test_disturbed_blocks_are_counted_with_both_means() -> None:
+def of(*blocks: Sample) -> Timing:
+    return Timing(blocks, summarise([1.0]), "ok", "", None, None)
+
+
+def test_disturbed_blocks_that_are_used_are_counted_with_both_means() -> None:
     """Two blocks of 10 steps in 0.2 s, 20 ms a step, one of 10 in 0.5 s that waited for 0.2 s: 90 ms ÷ 3 of all."""
     calm, held = block(0.2, 0.009), block(0.5, 0.2)
-    assert disturbance_warning([calm, held, calm]) == (
-        "disturbed: 1 of 3 blocks waited for a processor: mean of the others 20 ms, of all 30 ms a step"
+    assert disturbance_warning(of(calm, held, calm)) == (
+        "disturbed: 1 of 3 blocks waited for a processor and are used: mean of the others 20 ms, of all 30 ms a step"
     )
-    assert disturbance_warning([held, held]) == "disturbed: 2 of 2 blocks waited for a processor"
-    assert disturbance_warning([calm, calm]) == ""
-    assert disturbance_warning([calm, block(0.5, None)]) == ""
+    assert disturbance_warning(of(held, held)) == "disturbed: 2 of 2 blocks waited for a processor and are used"
+    assert disturbance_warning(of(calm, calm)) == ""
+    assert disturbance_warning(of(calm, block(0.5, None))) == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import sqlite3
@@ -13,7 +14,7 @@ import pytest
 
 from measure.trace.attribution.attribute import attribute
 from measure.trace.attribution.recording import CALL_COLUMNS, KERNEL_COLUMNS, Recording
-from measure.trace.readers import kineto, nsys, nvtx_names
+from measure.trace.readers import kineto, nsys, nsys_tables, nvtx_names
 from measure.trace.readers.read import detect
 from tests.support.made_up_operations.nsys_export import ENGINE, MAIN, PROCESS, TABLES, Export
 
@@ -497,3 +498,8 @@ def test_triples_are_unknown_only_below_0() -> None:
     found = nsys._triples(axes)
     assert list(found) == [(0, 1, 3), None, (5, 6, 7), (0, 1, 3)]
     assert found[0] is found[3]
+
+
+def test_a_database_that_cannot_be_read_says_why(tmp_path: Path) -> None:
+    packed, why = nsys_tables._look(str(tmp_path / "none.sqlite"))
+    assert (packed, why) == (b"", os.strerror(errno.ENOENT))

@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from analysis.trace.operations import product_flop
 from cleaning.trace.clean import clean
 from measure.trace.attribution.recording import CALL_COLUMNS, KERNEL_COLUMNS, Recording
 from measure.trace.readers import pyprof, pyprof_arguments
+from measure.trace.readers.pyprof_rows import PyprofRow
 from measure.trace.readers.read import detect
 from results.errors import Unavailable
 from results.records import ProfiledOperation
@@ -339,6 +341,16 @@ def test_gradients_have_their_arguments_in_atens_order() -> None:
     assert found.shapes == ((2, 7), (5, 7))
 
 
+@pytest.mark.parametrize("changed", ["dh=100,", "dh=0,", "dh=-3,", "U=0,", "U=-1,", f"dh={10**31},"])
+def test_a_gradient_of_a_window_that_fits_nowhere_has_no_sizes(changed: str) -> None:
+    """A dilation of 100 gave an output of -96 rows, and a step of -300 kFLOP."""
+    name = changed.partition("=")[0] + "="
+    assert name in NEXT
+    text = re.sub(name + r"\d+,", changed, NEXT)
+    forward = pyprof_arguments.of_params("conv2d", text)
+    assert forward is None or pyprof_arguments.of_gradient("conv2d", forward, of_input=True) is None
+
+
 def test_params_that_say_nothing_give_no_sizes() -> None:
     for op, text in (
         ("conv2d", "na=na,"),
@@ -575,3 +587,13 @@ def test_the_real_table_counts_the_same_with_fewer_columns(tmp_path: Path, drop:
     for _, phase, found in counted(recording):
         totals[phase] += found
     assert totals == {"forward": RESNET50_FORWARD_FLOP, "backward": RESNET50_BACKWARD_FLOP}
+
+
+def test_what_the_file_lacks_is_named_with_the_column_that_has_it() -> None:
+    bare = PyprofRow("conv2d")
+    full = PyprofRow("conv2d", direction="fprop", sequence=(1,), kernel="conv", time_ns=5, flop=9, index=1)
+    lacks = ("-c seq", "-c idx", "-c dir", "-c sil", "-c kernel", "-c flops")
+    assert [[each for each in lacks if each in text] for text in pyprof._problems([bare], [], None)[1:]] == [
+        [each] for each in lacks
+    ]
+    assert pyprof._problems([full], [], None) == pyprof._problems([full], [], None)[:1]

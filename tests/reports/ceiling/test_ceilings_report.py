@@ -50,7 +50,7 @@ def test_a_gpus_table():
     assert "others: bf16 788 TFLOP/s" in text
     assert "fp16" not in text  # it was not measured
     closing = " ".join(text.split())
-    assert "held against 50.0 TFLOP/s in fp32, 400 TFLOP/s in tf32, 780 TFLOP/s in bf16" in closing
+    assert "compared with 50.0 TFLOP/s in fp32, 400 TFLOP/s in tf32, 780 TFLOP/s in bf16" in closing
     assert "4.00 TB/s of memory, 3.00 µs a launch." in closing
     assert max(map(len, lines)) <= 100
 

@@ -35,11 +35,11 @@ def row(verdict: str, ratio: float | None, model: str = "vgg11") -> Comparison:
         ),
         (
             [row(SLOWER, 1.2), row(FASTER, 0.8), row(SAME, 1.0), row(SAME, 1.0), row(UNKNOWN, 1.1)],
-            "Of the 5 cells of both runs, B is slower in 1, faster in 1, the same in 2; 1 cannot be told.",
+            "Of the 5 cells of both runs, B is slower in 1, faster in 1, the same in 2; 1 undecided.",
         ),
         (
             [row(UNKNOWN, 1.1), row(UNKNOWN, None)],
-            "Whether B is faster or slower cannot be told in all 2 cells of both runs.",
+            "Whether B is faster or slower is undecided in all 2 cells of both runs.",
         ),
     ],
 )

@@ -8,11 +8,16 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
+from types import SimpleNamespace
 
 import pytest
+from matplotlib.figure import Figure
 
+from analysis.atlas import published_steps
 from cleaning.reconcile.run import build
 from reports.findings import counts as findings_counts
+from reports.findings import figure as findings_figure
 from reports.findings import low_utilization
 from reports.findings import published as findings_published
 from reports.findings import times as findings_times
@@ -20,6 +25,7 @@ from reports.findings import traffic as findings_traffic
 from reports.findings.data import Published, bandwidth, common_settings, largest_batch, widest
 from reports.findings.page import SECTIONS, page
 from reports.findings.shared import IN_PART, OPEN, SETTLED, table
+from reports.shared import percent
 from reports.sweep.answer.table import to_csv
 from results.records import Ceiling
 from results.store.store import read_operations, read_profile, read_run
@@ -69,20 +75,44 @@ def test_every_picture_is_committed(text: str) -> None:
     assert all((PAGE.parent / path).is_file() for path in pictures)
 
 
-def test_each_of_the_nine_has_a_state_and_cells_or_says_open(text: str) -> None:
+def test_each_of_the_ten_has_a_state_and_cells_or_says_open(text: str) -> None:
     sections = re.split(r"^## ", text, flags=re.MULTILINE)
     numbered = [section for section in sections if section[0].isdigit()]
-    assert len(numbered) == len(SECTIONS) == 9
+    assert len(numbered) == len(SECTIONS) == 10
     for section in numbered:
         state = re.search(r"\*\*(Settled|In part|Open)\.\*\*", section)
         assert state, section[:80]
-        assert state.group(1) == "Open" or re.search(r"`[0-9a-f]{16}`", section) or section.startswith(("7", "9"))
+        assert state.group(1) == "Open" or re.search(r"`[0-9a-f]{16}`", section) or section.startswith(("7", "9", "10"))
 
 
 def test_nothing_is_said_of_a_gpu_while_no_run_is_of_one(text: str) -> None:
     if not any(run.on_gpu for run in published(RUNS)):
         assert "No run on a GPU is published yet" in text
         assert re.search(r"^\| 8 \| Energy an image \| open \|", text, re.MULTILINE)
+
+
+def test_what_is_said_of_real_gpus_is_what_the_rows_give(text: str) -> None:
+    """The medians of section 10 by another route: the records and `statistics`, not pandas."""
+    rows = [
+        row
+        for row in published_steps()
+        if row.mode == "train"
+        and row.device == "NVIDIA GeForce RTX 3090"
+        and row.devices == 1
+        and row.precision.startswith("amp-")
+        and row.utilization_ratio is not None
+    ]
+    section = text.partition("\n## 10. ")[2].partition("\n## ")[0]
+    used = [row.utilization_ratio for row in rows]
+    models = len({row.counted_model for row in rows})
+    assert (
+        f"{percent(median(used))} of the dense peak is the median of {len(rows):,} rows of {models} models" in section
+    )
+    assert f"with {percent(max(used))}." in section
+    for family in ("vgg", "resnet", "efficientnet"):
+        mine = [row.utilization_ratio for row in rows if row.family == family]
+        assert re.search(rf"^\| {family} \| {len(mine):,} \|.*\| {percent(median(mine))} \|", section, re.MULTILINE)
+    assert "**Batch size.** Open" in section
 
 
 # --- what sections work out ------------------------------------------------------------------------------------------
@@ -263,3 +293,24 @@ def test_the_command(
     code, out, err = run(place, "--findings", tmp_path / "file" / "f.md")
     assert (code, err.count("\n")) == (3, 1)
     refused(run(), "required: RUN")
+
+
+def test_attainable_adds_the_bytes_of_a_group_exactly() -> None:
+    """One byte a second: a byte more would be a second more."""
+    operations = made_up_evidence.table(8, "fp32")[:2]
+    flop = (run_fixture.FIRST_MAC + run_fixture.SECOND_MAC) * 16
+    found = findings_traffic.attainable(operations, [(0, 3), (0, 4)], 1e18, 1.0)
+    assert found == pytest.approx(flop / 1e18 / 7)
+
+
+@pytest.mark.parametrize(
+    ("used", "high", "ends"), [(0.25, 0.3, [20, 30]), (0.25, None, [20, 40]), (None, None, [20, 40])]
+)
+def test_a_dot_is_at_its_percentage_with_its_interval(used, high, ends) -> None:
+    row = SimpleNamespace(utilization_ratio=used, utilization_low_ratio=0.2, utilization_high_ratio=high)
+    each = SimpleNamespace(run=SimpleNamespace(model="vgg11"), unfused_flop_per_byte=7.0, row=row)
+    axes = Figure().subplots()
+    findings_figure._dot(axes, each, 40.0)
+    interval, dot = axes.lines
+    assert interval.get_ydata() == pytest.approx(ends)
+    assert (list(dot.get_xdata()), list(dot.get_ydata())) == ([7.0], [100 * (used or 0)])

@@ -431,3 +431,9 @@ def test_nothing_to_draw_is_no_figure() -> None:
 
 def test_the_plot_is_the_same_each_time() -> None:
     assert drawn(PROFILE) == drawn(PROFILE)
+
+
+def test_an_operation_without_a_time_adds_none_to_the_step() -> None:
+    lost = replace(OPERATIONS[0], index=9, name="aten.lost", time_s=None)
+    more = operations_text(profile(operations=(*OPERATIONS, lost)), top=2)
+    assert line(more, "convolution_backward") == line(operations_text(PROFILE, top=2), "convolution_backward")

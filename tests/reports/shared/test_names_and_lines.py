@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+
+import pandas
 import pytest
 
+from reports.shared.cell_names import variant_lines
+from reports.shared.figure_panels import groups
+from reports.shared.layout import page, table_of
+from results.digests import hashed
+from results.errors import one_line
+from results.library_words import NUMPY, SIZES, VALUES, depends_on_data
 from results.names import nearest
-from results.wrapping import pieces
+from results.wrapping import pieces, wrap
 
 
 def test_three_near_names_the_best_first() -> None:
@@ -32,3 +41,46 @@ def test_a_word_is_broken_after_separators_and_no_letter_is_lost(
 ) -> None:
     assert pieces(word, width, further) == broken
     assert "".join(broken) == word
+
+
+def test_a_name_of_a_megabyte_is_shown_by_its_two_ends() -> None:
+    name = "a" * 500_000 + "z" * 500_000
+    shown = "".join(line.strip() for line in wrap(name, 80))
+    assert len(shown) < 11_000
+    assert "a…990000characters…z" in shown.replace(" ", "")
+    assert len(page([table_of([["name"], [name]])], 100)) < 11_000
+
+
+def test_groups_of_one_column_are_named_by_its_values() -> None:
+    frame = pandas.DataFrame({"a": ["y", "x", "y"], "b": [1, 2, 3]})
+    assert [(key, rows["b"].tolist()) for key, rows in groups(frame, "a")] == [("y", [1, 3]), ("x", [2])]
+    assert [key for key, _ in groups(frame, "a", "b")] == [("y", 1), ("x", 2), ("y", 3)]
+
+
+def test_a_variant_is_named_by_values_that_are_words() -> None:
+    words = "layout=channels_last, compile=true, frozen=false, kind=i8, steps=4"
+    assert variant_lines(words) == ["channels_last", "compile", "frozen=false", "i8", "steps=4"]
+
+
+@pytest.mark.parametrize(
+    ("text", "longest", "shown"),
+    [
+        ("two  words\n", 9, "two words"),
+        ("four words of text", 12, "four words …"),
+        ("aaa bbbbbbbbbbbbbbbbbb", 10, "aaa bbbbb…"),  # what stays is less than half: the word is cut
+        ("aaaa bbbbbbbbbbbbbbbbb", 8, "aaaa …"),
+    ],
+)
+def test_one_line_is_cut_between_words_or_in_a_long_one(text: str, longest: int, shown: str) -> None:
+    assert one_line(text, longest) == shown
+    assert len(shown) <= longest
+
+
+def test_a_digest_has_16_digits_and_is_one_for_both_forms_of_a_uuid() -> None:
+    expected = hashlib.sha256(b"1b2c-ff").hexdigest()[:16]
+    assert hashed("GPU-1B2C-ff") == hashed("1b2c-FF") == expected
+
+
+def test_plain_words_say_whether_a_model_depends_on_its_data() -> None:
+    assert all(depends_on_data(f"resnet: {words}.") for words in (VALUES, SIZES, NUMPY))
+    assert not depends_on_data("the file is not there")

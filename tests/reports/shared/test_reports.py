@@ -211,14 +211,14 @@ def test_a_waiting_gpu_is_named_first() -> None:
 
 def test_models_whose_intervals_overlap_are_not_told_apart() -> None:
     said = closing([view(fraction(0.600)), view(fraction(0.601, model="vgg16"))]).sentence
-    assert said == "At fp32, batch 8, vgg16 and resnet18 are not told apart: the intervals overlap."
+    assert said == "At fp32, batch 8, vgg16 and resnet18 cannot be distinguished: the intervals overlap."
 
 
 def test_a_cell_without_an_interval_is_not_told_apart() -> None:
     """One block has no interval: what it gives may be anything."""
     single = fraction(0.05, model="vgg16", utilization_low_ratio=None, utilization_high_ratio=None)
     said = closing([view(fraction(0.6)), view(single)]).sentence
-    assert said == "At fp32, batch 8, resnet18 and vgg16 are not told apart: an interval is missing."
+    assert said == "At fp32, batch 8, resnet18 and vgg16 cannot be distinguished: an interval is missing."
 
 
 def test_models_are_compared_at_one_precision_and_batch_only() -> None:

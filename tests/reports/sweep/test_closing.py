@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from cleaning.reconcile.run import View
 from reports.shared.figure_style import LABEL_LETTERS, label
-from reports.sweep.answer.headline import basis, closing
+from reports.sweep.answer.headline import _rates, basis, closing
 from tests.support.made_up import made_up_page
 
 
@@ -48,7 +50,7 @@ def test_without_a_number_there_is_nothing_to_stand_on() -> None:
 
 def test_models_that_are_alike_are_two() -> None:
     found = closing([cell("vgg11", 0.4), cell("vgg13", 0.4)])
-    assert found.sentence == "At fp32, batch 8, vgg11 and vgg13 are not told apart: the intervals overlap."
+    assert found.sentence == "At fp32, batch 8, vgg11 and vgg13 cannot be distinguished: the intervals overlap."
 
 
 def test_a_name_in_a_sentence_is_short() -> None:
@@ -63,3 +65,8 @@ def test_names_in_figures_stand_letter_by_letter_and_long_ones_stay_apart() -> N
     first, second = label("a" * 2500 + "b" + "c" * 2500), label("a" * 2501 + "c" * 2500)
     assert first != second
     assert max(len(first), len(second)) <= LABEL_LETTERS
+
+
+def test_the_interval_of_items_per_second_is_from_low_to_high() -> None:
+    """0.4 of the peak is 200 items/s: 0.392 and 0.408 are 196 and 204."""
+    assert _rates(cell("vgg11", 0.4, items_per_s=200.0)) == pytest.approx((196.0, 204.0))

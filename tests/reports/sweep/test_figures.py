@@ -239,7 +239,7 @@ def test_a_wrong_backward_can_be_read_beside_a_right_one(frame: Any) -> None:
     assert "9.92×" in words(figure)
     assert hollow(axes, yes=True) == [(pytest.approx(far, abs=1e-6), 0)]
     x_of = axes.transAxes.inverted().transform(axes.transData.transform([(1.0, 0), (1.003, 0), (far, 0)]))[:, 0]
-    assert x_of[1] - x_of[0] > 0.03  # 0.3 % is told apart from nothing
+    assert x_of[1] - x_of[0] > 0.03  # 0.3 % is visible beside 0
     assert x_of[0] < 0.5 < x_of[2] < 1
 
 

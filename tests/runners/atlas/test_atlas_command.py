@@ -15,7 +15,7 @@ from analysis.atlas.published_step import PublishedStep
 from analysis.devices import lookup
 from analysis.reach import step_bound
 from reports.atlas.text import to_text
-from runners.atlas import command
+from runners.atlas import command, importing
 from runners.atlas.costs import CostKey, read_cost
 from runners.atlas.importing import built_models
 from runners.footprint.step import StepOptions
@@ -160,3 +160,7 @@ def test_a_row_of_the_table_has_its_batch_or_a_dash() -> None:
                         layout="channels_first", framework="", device="d", batch_size=192)  # fmt: skip
     assert "192" in to_text([row])
     assert "192" not in to_text([replace(row, batch_size=None)])
+
+
+def test_a_derived_number_keeps_six_digits():
+    assert [importing.rounded(number) for number in (2 / 3, 1234567.8, 0.0)] == [0.666667, 1234570.0, 0.0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import csv
 import gzip
 import io
@@ -10,6 +11,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -21,6 +23,7 @@ from reports.shared import figure_style
 from results.records.characterization import FILES, RecordedStep
 from runners.characterize import command
 from runners.characterize import files as characterize_files
+from runners.characterize import options as characterize_options
 from runners.characterize import task as characterize_task
 from tests.support.made_up.made_up_characterization import together
 
@@ -305,3 +308,30 @@ def test_the_documentation_names_every_file():
     text = (Path(__file__).parents[3] / "docs" / "characterize.md").read_text(encoding="utf-8")
     for name in (*FILES, *characterize_data.tables(look(together())), "characterize.txt", "characterize.json"):
         assert f"`{name}`" in text
+
+
+@pytest.mark.parametrize("text", ["softmax", "softmax=", "=A", "=", "add=B,softmax="])
+def test_a_place_needs_a_kind_and_a_group(text):
+    with pytest.raises(argparse.ArgumentTypeError, match="expected WHAT=GROUP"):
+        characterize_options._places(text)
+    assert characterize_options._places("add=b, softmax = C") == {"add": "B", "softmax": "C"}
+
+
+def test_a_traced_step_has_its_optimizer_s_state_already(monkeypatch):
+    """Without fakes the step itself is traced: after one step if there is an optimizer, whose state the first makes."""
+    import measure.operations
+    import measure.profile
+
+    seen = []
+    monkeypatch.setattr(measure.profile, "traced_on_fakes", lambda step: (None, "no fakes"))
+
+    def trace(*_: object, steps_before: int, **__: object) -> None:
+        seen.append(steps_before)
+        raise EOFError
+
+    monkeypatch.setattr(measure.operations, "trace_step", trace)
+    for optimizer in (None, object()):
+        step = SimpleNamespace(device_type="cpu", args=(), kwargs={}, target=None, optimizer=optimizer, model=None)
+        with pytest.raises(EOFError):
+            characterize_task._trace_step(step)
+    assert seen == [0, 1]

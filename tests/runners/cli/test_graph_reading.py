@@ -128,3 +128,11 @@ def wait_for_reader(command):
             return family
         time.sleep(0.1)
     raise AssertionError("no reader began")
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [(-9, "died of SIGKILL"), (1, "ended with status 1"), (None, "ended with status None"), (-24, "took too long")],
+)
+def test_how_a_reader_ended(code, words):
+    assert words in graph_reading._died("net.onnx", code)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -48,6 +50,21 @@ def test_a_full_output_inside_of_a_command_too(debug):
 @pytest.mark.parametrize("redirection", ["2> /dev/full", "2>&-"])
 def test_a_stderr_that_takes_nothing_stops_nothing(redirection):
     assert shell(redirection) == (0, "α – 2\n".encode(), b"")
+
+
+def test_names_in_tables_and_json_do_not_steer_a_terminal():
+    """Colours stay; into a pipe goes what was written."""
+    name = "\x1b]0;title\x07\x9b2J\u202eGNP\0"
+    code = CODE.replace("'α – 2'", f"'\x1b[1mbold\x1b[0m ' + {name!r}") + "sys.exit(exit_code(main))"
+    assert shell("", code=code)[1].decode() == f"\x1b[1mbold\x1b[0m {name}\n"
+    ours, theirs = pty.openpty()
+    try:
+        subprocess.run([sys.executable, "-c", code], cwd=ROOT, stdout=theirs, stderr=subprocess.DEVNULL, timeout=60)
+        shown = os.read(ours, 10_000).decode()
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert shown == "\x1b[1mbold\x1b[0m \\x1b]0;title\\x07\\x9b2J\\u202eGNP\\x00\r\n"
 
 
 def test_a_closed_stdout_stops_nothing():

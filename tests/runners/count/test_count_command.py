@@ -10,12 +10,13 @@ import signal
 import subprocess
 import sys
 import time
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
 
 from measure.counters.harness.registry import COUNTERS
-from results.records import header
+from results.records import FlopCount, header
 from results.records.accounts import Account, AccountCause
 from runners.count import command
 from tests.support.fakes.commands import refused, running
@@ -124,6 +125,12 @@ class TestAnswers:
             ("forward", "480"), ("backward", "576"), ("forward", "756"), ("backward", str(2 * 756 - 384)),
         ]  # fmt: skip
         assert (out_dir / "causes.csv").read_text().strip() == ",".join(header(AccountCause))
+
+    def test_a_pasted_name_of_no_counter_is_named_with_its_option(self, run):
+        code, out, err = run("resnet18", "--explain", "fvcor=1G")
+        assert (code, out) == (2, "")
+        assert err.startswith("error: --explain: unknown counter: expected all, exact, ")
+        assert "got 'fvcor', nearest fvcore" in err
 
     def test_pasted_numbers_are_explained(self, run, nets):
         """thop gives 240 multiply-adds: 0.24 k of them are that, and 480 FLOP the exact forward pass."""
@@ -292,3 +299,15 @@ class TestProcess:
             process.kill()
         assert (process.returncode, out) == (130, "")
         assert [line for line in err.splitlines() if line] == ["error: interrupted"]
+
+
+def test_the_fast_count_has_a_row_for_each_batch_with_its_name_and_phases(monkeypatch):
+    def counted(*_: object, **__: object) -> list[FlopCount]:
+        shared = {"counter": "exact", "workload": "net", "status": "ok", "parameters": 9, "native_unit": "flop"}
+        pairs = [(size, phase) for size in (2, 4) for phase in ("forward", "backward")]
+        return [FlopCount(batch_size=n, phase=p, flop=10 * n + len(p), native_value=1, **shared) for n, p in pairs]
+
+    monkeypatch.setattr("measure.counters.harness.count_isolated", counted)
+    found = command._exactly("net", {}, Namespace(timeout=1.0), (2, 4, 8))
+    assert [(each.model, each.batch_size, each.parameters) for each in found] == [("net", 2, 9), ("net", 4, 9)]
+    assert found[1].exact == {"forward": 47, "backward": 48, "optimizer": 0}

@@ -6,10 +6,12 @@ import csv
 import io
 import json
 import math
+from argparse import Namespace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy
 import numpy as np
 import pytest
 
@@ -20,7 +22,7 @@ from analysis.project.frontier import frontier
 from analysis.project.frontier.accelerator import Accelerator
 from analysis.project.frontier.learning_curves import ModelSize
 from analysis.project.frontier.shipped_formulas import shipped
-from runners.project import command
+from runners.project import command, output
 from runners.project.budget_transformer import shape
 from tests.runners.project.test_project_compute import refused, told
 
@@ -263,3 +265,15 @@ def test_slower_links_and_less_memory_are_heard(capsys: pytest.CaptureFixture[st
     assert slow[0]["step_s"] > fast[0]["step_s"]
     assert max(plan["total_bytes"] for plan in slow) <= 40e9
     assert json.dumps(slow)  # plain values
+
+
+def test_a_budget_of_flop_does_not_depend_on_the_utilization():
+    """7,200 FLOP at 1 FLOP/s: two hours at full utilization."""
+    options = Namespace(budget=(7200, output.FLOP))
+    flop, hours = output.budget_flop(options, 1.0, {"utilization": numpy.array([0.5, 1.0])})
+    assert flop.tolist() == [7200, 7200]
+    assert hours == pytest.approx([4.0, 2.0])
+    options = Namespace(budget=(3.0, next(unit for unit, each in output.HOURS.items() if each == 1)))
+    flop, hours = output.budget_flop(options, 1e12, {"utilization": numpy.array([0.5, 1.0])})
+    assert hours.tolist() == [3.0, 3.0]
+    assert flop == pytest.approx([0.5 * 1e12 * 3 * 3600, 1e12 * 3 * 3600])

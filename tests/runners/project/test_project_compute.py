@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from runners.predict import command as predict_command
 from runners.project import command, machine
 from runners.project.machine import own_runs
 
@@ -205,6 +206,44 @@ def test_published_runs_come_from_the_folder_that_is_named(
     assert json.loads(found)["utilization"]["runs"] == json.loads(out)["utilization"]["runs"] + 1
     asked = (*ASKED, "--gpu-hours", "1", "--data", str(tmp_path))
     assert "--data: expected a folder of published runs" in refused(capsys, *asked)
+
+
+STEP = ("--compute", "--device", "NVIDIA GeForce RTX 3090", "--precision", "amp-fp16", "--gpu-hours", "10")
+
+
+def test_a_model_has_the_utilization_of_its_predicted_step(capsys: pytest.CaptureFixture[str]) -> None:
+    """The ends are those that `runners.predict` says of the same step."""
+    words = ("resnet18", "--device", "NVIDIA GeForce RTX 3090", "--image-size", "64", "--batch-size", "256")
+    assert predict_command.main([*words, "--format", "json"]) == 0
+    step = json.loads(capsys.readouterr().out)
+    asked = ("--model", "resnet18", "--image-size", "64", "--batch-size", "256", "--confidence", "0.9")
+    assert command.main([*STEP, *asked, "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    used = found["utilization"]
+    assert used["low_ratio"] == pytest.approx(step["low_utilization_ratio"], rel=1e-6)
+    assert used["high_ratio"] == pytest.approx(step["high_utilization_ratio"], rel=1e-6)
+    assert used["low_ratio"] < step["utilization_ratio"] < used["high_ratio"]
+    assert not used["given"]
+    assert "one training step of resnet18, batch 256, predicted from" in used["step"]
+    flop = found["answers"]["flop"]
+    assert flop["value"] == pytest.approx(10 * 3600 * step["peak_flop_per_s"] * used["ratio"])
+    assert command.main([*STEP, *asked]) == 0
+    assert "utilization: of one training step of resnet18" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("others", "words"),
+    [
+        (("--family", "cnn"), "without --family"),
+        (("--utilization", "0.3"), "without --family, --utilization"),
+        (("--peak", "1e14"), "expected a device of the table of peaks"),
+        (("--compile",), "nobody published"),
+    ],
+)
+def test_a_step_that_cannot_be_predicted_is_one_line(
+    capsys: pytest.CaptureFixture[str], others: tuple[str, ...], words: str
+) -> None:
+    assert words in refused(capsys, *STEP, "--model", "resnet18", "--image-size", "32", *others)
 
 
 def test_a_family_with_too_few_runs_needs_some_of_the_callers(

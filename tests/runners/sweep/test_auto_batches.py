@@ -20,7 +20,7 @@ from runners.sweep.auto_batches import batches_up_to, corrected, largest_below, 
 from runners.sweep.options import as_options, grid_of, parser, stored_options
 from runners.sweep.plan import Grid, auto_key, cells, remaining
 from runners.workers.fault import WorkerFault
-from runners.workers.probe import ProbeResult
+from runners.workers.probe import DeviceProperties, ProbeResult
 from tests.support.fakes.fake_session import MEASURE, Scene, measured
 from tests.support.fakes.real_sweeps import QUICK, sweep
 
@@ -234,3 +234,11 @@ def test_a_real_sweep_and_its_resumption(tmp_path: Path) -> None:
     again = sweep("--resume", "run", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     assert "2 of 2 cells are there already" in again.stderr
+
+
+def test_the_memory_of_a_cuda_device_is_its_own_and_of_a_cpu_what_is_free(monkeypatch):
+    def of(device: str, memory: int | None) -> int:
+        return auto_memory.memory_bytes(ProbeResult(device=device, properties=DeviceProperties(memory_bytes=memory)))
+
+    monkeypatch.setattr(auto_memory, "free_bytes", lambda: 7)
+    assert [of("cuda:0", 50 * MB), of("cuda", None), of("cpu", 50 * MB)] == [50 * MB, 0, 7]

@@ -408,3 +408,16 @@ def test_ranges_are_named_for_cell_and_work(monkeypatch):
     monkeypatch.setattr("measure.timing.profiler_ranges.Ranges", Ranges)
     run_all(subject())
     assert opened == [f"resnet18 4 fp32 {CELL.cell_id} {work}" for work in WORKS]
+
+
+@pytest.mark.parametrize(("work", "steps"), [("one", 9 / 4), ("batch", 6), ("last", 9 / 2)])
+def test_a_work_is_left_out_if_its_steps_do_not_end_in_time(work, steps):
+    """A step of a sample takes a quarter of one of the cell's 4, that of the epoch's last 2 half."""
+    cell = dataclasses.replace(CELL, batch_size=4, epoch_images=10)
+    of = subject(cell)
+    step_s = of.step_s
+    enough = dataclasses.replace(of, protocol=dataclasses.replace(of.protocol, limit_s=1.01 * steps * step_s))
+    passes._check_time(enough, work)
+    short = dataclasses.replace(of, protocol=dataclasses.replace(of.protocol, limit_s=0.99 * steps * step_s))
+    with pytest.raises(Unavailable, match="left out: it takes about"):
+        passes._check_time(short, work)

@@ -14,6 +14,7 @@ from runners.sweep import models
 from runners.sweep import options as sweep_options
 from runners.sweep.cell import reference_trace
 from runners.sweep.plan import Grid, cells, check, reason_against
+from runners.workers import hyper_of_cell
 from runners.workers.probe import ProbeResult
 from tests.support.fakes.real_sweeps import QUICK, here
 
@@ -76,8 +77,8 @@ def test_ids_of_catalogue_models_are_what_they_were() -> None:
 def test_a_model_of_ones_own_is_a_cell_with_what_was_asked_for(net: str) -> None:
     own, other = sorted(cells(grid("--models", f"{net},resnet18", "--hyper", "width=64")), key=lambda c: c.model)
     assert (own.model, own.batch_size, other.model) == (net, 8, "resnet18")
-    assert models.hyper(own) == {"width": 64}
-    assert models.hyper(other) == {"image_size": 224, "num_classes": 1000, "width": 64}
+    assert hyper_of_cell(own) == {"width": 64}
+    assert hyper_of_cell(other) == {"image_size": 224, "num_classes": 1000, "width": 64}
     assert models.factory_of(own) == "runners.workers.any_model:get"
     assert models.factory_of(other) == "workloads.vision.models:get"
     assert own.model_digest
@@ -121,7 +122,7 @@ def test_a_catalogue_model_with_frozen_parameters_is_another_cell() -> None:
     assert other.cell_id != own.cell_id
     assert models.is_own(own)
     assert not models.is_own(other)
-    assert models.hyper(other) == {**models.hyper(own), "frozen": ["layer1"]}
+    assert hyper_of_cell(other) == {**hyper_of_cell(own), "frozen": ["layer1"]}
     assert not reason_against(other)
 
 
@@ -136,7 +137,7 @@ def test_a_pattern_that_matches_nothing_is_one_line_before_anything_is_measured(
 def test_inputs_are_part_of_a_cell_and_go_to_the_factory(net: str) -> None:
     asked = grid("--models", f"{net},resnet18", "--input", "3x64x64", "--image-size", "32")
     for cell in cells(asked):
-        assert models.hyper(cell)["input"] == "3x64x64"
+        assert hyper_of_cell(cell)["input"] == "3x64x64"
         assert models.factory_of(cell) == "runners.workers.any_model:get"
     without = {cell.cell_id for cell in cells(grid("--models", f"{net},resnet18", "--image-size", "32"))}
     assert without.isdisjoint(cell.cell_id for cell in cells(asked))
@@ -193,3 +194,14 @@ def test_one_is_measured_resumed_and_refused_when_it_changed(net: str, tmp_path:
     refused = here(*QUICK, "--models", net.replace(":build", ":untrained"), cwd=tmp_path)
     assert refused.returncode == 2
     assert "cannot be trained: it has no parameter that needs a gradient" in refused.stderr
+
+
+def test_a_maker_of_batches_is_checked_with_its_model(tmp_path):
+    net = tmp_path / "net.py"
+    net.write_text("def build(): pass\n")
+    models.check_model(f"{net}:build", "", f"{net}:build")
+    for maker in (str(net), f"{tmp_path}/gone.py:batches"):
+        with pytest.raises(ValueError, match=r"expected|no file"):
+            models.check_model(f"{net}:build", "", maker)
+    with pytest.raises(ValueError, match="--batch: resnet18 makes its own batches"):
+        models.check_model("resnet18", "", f"{net}:build")

@@ -77,7 +77,7 @@ def test_the_table_is_ranked(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[0] == "synthetic_matmul · batch 8 · fp32 · cpu"
     assert [line.split()[0] for line in lines[3:7]] == ["batch_size=16", "compile", "none", "bf16"]
     assert [line.split("  ")[-1].strip() for line in lines[3:7]] == [
-        "faster", "not told apart, wide", "as it is", "slower",
+        "faster", "not distinguished, wide", "as it is", "slower",
     ]  # fmt: skip
     assert lines[7] == "tf32: unavailable: TF32 is of CUDA devices, this step runs on cpu"
 

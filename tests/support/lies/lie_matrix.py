@@ -19,7 +19,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tests.support.lies import lie_rows, lies
+from tests.support.lies import lie_rows, lies, unsealed_lies
 from tests.support.lies.lie_rows import Rows
 from tests.support.made_up import made_up_evidence
 
@@ -135,7 +135,17 @@ def page(found: list[Answer], whys: Mapping[tuple[str, str], str], classes: Mapp
         mine = [answer for answer in found if answer.base == base]
         caught = sum(bool(answer.gate) for answer in mine)
         told.append(f"| {RUNS[base]} | {len(mine)} | {caught} | {len(mine) - caught} |")
-    told += ["", "## Field by field", "", *_matrix(found), "", "## What data alone cannot show", ""]
+    told += [
+        "",
+        *unsealed_lies.section(),
+        "",
+        "## Field by field",
+        "",
+        *_matrix(found),
+        "",
+        "## What data alone cannot show",
+        "",
+    ]
     told += [*_by_class(found, classes), "", "| file | field | lies | class | why |", "| --- | --- | --- | --- | --- |"]
     merged: dict[tuple[str, str], dict[str, None]] = {}
     for (_, file, field), words in uncaught(found).items():
@@ -189,7 +199,7 @@ raw file is doubled, halved, swapped with another row's, wiped, renamed and give
 rows. Checksums and row counts are made anew, so are ids that follow from a row's parameters and every derived table:
 what is left is the meaning. A cell of the matrix has the gates that catch the lie ([evidence](evidence.md) says what
 each asks; several, where rows differ), `–` where a gate catches it nowhere, or not in every row; an empty one means
-that the lie cannot be told of this field. Columns that no column of either run fills are not here.
+that the lie does not apply to this field. Columns that no column of either run fills are not here.
 
 This page is generated, with `tests/lies_uncaught.csv`: `python -m tests.support.lies.lie_matrix --write`. How to add a lie is in
 [CONTRIBUTING](../CONTRIBUTING.md#add-a-lie).

@@ -1,4 +1,4 @@
-"""Small nets, one for each rule of the fast count, and how it is held against the executed trace."""
+"""Small nets, one for each rule of the fast count, and how it is compared with the executed trace."""
 
 from __future__ import annotations
 

@@ -65,3 +65,7 @@ def test_a_module_that_is_imported_by_name_is_looked_up_without_running_it(
 def test_a_file_that_is_gone_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         model_digest(f"{tmp_path}/net.py:build")
+
+
+def test_a_module_that_is_not_there_has_no_digest() -> None:
+    assert model_digest("no_such_package.inner:build") == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -65,6 +66,14 @@ def test_mistakes_are_one_line(text, said):
 def test_a_hub_id_is_refused_without_asking_the_hub():
     with pytest.raises(Unavailable, match=r"google/vit.*give its config.json: nothing is downloaded"):
         check("hf:google/vit-base-patch16-224")
+
+
+@pytest.mark.parametrize("form", ["{}/m.onnx", "{}/m.pt2", "{}/m.py:build", "hf:{}/m.json"])
+def test_a_pipe_is_no_file_and_is_not_waited_for(tmp_path, form):
+    text = form.format(tmp_path)
+    os.mkfifo(text.removeprefix("hf:").removesuffix(":build"))
+    with pytest.raises(ValueError, match=r"/m\.\w+ is no regular file$"):
+        check(text)
 
 
 def test_files_are_read_and_not_run(tmp_path):

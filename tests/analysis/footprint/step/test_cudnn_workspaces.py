@@ -1,4 +1,4 @@
-"""The allowance for cuDNN's workspaces, held against those of published histories and against sums by hand."""
+"""The allowance for cuDNN's workspaces, compared with those of published histories and against sums by hand."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ import sympy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from analysis.formula.algebra import length_distribution
 from analysis.formula.algebra.evaluate import value
 from analysis.formula.algebra.expressions import symbol
 from analysis.formula.algebra.length_cost import mean, padded, spread
@@ -273,3 +274,10 @@ def test_a_lognormal_begins_at_one() -> None:
 def test_a_name_of_two_lines_is_told_in_one() -> None:
     with pytest.raises(ValueError, match=r"got a name, b$"):
         read('"a\n name",b\n1,2\n', "file")
+
+
+def test_the_mean_of_a_group_is_one_of_its_lengths():
+    """Simpson's rule over a survival that falls at the end gives 9.5 + 2 · 5/6 = 11.2: above both lengths."""
+    assert length_distribution._mean_between(lambda at: float(at < 11.4), 10, 12) == 11
+    assert length_distribution._mean_between(lambda at: float(at < 9.6), 10, 12) == 10
+    assert length_distribution._mean_between(lambda at: 12.0 - at, 10, 12) == pytest.approx(10.5)

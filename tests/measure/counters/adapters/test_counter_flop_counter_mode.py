@@ -165,3 +165,10 @@ def test_the_model_is_left_as_it_was_even_by_one_that_fails():
     assert model.linear.weight.grad is gradient
     assert all(module.training for module in model.modules())
     assert torch.utils._python_dispatch._get_current_dispatch_mode() is None
+
+
+def test_counting_calls_keeps_their_keyword_arguments():
+    with flop_counter_mode.OperatorCalls() as seen:
+        out = torch.sum(torch.ones(3), dtype=torch.float64)
+    assert (out.dtype, out.item()) == (torch.float64, 3.0)
+    assert seen.calls["forward"][torch.ops.aten.sum] == 1

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from measure.counters.harness.uncounted import uncounted
+import torch
+
+from measure.counters.harness.uncounted import UncountedCalls, uncounted
 
 
 def test_calls_by_what_they_are() -> None:
@@ -16,3 +18,13 @@ def test_calls_by_what_they_are() -> None:
         "profiler._record_function_exit": 17,
     }
     assert uncounted(calls) == ({"aten.add": 2}, {"aten.mm": 3, "house.own": 11})
+
+
+def test_each_call_is_counted_once_where_the_counter_does_not_look() -> None:
+    looking = [False]
+    with UncountedCalls(lambda: looking[0]) as seen:
+        x = torch.ones(2).mul(3).mul(4)
+        looking[0] = True
+        x.mul(5)
+    assert seen.calls["aten.mul"] == 2
+    assert x.tolist() == [12.0, 12.0]

@@ -88,7 +88,7 @@ def test_two_checkouts_become_two_runs_that_are_read_as_a_pair(
     gate = here("out/old", "out/new", "--fail-if", "flop:0,launches:0,slower:1000%", cwd=tmp_path, command="report")
     assert gate.returncode == 5
     assert "more FLOP in 1 of 1 cell" in " ".join(gate.stdout.split())
-    assert "timed in turn" in gate.stdout
+    assert "interleaved" in gate.stdout
     again = here("--resume", "../out", cwd=checkouts[1], figures=False)
     assert again.returncode == 0, again.stderr
     assert "1 of 1 pairs of cells are there already" in again.stderr
@@ -117,7 +117,7 @@ def test_a_kill_in_the_middle_of_a_pair_costs_that_pair(
     assert [run.status in ("ok", "not_converged") for side in ("old", "new") for run in _runs(tmp_path, side)] == [
         True
     ] * 2
-    assert "timed in turn" in here("out/old", "out/new", cwd=tmp_path, command="report").stdout
+    assert "interleaved" in here("out/old", "out/new", cwd=tmp_path, command="report").stdout
 
 
 def _begun(folder: Path) -> bool:

@@ -1,0 +1,12 @@
+"""A machine without neighbours, so that simulated clocks see no wait of the real one."""
+
+from __future__ import annotations
+
+import pytest
+
+from measure.timing.disturbance import Disturbance
+
+
+@pytest.fixture(autouse=True)
+def _no_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("measure.timing.blocks.disturbance", lambda: Disturbance(0.0, 0, 0.0, None))
