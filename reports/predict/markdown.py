@@ -40,6 +40,8 @@ devices, precisions and versions), which also stand for devices that were not me
 * Widened: a model that spends over 10 % of its predicted time in grouped or transposed convolutions, recurrent layers
   or attention's backward pass ("measured thinly"); a device that was not measured (its interval is as wide as the worst
   measured device needed when it was left out).
+* Widened, too: inference at a batch below 16 on a device that was not measured. Its upper end is as far as 95 % of the
+  published rows of such batches needed ([below](#other-sources-other-devices)); what else it covers was not counted.
 * Said beside the answer: that a card's power limit holds its clock down, that a model is not of timm.
 * Memory is the counted peak of an eager training step, and has no interval: no source published memory.
 * Joules are refused (`step_energy_j` is null, `no_step_energy` says why): the power that was published with a

@@ -35,6 +35,11 @@ NO_ENERGY = (
 )
 """Why an answer has no energy."""
 
+SMALL_BATCH = (
+    "At batches this small the host takes a part of inference that is not in the fit: the upper end is as far as "
+    "published rows of other devices needed; what it covers was not counted."
+)
+
 RATES = {ARITHMETIC: "of the peak", MEMORY: "of the bandwidth", LAUNCHES: "a launch"}
 
 
@@ -96,6 +101,7 @@ def document(answer: PredictAnswer) -> dict[str, Any]:
         "low_coverage_ratio": coverage[1],
         "high_coverage_ratio": coverage[2],
         "raised_to_bound": found.is_raised,
+        "widened_for_small_batch": found.is_widened,
         "parts": [
             {"what": part.what, "name": part.name, "time_s": part.time_s, "factor": part.factor} for part in found.parts
         ],
@@ -167,6 +173,8 @@ def _ground(answer: PredictAnswer) -> list[str]:
             f"The interval held {rate} ({low} to {high}) of the rows of {what} left out; it was calibrated on "
             f"{found.scores:,} rows."
         )
+    if found.is_widened:
+        lines.append(SMALL_BATCH)
     if found.is_raised:
         lines.append("The parts add up to less than the least time: that is shown instead.")
     return lines
