@@ -69,8 +69,8 @@ class CheckedStep:
             other = (
                 "" if kept.get("torch") == here["torch"] else f" (torch {kept.get('torch')} then, {here['torch']} now)"
             )
-            told = "; ".join(lines)
-            pytest.fail(f"{self._name}: {told}{other}; pytest --flopledger-update accepts it", pytrace=False)
+            changes = "; ".join(lines)
+            pytest.fail(f"{self._name}: {changes}{other}; pytest --flopledger-update accepts it", pytrace=False)
         if limit is not None and times_s is not None:
             self._check_time(kept, times_s, limit, slower_line)
 

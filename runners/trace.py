@@ -290,7 +290,7 @@ def _parser() -> Parser:
         action="store_true",
         help="also what PyProf's rule (2021) gives each kernel, before and after cleaning; always of PyProf's files",
     )
-    parser.add_argument("--device", metavar="NAME", help="whose peaks hold, where the recording does not say")
+    parser.add_argument("--device", metavar="NAME", help="whose peaks apply, if the recording names none")
     parser.add_argument("--debug", action="store_true", help="show where an error comes from")
     return parser
 

@@ -82,5 +82,5 @@ def impossible_bandwidth(row: Ceiling | None, known: Device | None) -> str:
         return ""
     if row.bytes_per_s <= known.bandwidth_bytes_per_s:
         return ""
-    told = f"{row.operation} {row.shape} was timed at {row.bytes_per_s:.4g} B/s"
-    return f"{told}, the memory has {known.bandwidth_bytes_per_s:.4g}"
+    text = f"{row.operation} {row.shape} was timed at {row.bytes_per_s:.4g} B/s"
+    return f"{text}, the memory has {known.bandwidth_bytes_per_s:.4g}"

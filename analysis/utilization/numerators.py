@@ -328,8 +328,8 @@ def _profile_marks(mine: Sequence[ProfileCount]) -> tuple[str, ...]:
     marks += dict.fromkeys(f"profile: {count.reason}" for count in mine if count.reason)
     differing = [count for count in mine if count.exact_flop is not None and count.exact_flop != count.cleaned_flop]
     if differing:
-        said = ", ".join(f"{count.phase} {count.cleaned_flop} against {count.exact_flop}" for count in differing)
-        marks.append(f"profile_differs: FLOP of the profile against our own count: {said}")
+        text = ", ".join(f"{count.phase} {count.cleaned_flop} against {count.exact_flop}" for count in differing)
+        marks.append(f"profile_differs: FLOP of the profile against our own count: {text}")
     return tuple(marks)
 
 
@@ -379,8 +379,8 @@ def _executed(counted: TableCount, run: Run) -> tuple[str, ...]:
     differing = [key for key in sorted({*traced, *run.executed}) if traced.get(key) != run.executed.get(key)]
     if not differing:
         return ()
-    said = ", ".join(f"{key} {traced.get(key, 0)} against {run.executed.get(key, 0)}" for key in differing)
-    return (f"executed_differs: FLOP of the trace against one real step: {said}",)
+    text = ", ".join(f"{key} {traced.get(key, 0)} against {run.executed.get(key, 0)}" for key in differing)
+    return (f"executed_differs: FLOP of the trace against one real step: {text}",)
 
 
 def _calls(operators: Mapping[str, int]) -> str:

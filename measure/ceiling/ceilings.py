@@ -87,8 +87,8 @@ def measure_ceilings(sitting: str, device: str, precision: Precision, clock: Clo
 
 def _noted(row: Ceiling, note: str) -> Ceiling:
     """The row with one more note, if there is one."""
-    said = row.reason.removeprefix(NOTE)
-    return replace(row, reason=f"{NOTE}{'; '.join(filter(None, (said, note)))}") if note else row
+    text = row.reason.removeprefix(NOTE)
+    return replace(row, reason=f"{NOTE}{'; '.join(filter(None, (text, note)))}") if note else row
 
 
 def _rows(blank: Ceiling, bench: Bench, trials: list[Trial], precision: Precision) -> list[Ceiling]:

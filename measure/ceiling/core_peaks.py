@@ -119,7 +119,7 @@ def _issue_row(blank: Ceiling, here: Cores, seconds: float) -> Ceiling:
         return replace(blank, status="unavailable", reason=str(fault))
     peak, reason = derive_peak(unit, usable, rate.clock_hz, rate.per_clock, here.reason or _no_row(blank, here))
     busy = warning(others.used_ratio()).removeprefix("busy: ")
-    told = "; ".join(filter(None, (reason, busy)))
+    text = "; ".join(filter(None, (reason, busy)))
     flop = rate.threads * rate.instructions * adds * FLOP_PER_MULTIPLY_ADD
     return replace(
         blank,
@@ -130,7 +130,7 @@ def _issue_row(blank: Ceiling, here: Cores, seconds: float) -> Ceiling:
         sm_clock_hz=rate.clock_hz,
         per_clock=rate.per_clock,
         derived_flop_per_s=peak,
-        reason=f"note: {told}" if told else "",
+        reason=f"note: {text}" if text else "",
     )
 
 

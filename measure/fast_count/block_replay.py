@@ -52,6 +52,8 @@ class Blocks:
         key, tensors = self._key(module, args, kwargs)
         if key is None:
             return run(module, *args, **kwargs)
+        # The first call runs and leaves a draft, the second makes a template of it: most blocks occur once, and a
+        # template costs a walk over their part of the graph.
         if key not in self._templates:
             return self._first(run, key, module, args, kwargs, tensors)
         template = self._templates[key]
@@ -94,7 +96,7 @@ class Blocks:
         lists = [list(value) for value in (*args, *kwargs.values()) if isinstance(value, (list, tuple))]
         inputs = [edge_of(tensor) for tensor in tensors]
         out = run(module, *args, **kwargs)
-        self._templates[key] = None
+        self._templates[key] = None  # unless it qualifies below, every such call runs
         now = [list(value) for value in (*args, *kwargs.values()) if isinstance(value, (list, tuple))]
         untouched = versions == [tensor._version for tensor in tensors] and _same(lists, now)
         beyond_it = before_it != (len(tape.executed), len(tape.frames))
@@ -122,6 +124,8 @@ class Blocks:
             bases[replay] = len(products)
             products += [(form, _join_path(replay.path, where)[below:]) for form, where in replay.template.products]
             new += replay.template.not_understood
+        # Two inputs may have one edge: its first place stands for both, which is why the list is reversed. Inputs that
+        # need no gradient have none.
         positions = {edge: i for i, edge in reversed(list(enumerate(draft.inputs))) if edge is not None}
         reached = []
         for output in draft.outputs:
@@ -169,7 +173,7 @@ class Blocks:
     def _replay(self, template: Template, tensors: list[torch.Tensor]) -> Any:
         """The outputs of a block that is not run."""
         mode = self._mode
-        replay = Replay(template, mode.path, _next_number(), [edge_of(tensor) for tensor in tensors])
+        replay = Replay(template, mode.path, [edge_of(tensor) for tensor in tensors])
         self.replays.append(replay)
         # Autograd's engine must not run from here on: the nodes of this block are missing from the graph.
         mode.left_out = True
@@ -267,7 +271,6 @@ class Replay:
 
     template: Template
     path: str
-    number: int
     inputs: list[Edge | None]
     wanted: set[int] = field(default_factory=set)
 

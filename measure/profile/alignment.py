@@ -96,6 +96,8 @@ def _stretch(
             reach[diagonal] = x
             if diagonal == width - height and x >= width:
                 return _walked(history, diagonal, x, start), (base_x + x, base_y + x - diagonal)
+    # The last round wrote diagonals of MOST's parity; the others hold what the round before reached, from which no way
+    # back was kept. On diagonal d, x = reach[d] and y = x - d: 2 * x - d is how much of both lists is used up.
     furthest = max(
         (d for d in reach if 0 <= reach[d] <= width and 0 <= reach[d] - d <= height and (d - MOST) % 2 == 0),
         key=lambda d: 2 * reach[d] - d,

@@ -127,17 +127,17 @@ def _intervals(step: _Step, calls: dict[int, Frame], cuda: bool) -> Iterator[Int
 def _unjoined(operations: Sequence[Operation], missing: set[int], where: str) -> Iterator[str]:
     if missing:
         names = Counter(operation.name for operation in operations if operation.index in missing)
-        told = ", ".join(f"{name} × {count}" for name, count in names.most_common(5))
-        yield f"{len(missing)} of {len(operations)} operations have no time, being {where}: {told}"
+        text = ", ".join(f"{name} × {count}" for name, count in names.most_common(5))
+        yield f"{len(missing)} of {len(operations)} operations have no time, being {where}: {text}"
 
 
 def _spare(steps: Sequence[_Step], kernels: bool) -> Iterator[str]:
     """What was recorded and is of no operation."""
     spare = [frame for step in steps for frame in step.joined.spare]
     if spare:
-        told = ", ".join(name for name, _ in Counter(frame.name for frame in spare).most_common(5))
+        text = ", ".join(name for name, _ in Counter(frame.name for frame in spare).most_common(5))
         spent_s = sum(frame.end_ns - frame.start_ns for frame in spare) / len(steps) / 1e9
-        yield f"{len(spare)} calls in {len(steps)} steps are of no operation ({told}); a step {spent_s:.3g} s"
+        yield f"{len(spare)} calls in {len(steps)} steps are of no operation ({text}); a step {spent_s:.3g} s"
     if kernels:
         lost = [event.duration_ns() for step in steps for event, index in step.kernels if index is None]
         if lost:

@@ -121,8 +121,8 @@ class ForwardWatch:
         with naming_faults(self._model), preserve_state(self._model, trains=False):
             trace = self._trace_forward(first)
         if others:
-            told = f"{others} of {others + len(same)} forwards are left out: of other sizes, or they raised"
-            trace = replace(trace, notes=(*trace.notes, told))
+            text = f"{others} of {others + len(same)} forwards are left out: of other sizes, or they raised"
+            trace = replace(trace, notes=(*trace.notes, text))
         kind, batch_size = type(self._model).__name__, batch_size_of((first.args, first.kwargs))
         told_of = StepDescription(kind, batch_size, str(self.device), self._precision, "forward", world_size())
         return table_of(recording, trace, self._model, told_of, ignored=ignored, only=same)

@@ -144,8 +144,8 @@ def reconstruction_lines(seen: CharacterizeAnswer) -> Iterator[Part]:
         )
     yield table_of(rows, words=(0, 1, 2), wraps=(0, 1, 2))
     if untimed := {each.workload: each.untimed for each in seen.reconstructed if each.group == "all" and each.untimed}:
-        told = ", ".join(f"{calls} of {workload}" for workload, calls in untimed.items())
-        yield f"note: calls that could not be run again, so that sums with them are at least so much: {told}"
+        text = ", ".join(f"{calls} of {workload}" for workload, calls in untimed.items())
+        yield f"note: calls that could not be run again, so that sums with them are at least so much: {text}"
 
 
 def other_ways(seen: CharacterizeAnswer) -> Iterator[Part]:

@@ -133,8 +133,8 @@ def _slower(
     if ends is None:
         return _time_check(row, asked, UNDECIDED, None, notes)
     limit = 1 + asked.limit_ratio
-    said = ABOVE if ends[0] > limit else BELOW if ends[1] < limit else ""
-    outcome = {ABOVE: MET, BELOW: NOT_MET}.get(said, UNDECIDED)
+    side = ABOVE if ends[0] > limit else BELOW if ends[1] < limit else ""
+    outcome = {ABOVE: MET, BELOW: NOT_MET}.get(side, UNDECIDED)
     if outcome == UNDECIDED and row.basis == "blocks":
         notes.append("one process on a side: sweep --against interleaves both, sweep --repeat 5 in more processes")
     return _time_check(row, asked, outcome, ends, notes)

@@ -85,10 +85,11 @@ def _unmatched(said: str, names: Sequence[str]) -> str:
 
 def closing_lines(rows: Sequence[Comparison]) -> list[str]:
     """What became of the matched cells, and what the words mean here."""
-    count = {said: sum(row.verdict == said for row in rows) for said in (FASTER, SLOWER, SAME, UNKNOWN)}
-    told = ", ".join(f"{number} {said}" for said, number in count.items() if number)
+    count = {verdict: sum(row.verdict == verdict for row in rows) for verdict in (FASTER, SLOWER, SAME, UNKNOWN)}
+    counts = ", ".join(f"{number} {verdict}" for verdict, number in count.items() if number)
     margins = sorted({row.margin_ratio for row in rows if row.margin_ratio is not None})
     within = f"same is within ±{' or '.join(map(percent, margins))}" if margins else ""
     bases = [words for basis, words in _BASES.items() if any(row.basis == basis for row in rows)]
-    said = "; ".join(filter(None, (within, *bases)))
-    return [f"{len(rows)} cells in both: {told} (5 % for all of them together)", said]
+    meaning = "; ".join(filter(None, (within, *bases)))
+    cells = "1 cell" if len(rows) == 1 else f"{len(rows)} cells"
+    return [f"{cells} in both: {counts} (5 % for all of them together)", meaning]

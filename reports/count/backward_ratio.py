@@ -84,9 +84,9 @@ def estimate(backward: Backward) -> list[str]:
         (backward.again_flop, "calculated again by checkpointing"),
         (backward.scores_flop, "for the scores that fused attention calculates again in its backward pass"),
     ]
-    told = [f"{si(flop, 'FLOP')} {words}" for flop, words in extras if flop]
-    if told and backward.executed_error is not None:
-        besides = f"Executed besides, and no model FLOP: {' and '.join(told)}"
+    parts = [f"{si(flop, 'FLOP')} {words}" for flop, words in extras if flop]
+    if parts and backward.executed_error is not None:
+        besides = f"Executed besides, and no model FLOP: {' and '.join(parts)}"
         lines.append(f"{besides}; 3 × forward is {_off(backward.executed_error)} what runs.")
     return lines
 

@@ -73,7 +73,7 @@ def _parts(laws: Sequence[AccountLaw], total: AccountLaw) -> list[AccountLaw]:
 
 def closing(laws: Sequence[AccountLaw]) -> list[str]:
     """A sentence for each law of which the table does not say all: broken, unknown, or explained."""
-    said = []
+    lines = []
     for law in laws:
         if (
             words := ""
@@ -82,8 +82,8 @@ def closing(laws: Sequence[AccountLaw]) -> list[str]:
         ):
             name = f"{law.counter}, {law.phase}" if law.status == "ok" else law.counter
             words = words.removeprefix("note: ")
-            said.append(f"{name}: {words if len(words) <= _REASON_LETTERS else words[:_REASON_LETTERS] + '…'}.")
-    return said
+            lines.append(f"{name}: {words if len(words) <= _REASON_LETTERS else words[:_REASON_LETTERS] + '…'}.")
+    return lines
 
 
 def document(model: str, laws: Sequence[AccountLaw]) -> dict[str, Any]:

@@ -159,9 +159,9 @@ def _lane(words: Axes, whole: Axes, magnified: Axes, each: Lane, reach: float, y
 
 def _write_reason(whole: Axes, y: float, words: str) -> None:
     """Why there is no number, across the bars; a panel must not grow by it."""
-    told = words if len(words) <= _REASON_LETTERS else f"{words[: _REASON_LETTERS - 1].rstrip()}…"
+    sentence = words if len(words) <= _REASON_LETTERS else f"{words[: _REASON_LETTERS - 1].rstrip()}…"
     look: dict[str, Any] = {"fontsize": 6, "style": "italic", "color": figure_panels.GREY, "va": "center_baseline"}
-    text = whole.text(0.0, y, told, zorder=7, bbox={"facecolor": "white", "linewidth": 0, "pad": 0.5}, **look)
+    text = whole.text(0.0, y, sentence, zorder=7, bbox={"facecolor": "white", "linewidth": 0, "pad": 0.5}, **look)
     text.set_in_layout(False)
 
 

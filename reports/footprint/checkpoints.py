@@ -83,8 +83,8 @@ def parts(found: Checkpoints) -> list[Part]:
     columns = [*(Column(head, right=True) for head in heads)]
     columns.append(Column("one checkpoint each", right=False, wraps=True, rank=1, least=20))
     left_out = len(found.choices) - len(shown)
-    said = [f"  {left_out} between these: --format csv"] if left_out else []
-    return [meaning(found), "", TextTable(columns, rows, rule=False), *said]
+    lines = [f"  {left_out} between these: --format csv"] if left_out else []
+    return [meaning(found), "", TextTable(columns, rows, rule=False), *lines]
 
 
 def meaning(found: Checkpoints) -> str:
@@ -93,16 +93,16 @@ def meaning(found: Checkpoints) -> str:
     if len(found.choices) < 2:
         return "No checkpoint of the model's modules was found that lowers the peak."
     half = next(each for each in found.choices if 2 * (first.peak_bytes - each.peak_bytes) >= _gained(found))
-    said = (
+    sentence = (
         f"Checkpoints take the peak down to {amount(last.peak_bytes, 'B')} at the least, "
         f"{percent(_gained(found) / first.peak_bytes)} less, and {percent(last.recomputed_ratio)} of the forward "
         "pass's FLOP are done again"
     )
-    said += f"; {percent(half.recomputed_ratio)} again bring half of that." if half is not last else "."
+    sentence += f"; {percent(half.recomputed_ratio)} again bring half of that." if half is not last else "."
     known = [batch for batch in found.largest if batch is not None]
     if len(known) > 1 and max(known) > known[0]:
-        said += f" The largest batch goes from {known[0]:,} to {max(known):,}, predicted from two small ones."
-    return said
+        sentence += f" The largest batch goes from {known[0]:,} to {max(known):,}, predicted from two small ones."
+    return sentence
 
 
 def _gained(found: Checkpoints) -> int:

@@ -322,8 +322,8 @@ def fit_words(answer: FootprintAnswer) -> str:
         raise ValueError("expected an answer about a memory")
     fit, memory = fitted.fit, fitted.memory
     room = f"{amount(memory.memory_bytes, 'B')} {f'of {memory.name}' if memory.name else ''}".rstrip()
-    told = ", which nobody looked up" if memory.verification == "memory" else ""
-    of = f"{room} ({memory.source}{told}), {100 * fitted.margin_ratio:g} % of it left free"
+    doubt = ", which nobody looked up" if memory.verification == "memory" else ""
+    of = f"{room} ({memory.source}{doubt}), {100 * fitted.margin_ratio:g} % of it left free"
     least = fitted.least_batch
     if not fit.largest_batch:
         return f"Not even a batch of {least} fits into {of}: it needs {amount(fit.needed[least], 'B')}."

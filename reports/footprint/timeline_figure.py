@@ -51,9 +51,9 @@ def timeline(answer: FootprintAnswer) -> Figure:
     _phases(axes, answer)
     axes.set(xlim=(-1, max(1, len(moments) - 2)), ylim=(0, 1.22 * max(1, found.at_least_bytes) / scale))
     axes.set(xlabel="operation of the step", ylabel=f"live bytes, {unit}")
-    said = f"{answer.model}, batch {answer.batch_size}, {answer.precision}, optimizer {answer.optimizer}"
-    said += ", at least" if found.unknown else ""
-    axes.set_title(f"{said}: {found.at_least_bytes / scale:.4g} {unit}")
+    text = f"{answer.model}, batch {answer.batch_size}, {answer.precision}, optimizer {answer.optimizer}"
+    text += ", at least" if found.unknown else ""
+    axes.set_title(f"{text}: {found.at_least_bytes / scale:.4g} {unit}")
     handles, labels = axes.get_legend_handles_labels()
     axes.legend(handles[::-1], labels[::-1], loc="center left", bbox_to_anchor=(1.0, 0.5))
     plt.close(figure)

@@ -341,10 +341,10 @@ def _varied(answer: FormulaAnswer) -> Iterator[Part]:
     for varied in answer.varied:
         unit = measure(varied.quantity)
         spread, quantiles = varied.spread, varied.spread.quantiles
-        told = ", ".join(f"{share:.0%} at most {amount(cost, unit)}" for share, cost in quantiles.items())
+        limits = ", ".join(f"{share:.0%} at most {amount(cost, unit)}" for share, cost in quantiles.items())
         words = (
             f"{QUANTITIES[varied.quantity]} over {answer.lengths}: mean {amount(spread.mean, unit)}, deviation "
-            f"{amount(Fraction(spread.deviation), unit)}; {told}"
+            f"{amount(Fraction(spread.deviation), unit)}; {limits}"
         )
         if varied.padded is not None:
             ratio = varied.padded.overhead_ratio

@@ -197,13 +197,13 @@ def _balance(profile: StepProfile, found: Ladder, bandwidth: float) -> str:
         return ""
     waiting, calculating = _intensities(profile)
     least = digits(model / found.arithmetic_s / bandwidth, 2)
-    told = [f"{name} {digits(waiting[name], 2)}" for name in most]
+    lines = [f"{name} {digits(waiting[name], 2)}" for name in most]
     best = next(iter(calculating), "")
     beside = f"; {best}, where they do not wait, {digits(calculating[best], 2)}" if best else ""
     why = "; ".join(USES[name] for name in most if name in USES)
     return (
         f"While a byte comes from memory this machine can do {least} FLOP. Operations that do less with each byte "
-        f"wait, however fast the device calculates. FLOP for each byte here: {listed(told)}{beside}."
+        f"wait, however fast the device calculates. FLOP for each byte here: {listed(lines)}{beside}."
         f"{f' {why[0].upper()}{why[1:]}.' if why else ''}"
     )
 

@@ -18,7 +18,7 @@ from reports.profile.fusion import Ladder, ladder
 from reports.profile.icicle import icicle
 from reports.profile.page_tables import kernel_rows, module_rows, operation_rows
 from reports.profile.summary import conservation_lines, summary_lines
-from reports.shared import COLOURS, TABLES_SCRIPT, data_uri, digits, natural_size, percent, rendered, si_time
+from reports.shared import COLOURS, TABLES_SCRIPT, data_uri, digits, is_wide, natural_size, percent, rendered, si_time
 from reports.shared.bound_colours import WORDS
 from results.records import StepProfile
 
@@ -61,6 +61,7 @@ def page(profile: StepProfile, roofline: str = "") -> str:
 
     nodes, roof = tree(profile), step_roof(profile)
     width, height = natural_size(roofline)
+    size = {"width": width, "height": height, "wide": is_wide(width)}
     return rendered(
         TEMPLATE,
         (TABLES_SCRIPT, SCRIPT),
@@ -77,7 +78,7 @@ def page(profile: StepProfile, roofline: str = "") -> str:
         shares=_shares(roof),
         modules=module_rows(nodes),
         depths=_depths(nodes),
-        roofline={"uri": data_uri(roofline), "width": width, "height": height} if roofline else None,
+        roofline={"uri": data_uri(roofline), **size} if roofline else None,
         operations=operation_rows(profile),
         fused=kernel_rows(profile),
         sums=[*conservation_lines(profile, nodes[""]), *_sources(profile)],

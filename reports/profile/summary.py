@@ -142,8 +142,8 @@ def _step_lines(profile: StepProfile, root: ModuleNode) -> list[Line]:
     lines = [("step latency, profiled", f"{_steps(recorded)}{_rate(flop, _mean(recorded))}")]
     if alone:
         more = fmean(recorded) / fmean(alone) - 1 if recorded else 0.0
-        said = f"profiled steps took {percent(abs(more))} {'more' if more >= 0 else 'less'}"
-        lines += [("step latency, not profiled", f"{_steps(alone)}{_rate(flop, _mean(alone))}; {said}")]
+        text = f"profiled steps took {percent(abs(more))} {'more' if more >= 0 else 'less'}"
+        lines += [("step latency, not profiled", f"{_steps(alone)}{_rate(flop, _mean(alone))}; {text}")]
     if profile.samples and (step_s := _mean(alone or recorded)):
         lines += [("samples a second", digits(profile.samples / step_s))]
     return lines
@@ -159,8 +159,8 @@ def ratio_lines(roof: StepRoof) -> list[Line]:
         lines.append(("utilization", f"{UNKNOWN} ({roof.ceiling.reason or roof.datasheet.reason})"))
     if roof.share_by_bound:
         shares = sorted(roof.share_by_bound.items(), key=lambda item: -item[1])
-        told = [f"{name or 'unknown'} {percent(share)}" for name, share in shares if share >= 0.005]
-        lines.append(("time is bound by", ", ".join(told)))
+        shares_of_time = [f"{name or 'unknown'} {percent(share)}" for name, share in shares if share >= 0.005]
+        lines.append(("time is bound by", ", ".join(shares_of_time)))
     return lines
 
 

@@ -80,10 +80,10 @@ def sentences(timed: DrawnAnswers, roofline_s: float) -> Iterator[str]:
 
 def _draw_note(timed: DrawnAnswers) -> str:
     """How they are drawn."""
-    told = ", independent of each other" if len(timed.inputs) > 1 else ""
+    text = ", independent of each other" if len(timed.inputs) > 1 else ""
     if set(timed.inputs) <= {"utilization", *timed.given}:
-        return told
-    return f"{told}; a number of the file is as likely below its value as above, and never beyond its ends"
+        return text
+    return f"{text}; a number of the file is as likely below its value as above, and never beyond its ends"
 
 
 def runs_of(timed: DrawnAnswers, width: int = WIDTH) -> str:

@@ -112,17 +112,17 @@ def why_sentences(reached: ReachedUtilization) -> list[str]:
     if found is None:
         return [peak, f"utilization: {reached.step or 'given'}"]
     ratios = [row.ratio for row in found.near]
-    told = [
+    lines = [
         f"utilization: of one new run, predicted from {len(found.near)} published runs of {found.stacks} stacks "
         f"({found.group}: {min(ratios):.3f} to {max(ratios):.3f}); how runs differ from {len(found.rows)} runs"
     ]
     if found.fallback:
-        told.append(f"fallback: {found.fallback}")
+        lines.append(f"fallback: {found.fallback}")
     if reached.own_left_out:
         total = sum(reached.own_left_out.values())
-        told.append(f"not used: {total} rows of our own runs ({'; '.join(sorted(reached.own_left_out))})")
+        lines.append(f"not used: {total} rows of our own runs ({'; '.join(sorted(reached.own_left_out))})")
     rule = rule_of_thumb(reached.family)
-    return [peak, *told, f"a rule of thumb assumes {rule:.2f} whatever the device (Epoch AI, 2022)"]
+    return [peak, *lines, f"a rule of thumb assumes {rule:.2f} whatever the device (Epoch AI, 2022)"]
 
 
 def rule_of_thumb(family: str) -> float:

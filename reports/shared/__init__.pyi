@@ -18,7 +18,7 @@ from .figure_panels import (
 )
 from .figure_style import PAGE_IN, render_all
 from .html import MOST_ROWS, TABLES_SCRIPT, PageVerdict, Section, document, rendered
-from .html_figures import data_uri, natural_size, picture
+from .html_figures import data_uri, is_wide, natural_size, picture
 from .html_tables import (
     CELL,
     DASH,
@@ -109,6 +109,7 @@ __all__ = [
     "grouped",
     "half_width",
     "hang_words",
+    "is_wide",
     "labels",
     "legend",
     "merged",

@@ -112,6 +112,11 @@ FIGURES: dict[str, About] = {
 """Figure → what is said of it. One of several pages takes that of its first; others are told by their name alone."""
 
 
+WIDEST_IN_FULL = 500
+"""CSS pixels. Letters of 8 points have 7 on a telephone of 360 pixels in a figure of one column, 454 wide; in one of
+several columns, 691 wide, they would have 5."""
+
+
 @dataclass(frozen=True)
 class Picture:
     """One figure. alt: what it shows; uri: all of it; width, height: its natural size in CSS pixels, None: not said."""
@@ -124,6 +129,11 @@ class Picture:
     width: int | None
     height: int | None
 
+    @property
+    def wide(self) -> bool:
+        """Whether it scrolls sideways on a telephone."""
+        return is_wide(self.width)
+
 
 def picture(name: str, svg: str, more: str = "") -> Picture:
     """A figure by its file's name. more: a sentence on what is to be seen in this one."""
@@ -133,6 +143,11 @@ def picture(name: str, svg: str, more: str = "") -> Picture:
     page = name.removeprefix(base).strip("_").replace("_", " ") if base else ""
     alt = " ".join(filter(None, (f"{about.caption}{f' ({page})' if page else ''}.", about.shows, more)))
     return Picture(name, about.caption, about.file, alt, data_uri(svg), *natural_size(svg))
+
+
+def is_wide(width: int | None) -> bool:
+    """Whether a figure of this width is too wide to be read on a telephone when all of it is shown."""
+    return width is None or width > WIDEST_IN_FULL
 
 
 def natural_size(svg: str) -> tuple[int | None, int | None]:

@@ -47,16 +47,16 @@ def other_ceilings(views: Iterable[View]) -> frozenset[str]:
 
 def unpaired_sentence(views: Iterable[View]) -> str:
     """What a reader of ratios must know; "" where every device and precision has one ceiling."""
-    said = []
+    lines = []
     for (_, precision), rows in _by_device(views).items():
         sizes = {name: si(row.peak_flop_per_s or 0.0, "FLOP/s") for row in rows for name in [_name(row)]}
         first, *others = (sizes[name] for name in ranks([_name(row) for row in rows]))
         if others:
-            said.append(f"{precision}: {first}, and {' and '.join(others)} where marked{MARK}")
-    if not said:
+            lines.append(f"{precision}: {first}, and {' and '.join(others)} where marked{MARK}")
+    if not lines:
         return ""
     return (
-        f"This run divides by different ceilings of one device, measured in different sessions ({'; '.join(said)}). "
+        f"This run divides by different ceilings of one device, measured in different sessions ({'; '.join(lines)}). "
         f"Ratios with{MARK} do not compare with the others."
     )
 

@@ -111,17 +111,17 @@ def unexplained_lines(trace: Trace) -> list[str]:
     cleaned = trace.cleaned
     ratio = cleaned.unexplained_time_ratio
     share = "unknown" if ratio is None else f"{percent(ratio)} of the time of kernels that make products by their name"
-    told = [f"unexplained: {share}"]
+    lines = [f"unexplained: {share}"]
     if cleaned.outside_time_ratio:
-        told.append(
+        lines.append(
             f"outside of recorded calls: {percent(cleaned.outside_time_ratio)} of that time; in no phase's total"
         )
     lost = [i.name for i in cleaned.instances if without_count(i)]
     lost += [call.name for call in cleaned.unknown_calls if call.instance < 0]
     if lost:
         names = list(dict.fromkeys(lost))
-        told.append(f"no count from sizes: {len(lost)} operations ({', '.join(names[:3])}{', …' * (len(names) > 3)})")
-    return told + _unnamed_lines(trace)
+        lines.append(f"no count from sizes: {len(lost)} operations ({', '.join(names[:3])}{', …' * (len(names) > 3)})")
+    return lines + _unnamed_lines(trace)
 
 
 def _unnamed_lines(trace: Trace) -> list[str]:
@@ -146,10 +146,10 @@ def rate_lines(trace: Trace, device: Device | None) -> list[str]:
     share = overall_ratio(found)
     if share is None:
         return [f"no rate: no product has a count, a time of its kernels and a peak of {device.name}"]
-    told = [f"{percent(share)} of the dense peak in the calls that are counted ({device.name}: {device.source})"]
-    told.append(_speaks_for(trace, found))
+    lines = [f"{percent(share)} of the dense peak in the calls that are counted ({device.name}: {device.source})"]
+    lines.append(_speaks_for(trace, found))
     lost = kernel_counts(cleaned.kernels)["unattributed"]
-    return told + [_rate_line(rate, lost) for rate in found]
+    return lines + [_rate_line(rate, lost) for rate in found]
 
 
 def _speaks_for(trace: Trace, found: Sequence[Rate]) -> str:
@@ -177,11 +177,11 @@ def impossible(trace: Trace, device: Device | None) -> list[str]:
 def _rate_line(rate: Rate, lost: int = 0) -> str:
     """lost: kernels without an operation."""
     peak = f"{si(rate.peak_flop_per_s, 'FLOP/s')}"
-    said = f"{rate.unit}: {si(rate.flop / rate.time_s, 'FLOP/s')} in its products, {percent(rate.ratio)} of {peak}"
+    text = f"{rate.unit}: {si(rate.flop / rate.time_s, 'FLOP/s')} in its products, {percent(rate.ratio)} of {peak}"
     if not rate.mark:
-        return said
+        return text
     many = f"{len(rate.above)} of {rate.operations} operations are above the peak"
     why = "Winograd or FFT need fewer multiplications"
     if rate.mark != FAST_ALGORITHM:
         why = f"some of the {lost} kernels without an operation may be theirs" if lost else "which cannot be"
-    return f"{said}; {rate.mark}: {many}, {why}"
+    return f"{text}; {rate.mark}: {many}, {why}"

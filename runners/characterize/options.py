@@ -28,7 +28,7 @@ def parser() -> Parser:
     """The parser of `runners.characterize`."""
     made = Parser(prog="python -m runners.characterize", description=DESCRIPTION, epilog=EPILOG)
     made.add_argument(
-        "directories", nargs="*", type=Path, metavar="DIR", help="tell again what was recorded there; several: together"
+        "directories", nargs="*", type=Path, metavar="DIR", help="report what was recorded there; several: in one"
     )
     _add_workloads(made.add_argument_group("what is recorded"))
     _add_ways(made.add_argument_group("the ways it is run"))
@@ -74,7 +74,7 @@ def _add_ways(group: argparse._ArgumentGroup) -> None:
         "--repeats", type=number(int, 1), default=1, metavar="N", help="processes, each with a seed of its own (1)"
     )
     group.add_argument(
-        "--alone", action="store_true", help="time each operation alone, too, and put the step together of that"
+        "--alone", action="store_true", help="time each operation alone, too, and add these times up to a step"
     )
     group.add_argument("--precisions", type=names("precision", tuple(PRECISIONS)), default=("fp32",), help="(fp32)")
     group.add_argument("--layouts", type=names("layout", LAYOUTS), default=LAYOUTS[:1], help="(channels_first)")

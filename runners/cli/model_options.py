@@ -29,8 +29,8 @@ def add_model(group: Any, batch_size: str = "1") -> None:
     batch_size: what is said of the default; a command that has another one than 1 sets it itself.
     """
     positive = number(int, 1)
-    told = f"samples in the batch ({batch_size})"
-    group.add_argument("--batch-size", type=positive, default=1, metavar="N", help=told)
+    text = f"samples in the batch ({batch_size})"
+    group.add_argument("--batch-size", type=positive, default=1, metavar="N", help=text)
     group.add_argument("--input", default="", metavar="SHAPE", help="sizes of one sample, as in 3x224x224")
     group.add_argument(
         "--batch", default="", metavar="WHAT", help="FILE:FUNCTION that makes batches, or a graph's dimension"

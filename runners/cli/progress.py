@@ -123,12 +123,12 @@ class Progress:
         """What is done now, how many cells are, the time since the beginning and the time left, in so many columns."""
         left = self.left_s()
         eta = "–" if left is None else f"{'≥ ' if left[1] else ''}{_clock(left[0])}"
-        told = f"{self._done}/{self._total} {_clock(time.monotonic() - self._origin_s)} ETA {eta}"
-        room = width - len(told) - 1
+        numbers = f"{self._done}/{self._total} {_clock(time.monotonic() - self._origin_s)} ETA {eta}"
+        room = width - len(numbers) - 1
         doing = next((each for each in self._doing if len(each) <= room), "")
         length = min(BAR_COLUMNS, room - len(doing) - 1)
         bar = "" if length < LEAST_BAR else _drawn_bar(self._done / self._total, length)
-        return " ".join(filter(None, (doing, bar, told)))
+        return " ".join(filter(None, (doing, bar, numbers)))
 
     def _say_above(self, text: str) -> None:
         """A line above the bar, broken between words."""

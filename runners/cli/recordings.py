@@ -26,7 +26,7 @@ WITH_KERNELS = {
 }
 """Source → how to record one with its kernels."""
 
-MALFORMED = (TypeError, AttributeError, OverflowError, LookupError, RecursionError)
+MALFORMED = (TypeError, AttributeError, ArithmeticError, LookupError, RecursionError)
 """What readers meet in a file whose parts are of other types than its recorder gives them."""
 
 GZIP = b"\x1f\x8b"
@@ -49,7 +49,8 @@ def read_recording(path: Path, part: Callable[[Recording], Recording] | None = N
         raise Mistake(str(fault)) from fault
     except MALFORMED as fault:
         words = " ".join(f"{type(fault).__name__}: {fault}".split())
-        raise Mistake(f"{path}: something in it is not as its recorder writes it ({words})") from fault
+        told = f"{path}: expected what its recorder writes, got a part that is missing or of another type or range"
+        raise Mistake(f"{told} ({words})") from fault
     if recording.source != "pyprof":  # which says itself to what each kernel belongs
         recording = attribute(recording)
     _check_kernels(recording, path)

@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: Namespace) -> int:
     check_models(options.models, options)
     pasted = _pasted(options)
-    counters = _counters(options.counters if pasted is None else pasted)
+    counters = _counters(options.counters, "--counters") if pasted is None else _counters(pasted, "--explain")
     from measure.counters.harness import prepare
     from runners.cli import output_files
     from runners.count import output as count_output
@@ -107,13 +107,14 @@ def _pasted(options: Namespace) -> tuple[str, ...] | None:
     return tuple(dict.fromkeys(each.counter or "all" for each in options.pasted))
 
 
-def _counters(asked: Sequence[str]) -> tuple[str, ...]:
-    """The counters in the registry's order; our own for the exact count. Raises Mistake for a name of none."""
+def _counters(asked: Sequence[str], option: str) -> tuple[str, ...]:
+    """The counters in the registry's order; our own for the exact count. Raises Mistake for a name of none, which
+    begins with the option that it came from."""
     from measure.counters.harness import COUNTERS
 
     for name in asked:
         if name not in (*COUNTERS, EXACT, "all"):
-            raise Mistake(f"--counters: {choice_error('counter', name, ('all', EXACT, *COUNTERS))}")
+            raise Mistake(f"{option}: {choice_error('counter', name, ('all', EXACT, *COUNTERS))}")
     if "all" in asked:
         return tuple(COUNTERS)
     wanted = {OWN if name == EXACT else name for name in asked}

@@ -62,17 +62,17 @@ def identity_check(found: Processor, allowed: Allowance, threads: int) -> Check:
 def peak_checks(rows: Sequence[Ceiling]) -> Iterator[Check]:
     """One line a unit: its peak and what the kernel reached of it, or why there is none."""
     for row in rows:
-        told = row.reason.removeprefix("note: ")
+        text = row.reason.removeprefix("note: ")
         if row.derived_flop_per_s is None:
             measured = f"; its kernel reached {si(row.flop_per_s, 'FLOP/s')}" if row.flop_per_s else ""
-            yield Check("derived peak", "warn", f"{row.unit}: none{measured}", told or row.status)
+            yield Check("derived peak", "warn", f"{row.unit}: none{measured}", text or row.status)
             continue
         reached = (row.flop_per_s or 0.0) / row.derived_flop_per_s
         fact = (
             f"{row.unit} {si(row.derived_flop_per_s, 'FLOP/s')}: {row.cores:g} cores, {row.instructions} at "
             f"{(row.sm_clock_hz or 0.0) / 1e9:.2f} GHz; {row.per_clock:.4g} a clock counted, {reached:.0%} reached"
         )
-        yield Check("derived peak", "warn" if told else "ok", fact, told)
+        yield Check("derived peak", "warn" if text else "ok", fact, text)
 
 
 def cache_checks(rows: Sequence[Ceiling]) -> list[Check]:

@@ -113,14 +113,14 @@ class Steps:
         try:
             return trace_batch(self.asked, batch_size)
         except ValueError as fault:
-            said = " ".join(str(fault).split()).removeprefix(f"{model}: ")
-            raise Mistake(f"{model} at batch {batch_size}: {said}") from fault
+            text = " ".join(str(fault).split()).removeprefix(f"{model}: ")
+            raise Mistake(f"{model} at batch {batch_size}: {text}") from fault
         except Unavailable as fault:
             raise Untraced(plain_words(f"{model} at batch {batch_size}: {fault}")) from fault
         except Exception as fault:  # a model's own code may raise anything
-            said = " ".join(str(fault).partition(_STACK)[0].split())
+            text = " ".join(str(fault).partition(_STACK)[0].split())
             raise Untraced(
-                f"{model} at batch {batch_size}: {plain_words(f'{type(fault).__name__}: {said}')}"
+                f"{model} at batch {batch_size}: {plain_words(f'{type(fault).__name__}: {text}')}"
             ) from fault
 
 

@@ -36,8 +36,8 @@ def repeated(
     axis = fault.axes[0]
     counts = [(axis.at(steps), _calls(sample_at, {**base, axis.symbol: axis.at(steps)})) for steps in range(SHOWN)]
     had = [(value, calls) for value, calls in counts if calls is not None]
-    told = ", ".join(f"{calls:,} at {axis.symbol} {value}" for value, calls in had)
-    words = f"{subject.model}: no formula in {axis.symbol} goes through the number of operations: {told}"
+    text = ", ".join(f"{calls:,} at {axis.symbol} {value}" for value, calls in had)
+    words = f"{subject.model}: no formula in {axis.symbol} goes through the number of operations: {text}"
     for (value, calls), (other, more) in pairwise(had):
         if calls != more:
             return words + _line(subject, {**base, axis.symbol: value}, {**base, axis.symbol: other})

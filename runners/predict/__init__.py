@@ -1,4 +1,4 @@
-"""How long would a step of this model take on that device, which nobody here has? (`python -m runners.predict`)"""
+"""How long would a step of this model take on a device that is not here? (`python -m runners.predict`)"""
 
 import lazy_loader
 

@@ -84,9 +84,7 @@ def add_utilization(group: argparse._ArgumentGroup, family: str | None = None) -
     group.add_argument(
         "--data", type=Path, metavar="DIR", help="a folder of published runs (default: those that a checkout brings)"
     )
-    group.add_argument(
-        "--confidence", type=number(float, 0.5, 0.999), default=0.95, help="of every interval, given or told (0.95)"
-    )
+    group.add_argument("--confidence", type=number(float, 0.5, 0.999), default=0.95, help="of every interval (0.95)")
 
 
 def add_expenses(parser: Parser) -> None:

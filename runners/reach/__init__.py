@@ -1,4 +1,4 @@
-"""What could this model reach at best on that device, which nobody here has? (`python -m runners.reach`)"""
+"""What could this model reach at best on a device that is not here? (`python -m runners.reach`)"""
 
 import lazy_loader
 

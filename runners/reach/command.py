@@ -62,7 +62,7 @@ def parser() -> Parser:
     """The parser of `runners.reach`."""
     made = Parser(
         prog="python -m runners.reach",
-        description="What could this model reach at best on that device, which nobody here has?",
+        description="What could this model reach at best on a device that is not here?",
         epilog="What the bound is, and what it does not claim: docs/reach.md. Models of any form: docs/models.md.",
     )
     add_device_and_step(made, "NVIDIA A100-SXM4-80GB", "fp32")
@@ -93,10 +93,10 @@ def add_device_and_step(made: Parser, device: str, precision: str) -> ArgumentGr
 
 
 def known_device(name: str) -> Device:
-    """The row of the peaks table. Raises Mistake with the nearest names."""
-    from analysis.devices import lookup, nearest
+    """The row of the peaks table, also by the end of its name. Raises Mistake with the nearest names."""
+    from analysis.devices import lookup_short, nearest
 
-    found = lookup(name)
+    found = lookup_short(name)
     if found is None:
         near = nearest(name)
         like = f", nearest {' or '.join(near[:SHOWN])}" if near else ""

@@ -138,15 +138,15 @@ class Worker:
     def _started(self) -> WorkerFault | None:
         name = f"worker-{self.name}-"
         self._noise = tempfile.NamedTemporaryFile(prefix=name)  # noqa: SIM115  lives as long as the process
-        said = ""
+        text = ""
         for _ in range(2):
             try:
                 self._start()
                 return None
             except (EOFError, ConnectionError) as fault:  # the server that forks them is dying, or its imports failed
-                said = _line(fault)
+                text = _line(fault)
                 time.sleep(DYING_S)
-        return WorkerFault("crashed", f"no worker could be started: {said}")
+        return WorkerFault("crashed", f"no worker could be started: {text}")
 
     def _start(self) -> None:
         from runners.workers.worker import serve

@@ -31,6 +31,7 @@ const look = frame => {
   const images = [...page.images], controls = [...page.querySelectorAll("button, input")];
   return {
     wide: root.scrollWidth, width: root.clientWidth, images: images.length,
+    cut: [...page.querySelectorAll(".paper")].filter(each => each.scrollWidth > each.clientWidth).map(each => each.querySelector("img").width),
     dead: images.filter(image => !image.naturalWidth).length,
     asked: view.performance.getEntriesByType("resource").map(each => each.name).filter(name => !name.startsWith("data:")),
     headings: [...page.querySelectorAll("h1, h2, h3, h4")].map(each => each.tagName).join(" "),

@@ -108,8 +108,8 @@ def load(path: str) -> ExportedProgram:
         with only_weights(), _quiet(logged):
             program = torch.export.load(path)
     except pickle.UnpicklingError as fault:  # torch's own words advise to read it as code
-        told = f"{path} holds an object in its sample inputs, which is not loaded: only tensors are"
-        raise ValueError(told) from fault
+        text = f"{path} holds an object in its sample inputs, which is not loaded: only tensors are"
+        raise ValueError(text) from fault
     except Exception as fault:
         cause = _first_cause(logged[0] if logged else fault)  # torch logs the cause and raises another
         raise ValueError(f"{path} cannot be loaded by torch {torch.__version__}: {fault_text(cause)}") from fault

@@ -88,6 +88,8 @@ class Pools:
         found, where, start = free[at] if at < len(free) else self._grow(size, small)
         self._leave(found, where, start)
         left = found - size
+        # The request gets the beginning of the block, as in the original, and the rest stays free behind it: which end
+        # it is decides what the rest can join later.
         # A remainder of up to 1 MiB of a large segment is not split off: no request of the large pool could use it.
         taken = size if (left >= BLOCK if small else left > SMALL) else found
         if found > taken:
@@ -142,7 +144,7 @@ def replay(storages: Iterable[Storage], operations: int) -> Reserved:
         born.setdefault(each.born_index, []).append(each)
         if each.died_index is not None:
             died.setdefault(each.died_index, []).append(each.id)
-    for index in range(BEFORE, operations):
+    for index in range(BEFORE, operations):  # BEFORE: what was there before the first operation
         for each in born.get(index, ()):
             pools.take(each.id, each.nbytes)
         # Before what dies here is given back: an operation's inputs and outputs are alive at the same time.

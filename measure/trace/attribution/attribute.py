@@ -75,6 +75,8 @@ def _in_order(calls: pd.DataFrame) -> pd.DataFrame:
     """The calls by start, the outer first, with no say of the order they come in; numbered anew."""
     names = np.asarray(pd.factorize(calls["name"], sort=True)[0], np.int64)
     keys = (_ints(calls, name) for name in ("sequence_nr", "thread", "process", "external_id"))
+    # lexsort's last key is the first criterion. Of calls that start in the same nanosecond the longer one is around the
+    # others; the rest of the keys only make the order independent of that of the rows.
     order = np.lexsort((names, *keys, -_ints(calls, "time_ns"), _ints(calls, "start_ns")))
     sorted_calls = calls.iloc[order].reset_index(drop=True)
     sorted_calls["index"] = np.arange(len(sorted_calls), dtype=np.int64)
@@ -115,6 +117,8 @@ def _fill(calls: pd.DataFrame, place: CallNesting, made_by: Ints, forward: Ints)
     module[in_node[maker >= 0]] = place.module[maker[maker >= 0]]
     calls["module"] = module
     number, thread = _ints(calls, "sequence_nr").copy(), _ints(calls, "forward_thread").copy()
+    # Calls inside of a backward frame have no number of their own: they take the frame's number and forward thread, by
+    # which readers find the call of the forward pass. A call with a number recalculates the forward pass and keeps it.
     takes = (number[in_node] < 0) & (thread[node] != 0)
     thread[in_node[takes]] = thread[node[takes]]
     number[in_node[takes]] = number[node[takes]]
@@ -138,12 +142,12 @@ def _steps(recording: Recording, count: int, sign: str) -> tuple[int | None, tup
         return recording.steps, recording.problems
     names = recording.ranges["name"]
     optimizers = int(names.map(lambda name: str(name).startswith("Optimizer.step#")).sum())
-    told = (
+    text = (
         f"no step is marked (ProfilerStep): {optimizers} by the optimizer's steps"
         if optimizers
         else "no step is marked (ProfilerStep): taken for one"
     )
-    return max(optimizers, 1), (*(p for p in recording.problems if p != told), told)
+    return max(optimizers, 1), (*(p for p in recording.problems if p != text), text)
 
 
 def _linked(kernels: pd.DataFrame, calls: pd.DataFrame, recording: Recording) -> pd.DataFrame:

@@ -78,7 +78,8 @@ def read(path: str | Path) -> Recording:
         try:
             columns.take(event)
         except _MALFORMED as error:
-            words = _line(f"{type(error).__name__}: {error}")
+            expected = "" if str(error).startswith("expected") else "a field of another type or range: "
+            words = _line(f"{expected}{error}")
             raise ValueError(f"{path}: {_event_text(event)} is not as its recorder writes it ({words})") from error
     if not len(columns.calls.names) and not len(columns.kernels.names):
         held = "hardware counters only" if columns.counters else "neither operator calls nor kernels"
@@ -86,7 +87,7 @@ def read(path: str | Path) -> Recording:
     return _recording(str(path), columns, header)
 
 
-_MALFORMED = (TypeError, ValueError, AttributeError, KeyError, OverflowError, RecursionError)
+_MALFORMED = (TypeError, ValueError, AttributeError, KeyError, ArithmeticError, RecursionError)
 """What the parts of an event that have another type than the profiler gives them lead to."""
 
 

@@ -35,9 +35,9 @@ def closing(verdicts: Sequence[Verdict]) -> str:
     count = {name: sum(verdict.verdict == name for verdict in verdicts) for name in _MARKS}
     failing = ", ".join(verdict.gate for verdict in verdicts if verdict.verdict == FAIL)
     needed = ", ".join(verdict.gate for verdict in verdicts if verdict.verdict == OPEN and verdict.needed)
-    said = f"{len(verdicts)} gates: {count[PASS]} passed, {count[FAIL]} failed, {count[OPEN]} open"
+    text = f"{len(verdicts)} gates: {count[PASS]} passed, {count[FAIL]} failed, {count[OPEN]} open"
     more = (f"failed: {failing}" if failing else "", f"open, and needed to publish: {needed}" if needed else "")
-    return "; ".join((said, *filter(None, more)))
+    return "; ".join((text, *filter(None, more)))
 
 
 def _mark(verdict: Verdict) -> str:

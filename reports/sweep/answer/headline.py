@@ -120,11 +120,11 @@ def _models(told: Sequence[View]) -> Closing | None:
     start, names = f"At {key[0]}, batch {key[1]}", (_model(high[0]), _model(low[0]))
     if _overlap(_ratios(high[0]), _ratios(low[0])):
         why = "the intervals overlap" if _interval_known(high[0], low[0]) else "an interval is missing"
-        said = f"{start}, {names[0]} and {names[1]} cannot be distinguished: {why}."
+        text = f"{start}, {names[0]} and {names[1]} cannot be distinguished: {why}."
     else:
         used = f"{names[0]} uses {percent(means[best])} of {OF_WHAT[key[3]]} and {names[1]} {percent(means[worst])}"
-        said = f"{start}, {used}, {digits(means[best] / means[worst], 2)} times less{_because(high[0], low[0])}."
-    return Closing(said, (*high, *low))
+        text = f"{start}, {used}, {digits(means[best] / means[worst], 2)} times less{_because(high[0], low[0])}."
+    return Closing(text, (*high, *low))
 
 
 def _because(best: View, worst: View) -> str:
@@ -136,10 +136,10 @@ def _because(best: View, worst: View) -> str:
     low = worst.counted.flop_per_byte if worst.counted else None
     if not high or not low:
         return ""
-    said = f"{digits(low, 2)} FLOP for each byte its operations read and write, {_model(best)} {digits(high, 2)}"
+    text = f"{digits(low, 2)} FLOP for each byte its operations read and write, {_model(best)} {digits(high, 2)}"
     if high / low >= _WORTH_SAYING:
-        return f": {name} does {said} ({digits(high / low, 2)} times more)"
-    return f", which bytes do not explain: {name} does {said}"
+        return f": {name} does {text} ({digits(high / low, 2)} times more)"
+    return f", which bytes do not explain: {name} does {text}"
 
 
 def _precisions(told: Sequence[View]) -> Closing | None:
@@ -159,8 +159,8 @@ def _batches(told: Sequence[View]) -> Closing | None:
         return None
     fast, slow, times = pair
     start = f"{_model(fast)} in {fast.run.precision} trains {times} times as many items a second"
-    said = f"{start} at batch {fast.run.batch_size} as at batch {slow.run.batch_size}, {_against(fast, slow)}."
-    return Closing(said, (fast, slow))
+    text = f"{start} at batch {fast.run.batch_size} as at batch {slow.run.batch_size}, {_against(fast, slow)}."
+    return Closing(text, (fast, slow))
 
 
 def _extremes(

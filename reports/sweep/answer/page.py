@@ -96,13 +96,13 @@ def _verdict(built: Built) -> PageVerdict:
 
 def _cells(built: Built) -> Section:
     text, many = "" if built.views else "The run holds no cell.", len(built.views) > MOST_ROWS
-    said = "step ms: mean of the timed blocks, ±: half of its 95 % interval; used: utilization, the training step's "
-    said += "model FLOP ÷ (its time × peak)."
+    words = "step ms: mean of the timed blocks, ±: half of its 95 % interval; used: utilization, the training step's "
+    words += "model FLOP ÷ (its time × peak)."
     more = f"Every cell is in headline.csv; tables here have {MOST_ROWS:,} rows at most." if many else ""
     return Section(
         "cells",
         "Cells",
-        _sentences(text or said, more, unpaired_sentence(built.views)),
+        _sentences(text or words, more, unpaired_sentence(built.views)),
         _only(page_cells.measured_cells(built.views) if built.views else None),
     )
 

@@ -124,8 +124,8 @@ def failures(views: Sequence[View], names: Names) -> Table | None:
             key = (STATUS_WORDS.get(status, status), view.run.reason or "no reason is given")
             why.setdefault(key, []).append(view.run.cell_id)
         elif view.headline is None:
-            said = "; ".join(dict.fromkeys(row.reason for row in view.fractions if row.reason))
-            why.setdefault(("no utilization", said or "no method was asked for"), []).append(view.run.cell_id)
+            stated = "; ".join(dict.fromkeys(row.reason for row in view.fractions if row.reason))
+            why.setdefault(("no utilization", stated or "no method was asked for"), []).append(view.run.cell_id)
     return reasons("What could not be measured", ("what", "reason"), why, names)
 
 

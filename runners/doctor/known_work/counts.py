@@ -42,8 +42,8 @@ def memory(model: str, batch_size: int, image_size: int = 224) -> Check:
             raise Unavailable(f"the allocator told nothing: {found.reason}")
         ratio = found.tensors_bytes / found.predicted_bytes
         words = f"1 within {MEMORY_RATIO:.0%}"
-        said = f"{found.tensors_bytes} bytes seen, {found.predicted_bytes} predicted"
-        return within(ratio, 1 - MEMORY_RATIO, 1 + MEMORY_RATIO, words, said)
+        text = f"{found.tensors_bytes} bytes seen, {found.predicted_bytes} predicted"
+        return within(ratio, 1 - MEMORY_RATIO, 1 + MEMORY_RATIO, words, text)
 
     return check
 

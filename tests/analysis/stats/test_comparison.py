@@ -17,7 +17,7 @@ from analysis.stats.summary import effective_size, t_quantile
 from cleaning.gates import samples_and_telemetry
 from reports.compare.cells import ACROSS, _group, compare_runs
 from results.records import Sample
-from results.records.comparisons import FASTER, ONLY_A, ONLY_B, SAME, SLOWER, UNKNOWN
+from results.records.comparisons import FASTER, ONLY_A, ONLY_B, SAME, SLOWER, UNKNOWN, Comparison
 from results.store import key_of
 from results.store.store import read_run
 from runners.report import command
@@ -323,3 +323,11 @@ def test_mistakes(runs: dict[str, Path], capsys: pytest.CaptureFixture[str], tmp
     refused(run(a, a, "--check"), "--check: expected one run, got 2")
     refused(run(a, "--across", "precision"), "expected two runs")
     refused(run(a, a, "--margin", "0"), "expected a number from 1e-06 to 10, got '0'")
+
+
+def test_one_cell_is_singular() -> None:
+    from reports.compare.text import closing_lines
+
+    row = Comparison(model="m", batch_size=1, precision="fp32", device="cpu", variant="", verdict=SLOWER)
+    assert closing_lines([row])[0].startswith("1 cell in both: 1 slower")
+    assert closing_lines([row, row])[0].startswith("2 cells in both: 2 slower")

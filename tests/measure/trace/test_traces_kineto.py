@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import random
+import re
 import tracemalloc
 from collections.abc import Callable
 from decimal import Decimal
@@ -311,7 +312,9 @@ SPOILT: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("how", SPOILT)
 def test_an_event_of_other_types_is_refused_and_told(how: str, tmp_path: Path) -> None:
     spoilt = {**event("cpu_op", "aten::mm", 1, 2), **SPOILT[how]}
-    assert "not as its recorder writes it" in refused(write(tmp_path / "t.json", [*cuda_trace(), spoilt]))
+    told = refused(write(tmp_path / "t.json", [*cuda_trace(), spoilt]))
+    assert "not as its recorder writes it" in told
+    assert re.search(r"\((expected .*, got .*|a field of another type or range: .+)\)$", told)
 
 
 def test_a_missing_file_and_a_directory_are_refused(tmp_path: Path) -> None:

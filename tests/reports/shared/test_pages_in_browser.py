@@ -43,6 +43,7 @@ HOSTILE = (
 """Models: markup, the end of ours, an address, a formula, 5,000 letters, a turned direction, TeX and a template."""
 
 SVG = '<svg width="360pt" height="216pt" viewBox="0 0 360 216" xmlns="http://www.w3.org/2000/svg"><text>x</text></svg>'
+WIDE = SVG.replace('"360pt"', '"518pt"')
 
 
 def frame(name: str, width: int, scheme: str) -> str:
@@ -66,7 +67,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the browser says of each page, by its frame."""
     folder = tmp_path_factory.mktemp("pages")
     suite = made_up_page.suite(("resnet101", "resnet18", "vgg16"), (1, 64, 128), ("fp32", "amp-bf16"))
-    (folder / "run.html").write_text(page(suite, {"utilization_by_model": SVG, "new": SVG}), encoding="utf-8")
+    (folder / "run.html").write_text(page(suite, {"utilization_by_model": SVG, "new": WIDE}), encoding="utf-8")
     (folder / "profile.html").write_text(profile_page(PROFILE, SVG), encoding="utf-8")
     (folder / "trace.html").write_text(to_html(made_up_trace.trace()), encoding="utf-8")
     run = hostile_run(folder / "of hostile names")
@@ -98,6 +99,13 @@ def test_tables_scroll_sideways_and_the_page_does_not(seen: dict[str, Any]) -> N
     assert seen["wide"] <= seen["width"] <= seen["window"]
     if seen["window"] == 390:
         assert seen["scrolling"] > 0
+
+
+def test_a_figure_of_one_column_is_seen_whole_and_a_wider_one_scrolls(seen: dict[str, Any]) -> None:
+    """360 points are 480 pixels; 518 points 691, which on a telephone could not be read if all of it were shown."""
+    cut = {"run": [691]}.get(seen["name"], [])
+    if seen["name"] in ("run", "profile", "trace"):
+        assert seen["cut"] == (cut if seen["window"] == 390 else [])
 
 
 def test_letters_can_be_read_in_the_light_and_in_the_dark(seen: dict[str, Any]) -> None:

@@ -126,6 +126,12 @@ class TestAnswers:
         ]  # fmt: skip
         assert (out_dir / "causes.csv").read_text().strip() == ",".join(header(AccountCause))
 
+    def test_a_pasted_name_of_no_counter_is_named_with_its_option(self, run):
+        code, out, err = run("resnet18", "--explain", "fvcor=1G")
+        assert (code, out) == (2, "")
+        assert err.startswith("error: --explain: unknown counter: expected all, exact, ")
+        assert "got 'fvcor', nearest fvcore" in err
+
     def test_pasted_numbers_are_explained(self, run, nets):
         """thop gives 240 multiply-adds: 0.24 k of them are that, and 480 FLOP the exact forward pass."""
         code, out, err = run(
