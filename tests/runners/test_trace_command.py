@@ -338,7 +338,7 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "neither.json": (of("python_function"), "neither operator calls nor kernels"),
     "types.json": (
         lambda path: path.write_text('[{"ph": "X", "cat": "cpu_op", "name": 5, "ts": 1, "dur": 2, "args": 3}]'),
-        "not as its recorder writes it (a field of another type or range: ",
+        "not as its recorder writes it (expected a name, got 5)",
     ),
     "no_kernels.json": (
         of("cpu_op", "cuda_runtime"),
