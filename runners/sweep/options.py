@@ -62,7 +62,15 @@ Without arguments: resnet18 and mobilenet_v2, on a CUDA device if there is one, 
 def parser() -> Parser:
     """The parser of `runners.sweep`."""
     made = Parser(prog="python -m runners.sweep", description=DESCRIPTION)
-    grid = made.add_argument_group("what is measured")
+    _add_grid(made.add_argument_group("what is measured"))
+    how = made.add_argument_group("how it is counted and timed")
+    _add_counting(how)
+    _add_timing(how)
+    _add_run(made.add_argument_group("the run"))
+    return made
+
+
+def _add_grid(grid: Any) -> None:
     grid.add_argument("--models", type=names("model"), metavar="NAMES", help=f"with commas between: {MODEL}")
     grid.add_argument("--suite", choices=list(SUITES), help="a named list of models with its sizes")
     grid.add_argument(
@@ -84,11 +92,14 @@ def parser() -> Parser:
     )
     grid.add_argument("--precisions", type=names("precision", list(PRECISIONS)), help=", ".join(PRECISIONS))
     grid.add_argument("--device", help="auto (default), cuda, cuda:1 or cpu")
-    grid.add_argument("--layout", choices=("channels_first", "channels_last"))
+    layouts = ("channels_first", "channels_last")
+    grid.add_argument("--layout", choices=layouts, help="of images in memory (default: channels_first)")
     grid.add_argument("--compile", action="store_true", default=None, help="train torch.compile's model")
     grid.add_argument("--optimizer", choices=(*OPTIMIZERS, OWN), help="own: of the model's source (default: sgd)")
-    grid.add_argument("--image-size", type=number(int, 1), metavar="PIXELS")
-    grid.add_argument("--num-classes", type=number(int, 1), metavar="N")
+    grid.add_argument(
+        "--image-size", type=number(int, 1), metavar="PIXELS", help="height and width (default: the model's own)"
+    )
+    grid.add_argument("--num-classes", type=number(int, 1), metavar="N", help="of labels (default: the model's own)")
     grid.add_argument(
         "--hyper", type=sizes, metavar="NAME=N,NAME=N", help="other sizes, by the models' own names, as in hidden=256"
     )
@@ -100,7 +111,9 @@ def parser() -> Parser:
         default=None,
         help="each step takes its batch from a DataLoader, within its time (needs --data cifar10:DIR)",
     )
-    how = made.add_argument_group("how it is counted and timed")
+
+
+def _add_counting(how: Any) -> None:
     how.add_argument(
         "--methods", type=names("method", METHODS), help=f"of {','.join(METHODS)} (default: {','.join(Grid.methods)})"
     )
@@ -124,11 +137,15 @@ def parser() -> Parser:
         help=f"instead of a run: try each of {', '.join(CHANGE_NAMES)} (batch_size=N, workers=N) on every cell, "
         "its blocks interleaved with those of the unchanged step",
     )
+
+
+def _add_timing(how: Any) -> None:
     how.add_argument(
         "--against",
         type=Path,
         metavar="DIR",
-        help="another checkout of the model's files: their blocks are interleaved, as two runs (docs/pull-requests.md)",
+        help="another checkout of the model's files: blocks of both are interleaved, and kept as two runs "
+        "(docs/pull-requests.md)",
     )
     how.add_argument(
         "--against-options", metavar="OPTIONS", help='options of the side that is compared with, as in "--layout …"'
@@ -140,13 +157,23 @@ def parser() -> Parser:
         "--alarm", type=number(float, 1e-6, 0.5), metavar="RATIO", help="of --against: false alarms (default: 0.05)"
     )
     how.add_argument("--peak-tflops", type=number(float, 1e-6), help="a denominator of your own, in 1e12 FLOP/s")
-    how.add_argument("--target-ci", dest="target_ci_ratio", type=number(float, 1e-6, 0.999999), metavar="RATIO")
-    how.add_argument("--cudnn-benchmark", type=_on_off, metavar="on|off", help="default: on")
-    how.add_argument("--deterministic", action="store_true", default=None)
+    how.add_argument(
+        "--target-ci",
+        dest="target_ci_ratio",
+        type=number(float, 1e-6, 0.999999),
+        metavar="RATIO",
+        help="half width of the 95 %% interval ÷ mean at which a cell is done (default: 0.005 on CUDA, 0.03 on a CPU)",
+    )
+    how.add_argument("--cudnn-benchmark", type=_on_off, metavar="on|off", help="search for algorithms (default: on)")
+    how.add_argument(
+        "--deterministic", action="store_true", default=None, help="deterministic algorithms where there are any"
+    )
     how.add_argument("--quick", action="store_true", default=None, help="all times divided by 5; rows are marked")
     how.add_argument("--repeat", type=number(int, 1), metavar="N", help="measure each cell in N fresh workers")
     how.add_argument("--seed", type=number(int, 0, 2**31 - 1), help="of the order of cells, the weights and the data")
-    run = made.add_argument_group("the run")
+
+
+def _add_run(run: Any) -> None:
     run.add_argument("--out", type=Path, metavar="DIR", help=f"new run directory (default: {RUNS}/DATE-DEVICE)")
     run.add_argument("--resume", nargs="?", const="", metavar="DIR", help="go on with a run (default: --out, or last)")
     run.add_argument(
@@ -158,11 +185,16 @@ def parser() -> Parser:
         "--retry-unconverged", action="store_true", help="with --resume: measure cells again whose interval is too wide"
     )
     run.add_argument("--time-budget", type=number(float, 0), metavar="S", help="start no cell that would not finish")
-    run.add_argument("--cell-timeout", type=number(float, SMALLEST_TIMEOUT_S), default=900.0, metavar="S")
+    run.add_argument(
+        "--cell-timeout",
+        type=number(float, SMALLEST_TIMEOUT_S),
+        default=900.0,
+        metavar="S",
+        help="after which a cell is given up (default: 900)",
+    )
     add_format(run)
     run.add_argument("--convention", choices=CONVENTIONS, help="of the numbers shown (default: flop)")
     run.add_argument("--debug", action="store_true", help="show tracebacks and what workers print")
-    return made
 
 
 def _batches(text: str) -> tuple[int, ...]:

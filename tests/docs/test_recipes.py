@@ -192,3 +192,51 @@ def test_add_a_workload(copy: Path) -> None:
     arguments = ("--batch-size", "1", "--hyper", "d_model=16,layers=1,heads=2,vocab=32,seq=8", "--format", "json")
     theirs, mine = (json.loads(run(copy, "runners.footprint", name, *arguments)) for name in ("gpt", "dummy_gpt"))
     assert {**mine, "model": "gpt"} == theirs
+
+
+FIGURE = '''"""A bar for each row of utilization.csv."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+
+def bars(fractions: pd.DataFrame) -> dict[str, Figure]:
+    """File name → figure."""
+    figure = Figure()
+    figure.subplots().barh(range(len(fractions)), fractions["utilization_ratio"])
+    return {"dummy_bars": figure}
+'''
+
+
+@pytest.mark.slow
+def test_add_a_figure(copy: Path) -> None:
+    write(copy / "reports/sweep/figures/dummy.py", FIGURE)
+    gallery = copy / "reports/sweep/figures/gallery.py"
+    insert(gallery, "from reports.sweep.figures import methods", "from reports.sweep.figures import dummy")
+    insert(gallery, "    counts = _drawable(", "    drawn |= dummy.bars(fractions)")
+    directory = copy / "run"
+    shutil.copytree(ROOT / "results/published/amd-epyc-2-cores-2026-11-20", directory)
+    run(copy, "runners.report", str(directory))
+    assert (directory / "figures/dummy_bars.png").read_bytes().startswith(b"\x89PNG")
+    assert "Dummy bars" in (directory / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_add_a_column(copy: Path) -> None:
+    for name in ("docs/schema.md", "tests/docs/test_schema_doc.py"):
+        write(copy / name, (ROOT / name).read_text(encoding="utf-8"))
+    insert(copy / "results/records/cell.py", "\n\ndef identity(", '    dummy: str = ""')
+    check = ("pytest", "-q", "-p", "no:cacheprovider", "tests/docs/test_schema_doc.py")
+    run(copy, *check, code=1)
+    text = (copy / "docs/schema.md").read_text(encoding="utf-8")
+    start = text.index("\n## `sittings.csv`")
+    end = text.index("\n\n", text.index("| `preflight` |", start))
+    row = "| `dummy` | text | – | a word | never |"
+    write(copy / "docs/schema.md", f"{text[:end]}\n{row}{text[end:]}")
+    run(copy, *check)
+    old = ROOT / "results/published/amd-epyc-2-cores-2026-11-20"
+    code = f"from results.store.store import read_run; print([s.dummy for s in read_run({str(old)!r}).sittings])"
+    ended = subprocess.run([sys.executable, "-c", code], cwd=copy, capture_output=True, text=True, timeout=300)
+    assert (ended.stdout, ended.stderr) == ("['']\n", "")
