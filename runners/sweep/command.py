@@ -77,13 +77,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         raise
     except OSError as fault:  # no room for a temporary file, a pipe, a process or the answer
-        say(f"error: {fault}; {_kept(options)}")
+        say(f"error: {fault}; {_what_is_left(options)}")
         return UNWRITABLE
     except Terminated:
-        say(f"stopped; {_kept(options)}")
+        say(f"stopped; {_what_is_left(options)}")
         return TERMINATED
     except KeyboardInterrupt:
-        say(f"stopped; {_kept(options)}")
+        say(f"stopped; {_what_is_left(options)}")
         return INTERRUPTED
 
 
@@ -95,7 +95,7 @@ def _terminated(_signal: int, _frame: object) -> None:
     raise Terminated
 
 
-def _kept(options: argparse.Namespace) -> str:
+def _what_is_left(options: argparse.Namespace) -> str:
     """What is left of a sweep that ends early."""
     return "what was measured is kept, --resume goes on" if options.begun else "nothing was measured"
 
