@@ -55,8 +55,6 @@ WIDTH, BATCH, LAYERS = 512, 64, 12
 CELL_BATCH, LOOP_S, LOOP_STEPS = 4, 15.0, 30
 WARM = 10
 """Pairs that are not kept."""
-EVERY = 16
-"""In one of how many steps the calls are observed, where it is not each."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -248,8 +246,8 @@ def measure(pairs: int) -> dict[str, tuple[list[float], list[float]]]:
     steps = {
         "without, again": (plain, lambda: None, lambda: None),
         "with an empty hook, gradient hook and block": _with_empty_parts(model, plain),
-        f"with the meter, hook_every={EVERY}": _with_meter(model, images, EVERY),
-        "with the meter": _with_meter(model, images, 1),
+        "with the meter, hook_every=1": _with_meter(model, images, hook_every=1),
+        "with the meter": _with_meter(model, images),
     }
     found: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in steps}
     draws = random.Random(0)
@@ -272,18 +270,25 @@ _Timed = tuple[Callable[[], None], Callable[[], None], Callable[[], None]]
 """A step, and what is to be done before and after it and is not timed."""
 
 
-def _with_meter(model: torch.nn.Module, images: torch.Tensor, every: int) -> _Timed:
-    meter = UtilizationMeter(model, energy=False, hook_every=every)
+def _with_meter(model: torch.nn.Module, images: torch.Tensor, **options: Any) -> _Timed:
+    meter = UtilizationMeter(model, energy=False, **options)
 
     def metered() -> None:
-        with meter.step(images):
+        with meter.step():
             model(images).sum().backward()
+
+    def attach() -> None:
+        meter._calls.attach()
+        meter._hooked_steps.attach()
+
+    def detach() -> None:
+        meter._calls.detach()
+        meter._hooked_steps.detach()
 
     for _ in range(WARM):
         metered()
-    meter._calls.detach()
-    # which steps of `hook_every` have hooks is seen to by the meter, in the time of the step
-    return metered, (lambda: None) if every > 1 else meter._calls.attach, lambda: meter._calls.detach() and None
+    detach()
+    return metered, attach, detach
 
 
 def _with_empty_parts(model: torch.nn.Module, step: Callable[[], None]) -> _Timed:

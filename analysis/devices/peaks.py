@@ -145,6 +145,18 @@ def lookup(name: str, multiprocessors: int | None = None) -> Device | None:
     return fitting[0] if fitting else None
 
 
+def lookup_short(name: str) -> Device | None:
+    """The row of a name that a person types: its own, or the end of the names of one row alone ("RTX 3090").
+
+    Not for what a driver prints, which is a whole name (`lookup`).
+    """
+    if (found := lookup(name)) is not None:
+        return found
+    wanted = f" {normalise(name)}"
+    rows = [row for row in all_devices() if any(normalise(each).endswith(wanted) for each in (row.name, *row.names))]
+    return rows[0] if len(rows) == 1 and len(wanted.split()) > 1 else None
+
+
 def spelling(device: Device, name: str) -> str:
     """The device's own name as the table writes it; of a row for several devices, not the row's name.
 

@@ -155,14 +155,21 @@ Call.ended, GeneralCall.ended = EndedCall, EndedGeneralCall
 
 
 class OpenStep:
-    """The step that is open, and what the next call is compared with. One small object, which the hook and the marks of
-    a step share, so that few lines of memory have all that a step touches.
+    """The step that is open, and what the next call is compared with. One small object, which the hooks and the marks
+    of a step share, so that few lines of memory have all that a step touches.
 
     begun: the mark where the step began; None: no step is open, and calls are not noted. calls: of the step so far.
     shape, dtype, needs_grad, training, seen: of the latest call of one tensor; shape is None where there is none.
+    gradients: how often one parameter of the model got a gradient in the step.
+    compared: whether the step is only compared with what is expected of it: expected_calls calls of one kind, and
+    expected_gradients; then equal_calls is how many calls were of that kind, or DIFFERENT, and calls has none. check:
+    whether so many `tensors` are inputs of that kind; without it, tensors is -1.
     """
 
-    __slots__ = ("begun", "calls", "dtype", "needs_grad", "seen", "shape", "training")
+    __slots__ = (
+        "begun", "calls", "check", "compared", "dtype", "equal_calls", "expected", "expected_calls",
+        "expected_gradients", "gradients", "needs_grad", "seen", "shape", "tensors", "training",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.begun: Any = None
@@ -171,6 +178,23 @@ class OpenStep:
         self.dtype: torch.dtype | None = None
         self.needs_grad = self.training = False
         self.seen: SeenCall | None = None
+        self.gradients = 0
+        self.compared = False
+        self.equal_calls = self.expected_calls = self.expected_gradients = 0
+        self.expected: list[Call] = []
+        self.check: Callable[..., bool] | None = None
+        self.tensors = -1
+
+    def expect(self, calls: list[Call], gradients: int) -> None:
+        """Steps from here on are compared with these calls, all of one kind, and so many gradients."""
+        if not self.expected or self.expected[0].seen is not calls[0].seen:
+            self.check, self.tensors = None, -1
+        self.expected, self.expected_calls, self.expected_gradients = calls, len(calls), gradients
+        self.compared = True
+
+
+DIFFERENT = -(1 << 60)
+"""More than any number of calls below 0."""
 
 
 def passes_of(calls: Sequence[Call]) -> dict[CallKey, Passes]:
@@ -363,7 +387,16 @@ class ForwardCalls:
             if step.begun is None:
                 return
             try:
-                if kind(output) is tensor_type and not kwargs and length(args) == 1:
+                if step.compared:
+                    if (
+                        length(args) == step.tensors
+                        and not kwargs
+                        and step.check(*args)  # type: ignore[misc]  # there is one where there is a number of tensors
+                        and module.training is step.expected[0].seen.key.training
+                    ):
+                        step.equal_calls += 1
+                        return
+                elif kind(output) is tensor_type and not kwargs and length(args) == 1:
                     one = args[0]
                     if (
                         kind(one) is tensor_type
@@ -414,6 +447,8 @@ class ForwardCalls:
     def _note(self, path: str, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         """A call of any kind; the next one is compared with it."""
         step = self._step
+        if step.compared and self._compares(path, args, kwargs):
+            return
         calls = step.calls
         recomputed = _graph_task() != _OUTSIDE
         if _transformed() is not None:
@@ -428,6 +463,22 @@ class ForwardCalls:
         if _grad_enabled():
             for each in (output,) if type(output) is torch.Tensor else _tensors(output, call):
                 _hook_gradients(each, call)
+
+    def _compares(self, path: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """A call in a step that is only compared. Whether that is all to be done: not for the first one, if it is of
+        another kind; the step is one like any other then."""
+        step = self._step
+        inside = _transformed() is not None or _graph_task() != _OUTSIDE
+        if not inside and self._call_kind(path, args, kwargs) is step.expected[0].seen:
+            step.equal_calls += 1
+            if step.check is None and not (path or kwargs or _any_autocast()):
+                step.check, step.tensors = _check_of(args)
+            return True
+        if step.equal_calls:
+            step.equal_calls = DIFFERENT
+            return True
+        step.compared, step.calls = False, []
+        return False
 
     def _transformed_kind(self, path: str) -> SeenCall:
         key = path, TRANSFORMED, self._model.training, None, self.version
@@ -458,6 +509,16 @@ def _watched(model: torch.nn.Module, children: bool) -> Iterator[tuple[str, torc
     yield "", model
     if children:
         yield from model.named_children()
+
+
+def _check_of(args: tuple[Any, ...]) -> tuple[Callable[..., bool] | None, int]:
+    """Whether other tensors are like these in sizes, strides, dtype, device, gradient, and modes that tensors have
+    (autocast, transforms), in one call of compiled code; and how many they are: -1 where that cannot be."""
+    guards = getattr(torch._C._dynamo.guards, "TensorGuards", None)
+    if guards is None or not args or any(type(each) is not torch.Tensor for each in args):
+        return None, -1
+    sizes, strides = [list(each.shape) for each in args], [list(each.stride()) for each in args]
+    return guards(*args, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides).check, len(args)
 
 
 def _hook_gradients(tensor: torch.Tensor, call: Call) -> None:
@@ -504,11 +565,14 @@ def _never_compiled() -> None:
         ForwardCalls._transformed_kind,
         ForwardCalls._enters,
         ForwardCalls._autocast,
+        ForwardCalls._compares,
         ForwardCalls._later_backward,
+        ForwardCalls._meet,
+        ForwardCalls._note,
         signature,
     )
     backward = (Call.__call__, EndedCall.__call__)
-    for function in (*each_call, _hook_gradients, _tensors, tensors, *backward):
+    for function in (*each_call, _batch_size, _check_of, _hook_gradients, _tensors, tensors, *backward):
         _skip_in_dynamo(function)
 
 

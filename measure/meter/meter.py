@@ -20,9 +20,8 @@ import contextlib
 import dataclasses
 import time
 import warnings
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import torch
@@ -32,9 +31,10 @@ from analysis.utilization import Denominator, ceiling_of, datasheet
 from measure.device import device_facts
 from measure.meter.call_costs import LATE, CallCosts
 from measure.meter.energy import LoopEnergy
-from measure.meter.forward_calls import Call, CallKey, ForwardCalls, OpenStep, Passes, signature
-from measure.meter.hooked_steps import HookedSteps
+from measure.meter.forward_calls import CallKey, ForwardCalls, Passes
+from measure.meter.hooked_steps import DIFFERS, HookedSteps
 from measure.meter.loop_run import LoopRun, MeasuredLoop
+from measure.meter.metered_step import KEPT_CALLS, KEPT_STEPS, MeteredStep
 from measure.meter.options import MeterOptions, options_with
 from measure.meter.product_dtypes import ProductDtypes
 from measure.meter.step_times import CpuMarks, CudaMarks, StepBlock, StepBlocks, StepTimes
@@ -46,9 +46,6 @@ from results.records import Ceiling
 __all__ = ["MeterOptions", "MeterSummary", "UtilizationMeter"]
 
 COUNTING_BUDGET_RATIO = 0.01
-
-KEPT_STEPS, KEPT_CALLS = 32, 256
-"""Steps that wait to be added up, and calls of one step: together they cost a fraction of what they cost one by one."""
 
 
 class UtilizationMeter:
@@ -81,9 +78,12 @@ class UtilizationMeter:
         self._place = _place(device, chosen.peak_flop_per_s, list(chosen.ceilings))
         self._costs = CallCosts(self._inner, device.type, chosen.unit, COUNTING_BUDGET_RATIO, chosen.loss_of)
         self._times = StepTimes(CudaMarks(device) if device.type == "cuda" else CpuMarks())
-        self._hooked_steps = _hooked_steps(model, chosen.hook_every)
-        self._step = _Step(self, self._times) if self._hooked_steps is None else _RareStep(self, self._times)
-        self._calls = ForwardCalls(model, device.type, self._step, self._meet, self._fail, self._late, chosen.children)
+        self._step = MeteredStep(self, self._times)
+        compiled = _is_compiled(model)
+        self._hooked_steps = HookedSteps(
+            self._inner, self._step, 1 if compiled else chosen.hook_every, lambda: self._fault(LATE)
+        )
+        self._calls = ForwardCalls(model, device.type, self._step, self._meet, self.fail, self._late, chosen.children)
         self._dtypes = ProductDtypes(self._inner, self._costs.output_dtypes)
         self._probing = self._inner is model and chosen.unit is None
         shows = chosen.watch and _shows_products(model)
@@ -96,19 +96,20 @@ class UtilizationMeter:
         self._parts = _parts(self._inner)
         self._faults: dict[str, None] = {}
         self._broken = False
+        self._kept = 0  # steps that waited to be added up at the end of the last step that had more to do
         self._rolling: bool | None = None  # whether update() begins the next step; None: not called yet
-        self._options, self._model_parts = chosen, (type(self._inner).__name__, _is_compiled(model))
+        self._options, self._model_parts = chosen, (type(self._inner).__name__, compiled)
         self._began_s = time.perf_counter()
         self._loop_run = self._opened_run(device)
         self._calls.attach()
+        self._hooked_steps.attach()
 
-    def step(self, *inputs: Any, items: float | None = None) -> _Step:
+    def step(self, *inputs: Any, items: float | None = None) -> MeteredStep:
         """A context around one optimizer step: every forward and backward pass in it, and the optimizer's.
 
         inputs: for a step in which no call of the model is seen (a replayed CUDA graph), which is then one forward and
-        backward pass of model(*inputs), and for steps that are not observed (`hook_every`). items: samples or tokens
-        of the step; None: the first dimension of the first input of each call. A step that ends with an exception is
-        not counted.
+        backward pass of model(*inputs). items: samples or tokens of the step; None: the first dimension of the first
+        input of each call. A step that ends with an exception is not counted.
         """
         self._step.inputs, self._step.items = inputs, items
         return self._step
@@ -176,6 +177,7 @@ class UtilizationMeter:
     def close(self) -> None:
         """Remove the hooks, and write the run directory, if `out` names one. The numbers stay."""
         self._calls.detach()
+        self._hooked_steps.detach()
         self._dtypes.detach()
         self._watches.drop()
         if self._energy:
@@ -202,18 +204,17 @@ class UtilizationMeter:
     def _late(self, key: CallKey) -> None:
         """A backward pass of a step that has ended, while no step is open."""
         self._fault(LATE)
-        if self._hooked_steps is not None:
-            self._hooked_steps.observe_each()
+        self._hooked_steps.observe_each()
         for blocks in (self._run, self._window):
             blocks.add_passes({key: Passes(late=1)})
 
-    def _prepare(self) -> bool:
+    def prepare_step(self) -> bool:
         """Before the first step, before one that is watched, and after one that was never ended. Whether to begin."""
         if self._broken:
             return False
         if self.is_open and not self._end_rolling():
             self._fault("a step was begun inside of another one, which was never ended: that one is not counted")
-        self._plan_hooks()
+        self._step.compared = False
         if self._probing:
             self._dtypes.attach()
         if self._watches.at_next_step and not self._rolling:
@@ -221,57 +222,52 @@ class UtilizationMeter:
             self._watches.begin()
         return True
 
-    def _plan_hooks(self) -> None:
-        """Whether the next step is observed: as a rule, it is."""
-        step = self._step
-        unused, step.left = step.left, 0
-        if not isinstance(step, _RareStep) or self._hooked_steps is None:
-            return
-        if not step.inputs:
-            self._fault("hook_every needs the inputs of each step, step(*inputs): without them each step is observed")
-        step.key = step.key_of(step.inputs)
-        step.expected, planned = self._hooked_steps.plan(step.key, unused)
-        if self._hooked_steps.differs:
-            self._fault(
-                "steps with inputs of the same sizes ran different passes, and not all were observed (hook_every): "
-                "numbers so far may be wrong; each step is observed from here on"
-            )
-        if self._warm_up > 0 or self._probing or self._watches.at_next_step or not step.inputs:
-            planned = 0
-        if planned:
-            self._calls.detach()
-            step.left = planned
-        else:
-            self._calls.attach()
-
     def _end_rolling(self) -> bool:
         """From now on the caller says where steps begin. Whether that was otherwise."""
         was, self._rolling = self._rolling, False
         if was:
-            self._drop()
+            self.drop_step()
         return bool(was)
 
-    def _end_step(self, start: Any, end: Any) -> None:
+    def end_step(self, start: Any, end: Any) -> None:
         """A step has ended: what there is to do after some of them. End the probe, count, add up what completed."""
         step, pending = self._step, self._times.pending
-        calls = step.calls
+        calls = [] if step.compared else step.calls
+        if step.compared and (step.equal_calls or step.gradients):
+            self._hooked_steps.leave_out()
+            pending.append((start, end, None, step.items))
+            step.left = 0
+            return
         if not calls and step.inputs:
             calls = self._calls.assumed(step.inputs)
-        if self._hooked_steps is not None and isinstance(step, _RareStep):
-            self._hooked_steps.saw(step.key, calls)
+        self._hooked_steps.saw(calls, step.gradients)
+        if self._hooked_steps.differs:
+            self._fault(DIFFERS)
         pending.append((start, end, None if self._watches.end() else calls, step.items))
         if self._probing:
             self._dtypes.detach()
             self._probing = False
         if self._costs.waiting:
             self._times.exclude(self._count())
-        self._watches.judge(len(pending))
+        self._watches.judge(len(pending) - self._kept)
         if len(pending) >= KEPT_STEPS or len(calls) > KEPT_CALLS or self._warm_up > 0:
             self._take(wait=False)
-        seldom = self._warm_up > 0 or bool(self._costs.waiting) or self._watches.at_next_step
-        step.left = 0 if seldom or self._hooked_steps is not None else KEPT_STEPS - 1
+        self._kept = len(pending)
+        self._plan_steps()
 
-    def _drop(self) -> None:
+    def _plan_steps(self) -> None:
+        """How many steps there are until one before or after which there is something to do."""
+        step = self._step
+        step.left = 0
+        if self._warm_up > 0 or self._costs.waiting or self._watches.at_next_step or self._hooked_steps.wants_next:
+            return
+        step.left = self._hooked_steps.plan()
+        if step.left:
+            step.expect(*self._hooked_steps.expected)
+        else:
+            step.left = KEPT_STEPS - 1
+
+    def drop_step(self) -> None:
         self._calls.drop()
         self._dtypes.detach()
         self._watches.drop()
@@ -332,7 +328,7 @@ class UtilizationMeter:
             flop=self._costs.flop(passes.passes),
             began_s=self._began_s,
             power_w=watts,
-            warnings=(*self._faults, *([reason] if reason else []), *self._watches.notes(passes.passes)),
+            warnings=self._reasons(reason, passes.passes),
         )
 
     def _check_parts(self) -> None:
@@ -344,22 +340,25 @@ class UtilizationMeter:
             self._calls.model_changed()
             self._costs.model_changed()
             self._watches.model_changed()
-            if self._hooked_steps is not None:
-                self._hooked_steps.forget()
-                self._step.left = 0
+            self._hooked_steps.model_changed()
+            self._step.left = 0
 
     def _summary(self, blocks: list[StepBlock], energy: tuple[float | None, str] | None) -> MeterSummary:
         watts, reason = energy or (None, "")
-        reasons = [*self._faults, *([reason] if reason else []), *self._watches.notes(_keys(blocks))]
-        found = summary(blocks, self._costs, self._place, watts, reasons)
+        found = summary(blocks, self._costs, self._place, watts, self._reasons(reason, _keys(blocks)))
         return dataclasses.replace(found, goodput_ratio=None) if self._rolling else found
+
+    def _reasons(self, of_energy: str, keys: Iterable[CallKey]) -> tuple[str, ...]:
+        """What is to be said beside numbers of these calls. of_energy: why there is none, or ""."""
+        notes = *self._watches.notes(keys), *self._hooked_steps.notes()
+        return (*self._faults, *([of_energy] if of_energy else []), *notes)
 
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[None]:
         try:
             yield
         except Exception as fault:  # noqa: BLE001
-            self._fail(fault)
+            self.fail(fault)
 
     def _fault(self, reason: str) -> None:
         """Warn, once for each reason."""
@@ -367,137 +366,13 @@ class UtilizationMeter:
             self._faults[reason] = None
             warnings.warn(f"flopledger: {reason}", RuntimeWarning, stacklevel=4)
 
-    def _fail(self, fault: BaseException) -> None:
+    def fail(self, fault: BaseException) -> None:
         """A fault in here: no more numbers from now on, and the loop goes on."""
         self._broken, self._step.left = True, 0
         with contextlib.suppress(Exception):
-            self._drop()
+            self.drop_step()
             self._calls.detach()
         self._fault(f"the meter stopped: {type(fault).__name__}: {one_line(str(fault), 200)}")
-
-
-class _Step(OpenStep):
-    """The context of one step; one object for all steps of a meter.
-
-    Its two methods run at each step, in no cache: they call as little as they can, and look at this object alone.
-    left: steps that may end before there is more to do than to keep their marks and calls; 0: there is, in the next.
-    """
-
-    __slots__ = ("_meter", "_pending", "inputs", "items", "left", "mark")
-
-    def __init__(self, meter: UtilizationMeter, times: StepTimes) -> None:
-        super().__init__()
-        self._meter = meter
-        self._pending = times.pending
-        self.mark = times.mark
-        self.left = 0
-        self.inputs: tuple[Any, ...] = ()
-        self.items: float | None = None
-
-    def __enter__(self) -> None:
-        try:
-            if (self.left == 0 or self.begun is not None) and not self._meter._prepare():
-                return
-            self.calls = []
-            self.begun = self.mark()
-        except Exception as fault:  # noqa: BLE001  the user's training goes on whatever happens in here
-            self._meter._fail(fault)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, _fault: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        start = self.begun
-        try:
-            if start is not None and kind is None:
-                end = self.mark()
-                self.begun = None
-                calls = self.calls
-                for call in calls:
-                    call.__class__ = call.ended
-                if self.left and calls and len(calls) <= KEPT_CALLS:
-                    self._pending.append((start, end, calls, self.items))
-                    self.left -= 1
-                else:
-                    self._meter._end_step(start, end)
-            elif start is not None:
-                self._meter._drop()
-            if self.inputs:
-                self.inputs = ()
-        except Exception as fault:  # noqa: BLE001
-            self._meter._fail(fault)
-
-
-class _RareStep(_Step):
-    """The context of a step of a loop in which not each step is observed (`measure.meter.hooked_steps`).
-
-    left: steps from here on that are not observed, as long as their inputs have the sizes `key`. expected: their
-    calls.
-    """
-
-    __slots__ = ("_model", "expected", "input_dtype", "input_shape", "key")
-
-    def __init__(self, meter: UtilizationMeter, times: StepTimes) -> None:
-        super().__init__(meter, times)
-        self._model = meter._inner
-        self.expected: list[Call] = []
-        self.key: Hashable = None
-        self.input_shape: torch.Size | None = None
-        self.input_dtype: torch.dtype | None = None
-
-    def key_of(self, inputs: tuple[Any, ...]) -> Hashable:
-        """What inputs of a step are known by: their sizes, and whether the model is in training mode."""
-        one = inputs[0] if len(inputs) == 1 and type(inputs[0]) is torch.Tensor else None
-        self.input_shape, self.input_dtype = (None, None) if one is None else (one.shape, one.dtype)
-        return signature(inputs), self._model.training
-
-    def _has_same_inputs(self) -> bool:
-        """Whether the inputs have the sizes of those of the step before, and the model is in the same mode."""
-        inputs, shape = self.inputs, self.input_shape
-        if shape is None or len(inputs) != 1:
-            return bool(self.key == (signature(inputs), self._model.training))
-        one = inputs[0]
-        return (
-            type(one) is torch.Tensor
-            and one.shape == shape
-            and one.dtype is self.input_dtype
-            and self._model.training is self.key[1]  # type: ignore[index]  # a pair since it was set with the shape
-        )
-
-    def __enter__(self) -> None:
-        try:
-            same = self.left and self.begun is None and self._has_same_inputs()
-            if not same:
-                if not self._meter._prepare():
-                    return
-                self.calls = []
-            self.begun = self.mark()
-        except Exception as fault:  # noqa: BLE001  as above
-            self._meter._fail(fault)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if not self.left or kind is not None or self.begun is None:
-            super().__exit__(kind, fault, trace)
-            return
-        try:
-            start, end, self.begun = self.begun, self.mark(), None
-            self._pending.append((start, end, self.expected, self.items))
-            self.left -= 1
-            self.inputs = ()
-        except Exception as broken:  # noqa: BLE001
-            self._meter._fail(broken)
-
-
-def _hooked_steps(model: torch.nn.Module, every: int) -> HookedSteps | None:
-    """None: each step is observed. Raises ValueError for a model whose compiled code would change with its hooks."""
-    if every == 1:
-        return None
-    if _is_compiled(model):
-        raise ValueError(
-            f"expected hook_every=1 for a compiled model, got {every}: hooks that come and go compile it anew"
-        )
-    return HookedSteps(every)
 
 
 def _unwrapped(model: torch.nn.Module) -> torch.nn.Module:

@@ -28,8 +28,9 @@ class MeterOptions:
     may call the model's direct children instead of the model. energy: whether to read the device's energy counter.
     watch: whether to hold the count against the products that some steps really run: the first ones, and later ones as
     long as that takes less than a thousandth of the time.
-    hook_every: in one of how many steps the model's calls are observed; 1: in each. With more, steps are drawn at
-    random among those whose `step(*inputs)` have sizes that were seen before; others are taken to run the same passes.
+    hook_every: in one of how many steps, in the mean, hooks see the backward pass of each call; 1: in each. The
+    others are compared with those: their calls by sizes and modes, and how often one parameter gets a gradient. A
+    compiled model has hooks in each.
     out: directory of a run that `runners.report` reads, written when the meter is closed; None: none. name: what the
     model is called there; "": its class.
     Raises ValueError, in one line, for what cannot be right.
@@ -45,7 +46,7 @@ class MeterOptions:
     children: bool = False
     energy: bool = True
     watch: bool = True
-    hook_every: int = 1
+    hook_every: int = 16
     out: str | Path | None = None
     name: str = ""
 

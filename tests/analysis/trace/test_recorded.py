@@ -206,6 +206,13 @@ def test_one_number_stands_for_all_dimensions_and_a_wrong_number_is_refused() ->
         to_operation(call("aten::conv2d", Tensor(3, 9), weight, None, 1, 1, 1, 1))
 
 
+@pytest.mark.parametrize("sizes", [((2, 3), 4), (4, (2, 3)), ((), 1)])
+def test_sizes_beside_a_list_of_sizes_are_none(sizes: tuple[Any, ...]) -> None:
+    good = call("aten::mm", Tensor(2, 3), Tensor(3, 4))
+    with pytest.raises(Unavailable, match="aten::mm: expected sizes of self, or of a list of tensors, got"):
+        to_operation(dataclasses.replace(good, input_shapes=(sizes, (3, 4))))
+
+
 @pytest.mark.parametrize(("stride", "dilation"), [(0, 1), (-1, 1), (1, 0), (1, -2)])
 def test_windows_move_forwards(stride: int, dilation: int) -> None:
     for positions in (lambda: window(9, 3, stride, 1, dilation), lambda: spread(9, 3, stride, 1, dilation, 0)):

@@ -29,11 +29,24 @@ def _outside(meter, model, is_outside, steps, *inputs):
             loss.backward()
 
 
+@pytest.mark.parametrize("late", range(0, 2 * KEPT_STEPS + 3, 3))
+def test_one_backward_pass_after_a_step_without_hooks_is_named_and_the_step_is_in_no_number(late):
+    model = net()
+    meter = _meter(model)
+    with pytest.warns(RuntimeWarning, match=LATE) as told:
+        _outside(meter, model, late.__eq__, 2 * KEPT_STEPS + 3)
+    found = meter.summary()
+    assert len(told) == 1
+    assert found.model_flop_per_step in (None, STEP)
+    assert found.steps == 2 * KEPT_STEPS + 3 - (found.model_flop_per_step is not None)
+    assert any(LATE in each for each in found.warnings)
+
+
 @pytest.mark.parametrize("late", range(0, 2 * KEPT_STEPS + 3, 5))
 @pytest.mark.parametrize("watch", [True, False])
-def test_one_backward_pass_after_its_step_is_told_and_leaves_no_number(late, watch):
+def test_one_backward_pass_after_its_step_is_named_and_leaves_no_number(late, watch):
     model = net()
-    meter = _meter(model, watch=watch)
+    meter = _meter(model, watch=watch, hook_every=1)
     with pytest.warns(RuntimeWarning, match=LATE) as told:
         _outside(meter, model, late.__eq__, 2 * KEPT_STEPS + 3)
     found = meter.summary()
@@ -47,11 +60,11 @@ def test_one_backward_pass_after_its_step_is_told_and_leaves_no_number(late, wat
 
 def test_the_window_in_which_it_came_has_no_number_and_the_next_one_has():
     model = net()
-    meter = _meter(model)
+    meter = _meter(model, hook_every=1)
     _outside(meter, model, lambda _step: False, 10)
     assert meter.window().model_flop_per_step == STEP
     with pytest.warns(RuntimeWarning, match=LATE):
-        _outside(meter, model, (7).__eq__, 40)
+        _outside(meter, model, (7).__eq__, 40)  # steps with hooks
     assert meter.window().model_flop_per_step is None
     _outside(meter, model, lambda _step: False, 40)
     assert meter.window().model_flop_per_step == STEP

@@ -27,6 +27,8 @@ def test_the_same_numbers_as_text_csv_and_json(run):
     used = found["model_flop"] / found["peak_flop_per_s"] / found["step_time_s"]
     assert found["utilization_ratio"] == pytest.approx(used)
     assert sum(part["time_s"] for part in found["parts"]) == pytest.approx(found["step_time_s"])
+    assert found["step_energy_j"] is None
+    assert "joules are not predicted" in found["no_step_energy"]
     (row,) = csv.DictReader(io.StringIO(run(*ASKED, "--format", "csv")[1]))
     assert float(row["step_time_s"]) == found["step_time_s"]
     text = run(*ASKED)[1]
