@@ -190,10 +190,10 @@ def _row_table(rows: pd.DataFrame) -> str:
             (
                 row["model"],
                 row["device"].removeprefix("NVIDIA "),
-                f"{row['batch_size']:.0f}",
+                "–" if pd.isna(row["batch_size"]) else f"{row['batch_size']:.0f}",
                 row["layout"],
-                si_time(row["step_time_s"]),
-                si(row["model_flop"] / row["step_time_s"], "FLOP/s"),
+                "–" if pd.isna(row["step_time_s"]) else si_time(row["step_time_s"]),
+                si(row["utilization_ratio"] * row["peak_flop_per_s"], "FLOP/s"),
                 percent(row["utilization_ratio"]),
                 "–" if pd.isna(row[summary.BOUNDED]) else percent(row[summary.BOUNDED]),
                 f"{row['file']}, row {row['row']}",

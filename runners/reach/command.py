@@ -93,10 +93,10 @@ def add_device_and_step(made: Parser, device: str, precision: str) -> ArgumentGr
 
 
 def known_device(name: str) -> Device:
-    """The row of the peaks table. Raises Mistake with the nearest names."""
-    from analysis.devices import lookup, nearest
+    """The row of the peaks table, also by the end of its name. Raises Mistake with the nearest names."""
+    from analysis.devices import lookup_short, nearest
 
-    found = lookup(name)
+    found = lookup_short(name)
     if found is None:
         near = nearest(name)
         like = f", nearest {' or '.join(near[:SHOWN])}" if near else ""
