@@ -42,7 +42,7 @@ MEMORY, CACHE = "memory", "cache"
 BEYOND = 4
 """An operand of this many times the last cache is in memory."""
 CACHE_IF_UNKNOWN_BYTES = 64 << 20
-"""A cache nobody knows the size of is taken to be no larger."""
+"""A cache of unknown size is taken to be no larger."""
 LEAST_BYTES = 1 << 20
 MOST_BYTES = {"cpu": 1 << 28, "cuda": 1 << 32}
 MEMORY_SHARE = 12

@@ -19,7 +19,7 @@ from workloads.catalogue import IMAGES, OPTIMIZERS, OWN, reason_not_trainable
 from workloads.vision import CLASSES
 
 METHODS = ("theory", "one", "batch", "epoch", "exact")
-"""Methods of counting, in the order in which they are told. one, batch and epoch: from a profile."""
+"""Methods of counting, in the order in which they are shown. one, batch and epoch: from a profile."""
 
 DEFAULT_METHODS = ("theory", "exact")
 DEFAULT_COUNTERS = ("fvcore", "ptflops")

@@ -33,7 +33,7 @@ from results.records import FlopCount
 NAME = "calflops"
 
 BACKWARD_PER_FORWARD = int(inspect.signature(calculate_flops).parameters["compute_bp_factor"].default)
-"""What it takes the backward pass for, in forward passes, unless told another."""
+"""What it takes the backward pass for, in forward passes, by default."""
 
 
 def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
