@@ -33,7 +33,7 @@ DISTURBED_RATIO = 0.05
 
 
 @dataclass(frozen=True)
-class PairedRatio:
+class PairedUtilization:
     """A utilization. low, high: 95 % interval; None for a single pair. pairs: how many it is of."""
 
     ratio: float
@@ -50,7 +50,7 @@ class PairedCeiling:
     s_per_flop: Mapping[str, tuple[float, ...]]
     kernels: Mapping[str, str]
 
-    def utilization(self, flop_by_unit: Mapping[str, int]) -> PairedRatio:
+    def utilization(self, flop_by_unit: Mapping[str, int]) -> PairedUtilization:
         """Of a step. flop_by_unit: its work. Raises Unavailable for work on a unit without a kernel, and for none."""
         work = {unit: flop for unit, flop in flop_by_unit.items() if flop}
         if not work:
@@ -64,8 +64,8 @@ class PairedCeiling:
         ratio, count = ideal / step, len(ideal_s)
         spread = summarise([a / ideal - b / step for a, b in zip(ideal_s, self.step_s, strict=True)], signed=True)
         if spread.low is None or spread.high is None:
-            return PairedRatio(ratio, None, None, count)
-        return PairedRatio(ratio, ratio * math.exp(spread.low), ratio * math.exp(spread.high), count)
+            return PairedUtilization(ratio, None, None, count)
+        return PairedUtilization(ratio, ratio * math.exp(spread.low), ratio * math.exp(spread.high), count)
 
     def source(self, flop_by_unit: Mapping[str, int]) -> str:
         """The kernels that this work is divided by."""
