@@ -29,7 +29,7 @@ TABLE = Path(__file__).with_name("peaks.csv")
 
 EXTRA_UNITS = ("fp64_tensor", "fp16_fp16acc", "fp16_cuda_core")
 """Figures kept for people, never a default denominator: fp64 on tensor units, fp16 with fp16 accumulation (torch
-accumulates in fp32 unless told otherwise) and fp16 outside the tensor units."""
+accumulates in fp32 by default) and fp16 outside the tensor units."""
 
 VERIFICATIONS = ("retrieved", "derived", "memory")
 

@@ -57,7 +57,7 @@ def predict(
     run = COMPILED if setting.compiled else EAGER
     found = model.factors_of(setting)
     if found is None:
-        raise Unavailable(f"nobody published {setting.pool.text.replace(' | ', ', ')} steps that this was fitted on")
+        raise Unavailable(f"no one published {setting.pool.text.replace(' | ', ', ')} steps that this was fitted on")
     precisions = sorted({_words(text)[4] for text in model.factors if len(_words(text)) > 4})
     if setting.precision not in precisions:
         raise Unavailable(f"no published step in {setting.precision} was fitted, only in {', '.join(precisions)}")

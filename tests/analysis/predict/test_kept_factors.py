@@ -82,7 +82,7 @@ def test_the_interval_does_not_reach_under_the_bound():
 @pytest.mark.parametrize(
     ("change", "word"),
     [
-        ({"compiled": True}, "nobody published train, channels_last, compiled steps"),
+        ({"compiled": True}, "no one published train, channels_last, compiled steps"),
         ({"precision": "fp32"}, "no published step in fp32 was fitted, only in amp-bf16, amp-fp16"),
     ],
 )

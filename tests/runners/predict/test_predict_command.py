@@ -53,7 +53,7 @@ def test_a_forward_pass_of_a_compiled_model(run):
 
 
 def test_what_cannot_be_answered_is_one_line(run):
-    refused(run(*ASKED, "--compile"), "nobody published train, channels_first, compiled steps", code=1)
+    refused(run(*ASKED, "--compile"), "no one published train, channels_first, compiled steps", code=1)
     refused(run(*ASKED, "--precision", "fp32"), "no published step in fp32", code=1)
     refused(run("resnet18", "--device", "Tesla P4"), "no datasheet peak of fp16", code=1)
     refused(run("resnet18", "--device", "RTX 3O90"), "expected a device", "GeForce RTX 3090")
