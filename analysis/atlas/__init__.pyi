@@ -1,4 +1,5 @@
 from .beyond_bound import explained
+from .dlexamples_tables import is_dlexamples, read_dlexamples
 from .lambda_results import is_lambda, read_lambda
 from .neusight_kernels import (
     COMMIT,
@@ -42,6 +43,7 @@ __all__ = [
     "explained",
     "faster",
     "family_of",
+    "is_dlexamples",
     "is_lambda",
     "is_neusight",
     "is_timm",
@@ -52,6 +54,7 @@ __all__ = [
     "pairs_of",
     "place",
     "published_steps",
+    "read_dlexamples",
     "read_kernels",
     "read_lambda",
     "read_timm",

@@ -3,9 +3,10 @@
 Two tables a precision: `…-throughput-PRECISION.csv` and `…-bs-PRECISION.csv`, a line a system of 1 to 8 devices and a
 column a model. Both are of the whole system: items a second, and items a step, so that a device's batch is the step's
 ÷ the number of devices. A row here is of one device: the system's throughput and batch ÷ devices, the step's time is
-the same. The source says neither layouts nor parameters, and its times have the input pipeline in them; fp16 is AMP,
-fp32 is TF32 on devices that have it (NVIDIA's container has that on), which the source does not say. The second
-version's tables have no batch: their rows have no step time.
+the same. Tables of the second version (`…-throughput-v2-PRECISION.csv`) have no batches beside them, and a system's
+name has its number of devices: their rows have a throughput and no step time. The source says neither layouts nor
+parameters, and its times have the input pipeline in them; fp16 is AMP, fp32 is TF32 on devices that have it (NVIDIA's
+container has that on), which the source does not say.
 """
 
 from __future__ import annotations
@@ -49,7 +50,19 @@ BY_NAME = "the model is known by its name alone: the source prints no parameters
 
 NOT_SIZED = "the source does not say the sizes of a step of this model"
 
-_NAME = re.compile(r"(?:pytorch_)?pytorch-train-throughput-(fp16|fp32)\.csv")
+NO_BATCH = "no batch was published: no step time and no bound"
+
+SECOND_DEVICES = {
+    "H100_80GB_SXM5": "NVIDIA H100 80GB HBM3",
+    "H100_80GB_PCIe": "NVIDIA H100 PCIe",
+    "H200_140GB": "NVIDIA H200",
+    "GH200_96GB": "NVIDIA GH200 480GB",
+    "B200_192GB": "NVIDIA B200",
+}
+"""Words of a system's name in the second version → the device as its driver prints it."""
+
+_NAME = re.compile(r"(?:pytorch_)?pytorch-train-throughput-(?P<second>v2-)?(?P<precision>fp16|fp32)\.csv")
+_SECOND = re.compile(rf"\w*?(?P<devices>\d)x(?P<device>{'|'.join(SECOND_DEVICES)})_.*")
 _SYSTEM = re.compile(r"(?:(?:Lambda|Dell)\w*|SMC|1CC|RAIDZ1)?\s*(?:[248]x\s*)?(?P<device>.+)")
 
 
@@ -65,6 +78,10 @@ def read_lambda(path: Path) -> Iterator[PublishedStep]:
     """
     if not is_lambda(path):
         raise ValueError(f"expected lambda/pytorch-train-throughput-fp16.csv, got {path.name!r}")
+    found = _NAME.fullmatch(path.name)
+    if found is not None and found["second"]:
+        yield from _second_version(path)
+        return
     batches = {row["name_gpu"]: row for row in _rows(path.with_name(path.name.replace("throughput", "bs")))}
     number = 0
     for row in _rows(path):
@@ -73,6 +90,47 @@ def read_lambda(path: Path) -> Iterator[PublishedStep]:
         for model in [name for name in row if name not in ("name_gpu", "num_gpu", "watt", "price")]:
             number += 1
             yield _step(path.name, number, model, row, batches[row["name_gpu"]])
+
+
+def _second_version(path: Path) -> Iterator[PublishedStep]:
+    """The rows of a table without batches."""
+    with path.open(encoding="utf-8", newline="") as file:
+        lines = csv.DictReader(file)
+        if missing := sorted({"", "resnet50"} - set(lines.fieldnames or ())):
+            raise ValueError(f"{path.name}: expected the columns of Lambda's tables, got none called {missing[0]!r}")
+        number = 0
+        for line in lines:
+            system = line.pop("")
+            named = _SECOND.fullmatch(system)
+            for model, rate in line.items():
+                number += 1
+                device = SECOND_DEVICES[named["device"]] if named else system
+                common = _common(path.name, number, model, device)
+                yield _without_batch(common, int(named["devices"]) if named else 0, rate, model)
+
+
+def _without_batch(common: dict[str, Any], devices: int, rate: str, model: str) -> PublishedStep:
+    try:
+        items_per_s = float(rate)
+    except ValueError as fault:
+        return PublishedStep(**common, status="invalid", reason=f"ValueError: {fault}")
+    if not items_per_s > 0:
+        return PublishedStep(**common, status="invalid", reason="no throughput was published")
+    if not devices:
+        return PublishedStep(**common, status="invalid", reason="the system's name does not say its devices")
+    common |= {"devices": devices, "items_per_s": items_per_s / devices}
+    if model not in MODELS:
+        return PublishedStep(**common, status="no_model", reason=NOT_SIZED)
+    return PublishedStep(**common, image_size=IMAGE_SIZE, reason=NO_BATCH)
+
+
+def _common(file: str, number: int, model: str, device: str) -> dict[str, Any]:
+    found = _NAME.fullmatch(file)
+    assert found is not None
+    return {
+        "source": SOURCE, "commit": COMMIT, "file": file, "row": number, "model": model, "mode": "train",
+        "precision": PRECISIONS[found["precision"]], "layout": "", "framework": "torch", "device": device,
+    }  # fmt: skip
 
 
 def _rows(path: Path) -> list[Mapping[str, str]]:
@@ -84,12 +142,7 @@ def _rows(path: Path) -> list[Mapping[str, str]]:
 
 
 def _step(file: str, number: int, model: str, rate: Mapping[str, str], batch: Mapping[str, str]) -> PublishedStep:
-    found = _NAME.fullmatch(file)
-    assert found is not None
-    common: dict[str, Any] = {
-        "source": SOURCE, "commit": COMMIT, "file": file, "row": number, "model": model, "mode": "train",
-        "precision": PRECISIONS[found[1]], "layout": "", "framework": "torch", "device": device_of(rate["name_gpu"]),
-    }  # fmt: skip
+    common = _common(file, number, model, device_of(rate["name_gpu"]))
     try:
         devices = int(float(rate["num_gpu"]))
         items_per_s, items = float(rate[model]), float(batch[model])

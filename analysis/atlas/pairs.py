@@ -44,10 +44,15 @@ def pairs_of(table: pd.DataFrame, column: str, but_for: Collection[str] = ()) ->
     table: of `summary.frame`. Settings without a value are empty strings, and agree with each other.
     """
     keys = [name for name in SAME if name != column and name not in but_for]
-    counted = table[(table["status"] == "ok") & table["items_per_s"].notna()]
-    counted = counted.assign(**{column: counted[column].astype(str)})
+    counted = table[(table["status"] == "ok") & table["items_per_s"].notna() & table[column].notna()]
+    counted = counted.assign(**{column: counted[column].map(_text)})
     found: pd.DataFrame = counted.groupby([*keys, column], dropna=False)["items_per_s"].median().unstack(column)
     return found
+
+
+def _text(value: object) -> str:
+    """A value as text; whole numbers without a point."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def paired_ratios(

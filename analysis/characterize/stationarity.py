@@ -33,7 +33,7 @@ EXACT_STEPS = 50
 """Up to which the distribution of S is counted, not approximated."""
 
 FEWEST = 4
-"""Steps below which no order is so rare that a test could tell."""
+"""Steps below which no order is rare enough for a test to be significant."""
 
 
 @dataclass(frozen=True)

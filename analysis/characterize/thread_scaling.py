@@ -122,7 +122,7 @@ def over_batch(data: Characterization, grouping: Grouping = FATHOM) -> list[tupl
 
 
 _LEAST_SPREAD_RATIO = 1e-9
-"""Of a count's median: times that a clock cannot tell apart have a spread, too, for the weights."""
+"""Of a count's median: times that a clock cannot distinguish have a spread, too, for the weights."""
 
 _OF_A_MEDIAN = math.sqrt(math.pi / 2)
 """The error of a median ÷ that of the mean, of many normal values."""

@@ -13,7 +13,17 @@ from .ceilings import (
 from .device_peak import Peak, peak
 from .interconnects import ACHIEVED, NODE_DEVICES, Link, between, links, within
 from .memory import Memory, parse_bytes
-from .peaks import STAND_IN_MARK, Device, is_stand_in, kept_row, lookup, nearest, spelling, stand_in_warning
+from .peaks import (
+    STAND_IN_MARK,
+    Device,
+    is_stand_in,
+    kept_row,
+    lookup,
+    lookup_short,
+    nearest,
+    spelling,
+    stand_in_warning,
+)
 from .precision_flags import OVERRIDES, disagreements, overriding
 from .precisions import PRECISIONS, TENSOR_UNITS, Precision, unit_of
 from .processors import FLOP_PER_MULTIPLY_ADD, MOST_ISSUE_RATIO, WIDEST, Processor, VectorUnit, identify, vector_units
@@ -56,6 +66,7 @@ __all__ = [
     "limit_of",
     "links",
     "lookup",
+    "lookup_short",
     "mean_power_w",
     "mean_sm_clock_hz",
     "nearest",

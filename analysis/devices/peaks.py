@@ -29,7 +29,7 @@ TABLE = Path(__file__).with_name("peaks.csv")
 
 EXTRA_UNITS = ("fp64_tensor", "fp16_fp16acc", "fp16_cuda_core")
 """Figures kept for people, never a default denominator: fp64 on tensor units, fp16 with fp16 accumulation (torch
-accumulates in fp32 unless told otherwise) and fp16 outside the tensor units."""
+accumulates in fp32 by default) and fp16 outside the tensor units."""
 
 VERIFICATIONS = ("retrieved", "derived", "memory")
 
@@ -143,6 +143,18 @@ def lookup(name: str, multiprocessors: int | None = None) -> Device | None:
     rows = _by_name().get(normalise(name), ())
     fitting = [row for row in rows if multiprocessors is None or row.multiprocessors == multiprocessors]
     return fitting[0] if fitting else None
+
+
+def lookup_short(name: str) -> Device | None:
+    """The row of a name that a person types: its own, or the end of the names of one row alone ("RTX 3090").
+
+    Not for what a driver prints, which is a whole name (`lookup`).
+    """
+    if (found := lookup(name)) is not None:
+        return found
+    wanted = f" {normalise(name)}"
+    rows = [row for row in all_devices() if any(normalise(each).endswith(wanted) for each in (row.name, *row.names))]
+    return rows[0] if len(rows) == 1 and len(wanted.split()) > 1 else None
 
 
 def spelling(device: Device, name: str) -> str:

@@ -85,19 +85,19 @@ def sample(rows: Sequence[PublishedStep], steps: Mapping[StepKey, Mapping[str, S
     )
 
 
-OTHER_SOURCES = ("Lambda",)
+OTHER_SOURCES = ("Lambda", "NVIDIA examples")
 """Sources that no factor was fitted on: their rows are compared with predictions alone."""
 
 
 def other_rows(rows: Sequence[PublishedStep]) -> list[PublishedStep]:
-    """Training rows in autocast of other sources, of systems of one device, with a count."""
+    """Rows in autocast of other sources, of systems of one device, with a count and a step's time."""
     return [
         row
         for row in rows
         if row.source in OTHER_SOURCES
         and row.status == "ok"
         and row.devices == 1
-        and row.mode == "train"
+        and row.step_time_s is not None
         and row.precision.startswith("amp-")
     ]
 

@@ -8,7 +8,7 @@ interval is the one that the measured devices had when each was left out.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from analysis.devices import lookup
 from analysis.predict.intervals import NOMINAL, Interval, ground_of
@@ -29,6 +29,7 @@ class Prediction:
     device: MEASURED or OTHER_DEVICE; fitted_on: the setting, or pool, whose factors were used; ground: of the model.
     scores: how many rows the interval was calibrated on. coverage: counted on rows left out, with its 95 % interval;
     None where it was not counted. is_raised: the sum of the parts was under the bound, which is taken instead.
+    is_widened: inference at a small batch on a device that was not measured: its upper end is as far as others needed.
     """
 
     time_s: float
@@ -41,6 +42,7 @@ class Prediction:
     scores: int
     coverage: tuple[float, float, float] | None
     is_raised: bool = False
+    is_widened: bool = False
     nominal: float = NOMINAL
 
 
@@ -55,7 +57,7 @@ def predict(
     run = COMPILED if setting.compiled else EAGER
     found = model.factors_of(setting)
     if found is None:
-        raise Unavailable(f"nobody published {setting.pool.text.replace(' | ', ', ')} steps that this was fitted on")
+        raise Unavailable(f"no one published {setting.pool.text.replace(' | ', ', ')} steps that this was fitted on")
     precisions = sorted({_words(text)[4] for text in model.factors if len(_words(text)) > 4})
     if setting.precision not in precisions:
         raise Unavailable(f"no published step in {setting.precision} was fitted, only in {', '.join(precisions)}")
@@ -66,6 +68,10 @@ def predict(
     ground = ground_of(parts)
     device = MEASURED if _words(text)[3:] else OTHER_DEVICE
     interval, coverage = _interval(model, setting, device, ground)
+    is_widened = device == OTHER_DEVICE and setting.mode == "infer" and batch_size < model.details["small"]["below"]
+    if is_widened:
+        interval = replace(interval, high=max(interval.high, model.details["small"]["high"]))
+        coverage = None
     total_s = sum(part.time_s for part in parts)
     least_s = bound_s or 0.0
     return Prediction(
@@ -79,6 +85,7 @@ def predict(
         interval.scores,
         coverage,
         total_s < least_s,
+        is_widened=is_widened,
     )
 
 

@@ -20,7 +20,7 @@ from analysis.profile.roofline import RECOMPUTE, RoofPlace, main_bound, moved_by
 from results.records import Machine, StepModule, StepOperation, StepProfile
 
 SIDES = {"forward": "forward", "loss": "forward", "backward": "backward", "recompute": "backward"}
-"""Phase → the pass that it is told with; any other is the optimizer's."""
+"""Phase → the pass that it is shown with; any other is the optimizer's."""
 
 OPTIMIZER = "optimizer"
 

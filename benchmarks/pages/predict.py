@@ -79,8 +79,10 @@ def evaluate() -> tuple[dict[str, Any], dict[str, Any]]:
     fitted = {run: fit_settings(data.design, data.time_s, data.settings, data.terms) for run, data in samples.items()}
     families = intervals([scored[run] for run in RUNS])
     devices = device_intervals(apart)
+    elsewhere = others(rows, steps, samples[EAGER], fitted[EAGER])
     factors = {
         "provenance": provenance(samples),
+        "small": small_batches(elsewhere),
         "terms": {run: [list(name) for name in data.terms.names] for run, data in samples.items()},
         "factors": {text: rounded(values) for run in RUNS for text, values in sorted(fitted[run].items())},
         "newest": newest(samples),
@@ -95,7 +97,7 @@ def evaluate() -> tuple[dict[str, Any], dict[str, Any]]:
         "families": families,
         "devices": devices,
         "factors": factors,
-        "others": others(rows, steps, samples[EAGER], fitted[EAGER]),
+        "others": elsewhere,
     }
     return shown, factors
 
@@ -153,6 +155,21 @@ def others(rows: Sequence[PublishedStep], steps: Any, data: FitRows, factors: Ma
         times = [float(design @ factors[Setting(row.mode, layout, False).text]) for layout in LAYOUTS]
         found.append((row, [(row.step_time_s or 0.0) / time_s for time_s in times]))
     return found
+
+
+SMALL_BATCH = 16
+"""Below it the host and the input pipeline take a part of inference that is not in the fit, whose batches are large."""
+
+
+def small_batches(elsewhere: Sequence[Any]) -> dict[str, float]:
+    """How far above its prediction inference at small batches goes on devices that were not measured: the upper end
+    that NOMINAL of these rows need, as channels_first. Of the same rows, so their coverage says nothing of others."""
+    ratios = [found[0] for row, found in elsewhere if row.mode == "infer" and row.batch_size < SMALL_BATCH]
+    return {
+        "below": SMALL_BATCH,
+        "high": round(float(np.quantile(ratios, (1 + NOMINAL) / 2)), 3) if ratios else 1.0,
+        "rows": len(ratios),
+    }
 
 
 def counts(inside: Any, clusters: Any) -> list[float]:

@@ -86,7 +86,7 @@ def other_processes(evidence: Evidence) -> Iterator[Finding]:
         yield from (Finding(run.cell_id, False, mark) for mark in run.warnings if mark.startswith(SHARED))
         share = run.others_cpu_ratio
         if share is None:
-            yield Finding(run.cell_id, False, "nobody looked whether others used the processors")
+            yield Finding(run.cell_id, False, "it was not recorded whether others used the processors")
         else:
             words = f"others used {100 * share:.2g} % of the processors"
             yield Finding(run.cell_id, share < BUSY_RATIO, "" if share < BUSY_RATIO else words)
@@ -179,7 +179,7 @@ def _window(run: Run) -> tuple[float, float] | None:
 
 
 def _highest_hz(evidence: Evidence, run: Run) -> float | None:
-    """The device's highest SM clock, as NVML told before the first cell, else as torch does."""
+    """The device's highest SM clock, as NVML reported it before the first cell, else as torch does."""
     sitting = evidence.sitting(run)
     if sitting is None:
         return None

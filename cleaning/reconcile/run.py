@@ -1,9 +1,9 @@
-"""From the raw rows of a run to everything that is told of it: cleaned records, utilization, times, one view a cell.
+"""From the raw rows of a run to everything that is derived of it: cleaned records, utilization, times, one view a cell.
 
-Pure: no file is written here, and nothing is measured again. Each cell is told by its last committed attempt. Operation
+Pure: no file is written, and nothing is measured again. Each cell is shown by its last committed attempt. Operation
 tables are large: one is read for all cells of its trace and dropped before the next; of a profile only its cleaned
-products stay, and of the recordings of its works. A table, a profile or a recording that cannot be read is a reason in
-the rows that needed it and a problem of the run.
+products stay, and of the recordings of its works. What cannot be read is a reason in the rows that needed it and a
+problem of the run.
 """
 
 from __future__ import annotations
@@ -77,10 +77,10 @@ ReadRecording = Callable[[str], "tuple[pd.DataFrame, pd.DataFrame]"]
 """The path of a recording within the run → its calls and kernels, attributed, of its last step."""
 
 HEADLINES = ("datasheet", "user", "ceiling")
-"""The first of these that is known is what a person is told first."""
+"""The first of these that is known is shown first."""
 
 METHODS = ("exact", "batch", "epoch", "theory", "one")
-"""The first of these that could count is the numerator a person is told first."""
+"""The first of these that could count is the numerator that is shown first."""
 
 _FAULTS = (Inconsistent, Unavailable, ValueError)
 """What stops one analysis of one cell and becomes a problem of the run."""
@@ -462,5 +462,5 @@ def _peak_tflops(options: Mapping[str, Any]) -> float | None:
 
 
 def _place(row: Utilization) -> int:
-    """How early a person is told of this row's method."""
+    """The place of this row's method in the order of display."""
     return METHODS.index(row.method) if row.method in METHODS else len(METHODS)

@@ -13,7 +13,7 @@ from analysis.trace import makes_products
 from results.records import CleaningLog, to_text
 
 UNTOLD = -1
-"""Which unit a kernel works for is not told."""
+"""Which unit a kernel works for is not known."""
 
 FILE = "kernels.csv.gz"
 

@@ -23,7 +23,7 @@ Step = Callable[..., Any]
 
 LEAD_IN_STEPS = 1
 LEAST_ROUNDS = 6
-"""Fewer cannot show whether neighbours are alike, and the interval is as wide as if they were."""
+"""Fewer cannot show whether neighbours are correlated, and the interval is as wide as if they were."""
 
 
 @dataclass(frozen=True)

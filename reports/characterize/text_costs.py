@@ -13,7 +13,7 @@ NO_GROUP = "none"
 """What stands for the group of operations that have none."""
 
 MOST_TYPES = 4
-"""Operation types told of one workload in parallelism."""
+"""Operation types listed of one workload in parallelism."""
 
 
 def _serial(law: Amdahl) -> tuple[str, str]:

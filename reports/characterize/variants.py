@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 PAPER = "the paper's Figure 3"
 TITLES = {"as_coded": "as coded", "as_paper": "as in the paper"}
 MOST_PAIRS = 8
-"""Told of those that moved."""
+"""Listed of those that moved."""
 
 LEAST_CHANGE = 0.02
 

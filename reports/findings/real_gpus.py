@@ -109,7 +109,7 @@ def _answer(rows: pd.DataFrame, layouts: Sequence[PairedRatio], compiled: Sequen
         f"Training on an RTX 3090 with autocast to fp16: {middle} of the dense peak is the median of {len(trained):,} "
         f"rows of {trained['counted_model'].nunique()} models (middle half {low} to {high}), the best "
         f"{best['model']} with {percent(best['utilization_ratio'])}. channels_last: {_span(trained_layouts)} × the "
-        f"items a second in training; torch.compile: {_span(compiled)} × in inference. Batch size by itself: open. "
+        f"items a second in training; torch.compile: {_span(compiled)} × in inference. Batch size in training: open. "
         f"Training on {elsewhere['device'].nunique()} other cards is known of {', '.join(models)} alone."
     )
 
@@ -146,18 +146,27 @@ def _used(rows: pd.DataFrame) -> list[str]:
     return [f"{title}\n\n{table(heads, lines)}"]
 
 
+BATCHES = [("1", "8"), ("8", "64"), ("64", "256")]
+
+
 def _batch(rows: pd.DataFrame) -> list[str]:
-    """Whether rows differ in batch alone."""
+    """What a larger batch gives, from settings that were published at several."""
     from analysis.atlas import pairs_of
 
     wide = pairs_of(rows, "batch_size")
     several = int((wide.notna().sum(axis=1) > 1).sum())
-    if several:
-        return [f"**Batch size.** {several:,} of {len(wide):,} settings were published at several batches."]
-    return [
-        f"**Batch size.** Open: none of {len(wide):,} settings was published at two batches. timm lowers the batch "
-        "until the step fits, so that rows of different batches differ in model or card, too."
-    ]
+    words = (
+        f"{several:,} of {len(wide):,} settings were published at two batches or more, of training "
+        f"{_trained_batches(wide) or 'none'}: timm lowers the batch until the step fits, so that its rows of different "
+        "batches differ in model or card, too."
+    )
+    found = _pairs(rows, "batch_size", BATCHES, ("mode", "source", "device", "precision"), fewest=1)
+    return [_table("By batch size", words, found)]
+
+
+def _trained_batches(wide: pd.DataFrame) -> int:
+    """Settings of training with several batches."""
+    return int(((wide.notna().sum(axis=1) > 1) & (wide.index.get_level_values("mode") == "train")).sum())
 
 
 def _precision(rows: pd.DataFrame) -> list[str]:
@@ -241,4 +250,6 @@ def _table(title: str, words: str, found: Sequence[PairedRatio]) -> str:
 def _short(word: str) -> str:
     """A word of a table: without what all cards of a maker have, and yes or no as what it means."""
     words = {"True": "compiled", "False": "eager"}
+    if word == "NVIDIA examples":
+        return word
     return words.get(word, word.removeprefix("NVIDIA ").removesuffix(" Workstation Edition"))

@@ -322,7 +322,7 @@ def fit_words(answer: FootprintAnswer) -> str:
         raise ValueError("expected an answer about a memory")
     fit, memory = fitted.fit, fitted.memory
     room = f"{amount(memory.memory_bytes, 'B')} {f'of {memory.name}' if memory.name else ''}".rstrip()
-    doubt = ", which nobody looked up" if memory.verification == "memory" else ""
+    doubt = ", not looked up" if memory.verification == "memory" else ""
     of = f"{room} ({memory.source}{doubt}), {100 * fitted.margin_ratio:g} % of it left free"
     least = fitted.least_batch
     if not fit.largest_batch:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,9 +40,12 @@ devices, precisions and versions), which also stand for devices that were not me
 * Widened: a model that spends over 10 % of its predicted time in grouped or transposed convolutions, recurrent layers
   or attention's backward pass ("measured thinly"); a device that was not measured (its interval is as wide as the worst
   measured device needed when it was left out).
+* Widened, too: inference at a batch below 16 on a device that was not measured. Its upper end is as far as 95 % of the
+  published rows of such batches needed ([below](#other-sources-other-devices)); what else it covers was not counted.
 * Said beside the answer: that a card's power limit holds its clock down, that a model is not of timm.
-* Memory is the counted peak of an eager training step, and has no interval: no source published memory. Joules are not
-  predicted.
+* Memory is the counted peak of an eager training step, and has no interval: no source published memory.
+* Joules are refused (`step_energy_j` is null, `no_step_energy` says why): the power that was published with a
+  time (Zeus) is of whole epochs, with data loading, in a precision that its source does not state.
 """
 
 VARIANTS = (
@@ -235,28 +238,63 @@ def _devices(found: Mapping[str, Any]) -> list[str]:
 
 
 def _others(found: Mapping[str, Any]) -> list[str]:
+    """Rows of sources that nothing was fitted on, by device: how far predictions are off, and what intervals hold."""
     low, high, _ = found["devices"]["intervals"][""]
-    rows, inside = [], np.zeros(2)
+    groups: dict[tuple[str, str, str], list[tuple[Any, Any]]] = {}
     for row, ratios in found["others"]:
-        inside += [low <= ratio <= high for ratio in ratios]
-        cells = [f"{ratio:.2f}" for ratio in ratios]
-        rows.append((row.device, str(row.batch_size), si_time(row.step_time_s), *cells, f"{row.file}, row {row.row}"))
-    devices = len({row.device for row, _ in found["others"]})
-    count = len(rows)
+        groups.setdefault((row.source, row.mode, row.device), []).append((row, ratios))
+    lines = []
+    for (source, mode, device), rows in sorted(groups.items()):
+        ratios = np.array([each for _, each in rows])
+        inside = (low <= ratios) & (ratios <= high)
+        batches = sorted({row.batch_size for row, _ in rows})
+        lines.append(
+            (
+                source, mode, device.removeprefix("NVIDIA "), str(len({row.counted_model for row, _ in rows})),
+                _span(batches), str(len(rows)), *(f"{each:.2f}" for each in np.median(ratios, axis=0)),
+                *(f"{each} of {len(rows)}" for each in inside.sum(axis=0)),
+            )
+        )  # fmt: skip
+    heads = (
+        "source", "mode", "device", "models", "batch", "rows", "measured ÷ predicted, channels_first", "channels_last",
+        "held, channels_first", "channels_last",
+    )  # fmt: skip
     return [
-        "## Another source, other devices",
+        "## Other sources, other devices",
         "",
-        f"Lambda published the throughput of training ResNet-50 in AMP on systems of one device: {count} rows on "
-        f"{devices} devices, none of which was in the fit (an RTX 3090 of timm's was). Its times have the input "
-        "pipeline in them, and it does not say the layout: each row is predicted by the rates of both pools. The "
-        f"interval of a device that was not measured held {inside[0]:.0f} of {count} as channels_first and "
-        f"{inside[1]:.0f} of {count} as channels_last.",
+        f"{len(found['others'])} rows in AMP of Lambda (training ResNet-50) and of NVIDIA's examples (inference, by "
+        "batch), of systems of one device. Nothing was fitted on them, and none of their devices but an RTX 3090 was "
+        "in the fit. Their times have the input pipeline in them, and they do not say the layout: each row is "
+        "predicted by the rates of both pools. Medians of measured ÷ predicted; held: by the interval of a device that "
+        f"was not measured, {low:.2f} to {high:.2f}.",
         "",
-        markdown_table(
-            ("device", "batch", "a step", "measured ÷ predicted, channels_first", "channels_last", "source"), rows
-        ),
+        markdown_table(heads, lines),
         "",
+        *_by_batch(found["others"]),
     ]
+
+
+def _span(numbers: Sequence[int]) -> str:
+    return str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
+
+
+def _by_batch(others: Sequence[Any]) -> list[str]:
+    """How far the predictions of inference are off by batch: launches and the host weigh at small ones."""
+    by_batch: dict[int, list[Any]] = {}
+    for row, ratios in others:
+        if row.mode == "infer":
+            by_batch.setdefault(row.batch_size, []).append(ratios)
+    lines = [
+        (str(batch), str(len(ratios)), *(f"{each:.2f}" for each in np.median(np.array(ratios), axis=0)))
+        for batch, ratios in sorted(by_batch.items())
+    ]
+    if not lines:
+        return []
+    words = (
+        "The same rows of inference by batch: at small ones the host and the input pipeline are what takes the time."
+    )
+    heads = ("batch", "rows", "measured ÷ predicted, channels_first", "channels_last")
+    return [words, "", markdown_table(heads, lines), ""]
 
 
 def _worst(found: Mapping[str, Any]) -> list[str]:

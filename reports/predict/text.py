@@ -29,6 +29,17 @@ LABEL = 17
 SHOWN = 10
 """Parts of the step that the text shows; the document has all."""
 
+NO_ENERGY = (
+    "joules are not predicted: the power that was published (Zeus) is of epochs, with data loading in them, in a "
+    "precision that is not stated"
+)
+"""Why an answer has no energy."""
+
+SMALL_BATCH = (
+    "At batches this small the host takes a part of inference that is not in the fit: the upper end is as far as "
+    "published rows of other devices needed; what it covers was not counted."
+)
+
 RATES = {ARITHMETIC: "of the peak", MEMORY: "of the bandwidth", LAUNCHES: "a launch"}
 
 
@@ -80,6 +91,8 @@ def document(answer: PredictAnswer) -> dict[str, Any]:
         "bound_time_s": answer.bound.bound_time_s if answer.is_bounded else None,
         "attainable_ratio": answer.bound.attainable_ratio if answer.is_bounded else None,
         "eager_peak_bytes": answer.eager_peak_bytes,
+        "step_energy_j": None,
+        "no_step_energy": NO_ENERGY,
         "device_status": found.device,
         "ground": found.ground,
         "fitted_on": found.fitted_on,
@@ -88,6 +101,7 @@ def document(answer: PredictAnswer) -> dict[str, Any]:
         "low_coverage_ratio": coverage[1],
         "high_coverage_ratio": coverage[2],
         "raised_to_bound": found.is_raised,
+        "widened_for_small_batch": found.is_widened,
         "parts": [
             {"what": part.what, "name": part.name, "time_s": part.time_s, "factor": part.factor} for part in found.parts
         ],
@@ -159,6 +173,8 @@ def _ground(answer: PredictAnswer) -> list[str]:
             f"The interval held {rate} ({low} to {high}) of the rows of {what} left out; it was calibrated on "
             f"{found.scores:,} rows."
         )
+    if found.is_widened:
+        lines.append(SMALL_BATCH)
     if found.is_raised:
         lines.append("The parts add up to less than the least time: that is shown instead.")
     return lines

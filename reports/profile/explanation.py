@@ -235,7 +235,7 @@ def _fused(profile: StepProfile, against: Against, found: Ladder) -> str:
     )
     if against.raised:
         why = "its numbers stayed in a cache, or the peak was beaten"
-        return f"{text}. The measured step took less ({why}), so that what was measured is the most that is told."
+        return f"{text}. The measured step took less ({why}), so that what was measured is the most that can be said."
     most = digits(against.attainable_ratio, 2)
     if against.attainable_ratio >= _NEAR:
         return f"{text}: {most} is possible here, memory is no obstacle."

@@ -137,7 +137,7 @@ def _names(shown: Sequence[OperationGroup], whole_s: float, profile: StepProfile
     for number, each in enumerate(shown, start=1):
         first = each.first
         where = f"{first.module} ({types[first.module]})" if types.get(first.module) else first.phase
-        many = f" and {len(each.operations) - 1} alike" if len(each.operations) > 1 else ""
+        many = f" and {len(each.operations) - 1} like it" if len(each.operations) > 1 else ""
         share = percent((each.time_s or 0.0) / whole_s)
         lines.append(f"{number}  {first.name.removeprefix('aten.')}, {first.phase}: {where}{many}, {share} of the time")
     return lines

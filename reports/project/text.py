@@ -17,7 +17,7 @@ from reports.project.shared import quantity
 from reports.shared import WIDTH, Part, page, strong, table_of
 
 MANY = 1e18
-"""From here on an amount is told as a power of ten."""
+"""From here on an amount is written as a power of ten."""
 
 
 LEAST, MOST = "at least", "at most"

@@ -109,7 +109,7 @@ FIGURES: dict[str, About] = {
         "each verdict.",
     ),
 }
-"""Figure → what is said of it. One of several pages takes that of its first; others are told by their name alone."""
+"""Figure → what is said of it. One of several pages takes that of its first; others have their name alone."""
 
 
 WIDEST_IN_FULL = 500

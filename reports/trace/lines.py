@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _KERNEL_LETTERS = 70
 _LEAST_UNNAMED = 0.001
-"""Share of time from which kernels whose names say nothing are told in the text; the document has any."""
+"""Share of time from which kernels whose names say nothing are listed in the text; the document has any."""
 
 
 NUMBERED = "of the calls recorded; they are numbered, and none is missing up to the last one"
@@ -132,7 +132,7 @@ def _unnamed_lines(trace: Trace) -> list[str]:
     longest = [
         f"{fitting(name.removeprefix('void '), _KERNEL_LETTERS)} {si_time(time_s)}" for name, time_s in found.longest
     ]
-    head = f"names that do not tell whether they make products: {percent(found.time_ratio)} of the time of kernels"
+    head = f"names that do not say whether they make products: {percent(found.time_ratio)} of the time of kernels"
     return [f"{head}; the longest:", *(f"  {line}" for line in longest)]
 
 

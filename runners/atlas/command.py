@@ -86,7 +86,7 @@ def _show(options: Namespace) -> int:
     elif options.format == "csv":
         print(to_csv(found), end="")
     else:
-        found = [row for row in found if row.step_time_s is not None]
+        found = [row for row in found if row.items_per_s is not None]
         notes = [] if same_model(rows, options.model) else [f"Nothing of {options.model}: these are its relatives."]
         notes += [f"{MOST} of {len(found)} rows; --format csv has all."] if len(found) > MOST else []
         show_page(lambda width, colour: to_text(found[:MOST], "\n".join(notes), width, colour))
@@ -115,7 +115,16 @@ def _import(options: Namespace) -> int:
     from analysis.atlas import KERNELS, is_neusight
     from analysis.predict import AMOUNTS, packed
     from runners.atlas.costs import count_all
-    from runners.atlas.importing import built_models, key_of, read_sources, with_amounts, with_costs
+    from runners.atlas.importing import (
+        BuiltModel,
+        built_models,
+        key_of,
+        name_of,
+        read_sources,
+        with_amounts,
+        with_costs,
+    )
+    from runners.atlas.kept_amounts import keep_all
 
     if options.source is None or not options.source.is_dir():
         raise Mistake(f"import: expected --from with the folder of the sources' files, got {options.source}")
@@ -123,16 +132,19 @@ def _import(options: Namespace) -> int:
         rows = read_sources(options.source)
     except ValueError as fault:
         raise Mistake(str(fault)) from fault
-    built = built_models({row.model for row in rows})
-    keys = [key for row in rows if (key := key_of(row, built[row.model])) is not None]
+    built = built_models({name_of(row) for row in rows})
+    keys = [key for row in rows if (key := key_of(row, built[name_of(row)])) is not None]
     if options.processes:
         for done, count in count_all(keys, options.costs, options.processes):
             passing(f"{done} of {count} models counted")
+        for done, count in keep_all(keys, options.costs, options.processes):
+            passing(f"{done} of {count} steps by class")
     passing("")
     found = list(with_costs(rows, built, options.costs))
     out = options.out or TABLE
     put(out, _packed(found))
-    used = {key for row in found if row.status == "ok" and (key := key_of(row, built[row.model])) is not None}
+    steps = ((row, BuiltModel(row.counted_model)) for row in found if row.status == "ok")
+    used = {key for row, model in steps if (key := key_of(row, model)) is not None}
     put(out.with_name(AMOUNTS.name) if options.out else AMOUNTS, packed(with_amounts(used, options.costs)))
     if kernels := [path for path in options.source.rglob("*") if is_neusight(path)]:
         _put_kernels(kernels, out.with_name(KERNELS.name) if options.out else KERNELS)

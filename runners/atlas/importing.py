@@ -6,18 +6,25 @@ without a cost. Peaks are the datasheet's dense ones of the device that the sour
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from analysis.atlas import PublishedStep, is_lambda, is_timm, read_lambda, read_timm
+from analysis.atlas import (
+    PublishedStep,
+    is_dlexamples,
+    is_lambda,
+    is_timm,
+    read_dlexamples,
+    read_lambda,
+    read_timm,
+)
 from analysis.devices import lookup
-from analysis.predict import StepAmounts, StepKey, amounts
+from analysis.predict import StepAmounts, StepKey
 from analysis.reach import BatchCost, StepCost, step_bound
 from results import Inconsistent, Unavailable
-from runners.atlas.costs import CostKey, ModelCost, read_cost, read_operations
-from runners.reach import SMALL
+from runners.atlas import kept_amounts
+from runners.atlas.costs import CostKey, ModelCost, read_cost
 
 PARAMETERS_TOLERANCE = 0.0051e6
 """The source prints millions with two decimals."""
@@ -29,8 +36,12 @@ beyond these it counted another model or another image size."""
 DIGITS = 6
 """Of derived numbers, significant."""
 
-SAME_UNIT = {"amp-fp16": {"bf16": "fp16"}, "fp32": {"bf16": "fp32"}}
+SAME_UNIT = {"amp-fp16": {"bf16": "fp16"}, "fp32": {"bf16": "fp32"}, "tf32": {"bf16": "tf32"}}
 """Precision → units of the trace, which is in amp-bf16, and those that ran instead."""
+
+
+OTHER_READERS = ((is_lambda, read_lambda), (is_dlexamples, read_dlexamples))
+"""Of sources beside timm: whether a file is of the source, and what reads its rows."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +57,11 @@ def read_sources(folder: Path) -> list[PublishedStep]:
     files = sorted(path for path in folder.rglob("*") if path.is_file() and is_timm(path.name))
     if not files:
         raise ValueError(f"expected tables such as benchmark-train-amp-nchw-pt112-cu113-rtx3090.csv below {folder}")
-    others = sorted(path for path in folder.rglob("*") if path.is_file() and is_lambda(path))
-    return [row for path in files for row in read_timm(path)] + [row for path in others for row in read_lambda(path)]
+    found = [row for path in files for row in read_timm(path)]
+    for belongs, read in OTHER_READERS:
+        for path in sorted(path for path in folder.rglob("*") if path.is_file() and belongs(path)):
+            found += read(path)
+    return found
 
 
 def built_models(names: Iterable[str]) -> dict[str, BuiltModel]:
@@ -82,6 +96,11 @@ def _classes(name: str) -> int | None:
     return found
 
 
+def name_of(row: PublishedStep) -> str:
+    """The name of timm that a row means: what its reader knows, else what is printed."""
+    return row.counted_model.removeprefix("timm:") or row.model
+
+
 def key_of(row: PublishedStep, built: BuiltModel) -> CostKey | None:
     """Which cost a row needs; None for a row without one."""
     if row.status != "ok" or not built.name or row.image_size is None:
@@ -94,7 +113,7 @@ def with_costs(rows: Sequence[PublishedStep], built: Mapping[str, BuiltModel], f
     costs: dict[CostKey, ModelCost | None] = {}
     at_batch: dict[tuple[CostKey, int], StepCost | str] = {}
     for row in rows:
-        model = built[row.model]
+        model = built[name_of(row)]
         key = key_of(row, model)
         row = replace(row, counted_model=model.name, family=model.family)
         if key is None:
@@ -116,7 +135,8 @@ def _with_cost(
         return replace(row, status="not_counted", reason=found.reason)
     if reason := _other_model(row):
         return replace(row, status="other_model", reason=reason)
-    assert row.batch_size is not None
+    if row.batch_size is None:
+        return _by_rate(row, found.cost)
     place = (key, row.batch_size)
     if place not in at_batch:
         at_batch[place] = _cost_at(found.cost, row.batch_size)
@@ -126,6 +146,40 @@ def _with_cost(
     if reason := _other_count(row, cost.model_flop):
         return replace(row, status="other_model", reason=reason)
     return _bounded(replace(row, model_flop=cost.model_flop), cost, found.is_bounded)
+
+
+def _by_rate(row: PublishedStep, cost: BatchCost) -> PublishedStep:
+    """The utilization of a row without a batch, where the FLOP of a step are proportional to it."""
+    device, per_item = lookup(row.device), cost.low.model_flop / cost.low_batch
+    if cost.high.model_flop != per_item * cost.high_batch:
+        return replace(row, status="not_counted", reason="its FLOP are not proportional to the batch, which is unknown")
+    if device is None:
+        return replace(row, reason="no datasheet peak of this device")
+    if _may_be_tf32(row, device.peaks):
+        return replace(row, reason=TF32_OR_NOT)
+    try:
+        peak = step_bound(_in_units(cost.low, row), device.peaks, device.bandwidth_bytes_per_s).peak_flop_per_s
+    except Unavailable as fault:
+        return replace(row, reason=str(fault))
+    assert row.items_per_s is not None
+    used = rounded(per_item * row.items_per_s / peak)
+    return replace(row, peak_flop_per_s=rounded(peak), utilization_ratio=used)
+
+
+TF32_OR_NOT = "the source does not say whether TF32 was on: no peak"
+
+SAYS_TF32 = frozenset({"NVIDIA examples"})
+"""Sources whose fp32 is none of TF32."""
+
+
+def _may_be_tf32(row: PublishedStep, peaks: Mapping[str, float]) -> bool:
+    return row.precision == "fp32" and "tf32" in peaks and row.source not in SAYS_TF32
+
+
+def _in_units(cost: StepCost, row: PublishedStep) -> StepCost:
+    """The cost with the units that ran, instead of those of the trace."""
+    instead = SAME_UNIT.get(row.precision, {})
+    return replace(cost, units=tuple(instead.get(unit, unit) for unit in cost.units))
 
 
 def _cost_at(cost: BatchCost, batch_size: int) -> StepCost | str:
@@ -163,16 +217,14 @@ def _bounded(row: PublishedStep, cost: StepCost, is_bounded: bool) -> PublishedS
     device = lookup(row.device)
     if device is None:
         return replace(row, reason="no datasheet peak of this device")
-    instead = SAME_UNIT.get(row.precision, {})
-    ran = replace(cost, units=tuple(instead.get(unit, unit) for unit in cost.units))
     try:
-        bound = step_bound(ran, device.peaks, device.bandwidth_bytes_per_s)
+        bound = step_bound(_in_units(cost, row), device.peaks, device.bandwidth_bytes_per_s)
     except Unavailable as fault:
         return replace(row, reason=str(fault))
     step_s = row.step_time_s
     assert step_s is not None
-    if row.precision == "fp32" and "tf32" in device.peaks:
-        return replace(row, reason="the source does not say whether TF32 was on: no peak")
+    if _may_be_tf32(row, device.peaks):
+        return replace(row, reason=TF32_OR_NOT)
     row = replace(
         row,
         peak_flop_per_s=rounded(bound.peak_flop_per_s),
@@ -194,12 +246,10 @@ def _bounded(row: PublishedStep, cost: StepCost, is_bounded: bool) -> PublishedS
 def with_amounts(keys: Iterable[CostKey], folder: Path) -> Iterator[tuple[StepKey, Mapping[str, StepAmounts]]]:
     """The amounts of each step that the folder has and that is the same at both batches."""
     for key in sorted(set(keys), key=lambda key: (key.model, key.image_size, key.mode)):
-        operations = read_operations(key, folder)
-        if operations is None:
-            continue
-        low, high = operations
-        with contextlib.suppress(Inconsistent):
-            yield StepKey(key.model, key.image_size, key.mode), amounts(low, SMALL[0], high, SMALL[1])
+        if not kept_amounts.are_kept(key, folder):
+            kept_amounts.keep(key, folder)
+        if (found := kept_amounts.read(key, folder)) is not None:
+            yield StepKey(key.model, key.image_size, key.mode), found
 
 
 def rounded(number: float) -> float:

@@ -90,7 +90,7 @@ def _peaks(options: Namespace) -> dict[str, float]:
 def _read(options: Namespace) -> Characterization:
     asked = [name for name in ("models", "suite", "reproduce") if getattr(options, name) is not None]
     if asked and asked != ["reproduce"]:
-        raise Mistake(f"expected directories to tell again or --{asked[0]}, got both")
+        raise Mistake(f"expected directories to report or --{asked[0]}, got both")
     data = Characterization()
     for directory in options.directories:
         found = characterize_files.read_rows(directory)

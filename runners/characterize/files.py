@@ -26,7 +26,7 @@ DATA = "characterize.json"
 def reserve_new(out: Path) -> None:
     """Make sure that rows can be put there, and that none are there already. Raises Mistake, StoreFault."""
     if (out / FIRST).exists():
-        raise Mistake(f"--out: expected a directory without {FIRST}, got {out}; tell it again without --models")
+        raise Mistake(f"--out: expected a directory without {FIRST}, got {out}; report it without --models")
     if out.exists() and not out.is_dir():
         raise Mistake(f"--out: expected a directory, got the file {out}")
     reserve(out / FIRST)

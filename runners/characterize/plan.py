@@ -26,7 +26,7 @@ def models_of(options: Namespace) -> tuple[str, ...]:
     """The names that were asked for, in their variant and scale. Raises Mistake for one that is unknown."""
     given = [options.models, options.suite, options.reproduce]
     if sum(one is not None for one in given) != 1:
-        raise Mistake("expected one of --models, --suite, --reproduce, or a directory to tell again")
+        raise Mistake("expected one of --models, --suite, --reproduce, or a directory to report")
     suite = options.suite or options.reproduce
     wanted = options.models or SUITES[suite].models
     small = options.scale == "small" or (options.reproduce is not None and options.scale is None)

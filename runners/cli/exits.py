@@ -23,7 +23,7 @@ from runners import end_at_once
 from runners.cli.terminal import say
 
 FAILED = 1
-"""Something that was asked for could not be had, or something nobody foresaw happened."""
+"""Something that was asked for could not be had, or something unforeseen happened."""
 
 MISTAKE = 2
 """The caller's mistake."""
@@ -88,7 +88,7 @@ def guarded(run: Callable[[], int], debug: bool | None = None, about: str = "") 
             return _print_error(f"{about}the output could not be written: {fault.strerror}", UNWRITABLE)
         if debug is not False:
             raise
-        return _print_error(f"{about}{type(fault).__name__}: {fault} (--debug tells where)", FAILED)
+        return _print_error(f"{about}{type(fault).__name__}: {fault} (--debug shows where)", FAILED)
 
 
 def instructed(words: str) -> str:

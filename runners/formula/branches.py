@@ -13,7 +13,7 @@ from runners.formula.points import NotBuilt, Subject, step_at
 from runners.formula.source_lines import parted_at
 
 SHOWN = 6
-"""Values of a symbol whose numbers of operations are told."""
+"""Values of a symbol whose numbers of operations are listed."""
 
 
 def branched(

@@ -28,7 +28,7 @@ ALIASES = {"image": "image_size", "classes": "num_classes"}
 """Symbol → the size that it is short for."""
 
 SMALL = (3, 5, 7, 11, 13, 17, 19, 23)
-"""Where symbols start: no two alike, so that equal sizes are equal for a reason."""
+"""Where symbols start: all different, so that equal sizes are equal for a reason."""
 
 SMALL_IMAGE = 64
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from reports.project import DrawnAnswers, ReachedUtilization
 
 MOVED = ("gpu_hours", "cost", "energy_kwh", "co2_kg")
-"""Answers of which it is told what they hang on."""
+"""Answers whose sensitivities are shown."""
 
 
 def add_measured(made: Parser) -> None:

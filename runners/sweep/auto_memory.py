@@ -56,7 +56,7 @@ def free_bytes(kernel: Path = Path("/proc/meminfo"), group: Path = Path("/sys/fs
         limit, used = (int((group / f"memory.{name}").read_text()) for name in ("max", "current"))
         said.append(limit - used)
     if not said:
-        raise ValueError("--batch-sizes auto: nobody says how much memory is free; --memory-bytes does")
+        raise ValueError("--batch-sizes auto: the system does not say how much memory is free; --memory-bytes does")
     return max(0, min(said))
 
 

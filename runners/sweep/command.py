@@ -59,6 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command; its exit code."""
     made = parser()
     options = made.parse_args(arguments)
+    options.begun = False  # whether there is a directory that --resume goes on with
     command = shlex.join([*shlex.split("python -m runners.sweep"), *(sys.argv[1:] if arguments is None else arguments)])
     from results import StoreFault
 
@@ -76,12 +77,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         raise
     except OSError as fault:  # no room for a temporary file, a pipe, a process or the answer
-        say(f"error: {fault}; what was measured is kept, --resume goes on")
+        say(f"error: {fault}; {_what_is_left(options)}")
         return UNWRITABLE
     except Terminated:
-        return _stopped(TERMINATED)
+        say(f"stopped; {_what_is_left(options)}")
+        return TERMINATED
     except KeyboardInterrupt:
-        return _stopped(INTERRUPTED)
+        say(f"stopped; {_what_is_left(options)}")
+        return INTERRUPTED
 
 
 class WorkerDied(Exception):
@@ -92,9 +95,9 @@ def _terminated(_signal: int, _frame: object) -> None:
     raise Terminated
 
 
-def _stopped(code: int) -> int:
-    say("stopped; what was measured is kept, --resume goes on")
-    return code
+def _what_is_left(options: argparse.Namespace) -> str:
+    """What is left of a sweep that ends early."""
+    return "what was measured is kept, --resume goes on" if options.begun else "nothing was measured"
 
 
 def _sweep(options: argparse.Namespace, command: str) -> int:
@@ -105,6 +108,7 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
     if options.what_if:
         what_if.check_exclusive_options(options)
     resumed = against_options.new_side(resumed_run(options))
+    options.begun = resumed is not None
     stored = stored_options(resumed)
     against_options.check_options(options, stored)
     check_options(options, stored)
@@ -135,6 +139,7 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
 
     recorder = nsight.check(planned) if resumed is None else ""  # before a directory is made
     with _store(options, resumed, grid, probed, command) as store:
+        options.begun = True
         todo = remaining(planned, store.done(options.retry_failed, options.retry_unconverged))
         if len(todo) < len(planned):
             say(f"{len(planned) - len(todo)} of {len(planned)} cells are there already")

@@ -28,7 +28,7 @@ FACTORY, TRAINER, FAST = (
     "runners.workers.any_model:training",
     "runners.workers.any_model:exact",
 )
-"""The functions of this file, as a child process is told of them."""
+"""The functions of this file, as a child process receives them."""
 
 LARGEST_REAL = 2
 """Batch of a step on real tensors, where fake ones cannot run it and a larger one was asked for: its count would take

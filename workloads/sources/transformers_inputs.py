@@ -43,7 +43,7 @@ def default_shapes(text: str, model_class: Any, config: Any, seq: int | None = N
         return tuple(SHAPES[name](config, seq) for name in names)
     except (AttributeError, KeyError, TypeError) as fault:
         raise ValueError(
-            f"{text}: the config does not tell the shape of {' and '.join(names)} ({fault}): "
+            f"{text}: the config does not give the shape of {' and '.join(names)} ({fault}): "
             f"say it, such as --input {names[0]}=128:int64:1000"
         ) from fault
 

@@ -33,7 +33,7 @@ MOST = 80
 """Choices that are evaluated, at most."""
 
 WORTH = 1000
-"""A choice is told if it saves more than this part of the one before."""
+"""A choice is listed if it saves more than this part of the one before."""
 
 
 @dataclass(frozen=True)

@@ -37,10 +37,10 @@ from analysis.stats import SCALES, Uncertain
 SECONDS_PER_HOUR = 3600
 
 TENSOR_CLASSES = ("half", "tf32")
-"""Classes on the logit scale, whose runs are taken to differ alike."""
+"""Classes on the logit scale, whose runs are taken to have one spread."""
 
 FEWEST_DEGREES = 2
-"""Of freedom between stacks, without which a spread is not told."""
+"""Of freedom between stacks, without which no spread is given."""
 
 RULES_OF_THUMB: Mapping[str, float] = {"language-model": 0.30, "": 0.40}
 """What estimators assume when nothing is known: Epoch AI, "Estimating training compute of deep learning models",
@@ -104,7 +104,7 @@ def predicted_utilization(
         try:
             return _from(rows, here, _by_generation, scale, f"{group} on {generation}", "")
         except TooFew:
-            why = f"too few stacks to tell how runs of one generation differ: all {group} taken together"
+            why = f"too few stacks to know how runs of one generation differ: all {group} taken together"
     return _from(rows, own, _pool_key, scale, f"{group} on any device", why)
 
 

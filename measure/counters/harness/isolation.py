@@ -30,7 +30,7 @@ REAP_S = 5.0
 """How long a dead child's exit status is waited for."""
 
 GRACE_S = 2.0
-"""How long a child that has told everything may take to end by itself."""
+"""How long a child that has reported everything may take to end by itself."""
 
 COUNTED_BATCHES = (1, 2, 16)
 """Two decide an affine law and the third checks it; a counter on real tensors is slow and large beyond that."""

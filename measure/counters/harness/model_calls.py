@@ -83,7 +83,7 @@ def _look_for_scripted(model: torch.nn.Module) -> None:
     for path, module in model.named_modules():
         if isinstance(module, torch.jit.ScriptModule):
             raise Unavailable(
-                f"{path or 'the model'} is scripted, and what torch.jit runs nobody can listen to: "
+                f"{path or 'the model'} is scripted, and what torch.jit runs cannot be recorded: "
                 "count the module that it was made from"
             )
 

@@ -36,7 +36,7 @@ from reports.sweep.answer.table import cells_table, rate_unit
 from results.records import Ceiling, Sitting, Utilization
 
 METHOD_ORDER = ("theory", "theory_as_published", "one", "batch", "epoch", "exact")
-"""Methods in the order in which they are told; those it does not name come after them."""
+"""Methods in the order in which they are shown; those it does not name come after them."""
 
 Key = tuple[str, tuple[str, ...]]
 """A method and its sources."""

@@ -98,7 +98,7 @@ def laws_sentence(laws: Sequence[BatchLaw]) -> str:
         return ""
     found = Counter(law.holds for law in totals)
     constant = grouped((law for law in totals if law.constant_flop), lambda law: law.counter)
-    said = {True: "yes", False: "no", None: "with too few batches to tell"}
+    said = {True: "yes", False: "no", None: "with too few batches"}
     parts = [f"{found[answer]} {words}" for answer, words in said.items() if found[answer]]
     where = (
         f"for {counter} in {models_listed((law.model for law in mine), totals)}" for counter, mine in constant.items()

@@ -49,7 +49,7 @@ _NAME_LETTERS = 14
 """Of a model's name on one line at least; what is longer may go on below."""
 
 _UNITS = ((1e12, "T"), (1e9, "G"))
-"""What a table's rates are told in, the first of which the largest has one."""
+"""The units of a table's rates, the first of which the largest has one."""
 
 _NARROW = 7
 """Characters of a rate, so that the verdict's words are not cut."""
@@ -58,7 +58,7 @@ _NOTE = "note: "
 _OF_OTHER_METHODS = ("convention:", "extrapolated:", "repaired:", "duplicates:")
 
 METHODS = ("theory", "one", "batch", "epoch", "exact")
-"""In the order in which they are told side by side."""
+"""In the order of the columns."""
 
 _OF_PROFILES = {"one", "batch", "epoch"}
 

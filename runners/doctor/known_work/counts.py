@@ -39,7 +39,7 @@ def memory(model: str, batch_size: int, image_size: int = 224) -> Check:
         step = StepOptions(model, "fp32", "sgd", _kind(asked), hyper={"image_size": image_size})
         found = check_task.check(step, batch_size, asked.device)
         if found.tensors_bytes is None or not found.predicted_bytes:
-            raise Unavailable(f"the allocator told nothing: {found.reason}")
+            raise Unavailable(f"the allocator reported nothing: {found.reason}")
         ratio = found.tensors_bytes / found.predicted_bytes
         words = f"1 within {MEMORY_RATIO:.0%}"
         text = f"{found.tensors_bytes} bytes seen, {found.predicted_bytes} predicted"

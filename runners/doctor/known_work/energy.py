@@ -42,7 +42,7 @@ def energy(asked: DeviceUnderTest) -> CheckResult:
     (start_s, start_j), (end_s, end_j) = counted[0], counted[-1]
     power_w = mean_power_w(readings, start_s, end_s)
     if not power_w:
-        raise Unavailable("the board tells no power")
+        raise Unavailable("the board reports no power")
     found = (end_j - start_j) / (power_w * (end_s - start_s))
     words = f"{ENERGY_RATIOS[0]:g} to {ENERGY_RATIOS[1]:g}"
     return within(found, *ENERGY_RATIOS, words, "the energy counter does not agree with the power")

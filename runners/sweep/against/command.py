@@ -85,6 +85,7 @@ def run(
             raise ValueError(f"--against, the old side: {fault}") from fault
     folder = resumed.parent if resumed is not None else _folder(options, probed)
     stores = _stores(folder.resolve(), plan, resumed is not None, command, probed, parts)
+    options.begun = True
     try:
         failed = _collect(stores, plan, probed, options, parts)
     finally:

@@ -63,3 +63,25 @@ def test_other_tables_are_refused(tmp_path):
         list(read_lambda(path))
     with pytest.raises(ValueError, match="expected lambda/pytorch-train-throughput"):
         list(read_lambda(tmp_path / "other.csv"))
+
+
+@pytest.mark.parametrize(
+    ("system", "device", "devices"),
+    [
+        ("LambdaOD_2x_Texas_1xH100_80GB_SXM5_192-222-52-120_v2", "NVIDIA H100 80GB HBM3", 1),
+        ("ASUS_8xH200_140GB_SXM_lambda-scalar_v2", "NVIDIA H200", 8),
+        ("LambdaOD_1x_1xGH200_96GB_192-222-57-0_v2", "NVIDIA GH200 480GB", 1),
+        ("X_4xB200_192GB_129_v2", "NVIDIA B200", 4),
+    ],
+)
+def test_the_second_version_has_its_devices_in_the_systems_name(tmp_path, system, device, devices):
+    (tmp_path / "lambda").mkdir()
+    path = tmp_path / "lambda" / "pytorch_pytorch-train-throughput-v2-fp32.csv"
+    path.write_text(f",ssd,resnet50\n{system},1.0,800.0\nsomething,1.0,5.0\n")
+    assert is_lambda(path)
+    ssd, resnet, _, nameless = read_lambda(path)
+    assert (resnet.device, resnet.devices, resnet.items_per_s) == (device, devices, 800.0 / devices)
+    assert (resnet.step_time_s, resnet.batch_size, resnet.status, resnet.precision) == (None, None, "ok", "fp32")
+    assert "no batch was published" in resnet.reason
+    assert ssd.status == "no_model"
+    assert (nameless.status, nameless.reason) == ("invalid", "the system's name does not say its devices")

@@ -385,3 +385,21 @@ def test_a_device_that_is_not_there_gets_its_nearest_names():
         device_peak.peak("Tesla V10O", "fp16")
     with pytest.raises(ValueError, match=r"nearest names: none$"):
         device_peak.peak("§§§", "fp16")
+
+
+@pytest.mark.parametrize(
+    ("typed", "name"),
+    [
+        ("RTX 3090", "NVIDIA GeForce RTX 3090"),
+        ("rtx 4090", "NVIDIA GeForce RTX 4090"),
+        ("NVIDIA GeForce RTX 3090", "NVIDIA GeForce RTX 3090"),
+        ("3090", None),  # one word alone may be anything
+        ("A100", None),
+        ("RTX 3091", None),
+    ],
+)
+def test_a_person_may_type_the_end_of_a_name(typed, name):
+    found = peaks.lookup_short(typed)
+    assert (found.name if found else None) == name
+    if typed != name:
+        assert peaks.lookup(typed) is None

@@ -288,7 +288,7 @@ only in B: resnet50 b16 tf32
 
 2 cells in both: 2 slower (5 % for all of them together)
 same is within ±3.0 %; where both runs have repeats, their processes scatter: different is different
-  from 1; one process on a side tells nothing of what processes differ by: different is beyond the
+  from 1; one process on a side does not show what processes differ by: different is beyond the
   margin
 """
 

@@ -112,7 +112,8 @@ def test_what_is_said_of_real_gpus_is_what_the_rows_give(text: str) -> None:
     for family in ("vgg", "resnet", "efficientnet"):
         mine = [row.utilization_ratio for row in rows if row.family == family]
         assert re.search(rf"^\| {family} \| {len(mine):,} \|.*\| {percent(median(mine))} \|", section, re.MULTILINE)
-    assert "**Batch size.** Open" in section
+    assert "Batch size in training: open" in section
+    assert "of training none" in section
 
 
 # --- what sections work out ------------------------------------------------------------------------------------------

@@ -330,9 +330,7 @@ def test_a_broken_law_is_named_with_what_breaks_it() -> None:
         ("bmm", "1, 2, 16", "bmm is off"),
     ]
     said = page_counts.laws_sentence(laws)
-    assert said.endswith(
-        ": 1 yes, 1 no, 1 with too few batches to tell. The constant is not zero for fvcore in swin_v2_t."
-    )
+    assert said.endswith(": 1 yes, 1 no, 1 with too few batches. The constant is not zero for fvcore in swin_v2_t.")
 
 
 def test_failures_and_warnings_come_once_with_their_cells(built: Built) -> None:

@@ -13,13 +13,15 @@ import pytest
 from analysis.atlas import against_roofline, explained, kept_kernels, published_steps, summary
 from analysis.atlas.published_step import PublishedStep
 from analysis.devices import lookup
+from analysis.predict import amounts
 from analysis.reach import step_bound
+from reports.atlas.markdown import source_link
 from reports.atlas.text import to_text
-from runners.atlas import command, importing
-from runners.atlas.costs import CostKey, read_cost
+from runners.atlas import command, importing, kept_amounts
+from runners.atlas.costs import CostKey, read_cost, read_operations
 from runners.atlas.importing import built_models
 from runners.footprint.step import StepOptions
-from runners.reach import cost_at
+from runners.reach import SMALL, cost_at
 from tests.support.fakes.commands import refused, running
 
 timm = pytest.importorskip("timm", reason="timm is not installed")
@@ -164,3 +166,36 @@ def test_a_row_of_the_table_has_its_batch_or_a_dash() -> None:
 
 def test_a_derived_number_keeps_six_digits():
     assert [importing.rounded(number) for number in (2 / 3, 1234567.8, 0.0)] == [0.666667, 1234570.0, 0.0]
+
+
+def test_amounts_are_kept_of_one_cost_and_one_version_of_the_rules(imported, monkeypatch):
+    key, folder = CostKey("timm:resnet18", SIZE, "train"), imported / "costs"
+    assert kept_amounts.are_kept(key, folder)
+    low, high = read_operations(key, folder)
+    assert kept_amounts.read(key, folder) == amounts(low, SMALL[0], high, SMALL[1])
+    with monkeypatch.context() as patch:
+        patch.setattr(kept_amounts, "_rules", lambda: b"other rules")
+        assert not kept_amounts.are_kept(key, folder)
+        assert kept_amounts.read(key, folder) is None
+    path = folder / f"{key.file}{kept_amounts.ENDING}"
+    before = path.read_text()
+    path.write_text(before[: len(before) // 2])
+    assert not kept_amounts.are_kept(key, folder)
+    kept_amounts.keep(key, folder)
+    assert path.read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("row", "link"),
+    [
+        ({"source": "timm", "commit": "abc", "file": "t.csv", "row": 3},
+         "[t.csv, row 3](https://github.com/huggingface/pytorch-image-models/blob/abc/results/t.csv#L4)"),
+        ({"source": "Lambda", "commit": "abc", "file": "pytorch_pytorch-train.csv", "row": 3},
+         "[pytorch_pytorch-train.csv, row 3](https://github.com/lambdal/deeplearning-benchmark/blob/abc/pytorch/pytorch-train.csv)"),
+        ({"source": "NVIDIA examples", "commit": "abc", "file": "a/b/README.md", "row": 3},
+         "[README.md, row 3](https://github.com/NVIDIA/DeepLearningExamples/blob/abc/a/b/README.md)"),
+        ({"source": "timm", "commit": "", "file": "t.csv", "row": 3}, "t.csv, row 3"),  # its commit was not recorded
+    ],
+)  # fmt: skip
+def test_a_row_is_linked_to_its_line_at_its_commit(row, link):
+    assert source_link(row) == link

@@ -27,6 +27,8 @@ def test_the_same_numbers_as_text_csv_and_json(run):
     used = found["model_flop"] / found["peak_flop_per_s"] / found["step_time_s"]
     assert found["utilization_ratio"] == pytest.approx(used)
     assert sum(part["time_s"] for part in found["parts"]) == pytest.approx(found["step_time_s"])
+    assert found["step_energy_j"] is None
+    assert "joules are not predicted" in found["no_step_energy"]
     (row,) = csv.DictReader(io.StringIO(run(*ASKED, "--format", "csv")[1]))
     assert float(row["step_time_s"]) == found["step_time_s"]
     text = run(*ASKED)[1]
@@ -51,7 +53,7 @@ def test_a_forward_pass_of_a_compiled_model(run):
 
 
 def test_what_cannot_be_answered_is_one_line(run):
-    refused(run(*ASKED, "--compile"), "nobody published train, channels_first, compiled steps", code=1)
+    refused(run(*ASKED, "--compile"), "no one published train, channels_first, compiled steps", code=1)
     refused(run(*ASKED, "--precision", "fp32"), "no published step in fp32", code=1)
     refused(run("resnet18", "--device", "Tesla P4"), "no datasheet peak of fp16", code=1)
     refused(run("resnet18", "--device", "RTX 3O90"), "expected a device", "GeForce RTX 3090")

@@ -237,7 +237,7 @@ def test_a_model_has_the_utilization_of_its_predicted_step(capsys: pytest.Captur
         (("--family", "cnn"), "without --family"),
         (("--utilization", "0.3"), "without --family, --utilization"),
         (("--peak", "1e14"), "expected a device of the table of peaks"),
-        (("--compile",), "nobody published"),
+        (("--compile",), "no one published"),
     ],
 )
 def test_a_step_that_cannot_be_predicted_is_one_line(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -169,4 +170,21 @@ def test_a_probe_that_is_killed_is_no_mistake_of_the_callers(monkeypatch, capsys
     monkeypatch.setattr(Worker, "call", lambda *_arguments, **_options: died)
     assert sweep_command.main(["--models", "resnet18", "--out", str(tmp_path / "run")]) == 1
     assert capsys.readouterr().err.splitlines()[-1] == "error: the worker died of SIGKILL; nothing was measured"
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("ended", "code"), [(KeyboardInterrupt, 130), (sweep_command.Terminated, 143)])
+def test_what_is_stopped_before_its_directory_is_there_promises_no_resume(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    ended: type[KeyboardInterrupt],
+    code: int,
+) -> None:
+    def stop(device: str) -> None:
+        raise ended
+
+    monkeypatch.setattr(sweep_command, "_probe", stop)
+    assert sweep_command.main(["--models", "resnet18", "--out", str(tmp_path / "run")]) == code
+    assert capsys.readouterr().err == "stopped; nothing was measured\n"
     assert not (tmp_path / "run").exists()

@@ -171,7 +171,7 @@ def test_inputs_of_ones_own(config):
         ("vit", {}, {"seq": 8}, "has no seq here"),
         ("decision_transformer", {}, {}, "takes states, which has no default shape here: say it"),
         ("bert", {"hidden_size": "wide"}, {}, "hf:"),
-        ("canine", {}, {}, "the config does not tell the shape of input_ids"),
+        ("canine", {}, {}, "the config does not give the shape of input_ids"),
     ],
 )
 def test_mistakes_are_one_line(config, kind, changed, options, said):
