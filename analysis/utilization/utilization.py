@@ -1,9 +1,10 @@
 """The fraction of a peak that training reaches: every numerator over every denominator, one row each.
 
 utilization = model FLOP of a step ÷ (step time × peak). Its interval is that of the step time; counts are exact and
-peaks are as published or measured, without an interval of their own. The methods one, batch and epoch divide the FLOP
-of their work by its own time, which was taken without a profiler. A ratio above 1 is kept and explained, never clamped,
-and an absent half of the fraction is a row with its reason. Pure: raw records in, rows out.
+peaks are as published or measured, without an interval of their own. Over a paired ceiling the interval is that of the
+ratio. The methods one, batch and epoch divide the FLOP of their work by its own time, which was taken without a
+profiler. A ratio above 1 is kept and explained, never clamped, and an absent half of the fraction is a row with its
+reason. Pure: raw records in, rows out.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 from analysis.devices import TENSOR_UNITS, telemetry
 from analysis.utilization.denominators import Denominator
 from analysis.utilization.numerators import PROFILED_METHODS, Numerator
+from analysis.utilization.paired_ceiling import PairedCeiling, paired_ceiling
 from analysis.utilization.step_times import block_means_s, block_summary, whole_steps
 from analysis.utilization.work_times import WORKS_OF_METHODS, blocks_of, variant, work_times
 from results import Unavailable
@@ -27,6 +29,9 @@ __all__ = ["MeanStepTime", "Measurement", "limits_seen", "measurement", "rows", 
 
 EXACT = "exact"
 """The method whose count is the step's own."""
+
+PAIRED = "paired_ceiling"
+"""The denominator that was timed between the cell's blocks."""
 
 DRIFT_RATIO = 0.01
 """Relative change of the step time within a cell from which it is worth a note."""
@@ -57,6 +62,8 @@ class Measurement:
     step is this power times the step time, never the energy over the timed steps.
     works: work → its row of work_times.csv, of the works that the run's methods ask for.
     one_clock_hz: mean SM clock over the blocks of one sample, which have a window of their own.
+    paired: the ceiling that was timed between the blocks. Then the window's energy is not that of steps alone, and
+    power_w is None.
     """
 
     run: Run
@@ -66,6 +73,7 @@ class Measurement:
     notes: tuple[str, ...] = ()
     works: Mapping[str, WorkTime] = field(default_factory=dict)
     one_clock_hz: float | None = None
+    paired: PairedCeiling | None = None
 
     @functools.cached_property
     def identity(self) -> dict[str, Any]:
@@ -83,13 +91,14 @@ def measurement(run: Run, samples: Iterable[Sample], readings: Iterable[Telemetr
     mine = [reading for reading in readings if (reading.cell_id, reading.attempt) == key]
     time, works = step_time(timed), {row.work: row for row in work_times(run, timed)}
     one_clock_hz = _clock_of(blocks_of(timed, "one"), mine)
+    paired = paired_ceiling(timed)
     start_s, end_s = run.window_start_s, run.window_end_s
     if start_s is None or end_s is None or not end_s > start_s:
-        return Measurement(run, time, works=works, one_clock_hz=one_clock_hz)
+        return Measurement(run, time, works=works, one_clock_hz=one_clock_hz, paired=paired)
     clock_hz = telemetry.mean_sm_clock_hz(mine, start_s, end_s)
     energy_j = run.energy_j if run.energy_j is not None else telemetry.energy(mine, start_s, end_s).joules
-    power_w = None if energy_j is None else energy_j / (end_s - start_s)
-    return Measurement(run, time, clock_hz, power_w, limits_seen(mine, start_s, end_s), works, one_clock_hz)
+    power_w = None if energy_j is None or paired is not None else energy_j / (end_s - start_s)
+    return Measurement(run, time, clock_hz, power_w, limits_seen(mine, start_s, end_s), works, one_clock_hz, paired)
 
 
 def _clock_of(blocks: Sequence[Sample], readings: Sequence[Telemetry]) -> float | None:
@@ -141,9 +150,11 @@ def limits_seen(readings: Sequence[Telemetry], start_s: float, end_s: float) -> 
 def rows(
     measured: Measurement, numerators: Iterable[Numerator], denominators: Sequence[Denominator]
 ) -> list[Utilization]:
-    """utilization.csv of one cell: each numerator over each denominator, in order."""
+    """utilization.csv of one cell: each numerator over each denominator, in order; a paired ceiling is the last."""
     numerators = list(numerators)
     exact = next((each for each in numerators if each.method == EXACT and each.model_flop), None)
+    if measured.paired is not None:
+        denominators = [*denominators, Denominator(PAIRED)]
     return [_row(measured, over, under, exact) for over in numerators for under in denominators]
 
 
@@ -217,6 +228,8 @@ def _fraction(
 ) -> tuple[str, str, dict[str, float | str | None]]:
     """Status, reason and the columns that hold the ratio, as far as its halves are known."""
     run, time, flop = measured.run, _time_of(measured, over.method), over.model_flop
+    if under.name == PAIRED:
+        return _paired_fraction(measured, over, time)
     peak, source, absent = _peak(over, under)
     known: dict[str, float | str | None] = {"peak_flop_per_s": peak, "peak_source": source}
     if run.status not in MEASURED:
@@ -231,6 +244,33 @@ def _fraction(
     known["utilization_ratio"] = flop / (time.mean_s * peak)
     known["utilization_low_ratio"] = flop / (time.high_s * peak) if time.high_s else None
     known["utilization_high_ratio"] = flop / (time.low_s * peak) if time.low_s else None
+    return *_standing(measured, over.method), known
+
+
+def _paired_fraction(
+    measured: Measurement, over: Numerator, time: MeanStepTime | None
+) -> tuple[str, str, dict[str, float | str | None]]:
+    """As `_fraction`, over the ceiling that was timed beside the steps: the interval is that of the ratio.
+
+    The peak is the one that gives the ratio with the cell's step time.
+    """
+    run, paired = measured.run, measured.paired
+    if run.status not in MEASURED:
+        return run.status, run.reason, {}
+    if paired is None or over.method in PROFILED_METHODS:
+        return "unavailable", "a ceiling was timed beside the cell's own steps alone", {}
+    if time is None:
+        return *_untimed(measured, over.method), {}
+    if over.model_flop is None:
+        return "unavailable", over.reason, {}
+    known: dict[str, float | str | None] = {"achieved_flop_per_s": over.model_flop / time.mean_s}
+    try:
+        found = paired.utilization(over.flop_by_unit)
+    except Unavailable as fault:
+        return "unavailable", str(fault), known
+    known |= {"peak_flop_per_s": over.model_flop / (time.mean_s * found.ratio)}
+    known |= {"peak_source": paired.source(over.flop_by_unit), "utilization_ratio": found.ratio}
+    known |= {"utilization_low_ratio": found.low, "utilization_high_ratio": found.high}
     return *_standing(measured, over.method), known
 
 
@@ -271,7 +311,7 @@ def _surprises(
     if over is not exact and isinstance(by_exact, float) and by_exact <= 1:
         counts = f"by its count the cell reaches {ratio:.4g} × this peak, by the exact count {by_exact:.4g} ×"
         return (f"counter_too_high: {over.source}: {counts}",)
-    if under.name == "ceiling":
+    if under.name in ("ceiling", PAIRED):
         return (f"ceiling_too_low: the cell reaches {ratio:.3g} × the measured ceiling",)
     tensor = [unit for unit in TENSOR_UNITS if over.flop_by_unit.get(unit)]
     if tensor:

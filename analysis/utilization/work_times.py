@@ -32,7 +32,7 @@ WORKS_OF_METHODS = {"one": ("one",), "batch": ("batch",), "epoch": ("batch", "la
 """Method → the works it needs the time of."""
 
 _NO_VARIANT = {"model", "batch_size", "precision", "device", "repeat", "seed", "quick"}
-_NO_VARIANT |= {"methods", "counters", "target_ci_ratio", "epoch_images", "profile", "model_digest"}
+_NO_VARIANT |= {"methods", "counters", "target_ci_ratio", "epoch_images", "profile", "model_digest", "paired_ceiling"}
 
 
 @dataclass(frozen=True)

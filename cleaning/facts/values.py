@@ -40,7 +40,7 @@ WORDS: Mapping[str, Sequence[str]] = {
     "matmul_unit": ("", *UNITS),
     "unit": ("", *UNITS),
     "energy_method": ("", "counter", "polled"),
-    "part": ("warmup", "measure", "phase", "profiled", "suspended", "disturbed"),
+    "part": ("warmup", "measure", "phase", "profiled", "suspended", "disturbed", "ceiling"),
     "work": ("", *WORKS),
     "native_unit": ("", "mac", "flop"),
     "kind": ("", *KINDS),

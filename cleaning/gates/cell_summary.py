@@ -55,8 +55,23 @@ def blocks(evidence: Evidence) -> Iterator[Finding]:
     for run in evidence.measured_cells:
         rows = evidence.samples.get(key_of(run), ())
         if rows:
-            words = next(_blocks(run, rows), "")
+            words = next(itertools.chain(_blocks(run, rows), _paired(evidence, run, rows)), "")
             yield Finding(run.cell_id, not words, words)
+
+
+def _paired(evidence: Evidence, run: Run, rows: Sequence[Sample]) -> Iterator[str]:
+    """Kernels between the cell's blocks: of the session's ceilings, with their FLOP; none where none was asked for."""
+    known = {
+        (row.unit, f"{row.operation} {row.shape} {row.layout}".strip()): row.flop
+        for row in evidence.data.ceilings
+        if (row.sitting, row.device, row.precision) == (run.sitting, run.device, run.precision)
+    }
+    for row in (row for row in rows if row.part == "ceiling"):
+        if not run.paired_ceiling:
+            yield f"block {row.index} is of a kernel, and no paired ceiling was asked for"
+        flop = known.get((row.unit, row.kernel))
+        if flop is None or row.flop != flop * row.steps:
+            yield f"block {row.index}: {row.flop} FLOP in {row.steps} calls of {row.kernel}, of which one has {flop}"
 
 
 def _blocks(run: Run, rows: Sequence[Sample]) -> Iterator[str]:
@@ -82,6 +97,8 @@ def _block(row: Sample, on_cuda: bool, first: bool, waited: bool) -> Iterator[st
     if row.part == "disturbed" and ((row.run_wait_s or 0.0) < DISTURBED_RATIO * row.wall_s or on_cuda):
         where = "on a GPU" if on_cuda else f"with a wait of {row.run_wait_s} s of {row.wall_s:.4g} s for a processor"
         yield f"marked as disturbed {where}"
+    if (row.part == "ceiling") != bool(row.unit and row.kernel and row.flop):
+        yield f"part {row.part} of the kernel {row.kernel!r}, {row.flop} FLOP on {row.unit!r}"
     if (row.part == "phase") != bool(row.phase):
         yield f"part {row.part} of phase {row.phase!r}"
     if (row.device_s is not None) != on_cuda:

@@ -35,6 +35,7 @@ SINGLE = (
     "batch_maker",
     "frozen",
     "checkpoint",
+    "paired_ceiling",
 )
 """Parameters of which a sweep has one value for all of its cells."""
 

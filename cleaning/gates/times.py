@@ -104,7 +104,7 @@ def at_most_one(evidence: Evidence) -> Iterator[Finding]:
     for run in evidence.measured_cells:
         tensor = any(unit in TENSOR_UNITS for unit in units_of(run))
         for row in evidence.fractions(run):
-            if row.utilization_ratio is None or row.denominator == "ceiling":
+            if row.utilization_ratio is None or row.denominator in ("ceiling", "paired_ceiling"):
                 continue
             marked = any(mark.startswith("above_one") for mark in row.warnings)
             holds = row.utilization_ratio <= 1 or (marked and not tensor)

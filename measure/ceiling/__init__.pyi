@@ -1,4 +1,4 @@
-from .ceilings import DTYPES, Bench, ceilings_by_precision, measure_ceilings
+from .ceilings import DTYPES, Bench, ceiling_kernels, ceilings_by_precision, measure_ceilings
 from .core_peaks import KERNEL_UNITS, issue_rows, read_rows
 from .quick import measure_machine
 from .trials import CACHE, ESSENTIAL, LAYOUTS, SPENT, Move, Trial, moves, shapes, sweep, titled
@@ -13,6 +13,7 @@ __all__ = [
     "Move",
     "SPENT",
     "Trial",
+    "ceiling_kernels",
     "ceilings_by_precision",
     "issue_rows",
     "measure_ceilings",

@@ -25,9 +25,9 @@ import torch
 from analysis.devices import PRECISIONS, Precision, best
 from analysis.trace import fast_algorithm
 from measure.ceiling.algorithms import above_sheet, kernel_names
-from measure.ceiling.trials import PARTS, SPENT, Trial, shapes, titled
+from measure.ceiling.trials import PARTS, SPENT, Trial, shapes, titled, trial_of
 from measure.device import Neighbours, apply_precision, warning
-from measure.timing import DISTURBED_RATIO, Clock, run_wait_s
+from measure.timing import DISTURBED_RATIO, CeilingKernel, Clock, run_wait_s
 from results import Unavailable
 from results.records import Ceiling
 
@@ -121,10 +121,10 @@ class Bench:
         A convolution runs first, so that both libraries have started when the kernels that count begin.
         """
         with contextlib.suppress(RuntimeError):  # a library that fails says so in the rows of its kernels
-            self._prepared(Trial("convolution", (1, 64, 8), "channels_last"))()
+            self.prepared(Trial("convolution", (1, 64, 8), "channels_last"))()
         side = PROBE_SIDE[self.device.type]
         trial = Trial("matmul", (side, side, side))
-        call = self._prepared(trial)
+        call = self.prepared(trial)
         call()
         return trial.flop / min(self._call_time_s(call) for _ in range(5))
 
@@ -132,7 +132,7 @@ class Bench:
         """`blank` with what `trial` reached, in its share of the time that is left."""
 
         def measure_trial(until_s: float) -> Ceiling:
-            times_s = self.call_times_s(self._prepared(trial), until_s)
+            times_s = self.call_times_s(self.prepared(trial), until_s)
             rate = trial.flop / median(times_s)
             return _noted(with_times(replace(blank, flop=trial.flop, flop_per_s=rate), times_s), self.unused)
 
@@ -143,7 +143,7 @@ class Bench:
         if self.device.type != "cuda" or not above_sheet(row, torch.cuda.get_device_name(self.device)):
             return row
         try:
-            return replace(row, family=fast_algorithm(kernel_names(self._prepared(trial))))
+            return replace(row, family=fast_algorithm(kernel_names(self.prepared(trial))))
         except torch.OutOfMemoryError:
             return row
 
@@ -209,7 +209,7 @@ class Bench:
     def _normal(self, *sizes: int) -> torch.Tensor:
         return torch.randn(*sizes, generator=self._random, device=self.device, dtype=self.dtype)
 
-    def _prepared(self, trial: Trial) -> Call:
+    def prepared(self, trial: Trial) -> Call:
         """The kernel on its operands; writes into memory that is there already where torch offers it."""
         if trial.operation == "matmul":
             m, n, k = trial.sizes
@@ -230,6 +230,30 @@ class Bench:
         return lambda: torch.ops.aten.convolution_backward(
             grad, x, weight, None, ones, padding, ones, False, [0, 0], 1, mask
         )
+
+
+LONGEST_CALL_S = 0.05
+"""Of a kernel that is timed between blocks of steps, where there is such a one."""
+
+
+def ceiling_kernels(rows: Sequence[Ceiling], device: str, precision: Precision, clock: Clock) -> list[CeilingKernel]:
+    """The fastest kernel of each unit among a session's rows, with operands on the device, to be timed again.
+
+    Of kernels with a call of at most LONGEST_CALL_S, where there are any. None for rows without a rate. To be called
+    under the flags of the precision.
+    """
+    if not rows:
+        return []
+    bench = Bench(device, DTYPES[precision.autocast], clock, math.inf)
+    found = []
+    for unit in dict.fromkeys(row.unit for row in rows if row.operation in ("matmul", "convolution")):
+        measured = [row for row in rows if row.unit == unit and row.status == "ok" and row.median_s]
+        short = [row for row in measured if (row.median_s or math.inf) <= LONGEST_CALL_S]
+        if (row := best(short or measured, unit)) is not None:
+            trial = trial_of(row)
+            name = f"{row.operation} {row.shape} {row.layout}".strip()
+            found.append(CeilingKernel(unit, name, trial.flop, bench.prepared(trial)))
+    return found
 
 
 def _gradients(rows: list[Ceiling], trials: list[Trial], precision: Precision) -> list[Trial]:

@@ -10,6 +10,7 @@ Convolutions count their direct multiply-adds. Not claimed: that the best shape 
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -183,6 +184,20 @@ def titled(blank: Ceiling, trial: Trial, precision: Precision) -> Ceiling:
     return replace(
         blank, unit=unit, operation=trial.operation, shape=trial.shape, layout=trial.layout, family=trial.family
     )
+
+
+def trial_of(row: Ceiling) -> Trial:
+    """The kernel of a row. Raises ValueError for a shape that no kernel has."""
+    product = re.fullmatch(r"(?:(\d+) of )?(\d+)x(\d+)x(\d+)", row.shape)
+    convolution = re.fullmatch(r"(?:(grad_\w+) of )?(\d+)x(\d+)x(\d+)x\4, \3 (\d+)x\5 kernels", row.shape)
+    if row.operation == "matmul" and product:
+        batch, *sizes = (int(number or 1) for number in product.groups())
+        return Trial("matmul", (sizes[0], sizes[1], sizes[2]), batch=batch)
+    if row.operation == "convolution" and convolution:
+        images, channels, side, kernel = map(int, convolution.groups()[1:])
+        part = convolution.group(1) or "forward"
+        return Trial("convolution", (images, channels, side), row.layout, part, kernel=kernel)
+    raise ValueError(f"expected the shape of a product or a convolution, got {row.operation} {row.shape!r}")
 
 
 def _side(kind: str, rate_flop_per_s: float) -> int:

@@ -12,6 +12,7 @@ from .blocks import (
     steps_for,
     warm_up,
 )
+from .ceiling_blocks import CeilingBlocks, CeilingKernel
 from .clocks import Clock, clock_for
 from .disturbance import DISTURBED_RATIO, run_wait_s
 from .pairs import PairTiming, measure_pairs
@@ -21,6 +22,8 @@ from .suspension import WARNING
 
 __all__ = [
     "BlockTimer",
+    "CeilingBlocks",
+    "CeilingKernel",
     "Clock",
     "DISTURBED_RATIO",
     "DOMAIN",

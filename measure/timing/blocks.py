@@ -14,9 +14,9 @@ end. Waiting after every step would put a launch gap into each of them.
 * Every block is kept, those of the warm-up too.
 * What the system says that kept the process from its processors is kept with each block of steps
   (`measure/timing/disturbance.py`). On a CPU, disturbed blocks are measured again: for as long again as the blocks
-  altogether needed, and within the cap. They get the part "disturbed", and the step time is the mean of the others.
-  Where the others are too few and all blocks together meet the rules, or fewer than three others are left, all are
-  used. A warning gives both means.
+  altogether needed, where that may be enough, and within the cap. They get the part "disturbed", and the step time is
+  the mean of the others. Where the others are too few and all blocks together meet the rules, or fewer than three
+  others are left, all are used. A warning gives both means.
 * A block in which the process was suspended (`measure/timing/suspension.py`) gets the part "suspended" and is measured
   again; no rule and no summary sees it.
 
@@ -68,7 +68,8 @@ HOST_BOUND_RATIO = 0.05
 
 
 AGAIN_FACTOR = 2.0
-"""How many times as long as all blocks needed is measured at most, so that disturbed ones can be replaced."""
+"""How many times as long as all blocks needed is measured at most, so that disturbed ones can be replaced: not at all
+where so few are undisturbed that this would not do."""
 
 LEAST_CALM = 3
 """Undisturbed blocks that show their spread."""
@@ -142,10 +143,18 @@ def warm_up(step: Step, clock: Clock, protocol: Protocol) -> WarmUp:
             blocks.append(timed.block(steps, "warmup"))
 
 
-def measure_blocks(step: Step, clock: Clock, protocol: Protocol, step_s: float | None = None) -> Timing:
+def measure_blocks(
+    step: Step,
+    clock: Clock,
+    protocol: Protocol,
+    step_s: float | None = None,
+    beside: Callable[[], None] | None = None,
+) -> Timing:
     """Time blocks until the protocol's rules are met or its cap is reached.
 
     step_s: a step's time as the warm-up saw it (`WarmUp.step_s`), from which K follows; None: one untimed step first.
+    beside: called once for each block, before the first, after the second, before the third, …: what is to be
+    interleaved with them (`measure/timing/ceiling_blocks.py`).
     """
     estimate_s = step_time_s(_block(step, clock, 1, "warmup")) if step_s is None else step_s
     steps = steps_for(protocol.block_s, estimate_s)
@@ -155,23 +164,27 @@ def measure_blocks(step: Step, clock: Clock, protocol: Protocol, step_s: float |
         origin_s = timed.used_s()  # not before what compiling left was collected, which may take a second
         again_s = math.inf
         while True:
-            begun_s = timed.used_s()
+            begun_s, is_before = timed.used_s(), len(blocks) % 2 == 0
+            if beside is not None and is_before:
+                beside()
             blocks.append(timed.block(steps, "measure", protocol.lead_in_steps))
+            if beside is not None and not is_before:
+                beside()
             gc.collect()
             steps = _steps_again(blocks[-1], protocol.block_s)
             now_s = timed.used_s()
-            if again_s == math.inf and _is_enough(blocks, protocol):
-                again_s = AGAIN_FACTOR * (now_s - origin_s)
             calm = [block for block in blocks if not is_disturbed(block)]
+            if again_s == math.inf and _is_enough(blocks, protocol):
+                again_s = AGAIN_FACTOR * (now_s - origin_s) if AGAIN_FACTOR * len(calm) >= len(blocks) else 0.0
             is_last = (now_s - origin_s) + (now_s - begun_s) > min(protocol.cap_s, again_s)
             if is_last or _is_enough(calm, protocol):
                 return _timing(blocks, protocol, tuple(timed.suspended))
 
 
-def blocks_in_order(warm: WarmUp, timing: Timing) -> list[Sample]:
+def blocks_in_order(warm: WarmUp, timing: Timing, beside: Sequence[Sample] = ()) -> list[Sample]:
     """The blocks of a warm-up and of what was measured after it as they ran, suspended and disturbed
     ones among them."""
-    blocks = (*warm.blocks, *warm.suspended, *timing.blocks, *timing.suspended, *timing.disturbed)
+    blocks = (*warm.blocks, *warm.suspended, *timing.blocks, *timing.suspended, *timing.disturbed, *beside)
     return sorted(blocks, key=lambda block: block.start_s)
 
 

@@ -19,8 +19,16 @@ OF_WHAT = {
     "ceiling": "the measured ceiling",
     "user": "the given peak",
     "derived": "the derived peak of its cores",
+    "paired_ceiling": "the ceiling timed beside its steps",
 }
-SHORT = {"datasheet": "sheet", "clock": "clock", "ceiling": "ceiling", "user": "given", "derived": "derived"}
+SHORT = {
+    "datasheet": "sheet",
+    "clock": "clock",
+    "ceiling": "ceiling",
+    "user": "given",
+    "derived": "derived",
+    "paired_ceiling": "paired",
+}
 
 STATUS_WORDS = {
     "unavailable": "not available",

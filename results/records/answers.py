@@ -13,7 +13,7 @@ class Utilization(OfCell):
 
     method: str  # theory, theory_as_published, exact, …
     numerator_source: str  # fvcore, ptflops, flopledger
-    denominator: str  # datasheet, clock, ceiling, user, derived
+    denominator: str  # datasheet, clock, ceiling, user, derived, paired_ceiling
     model_flop: int | None = None  # of one step
     all_flop: int | None = None
     time_s: float | None = None

@@ -44,6 +44,7 @@ class Parameters(Record):
     model_digest: str = ""  # of the files that a model of one's own is made of; empty: it has none
     frozen: tuple[str, ...] = ()  # patterns of parameters that are not trained, as `--frozen` takes them
     checkpoint: tuple[str, ...] = ()  # patterns of modules that are calculated again, as `--checkpoint` takes them
+    paired_ceiling: bool = False  # a ceiling's kernels are timed between the blocks of steps
 
 
 @dataclass(frozen=True, kw_only=True)

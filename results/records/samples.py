@@ -17,7 +17,7 @@ class Sample(Record):
     cell_id: str = ""
     attempt: int = 0
     index: int = 0
-    part: str  # warmup, measure, phase, profiled; suspended, disturbed: not to be used
+    part: str  # warmup, measure, phase, profiled, ceiling; suspended, disturbed: not to be used
     phase: str = ""  # empty: the whole step
     steps: int
     start_s: float  # monotonic clock of the host
@@ -29,6 +29,9 @@ class Sample(Record):
     involuntary_switches: int | None = None  # of all threads: set aside for somebody else
     steal_s: float | None = None  # of the whole machine: given to another virtual machine
     throttled_s: float | None = None  # of the control group: its quota was used up
+    unit: str = ""  # of a ceiling's block: fp32, tf32, fp16, bf16
+    kernel: str = ""  # of a ceiling's block: operation, shape and layout; `steps` are its calls
+    flop: int | None = None  # of a ceiling's block
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -144,8 +144,11 @@ def prepare(cell: Cell) -> Prepared:
     return Prepared(workload, model, batches, few, step, optimizer, clock, began_s, before)
 
 
-def measure(cell: Cell, protocol: Protocol) -> CellMeasurement:
-    """Train the cell's model for real, and time it by `protocol`. What it leaves is for `measure_work`."""
+def measure(cell: Cell, protocol: Protocol, beside: Sequence[Ceiling] = ()) -> CellMeasurement:
+    """Train the cell's model for real, and time it by `protocol`. What it leaves is for `measure_work`.
+
+    beside: the rows of the ceilings whose kernels are timed between its blocks, if it asks for that.
+    """
     from measure.device import apply_precision
     from measure.operations import trace_step
 
@@ -170,7 +173,7 @@ def measure(cell: Cell, protocol: Protocol) -> CellMeasurement:
         step.batches = made.batches.endless(cell.batch_size)
     if cell.compile:
         found = replace(found, compile_s=compile_step(step, clock))
-    measured = _measure_cell(cell, step, clock, protocol, found)
+    measured = _measure_cell(cell, step, clock, protocol, found, beside)
     after = apply_precision.read_flags()
     measured = replace(measured, findings=replace(measured.findings, flags_after=after))
     wrong = apply_precision.check(
@@ -210,12 +213,16 @@ def _step_s(blocks: Iterable[Sample]) -> float:
     return float(sum(step_time_s(block) * block.steps for block in timed) / sum(block.steps for block in timed))
 
 
-def _measure_cell(cell: Cell, step: Any, clock: Any, protocol: Protocol, found: CellFindings) -> CellMeasurement:
+def _measure_cell(
+    cell: Cell, step: Any, clock: Any, protocol: Protocol, found: CellFindings, beside: Sequence[Ceiling] = ()
+) -> CellMeasurement:
     """Warm up, measure, split into phases; with memory and loss read where nothing is timed."""
     import torch
 
+    from measure.ceiling import ceiling_kernels
     from measure.device import cpu_contention
     from measure.timing import (
+        CeilingBlocks,
         Ranges,
         blocks_in_order,
         disturbance_warning,
@@ -233,11 +240,18 @@ def _measure_cell(cell: Cell, step: Any, clock: Any, protocol: Protocol, found: 
         gc.collect()  # what an earlier cell or the traced step left is not what this one needs
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(cell.device)
-    with ranges.cell(passes.name_of(cell)):
+    kernels = ceiling_kernels(beside, cell.device, PRECISIONS[cell.precision], clock)
+    if cell.paired_ceiling:
+        warnings.append(
+            "paired_ceiling: the window also holds a ceiling's kernels: its memory and energy are not the step's alone"
+            if kernels
+            else "paired_ceiling: no ceiling of this precision was measured, so none was timed beside the steps"
+        )
+    with ranges.cell(passes.name_of(cell)), CeilingBlocks(kernels, clock, protocol.block_s) as ceiling:
         warm = warm_up(ranged, clock, protocol)
         retries = _allocation_retries(cell.device)
         others = cpu_contention.Neighbours()
-        timing = measure_blocks(ranged, clock, protocol, warm.step_s)
+        timing = measure_blocks(ranged, clock, protocol, warm.step_s, ceiling.run if kernels else None)
         others_ratio = others.used_ratio()
         phases = measure_phases(ranged, clock, protocol, timing.summary.mean)
     start_s, end_s = timing.window
@@ -249,7 +263,7 @@ def _measure_cell(cell: Cell, step: Any, clock: Any, protocol: Protocol, found: 
         warnings.append(busy)
     if disturbed := disturbance_warning(timing):
         warnings.append(disturbed)
-    blocks = (*blocks_in_order(warm, timing), *phases)
+    blocks = (*blocks_in_order(warm, timing, ceiling.samples), *phases)
     if any(block.part == suspension.SUSPENDED for block in blocks):
         warnings.append(suspension.WARNING)
     last_loss = _loss(step)

@@ -156,6 +156,12 @@ def _add_timing(how: Any) -> None:
     how.add_argument(
         "--alarm", type=number(float, 1e-6, 0.5), metavar="RATIO", help="of --against: false alarms (default: 0.05)"
     )
+    how.add_argument(
+        "--paired-ceiling",
+        action="store_true",
+        default=None,
+        help="time a ceiling's kernels between the blocks of steps: a denominator that slows down as the step does",
+    )
     how.add_argument("--peak-tflops", type=number(float, 1e-6), help="a denominator of your own, in 1e12 FLOP/s")
     how.add_argument(
         "--target-ci",

@@ -62,6 +62,7 @@ class Grid:
     batch_maker: str = ""
     frozen: tuple[str, ...] = ()
     checkpoint: tuple[str, ...] = ()
+    paired_ceiling: bool = False
     digests: Mapping[str, str] = field(default_factory=dict)  # of models that lie in files: runners/sweep/models.py
 
     def as_json(self) -> dict[str, Any]:
@@ -154,6 +155,7 @@ def cell_of(grid: Grid, model: str, batch_size: int, precision: str, repeat: int
         model_digest=grid.digests.get(model, ""),
         frozen=grid.frozen,
         checkpoint=grid.checkpoint,
+        paired_ceiling=grid.paired_ceiling,
     )
 
 

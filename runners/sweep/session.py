@@ -68,6 +68,7 @@ class Session:
         self._attempt: Attempt  # of the cell that is under way
         self._counts = Counts()
         self._ceilings: set[tuple[str, str]] = set()
+        self._ceiling_rows: dict[tuple[str, str], list[Ceiling]] = {}
         self._traces: dict[str, tuple[str, ...]] = {}  # id → what was unusual about it, as far as this session knows
 
     def collect(self, cells: Sequence[Cell], replan: Replan | None = None) -> list[Run]:
@@ -256,8 +257,9 @@ class Session:
 
     def _train(self, cell: Cell) -> CellMeasurement | WorkerFault:
         """What a worker found of the cell's own step."""
+        beside = [self._ceiling_rows.get(_ceiling_key(cell), [])] if cell.paired_ceiling else []
         found: CellMeasurement | WorkerFault = self.measurer.call(
-            "runners.sweep.cell:measure", cell, self.protocol(cell), timeout_s=self._timeout_s()
+            "runners.sweep.cell:measure", cell, self.protocol(cell), *beside, timeout_s=self._timeout_s()
         )
         return found
 
@@ -382,6 +384,7 @@ class Session:
             self.progress.say(f"no ceiling of {cell.precision} on {cell.device}: {found.status}: {found.reason}")
         else:
             self.store.append_ceilings(found)
+            self._ceiling_rows[key] = found
         if cell.deterministic:  # whose settings count only before a process's first product
             self.measurer.stop()
 

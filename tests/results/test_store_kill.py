@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from results.store.store import Store, read_operations, read_run
@@ -56,7 +57,7 @@ def check(path: Path, cells: str) -> None:
             frame = getattr(data, file.removesuffix(".csv"))
             mine = [cell == run.cell_id for cell in frame["cell_id"].tolist()]
             for column in {"attempt", "wall_s", "index", "time_s", "sm_clock_hz", "flop", "native_value"} & {*frame}:
-                there = list(itertools.compress(frame[column].tolist(), mine))
+                there = [None if v is pd.NA else v for v in itertools.compress(frame[column].tolist(), mine)]
                 assert there == [getattr(row, column) for row in rows]
     assert {problem.split(": ", 1)[1].lstrip("0123456789 ") for problem in data.problems} <= {
         "a torn last line was dropped",

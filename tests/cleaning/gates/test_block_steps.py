@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from cleaning.gates.cell_summary import _block, _order, _steps
+from cleaning.gates.cell_summary import _block, _order, _paired, _steps
 from measure.timing.blocks import blocks_in_order, measure_blocks, warm_up
 from measure.timing.disturbance import Disturbance
 from measure.timing.protocols import Protocol
-from results.records import Cell, Run, Sample
+from results.records import Ceiling, Cell, Run, Sample
 
 
 @pytest.fixture(autouse=True)
@@ -108,3 +110,26 @@ def test_disturbed_blocks_are_in_the_order_of_the_others() -> None:
     assert list(_order(run, rows)) == []
     rows[place] = replace(rows[place], wall_s=2 * slow.wall_s)
     assert any(f"begins before block {slow.index} ended" in words for words in _order(run, rows))
+
+
+ROWS = [
+    Ceiling(sitting="s0", device="cpu", precision="fp32", unit="fp32", operation="matmul", shape="8x8x8", flop=1024),
+    Ceiling(sitting="s1", device="cpu", precision="fp32", unit="fp32", operation="matmul", shape="8x8x8", flop=2048),
+]
+
+
+@pytest.mark.parametrize(
+    ("flop", "kernel", "is_right"),
+    [(3072, "matmul 8x8x8", True), (6144, "matmul 8x8x8", False), (3072, "matmul 8x8x9", False)],
+)
+def test_a_kernel_between_blocks_is_one_of_the_sessions_ceilings_with_its_flop(
+    flop: int, kernel: str, is_right: bool
+) -> None:
+    """Three calls of 1,024 FLOP; the row of another session says 2,048."""
+    cell = Cell(model="alexnet", batch_size=1, device="cpu", paired_ceiling=True)
+    run = Run(**{name: getattr(cell, name) for name in cell.to_row()}, **ROW)
+    sample = Sample(part="ceiling", steps=3, start_s=0.0, wall_s=0.1, unit="fp32", kernel=kernel, flop=flop)
+    evidence: Any = SimpleNamespace(data=SimpleNamespace(ceilings=ROWS))
+    assert (list(_paired(evidence, run, [sample])) == []) is is_right
+    assert list(_block(sample, False, False, False)) == []
+    assert list(_block(replace(sample, unit=""), False, False, False)) != []

@@ -268,6 +268,15 @@ def disturbed(parts: Parts) -> None:
     run_with(TF32, warnings=("disturbed: 1 of 11 blocks waited for a processor and are not used",))(parts)
 
 
+def with_a_kernel(parts: Parts) -> None:
+    """A ceiling's kernel after the last block of a cell that was to have none."""
+    part = parts.cells[TF32]
+    last = part.samples[-1]
+    kernel = {"part": "ceiling", "unit": "tf32", "kernel": "matmul 8x8x8", "flop": 1024 * last.steps}
+    beside = replace(last, index=last.index + 1, start_s=last.start_s + last.wall_s, **kernel)
+    part.samples = [*part.samples, beside]
+
+
 def scattered(sample: Any, index: int) -> Any:
     factor = 0.93 if index % 2 else 1.0
     return replace(sample, device_s=sample.device_s * factor, wall_s=sample.wall_s * factor)
@@ -361,6 +370,7 @@ PLANTS: dict[str, tuple[str, Plant]] = {
     "a suspension without its warning": ("warnings", suspended),
     "a warning of a suspension that was not": ("warnings", run_with(TF32, warnings=("suspended: a block",))),
     "a block of a GPU left out as disturbed": ("blocks", disturbed),
+    "a kernel between blocks that nobody asked for": ("blocks", with_a_kernel),
     "an interval that is wide": ("converged", not_converged),
     "a repeat that is slower": ("repeats", times(1.2, AGAIN)),
     "the times of another batch": ("by_batch", times(2.0, LARGE)),

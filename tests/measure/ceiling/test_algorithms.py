@@ -43,7 +43,7 @@ def test_its_kernels_name_the_algorithm(monkeypatch: pytest.MonkeyPatch, kernels
     bench = object.__new__(Bench)
     bench.device = torch.device("cuda")
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: V100)
-    monkeypatch.setattr(bench, "_prepared", lambda trial: lambda: None)
+    monkeypatch.setattr(bench, "prepared", lambda trial: lambda: None)
     monkeypatch.setattr(ceiling_ceilings, "kernel_names", lambda call: kernels)
     trial = Trial("convolution", (1, 64, 8), "channels_last")
     assert bench.explained(row(1.1 * FP32), trial).family == algorithm

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 import torch
@@ -105,6 +106,49 @@ def test_a_row_says_how_many_calls_are_not_used(small, monkeypatch):
     assert (found.repeats, found.median_s) == (20, 0.01)
 
 
+# --- kernels that are timed again beside steps ---
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_the_kernel_of_each_row_is_read_back_from_its_shape(kind):
+    plans = dict.fromkeys(trials.sweep(kind, 2e11))
+    assert len(plans) > 30
+    assert {trial.part for trial in plans} == set(trials.PARTS)
+    for trial in plans:
+        again = trials.trial_of(trials.titled(row(1.0), trial, PRECISIONS["fp32"]))
+        assert (again.shape, again.flop, again.layout, again.operation) == (
+            trial.shape, trial.flop, trial.layout, trial.operation,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(("operation", "shape"), [("matmul", "2x3"), ("copy", "4x4x4"), ("convolution", "1x2x3x4")])
+def test_a_shape_of_no_kernel_is_refused(operation, shape):
+    with pytest.raises(ValueError, match=f"expected the shape of a product or a convolution, got {operation}"):
+        trials.trial_of(replace(row(1.0, operation=operation), shape=shape))
+
+
+def test_the_fastest_short_kernel_of_each_unit_is_timed_again():
+    fast, short, other = (
+        replace(row(rate, unit, operation=operation), shape=shape, median_s=median_s, layout=layout)
+        for rate, unit, operation, shape, median_s, layout in (
+            (9.0, "fp32", "matmul", "32x32x32", 0.2, ""),
+            (5.0, "fp32", "convolution", "1x4x8x8, 4 3x3 kernels", 0.05, "channels_last"),
+            (3.0, "bf16", "matmul", "16x16x16", 0.2, ""),
+        )
+    )
+    slower = replace(short, flop_per_s=4.0, operation="matmul", shape="8x8x8", layout="")
+    failed = replace(fast, unit="fp16", status="unavailable")
+    found = ceiling_ceilings.ceiling_kernels(
+        [fast, short, slower, other, failed], "cpu", PRECISIONS["fp32"], CpuClock()
+    )
+    assert [(kernel.unit, kernel.name) for kernel in found] == [
+        ("fp32", "convolution 1x4x8x8, 4 3x3 kernels channels_last"),
+        ("bf16", "matmul 16x16x16"),
+    ]
+    assert [kernel.flop for kernel in found] == [2 * 4 * 4 * 9 * 8 * 8, 2 * 16**3]
+    assert found[0].call().shape == (1, 4, 8, 8)
+
+
 # --- which one is the ceiling ---
 
 
@@ -157,7 +201,7 @@ def test_the_likeliest_kernels_come_first():
 @pytest.mark.parametrize("part", ["forward", "grad_input", "grad_weight"])
 def test_a_convolutions_shape_is_what_runs(part):
     bench = Bench("cpu", torch.float32, CpuClock(), 1.0)
-    result = bench._prepared(Trial("convolution", (2, 4, 8), "channels_last", part))()
+    result = bench.prepared(Trial("convolution", (2, 4, 8), "channels_last", part))()
     result = result if part == "forward" else next(t for t in result if t is not None and t.numel())
     assert tuple(result.shape) == {"grad_weight": (4, 4, 3, 3)}.get(part, (2, 4, 8, 8))
 
@@ -206,7 +250,7 @@ def test_a_kernel_that_cannot_run_is_a_row(monkeypatch, fault, status):
     def prepared(trial):
         raise fault
 
-    monkeypatch.setattr(bench, "_prepared", prepared)
+    monkeypatch.setattr(bench, "prepared", prepared)
     found = bench.row(row(None), Trial("matmul", (8, 8, 8)), 3)
     assert (found.status, found.flop_per_s) == (status, None)
     assert found.reason == str(fault).splitlines()[0]
@@ -218,7 +262,7 @@ def test_a_broken_device_is_no_row(monkeypatch):
     def prepared(trial):
         raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered", 700)
 
-    monkeypatch.setattr(bench, "_prepared", prepared)
+    monkeypatch.setattr(bench, "prepared", prepared)
     with pytest.raises(torch.AcceleratorError):
         bench.row(row(None), Trial("matmul", (8, 8, 8)), 3)
 
@@ -284,7 +328,7 @@ def test_no_time_at_all_still_gives_every_row():
 @pytest.mark.usefixtures("small")
 def test_a_device_and_libraries_that_start_slowly_cost_no_kernel_its_time(monkeypatch):
     """In a fresh process the first product and the first convolution wait for seconds; the budget begins after both."""
-    clock, started, prepared = Ticking(0.001), set(), Bench._prepared
+    clock, started, prepared = Ticking(0.001), set(), Bench.prepared
 
     def slow_at_first(self, trial):
         if trial.operation not in started:
@@ -292,7 +336,7 @@ def test_a_device_and_libraries_that_start_slowly_cost_no_kernel_its_time(monkey
             clock.now_s += 10.0
         return prepared(self, trial)
 
-    monkeypatch.setattr(Bench, "_prepared", slow_at_first)
+    monkeypatch.setattr(Bench, "prepared", slow_at_first)
     rows = measure_ceilings("s", "cpu", PRECISIONS["fp32"], clock, 2.5)
     assert clock.now_s > 20.0
     assert [r.status for r in rows] == ["ok"] * (4 + 8 + 2)
@@ -300,14 +344,14 @@ def test_a_device_and_libraries_that_start_slowly_cost_no_kernel_its_time(monkey
 
 @pytest.mark.usefixtures("small")
 def test_without_convolutions_there_is_the_ceiling_of_products(monkeypatch):
-    prepared = Bench._prepared
+    prepared = Bench.prepared
 
     def products_only(self, trial):
         if trial.operation == "convolution":
             raise RuntimeError("cuDNN error: CUDNN_STATUS_NOT_INITIALIZED")
         return prepared(self, trial)
 
-    monkeypatch.setattr(Bench, "_prepared", products_only)
+    monkeypatch.setattr(Bench, "prepared", products_only)
     rows = measure_ceilings("s", "cpu", PRECISIONS["fp32"], CpuClock(), 60.0)
     assert {(r.operation, r.status) for r in rows} == {("matmul", "ok"), ("convolution", "unavailable")}
 

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from analysis.utilization.work_times import works_of
 from measure.counters.harness.registry import COUNTERS
 from results.records import Cell, Run, header
-from runners.sweep.plan import METHODS, Grid, cells, check, check_images, hyper, reason_against, remaining, worker_key
+from runners.sweep.plan import METHODS, Grid, cells, check, check_images, reason_against, remaining, worker_key
+from runners.workers import hyper_of_cell
 
 MODELS = ("resnet18", "vgg11", "alexnet")
 
@@ -95,6 +96,7 @@ class TestIdentifiers:
             "model_digest": "0123456789abcdef",
             "frozen": ("features.*",),
             "checkpoint": ("layer1",),
+            "paired_ceiling": True,
         }
         assert tuple(other) == header(Cell), "each parameter of a cell"
         changed = {dataclasses.replace(plain, **{name: value}).cell_id for name, value in other.items()}
@@ -241,15 +243,15 @@ class TestGrid:
 
     def test_sizes_are_the_workloads_own_unless_chosen(self):
         own, chosen = cells(grid(models=("resnet18",)))[0], cells(grid(models=("resnet18",), image_size=32))[0]
-        assert hyper(own) == {"image_size": 224, "num_classes": 1000, "width": 64}
-        assert hyper(chosen) == {"image_size": 32, "num_classes": 1000, "width": 64}
+        assert hyper_of_cell(own) == {"image_size": 224, "num_classes": 1000, "width": 64}
+        assert hyper_of_cell(chosen) == {"image_size": 32, "num_classes": 1000, "width": 64}
 
     def test_sizes_by_name_reach_the_cells_and_leave_old_identifiers(self):
         (plain, *_), (wide, *_) = (
             cells(grid(models=("resnet18",))),
             cells(grid(models=("resnet18",), hyper={"width": 8})),
         )
-        assert hyper(wide) == {"image_size": 224, "num_classes": 1000, "width": 8}
+        assert hyper_of_cell(wide) == {"image_size": 224, "num_classes": 1000, "width": 8}
         assert cells(grid(models=("resnet18",), hyper={}))[0].cell_id == plain.cell_id != wide.cell_id
         run = Run(**vars(wide), cell_id=wide.cell_id, attempt=1, sitting="s0", status="ok")
         assert Run.from_row(run.to_row()).cell.cell_id == wide.cell_id

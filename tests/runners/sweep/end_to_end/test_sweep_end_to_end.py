@@ -147,7 +147,8 @@ def test_samples_lie_where_the_row_says_and_nowhere_else(done):
     for run in done.data.runs:
         mine = done.data.samples[done.data.samples["cell_id"] == run.cell_id]
         assert mine["index"].tolist() == list(range(len(mine)))
-        assert list(dict.fromkeys(mine["part"])) == ["warmup", "measure", "phase"]
+        parts = [part for part in dict.fromkeys(mine["part"]) if part != "disturbed"]  # by the tests beside this one
+        assert parts == ["warmup", "measure", "phase"]
         blocks = mine[mine["part"] == "measure"]
         assert len(blocks) >= 3
         assert done.began_s < mine["start_s"].min()
