@@ -3,8 +3,8 @@
 The tables stand in `PyTorch/Classification/ConvNets/*/README.md`; they are read from a harvest of all tables of the
 repository (`tables.csv`: path, section, columns, cells), one line a row of a table. Training has the throughput of a
 system of 1 to 64 devices and no batch, so that there is a utilization and no step time; inference is of one device by
-batch, with the average throughput, from which the step's time follows. fp32 and TF32 are told apart by the source. It
-prints no parameters: the model is known by its name alone.
+batch, with the average throughput, from which the step's time follows. fp32 and TF32 are distinguished by the source.
+It prints no parameters: the model is known by its name alone.
 
 The throughput has the input pipeline in it. Where several devices are more than SUPERLINEAR times as fast as one for
 each device, one of both is a mistake of the source, and both are left out with the reason.

@@ -4,7 +4,7 @@ Fathom's tools draw the survival curve of the calls' times and fit an exponentia
 each is fitted by greatest likelihood to all times from the shortest, x0, on: the exponential of x - x0 with mean
 Σ(x - x0)/n, the Pareto with α = n / Σ ln(x/x0) (Clauset, Shalizi and Newman, SIAM Review 51, 2009, whose exponent is
 α + 1), the log-normal with mean and deviation of ln x. They are compared by Akaike's criterion, 2 k - 2 ln L, and each
-told with its greatest distance from the observed survival (Kolmogorov's).
+given with its greatest distance from the observed survival (Kolmogorov's).
 
 Not claimed: that the best of the three fits well; of thousands of calls none would pass a test. Times of calls are
 those under the profiler, where a call takes a microsecond or so at least.

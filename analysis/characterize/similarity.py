@@ -1,4 +1,4 @@
-"""How alike workloads are by what their time goes to: cosine distance, and clusters by true centroid linkage.
+"""How similar workloads are by what their time goes to: cosine distance, and clusters by true centroid linkage.
 
 A workload is a vector of shares, one an operation type. The distance of two is 1 - cos of the angle between them, so
 that the whole time does not count. A cluster is the mean of its members' vectors *as they are*, and its distance to

@@ -2,7 +2,7 @@
 
 A chain is operations of `POINTWISE` kinds that follow each other with nothing but views between, in one phase, each
 reading what another of the chain made. FLOP are unchanged, and so is everything that the chain leaves behind; what only
-the chain reads is no longer written. Which operations a product could take in as its epilogue is told, for sizes that
+the chain reads is no longer written. Which operations a product could take in as its epilogue is listed, for sizes that
 are numbers, by `analysis/profile/fusion.py`; here products stay as they are, and sizes may be symbols. Not claimed:
 that a compiler does it.
 """

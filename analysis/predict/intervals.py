@@ -54,7 +54,7 @@ class Interval:
 def conformal(scores: Numbers, families: NDArray[np.str_], nominal: float = NOMINAL) -> Interval:
     """The interval of a group from its scores and the family of each, shape (rows,).
 
-    A family weighs as the root of its rows, between each row counting alike and each family counting alike; one more
+    A family weighs as the root of its rows, between equal weights of rows and equal weights of families; one more
     score beyond either end weighs as the largest does.
     """
     _, place, counts = np.unique(families, return_inverse=True, return_counts=True)

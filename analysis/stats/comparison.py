@@ -7,7 +7,7 @@
   to process is the larger error and cannot be had from blocks (Kalibera and Jones, "Rigorous Benchmarking in Reasonable
   Time", ISMM 2013). Then *different* means different from 1.
 * Where either has one process alone, blocks are the sample, with the effective number of `analysis/stats/summary.py`,
-  as neighbours are alike. What processes differ by is then not in the error, so that *different* means: beyond
+  as neighbours are correlated. What processes differ by is then not in the error, so that *different* means: beyond
   the margin (a minimum-effect test: Murphy and Myors, J. Appl. Psychology 84, 1999).
 * *Same* is two one-sided tests that the ratio is within the margin (Schuirmann, J. Pharmacokinetics and
   Biopharmaceutics 15, 1987). Not different is not the same: what is neither is undecided.
@@ -194,7 +194,7 @@ OF_A_STEP = tuple(name for name in header(Parameters) if name not in ASKED)
 def conditions(run: Run, but_for: str = "") -> tuple[str, ...]:
     """The texts of what decides a step, in the order of OF_A_STEP; of the parameter `but_for` an empty one.
 
-    A device is its kind: cuda:0 and cuda:1 of equal cards train alike.
+    A device is its kind: cuda:0 and cuda:1 of equal cards train at one speed.
     """
     texts = {name: to_text(getattr(run, name)) for name in OF_A_STEP}
     texts["device"] = run.device.partition(":")[0]

@@ -2,7 +2,7 @@
 
 A round measures A, B, B, A: both are as far from the middle of the round, so that a drift that is linear over it
 cancels. A round gives one value, ln(time of A ÷ time of B); rounds are the sample, summarised as blocks are
-(`summary.py`), so that neighbouring rounds that are alike widen the interval.
+(`summary.py`), so that neighbouring rounds that are correlated widen the interval.
 
 Not claimed: what differs between processes, since both ran in one. Stopping once the interval is narrow costs a little
 coverage; `python -m benchmarks.what_if` measures how much.

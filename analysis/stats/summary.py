@@ -1,7 +1,7 @@
 """Summary of block means: centre, spread and a 95 % interval that knows about neighbours.
 
-Blocks are consecutive stretches of steps, so neighbouring means may be alike (clocks, heat, allocator). The interval
-of the mean is Student's t on an *effective* number of blocks, estimated from the lag-1 autocorrelation:
+Blocks are consecutive stretches of steps, so neighbouring means may be correlated (clocks, heat, allocator). The
+interval of the mean is Student's t on an *effective* number of blocks, estimated from the lag-1 autocorrelation:
 
 * r1 of the residuals is biased low by about (1 + 4 r) / n (Marriott and Pope, Biometrika 41, 1954); the bias is added
   back and a negative value counts as 0, so that the interval is never narrower than for independent blocks;

@@ -2,7 +2,7 @@
 
 Model FLOP is what MLPerf's utilization appendix counts: convolutions and matrix products, those inside attention and
 recurrent layers too. A counter's native total also holds normalisation, pooling and resizing in units of its own;
-they are left out here by name. An operator that is not in the table is not understood, and whoever asks is told; it is
+they are left out here by name. An operator that is not in the table is not understood, and reported as such; it is
 never taken for one or the other.
 """
 

@@ -179,7 +179,7 @@ def _window(run: Run) -> tuple[float, float] | None:
 
 
 def _highest_hz(evidence: Evidence, run: Run) -> float | None:
-    """The device's highest SM clock, as NVML told before the first cell, else as torch does."""
+    """The device's highest SM clock, as NVML reported it before the first cell, else as torch does."""
     sitting = evidence.sitting(run)
     if sitting is None:
         return None

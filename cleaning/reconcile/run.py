@@ -462,5 +462,5 @@ def _peak_tflops(options: Mapping[str, Any]) -> float | None:
 
 
 def _place(row: Utilization) -> int:
-    """How early a person is told of this row's method."""
+    """The place of this row's method in the order of display."""
     return METHODS.index(row.method) if row.method in METHODS else len(METHODS)

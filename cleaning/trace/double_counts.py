@@ -7,7 +7,7 @@ keep their shares. Reasons, the first that fits:
 * `duplicate_launch`: a second row of one launch (same process, correlation and start), from a join that is not unique.
 * `not_product`: a number that is not the product's (of a bias), on a kernel that does no multiply-adds.
 * `split_k`: a reduction over partial products.
-* `autotune`: kernels of more algorithms than the product has units: cuDNN tried several. Where it can be told which
+* `autotune`: kernels of more algorithms than the product has units: cuDNN tried several. Where it is known which
   ran last, the others are trials: they are marked, also where no number was given, so that their time can be left out.
 * `fft_tiling`: as many FFT kernels as there are tiles of 32 × 32.
 * `multi_kernel`: anything else.

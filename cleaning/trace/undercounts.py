@@ -13,7 +13,7 @@ longest of all. Reasons, the first that fits:
 * `unknown_kernel`: the name says nothing.
 * `not_counted`: a call that its recorder gives no number.
 
-Where sizes give no count, a number stays as it was found, once, and a gap stays unknown: it is told in the time that no
+Where sizes give no count, a number stays as it was found, once, and a gap stays unknown: it is in the time that no
 product explains. What a device's counters measured stays, too: it is what was executed, not what the model asks for.
 """
 
@@ -59,7 +59,7 @@ def _filled(product: Product) -> Product:
 
 
 def _order(product: Product) -> list[int]:
-    """Units whose kernels are told, what has too much before what lacks, then as often UNTOLD as there are others."""
+    """Units whose kernels are known, what has too much before what lacks, then as often UNTOLD as there are others."""
     has: dict[int, int] = {}
     for part in product.parts:
         if part.unit != UNTOLD:

@@ -1,7 +1,7 @@
 """A work's recording, kept by a sweep, as rows of its profile: what kernels were given, once, and with gaps filled.
 
 The counting is that of any recorded profile (`clean.py`): by kernels, where there is a device. Here its products get
-the names of a cell, so that they are added up, divided and told as torch.profiler's own numbers are, beside them.
+the names of a cell, so that they are added up, divided and shown as torch.profiler's own numbers are, beside them.
 """
 
 from __future__ import annotations

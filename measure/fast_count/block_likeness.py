@@ -1,4 +1,4 @@
-"""Whether two modules are built alike, so that the same input takes the same course through both.
+"""Whether two modules have one structure, so that the same input takes the same course through both.
 
 Signatures are equal for modules whose types, settings, training modes, and parameters' and buffers' sizes, dtypes,
 strides and requires_grad are equal, child by child; values of parameters are not looked at. There is none for a module

@@ -1,4 +1,4 @@
-"""Blocks that are built alike and get alike inputs are run once; the others take over what the first one ran.
+"""Blocks of one structure that get inputs of one form are run once; the others take over what the first one ran.
 
 The first block of its kind leaves a Template: its products, its outputs' sizes, and for each output what a gradient
 that arrives there reaches, products and inputs. A replay makes outputs of those sizes, copies of one tensor: by the

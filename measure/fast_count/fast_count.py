@@ -99,7 +99,7 @@ def fast_count(
 
     train: the mode it runs in; None: as each module is. grad_inputs: whether inputs of floating-point numbers need a
     gradient; None: those that do. loss_of: the outputs → the tensors that the loss is made of; None: all of them.
-    rows: also by module and kind. reuse: whether blocks that are alike are run once.
+    rows: also by module and kind. reuse: whether blocks of one structure are run once.
     Raises Unavailable where neither a prediction nor a trace on fake tensors can be had.
     """
     task = _Task(model, inputs, dict(kwargs or {}), train, grad_inputs, loss_of, rows)

@@ -1,4 +1,4 @@
-"""What the code of a module class may change, as far as its own code says: why blocks may be taken as alike.
+"""What the code of a module class may change, as far as its own code says: why blocks may be taken as equal.
 
 `is_pure`: it works on no variable outside of its modules. `mutates_no_module`: it changes no attribute of
 any module but when it is built, and draws no random numbers but PyTorch's, which is known of PyTorch's layers and

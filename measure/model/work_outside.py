@@ -2,7 +2,7 @@
 the model's own does with a tensor's memory, and what runs while dispatch modes are switched off.
 
 Dispatch modes are of one thread, and can be left out of the dispatch; NumPy's products are none of torch's operators.
-None of this can be counted; all of it can be noticed where it begins, so that no total is told of a step that has it.
+None of this can be counted; all of it can be noticed where it begins, so that no total is given of a step that has it.
 What torch's own code does (a fake tensor's kernels, shapes of a checkpoint's tensors) is no work of the model.
 
 Not noticed: threads that were started before and take work from a queue of their own, calculations with numbers

@@ -10,7 +10,7 @@ included; an operator that a kernel decomposes inside itself stays whole. It doe
 kernels; trace a model before torch.compile gets it. Recomputation (activation checkpointing) is
 what module forwards, or torch's checkpoint, run while the engine is inside a node; a checkpoint of one's own over a
 plain function is taken for backward. Garbage collection is off while a step is recorded, so that
-what only the collector frees counts as alive, in every trace alike.
+what only the collector frees counts as alive, in every trace.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 On a CPU an operation's time is that of its call, on a device that of the kernels, copies and fills launched in it; in
 both cases shared out so that each instant counts once (`time_shares.py`). Only operations that have their call in
-every step get times, so that means over the steps add up; the rest is time between operations, and told.
+every step get times, so that means over the steps add up; the rest is time between operations, and reported.
 
 Not claimed: calls and kernels are timed under the profiler, which costs each call a microsecond or so.
 """

@@ -3,7 +3,7 @@
 Two hooks on the model itself open and close a range around each of its forwards, while torch's profiler records. The
 exact operations follow from the inputs that the hooks saw: those of a forward on fake copies of them (on a GPU, and
 where fakes cannot run it, of one more forward on the real ones). Each forward's time is its own; forwards whose inputs
-have other sizes than most, and those that raised, are left out and told.
+have other sizes than most, and those that raised, are left out and reported.
 
 Not claimed: what runs outside of the model's forward (loss, backward, optimizer) is not in it. Until `stop` the first
 inputs are kept, and what the forward changes in them in place is changed.

@@ -290,8 +290,8 @@ def launched(
     """What ran on the device (kernels, copies, fills) for a step, with the innermost frame that launched it.
 
     An event of the device names the innermost event of the host that launched it. Annotations are mirrored there. One
-    without a recorded call is told, with None, if it began in the step or after it and before `end_ns`. One that was
-    recorded twice, alike in name, launch, start and duration, is reported once.
+    without a recorded call is reported, with None, if it began in the step or after it and before `end_ns`. One that
+    was recorded twice, equal in name, launch, start and duration, is reported once.
     """
     by_number = {frame.event.correlation_id(): frame for frame in frames}
     annotations = {frame.name for frame in frames if frame.scope == ANNOTATION}

@@ -46,7 +46,7 @@ SUFFICIENT = 0.9
 
 @dataclass(frozen=True)
 class CharacterizeAnswer:
-    """Everything that is told. compared: the mixes that stand for their workloads; pictures: variant → its linkage."""
+    """The whole text. compared: the mixes that stand for their workloads; pictures: variant → its linkage."""
 
     data: Characterization
     mixes: tuple[Mix, ...]

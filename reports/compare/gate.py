@@ -185,7 +185,7 @@ def _more(row: Comparison, asked: Condition, a: StepCount, b: StepCount) -> Gate
 
 
 def _step_count(data: RunData, group: Group) -> StepCount:
-    """What the traced step of a cell has; of its repeats the first that was traced, as all are alike."""
+    """What the traced step of a cell has; of its repeats the first that was traced, as all are equal."""
     run = next((run for run in group.runs if run.trace_id), None)
     if run is None:
         return StepCount({}, "no table of the step (--methods exact)")

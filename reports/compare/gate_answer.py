@@ -1,6 +1,6 @@
 """A gate's answer for a terminal and as a comment on a pull request: the verdict first, then what it rests on.
 
-Exact quantities that are equal in every cell are one line; each other row is told with its numbers.
+Exact quantities that are equal in every cell are one line; each other row is shown with its numbers.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def gate_summary(
 
 
 def _single_rows(checks: Sequence[GateCheck]) -> list[GateCheck]:
-    """The rows that are told one by one, gravest first: all but exact quantities that are equal."""
+    """The rows that are shown one by one, gravest first: all but exact quantities that are equal."""
     order = (MET, UNDECIDED, NOT_COMPARED, NOT_MET)
     told = [check for check in checks if not (check.condition in EXACT and check.value_a == check.value_b is not None)]
     return sorted(told, key=lambda check: (order.index(check.outcome), check.condition != TIMED))

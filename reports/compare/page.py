@@ -153,7 +153,7 @@ def _chance(p: float | None) -> str:
 
 
 def _reason(row: Comparison) -> str:
-    """Why nothing can be told; of a cell in one run alone, whose place says that, only if it failed there."""
+    """Why there is no verdict; of a cell in one run alone, whose place says that, only if it failed there."""
     said = row.reason.removeprefix(NO_COUNTERPART)
     return "" if row.verdict in _ALONE and said == "ok" else STATUS_WORDS.get(said, said.replace("_", " "))
 

@@ -133,7 +133,7 @@ def _of_counter(counted: ModelCounts, counter: str, pasted: PastedNumber) -> Exp
 
 
 def _candidates(known: Sequence[Account], batch_size: int) -> Iterator[tuple[list[Account], str, Fraction]]:
-    """(accounts, how it is told, number) of all that a counter's number can be given as, the likeliest first."""
+    """(accounts, how it is written, number) of all that a counter's number can be given as, the likeliest first."""
     chosen = [[account] for account in known] + ([list(known)] if len(known) > 1 else [])
     chosen.sort(key=lambda each: len(each) == 1 and each[0].phase == "backward")
     for divisor, one in ((1, ""), (batch_size, OF_ONE)):

@@ -1,7 +1,7 @@
 """docs/counters.md from the accounts of a zoo: how far each counter is from the exact count, and by what causes.
 
 Everything on the page is computed from accounts.csv and causes.csv; nothing is typed. Rows of counters that failed are
-told by their reason, so that failing cannot look like agreeing.
+listed with their reason, so that failing cannot look like agreeing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the runs of one source say of our predictions, told from the rows: xMem's, of its training on two GPUs.
+"""What the runs of one source say of our predictions, derived from the rows: xMem's, of its training on two GPUs.
 
 Its number is what the driver says is used on the device above what the sampling found at first. The sampling begins
 while the model is moved, so that the number may miss the parameters: three runs of VGG-16, which is not among the rows,

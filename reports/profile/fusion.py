@@ -42,7 +42,7 @@ class Ladder:
 
 
 def rates(profile: StepProfile) -> tuple[dict[str, float], float | None]:
-    """(unit → peak, bytes/s) that the step is told with: measured ones, the datasheet's where no peak was measured."""
+    """(unit → peak, bytes/s) that the step is compared with: measured ones, else the datasheet's."""
     machine = profile.machine or Machine()
     units = {o.unit for o in profile.operations if o.model_flop}
     if units - {*machine.peak_by_unit} and not units - {*machine.datasheet_by_unit}:

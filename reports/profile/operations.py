@@ -1,6 +1,6 @@
-"""Operations of a profiled step as a text table: those with the most time, alike ones on one line.
+"""Operations of a profiled step as a text table: those with the most time, equal ones on one line.
 
-Alike are operations of one name, phase and sizes. FLOP is all arithmetic, model FLOP or other; bytes are unfused.
+Equal are operations of one name, phase and sizes. FLOP is all arithmetic, model FLOP or other; bytes are unfused.
 attained: of the roof that the unit and the memory allow at that intensity.
 """
 

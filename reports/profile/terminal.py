@@ -179,7 +179,7 @@ def ranking_table(nodes: Mapping[str, ModuleNode], depth: int, top: int) -> Text
 
 
 def operation_table(profile: StepProfile, found: list[OperationGroup]) -> TextTable:
-    """The longest operations, alike ones on one line."""
+    """The longest operations, equal ones on one line."""
     step_s = sum(each.time_s or 0.0 for each in operation_groups(profile)) + sum(profile.between_s.values())
     rows: list[list[Cell]] = []
     for each in found:

@@ -77,7 +77,7 @@ def to_markdown(cells: Sequence[PaperCell]) -> str:
 
 
 class Notes:
-    """Assumptions and reasons, each told once, numbered as they come."""
+    """Assumptions and reasons, each listed once, numbered as they come."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}

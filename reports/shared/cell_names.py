@@ -25,7 +25,7 @@ def shared_variant(views: Sequence[View]) -> str:
 
 
 def cell_name(view: View, shared: str = "") -> str:
-    """A cell in a few words, without the variant that is told of all."""
+    """A cell in a few words, without the variant that all share."""
     run, variant = view.run, variant_of(view)
     beside = f", {variant}" if variant and variant != shared else ""
     return f"{run.model} b{run.batch_size} {run.precision}{_repeat(run)}{beside}"

@@ -26,8 +26,8 @@ def csv_text(names: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
 
 
 def columns(rows: Sequence[Sequence[str]], left: Collection[int] = ()) -> list[str]:
-    """One line a row, each column as wide as its longest text. left: columns of words; the others end alike. What
-    steers a terminal is written out."""
+    """One line a row, each column as wide as its longest text. left: columns of words; the others are aligned right.
+    What steers a terminal is written out."""
     rows = [[printable(text) for text in row] for row in rows]
     count = max((len(row) for row in rows), default=0)
     widths = [max((len(row[column]) for row in rows if column < len(row)), default=0) for column in range(count)]

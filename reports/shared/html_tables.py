@@ -179,7 +179,7 @@ def grouped(rows: Iterable[V], key: Callable[[V], K]) -> dict[K, list[V]]:
 def sort_value(text: str) -> str:
     """The number that a cell begins with, its prefix multiplied in, by which rows are sorted; "": it has none.
 
-    Of what is shown: two cells that are shown alike are alike.
+    Of what is shown: two cells that are shown as equal are equal.
     """
     found = _AMOUNT.match(text)
     if found is None:

@@ -45,8 +45,8 @@ Spans = list[Styled]
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table. right: its texts end alike; None: where all of them are numbers. rank: 0 stays, the higher
-    the sooner it is left out. wraps: its texts may go on below. least: letters it then keeps at least."""
+    """A column of a table. right: its texts are aligned right; None: where all of them are numbers. rank: 0 stays, the
+    higher the sooner it is left out. wraps: its texts may go on below. least: letters it then keeps at least."""
 
     name: str
     right: bool | None = None
@@ -124,8 +124,9 @@ class Prose:
 def table_of(
     rows: Sequence[Sequence[Cell]], words: Collection[int] = (), wraps: Collection[int] = (), keep: int = 2
 ) -> TextTable:
-    """A table whose first row is its headings, without a rule. words: columns that begin alike, the others end alike.
-    wraps: those whose texts may go on below. keep: how many stay; of the others the last one is left out first."""
+    """A table whose first row is its headings, without a rule. words: columns that are aligned left; the others are
+    aligned right. wraps: those whose texts may go on below. keep: how many stay; of the others the last one is left out
+    first."""
     heads, *rest = rows
     columns = [
         Column(name if isinstance(name, str) else name.text, at not in words, max(0, at + 1 - keep), at in wraps)

@@ -3,7 +3,7 @@
 A distribution is a list of lengths with whole weights, so that everything computed from it is exact. A file's weights
 are its counts. A named one's are its probabilities in units of 2⁻⁶⁰, rounded; what rounds to 0 is left out:
 
-* `uniform:LOW:HIGH`: each whole number from LOW to HIGH alike;
+* `uniform:LOW:HIGH`: each whole number from LOW to HIGH, equally likely;
 * `poisson:MEAN`: Poisson, given that the length is at least 1;
 * `geometric:MEAN`: P(n) = p (1 - p)ⁿ⁻¹ for n ≥ 1 with p = 1/MEAN;
 * `normal:MEAN:DEVIATION`, `lognormal:MEAN:SIGMA`: P(n) is what lies between n - ½ and n + ½, given that it is above ½.

@@ -8,8 +8,8 @@
 
 A symbol that changes the operations themselves (layers) is found as in the other formulas: the forms of tables at few
 layers, by the operation that they belong to, are coefficients of a polynomial in it, which must give those of a table
-that had no part in it. Whatever is told equals the footprint of whole numbers at every sample; where it does not, or
-the samples are not alike, it is None and `why` has the reason.
+that had no part in it. Whatever is given equals the footprint of whole numbers at every sample; where it does not, or
+the samples differ in kind, it is None and `why` has the reason.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ these. `eager_peaks` has the eager order, `ordered_peaks` one that `analysis/foo
 given sizes. Each gives a few operations with what is alive there, of which one is the peak at any sizes from given ones
 on.
 
-Nothing is told where the samples of the table are not alike: where a storage lives from other to other operations, or
-where what has to come before what depends on sizes.
+No terms are given where the samples of the table differ in kind: where a storage lives from other to other operations,
+or where what has to come before what depends on sizes.
 
 `largest` has the largest of many forms, as few of them as suffice: those that are the largest for some sizes.
 A form is dropped where another is at least as large for all sizes from given ones on: their difference, written in

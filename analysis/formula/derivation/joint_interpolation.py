@@ -6,7 +6,7 @@ such a product and a constant, or a product of sums that are sizes themselves (n
 `derive_joint` looks for these and no others, at points that differ in every symbol, until each size has exactly one
 form that also holds at points which none was fitted to. Where that is not so it gives None, and the longer way of
 `analysis/formula/derivation/sampling.py` is open: a form that is ambiguous here is not chosen, and a size of another
-form is not told as one of these.
+form is not given as one of these.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A convolution or a pool of kernel k, stride s, padding p and dilation d makes of a side x the side
 floor((x + 2p − d(k − 1) − 1) / s) + 1, and of a side floor((i + c) / m) one of the same form. So the roundings behind
-each window follow from its attributes, without looking at other points. Which sizes they are is told by their values
+each window follow from its attributes, without looking at other points. Which sizes they are follows from their values
 at one point alone: these are candidates, that other points must confirm. Not here: padding to a multiple, and
 windows that an operation makes inside itself.
 """

@@ -72,7 +72,7 @@ class SizeSample:
 
 
 class Unfitted(ValueError):
-    """A size, or a count, has no formula of a known form: nothing is told rather than something wrong."""
+    """A size, or a count, has no formula of a known form: no answer rather than a wrong one."""
 
 
 class NoSample(ValueError):

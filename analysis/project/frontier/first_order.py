@@ -3,7 +3,7 @@
     FLOP = gamma · p · b      bytes = lambda · p + mu · b · √p      footprint = delta · p      section 4 of the paper
 
 so that the operational intensity is b·√p ÷ (lambda/gamma · √p + mu/gamma · b): the form of one matrix product of b rows
-by a square of side √p. A fit takes points of a sweep over widths, all counting alike
+by a square of side √p. A fit takes points of a sweep over widths, with equal weights
 (least squares of relative residuals). Not claimed: that the laws hold for small models, where embeddings weigh more;
 `Fit.worst_ratio` says how far the farthest point is.
 

@@ -159,7 +159,7 @@ def _of_product(
 def _needed_gradients(
     operation: Operation, gradients: Sequence[Operation], made_of: Mapping[int, set[int]] = MappingProxyType({})
 ) -> tuple[bool | None, bool | None]:
-    """Whether the gradient of a product's input, and of its weight or second factor, is calculated; None: not told.
+    """Whether the gradient of a product's input, and of its weight or second factor, is calculated; None: not known.
 
     A convolution's backward has a mask. The gradient of one factor of a matrix product reads the other one.
     """

@@ -2,7 +2,7 @@
 
 c is what a batch of any size costs: of the exact count parts that see no sample (swin_v2's position networks), of a
 counter also what it charges once (pthflops' bias of a linear layer) or divides by the batch (ptflops' modules). Exact:
-whole numbers, nothing fitted. Of parts only those are told that have a constant or break the law.
+whole numbers, nothing fitted. Of parts only those are listed that have a constant or break the law.
 """
 
 from __future__ import annotations

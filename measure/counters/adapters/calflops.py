@@ -6,7 +6,7 @@ images, and counts a module once for each parent that has it. `native_value` is 
 the product rows, with none for recurrent layers and einsum, of which `reason` tells. See `wrapped_functions.py` for how
 rows are distinguished.
 
-Its backward pass is the forward pass times a factor, 2 unless it is told another: no layer, no frozen weight and no
+Its backward pass is the forward pass times a factor, 2 by default: no layer, no frozen weight and no
 attention is looked at. The rows of phase backward are that, nothing counted. Its parameters are those that a gradient
 is asked for. It takes tensors alone as inputs, and a model with parameters. It leaves functions of torch wrapped, all
 of them after an exception; they are put back.

@@ -8,7 +8,7 @@ before that division (equal to its print at a batch of 1), and `reason` tells wh
 counting; this adapter listens to each, so that rows can be distinguished, and checks that they add up to the print.
 
 Each operator's row has one unit: "Conv2d" holds its multiply-adds (`mac`), "Conv2d elementwise" its bias additions
-(`flop`). A function's work is told with the module whose forward called it. It does not see `@`, F.linear, F.conv2d,
+(`flop`). A function's work belongs to the module whose forward called it. It does not see `@`, F.linear, F.conv2d,
 attention as a function, or `a + b`; leaf modules without a rule are listed as not understood. Forward only.
 """
 

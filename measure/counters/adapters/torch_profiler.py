@@ -5,7 +5,7 @@ multiply-add, and each element of add and mul (not of add_), one FLOP, from the 
 for the backward pass of a convolution, for other convolutions or for fused attention; those it ran are listed as not
 understood, as are operators that `analysis.operators.registry` does not know: of nested calls (conv2d, convolution,
 mkldnn_convolution) the outermost, once. To repair them from recorded shapes is the cleaning's work. Forward counts are
-told by module, backward ones are not.
+given by module, backward ones are not.
 """
 
 from __future__ import annotations

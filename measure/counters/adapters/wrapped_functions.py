@@ -2,7 +2,7 @@
 
 Both replace F.linear, torch.matmul, … by functions that ask a rule for (FLOP, multiply-adds) and then run the original,
 and put hooks with rules of their own on recurrent modules. Their rules do all counting; here each is listened to, and
-told with the module whose forward made the call. "F.conv2d" holds two FLOP for each multiply-add that the rule gave,
+given to the module whose forward made the call. "F.conv2d" holds two FLOP for each multiply-add that the rule gave,
 "F.conv2d elementwise" the rest, its bias additions; a function for which it gave none has one row. Recurrent layers
 and einsum have no multiply-adds by their rules: a layer's are taken from its weights, an einsum's row is all it gave.
 

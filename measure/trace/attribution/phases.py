@@ -41,8 +41,8 @@ def modules(ranges: pd.DataFrame) -> pd.DataFrame:
 
 
 def steps(ranges: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """The ranges of training steps with a column `step`, and by which sign they are told. One that was recorded twice
-    is one."""
+    """The ranges of training steps with a column `step`, and by which sign they are recognised. One that was recorded
+    twice is one."""
     number = ranges["name"].map(lambda name: int(found[1]) if (found := STEP.match(name)) else -1).astype(np.int64)
     if (number >= 0).any():
         found = _in_order(ranges.assign(step=number)[number >= 0])

@@ -14,8 +14,8 @@ A whole number that is unknown is -1 in every column (`forward_thread`: 0); othe
 of the recording's own clock. A reader leaves `parent`, `phase`, `module`, `forward_index`, `call` and `link` as they
 are by default: `attribute` finds them. What a reader knows better (the phases of a PyProf file) stays.
 
-Not claimed: that two recorders number threads alike. `forward_thread` is the recorder's own number of the thread that
-made an autograd node, which need not be the number in `thread`.
+Not claimed: that two recorders number threads in one way. `forward_thread` is the recorder's own number of the thread
+that made an autograd node, which need not be the number in `thread`.
 """
 
 from __future__ import annotations
