@@ -235,6 +235,7 @@ class UtilizationMeter:
         calls = [] if step.compared else step.calls
         if step.compared and (step.equal_calls or step.gradients):
             self._hooked_steps.leave_out()
+            self._check_parts()  # a layer may have been frozen
             pending.append((start, end, None, step.items))
             step.left = 0
             return

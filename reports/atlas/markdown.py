@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -20,6 +21,13 @@ a step that memory alone bounds, compiled, on a card whose L2 cache (72 MB on an
 whitepaper) can hold what passes from one group to the next; that this is the reason has not been
 measured. *clock*: a step that arithmetic bounds, on a GeForce card; its boost clock is nominal, and the
 card may run faster; not measured either."""
+
+REPOSITORIES: Mapping[str, tuple[str, str]] = {
+    "timm": ("huggingface/pytorch-image-models", "results/"),
+    "Lambda": ("lambdal/deeplearning-benchmark", ""),
+    "NVIDIA examples": ("NVIDIA/DeepLearningExamples", ""),
+}
+"""Source → its repository, and the folder of its files."""
 
 IN_PARTS = "no bound: attention in parts"
 """How the reason of a row begins whose bound was left out for that."""
@@ -51,7 +59,7 @@ def _rows(table: pd.DataFrame) -> list[str]:
     }
     rows = [
         (
-            row["source"],
+            _repository(table, row["source"]),
             row["mode"],
             words.get(row["status"], row["status"]),
             f"{row['rows']:,}",
@@ -196,11 +204,31 @@ def _row_table(rows: pd.DataFrame) -> str:
                 si(row["utilization_ratio"] * row["peak_flop_per_s"], "FLOP/s"),
                 percent(row["utilization_ratio"]),
                 "–" if pd.isna(row[summary.BOUNDED]) else percent(row[summary.BOUNDED]),
-                f"{row['file']}, row {row['row']}",
+                source_link(row),
             )
             for row in rows.to_dict("records")
         ],
     )
+
+
+def _repository(table: pd.DataFrame, source: str) -> str:
+    """A source, linked to its repository at the commit of most of its rows."""
+    commits = table[(table["source"] == source) & (table["commit"] != "")]["commit"]
+    if source not in REPOSITORIES or commits.empty:
+        return source
+    repository, folder = REPOSITORIES[source]
+    return f"[{source}](https://github.com/{repository}/tree/{commits.mode()[0]}/{folder})"
+
+
+def source_link(row: Mapping[Any, Any]) -> str:
+    """The file of a row, linked to the commit at which it was read, with the line where a file has one a row."""
+    words = f"{row['file'].rpartition('/')[2]}, row {row['row']}"
+    if row["source"] not in REPOSITORIES or not row["commit"]:
+        return words
+    repository, folder = REPOSITORIES[row["source"]]
+    file = row["file"].replace("pytorch_", "pytorch/", 1) if row["source"] == "Lambda" else f"{folder}{row['file']}"
+    line = f"#L{row['row'] + 1}" if row["source"] == "timm" else ""
+    return f"[{words}](https://github.com/{repository}/blob/{row['commit']}/{file}{line})"
 
 
 def _value(name: str, value: object) -> str:

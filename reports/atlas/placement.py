@@ -67,9 +67,8 @@ def placed_section(placed: Sequence[PlacedStep]) -> Section:
     return Section(
         "atlas",
         "Among published steps",
-        (headline(placed), *notes(placed)),
+        (headline(placed), *surprise_lines(placed), *notes(placed)),
         (table,) if rows else (),
-        items=tuple(surprise_lines(placed)),
     )
 
 

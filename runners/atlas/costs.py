@@ -10,7 +10,7 @@ import os
 import warnings
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -69,13 +69,20 @@ def count_all(keys: Iterable[CostKey], folder: Path, processes: int) -> Iterator
     """Counts what the folder does not have; yields (counted, to count) after each."""
     folder.mkdir(parents=True, exist_ok=True)
     missing = [key for key in dict.fromkeys(keys) if read_cost(key, folder) is None]
-    if not missing:
+    yield from in_processes(_count, missing, folder, processes)
+
+
+def in_processes(
+    task: Callable[[CostKey, Path], None], keys: Sequence[CostKey], folder: Path, processes: int
+) -> Iterator[tuple[int, int]]:
+    """Does a task for each key in processes of their own; yields (done, all) after each."""
+    if not keys:
         return
     with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
-        running = [pool.submit(_count, key, folder) for key in missing]
+        running = [pool.submit(task, key, folder) for key in keys]
         for done, each in enumerate(as_completed(running), 1):
             each.result()
-            yield done, len(missing)
+            yield done, len(keys)
 
 
 def read_cost(key: CostKey, folder: Path) -> ModelCost | None:

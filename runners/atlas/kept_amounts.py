@@ -11,15 +11,13 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from analysis.predict import StepAmounts, amounts, operation_amounts
 from analysis.profile import fusion
 from results import Inconsistent
-from runners.atlas.costs import CostKey, read_operations
+from runners.atlas.costs import CostKey, in_processes, read_operations
 from runners.reach import SMALL
 
 ENDING = ".amounts.json"
@@ -34,13 +32,7 @@ Kept = Mapping[str, StepAmounts]
 def keep_all(keys: Iterable[CostKey], folder: Path, processes: int) -> Iterator[tuple[int, int]]:
     """Keeps the amounts of all counted steps that are not kept; yields (kept, to keep) after each."""
     missing = [key for key in dict.fromkeys(keys) if not are_kept(key, folder)]
-    if not missing:
-        return
-    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
-        running = [pool.submit(keep, key, folder) for key in missing]
-        for done, each in enumerate(as_completed(running), 1):
-            each.result()
-            yield done, len(missing)
+    yield from in_processes(keep, missing, folder, processes)
 
 
 def are_kept(key: CostKey, folder: Path) -> bool:

@@ -35,6 +35,7 @@ from runners.cli import (
 if TYPE_CHECKING:
     from argparse import _ArgumentGroup as ArgumentGroup
 
+    from analysis.atlas import RelativeStep
     from analysis.devices import Device
     from reports.reach import ReachAnswer
     from runners.footprint.command import Steps
@@ -65,7 +66,8 @@ def parser() -> Parser:
         description="What could this model reach at best on a device that is not here?",
         epilog="What the bound is, and what it does not claim: docs/reach.md. Models of any form: docs/models.md.",
     )
-    add_device_and_step(made, "NVIDIA A100-SXM4-80GB", "fp32")
+    group = add_device_and_step(made, "NVIDIA A100-SXM4-80GB", "fp32")
+    group.add_argument("--compile", action="store_true", help="relatives: steps of torch.compile's models alone")
     return made
 
 
@@ -132,7 +134,6 @@ def answer_on_device(
 
 def _answer(options: Namespace, device: Device) -> ReachAnswer:
     """Raises Unavailable where the step has no bound."""
-    from analysis.atlas import best_of_each, on_device, published_steps, relatives
     from analysis.footprint.step import unsized
     from analysis.reach import IN_PARTS, step_bound, step_cost
     from reports.reach import ReachAnswer
@@ -160,7 +161,8 @@ def _answer(options: Namespace, device: Device) -> ReachAnswer:
     in_parts = any(operation.name == IN_PARTS for operation in operations)
     if in_parts:
         notes.append(NO_BOUND)
-    rows = [row for row in on_device(published_steps(), device.name) if row.mode == options.mode]
+    if options.compile:
+        notes.append("The bound is of eager and compiled steps alike; memory is that of an eager step.")
     return ReachAnswer(
         model=options.model,
         device_name=device.name,
@@ -171,10 +173,22 @@ def _answer(options: Namespace, device: Device) -> ReachAnswer:
         batch_size=options.batch_size,
         bound=step_bound(cost, device.peaks, device.bandwidth_bytes_per_s),
         is_bounded=not in_parts,
-        reached=best_of_each(relatives(rows, options.model), RELATIVES),
+        reached=_best_relatives(options, device),
         notes=tuple(notes),
         **memory,
     )
+
+
+def _best_relatives(options: Namespace, device: Device) -> list[RelativeStep]:
+    """The best published steps of the model or its family on the device."""
+    from analysis.atlas import best_of_each, on_device, published_steps, relatives
+
+    rows = [
+        row
+        for row in on_device(published_steps(), device.name)
+        if row.mode == options.mode and (row.compiled or not options.compile)
+    ]
+    return best_of_each(relatives(rows, options.model), RELATIVES)
 
 
 def _memory(steps: Steps, options: Namespace, device: Device, notes: list[str]) -> dict[str, Any]:

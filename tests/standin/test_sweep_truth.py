@@ -90,7 +90,7 @@ def test_cells_of_a_stand_in_are_placed_among_published_steps_and_marked(slow_cl
     assert all(cell["stand_in"] and cell["status"] == "placed" for cell in cells.values())
     for precision in ("amp-bf16", "amp-fp16"):
         cell = cells[precision]
-        assert (cell["rows_of"], cell["percentile"]) == ("all devices", 0)
+        assert (cell["rows_of"], cell["percentile"]) == ("this device", 0)  # an H100, of which Lambda published rows
         assert cell["over_predicted_ratio"] == pytest.approx(cell["step_time_s"] / cell["predicted_time_s"])
         assert not cell["inside_interval"]
     assert "no published step in fp32 was fitted" in cells["fp32"]["no_prediction"]

@@ -214,6 +214,20 @@ def test_a_model_that_was_frozen_or_whose_layer_was_replaced_is_looked_at_anew()
     assert meter.window().model_flop_per_step == STEP
 
 
+def test_a_layer_that_was_frozen_is_noticed_without_a_window():
+    """The first layer's weight gets no gradient: that step is in no number, and those after it are counted anew."""
+    model = net()
+    meter = _meter(model, watch=False)
+    _hooked(meter, model, [samples()] * 40)
+    while meter._step.left < 2:
+        _hooked(meter, model, [samples()])
+    steps = meter.summary().steps
+    model[0].requires_grad_(False)
+    _hooked(meter, model, [samples()] * 41)
+    frozen = STEP - 2 * LAYER  # of the first layer's weights and the second's input
+    assert meter.summary().model_flop_per_step == pytest.approx((steps * STEP + 40 * frozen) / (steps + 40))
+
+
 def test_a_step_that_failed_or_was_never_ended_is_not_counted():
     model = net()
     meter = _meter(model, watch=False)

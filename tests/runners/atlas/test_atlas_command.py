@@ -15,6 +15,7 @@ from analysis.atlas.published_step import PublishedStep
 from analysis.devices import lookup
 from analysis.predict import amounts
 from analysis.reach import step_bound
+from reports.atlas.markdown import source_link
 from reports.atlas.text import to_text
 from runners.atlas import command, importing, kept_amounts
 from runners.atlas.costs import CostKey, read_cost, read_operations
@@ -182,3 +183,19 @@ def test_amounts_are_kept_of_one_cost_and_one_version_of_the_rules(imported, mon
     assert not kept_amounts.are_kept(key, folder)
     kept_amounts.keep(key, folder)
     assert path.read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("row", "link"),
+    [
+        ({"source": "timm", "commit": "abc", "file": "t.csv", "row": 3},
+         "[t.csv, row 3](https://github.com/huggingface/pytorch-image-models/blob/abc/results/t.csv#L4)"),
+        ({"source": "Lambda", "commit": "abc", "file": "pytorch_pytorch-train.csv", "row": 3},
+         "[pytorch_pytorch-train.csv, row 3](https://github.com/lambdal/deeplearning-benchmark/blob/abc/pytorch/pytorch-train.csv)"),
+        ({"source": "NVIDIA examples", "commit": "abc", "file": "a/b/README.md", "row": 3},
+         "[README.md, row 3](https://github.com/NVIDIA/DeepLearningExamples/blob/abc/a/b/README.md)"),
+        ({"source": "timm", "commit": "", "file": "t.csv", "row": 3}, "t.csv, row 3"),  # its commit was not recorded
+    ],
+)  # fmt: skip
+def test_a_row_is_linked_to_its_line_at_its_commit(row, link):
+    assert source_link(row) == link

@@ -112,3 +112,13 @@ def test_what_cannot_be_asked(reach, asked, tmp_path):
     )
     (tmp_path / "file").write_text("")
     refused(reach(*asked, "--mode", "infer", "--out", tmp_path / "file" / "x.txt"), "could not be written", code=3)
+
+
+def test_relatives_of_compiled_steps_alone(reach):
+    words = ("timm:resnet50", "--device", "RTX 4090", "--mode", "infer", "--precision", "amp-fp16")
+    every = json.loads(reach(*words, "--format", "json")[1])
+    compiled = json.loads(reach(*words, "--compile", "--format", "json")[1])
+    assert compiled["bound_time_s"] == every["bound_time_s"]
+    assert compiled["relatives"]
+    assert all("compiled" in each["framework"] for each in compiled["relatives"])
+    assert any("eager and compiled" in note for note in compiled["notes"])
