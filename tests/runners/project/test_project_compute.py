@@ -255,7 +255,7 @@ def test_a_family_with_too_few_runs_needs_some_of_the_callers(
         run_of(tmp_path / name, "NVIDIA H200", [("vit_b_16", "cuda", ratio)])
     runs = [word for name in ("a", "b") for word in ("--run", str(tmp_path / name))]
     used = told(capsys, *asked, *runs)["utilization"]
-    assert "too few stacks to tell" in used["fallback"]
+    assert "too few stacks to know" in used["fallback"]
     assert 0.3 < used["ratio"] < 0.58
 
 
