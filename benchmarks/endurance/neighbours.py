@@ -1,6 +1,6 @@
 """What a neighbour on the same processors does to a cell's step time and to its utilization.
 
-    python -m benchmarks.neighbours --out DIR [--model resnet18] [--batch-size 4]
+    python -m benchmarks.endurance.neighbours --out DIR [--model resnet18] [--batch-size 4]
 
 Plants processes that keep one or two processors busy: for a share of each 20 ms (steady), or for 2 s of each 4 s
 (bursts). Beside each, the same cell is measured by `runners.sweep --paired-ceiling`, as a run under DIR; a run that is
@@ -117,7 +117,7 @@ def table(answers: dict[str, dict[str, Any]]) -> str:
 
 def main() -> int:
     description = (__doc__ or "").splitlines()[0]
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.neighbours", description=description)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.endurance.neighbours", description=description)
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="for the runs; those there are kept")
     parser.add_argument("--model", default="resnet18")
     parser.add_argument("--batch-size", type=int, default=4)
