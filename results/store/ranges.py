@@ -71,8 +71,9 @@ FIELDS: Mapping[str, Range] = {
     ),
     **dict.fromkeys(
         (
-            "asked", "attempt", "blocks", "blocks_a", "blocks_b", "call", "calls", "disturbed_blocks", "effective_blocks",
-            "flop", "group", "id", "index", "instance", "involuntary_switches", "kernels", "launches", "nbytes", "operations",
+            "asked", "attempt", "blocks", "blocks_a", "blocks_b", "call", "calls", "disturbed_blocks",
+            "effective_blocks", "flop", "group", "id", "index", "instance", "involuntary_switches", "kernels",
+            "launches", "nbytes", "operations",
             "outliers", "own_parameters", "parameters", "parent", "recording", "removed", "repaired", "repeat",
             "repeats", "step", "units", "unknown",
         ),
