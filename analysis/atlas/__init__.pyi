@@ -12,7 +12,7 @@ from .neusight_kernels import (
     packed_kernels,
     read_kernels,
 )
-from .pairs import PairedRatio, paired_ratios, pairs_of
+from .pairs import RateRatio, paired_ratios, pairs_of
 from .placement import REFUSED, ExpectedStep, PlacedStep, place, refusal
 from .published_step import PublishedStep
 from .related_steps import (
@@ -31,11 +31,11 @@ __all__ = [
     "COMMIT",
     "ExpectedStep",
     "KERNELS",
-    "PairedRatio",
     "PlacedStep",
     "PublishedStep",
     "REASONS",
     "REFUSED",
+    "RateRatio",
     "RelativeStep",
     "TABLE",
     "against_roofline",

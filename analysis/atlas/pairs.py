@@ -20,7 +20,7 @@ SAME = (
 
 
 @dataclass(frozen=True)
-class PairedRatio:
+class RateRatio:
     """Items a second of the second side ÷ the first's, over pairs: quartiles, and the share that is above 1.
 
     of: what both sides are (mode, device, …); models: how many different ones.
@@ -58,7 +58,7 @@ def _text(value: object) -> str:
 def paired_ratios(
     table: pd.DataFrame, column: str, sides: Sequence[tuple[str, str]], of: Sequence[str],
     but_for: Collection[str] = (), fewest: int = 1,
-) -> list[PairedRatio]:  # fmt: skip
+) -> list[RateRatio]:  # fmt: skip
     """For each two values of a column, and each group by the columns `of`: what one is to the other."""
     wide = pairs_of(table, column, but_for)
     found = []
@@ -71,7 +71,7 @@ def paired_ratios(
             if len(group) >= fewest:
                 low, median, high = (float(each) for each in group["ratio"].quantile([0.25, 0.5, 0.75]))
                 found.append(
-                    PairedRatio(
+                    RateRatio(
                         first,
                         second,
                         tuple(str(word) for word in words),

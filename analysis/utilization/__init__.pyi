@@ -17,11 +17,12 @@ from .numerators import (
     theory_as_published,
 )
 from .paired_blocks import log_ratios
-from .step_times import block_means_s, block_summary, whole_steps
+from .step_times import DISTURBED_RATIO, block_means_s, block_summary, is_disturbed, waited, whole_steps
 from .utilization import HARMLESS_REASONS, Measurement, limits_seen, measurement, rows
 from .work_times import blocks_of, epoch_parts, images_of, variant, works_of
 
 __all__ = [
+    "DISTURBED_RATIO",
     "Denominator",
     "ELEMENTS",
     "FLOP_PER_NATIVE",
@@ -44,6 +45,7 @@ __all__ = [
     "exact",
     "images_of",
     "input_dtype",
+    "is_disturbed",
     "kernel",
     "kind_of_operator",
     "limits_seen",
@@ -57,6 +59,7 @@ __all__ = [
     "theory",
     "theory_as_published",
     "variant",
+    "waited",
     "whole_steps",
     "works_of",
 ]

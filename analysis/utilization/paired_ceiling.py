@@ -22,14 +22,11 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from analysis.stats import summarise
-from analysis.utilization.step_times import block_means_s
+from analysis.utilization.step_times import block_means_s, is_disturbed
 from results import Unavailable
 from results.records import Sample
 
 LEAST_PAIRS = 3
-
-DISTURBED_RATIO = 0.05
-"""Wait for a processor ÷ a block's time from which the block is disturbed."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +81,7 @@ def paired_ceiling(samples: Sequence[Sample]) -> PairedCeiling | None:
     pairs = [pair for pair in zip(steps, *beside.values(), strict=False) if pair[0].part == "measure"]
     if not beside or not pairs:
         return None
-    calm = [pair for pair in pairs if not any(map(_waited, pair))]
+    calm = [pair for pair in pairs if not any(map(is_disturbed, pair))]
     blocks, *kernels = zip(*(calm if len(calm) >= LEAST_PAIRS else pairs), strict=True)
     rates = [_s_per_flop(each) for each in kernels]
     names = {unit: each[0].kernel for unit, each in beside.items()}
@@ -94,7 +91,3 @@ def paired_ceiling(samples: Sequence[Sample]) -> PairedCeiling | None:
 def _s_per_flop(blocks: Sequence[Sample]) -> tuple[float, ...]:
     calls_s = zip(block_means_s(blocks), blocks, strict=True)
     return tuple(call_s * block.steps / (block.flop or math.inf) for call_s, block in calls_s)
-
-
-def _waited(block: Sample) -> bool:
-    return block.device_s is None and (block.run_wait_s or 0.0) >= DISTURBED_RATIO * block.wall_s

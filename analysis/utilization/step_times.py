@@ -13,6 +13,19 @@ from dataclasses import replace
 from analysis.stats import Summary, summarise
 from results.records import PHASES, Run, Sample, StepTime, identity
 
+DISTURBED_RATIO = 0.05
+"""Wait for a processor ÷ a block's time from which the block is disturbed."""
+
+
+def waited(block: Sample) -> bool:
+    """Whether a block waited for a processor so long that it is disturbed. False where the system does not count it."""
+    return (block.run_wait_s or 0.0) >= DISTURBED_RATIO * block.wall_s
+
+
+def is_disturbed(block: Sample) -> bool:
+    """Whether such a wait is in the block's time: it is not where the time is that of the device."""
+    return block.device_s is None and waited(block)
+
 
 def block_clock(blocks: Sequence[Sample]) -> str:
     """The clock that the blocks' times are taken from: "device" or "wall"."""

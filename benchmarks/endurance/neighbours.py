@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -87,12 +88,12 @@ def summary(run: Path) -> dict[str, Any]:
     rows = pd.read_csv(run / "utilization.csv").query("method == 'exact'").set_index("denominator")
     whole = pd.read_csv(run / "step_times.csv").query("phase.isna()").iloc[0]
     runs = pd.read_csv(run / "runs.csv").iloc[0]
-    found: dict[str, Any] = {"step_s": whole["mean_s"], "all_s": whole["all_mean_s"], "status": runs["status"]}
+    found: dict[str, Any] = {"step_s": whole["mean_s"], "status": runs["status"]}
     for name in ("ceiling", "paired_ceiling"):
         row = rows.loc[name]
         found[name] = row["utilization_ratio"]
         found[f"{name}_low"], found[f"{name}_high"] = row["utilization_low_ratio"], row["utilization_high_ratio"]
-    marks = {mark.partition(":")[0].strip(' "[') for mark in str(runs["warnings"]).split('","')}
+    marks = {mark.partition(":")[0] for mark in json.loads(runs["warnings"])}
     found["marks"] = ", ".join(sorted(marks - {"paired_ceiling"}))
     return found
 

@@ -22,7 +22,6 @@ from .tables import profile_faults, table_faults, weight_bytes
 from .targets import (
     BLOCK_S,
     BUSY_RATIO,
-    DISTURBED_RATIO,
     HOST_BOUND_RATIO,
     QUICK,
     WARM_BLOCK_S,
@@ -39,7 +38,6 @@ __all__ = [
     "BLOCK_S",
     "BUSY_RATIO",
     "CheckResult",
-    "DISTURBED_RATIO",
     "ENERGY_RATIOS",
     "EVENTS_RATIO",
     "FAILED",

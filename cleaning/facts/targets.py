@@ -29,9 +29,6 @@ BLOCK_S, WARM_BLOCK_S = 0.2, 0.5
 SPARE, TOO_LONG = 1.05, 2.5
 """By how much an estimate may be off, and how many times too long a block may be, before steps are counted anew."""
 
-DISTURBED_RATIO = 0.05
-"""Wait for a processor ÷ a block's time from which the block is disturbed."""
-
 HOST_BOUND_RATIO = 0.05
 """A wait of at most this share of a step is that of a device which had caught up with its host."""
 

@@ -9,10 +9,9 @@ from dataclasses import replace
 from statistics import median
 
 from analysis.devices import telemetry
-from analysis.utilization import block_means_s, whole_steps, works_of
+from analysis.utilization import block_means_s, is_disturbed, whole_steps, works_of
 from cleaning.facts import (
     BLOCK_S,
-    DISTURBED_RATIO,
     HOST_BOUND_RATIO,
     QUICK,
     WARM_BLOCK_S,
@@ -94,7 +93,7 @@ def _block(row: Sample, on_cuda: bool, first: bool, waited: bool) -> Iterator[st
     """One block by itself. first: of the warm-up, which may compile and search algorithms. waited: for the device."""
     if row.part == "suspended":
         return  # its times are of a process that did not run
-    if row.part == "disturbed" and ((row.run_wait_s or 0.0) < DISTURBED_RATIO * row.wall_s or on_cuda):
+    if row.part == "disturbed" and not is_disturbed(row):
         where = "on a GPU" if on_cuda else f"with a wait of {row.run_wait_s} s of {row.wall_s:.4g} s for a processor"
         yield f"marked as disturbed {where}"
     if (row.part == "ceiling") != bool(row.unit and row.kernel and row.flop):

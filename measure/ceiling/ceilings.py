@@ -24,10 +24,11 @@ import torch
 
 from analysis.devices import PRECISIONS, Precision, best
 from analysis.trace import fast_algorithm
+from analysis.utilization import DISTURBED_RATIO
 from measure.ceiling.algorithms import above_sheet, kernel_names
 from measure.ceiling.trials import PARTS, SPENT, Trial, shapes, titled, trial_of
 from measure.device import Neighbours, apply_precision, warning
-from measure.timing import DISTURBED_RATIO, CeilingKernel, Clock, run_wait_s
+from measure.timing import CeilingKernel, Clock, run_wait_s
 from results import Unavailable
 from results.records import Ceiling
 

@@ -14,7 +14,7 @@ from .blocks import (
 )
 from .ceiling_blocks import CeilingBlocks, CeilingKernel
 from .clocks import Clock, clock_for
-from .disturbance import DISTURBED_RATIO, run_wait_s
+from .disturbance import run_wait_s
 from .pairs import PairTiming, measure_pairs
 from .profiler_ranges import DOMAIN, Mark, Ranges, unheard
 from .protocols import TIMED_WORKS, Protocol
@@ -25,7 +25,6 @@ __all__ = [
     "CeilingBlocks",
     "CeilingKernel",
     "Clock",
-    "DISTURBED_RATIO",
     "DOMAIN",
     "Mark",
     "PairTiming",

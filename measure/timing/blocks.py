@@ -39,8 +39,9 @@ from statistics import median
 from typing import Any, NamedTuple, Self
 
 from analysis.stats import Summary, summarise
+from analysis.utilization import is_disturbed, waited
 from measure.timing.clocks import Clock, CpuClock, CudaClock, clock_for
-from measure.timing.disturbance import DISTURBED, disturbance, is_disturbed, waited
+from measure.timing.disturbance import DISTURBED, disturbance
 from measure.timing.protocols import Protocol
 from measure.timing.suspension import SUSPENDED, SuspensionWatch
 from results import Inconsistent, Unavailable

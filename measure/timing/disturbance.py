@@ -16,8 +16,6 @@ import resource
 from dataclasses import dataclass
 from pathlib import Path
 
-from results.records import Sample
-
 DISTURBED = "disturbed"
 """The part of a measured block that waited for a processor and was measured again, and how a warning of it begins."""
 
@@ -28,9 +26,6 @@ CPU_STATS = (Path("/sys/fs/cgroup/cpu.stat"), Path("/sys/fs/cgroup/cpu/cpu.stat"
 
 STEAL = 8
 """Its place in the first line of /proc/stat (proc(5)), after the word "cpu"."""
-
-DISTURBED_RATIO = 0.05
-"""Run-queue wait ÷ the block's time from which a block is disturbed."""
 
 
 @dataclass(frozen=True)
@@ -55,16 +50,6 @@ class Disturbance:
 def disturbance() -> Disturbance:
     """As of now."""
     return Disturbance(run_wait_s(), resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw, _steal_s(), _throttled_s())
-
-
-def waited(block: Sample) -> bool:
-    """Whether a block waited for a processor so long that it is disturbed. False where the system does not count it."""
-    return (block.run_wait_s or 0.0) >= DISTURBED_RATIO * block.wall_s
-
-
-def is_disturbed(block: Sample) -> bool:
-    """Whether such a wait is in the block's time: it is not where the time is that of the device."""
-    return block.device_s is None and waited(block)
 
 
 def _difference(after: float | None, before: float | None) -> float | None:

@@ -17,7 +17,7 @@ from reports.shared import percent
 if TYPE_CHECKING:
     import pandas as pd
 
-    from analysis.atlas import PairedRatio
+    from analysis.atlas import RateRatio
 
 TITLE = "What models reach on GPUs that others measured"
 
@@ -98,7 +98,7 @@ def families_on_a_gpu() -> str:
     return f"In training on an RTX 3090 (timm's families) the medians are {said}, beside {whole} (section 10)."
 
 
-def _answer(rows: pd.DataFrame, layouts: Sequence[PairedRatio], compiled: Sequence[PairedRatio]) -> str:
+def _answer(rows: pd.DataFrame, layouts: Sequence[RateRatio], compiled: Sequence[RateRatio]) -> str:
     trained = training_of(rows)
     low, middle, high = (percent(each) for each in trained["utilization_ratio"].quantile([0.25, 0.5, 0.75]))
     best = trained.sort_values("utilization_ratio").iloc[-1]
@@ -114,7 +114,7 @@ def _answer(rows: pd.DataFrame, layouts: Sequence[PairedRatio], compiled: Sequen
     )
 
 
-def _span(found: Sequence[PairedRatio]) -> str:
+def _span(found: Sequence[RateRatio]) -> str:
     """The medians of several groups: "1.06 to 1.08"."""
     medians = sorted({f"{each.median:.3g}" for each in found}, key=float)
     return medians[0] if len(medians) == 1 else f"{medians[0]} to {medians[-1]}"
@@ -123,7 +123,7 @@ def _span(found: Sequence[PairedRatio]) -> str:
 def _pairs(
     rows: pd.DataFrame, column: str, sides: list[tuple[str, str]], of: tuple[str, ...],
     but_for: tuple[str, ...] = (), fewest: int = FEWEST,
-) -> list[PairedRatio]:  # fmt: skip
+) -> list[RateRatio]:  # fmt: skip
     from analysis.atlas import paired_ratios
 
     return paired_ratios(rows, column, sides, of, but_for, fewest)
@@ -226,12 +226,12 @@ def _resnet50(rows: pd.DataFrame) -> str:
     return f"{words}\n\n{table(('card', 'rows', 'dense fp16 peak, TFLOP/s', 'used'), lines)}"
 
 
-def _pytorch(rows: pd.DataFrame) -> list[PairedRatio]:
+def _pytorch(rows: pd.DataFrame) -> list[RateRatio]:
     versions = [("torch 1.10 cu113", "torch 1.12 cu113"), ("torch 1.12 cu113", "torch 2.4.0 cu124")]
     return _pairs(rows, "framework", versions, ("mode", "device", "layout"))
 
 
-def _table(title: str, words: str, found: Sequence[PairedRatio]) -> str:
+def _table(title: str, words: str, found: Sequence[RateRatio]) -> str:
     lines = [
         (
             ", ".join(_short(word) for word in each.of),

@@ -17,11 +17,7 @@ def hyper_of_cell(cell: Cell) -> dict[str, Any]:
         )
         return {**sizes, **{name: words for name, words in _changes(cell).items() if name != "batch"}}
     own = {"image_size": cell.image_size, "num_classes": cell.num_classes}
-    return {
-        **{name: size for name, size in own.items() if size is not None},
-        **cell.hyper,
-        **_changes(cell),
-    }
+    return {**{name: size for name, size in own.items() if size is not None}, **cell.hyper, **_changes(cell)}
 
 
 def _changes(cell: Cell) -> dict[str, Any]:

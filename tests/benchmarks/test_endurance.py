@@ -66,9 +66,9 @@ def test_finished_rounds_are_not_played_again(tmp_path):
 @pytest.mark.survival
 def test_random_kills_of_each_process_change_no_exact_number():
     """As many as a minute allows on two idle cores; `python -m benchmarks.endurance.kills` does a thousand."""
-    (played,) = kills.rounds(8, 8, seed=3, state=None, say=print, sizes=("1", "2", "3"))
-    assert played.problems == []
-    assert played.kills
+    played = kills.rounds(8, 8, seed=3, state=None, say=print, sizes=("1", "2", "3"))
+    assert [each.problems for each in played] == [[]] * len(played)  # a run may end before all kills came
+    assert any(each.kills for each in played)
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from measure.timing.blocks import blocks_in_order, measure_blocks, warm_up
 from measure.timing.disturbance import Disturbance
 from measure.timing.protocols import Protocol
 from results.records import Ceiling, Cell, Run, Sample
+from tests.support.fakes.hosts import Host
 
 
 @pytest.fixture(autouse=True)
@@ -21,23 +22,12 @@ def _no_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("measure.timing.blocks.disturbance", lambda: Disturbance(0.0, 0, 0.0, None))
 
 
-class Clock:
+class Clock(Host):
     """A host without a device, whose steps take what a list says, over and over."""
 
     def __init__(self, *lengths_s: float) -> None:
-        self.now_s, self.lengths_s, self.calls = 100.0, lengths_s, 0
-
-    def wall_s(self) -> float:
-        return self.now_s
-
-    def event(self) -> float:
-        return self.now_s
-
-    def between_s(self, start: float, end: float) -> float | None:
-        return None
-
-    def synchronize(self) -> None:
-        pass
+        super().__init__(100.0)
+        self.lengths_s, self.calls = lengths_s, 0
 
     def step(self) -> None:
         self.now_s += self.lengths_s[self.calls % len(self.lengths_s)]

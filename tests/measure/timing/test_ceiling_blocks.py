@@ -2,44 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from measure.timing.blocks import WarmUp, blocks_in_order, measure_blocks
 from measure.timing.ceiling_blocks import CeilingBlocks, CeilingKernel
 from measure.timing.protocols import Protocol
 from results.records import Sample
+from tests.support.fakes.hosts import Host
 
 
-class Host:
-    """A host without a device. Each of its functions takes a time of its own."""
+def lasting(host: Host, lasts_s: float) -> Callable[[], None]:
+    """A function that takes this time of the host."""
 
-    def __init__(self) -> None:
-        self.now_s = 0.0
+    def run() -> None:
+        host.now_s += lasts_s
 
-    def function(self, lasts_s: float):
-        def run() -> None:
-            self.now_s += lasts_s
-
-        return run
-
-    def wall_s(self) -> float:
-        return self.now_s
-
-    def event(self) -> float:
-        return self.now_s
-
-    def between_s(self, start: float, end: float) -> float | None:
-        return None
-
-    def synchronize(self) -> None:
-        pass
+    return run
 
 
 def measured(step_s: float, *kernels_s: float) -> list[Sample]:
     host, protocol = Host(), Protocol.for_device("cpu")
-    kernels = [CeilingKernel(f"unit{i}", f"kernel{i}", 100, host.function(s)) for i, s in enumerate(kernels_s)]
+    kernels = [CeilingKernel(f"unit{i}", f"kernel{i}", 100, lasting(host, s)) for i, s in enumerate(kernels_s)]
     with CeilingBlocks(kernels, host, protocol.block_s) as ceiling:
-        timing = measure_blocks(host.function(step_s), host, protocol, step_s, ceiling.run)
+        timing = measure_blocks(lasting(host, step_s), host, protocol, step_s, ceiling.run)
     assert timing.summary.mean == pytest.approx(step_s)
     return blocks_in_order(WarmUp([], steady=True), timing, ceiling.samples)
 

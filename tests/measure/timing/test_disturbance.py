@@ -22,6 +22,7 @@ from measure.timing.clocks import CpuClock
 from measure.timing.disturbance import Disturbance, disturbance
 from measure.timing.protocols import Protocol
 from results.records import Sample
+from tests.support.fakes.hosts import Host
 
 
 @pytest.fixture
@@ -73,7 +74,7 @@ def test_each_block_has_what_came_to_it(monkeypatch: pytest.MonkeyPatch) -> None
     assert told == (0.5, 4, 0.5, None)
 
 
-class Machine:
+class Machine(Host):
     """A host whose steps take `step_s`, and longer in the steps of `held`, which wait for a processor.
 
     device_s: what a step takes on a device that no wait touches; None: there is none.
@@ -81,7 +82,8 @@ class Machine:
 
     def __init__(self, held: Iterable[int], step_s: float = 0.5, device_s: float | None = None) -> None:
         self.held, self.step_s, self.device_s = set(held), step_s, device_s
-        self.now_s, self.wait_s, self.calls = 0.0, 0.0, 0
+        super().__init__()
+        self.wait_s, self.calls = 0.0, 0
         self.extra_s = 0.0  # the wait in a step that is held; 0: twice a step
 
     def step(self) -> None:
@@ -92,17 +94,11 @@ class Machine:
         self.now_s += self.step_s
         self.calls += 1
 
-    def wall_s(self) -> float:
-        return self.now_s
-
-    def event(self) -> int:
+    def event(self) -> float:
         return self.calls
 
-    def between_s(self, start: int, end: int) -> float | None:
+    def between_s(self, start: float, end: float) -> float | None:
         return None if self.device_s is None else (end - start) * self.device_s
-
-    def synchronize(self) -> None:
-        pass
 
     def disturbance(self) -> Disturbance:
         return Disturbance(self.wait_s, 0, 0.0, None)

@@ -1,0 +1,22 @@
+"""A host without a device, as a clock for what times steps: its time passes only where a test says so."""
+
+from __future__ import annotations
+
+
+class Host:
+    """now_s: its time. There is no device, so that `between_s` is None."""
+
+    def __init__(self, now_s: float = 0.0) -> None:
+        self.now_s = now_s
+
+    def wall_s(self) -> float:
+        return self.now_s
+
+    def event(self) -> float:
+        return self.now_s
+
+    def between_s(self, _start: float, _end: float) -> float | None:
+        return None
+
+    def synchronize(self) -> None:
+        pass
