@@ -1,1 +1,1 @@
-"""Steps timed together with ceiling kernels, beside planted neighbours."""
+"""Steps timed together with ceiling kernels, and cells of a sweep, beside planted neighbours."""

@@ -76,7 +76,7 @@ def measure(cells: Path, minutes: float) -> None:
     torch.manual_seed(0)
     clock = clock_for("cpu")
     bench = Bench("cpu", torch.float32, clock, math.inf)
-    kernel = bench._prepared(Trial("convolution", (8, 128, 28), "channels_last"))
+    kernel = bench.prepared(Trial("convolution", (8, 128, 28), "channels_last"))
     step = training_step()
     protocol = Protocol.for_device("cpu", time_left_s=CELL_S, target_ci_ratio=0.001)
     until_s = time.monotonic() + 60 * minutes
@@ -140,7 +140,7 @@ def report(cells: Sequence[Cell]) -> list[str]:
     ]
     for load, burst in CONDITIONS:
         mine = [cell for cell in cells if (cell["load"], cell["burst"]) == (load, burst)]
-        name = "none" if not load else f"{load:.0%} of a processor, {'bursts' if burst else 'steady'}"
+        name = name_of(load, burst)
         if not mine:
             lines.append(f"| {name} | 0 | not run | | | | |")
             continue
@@ -154,6 +154,11 @@ def report(cells: Sequence[Cell]) -> list[str]:
             f"{max(shifts, key=abs):+.1%} | {held} of {len(mine)} |"
         )
     return lines
+
+
+def name_of(load: float, burst: bool) -> str:
+    """A condition in words."""
+    return f"{load:.0%} of a processor, {'bursts' if burst else 'steady'}" if load else "none"
 
 
 def mean_log(ratios: Sequence[float]) -> tuple[float, float]:

@@ -1,81 +1,38 @@
-"""What a neighbour on the same processors does to a cell's step time and to its utilization.
+"""What a neighbour on the same processors does to a cell of a sweep: its step time and its utilization.
 
-    python -m benchmarks.endurance.neighbours --out DIR [--model resnet18] [--batch-size 4]
+    python -m benchmarks.paired.cells --out DIR [--model resnet18] [--batch-size 4]
 
-Plants processes that keep one or two processors busy: for a share of each 20 ms (steady), or for 2 s of each 4 s
-(bursts). Beside each, the same cell is measured by `runners.sweep --paired-ceiling`, as a run under DIR; a run that is
-there is not measured again, so that the benchmark resumes. Prints a table: step time and utilization over the session's
-ceiling and over the paired one, each ÷ the same number of the first idle run, and the marks of the row.
+Beside each of the planted neighbours of `benchmarks.paired.neighbours` the same cell is measured by
+`runners.sweep --paired-ceiling`, as a run under DIR; a run that is there is not measured again, so that the benchmark
+resumes. Prints a table: step time and utilization over the session's ceiling and over the paired one, each ÷ the same
+number of the first idle run, and the marks of the row.
 
 The machine must be idle otherwise: the idle run is measured twice, and the second one shows what the rest is worth.
-Not claimed: neighbours that share caches or memory alone; other machines.
+Not claimed: neighbours that share caches or memory alone; other machines; coverage of the intervals.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-BUSY = """
-import sys, time
-share, period_s = float(sys.argv[1]), float(sys.argv[2])
-while True:
-    begun_s = time.perf_counter()
-    while time.perf_counter() - begun_s < share * period_s:
-        pass
-    time.sleep(max(0.0, (1 - share) * period_s))
-"""
+from benchmarks.paired.neighbours import CONDITIONS, name_of, neighbours
 
-STEADY_S, BURSTS_S = 0.02, 4.0
+AGAIN = "none, again"
+"""The idle cell that is measured last."""
 
 
-@dataclass(frozen=True)
-class Neighbour:
-    """Processes, each busy for a share of each period."""
-
-    name: str
-    shares: tuple[float, ...] = ()
-    period_s: float = STEADY_S
-
-
-NEIGHBOURS = (
-    Neighbour("idle"),
-    Neighbour("50 % of one processor, steady", (0.5,)),
-    Neighbour("one processor for 2 of 4 s", (0.5,), BURSTS_S),
-    Neighbour("one processor", (1.0,)),
-    Neighbour("two processors for 2 of 4 s", (0.5, 0.5), BURSTS_S),
-    Neighbour("two processors", (1.0, 1.0)),
-    Neighbour("idle again"),
-)
-
-
-@contextlib.contextmanager
-def planted(neighbour: Neighbour) -> Iterator[None]:
-    """The neighbour's processes run inside."""
-    command = [sys.executable, "-c", BUSY]
-    processes = [subprocess.Popen([*command, str(share), str(neighbour.period_s)]) for share in neighbour.shares]
-    try:
-        yield
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-
-
-def measure(neighbour: Neighbour, run: Path, model: str, batch_size: int) -> None:
+def measure(load: float, burst: bool, run: Path, model: str, batch_size: int) -> None:
     """One cell beside a neighbour, as a run of its own."""
     go_on = ["--resume", str(run)] if (run / "manifest.json").exists() else ["--out", str(run)]
     cell = ["--models", model, "--batch-sizes", str(batch_size), "--methods", "exact", "--paired-ceiling"]
-    with planted(neighbour):
+    with neighbours(load, burst):
         subprocess.run(
             [sys.executable, "-m", "runners.sweep", *cell, "--device", "cpu", *go_on],
             check=True,
@@ -100,7 +57,7 @@ def summary(run: Path) -> dict[str, Any]:
 
 def table(answers: dict[str, dict[str, Any]]) -> str:
     """Markdown; ratios are to the first idle run."""
-    idle = answers[NEIGHBOURS[0].name]
+    idle = next(iter(answers.values()))
     lines = [
         "| neighbour | step time | ÷ idle | over the session's ceiling | ÷ idle "
         "| over the paired ceiling (95 %) | ÷ idle | status | marks |",
@@ -118,17 +75,18 @@ def table(answers: dict[str, dict[str, Any]]) -> str:
 
 def main() -> int:
     description = (__doc__ or "").splitlines()[0]
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.endurance.neighbours", description=description)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.paired.cells", description=description)
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="for the runs; those there are kept")
     parser.add_argument("--model", default="resnet18")
     parser.add_argument("--batch-size", type=int, default=4)
     options = parser.parse_args()
     answers = {}
-    for neighbour in NEIGHBOURS:
-        run = options.out / neighbour.name.replace(" ", "-").replace("%", "percent").replace(",", "")
+    conditions = {name_of(load, burst): (load, burst) for load, burst in CONDITIONS} | {AGAIN: (0.0, False)}
+    for name, (load, burst) in conditions.items():
+        run = options.out / name.replace(" ", "-").replace("%", "").replace(",", "")
         if not (run / "headline.csv").exists():
-            measure(neighbour, run, options.model, options.batch_size)
-        answers[neighbour.name] = summary(run)
+            measure(load, burst, run, options.model, options.batch_size)
+        answers[name] = summary(run)
     print(table(answers))
     return 0
 
