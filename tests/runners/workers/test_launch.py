@@ -17,6 +17,7 @@ from measure.device import processes
 from runners.workers import pool
 from runners.workers.fault import WorkerFault
 from runners.workers.pool import Worker, uninterrupted
+from tests.support.processes import is_alive, wait_until_gone
 
 ROOT = Path(__file__).parents[3]
 SOON_S = 60.0
@@ -44,20 +45,6 @@ def raising(fault: BaseException) -> Callable[..., object]:
         raise fault
 
     return function
-
-
-def alive(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
-def wait_until_gone(*pids: int, within_s: float = 10.0) -> None:
-    end_s = time.monotonic() + within_s
-    while any(map(alive, pids)):
-        assert time.monotonic() < end_s, f"still alive: {[pid for pid in pids if alive(pid)]}"
-        time.sleep(0.05)
 
 
 def read_pids(mark: Path, within_s: float = SOON_S) -> list[int]:
@@ -299,7 +286,7 @@ class TestOrphans:
         mark = tmp_path / "pids"
         with start_parent(task, mark) as parent:
             pids = read_pids(mark)
-            assert all(map(alive, pids))
+            assert all(map(is_alive, pids))
             parent.kill()
             parent.wait()
             wait_until_gone(*pids)

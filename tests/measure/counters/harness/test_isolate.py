@@ -21,6 +21,7 @@ from measure.counters.harness.registry import COUNTERS, check_counter, install_l
 from measure.device.processes import last_words
 from results.errors import Unavailable
 from results.records import FlopCount
+from tests.support.processes import is_alive, wait_until_gone
 from workloads.catalogue.catalogue import factory, hyper_of
 from workloads.synthetic import synthetic
 
@@ -110,9 +111,7 @@ class TestOutcomes:
         assert time.monotonic() - start_s < 30
         assert row.status == "timeout"
         assert "4 s" in row.reason
-        pid = int(row.reason.rsplit(" ", 1)[1])
-        gone = not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-        assert gone
+        wait_until_gone(int(row.reason.rsplit(" ", 1)[1]))
 
     def test_a_death_is_seen_at_once_even_if_another_process_holds_the_pipe(self):
         start_s = time.monotonic()
@@ -384,7 +383,6 @@ def test_what_torchs_profiler_prints_is_nobodys_last_words():
 
 def test_a_parent_that_is_killed_takes_counter_and_server_along(tmp_path):
     """Also while the counter's own limit is far: its parent is gone within seconds, and so is the server."""
-    from tests.runners.workers.test_launch import alive, wait_until_gone
 
     code = "from measure.counters.harness import isolation; isolation.prepare()\n"
     code += "from tests.measure.counters.harness.test_isolate import run; run('hanging', timeout_s=500.0)"
@@ -398,7 +396,7 @@ def test_a_parent_that_is_killed_takes_counter_and_server_along(tmp_path):
             started = psutil.Process(parent.pid).children(recursive=True)
         pids = [process.pid for process in started if "resource_tracker" not in " ".join(process.cmdline())]
         assert len(pids) >= 3  # the server, the counter, and what that started
-        assert all(map(alive, pids))
+        assert all(map(is_alive, pids))
         parent.kill()
         parent.wait()
     wait_until_gone(*pids)
