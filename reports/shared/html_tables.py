@@ -13,6 +13,7 @@ from typing import Protocol, TypeVar
 
 from cleaning.reconcile import View
 from reports.shared.cell_names import cell_name, model_name, shared_variant, variant_lines, variant_of
+from reports.shared.numbers import session_words
 
 DASH = "–"
 
@@ -156,7 +157,7 @@ def natural(name: str) -> list[tuple[int, str]]:
 
 def reasons(caption: str, heads: Cells, why: Mapping[Cells, Iterable[str]], names: Names) -> Table | None:
     """A row for each reason, with its cells at the end; None without any."""
-    rows = tuple((*key, names.listed(cells)) for key, cells in why.items())
+    rows = tuple((*map(session_words, key), names.listed(cells)) for key, cells in why.items())
     columns = (*heads, "cells")
     return Table(caption, columns, rows, frozenset(columns)) if rows else None
 
