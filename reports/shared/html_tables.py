@@ -105,7 +105,7 @@ def merged_columns(table: Table, first: int) -> Table:
         texts = tuple(row[place] for row in table.rows)
         kept.setdefault((str(place),) if place < first else texts, []).append(place)
     places = [same[0] for same in kept.values()]
-    heads = [" = ".join(table.columns[place].replace("\n", " ") for place in same) for same in kept.values()]
+    heads = [" =\n".join(table.columns[place].replace("\n", " ") for place in same) for same in kept.values()]
     heads = [
         table.columns[same[0]] if len(same) == 1 else head for same, head in zip(kept.values(), heads, strict=True)
     ]
