@@ -47,7 +47,7 @@ from analysis.predict import (
     sample,
     scores_of,
 )
-from reports.predict import page
+from reports.predict.markdown import page
 
 RUNS = (EAGER, COMPILED)
 
