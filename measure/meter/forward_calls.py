@@ -80,11 +80,12 @@ class Passes:
 
 class SeenCall(NamedTuple):
     """A kind of call. samples: length of the first dimension of its first input. on_later_backward: called with this
-    for each backward pass after the end of the call's step."""
+    for each backward pass after the end of the call's step. on_fault: called with what went wrong in a hook."""
 
     key: CallKey
     samples: int
     on_later_backward: Callable[[SeenCall], None]
+    on_fault: Callable[[BaseException], None]
 
 
 class Call:
@@ -105,7 +106,10 @@ class Call:
     hidden = False
 
     def __call__(self, _gradient: torch.Tensor) -> None:
-        self.backward += 1
+        try:
+            self.backward += 1
+        except Exception as fault:  # noqa: BLE001  the user's training goes on whatever happens in here
+            self.seen.on_fault(fault)
 
 
 class EndedCall(Call):
@@ -114,7 +118,10 @@ class EndedCall(Call):
     __slots__ = ()
 
     def __call__(self, _gradient: torch.Tensor) -> None:
-        self.seen.on_later_backward(self.seen)
+        try:
+            self.seen.on_later_backward(self.seen)
+        except Exception as fault:  # noqa: BLE001  as above
+            self.seen.on_fault(fault)
 
 
 class GeneralCall(Call):
@@ -131,8 +138,11 @@ class GeneralCall(Call):
         self.backward, self._last = 0, _OUTSIDE
 
     def __call__(self, _gradient: torch.Tensor) -> None:
-        if self._begins():
-            self.backward += 1
+        try:
+            if self._begins():
+                self.backward += 1
+        except Exception as fault:  # noqa: BLE001  as above
+            self.seen.on_fault(fault)
 
     def _begins(self) -> bool:
         """Whether this is the first gradient of a run of the engine."""
@@ -147,8 +157,11 @@ class EndedGeneralCall(GeneralCall):
     __slots__ = ()
 
     def __call__(self, _gradient: torch.Tensor) -> None:
-        if self._begins():
-            self.seen.on_later_backward(self.seen)
+        try:
+            if self._begins():
+                self.seen.on_later_backward(self.seen)
+        except Exception as fault:  # noqa: BLE001  as above
+            self.seen.on_fault(fault)
 
 
 Call.ended, GeneralCall.ended = EndedCall, EndedGeneralCall
@@ -341,25 +354,25 @@ class ForwardCalls:
         return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
 
     def _meet(self, fields: _Fields, args: tuple[Any, ...], kwargs: dict[str, Any]) -> SeenCall:
-        seen = SeenCall(CallKey(*fields), _batch_size(args, kwargs), self._later_backward)
+        seen = SeenCall(CallKey(*fields), _batch_size(args, kwargs), self._later_backward, self._on_fault)
         self._known[fields] = seen
         self._on_new(seen.key, args, kwargs)
         return seen
 
     def _later_backward(self, seen: SeenCall) -> None:
         """A backward pass of a call whose step has ended: of the step that is open, if one is."""
-        try:
-            if self._step.begun is None:
-                self._on_late(seen.key)
-                return
-            call = GeneralCall(seen, False)
-            call.forward, call.backward = False, 1
-            self._step.calls.append(call)
-        except Exception as fault:  # noqa: BLE001  the user's training goes on whatever happens in here
-            self._on_fault(fault)
+        if self._step.begun is None:
+            self._on_late(seen.key)
+            return
+        call = GeneralCall(seen, False)
+        call.forward, call.backward = False, 1
+        self._step.calls.append(call)
 
     def _enters(self, _model: torch.nn.Module, _args: Any) -> None:
-        self._inside += 1
+        try:
+            self._inside += 1
+        except Exception as fault:  # noqa: BLE001  as above
+            self._on_fault(fault)
 
     def _hook(self) -> Callable[[torch.nn.Module, tuple[Any, ...], dict[str, Any], Any], None]:
         """The forward hook of the model.
@@ -384,9 +397,9 @@ class ForwardCalls:
             autocast: Any = _any_autocast,
             task: Any = _graph_task,
         ) -> None:
-            if step.begun is None:
-                return
             try:
+                if step.begun is None:
+                    return
                 if step.compared:
                     if (
                         length(args) == step.tensors
@@ -430,14 +443,13 @@ class ForwardCalls:
         """The forward hook of the module at a path, where children are watched, too."""
 
         def on_call(_module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-            if self._inside:
-                if path:
-                    return
-                self._inside -= 1
-            if self._step.begun is None:
-                return
             try:
-                self._note(path, args, kwargs, output)
+                if self._inside:
+                    if path:
+                        return
+                    self._inside -= 1
+                if self._step.begun is not None:
+                    self._note(path, args, kwargs, output)
             except Exception as fault:  # noqa: BLE001  as above
                 self._on_fault(fault)
 
