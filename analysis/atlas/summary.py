@@ -59,7 +59,7 @@ def by(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
 
 
 def rates(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
-    """Of rows with a count and a time, by these columns: rows, models, quartiles of FLOP/s (low, median, high), best."""
+    """FLOP/s of rows with a count and a time, by these columns: rows, models, low, median, high (quartiles), best."""
     known = table.assign(rate=table["model_flop"] / table["step_time_s"]).dropna(subset=["rate"])
     quartile = {name: ("rate", lambda each, at=at: each.quantile(at)) for name, at in QUARTILES.items()}
     found = known.groupby(list(columns), sort=True).agg(

@@ -73,9 +73,11 @@ __all__ = [
     "machine_of",
     "other_rows",
     "packed",
+    "parts_by_device",
     "parts_by_family",
     "predict",
     "rounded",
     "sample",
     "scores_of",
+    "unfused_bytes",
 ]

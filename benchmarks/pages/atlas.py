@@ -1,7 +1,7 @@
 """All that is derived from published steps, made again by one command.
 
     python -m benchmarks.pages.atlas                # from the kept tables: a minute or two
-    python -m benchmarks.pages.atlas --from DIR     # from the sources' files: counts every model that is not counted yet
+    python -m benchmarks.pages.atlas --from DIR     # from the sources' files: counts models that are not counted yet
 
 In this order: with --from the tables of steps, kernels and amounts (`runners.atlas import`); docs/atlas.md with its
 figures; the factors of `runners.predict` and docs/predict.md, evaluated on families and devices left out; and

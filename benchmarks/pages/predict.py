@@ -49,7 +49,7 @@ from analysis.predict import (
     sample,
     scores_of,
 )
-from reports.predict import page
+from reports.predict.markdown import page
 
 RUNS = (EAGER, COMPILED)
 
@@ -202,7 +202,9 @@ def version(framework: str) -> tuple[int, ...]:
 def provenance(samples: Mapping[str, FitRows]) -> dict[str, Any]:
     """What the factors were fitted on: rows, families, sources with commits, and the digests of the tables."""
     rows = [row for data in samples.values() for row in data.rows]
-    digest = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in (TABLE, AMOUNTS, SPLITS, DEVICE_SPLITS)}
+    digest = {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in (TABLE, AMOUNTS, SPLITS, DEVICE_SPLITS)
+    }
     return {
         "rows": len(rows),
         "families": len({row.family for row in rows}),

@@ -244,9 +244,9 @@ def _devices(found: Mapping[str, Any]) -> list[str]:
         markdown_table(head, rows),
         "",
         f"So the interval on a device that was not measured is {low:.2f} to {high:.2f} times the predicted time: it "
-        f"holds 95 % of the rows of the worst of them ({count:,} rows). Made from the other devices it covered {covered[0]} "
-        f"({covered[1]} to {covered[2]} by resampling devices, of which there are {len(rows)}). timm trained "
-        "on one device alone: for how far its training rates carry see the next table.",
+        f"holds 95 % of the rows of the worst of them ({count:,} rows). Made from the other devices it covered "
+        f"{covered[0]} ({covered[1]} to {covered[2]} by resampling devices, of which there are {len(rows)}). timm "
+        "trained on one device alone: for how far its training rates carry see the next table.",
         "",
     ]
 

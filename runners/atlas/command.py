@@ -15,6 +15,7 @@ import csv
 import gzip
 import io
 import json
+import math
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
@@ -216,9 +217,9 @@ def _with_intensity(rows: Sequence[PublishedStep]) -> pd.DataFrame:
     from analysis.predict import kept_amounts, unfused_bytes
 
     steps = kept_amounts()
-    nbytes = [unfused_bytes(row, steps) for row in rows]
-    table = summary.frame(rows).assign(unfused_bytes=nbytes)
-    return table.assign(flop_per_byte=table["model_flop"] / table["unfused_bytes"].astype(float))
+    nbytes = [unfused_bytes(row, steps) or math.nan for row in rows]
+    table = summary.frame(rows)
+    return table.assign(flop_per_byte=table["model_flop"] / nbytes)
 
 
 def _shown_device() -> Device:

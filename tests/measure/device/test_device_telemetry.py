@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+import typing
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -151,6 +152,18 @@ def test_every_reason_is_told_where_nothing_opens(two_vendors):
 def test_the_registry_names_functions_that_are_there():
     for name, adapter in telemetry.ADAPTERS.items():
         assert callable(telemetry._load(adapter)), name
+
+
+def test_an_adapter_opens_a_device_with_every_member():
+    """Of the class that its function gives: methods and constants, and what is set where it is made."""
+    protocol = telemetry.DeviceTelemetry
+    members = {*protocol.__annotations__, *protocol.__abstractmethods__} | {
+        name for name, member in vars(protocol).items() if callable(member) and name[0] != "_"
+    }
+    assert {"reasons", "processes", "preflight"} <= members
+    for name, adapter in telemetry.ADAPTERS.items():
+        device = typing.get_type_hints(telemetry._load(adapter))["return"]
+        assert members - {*dir(device), *device.__init__.__code__.co_names} == set(), name
 
 
 @pytest.mark.parametrize(
