@@ -121,7 +121,7 @@ def _predicted_by_model() -> list[str]:
     """Of named models: what is predicted from the published steps (`runners.predict`); empty without them (a wheel)."""
     if not AMOUNTS.is_file():
         return []
-    rows = [(name, *(_predicted(name, device) for device in PREDICTED_DEVICES)) for name in PREDICTED_MODELS]
+    rows = [(name, *(_predicted_share(name, device) for device in PREDICTED_DEVICES)) for name in PREDICTED_MODELS]
     words = (
         f"By model: predicted utilization with its interval of {percent(NOMINAL)} ({link('predict', 'predict.md')}), "
         f"training in eager mode at a batch of {PREDICTED_BATCH}, {PREDICTED_SIZE} × {PREDICTED_SIZE} images, AMP in "
@@ -130,7 +130,7 @@ def _predicted_by_model() -> list[str]:
     return [words, table(("of timm", *(name.removeprefix("NVIDIA ") for name in PREDICTED_DEVICES)), rows)]
 
 
-def _predicted(model: str, device: str) -> str:
+def _predicted_share(model: str, device: str) -> str:
     """ "21 % (11 to 42 %)" of the dense peak; no end lies above it."""
     step = kept_amounts()[StepKey(f"timm:{model}", PREDICTED_SIZE, "train")]
     machine, setting = machine_of(device, "amp-fp16"), Setting("train", "channels_last", False, device, "amp-fp16")
