@@ -26,7 +26,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cleaning.reconcile.run import Built, build
+from cleaning.reconcile.run import build
+from cleaning.reconcile.view import Built
 from results.errors import Inconsistent
 from results.records import SCHEMA_VERSION
 from results.store.disk import Disk

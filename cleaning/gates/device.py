@@ -1,4 +1,4 @@
-"""Gates of the device: the precision it really computed in, who else used it, its clock, its heat and its energy."""
+"""Gates of the device: no stand-in, its self-test, the precision it computed in, its other users, clock and energy."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 
-from analysis.devices import PRECISIONS, disagreements, telemetry, unit_of
+from analysis.devices import PRECISIONS, disagreements, is_stand_in, telemetry, unit_of
 from analysis.utilization import limits_seen
-from cleaning.facts import BUSY_RATIO
+from cleaning.facts import BUSY_RATIO, SELF_TEST_FILE, SelfTest
+from cleaning.facts.self_test import faults
 from cleaning.gates.evidence import Evidence
 from cleaning.gates.finding import RUN, Finding
-from results.records import Run, Telemetry
+from results.records import Run, Sitting, Telemetry
 from results.store import key_of
+
+SHOWN = 3
+"""Faults of a self-test that are named."""
 
 SHARED = "shared_device"
 """How a cell's warning begins that others came to its GPU."""
@@ -32,6 +36,40 @@ ABOVE_LIMIT = 1.1
 """Mean power of a window ÷ the device's limit: beyond this the counter or the window is wrong."""
 
 _DTYPES = {"fp32": "float32", "tf32": "float32", "amp-bf16": "bfloat16", "amp-fp16": "float16"}
+
+
+def hardware(evidence: Evidence) -> Iterator[Finding]:
+    """Each session's device: none that stands in for another, by its name, its own word or its ceilings' name."""
+    for sitting in evidence.data.sittings:
+        names = {sitting.device_name, str(sitting.environment.get("name") or "")}
+        names |= {row.device_name for row in evidence.data.ceilings if row.sitting == sitting.sitting}
+        marked = sorted(filter(is_stand_in, names)) or (["stand_in"] if sitting.environment.get("stand_in") else [])
+        words = f"{sitting.sitting}: measured on a stand-in, which is no hardware ({', '.join(marked)})"
+        yield Finding(RUN, not marked, words if marked else "")
+
+
+def self_test(evidence: Evidence) -> Iterator[Finding]:
+    """The run's self-test: passed, with every check that a GPU can answer, on the device and by the software of it."""
+    used = {run.sitting for run in evidence.data.runs}
+    homes = [each for each in evidence.data.sittings if each.sitting in used and each.device.startswith("cuda")]
+    test = evidence.self_test
+    if not homes or test is None:
+        return
+    words = [test] if isinstance(test, str) else [*faults(test), *_elsewhere(test, homes)]
+    more = f" and {len(words) - SHOWN} more" if len(words) > SHOWN else ""
+    yield Finding(RUN, not words, f"{SELF_TEST_FILE}: {'; '.join(words[:SHOWN])}{more}" if words else "")
+
+
+def _elsewhere(test: SelfTest, homes: list[Sitting]) -> Iterator[str]:
+    """Where the test was made on another device, or by another driver, torch or version of this program."""
+    for name, told, own in (
+        ("device", test.device, [each.device_name for each in homes]),
+        ("driver", test.driver, [each.driver for each in homes]),
+        ("torch", test.torch_version, [each.torch_version for each in homes]),
+        ("harness_version", test.harness_version, [each.environment.get("harness_version") for each in homes]),
+    ):
+        if told not in own:
+            yield f"of {name} {told!r}, the run of {own[0]!r}"
 
 
 def flags(evidence: Evidence) -> Iterator[Finding]:

@@ -12,11 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from cleaning.gates import ceilings, cell_summary, integrity, values
+from cleaning.gates import blocks, ceilings, cell_summary, integrity, values
 from cleaning.gates import counters as gates_counters
 from cleaning.gates import counts as gates_counts
 from cleaning.gates import device as gates_device
-from cleaning.gates import hardware as gates_hardware
 from cleaning.gates import model as gates_model
 from cleaning.gates import options as gates_options
 from cleaning.gates import times as gates_times
@@ -51,13 +50,13 @@ GATES: tuple[Gate, ...] = (
     Gate(
         "hardware",
         "no session was on a stand-in device, which computes nothing",
-        gates_hardware.hardware,
+        gates_device.hardware,
         "a session",
     ),
     Gate(
         "self_test",
         "the run's self-test passed, on its device and by its driver, torch and code",
-        gates_hardware.self_test,
+        gates_device.self_test,
         "self_test.json: python -m runners.doctor --self-test --write DIR",
         on=("cuda",),
     ),
@@ -112,7 +111,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         "parameters",
         "the number of parameters equals the weights of the operation table and what counters report",
-        cell_summary.parameters,
+        gates_model.parameters,
         "weights or a counter",
         _TABLE,
     ),
@@ -215,7 +214,7 @@ GATES: tuple[Gate, ...] = (
     Gate(
         "blocks",
         "blocks are numbered, follow a warm-up, and their device time agrees with the host's",
-        cell_summary.blocks,
+        blocks.blocks,
         "timed blocks",
         ("values", "synchronised"),
     ),

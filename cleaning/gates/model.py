@@ -1,4 +1,4 @@
-"""Gate of the model's name: its parameters are those of the model that is called so. Another name shows only there."""
+"""Gates of the model: its number of parameters by every source, and by its name. Another name shows only there."""
 
 from __future__ import annotations
 
@@ -8,6 +8,23 @@ from cleaning.facts import known_parameters
 from cleaning.gates.evidence import Evidence
 from cleaning.gates.finding import Finding
 from results.records import LOOP
+from results.store import key_of
+
+FLOAT_BYTES = 4
+"""Of one parameter: weights stay float32 under every precision."""
+
+
+def parameters(evidence: Evidence) -> Iterator[Finding]:
+    """A cell's parameters against the weights of its operation table, and against what counters saw."""
+    for run in evidence.data.runs:
+        facts = evidence.facts.get(run.trace_id)
+        said = {("its table", facts.weight_bytes // FLOAT_BYTES)} if facts is not None and facts.weight_bytes else set()
+        counted = evidence.counts.get(key_of(run), ())
+        said |= {(row.counter, row.parameters) for row in counted if row.parameters is not None}
+        if run.status not in ("ok", "not_converged") or not said:
+            continue
+        words = ", ".join(f"{value} by {name}" for name, value in sorted(said) if value != run.parameters)
+        yield Finding(run.cell_id, not words, f"{run.parameters} parameters, {words}" if words else "")
 
 
 def model(evidence: Evidence) -> Iterator[Finding]:

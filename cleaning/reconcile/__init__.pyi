@@ -1,6 +1,7 @@
 from .backward_ratio import Closed, closed_form, ratios
 from .batch_law import ENOUGH, Law, Series, culprits, law_of, listed
-from .run import HEADLINES, METHODS, Built, View, build, by_cell
+from .run import build, by_cell
+from .view import HEADLINES, METHODS, Built, View
 
 __all__ = [
     "Built",

@@ -22,7 +22,8 @@ import torch
 from analysis.operators import registration
 from measure.fast_count import DREW, CountRow, FastCount
 from measure.fast_count.fast_count import fast_count
-from measure.meter.forward_calls import TRANSFORMED, CallKey, Passes
+from measure.meter.calls import CallKey, Passes
+from measure.meter.forward_calls import TRANSFORMED
 from measure.meter.framework_flop import flop_counter_by_kind
 from measure.meter.product_dtypes import dtype_at
 from measure.meter.unsharded import MustRun, check_whole_layers, is_sharded, unsharded

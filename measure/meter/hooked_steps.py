@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from measure.meter.forward_calls import Call, OpenStep, SeenCall
+from measure.meter.calls import Call, OpenStep, SeenCall
 
 DIFFERS = (
     "steps with equal calls and equal gradients of a parameter ran different backward passes, and not all had gradient "

@@ -30,8 +30,9 @@ from analysis.devices.precisions import UNITS
 from analysis.utilization import Denominator, ceiling_of, datasheet
 from measure.device import device_facts
 from measure.meter.call_costs import LATE, CallCosts
+from measure.meter.calls import CallKey, Passes
 from measure.meter.energy import LoopEnergy
-from measure.meter.forward_calls import CallKey, ForwardCalls, Passes
+from measure.meter.forward_calls import ForwardCalls
 from measure.meter.hooked_steps import DIFFERS, HookedSteps
 from measure.meter.loop_run import LoopRun, MeasuredLoop
 from measure.meter.metered_step import KEPT_CALLS, KEPT_STEPS, MeteredStep

@@ -10,7 +10,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any, Protocol
 
-from measure.meter.forward_calls import OpenStep
+from measure.meter.calls import OpenStep
 from measure.meter.step_times import StepTimes
 
 KEPT_STEPS, KEPT_CALLS = 32, 256

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from measure.meter.forward_calls import Call, CallKey, Passes, passes_of, samples_of
+from measure.meter.calls import Call, CallKey, Passes, passes_of, samples_of
 
 MAX_BLOCKS = 512
 

@@ -20,7 +20,10 @@ _DOT_PT = 9.0
 _PANEL_PT = (455.0, 250.0)
 """Width and height of the panel, about: enough to see what would cover what."""
 
-_BESIDE = ((6.0, -2.5), (None, -2.5), (-12.0, 6.0), (-12.0, -12.0), (6.0, 5.0), (6.0, -11.0))
+_BESIDE = (
+    *((6.0, -2.5), (None, -2.5), (-12.0, 6.0), (-12.0, -12.0), (6.0, 5.0), (6.0, -11.0)),
+    *((None, 5.0), (None, -11.0), (-12.0, 14.0), (-12.0, -20.0)),
+)
 """Where a name may begin, in points from its dot, the best first; None: on the left, ending before the dot."""
 
 _TICKS = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200)
@@ -70,15 +73,17 @@ def _dot(axes: Axes, each: Traffic, top: float) -> None:
 
 
 def _name(axes: Axes, found: Sequence[Traffic]) -> None:
-    """Names beside their dots, each where it covers no dot and no other name, if there is such a place."""
+    """Names beside their dots, each where it covers no dot, no other name and the fewest intervals."""
     places = [_place(axes, each) for each in found]
     taken: list[Box] = [(x - _DOT_PT / 2, y - _DOT_PT / 2, x + _DOT_PT / 2, y + _DOT_PT / 2) for x, y in places]
+    bars = [_bar(axes, each) for each in found]
     for each, (x, y) in zip(found, places, strict=True):
         width = _LETTER_PT * len(each.run.model)
         offsets = [(-6.0 - width if dx is None else dx, dy) for dx, dy in _BESIDE]
         boxes = [(x + dx, y + dy, x + dx + width, y + dy + _NAME_PT) for dx, dy in offsets]
         inside = [i for i, box in enumerate(boxes) if box[0] > 0 and box[2] < _PANEL_PT[0]]
-        free = next((i for i in inside if not any(_meet(boxes[i], other) for other in taken)), 0)
+        apart = [i for i in inside if not any(_meet(boxes[i], other) for other in taken)]
+        free = min(apart, key=lambda i: sum(_meet(boxes[i], bar) for bar in bars), default=0)
         taken.append(boxes[free])
         at = (each.unfused_flop_per_byte, 100 * (each.row.utilization_ratio or 0.0))
         axes.annotate(each.run.model, at, offsets[free], textcoords="offset points", fontsize=_NAME_PT, color="0.2")
@@ -86,9 +91,22 @@ def _name(axes: Axes, found: Sequence[Traffic]) -> None:
 
 def _place(axes: Axes, each: Traffic) -> tuple[float, float]:
     """A dot's place in the panel, in points."""
-    (left, right), (_, top) = axes.get_xlim(), axes.get_ylim()
+    left, right = axes.get_xlim()
     across = math.log(each.unfused_flop_per_byte / left) / math.log(right / left)
-    return across * _PANEL_PT[0], 100 * (each.row.utilization_ratio or 0.0) / top * _PANEL_PT[1]
+    return across * _PANEL_PT[0], _up(axes, each.row.utilization_ratio or 0.0)
+
+
+def _up(axes: Axes, ratio: float) -> float:
+    return 100 * ratio / axes.get_ylim()[1] * _PANEL_PT[1]
+
+
+def _bar(axes: Axes, each: Traffic) -> Box:
+    """Where a dot's interval is drawn; only the dot's place where it has none."""
+    x, y = _place(axes, each)
+    low, high = each.row.utilization_low_ratio, each.row.utilization_high_ratio
+    if low is None:
+        return x, y, x, y
+    return x - 0.5, _up(axes, low), x + 0.5, _PANEL_PT[1] if high is None else _up(axes, high)
 
 
 def _meet(a: Box, b: Box) -> bool:

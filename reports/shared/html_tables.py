@@ -13,6 +13,7 @@ from typing import Protocol, TypeVar
 
 from cleaning.reconcile import View
 from reports.shared.cell_names import cell_name, model_name, shared_variant, variant_lines, variant_of
+from reports.shared.numbers import session_words
 
 DASH = "–"
 
@@ -104,7 +105,7 @@ def merged_columns(table: Table, first: int) -> Table:
         texts = tuple(row[place] for row in table.rows)
         kept.setdefault((str(place),) if place < first else texts, []).append(place)
     places = [same[0] for same in kept.values()]
-    heads = [" = ".join(table.columns[place].replace("\n", " ") for place in same) for same in kept.values()]
+    heads = [" =\n".join(table.columns[place].replace("\n", " ") for place in same) for same in kept.values()]
     heads = [
         table.columns[same[0]] if len(same) == 1 else head for same, head in zip(kept.values(), heads, strict=True)
     ]
@@ -156,7 +157,7 @@ def natural(name: str) -> list[tuple[int, str]]:
 
 def reasons(caption: str, heads: Cells, why: Mapping[Cells, Iterable[str]], names: Names) -> Table | None:
     """A row for each reason, with its cells at the end; None without any."""
-    rows = tuple((*key, names.listed(cells)) for key, cells in why.items())
+    rows = tuple((*map(session_words, key), names.listed(cells)) for key, cells in why.items())
     columns = (*heads, "cells")
     return Table(caption, columns, rows, frozenset(columns)) if rows else None
 

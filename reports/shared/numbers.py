@@ -54,6 +54,7 @@ MARK_WORDS = {
 PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 """Powers of ten, the largest first, and what SI calls them."""
 
+_SITTING = re.compile(r"\bsitting(s?)\b")
 _NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?!\w|\.\d)")
 
 
@@ -93,6 +94,11 @@ def merged(texts: Sequence[str]) -> str:
     columns = (sorted(set(numbers), key=float) for numbers in zip(*map(_NUMBER.findall, texts), strict=True))
     found = iter([n[0] if len(n) == 1 else f"{n[0]} to {n[-1]}" for n in columns])
     return _NUMBER.sub(lambda _: next(found), texts[0])
+
+
+def session_words(text: str) -> str:
+    """A stored warning or reason with "session" where the rows, which keep their words, have "sitting"."""
+    return _SITTING.sub(r"session\1", text)
 
 
 def skeleton(text: str) -> str:

@@ -28,8 +28,6 @@ ONE_EACH = "a file for each, like its neighbours"
 
 SMALL = {
     "cleaning/accounts/account/registry.py": TABLE,
-    "cleaning/gates/hardware.py": ONE_EACH,
-    "cleaning/gates/model.py": ONE_EACH,
     "cleaning/profile/double_counts.py": "a file for each cleaning step, like its neighbour for undercounts",
     "measure/ceiling/algorithms.py": "the only place of the ceilings that starts a profiler",
     "measure/trace/attribution/unequal_steps.py": ONE_EACH,

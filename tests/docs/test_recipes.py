@@ -440,7 +440,7 @@ def test_add_a_gate(copy_with_tests: Path) -> None:
     selected = ("dummy", "has_a_planted_fault", "passes_every_gate", "in_the_words_of_the_code")
     write(tree / "cleaning/gates/dummy.py", GATE)
     gates = tree / "cleaning/gates/gates.py"
-    replace(gates, "cell_summary, integrity, values", "cell_summary, dummy, integrity, values")
+    replace(gates, "cell_summary, integrity", "cell_summary, dummy, integrity")
     insert(
         gates, '    Gate(\n        "self_test"', '    Gate("dummy", "no session is a dummy", dummy.dummy, "a session"),'
     )

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import torch
 
 from measure.meter.call_costs import CallCost
-from measure.meter.forward_calls import CallKey
+from measure.meter.calls import CallKey
 from measure.meter.watch.watched_step import Amounts, WatchedCall, WatchedWork
 
 UnitOf = Callable[[str, torch.dtype], str]

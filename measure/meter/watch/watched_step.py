@@ -30,7 +30,7 @@ from torch.utils._python_dispatch import (
 from analysis.operators import registry
 from measure.dispatch import Plan, tensors_in
 from measure.fast_count import form_of, shapes_before
-from measure.meter.forward_calls import Call
+from measure.meter.calls import Call
 from measure.model import in_checkpoint
 
 _next_number = torch._C._autograd._get_sequence_nr

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 import torch
 
 from measure.meter.call_costs import CallCosts
-from measure.meter.forward_calls import CallKey, OpenStep
+from measure.meter.calls import CallKey, OpenStep
 from measure.meter.watch.watched_costs import WatchedCosts
 from measure.meter.watch.watched_step import StepWatch, WatchedWork
 

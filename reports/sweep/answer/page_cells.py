@@ -26,6 +26,7 @@ from reports.shared import (
     merged_columns,
     other_ceilings,
     reasons,
+    session_words,
     si,
     si_time,
     skeleton,
@@ -181,14 +182,14 @@ def ceilings(rows: Sequence[Ceiling]) -> Table | None:
             row.unit,
             DASH if row.median_s is None else si_time(row.median_s),
             DASH if row.flop_per_s is None else si(row.flop_per_s, "FLOP/s"),
-            *((row.reason,) if failed else ()),
+            *((session_words(row.reason),) if failed else ()),
             *((row.sitting,) if several else ()),
         )
         for row in ranked
     )
-    more = (*(("reason",) if failed else ()), *(("sitting",) if several else ()))
+    more = (*(("reason",) if failed else ()), *(("session",) if several else ()))
     columns = ("kernel", "precision", "unit", "median time", "rate", *more)
-    text = frozenset(("kernel", "precision", "unit", "reason", "sitting"))
+    text = frozenset(("kernel", "precision", "unit", "reason", "session"))
     return Table("Kernels timed alone: the fastest of a unit is its ceiling", columns, lines, text) if lines else None
 
 

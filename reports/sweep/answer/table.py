@@ -31,6 +31,7 @@ from reports.shared import (
     model_name,
     page,
     percent,
+    session_words,
     shared_variant,
     si_time,
     skeleton,
@@ -199,10 +200,15 @@ def peak_lines(views: Sequence[View]) -> list[str]:
         row = view.headline
         if row is not None and row.peak_flop_per_s is not None:
             key = (SHORT[row.denominator], row.peak_source)
-            doubt = next((f"; {mark}" for mark in row.warnings if mark.startswith("ceiling_doubtful")), "")
             rate = f"{digits(row.peak_flop_per_s / scale)} {unit}"
-            found[key] = f"{key[0]}: {OF_WHAT[row.denominator]}, {rate} ({row.peak_source}){doubt}"
+            found[key] = f"{key[0]}: {OF_WHAT[row.denominator]}, {rate} ({row.peak_source}){_doubt(row)}"
     return list(found.values())
+
+
+def _doubt(row: Utilization) -> str:
+    """The first doubt about the ceiling that a row is divided by, after a semicolon; empty without one."""
+    doubts = (session_words(mark) for mark in row.warnings if mark.startswith("ceiling_doubtful"))
+    return next((f"; {doubt}" for doubt in doubts), "")
 
 
 def failed_lines(views: Sequence[View]) -> list[str]:
@@ -212,11 +218,11 @@ def failed_lines(views: Sequence[View]) -> list[str]:
     for view in views:
         reason, name = view.run.reason, cell_name(view, shared)
         if view.measured and view.headline is None:
-            reasons = dict.fromkeys(row.reason for row in view.fractions if row.reason)
+            reasons = dict.fromkeys(session_words(row.reason) for row in view.fractions if row.reason)
             lines.append(f"{name}: no utilization: {'; '.join(reasons) or 'no method was asked for'}")
         elif not view.measured:
             words = STATUS_WORDS.get(view.run.status, view.run.status)
-            lines.append(f"{name}: {words}{f': {reason}' if reason else ''}")
+            lines.append(f"{name}: {words}{f': {session_words(reason)}' if reason else ''}")
     return lines
 
 
@@ -236,7 +242,8 @@ def warning_lines(built: Built) -> list[str]:
             texts.append(warning)
             names.append(cell_name(view, shared))
     told = sum(view.measured for view in built.views)
-    lines = [f"note: {merged(texts)} ({_listed(list(dict.fromkeys(names)), told)})" for texts, names in found.values()]
+    merged_texts = ((session_words(merged(texts)), list(dict.fromkeys(names))) for texts, names in found.values())
+    lines = [f"note: {text} ({_listed(names, told)})" for text, names in merged_texts]
     return lines + [f"note: {problem}" for problem in built.problems]
 
 

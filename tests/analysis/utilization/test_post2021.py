@@ -15,7 +15,8 @@ from analysis.utilization.denominators import Denominator, ceiling_of, datasheet
 from analysis.utilization.numerators import Numerator
 from analysis.utilization.post2021 import CONVENTION, fp32_peak, numerators
 from analysis.utilization.utilization import MeanStepTime, Measurement
-from cleaning.reconcile.run import Built, build
+from cleaning.reconcile.run import build
+from cleaning.reconcile.view import Built
 from reports.sweep.answer.table import to_text
 from results.records import Ceiling, Run, Utilization
 from results.store.store import read_operations, read_profile, read_run

@@ -33,7 +33,8 @@ from analysis.utilization.utilization import (
 )
 from cleaning.counts.conventions import one_convention
 from cleaning.counts.model_operators import model_operators
-from cleaning.reconcile.run import Built, View, build
+from cleaning.reconcile.run import build
+from cleaning.reconcile.view import Built, View
 from results.errors import Unavailable
 from results.records import Ceiling, FlopCount, Operation, Run, Sample, Telemetry, Utilization
 from results.store.store import read_operations, read_profile, read_run

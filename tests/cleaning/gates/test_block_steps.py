@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cleaning.gates.cell_summary import _block, _order, _paired, _steps
+from cleaning.gates.blocks import _block, _order, _paired, _steps
 from measure.timing.blocks import blocks_in_order, measure_blocks, warm_up
 from measure.timing.disturbance import Disturbance
 from measure.timing.protocols import Protocol

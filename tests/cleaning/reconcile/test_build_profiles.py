@@ -19,7 +19,8 @@ from scipy import stats
 
 from analysis.utilization import numerators, work_times
 from analysis.utilization.numerators import profiled
-from cleaning.reconcile.run import Built, build
+from cleaning.reconcile.run import build
+from cleaning.reconcile.view import Built
 from reports.sweep.answer.table import to_text
 from results.errors import Inconsistent
 from results.records import CleanedOperation, Operation, ProfileCount, ProfiledOperation, Run, Utilization, WorkTime

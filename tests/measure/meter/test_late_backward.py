@@ -5,7 +5,7 @@ import warnings
 import pytest
 import torch
 
-from measure.meter.forward_calls import Call, EndedCall, EndedGeneralCall, GeneralCall
+from measure.meter.calls import Call, EndedCall, EndedGeneralCall, GeneralCall
 from measure.meter.meter import KEPT_STEPS, UtilizationMeter
 from tests.measure.meter.square_layers import LAYER, net, samples
 from tests.support.threads import one_thread  # noqa: F401  a fixture for the whole file

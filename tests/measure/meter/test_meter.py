@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from analysis.devices.telemetry import Reading
 from measure.fast_count.fast_count import fast_count
-from measure.meter import energy, forward_calls
+from measure.meter import calls, energy
 from measure.meter.meter import MeterOptions, UtilizationMeter
 from measure.meter.step_times import CpuMarks, StepBlock, StepBlocks
 from tests.measure.meter.square_layers import BATCH, LAYER, WIDTH, net, samples
@@ -499,9 +499,9 @@ def test_a_saved_model_is_read_without_the_meter(tmp_path):
 
 def test_memory_is_flat_and_the_mean_stays_exact():
     blocks = StepBlocks()
-    key = forward_calls.CallKey("", (), True, None, 0)
+    key = calls.CallKey("", (), True, None, 0)
     for number in range(5000):
-        blocks.add(StepBlock(1, float(number), 0.5, 2, 2, {key: forward_calls.Passes(1, 1)}))
+        blocks.add(StepBlock(1, float(number), 0.5, 2, 2, {key: calls.Passes(1, 1)}))
     assert len(blocks.blocks) <= 512
     assert sum(block.steps for block in blocks.blocks) == 5000
     assert sum(block.time_s for block in blocks.blocks) == sum(range(5000))

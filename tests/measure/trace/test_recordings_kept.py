@@ -15,7 +15,8 @@ import pytest
 import torch
 
 from cleaning.profile.clean import clean_profile
-from cleaning.reconcile.run import Built, build
+from cleaning.reconcile.run import build
+from cleaning.reconcile.view import Built
 from cleaning.trace.work_recordings import clean_recording
 from measure.profiler.work_profiles import Profile, profile_step
 from measure.timing.clocks import CpuClock

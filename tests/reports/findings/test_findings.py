@@ -315,3 +315,18 @@ def test_a_dot_is_at_its_percentage_with_its_interval(used, high, ends) -> None:
     interval, dot = axes.lines
     assert interval.get_ydata() == pytest.approx(ends)
     assert (list(dot.get_xdata()), list(dot.get_ydata())) == ([7.0], [100 * (used or 0)])
+
+
+def test_a_name_is_beside_a_neighbours_interval_where_there_is_a_place() -> None:
+    """The second dot is 75 points above the first and 9 to its right, its interval reaches down beside the first."""
+
+    def dot(model: str, flop_per_byte: float, used: float, low: float | None) -> SimpleNamespace:
+        row = SimpleNamespace(utilization_ratio=used, utilization_low_ratio=low, utilization_high_ratio=None)
+        return SimpleNamespace(run=SimpleNamespace(model=model), unfused_flop_per_byte=flop_per_byte, row=row)
+
+    axes = Figure().subplots()
+    axes.set(xscale="log", xlim=(1, 100), ylim=(0, 100))
+    findings_figure._name(axes, [dot("vgg11", 10.0, 0.5, None), dot("vgg19", 11.0, 0.8, 0.1)])
+    first, second = axes.texts
+    assert first.xyann[0] < -5 * findings_figure._LETTER_PT, "left of its dot, ending before it"
+    assert second.xyann == (6.0, -2.5)

@@ -15,7 +15,7 @@ import matplotlib as mpl
 import pytest
 
 from analysis.utilization.numerators import TableCount
-from cleaning.reconcile.run import Built, View
+from cleaning.reconcile.view import Built, View
 from reports.shared import figure_style
 from reports.shared.cell_names import variant_lines
 from reports.shared.numbers import digits, percent, si, si_time, verdict

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reports.sweep.answer.headline import basis, closing
-from reports.sweep.answer.table import peak_lines
+from reports.sweep.answer.table import peak_lines, warning_lines
 from results.records import Ceiling
 from runners.report import check, command
 from tests.support.made_up import made_up_device, made_up_evidence
@@ -76,6 +76,17 @@ def test_a_ceiling_under_load_is_marked_at_the_headline(how: str, tmp_path: Path
     assert words in basis(closing(found.views), found.views), "beside the page's sentence"
     csv = (tmp_path / "run" / "utilization.csv").read_text(encoding="utf-8")
     assert words in csv
+
+
+def test_what_is_printed_says_session_and_the_rows_keep_their_word(tmp_path: Path) -> None:
+    found = built(tmp_path / "run", ceilings(), load_1min=2.5, cpu_usable=2)
+    stored = (tmp_path / "run" / "utilization.csv").read_text(encoding="utf-8")
+    assert "when its sitting began" in stored, "the gate `rebuilt` compares it with the rows of earlier runs"
+    sentence, notes = basis(closing(found.views), found.views), "\n".join(warning_lines(found))
+    document = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    for shown in (peak_lines(found.views)[0], sentence, notes, document):
+        assert "when its session began" in shown
+        assert "sitting" not in shown.replace("sittings.csv", "")
 
 
 def test_a_ceiling_that_another_cell_is_above_is_marked(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from cleaning.reconcile.run import View
+from cleaning.reconcile.view import View
 from reports.shared.figure_style import LABEL_LETTERS, label
 from reports.sweep.answer.headline import _rates, basis, closing
 from tests.support.made_up import made_up_page

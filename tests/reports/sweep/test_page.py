@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from cleaning.reconcile.run import Built, View
+from cleaning.reconcile.view import Built, View
 from reports.shared.html_figures import FIGURES
-from reports.shared.html_tables import Names, Table, natural
+from reports.shared.html_tables import Names, Table, merged_columns, natural
 from reports.shared.numbers import merged, skeleton
 from reports.sweep.answer import page_cells, page_counts
 from reports.sweep.answer.headline import closing
@@ -591,3 +591,12 @@ def test_pictures_that_would_make_the_page_too_large_are_named_instead(
     shown = page(built, {"utilization_by_model": svg, "utilization_by_batch": svg, "utilization_by_method": svg})
     assert shown.count("<figure") == 2
     assert "Not on this page, for its size, but in figures/: utilization_by_method." in shown
+
+
+def test_heads_of_equal_columns_stand_one_below_the_other() -> None:
+    """In one line five counters would push their numbers out of a page of 800 pixels."""
+    heads = ("model", "theory\nfvcore", "theory\nptflops", "one")
+    table = Table("", heads, (("a", "1", "1", "2"), ("b", "3", "3", "4")))
+    merged = merged_columns(table, 1)
+    assert merged.columns == ("model", "theory fvcore =\ntheory ptflops", "one")
+    assert merged.rows == (("a", "1", "2"), ("b", "3", "4"))

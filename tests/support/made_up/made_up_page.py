@@ -13,7 +13,7 @@ from typing import Any
 from analysis.utilization.numerators import TableCount
 from cleaning.counts.conventions import FLOP_COUNTS
 from cleaning.counts.pipeline import Cleaned
-from cleaning.reconcile.run import Built, View
+from cleaning.reconcile.view import Built, View
 from results.records import (
     Agreement,
     BatchLaw,

@@ -207,7 +207,7 @@ def test_processes_of_a_side_begin_in_its_folder_and_import_from_there(
 
 def test_the_gate_of_blocks_knows_several_processes() -> None:
     """Each has a warm-up; without the mark of blocks in turn a warm-up after measured blocks is a fault."""
-    from cleaning.gates.cell_summary import _blocks
+    from cleaning.gates.blocks import _blocks
     from results.records import Run
 
     def blocks(marked: bool, spoilt: int = 0, steps: int = 21) -> list[str]:

@@ -1,0 +1,105 @@
+"""What is derived of a run: everything of it (`Built`), and what is shown of one cell (`View`).
+
+Values only: `cleaning/reconcile/run.py` derives them, and which of several sources is right is not claimed.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from analysis.utilization import (
+    TableCount,
+)
+from cleaning.counts import Cleaned
+from results.records import (
+    MEASURED,
+    Agreement,
+    BatchLaw,
+    CleanedOperation,
+    ProfileCount,
+    Ratio,
+    Run,
+    Sitting,
+    StepTime,
+    Utilization,
+    WorkTime,
+)
+
+HEADLINES = ("datasheet", "user", "ceiling")
+"""The first of these that is known is shown first."""
+
+METHODS = ("exact", "batch", "epoch", "theory", "one")
+"""The first of these that could count is the numerator that is shown first."""
+
+
+@dataclass(frozen=True)
+class View:
+    """One cell: its row, its fractions, and what its operation table holds (None: no table)."""
+
+    run: Run
+    fractions: tuple[Utilization, ...]
+    counted: TableCount | None = None
+
+    @property
+    def measured(self) -> bool:
+        return self.run.status in MEASURED
+
+    @functools.cached_property
+    def partial(self) -> bool:
+        """Whether the exact count lacks calls that no rule counts."""
+        return any(row.method == "exact" and row.unknown_calls for row in self.fractions)
+
+    @functools.cached_property
+    def headline(self) -> Utilization | None:
+        """The fraction shown first: the best numerator over the first known denominator; None without a ratio.
+
+        Where the exact count lacks calls, a counter's forward pass is no answer: that it names none of them is no sign
+        that it counts them.
+        """
+        methods = [method for method in METHODS if not (self.partial and method == "theory")]
+        found = (self.fraction(method, denominator) for method in methods for denominator in HEADLINES)
+        return next((fraction for fraction in found if fraction is not None), None)
+
+    @functools.cached_property
+    def timed_row(self) -> Utilization | None:
+        """Any row of the cell that has a time, the best numerator's, with an achieved rate where there is one."""
+        timed = sorted((row for row in self.fractions if row.time_s is not None), key=_place)
+        return next((row for row in timed if row.achieved_flop_per_s is not None), timed[0] if timed else None)
+
+    @functools.cached_property
+    def step(self) -> Utilization | None:
+        """Any row whose time is that of one step of the cell, not of one sample or an epoch."""
+        rows = (row for row in self.fractions if row.method not in ("one", "epoch") and row.time_s is not None)
+        return next(rows, None)
+
+    def fraction(self, method: str, denominator: str) -> Utilization | None:
+        """The row of this method and denominator, if it has a ratio."""
+        for row in self.fractions:
+            if (row.method, row.denominator) == (method, denominator) and row.utilization_ratio is not None:
+                return row
+        return None
+
+
+@dataclass(frozen=True)
+class Built:
+    """Everything derived from one run directory. problems: what was wrong with its files, a line each."""
+
+    cleaned: Cleaned
+    utilization: tuple[Utilization, ...]
+    step_times: tuple[StepTime, ...]
+    views: tuple[View, ...]
+    sittings: tuple[Sitting, ...]
+    problems: tuple[str, ...] = ()
+    work_times: tuple[WorkTime, ...] = ()
+    cleaned_operations: tuple[CleanedOperation, ...] = ()
+    profile_counts: tuple[ProfileCount, ...] = ()
+    ratios: tuple[Ratio, ...] = ()
+    agreement: tuple[Agreement, ...] = ()
+    batch_laws: tuple[BatchLaw, ...] = ()
+    post2021: tuple[Utilization, ...] = ()
+
+
+def _place(row: Utilization) -> int:
+    """The place of this row's method in the order of display."""
+    return METHODS.index(row.method) if row.method in METHODS else len(METHODS)
