@@ -15,13 +15,17 @@ from analysis.atlas.published_step import PublishedStep
 COUNTED = "utilization_ratio"
 BOUNDED = "achieved_over_bound_ratio"
 
+CPU, GPU = "CPU", "GPU"
+
+QUARTILES = {"low": 0.25, "median": 0.5, "high": 0.75}
+
 
 def frame(rows: Sequence[PublishedStep]) -> pd.DataFrame:
-    """The rows as a table, one column a field; unknown numbers are NaN."""
+    """The rows as a table, one column a field, and `processor` ("CPU" or "GPU"); unknown numbers are NaN."""
     table = pd.DataFrame([dataclasses.asdict(row) for row in rows], columns=_FIELDS)
     numbers = [name for name in _FIELDS if name.endswith(("_ratio", "_s", "_size")) or name in _COUNTS]
     table[numbers] = table[numbers].apply(pd.to_numeric)
-    return table
+    return table.assign(processor=table["device"].str.contains("Intel(R)", regex=False).map({True: CPU, False: GPU}))
 
 
 _FIELDS = [field.name for field in dataclasses.fields(PublishedStep)]
@@ -29,8 +33,8 @@ _COUNTS = ("parameters", "model_flop", "peak_flop_per_s", "published_mac", "publ
 
 
 def by_status(table: pd.DataFrame) -> pd.DataFrame:
-    """Rows by source, mode and status."""
-    return table.groupby(["source", "mode", "status"], sort=True).size().rename("rows").reset_index()
+    """Rows by source, processor, mode and status."""
+    return table.groupby(["source", "processor", "mode", "status"], sort=True).size().rename("rows").reset_index()
 
 
 def by(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
@@ -50,6 +54,16 @@ def by(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
         best=(COUNTED, "max"),
         bound_median=(BOUNDED, "median"),
         bound_best=(BOUNDED, "max"),
+    )
+    return found.reset_index()
+
+
+def rates(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+    """FLOP/s of rows with a count and a time, by these columns: rows, models, low, median, high (quartiles), best."""
+    known = table.assign(rate=table["model_flop"] / table["step_time_s"]).dropna(subset=["rate"])
+    quartile = {name: ("rate", lambda each, at=at: each.quantile(at)) for name, at in QUARTILES.items()}
+    found = known.groupby(list(columns), sort=True).agg(
+        rows=("rate", "size"), models=("counted_model", "nunique"), **quartile, best=("rate", "max")
     )
     return found.reset_index()
 

@@ -1,5 +1,6 @@
 from .amount_table import AMOUNTS, StepKey, kept_amounts, packed
 from .evaluation import (
+    DEVICE_SPLITS,
     OURS,
     SPLITS,
     FitRows,
@@ -11,9 +12,11 @@ from .evaluation import (
     key_of,
     machine_of,
     other_rows,
+    parts_by_device,
     parts_by_family,
     sample,
     scores_of,
+    unfused_bytes,
 )
 from .fitting import fit_settings
 from .intervals import NOMINAL, by_group, coverage_interval, device_interval
@@ -36,6 +39,7 @@ __all__ = [
     "AMOUNTS",
     "ARITHMETIC",
     "COMPILED",
+    "DEVICE_SPLITS",
     "EAGER",
     "FACTORS",
     "LAUNCHES",
@@ -69,9 +73,11 @@ __all__ = [
     "machine_of",
     "other_rows",
     "packed",
+    "parts_by_device",
     "parts_by_family",
     "predict",
     "rounded",
     "sample",
     "scores_of",
+    "unfused_bytes",
 ]

@@ -1,6 +1,7 @@
 """What predictions are worth on rows that the fit has not seen: families left out, devices left out, and baselines.
 
-Which family is in which part is read from `splits.csv`, which was written before anything was fitted on it. Every
+Which family is in which part is read from `splits.csv`, which was written before anything was fitted on it, and which
+device from `device_splits.csv`, where each is a part of its own. Every
 number is of rows whose family (or device) was in no part of the fit; the constant of a baseline is taken from the rows
 of that same fit.
 """
@@ -20,10 +21,11 @@ from analysis.devices import PRECISIONS, lookup
 from analysis.predict.amount_table import StepKey
 from analysis.predict.fitting import fit_settings
 from analysis.predict.intervals import by_group, covered, ground_of
-from analysis.predict.operation_amounts import COMPILED, StepAmounts
+from analysis.predict.operation_amounts import COMPILED, EAGER, StepAmounts
 from analysis.predict.step_time import Machine, Numbers, Setting, Terms, parts_of, terms_of
 
 SPLITS = Path(__file__).with_name("splits.csv")
+DEVICE_SPLITS = Path(__file__).with_name("device_splits.csv")
 
 Words = NDArray[np.str_]
 Chosen = NDArray[np.bool_]
@@ -107,6 +109,16 @@ def key_of(row: PublishedStep) -> StepKey:
     return StepKey(row.counted_model, row.image_size or 0, row.mode)
 
 
+def unfused_bytes(row: PublishedStep, steps: Mapping[StepKey, Mapping[str, StepAmounts]]) -> float | None:
+    """What the operations of a row's step read and write, each launched alone, bytes.
+
+    None of a compiled step, of one without a batch, and where the amounts are not kept.
+    """
+    if row.compiled or not row.batch_size or key_of(row) not in steps:
+        return None
+    return sum(each.at(row.batch_size)[2] for each in steps[key_of(row)][EAGER].values())
+
+
 def setting_of(row: PublishedStep) -> Setting:
     """The setting that a row was measured in."""
     return Setting(row.mode, row.layout, row.compiled, row.device, row.precision, row.framework)
@@ -123,11 +135,20 @@ def machine_of(device_name: str, precision: str) -> Machine:
 
 def parts_by_family(path: Path = SPLITS) -> dict[str, int]:
     """Family → the part that it is left out with. Raises ValueError for a file that is not the split."""
+    return _parts(path, "family")
+
+
+def parts_by_device(path: Path = DEVICE_SPLITS) -> dict[str, int]:
+    """Device → the part that it is left out with: one each. Raises ValueError for a file that is not the split."""
+    return _parts(path, "device")
+
+
+def _parts(path: Path, what: str) -> dict[str, int]:
     with path.open(encoding="utf-8", newline="") as file:
         rows = csv.DictReader(file)
-        if rows.fieldnames != ["family", "part"]:
-            raise ValueError(f"{path.name}: expected the columns family, part")
-        return {row["family"]: int(row["part"]) for row in rows}
+        if rows.fieldnames != [what, "part"]:
+            raise ValueError(f"{path.name}: expected the columns {what}, part")
+        return {row[what]: int(row["part"]) for row in rows}
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,10 +169,12 @@ def families_left_out(data: FitRows, parts: Mapping[str, int]) -> LeftOut:
     return _left_out(data, part, "setting")
 
 
-def devices_left_out(data: FitRows) -> LeftOut:
-    """Each row predicted from rows of other devices: by the factors of its pool."""
-    names = sorted(set(data.devices))
-    return _left_out(data, np.array([names.index(device) for device in data.devices]), "pool")
+def devices_left_out(data: FitRows, parts: Mapping[str, int]) -> LeftOut:
+    """Each row predicted from rows of devices in other parts: by the factors of its pool.
+
+    Raises KeyError for a device that is in no part.
+    """
+    return _left_out(data, np.array([parts[device] for device in data.devices]), "pool")
 
 
 def _left_out(data: FitRows, part: NDArray[np.int_], by: str) -> LeftOut:

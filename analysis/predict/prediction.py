@@ -70,7 +70,7 @@ def predict(
     interval, coverage = _interval(model, setting, device, ground)
     is_widened = device == OTHER_DEVICE and setting.mode == "infer" and batch_size < model.details["small"]["below"]
     if is_widened:
-        interval = replace(interval, high=max(interval.high, model.details["small"]["high"]))
+        interval = replace(interval, high=max(interval.high, model.details["small"]["high"][setting.layout]))
         coverage = None
     total_s = sum(part.time_s for part in parts)
     least_s = bound_s or 0.0

@@ -22,6 +22,7 @@ from analysis.atlas import TABLE, PublishedStep, published_steps
 from analysis.predict import (
     AMOUNTS,
     COMPILED,
+    DEVICE_SPLITS,
     EAGER,
     FACTORS,
     NOMINAL,
@@ -42,6 +43,7 @@ from analysis.predict import (
     key_of,
     machine_of,
     other_rows,
+    parts_by_device,
     parts_by_family,
     rounded,
     sample,
@@ -71,9 +73,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def evaluate() -> tuple[dict[str, Any], dict[str, Any]]:
     """(what the page shows, what `runners.predict` reads)."""
     rows, steps, parts = published_steps(), kept_amounts(), parts_by_family()
+    devices_apart = parts_by_device()
     samples = {run: sample(rows, steps, run) for run in RUNS}
     left = {run: families_left_out(data, parts) for run, data in samples.items()}
-    away = {run: devices_left_out(data) for run, data in samples.items()}
+    away = {run: devices_left_out(data, devices_apart) for run, data in samples.items()}
     scored = {run: scores(samples[run], left[run], parts) for run in RUNS}
     apart = [scores(samples[run], away[run], None) for run in RUNS]
     fitted = {run: fit_settings(data.design, data.time_s, data.settings, data.terms) for run, data in samples.items()}
@@ -139,7 +142,8 @@ def device_intervals(scored: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     whole = device_interval(score, device)
     return {
         "intervals": {"": [whole.low, whole.high, whole.scores]},
-        "coverage": {"": counts(inside, device)},
+        "coverage": {"": counts(inside, device)}
+        | {name: counts(inside[device == name], device[device == name]) for name in sorted(set(device))},
         "by_device": {name: (score[device == name], inside[device == name]) for name in sorted(set(device))},
     }
 
@@ -157,17 +161,18 @@ def others(rows: Sequence[PublishedStep], steps: Any, data: FitRows, factors: Ma
     return found
 
 
-SMALL_BATCH = 16
+SMALL_BATCH = 32
 """Below it the host and the input pipeline take a part of inference that is not in the fit, whose batches are large."""
 
 
-def small_batches(elsewhere: Sequence[Any]) -> dict[str, float]:
-    """How far above its prediction inference at small batches goes on devices that were not measured: the upper end
-    that NOMINAL of these rows need, as channels_first. Of the same rows, so their coverage says nothing of others."""
-    ratios = [found[0] for row, found in elsewhere if row.mode == "infer" and row.batch_size < SMALL_BATCH]
+def small_batches(elsewhere: Sequence[Any]) -> dict[str, Any]:
+    """How far above its prediction inference at small batches goes on devices that were not measured, by layout: the
+    upper end that NOMINAL of these rows need. Of the same rows, so their coverage says nothing of others."""
+    ratios = [found for row, found in elsewhere if row.mode == "infer" and row.batch_size < SMALL_BATCH]
+    highest = np.quantile(np.array(ratios), (1 + NOMINAL) / 2, axis=0) if ratios else np.ones(len(LAYOUTS))
     return {
         "below": SMALL_BATCH,
-        "high": round(float(np.quantile(ratios, (1 + NOMINAL) / 2)), 3) if ratios else 1.0,
+        "high": {layout: round(float(high), 3) for layout, high in zip(LAYOUTS, highest, strict=True)},
         "rows": len(ratios),
     }
 
@@ -197,7 +202,9 @@ def version(framework: str) -> tuple[int, ...]:
 def provenance(samples: Mapping[str, FitRows]) -> dict[str, Any]:
     """What the factors were fitted on: rows, families, sources with commits, and the digests of the tables."""
     rows = [row for data in samples.values() for row in data.rows]
-    digest = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in (TABLE, AMOUNTS, SPLITS)}
+    digest = {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in (TABLE, AMOUNTS, SPLITS, DEVICE_SPLITS)
+    }
     return {
         "rows": len(rows),
         "families": len({row.family for row in rows}),

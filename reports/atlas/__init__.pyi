@@ -1,4 +1,4 @@
-from .figure import utilization_and_bound
+from .figure import utilization_and_bound, utilization_by_intensity
 from .markdown import page
 from .placement import placed_document, placed_section, placed_text
 from .text import document, to_csv, to_text
@@ -12,4 +12,5 @@ __all__ = [
     "to_csv",
     "to_text",
     "utilization_and_bound",
+    "utilization_by_intensity",
 ]

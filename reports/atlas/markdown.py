@@ -40,6 +40,7 @@ def page(table: pd.DataFrame, kernels: pd.DataFrame) -> str:
         *_bound(table),
         *_kernels(kernels),
         *_devices(table),
+        *_cpus(table),
         *_families(table),
         *_settings(table),
         *_extremes(table),
@@ -49,7 +50,8 @@ def page(table: pd.DataFrame, kernels: pd.DataFrame) -> str:
 
 def _rows(table: pd.DataFrame) -> list[str]:
     found = summary.by_status(table)
-    reasons = table[table["status"] != "ok"].groupby(["source", "status"])["reason"].agg(lambda each: each.iloc[0])
+    failed = table[table["status"] != "ok"]
+    reasons = failed.groupby(["source", "processor", "status"])["reason"].agg(lambda each: each.iloc[0])
     words = {
         "ok": "counted",
         "no_model": "no model that can be built",
@@ -60,17 +62,18 @@ def _rows(table: pd.DataFrame) -> list[str]:
     rows = [
         (
             _repository(table, row["source"]),
+            row["processor"],
             row["mode"],
             words.get(row["status"], row["status"]),
             f"{row['rows']:,}",
-            _cell(reasons.get((row["source"], row["status"]), "")),
+            _cell(reasons.get((row["source"], row["processor"], row["status"]), "")),
         )
         for row in found.to_dict("records")
     ]
     return [
         "## The rows",
         "",
-        markdown_table(("source", "mode", "what became of them", "rows", "an example of why"), rows),
+        markdown_table(("source", "on a", "mode", "what became of them", "rows", "an example of why"), rows),
         "",
     ]
 
@@ -142,6 +145,34 @@ def _kernels(kernels: pd.DataFrame) -> list[str]:
 
 def _devices(table: pd.DataFrame) -> list[str]:
     return _grouped(table, "By device", ("source", "mode", "device", "devices", "precision", "compiled"))
+
+
+def _cpus(table: pd.DataFrame) -> list[str]:
+    """CPUs apart: what they reached, of no peak."""
+    found = summary.rates(table[table["processor"] == summary.CPU], ("device", "framework", "precision", "compiled"))
+    rows = [
+        (
+            row["device"],
+            row["framework"],
+            row["precision"],
+            _value("compiled", row["compiled"]),
+            f"{row['rows']:,}",
+            f"{row['models']:,}",
+            *(si(row[name], "FLOP/s") for name in ("low", "median", "high", "best")),
+        )
+        for row in found.to_dict("records")
+    ]
+    heads = ("device", "framework", "precision", "compiled", "rows", "models", "lower quartile", "median",
+             "upper quartile", "best")  # fmt: skip
+    return [
+        "## CPUs",
+        "",
+        "Inference by timm, at a batch of 1. FLOP of the model a second: the clock at which they ran was "
+        "not published, so that they have no peak, no utilization and no bound, and are in no table above.",
+        "",
+        markdown_table(heads, rows),
+        "",
+    ]
 
 
 def _families(table: pd.DataFrame) -> list[str]:

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from analysis.predict import (
+    AMOUNTS,
+    EAGER,
+    NOMINAL,
+    Setting,
+    StepKey,
+    fitted_model,
+    kept_amounts,
+    machine_of,
+    predict,
+)
 from analysis.project.compute import Observation, gpu_hours, published_runs
 from reports.findings.data import Published
-from reports.findings.shared import IN_PART, OPEN, Section, cells, table
-from reports.shared import fitting
+from reports.findings.shared import IN_PART, OPEN, Section, cells, link, table
+from reports.shared import fitting, percent
 from results.records import Run
 
 MODEL = "resnet50"
@@ -29,6 +40,27 @@ LETTERS = 60
 """Of the conditions of a published run."""
 
 CONFIDENCE = 0.8
+
+PREDICTED_MODELS = (
+    "vgg16",
+    "resnet101",
+    "resnet50",
+    "convnext_tiny",
+    "densenet121",
+    "efficientnet_b0",
+    "mobilenetv3_large_100",
+)
+"""Of timm, all of which were published in training."""
+
+PREDICTED_DEVICES = (
+    "NVIDIA GeForce RTX 3090",
+    "Tesla V100-SXM2-16GB",
+    "NVIDIA A100-SXM4-80GB",
+    "NVIDIA L40S",
+    "NVIDIA H100 80GB HBM3",
+)
+
+PREDICTED_BATCH, PREDICTED_SIZE = 128, 224
 
 
 def beside_published(runs: Sequence[Published], folder: str) -> Section:
@@ -82,7 +114,30 @@ def to_assume(runs: Sequence[Published], folder: str) -> Section:
         + (" and ours." if any(run.on_gpu for run in runs) else "; none of ours, as no run on a GPU is published.")
     )
     heads = ("family", "precision", "GPU", "used %", "80 % interval", "runs", "from")
-    return Section(title, IN_PART, answer, (note, table(heads, rows)))
+    return Section(title, IN_PART, answer, (note, table(heads, rows), *_predicted_by_model()))
+
+
+def _predicted_by_model() -> list[str]:
+    """Of named models: what is predicted from the published steps (`runners.predict`); empty without them (a wheel)."""
+    if not AMOUNTS.is_file():
+        return []
+    rows = [(name, *(_predicted_share(name, device) for device in PREDICTED_DEVICES)) for name in PREDICTED_MODELS]
+    words = (
+        f"By model: predicted utilization with its interval of {percent(NOMINAL)} ({link('predict', 'predict.md')}), "
+        f"training in eager mode at a batch of {PREDICTED_BATCH}, {PREDICTED_SIZE} × {PREDICTED_SIZE} images, AMP in "
+        "fp16, channels_last, without a limit of memory. Of these cards only the RTX 3090 was in the fit."
+    )
+    return [words, table(("of timm", *(name.removeprefix("NVIDIA ") for name in PREDICTED_DEVICES)), rows)]
+
+
+def _predicted_share(model: str, device: str) -> str:
+    """ "21 % (11 to 42 %)" of the dense peak; no end lies above it."""
+    step = kept_amounts()[StepKey(f"timm:{model}", PREDICTED_SIZE, "train")]
+    machine, setting = machine_of(device, "amp-fp16"), Setting("train", "channels_last", False, device, "amp-fp16")
+    at_peak_s = sum(each.at(PREDICTED_BATCH)[1] for each in step[EAGER].values()) / machine.peak_flop_per_s
+    found = predict(fitted_model(), step, PREDICTED_BATCH, setting, machine, bound_s=at_peak_s)
+    used, low, high = (percent(at_peak_s / time_s) for time_s in (found.time_s, found.high_s, found.low_s))
+    return f"{used} ({low.removesuffix(' %')} to {high})"
 
 
 def _ours(runs: Sequence[Published]) -> list[Observation]:

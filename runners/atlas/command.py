@@ -2,7 +2,7 @@
 
     python -m runners.atlas MODEL [--device NAME]      published steps of a model, or of models like it
     python -m runners.atlas import --from DIR          the table of all rows, from the sources' files
-    python -m runners.atlas page [--out FILE]          docs/atlas.md and its figure, from the table
+    python -m runners.atlas page [--out FILE]          docs/atlas.md and its figures, from the table
 
 Nothing is measured. `import` builds each model on fake tensors to count it (timm is needed); the others need no torch.
 Exit codes: 0 answered; 1 nothing was published of the model; 2 the caller's mistake; 3 a file could not be written; 130
@@ -15,6 +15,7 @@ import csv
 import gzip
 import io
 import json
+import math
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,13 +25,19 @@ from analysis.atlas import TABLE
 from runners.cli import FAILED, Mistake, Parser, add_format, guarded, number, passing, put, say, show_page
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from analysis.atlas import PublishedStep
+    from analysis.devices import Device
 
 IMPORT, PAGE = "import", "page"
 
 PAGE_FILE = Path("docs/atlas.md")
-FIGURE = Path("images/atlas.png")
+FIGURE, INTENSITY = Path("images/atlas.png"), Path("images/atlas_intensity.png")
 """Beside the page."""
+
+SHOWN_DEVICE = "NVIDIA GeForce RTX 3090"
+"""Of the figures: the one with rows of training."""
 
 MOST = 40
 """Rows that the table shows."""
@@ -178,18 +185,46 @@ def _packed(rows: Sequence[PublishedStep]) -> bytes:
 
 
 def _write_page(options: Namespace) -> int:
-    """The page and its figure. Raises StoreFault."""
+    """The page and its figures. Raises StoreFault."""
     from analysis.atlas import against_roofline, kept_kernels, published_steps, summary
-    from reports.atlas import page, utilization_and_bound
+    from reports.atlas import page, utilization_and_bound, utilization_by_intensity
     from reports.shared import figure_style
 
     _check_table()
-    table = summary.frame(published_steps())
+    table = _with_intensity(published_steps())
     out = options.out or PAGE_FILE
     put(out, page(table, against_roofline(kept_kernels())))
-    shown = table[table["device"].str.endswith("RTX 3090") & table[summary.BOUNDED].notna()]
+    shown = table[table["device"] == SHOWN_DEVICE]
+    bounded, known = shown[shown[summary.BOUNDED].notna()], shown[shown["flop_per_byte"].notna()]
+    device = _shown_device()
+    bend = device.peaks["fp16"] / (device.bandwidth_bytes_per_s or 1.0)
     with figure_style.theme():
-        figure = utilization_and_bound(shown, f"NVIDIA GeForce RTX 3090, {len(shown):,} steps that timm published")
-        put(out.parent / FIGURE, figure_style.render(figure)["png"])
-    print(f"{out} and {out.parent / FIGURE}")
+        figures = {
+            FIGURE: utilization_and_bound(bounded, f"{SHOWN_DEVICE}, {len(bounded):,} steps that timm published"),
+            INTENSITY: utilization_by_intensity(
+                known, bend, f"{SHOWN_DEVICE}, {len(known):,} eager steps that timm published"
+            ),
+        }
+        for path, figure in figures.items():
+            put(out.parent / path, figure_style.render(figure)["png"])
+    print(", ".join(str(path) for path in (out, *(out.parent / path for path in figures))))
     return 0
+
+
+def _with_intensity(rows: Sequence[PublishedStep]) -> pd.DataFrame:
+    """The table of all rows, with the FLOP per byte of their unfused steps (NaN where the amounts are not kept)."""
+    from analysis.atlas import summary
+    from analysis.predict import kept_amounts, unfused_bytes
+
+    steps = kept_amounts()
+    nbytes = [unfused_bytes(row, steps) or math.nan for row in rows]
+    table = summary.frame(rows)
+    return table.assign(flop_per_byte=table["model_flop"] / nbytes)
+
+
+def _shown_device() -> Device:
+    from analysis.devices import lookup
+
+    device = lookup(SHOWN_DEVICE)
+    assert device is not None
+    return device

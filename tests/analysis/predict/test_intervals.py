@@ -69,6 +69,12 @@ def test_a_device_interval_is_as_wide_as_the_worst_needs():
     assert (found.low, found.high) == (pytest.approx(math.exp(-0.5)), pytest.approx(math.exp(0.5)))
 
 
+@pytest.mark.parametrize(("far", "high"), [(4, 0.1), (6, 1.0)])
+def test_a_device_interval_holds_95_of_100_rows_of_the_worst(far, high):
+    scores = np.concatenate([np.zeros(100), np.full(100 - far, 0.1), np.full(far, 1.0)])
+    assert device_interval(scores, np.repeat(["a", "b"], 100)).high == pytest.approx(math.exp(high), rel=0.01)
+
+
 def test_thin_ground_is_a_tenth_of_the_time_in_kinds_of_few_families():
     parts = [TimePart("memory", "pointwise", 0.89, 1.0), TimePart("arithmetic", "grouped convolution ≤16", 0.11, 3.0)]
     assert ground_of(parts) == THIN

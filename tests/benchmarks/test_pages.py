@@ -1,10 +1,11 @@
-"""docs/api.md is what the docstrings say now, and has each public name; import paths of before warn and work."""
+"""Generated pages: docs/api.md is what the docstrings say now; what rests on published steps is made in its order."""
 
 import importlib
 
 import pytest
 
 import flopledger
+from benchmarks.pages.__main__ import main
 from benchmarks.pages.api import MODULES, PAGE, page
 
 
@@ -40,3 +41,27 @@ def test_an_import_path_of_before_warns_and_gives_the_same_function(module, name
     with pytest.warns(FutureWarning, match=f"{module} goes in the next version: use "):
         old = importlib.import_module(module)
     assert getattr(old, name) is now
+
+
+ATLAS, PREDICT, FINDINGS = ["page"], ["--write", "docs/predict.md"], ["--findings"]
+
+
+@pytest.mark.parametrize(
+    ("words", "fails", "code", "ran"),
+    [
+        ([], None, 0, [ATLAS, PREDICT, FINDINGS]),
+        (["--from", "sources"], None, 0, [["import", "--from", "sources"], ATLAS, PREDICT, FINDINGS]),
+        ([], PREDICT, 3, [ATLAS, PREDICT]),
+    ],
+)
+def test_each_command_in_its_order(monkeypatch, words, fails, code, ran):
+    seen = []
+
+    def command(arguments):
+        seen.append(list(arguments))
+        return 3 if arguments == fails else 0
+
+    for module in ("runners.atlas.command", "benchmarks.pages.predict", "runners.report.command"):
+        monkeypatch.setattr(f"{module}.main", command)
+    assert main(["atlas", *words]) == code
+    assert seen == ran
