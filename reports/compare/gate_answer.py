@@ -89,7 +89,7 @@ def gate_markdown(
 ) -> str:
     """For a comment on a pull request."""
     sentence = verdict_sentence(checks, asked, undecided_fails)
-    lines = [f"### {'❌' if fails(checks, undecided_fails) else '✅'} {markdown_text(sentence)}", ""]
+    lines = [f"### {_mark(checks, undecided_fails)} {markdown_text(sentence)}", ""]
     if told := _single_rows(checks):
         lines += [f"| {' | '.join(HEADS)} |", "| --- | --- | ---: | ---: | ---: | :---: | --- |"]
         for check in told:
@@ -102,6 +102,13 @@ def gate_markdown(
     lines += [f"* {side.letter}: {markdown_text(side.line)}" for side in sides]
     lines += [*(f"* {markdown_text(each)}" for each in _closing(checks)), "", "</details>"]
     return "\n".join(lines) + "\n"
+
+
+def _mark(checks: Sequence[GateCheck], undecided_fails: bool) -> str:
+    """What a reader sees first: a gate that passes because nothing was decided is no success."""
+    if fails(checks, undecided_fails):
+        return "❌"
+    return "⚠️" if any(check.outcome in (UNDECIDED, NOT_COMPARED) for check in checks) else "✅"
 
 
 def markdown_text(text: str) -> str:

@@ -258,6 +258,23 @@ def test_cells_of_one_run_alone_are_told_and_fail_where_undecided_does(
     assert (code, "The gate fails: not all could be compared in 1 of 2 cells" in out) == (5, True)
 
 
+def test_a_comment_begins_with_what_was_decided(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a, b = write(tmp_path / "a", in_turn("A")), write(tmp_path / "b", in_turn("B", 1.1))
+    more = write(tmp_path / "more", None, (KEY, ("tf32", 16, 0)))
+    run = running(command.main, capsys)
+    marks = {
+        (name, how): run(a, other, "--fail-if", limit, "--undecided", how, "--format", "markdown")[1].split()[1]
+        for name, other, limit in (("within", b, "slower:50%"), ("beyond", b, "slower:2%"), ("lacking", more, "flop:0"))
+        for how in ("pass", "fail")
+    }
+    assert marks == {
+        **{("within", how): "✅" for how in ("pass", "fail")},
+        **{("beyond", how): "❌" for how in ("pass", "fail")},
+        ("lacking", "pass"): "⚠️",
+        ("lacking", "fail"): "❌",
+    }
+
+
 def test_a_run_without_tables_is_not_compared(tmp_path: Path) -> None:
     a, b = (read_run(write(tmp_path / name)) for name in "ab")
     b = replace(b, runs=[replace(run, trace_id="") for run in b.runs])
