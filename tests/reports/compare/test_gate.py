@@ -16,8 +16,9 @@ import pytest
 from analysis.utilization import log_ratios
 from reports.compare import Condition, gate_markdown, gate_text, judge
 from reports.compare.cells import compare_runs
+from reports.compare.gate_answer import _cells
 from reports.compare.page import Side
-from reports.compare.text import to_text
+from reports.compare.text import interval_text, to_text
 from results.records import MET, NOT_COMPARED, NOT_MET, UNDECIDED, GateCheck, Sample
 from results.store import Pairing, pairing_of, read_run
 from runners.report import command
@@ -273,6 +274,15 @@ def test_a_comment_begins_with_what_was_decided(tmp_path: Path, capsys: pytest.C
         ("lacking", "pass"): "⚠️",
         ("lacking", "fail"): "❌",
     }
+
+
+def test_ends_of_intervals_that_nobody_reads_are_bounds() -> None:
+    """As of ten pairs whose values differ by factors: 1.7e-9 to 6.4e8 was printed."""
+    assert interval_text(1.7e-9, 6.4e8, 4) == "< 0.01 to > 100"
+    assert interval_text(0.011, 99.0) == "0.0110 to 99.0"
+    ends = {"ratio": 1.04, "low_ratio": 1.7e-9, "high_ratio": 6.4e8}
+    row = GateCheck(condition="slower", model="net", batch_size=8, precision="fp32", outcome=UNDECIDED, **ends)
+    assert _cells(row)[-3:-1] == ["+4.0 %", "< −99 % to > +9900 %"]
 
 
 def test_a_run_without_tables_is_not_compared(tmp_path: Path) -> None:
