@@ -87,7 +87,7 @@ def test_each_condition_on_two_loops_has_an_outcome_and_flop_decides(asked, tmp_
     for name, layers in (("a", 1), ("b", 2)):
         more = [torch.nn.Linear(WIDTH, WIDTH) for _ in range(layers)]
         _train(tmp_path / name, torch.nn.Sequential(*_net(), *more), name="mine")
-    words = ["--fail-if", asked, "--margin", "100", "--format", "json"]
+    words = ["--fail-if", asked, "--margin", "10", "--format", "json"]
     code = command.main([str(tmp_path / "a"), str(tmp_path / "b"), *words])
     (found,) = json.loads(capsys.readouterr().out)["checks"]
     condition = asked.partition(":")[0]
