@@ -72,10 +72,54 @@ class MeterSummary:
     convention: Mapping[str, str] = field(default_factory=lambda: dict(CONVENTION))
     warnings: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        """What a person reads: utilization first, then what it is made of; a line for each number that is known."""
+        lines = [
+            *_of_peak("MFU", self.utilization_ratio, self.peak_flop_per_s, self.peak_source, self._interval()),
+            *_of_peak("HFU", self.hfu_ratio if self.recompute_flop_per_step else None, self.peak_flop_per_s, ""),
+            *_of_peak("of ceiling", self.ceiling_utilization_ratio, self.ceiling_flop_per_s, self.ceiling_source),
+            f"steps       {self.steps}{self._time()} on {self.device_name or self.device}",
+        ]
+        if self.model_flop_per_step is not None and self.model_flop_per_s is not None:
+            rate = (
+                f"{_short(self.model_flop_per_step / 1e9)} GFLOP a step, {_short(self.model_flop_per_s / 1e9)} GFLOP/s"
+            )
+            lines.append(f"model FLOP  {rate}")
+        if self.items_per_s is not None:
+            lines.append(f"items       {_short(self.items_per_s)} a second")
+        if self.energy_per_item_j is not None:
+            lines.append(f"energy      {_short(self.energy_per_item_j)} J an item")
+        if self.goodput_ratio is not None:
+            lines.append(f"goodput     {_short(100 * self.goodput_ratio)} % of the time is in steps")
+        return "\n".join([*lines, *(f"note: {warning}" for warning in self.warnings)])
+
+    def _interval(self) -> str:
+        low, high = self.utilization_low_ratio, self.utilization_high_ratio
+        return "" if low is None or high is None else f" ({_short(100 * low)} to {_short(100 * high)} %)"
+
+    def _time(self) -> str:
+        if self.step_time_s is None:
+            return ""
+        low, high = self.step_time_low_s, self.step_time_high_s
+        ends = "" if low is None or high is None else f" ({_short(1e3 * low)} to {_short(1e3 * high)} ms)"
+        return f" of {_short(1e3 * self.step_time_s)} ms{ends}"
+
     def scalars(self, prefix: str = "") -> dict[str, float]:
         """The numbers that are known, by name, for a logger. prefix: put before each name, such as "flopledger/"."""
         numbers = {name: value for name, value in asdict(self).items() if isinstance(value, (int, float))}
         return {f"{prefix}{name}": float(value) for name, value in numbers.items()}
+
+
+def _of_peak(name: str, ratio: float | None, peak: float | None, source: str, ends: str = "") -> list[str]:
+    """The line of a ratio, if it is known. ends: of its interval, with the blank before them."""
+    if ratio is None or peak is None:
+        return []
+    return [f"{name:11} {_short(100 * ratio)} %{ends} of {_short(peak / 1e9)} GFLOP/s{f', {source}' if source else ''}"]
+
+
+def _short(value: float) -> str:
+    """Three digits, and all of those before the point: 0.0178, 10.4, 312,000."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 @dataclass(frozen=True)
