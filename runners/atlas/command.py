@@ -62,14 +62,20 @@ def parser() -> Parser:
     made.add_argument("model", metavar="MODEL", help="resnet50, timm:NAME; or import, or page")
     made.add_argument("--device", default="", metavar="NAME", help="rows of this device only")
     made.add_argument("--mode", choices=("train", "infer"), help="rows of this kind only")
-    add_format(made, "of MODEL: table, csv or json (table)")
-    made.add_argument("--out", type=Path, metavar="FILE", help="the table or page that is written")
+    add_format(made, "table, csv or json (table)")
+    made.add_argument("--out", type=Path, metavar="FILE", help="write the table or page to this file")
     group = made.add_argument_group("import")
-    group.add_argument("--from", dest="source", type=Path, metavar="DIR", help="where the sources' files are")
+    group.add_argument("--from", dest="source", type=Path, metavar="DIR", help="folder of the sources' files")
     group.add_argument(
-        "--costs", type=Path, default=COSTS, metavar="DIR", help=f"counted models are kept here ({COSTS})"
+        "--costs", type=Path, default=COSTS, metavar="DIR", help=f"folder where counts of models are kept ({COSTS})"
     )
-    group.add_argument("--processes", type=number(int, 0), default=2, metavar="N", help="that count; 0: none (2)")
+    group.add_argument(
+        "--processes",
+        type=number(int, 0),
+        default=2,
+        metavar="N",
+        help="processes that count models; 0: count in this one (2)",
+    )
     made.add_argument("--debug", action="store_true", help="tracebacks")
     return made
 

@@ -13,7 +13,10 @@ from importlib import import_module
 from runners.cli import MISTAKE, say
 
 MODES = {
-    "--reproduce": ("runners.project.paper:main", "a paper's tables and figures beside what follows from its inputs"),
+    "--reproduce": (
+        "runners.project.paper:main",
+        "a paper's tables and figures, compared with what follows from its inputs",
+    ),
     "--compute": ("runners.project.gpu_hours:main", "training compute of GPU-hours and back, with an interval"),
     "--budget": ("runners.project.budget:main", "what accuracy, model and batch a budget buys"),
     "--parallel": ("runners.project.parallelism:main", "a transformer's step split over devices: memory and time"),

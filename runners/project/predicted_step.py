@@ -27,10 +27,10 @@ def add_step(parser: Parser) -> None:
     group = parser.add_argument_group("a step of your model, in place of published trainings")
     group.add_argument("--model", metavar="MODEL", help="resnet50, timm:NAME, …: its predicted step (docs/predict.md)")
     group.add_argument("--batch-size", type=number(int, 1), default=BATCH_SIZE, metavar="N", help=f"({BATCH_SIZE})")
-    group.add_argument("--image-size", type=number(int, 1), metavar="N", help="where the model has it")
+    group.add_argument("--image-size", type=number(int, 1), metavar="N", help="of models that have this size")
     group.add_argument("--layout", choices=LAYOUTS, default=LAYOUTS[0], help="of images (channels_first)")
     group.add_argument("--hyper", type=sizes, metavar="NAME=N,NAME=N", help="any sizes by the model's own names")
-    group.add_argument("--compile", action="store_true", help="the step of torch.compile's model")
+    group.add_argument("--compile", action="store_true", help="the step of the model under torch.compile")
     # what `check_models` and `hyper_of` ask of other commands
     others = ("num_classes", "frames", "boxes", "seq", "input", "batch", "frozen", "checkpoint")
     parser.set_defaults(**dict.fromkeys(others))
