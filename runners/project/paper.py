@@ -14,7 +14,7 @@ def parser() -> Parser:
     """The parser of a reproduction."""
     made = Parser(
         prog="python -m runners.project",
-        description="A paper's tables and figures, compared with what follows from its printed inputs, with a verdict for each cell.",
+        description="A paper's tables and figures, compared with what follows from its printed inputs.",
         epilog="What the verdicts mean and what cannot be reproduced: docs/frontier.md.",
     )
     made.add_argument("--reproduce", choices=PAPERS, required=True, metavar="PAPER", help=", ".join(PAPERS))
