@@ -160,5 +160,5 @@ def distance_changes(found: Mapping[str, Sequence[Mix]]) -> list[DistanceChange]
         alike = {name: vector for name, vector in vectors(mixes).items() if any(vector)}
         for pair, distance in distances(alike).items():
             pairs.setdefault(pair, {})[variant] = distance
-    told = [DistanceChange(*pair, mine) for pair, mine in pairs.items() if len(mine) == len(found)]
-    return sorted(told, key=lambda each: (-each.change, each.left, each.right))
+    changes = [DistanceChange(*pair, mine) for pair, mine in pairs.items() if len(mine) == len(found)]
+    return sorted(changes, key=lambda each: (-each.change, each.left, each.right))

@@ -64,8 +64,8 @@ def _order(product: Product) -> list[int]:
     for part in product.parts:
         if part.unit != UNTOLD:
             has[part.unit] = has.get(part.unit, 0) + (part.deduplicated or 0)
-    told = sorted(has, key=lambda unit: (-has[unit], unit))
-    return [*told, *[UNTOLD] * max((product.units or 0) - len(told), 1)]
+    order = sorted(has, key=lambda unit: (-has[unit], unit))
+    return [*order, *[UNTOLD] * max((product.units or 0) - len(order), 1)]
 
 
 def _fill(product: Product, parts: list[Part], unit: int) -> None:

@@ -186,11 +186,11 @@ def _paired_row(blank: Comparison, a: Group, b: Group, found: SequentialRatio) -
     """A cell whose blocks were interleaved. Its interval holds for all cells and looks: no p-values beside it."""
     limit = 1 + (blank.margin_ratio or 0.0)
     same = found.low > 1 / limit and found.high < limit
-    said = SAME if same else SLOWER if found.low > 1 else FASTER if found.high < 1 else UNKNOWN
+    verdict = SAME if same else SLOWER if found.low > 1 else FASTER if found.high < 1 else UNKNOWN
     time_a_s = _mean_s(a)
     return replace(
         blank,
-        verdict=said,
+        verdict=verdict,
         ratio=found.ratio,
         low_ratio=found.low,
         high_ratio=found.high,
@@ -235,7 +235,7 @@ def _unmatched(group: Group, where: str) -> Comparison:
     return replace(row, cells_a=row.cells_b, cells_b=()) if where == ONLY_A else row
 
 
-def _blank(group: Group, said: str, other: Group | None = None) -> Comparison:
+def _blank(group: Group, verdict: str, other: Group | None = None) -> Comparison:
     run = group.runs[0]
     return Comparison(
         model=run.model,
@@ -243,7 +243,7 @@ def _blank(group: Group, said: str, other: Group | None = None) -> Comparison:
         precision=run.precision,
         device=run.device,
         variant=variant(run),
-        verdict=said,
+        verdict=verdict,
         cells_a=other.cells if other is not None else (),
         cells_b=group.cells,
     )

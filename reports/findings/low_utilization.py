@@ -106,13 +106,13 @@ def _with_bounds(run: Published) -> tuple[str, ...]:
         return ()
     reached = " and ".join(f"{t.run.model} {digits(100 * (t.attainable_ratio or 0.0))} %" for t in low)
     share_of = " and ".join(f"1/{(t.attainable_ratio or 0.0) / t.used_ratio:.2g}" for t in low)
-    said = (
+    words = (
         f"**With a bound**, on {run.device_name}: if all that can be fused were, and each group took the longer of "
         f"its FLOP at the peak and its bytes at {si(known[0], 'B/s')} ({known[1]}), {reached} of the peak would be the "
         f"most; for the others {digits(100 * min(others))} to {digits(100 * max(others))} %. They reached {share_of} "
         f"of theirs {named(t.run.cell_id for t in low)}: {_blame(low)}{_inside_products(low)}"
     )
-    return said, traffic_table(run, found)
+    return words, traffic_table(run, found)
 
 
 def _blame(low: Sequence[Traffic]) -> str:
@@ -194,8 +194,8 @@ def _not_the_count(runs: Sequence[Published], low: Sequence[Traffic]) -> list[st
     agreeing = sum(row.ratio == 1 for row in forward)
     far = max(abs((row.total_ratio or 1.0) - 1) for row in forward)
     over = sorted((row for row in rows if (row.total_ratio or 0.0) > 2), key=lambda row: row.total_ratio or 0.0)
-    told = ", ".join(f"{row.counter}'s {row.phase} pass of {row.model} {row.total_ratio:.3g} ×" for row in over)
-    raised = f" What is far off is too high ({told}), which would raise utilization, not lower it." if over else ""
+    passes = ", ".join(f"{row.counter}'s {row.phase} pass of {row.model} {row.total_ratio:.3g} ×" for row in over)
+    raised = f" What is far off is too high ({passes}), which would raise utilization, not lower it." if over else ""
     return [
         f"* **Not the count.** {agreeing} of {len(forward)} forward counts of these two models' products equal ours "
         f"to the unit{_executed(low)}; with normalisation and the like they are at most "

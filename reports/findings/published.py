@@ -106,8 +106,10 @@ def to_assume(runs: Sequence[Published], folder: str) -> Section:
     title = "What utilization to assume for a CNN on a modern GPU"
     found = [*published_runs.observations(), *_ours(runs)]
     rows = [_row(found, name, unit, each) for name, unit, generations in ASSUMED for each in generations]
-    told = next((row for row in rows if row[:3] == ("cnn", "half", GENERATIONS["9.0"])), rows[0])
-    answer = f"For a CNN in 16 bit on an H100 or H200: {told[3]} %, {told[4]} with 80 % confidence, of the dense peak."
+    example = next((row for row in rows if row[:3] == ("cnn", "half", GENERATIONS["9.0"])), rows[0])
+    answer = (
+        f"For a CNN in 16 bit on an H100 or H200: {example[3]} %, {example[4]} with 80 % confidence, of the dense peak."
+    )
     note = (
         "The outcome of one new run by somebody else (`analysis/project/compute/gpu_hours.py`), a random effect of who ran which "  # noqa: E501
         "software; from published runs"

@@ -93,9 +93,9 @@ def families_on_a_gpu() -> str:
         return ""
     trained = training_of(rows)
     groups = {name: trained[trained["family"] == name]["utilization_ratio"] for name in ("efficientnet", "mobilenetv3")}
-    said = " and ".join(f"{name} {percent(used.median())} ({len(used):,} rows)" for name, used in groups.items())
+    medians = " and ".join(f"{name} {percent(used.median())} ({len(used):,} rows)" for name, used in groups.items())
     whole = f"{percent(trained['utilization_ratio'].median())} of {len(trained):,} rows of all families"
-    return f"In training on an RTX 3090 (timm's families) the medians are {said}, beside {whole} (section 10)."
+    return f"In training on an RTX 3090 (timm's families) the medians are {medians}, beside {whole} (section 10)."
 
 
 def _answer(rows: pd.DataFrame, layouts: Sequence[RateRatio], compiled: Sequence[RateRatio]) -> str:

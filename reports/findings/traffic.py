@@ -115,10 +115,10 @@ def traffic_table(run: Published, found: Sequence[Traffic]) -> str:
         for t in found
     ]
     peak = found[0].row
-    said = (
+    words = (
         f"{run.name}, batch {found[0].run.batch_size}, over the {peak.denominator} ({peak.peak_source}). Unfused "
         "bytes are an estimate (each operation's tensors once), no bound; ideal fusion is what a perfect compiler "
         "would leave. *Products' share* is of a step under the profiler. Cells without an upper end, or with a far "
         "one, did not converge."
     )
-    return f"{said}\n\n{table(heads, rows)}"
+    return f"{words}\n\n{table(heads, rows)}"

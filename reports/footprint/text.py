@@ -297,12 +297,12 @@ def _beside(answer: FootprintAnswer) -> TextTable:
             ("allocated in blocks, at least", blocks.allocated_bytes, "blocks of the caching allocator"),
         ]
     rows += [(f"{each.library}'s workspaces", each.nbytes, each.source) for each in answer.workspaces]
-    told = [
-        [f"  {words}", f"{nbytes:,}", amount(nbytes, "B"), said] for words, nbytes, said in rows if nbytes is not None
+    table_rows = [
+        [f"  {words}", f"{nbytes:,}", amount(nbytes, "B"), note] for words, nbytes, note in rows if nbytes is not None
     ]
-    said = Column("", right=False, wraps=True, rank=1)
+    note = Column("", right=False, wraps=True, rank=1)
     exact = Column("bytes", right=True, rank=2)
-    return _bytes_table(Column("beside it"), exact, Column("", right=True), said, rows=told)
+    return _bytes_table(Column("beside it"), exact, Column("", right=True), note, rows=table_rows)
 
 
 def _largest(held: Sequence[LiveStorage]) -> TextTable:

@@ -72,8 +72,8 @@ _RATE = {"ceiling": "best rate measured on this machine", "datasheet": "rate tha
 def explained(profile: StepProfile) -> list[str]:
     """Paragraphs: how much of the device was used, what was possible, where the time went."""
     root, roof = tree(profile)[""], step_roof(profile)
-    said = [_used(profile, root, roof), *_possible(profile, roof), _bound_shares(roof)]
-    return [paragraph for paragraph in said if paragraph]
+    paragraphs = [_used(profile, root, roof), *_possible(profile, roof), _bound_shares(roof)]
+    return [paragraph for paragraph in paragraphs if paragraph]
 
 
 def advised(profile: StepProfile) -> list[str]:
@@ -244,10 +244,10 @@ def _fused(profile: StepProfile, against: Against, found: Ladder) -> str:
 
 def _bound_shares(roof: StepRoof) -> str:
     shares = {**dict.fromkeys((*BOUNDS, BETWEEN, ""), 0.0), **roof.share_by_bound}
-    told = sorted(((share, bound) for bound, share in shares.items() if share >= _WORTH_SAYING), reverse=True)
-    if not told:
+    largest = sorted(((share, bound) for bound, share in shares.items() if share >= _WORTH_SAYING), reverse=True)
+    if not largest:
         return ""
-    parts = [f"{percent(share)} {BOUND_WORDS[bound]}" for share, bound in told]
+    parts = [f"{percent(share)} {BOUND_WORDS[bound]}" for share, bound in largest]
     return f"Where the step's time went, each operation by what bounds it: {listed(parts)}.{_below(roof)}"
 
 

@@ -126,7 +126,7 @@ def terminal_text(
     parts += ["", strong(heading(top)), ranking_table(nodes, depth, top), ""]
     names = summary_lines(profile, root)
     column = max(len(name) for name, _ in names) + 1
-    parts += [Hanging(name, said, column) for name, said in names]
+    parts += [Hanging(name, description, column) for name, description in names]
     parts += [Prose(line, "dim") for line in remarks(profile, root)]
     return page([*parts, "", *map(strong, closing(profile))], width, colour)
 
@@ -171,8 +171,8 @@ def guided(nodes: Mapping[str, ModuleNode], depth: int = -1) -> Iterator[tuple[s
 def ranking_table(nodes: Mapping[str, ModuleNode], depth: int, top: int) -> TextTable:
     """The classes with the most of everything, at each depth."""
     rows, last = [], -1
-    for level, words, told in rankings(nodes, depth, top):
-        rows.append([str(level) if level != last else "", words, told])
+    for level, words, entries in rankings(nodes, depth, top):
+        rows.append([str(level) if level != last else "", words, entries])
         last = level
     columns = (Column("depth", right=True), Column("most"), Column("classes", right=False, wraps=True))
     return TextTable(columns, rows, rule=False)

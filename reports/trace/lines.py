@@ -47,13 +47,13 @@ def completeness(trace: Trace) -> str:
 
 def partial_lines(trace: Trace) -> list[str]:
     """Why a phase has no total: calls that are missing, and how many have no count in any state, and their time."""
-    said: dict[str, str] = {}
+    sentences: dict[str, str] = {}
     lost = [f"{_lacking(each.phase)}: {each.reason}" for each in trace.cleaned.missing]
     for state, totals in reversed(list(trace.cleaned.phase_totals.items())):
         for name, total in totals.items():
             if total.unknown_calls:
-                said.setdefault(name, _without_count(total, state, name.removesuffix("_flop")))
-    return [*dict.fromkeys(lost), *said.values(), *_assumed(trace.cleaned.assumed_gradients)]
+                sentences.setdefault(name, _without_count(total, state, name.removesuffix("_flop")))
+    return [*dict.fromkeys(lost), *sentences.values(), *_assumed(trace.cleaned.assumed_gradients)]
 
 
 def _lacking(phase: str) -> str:

@@ -233,8 +233,8 @@ def _costs(
     """The operations of a step, those of one name, phase and module together; their times from the steps `joined`."""
     from measure.profile import StepDescription, table_of
 
-    told = StepDescription(asked.workload, asked.batch_size, asked.device, asked.precision)
-    profile = table_of(found.profile, trace, model, told, only=joined)
+    description = StepDescription(asked.workload, asked.batch_size, asked.device, asked.precision)
+    profile = table_of(found.profile, trace, model, description, only=joined)
     classes = _classes(model)
     sums: dict[tuple[str, str, str, str, str], OperationCost] = {}
     for row in profile.operations:

@@ -109,8 +109,8 @@ def peaks_answer(name: str, threads: int) -> dict[str, Any]:
 
 
 def _measured_columns(row: Ceiling | None) -> Mapping[str, Any]:
-    told = ("cores", "sm_clock_hz", "derived_flop_per_s", "flop_per_s", "reason")
-    return {name: None if row is None else getattr(row, name) for name in told}
+    columns = ("cores", "sm_clock_hz", "derived_flop_per_s", "flop_per_s", "reason")
+    return {name: None if row is None else getattr(row, name) for name in columns}
 
 
 def _named(name: str) -> str | None:

@@ -229,9 +229,9 @@ def own_runs(asked: Iterable[Path], data: Path | None = None) -> tuple[list[Obse
         raise Mistake(f"--data: expected a folder of published runs, got {data}, which has none")
     if not published:
         say("note: no published runs are installed; --data DIR names a folder of them")
-    told = [each for path in [*published, *asked] for each in _rows(path)]
-    left_out = Counter(each for each in told if isinstance(each, str))
-    return [each for each in told if isinstance(each, Observation)], dict(left_out)
+    rows = [each for path in [*published, *asked] for each in _rows(path)]
+    left_out = Counter(each for each in rows if isinstance(each, str))
+    return [each for each in rows if isinstance(each, Observation)], dict(left_out)
 
 
 def _rows(path: Path) -> list[Observation | str]:

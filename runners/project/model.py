@@ -96,11 +96,13 @@ def _run(options: Namespace) -> int:
     if isinstance(formulas, int):
         return formulas
     try:
-        told = answer(domain, target, formulas, options.memory_gib is not None)
+        projection = answer(domain, target, formulas, options.memory_gib is not None)
         found = draw_answers(options, domain, target, formulas)
     except ValueError as fault:
         raise Mistake(str(fault)) from fault
-    told = replace(told, timed=found, notes=tuple(_notes(target, formulas, found is not None and found.reached)))
+    projection = replace(
+        projection, timed=found, notes=tuple(_notes(target, formulas, found is not None and found.reached))
+    )
     if options.figures:
         from reports.project import of_domain
 
@@ -109,9 +111,9 @@ def _run(options: Namespace) -> int:
 
     def page(width: int, colour: bool) -> str:
         if options.format != "table":
-            return {"csv": project_text.to_csv, "json": project_text.to_json}[options.format](told)
+            return {"csv": project_text.to_csv, "json": project_text.to_json}[options.format](projection)
         rows = runs_of(found, width) if found and options.rows else ""
-        return project_text.to_text(told, width, colour) + rows
+        return project_text.to_text(projection, width, colour) + rows
 
     return tell(options, page, found.answers if found else {}, found.swings if found else {})
 

@@ -49,9 +49,9 @@ def _run(options: Namespace) -> int:
 
         for name, content in paper_pictures().items():
             put(options.figures / name, content)
-    told = {"csv": lambda: paper.to_csv(cells), "json": lambda: paper.to_json(options.reproduce, cells)}
-    if options.format in told:
-        print(told[options.format](), end="")
+    forms = {"csv": lambda: paper.to_csv(cells), "json": lambda: paper.to_json(options.reproduce, cells)}
+    if options.format in forms:
+        print(forms[options.format](), end="")
     else:
         show_page(lambda width, colour: paper.to_text(options.reproduce, cells, width, colour))
     return 0

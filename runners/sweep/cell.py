@@ -156,7 +156,7 @@ def measure(cell: Cell, protocol: Protocol, beside: Sequence[Ceiling] = ()) -> C
     made = prepare(cell)
     workload, model, step, clock = made.workload, made.model, made.step, made.clock
     inputs = [(batch.inputs, batch.target) for batch in made.few]
-    with _products_log(cell.device) as said:
+    with _products_log(cell.device) as product_log:
         traced = trace_step(step, model=model, optimizer=made.optimizer, inputs=inputs, steps_before=0)
     found = CellFindings(
         flags_before=made.flags,
@@ -164,7 +164,7 @@ def measure(cell: Cell, protocol: Protocol, beside: Sequence[Ceiling] = ()) -> C
         first_loss=_loss(step),
         items_per_step=workload.items(workload.hyper, cell.batch_size),
         parameters=sum(parameter.numel() for parameter in model.parameters()),
-        instructions=said.instructions,
+        instructions=product_log.instructions,
     )
     del traced
     if cell.input_pipeline:

@@ -35,11 +35,11 @@ class Word2Vec(nn.Module):
         nn.init.normal_(self.contexts.weight, std=hidden**-0.5)
 
     def forward(self, words: torch.Tensor, contexts: torch.Tensor, noise: torch.Tensor) -> Logits:
-        embedded, told = self.embedding(words.flatten()), contexts.flatten()
-        true = (embedded * self.contexts(told)).sum(dim=1) + self.biases[told]
+        embedded, targets = self.embedding(words.flatten()), contexts.flatten()
+        true = (embedded * self.contexts(targets)).sum(dim=1) + self.biases[targets]
         sampled = embedded @ self.contexts(noise).t() + self.biases[noise]
         expected = partial(log_expected, vocab=self.vocab, count=self.negatives)
-        return true - expected(told), sampled - expected(noise)
+        return true - expected(targets), sampled - expected(noise)
 
 
 def loss(output: Logits, _target: None) -> torch.Tensor:

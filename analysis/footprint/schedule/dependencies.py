@@ -190,10 +190,10 @@ def _before(chosen: Sequence[Operation], shared: Mapping[int, int]) -> tuple[tup
     """What has to come right before each node."""
     writer: dict[int, int] = {}
     readers: dict[int, list[int]] = {}
-    told = drawn = BEFORE
+    barrier = drawn = BEFORE
     found = []
     for node, operation in enumerate(chosen):
-        first = {told} | ({drawn} if _draws(operation) else set())
+        first = {barrier} | ({drawn} if _draws(operation) else set())
         reads = {shared.get(number, number) for number in operation.reads}
         writes = {shared.get(number, number) for number in operation.writes}
         for number in reads | writes:
@@ -203,7 +203,7 @@ def _before(chosen: Sequence[Operation], shared: Mapping[int, int]) -> tuple[tup
             writer[number] = node
         for number in reads - writes:
             readers.setdefault(number, []).append(node)
-        told = told if operation.writes else node
+        barrier = barrier if operation.writes else node
         drawn = node if _draws(operation) else drawn
         found.append(tuple(sorted(first - {BEFORE, node})))
     return tuple(found)

@@ -107,7 +107,7 @@ def _cell(row: Mapping[str, str], ours: Ours | None, words: Mapping[str, str], r
     printed = Printed(row["value"]) if row["value"] else None
     deviation = ours.value / printed.value - 1 if ours and printed else None
     verdict, rounding = _verdict(printed, ours, deviation, row["unit"])
-    said = [words[key] for key in ours.assumptions] if ours and verdict != NOT else []
+    assumptions = [words[key] for key in ours.assumptions] if ours and verdict != NOT else []
     return PaperCell(
         table=row["table"],
         row=row["row"],
@@ -116,7 +116,7 @@ def _cell(row: Mapping[str, str], ours: Ours | None, words: Mapping[str, str], r
         ours=ours.value if ours else None,
         deviation_ratio=deviation,
         verdict=verdict,
-        assumption=BETWEEN.join([*said, *rounding]),
+        assumption=BETWEEN.join([*assumptions, *rounding]),
         reason=reason if verdict == NOT else "",
         unit=row["unit"],
         ours_low=ours.low if ours else None,

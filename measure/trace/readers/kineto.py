@@ -430,22 +430,24 @@ def _device_name(header: Mapping[str, Any], kernels: pd.DataFrame) -> str:
 
 
 def _problems(calls: pd.DataFrame, kernels: pd.DataFrame, doubles: int, lost: int) -> list[str]:
-    told = []
+    problems = []
     if lost:
-        told.append(f"{lost} launches of kernels have none that was recorded: the calls that made them have no time")
+        problems.append(
+            f"{lost} launches of kernels have none that was recorded: the calls that made them have no time"
+        )
     if not len(kernels):
-        told.append("no kernels: operator calls take their place")
+        problems.append("no kernels: operator calls take their place")
     unlaunched = int((kernels["launch_start_ns"] < 0).sum())
     if unlaunched:
-        told.append(f"{unlaunched} of {len(kernels)} kernels, copies and fills have no recorded launch")
+        problems.append(f"{unlaunched} of {len(kernels)} kernels, copies and fills have no recorded launch")
     if doubles > 0 and len(kernels):
-        told.append(f"{doubles} rows of launches share their correlation number with another: one of each was kept")
+        problems.append(f"{doubles} rows of launches share their correlation number with another: one of each was kept")
     if not len(calls):
-        told.append("no operator calls: record with ProfilerActivity.CPU, too")
+        problems.append("no operator calls: record with ProfilerActivity.CPU, too")
     elif not calls["input_shapes"].notna().any():
-        told.append("no shapes: record with record_shapes=True")
+        problems.append("no shapes: record with record_shapes=True")
     elif not calls["concrete_inputs"].notna().any():
-        told.append("no concrete inputs (torch 2.0 and earlier record none): strides and groups must be inferred")
+        problems.append("no concrete inputs (torch 2.0 and earlier record none): strides and groups must be inferred")
     if len(calls) and not (calls["sequence_nr"] >= 0).any():
-        told.append("no sequence numbers: no backward call finds its forward call (or nothing was trained)")
-    return told
+        problems.append("no sequence numbers: no backward call finds its forward call (or nothing was trained)")
+    return problems

@@ -147,10 +147,10 @@ def time_in_turn(
 ) -> str:
     """Fills both sides with blocks; what was decided, in a few words. Raises SideFault for a side that failed.
 
-    revise: is told the seconds to the next look, after each pair.
+    revise: called after each pair with the seconds to the next look.
     """
     clock, longest_s = Stopwatch(), 0.0
-    told = ""
+    interval = ""
     for pair in range(rules.most_pairs):
         began_s = clock.elapsed_s
         try:
@@ -164,14 +164,14 @@ def time_in_turn(
         ended = pair + 1 == rules.most_pairs or clock.elapsed_s + longest_s > cap_s
         found = sequential_ratio(values, rules.alarm_ratio, out_of_time=ended)
         if found is not None:
-            told = f"{found.low - 1:+.1%} to {found.high - 1:+.1%} after {len(values)} pairs of processes"
-            say(told)
+            interval = f"{found.low - 1:+.1%} to {found.high - 1:+.1%} after {len(values)} pairs of processes"
+            say(interval)
             if (ended or is_look(len(values))) and found.beyond(rules.limit_ratio) != OPEN:
-                return told
+                return interval
         if ended:
             break
         revise(_to_next_look(len(values), rules) * clock.elapsed_s / (pair + 1))
-    return f"undecided: {told or f'{pair + 1} pairs of processes are too few'}"
+    return f"undecided: {interval or f'{pair + 1} pairs of processes are too few'}"
 
 
 def _to_next_look(pairs: int, rules: Rules) -> int:

@@ -121,10 +121,12 @@ class Comparison:
         self.b.measurer.stop()
         stopwatch = Stopwatch()
         try:
-            said = time_in_turn(sides[0], sides[1], protocol.for_pass(), self.rules, self._say, self.a.progress.revise)
+            outcome = time_in_turn(
+                sides[0], sides[1], protocol.for_pass(), self.rules, self._say, self.a.progress.revise
+            )
         except SideFault as fault:
             return self._one_sided(fault)
-        self.a.progress.say(f"{cell.model} b{cell.batch_size} {cell.precision}: {said}")
+        self.a.progress.say(f"{cell.model} b{cell.batch_size} {cell.precision}: {outcome}")
         answers = [measurement_of(side, protocol) for side in sides]
         self._answers["B"], self.b.timed_before_s = answers[1], stopwatch.elapsed_s
         return answers[0]
