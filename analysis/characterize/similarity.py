@@ -129,14 +129,14 @@ class DistanceChange:
         return max(self.distances.values()) - min(self.distances.values())
 
 
-def pictures(found: Sequence[Mix]) -> dict[str, list[Mix]]:
+def pictures(mixes: Sequence[Mix]) -> dict[str, list[Mix]]:
     """Variant → the mixes of its picture, labelled without the variant; empty where no workload has two
     variants, or where there is no other workload.
 
-    found: those that stand for their workloads (`analysis/characterize/summary.py`, `comparable_mixes`).
+    mixes: those that stand for their workloads (`analysis/characterize/summary.py`, `comparable_mixes`).
     """
     forms: dict[str, dict[str, Mix]] = {}
-    for each in found:
+    for each in mixes:
         forms.setdefault(_without_variant(each), {})[each.recording.variant] = each
     if len(forms) < 2:
         return {}

@@ -82,10 +82,10 @@ def clean_profile(run: Run, calls: Sequence[ProfiledOperation], source: str = PR
 
 
 def clean_instances(
-    found: tuple[Instance, ...], steps: Sequence[tuple[str, ProfileStep]] = PROFILE_STEPS
+    instances: tuple[Instance, ...], steps: Sequence[tuple[str, ProfileStep]] = PROFILE_STEPS
 ) -> tuple[tuple[Instance, ...], tuple[CleaningLog, ...]]:
     """Runs steps over products. Cleaning what is clean changes nothing. Raises Inconsistent if one was lost."""
-    current = found
+    current = instances
     log: list[CleaningLog] = []
     for name, step in steps:
         outcome = step(current)

@@ -80,8 +80,8 @@ class UtilizationCallback(TrainerCallback):  # type: ignore[misc]
             self.meter.close()
 
 
-def _logged(found: MeterSummary) -> dict[str, float]:
-    numbers = found.scalars()
+def _logged(summary: MeterSummary) -> dict[str, float]:
+    numbers = summary.scalars()
     return {f"flopledger/{name}": numbers[name] for name in LOGGED if name in numbers}
 
 

@@ -210,20 +210,20 @@ def _executed(low: Sequence[Traffic]) -> str:
     return ", and so does what one real step executed" if all(t.run.executed for t in low) and not differs else ""
 
 
-def _the_bytes(found: Sequence[Traffic], low: Sequence[Traffic]) -> list[str]:
+def _the_bytes(traffic: Sequence[Traffic], low: Sequence[Traffic]) -> list[str]:
     """What the models move, beside what they reach."""
-    others = [t.unfused_flop_per_byte for t in found if t.run.model not in LOW]
-    least = {t.run.model for t in sorted(found, key=lambda t: t.unfused_flop_per_byte)[:3]}
-    same = "the same three" if least == {t.run.model for t in found[:3]} else "not the same three"
+    others = [t.unfused_flop_per_byte for t in traffic if t.run.model not in LOW]
+    least = {t.run.model for t in sorted(traffic, key=lambda t: t.unfused_flop_per_byte)[:3]}
+    same = "the same three" if least == {t.run.model for t in traffic[:3]} else "not the same three"
     from scipy.stats import spearmanr  # 1 s to import: not for a command's --help
 
-    rho = spearmanr([t.unfused_flop_per_byte for t in found], [t.used_ratio for t in found]).statistic
-    fastest = sorted(found, key=lambda t: -t.unfused_bytes_per_s)[:3]
+    rho = spearmanr([t.unfused_flop_per_byte for t in traffic], [t.used_ratio for t in traffic]).statistic
+    fastest = sorted(traffic, key=lambda t: -t.unfused_bytes_per_s)[:3]
     return [
         f"* **The bytes.** With nothing fused they do {' and '.join(digits(t.unfused_flop_per_byte) for t in low)} "
         f"FLOP for each byte that their operations move; the median of the others is {digits(median(others))}. The "
         f"three models with the least are {same} that have the lowest utilization "
-        f"({', '.join(t.run.model for t in found[:3])}); over all {len(found)} models the rank correlation of FLOP "
+        f"({', '.join(t.run.model for t in traffic[:3])}); over all {len(traffic)} models the rank correlation of FLOP "
         f"for each byte with utilization is {rho:.2f}.",
         "* **They are not idle.** By the same estimate those that move the most bytes a second are "
         f"{', '.join(map(_moving, fastest))} {named(t.run.cell_id for t in fastest)}.",

@@ -153,10 +153,10 @@ def _ours(runs: Sequence[Published]) -> list[Observation]:
     return [each for each in found if not isinstance(each, str)]
 
 
-def _row(found: Sequence[Observation], family: str, precision: str, generation: str) -> tuple[str, ...]:
+def _row(observations: Sequence[Observation], family: str, precision: str, generation: str) -> tuple[str, ...]:
     place = (family, precision, GENERATIONS[generation])
     try:
-        where = gpu_hours.predicted_utilization(found, family, generation, precision)
+        where = gpu_hours.predicted_utilization(observations, family, generation, precision)
     except gpu_hours.TooFew as fault:
         return (*place, OPEN, "–", "–", str(fault))
     low, high = where.utilization.interval(CONFIDENCE)

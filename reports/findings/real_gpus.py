@@ -114,9 +114,9 @@ def _answer(rows: pd.DataFrame, layouts: Sequence[RateRatio], compiled: Sequence
     )
 
 
-def _span(found: Sequence[RateRatio]) -> str:
+def _span(ratios: Sequence[RateRatio]) -> str:
     """The medians of several groups: "1.06 to 1.08"."""
-    medians = sorted({f"{each.median:.3g}" for each in found}, key=float)
+    medians = sorted({f"{each.median:.3g}" for each in ratios}, key=float)
     return medians[0] if len(medians) == 1 else f"{medians[0]} to {medians[-1]}"
 
 
@@ -231,7 +231,7 @@ def _pytorch(rows: pd.DataFrame) -> list[RateRatio]:
     return _pairs(rows, "framework", versions, ("mode", "device", "layout"))
 
 
-def _table(title: str, words: str, found: Sequence[RateRatio]) -> str:
+def _table(title: str, words: str, ratios: Sequence[RateRatio]) -> str:
     lines = [
         (
             ", ".join(_short(word) for word in each.of),
@@ -242,7 +242,7 @@ def _table(title: str, words: str, found: Sequence[RateRatio]) -> str:
             f"{each.low:.3g} to {each.high:.3g}",
             percent(each.above_one_ratio),
         )
-        for each in found
+        for each in ratios
     ]
     return f"**{title}.** {words}\n\n{table(PAIR_HEADS, lines)}".replace(".** \n", ".**\n")
 

@@ -193,9 +193,9 @@ def _csv(answer: FootprintAnswer) -> str:
     return _rows([[*row, *more[0]], *([*row.values(), *each.values()] for each in more)])
 
 
-def checkpoints_csv(found: Checkpoints) -> str:
+def checkpoints_csv(checkpoints: Checkpoints) -> str:
     """A row a choice of checkpoints."""
-    rows = footprint_checkpoints.columns(found)
+    rows = footprint_checkpoints.columns(checkpoints)
     return _rows([list(rows[0]), *(list(each.values()) for each in rows)])
 
 

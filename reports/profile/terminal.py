@@ -178,11 +178,11 @@ def ranking_table(nodes: Mapping[str, ModuleNode], depth: int, top: int) -> Text
     return TextTable(columns, rows, rule=False)
 
 
-def operation_table(profile: StepProfile, found: list[OperationGroup]) -> TextTable:
+def operation_table(profile: StepProfile, groups: list[OperationGroup]) -> TextTable:
     """The longest operations, equal ones on one line."""
     step_s = sum(each.time_s or 0.0 for each in operation_groups(profile)) + sum(profile.between_s.values())
     rows: list[list[Cell]] = []
-    for each in found:
+    for each in groups:
         *texts, bound = [operation_cells(each, step_s)[place] for place in OPERATION_CELLS]
         rows.append([*texts, Styled(bound, COLOURS.get(bound, ""))])
     return TextTable(OPERATIONS, rows, rule=False)

@@ -69,10 +69,10 @@ def _run(options: Namespace) -> int:
     return _tell(found, options)
 
 
-def _tell(found: FormulaAnswer, options: Namespace) -> int:
+def _tell(answer: FormulaAnswer, options: Namespace) -> int:
     from reports.formula import to_text
 
-    show_page(lambda width, colour: to_text(found, options.format, width, colour), options.out)
+    show_page(lambda width, colour: to_text(answer, options.format, width, colour), options.out)
     return 0
 
 

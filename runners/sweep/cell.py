@@ -214,7 +214,7 @@ def _step_s(blocks: Iterable[Sample]) -> float:
 
 
 def _measure_cell(
-    cell: Cell, step: Any, clock: Any, protocol: Protocol, found: CellFindings, beside: Sequence[Ceiling] = ()
+    cell: Cell, step: Any, clock: Any, protocol: Protocol, findings: CellFindings, beside: Sequence[Ceiling] = ()
 ) -> CellMeasurement:
     """Warm up, measure, split into phases; with memory and loss read where nothing is timed."""
     import torch
@@ -269,8 +269,8 @@ def _measure_cell(
     last_loss = _loss(step)
     if not math.isfinite(last_loss):
         warnings.append(f"loss: the last loss was {last_loss}")
-    found = replace(
-        found,
+    findings = replace(
+        findings,
         last_loss=last_loss if math.isfinite(last_loss) else None,
         warmup_steps=sum(block.steps for block in warm.blocks),
         warmup_s=sum(block.wall_s for block in warm.blocks),
@@ -282,7 +282,7 @@ def _measure_cell(
         peak_memory_bytes=int(torch.cuda.max_memory_allocated(cell.device)) if on_cuda else None,
         reserved_memory_bytes=int(torch.cuda.max_memory_reserved(cell.device)) if on_cuda else None,
     )
-    return CellMeasurement(timing.status, timing.reason, blocks, tuple(warnings), found)
+    return CellMeasurement(timing.status, timing.reason, blocks, tuple(warnings), findings)
 
 
 def _workload(cell: Cell) -> Workload:

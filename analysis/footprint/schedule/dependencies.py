@@ -100,23 +100,23 @@ def graph(operations: Sequence[Operation], storages: Iterable[Storage]) -> Graph
     )
 
 
-def live_bytes(found: Graph, order: Sequence[int]) -> list[int]:
+def live_bytes(graph: Graph, order: Sequence[int]) -> list[int]:
     """Bytes while each node of an order runs."""
-    left = [len(block.users) for block in found.blocks]
-    live, seen = found.at_first_bytes, []
+    left = [len(block.users) for block in graph.blocks]
+    live, seen = graph.at_first_bytes, []
     for node in order:
-        live += found.made_bytes[node]
+        live += graph.made_bytes[node]
         seen.append(live)
-        for number in found.goes[node]:
+        for number in graph.goes[node]:
             left[number] -= 1
             if not left[number]:
-                live -= found.blocks[number].nbytes
+                live -= graph.blocks[number].nbytes
     return seen
 
 
-def with_views(operations: Sequence[Operation], found: Graph, order: Sequence[int]) -> tuple[int, ...]:
+def with_views(operations: Sequence[Operation], graph: Graph, order: Sequence[int]) -> tuple[int, ...]:
     """Every operation of the step in an order of nodes: a view comes right after what last wrote its storage."""
-    node_of = {index: node for node, index in enumerate(found.operations)}
+    node_of = {index: node for node, index in enumerate(graph.operations)}
     turn = {node: place for place, node in enumerate(order)}
     written: dict[int, int] = {}
     slots: list[list[int]] = [[] for _ in range(len(order) + 1)]  # slot 0: before all
@@ -128,7 +128,7 @@ def with_views(operations: Sequence[Operation], found: Graph, order: Sequence[in
             slots[place].append(operation.index)
     whole = list(slots[0])
     for place, node in enumerate(order):
-        whole += [found.operations[node], *slots[place + 1]]
+        whole += [graph.operations[node], *slots[place + 1]]
     return tuple(whole)
 
 

@@ -97,9 +97,9 @@ def cells(paper: str, ours: Mapping[Key, Ours], folder: Path = FOLDER) -> list[P
     return [_cell(row, ours.get(_key(row)), words, _reason(_key(row), reasons)) for row in rows]
 
 
-def count(found: Iterable[PaperCell]) -> dict[str, int]:
+def count(cells: Iterable[PaperCell]) -> dict[str, int]:
     """Verdict → how many cells have it."""
-    verdicts = [cell.verdict for cell in found]
+    verdicts = [cell.verdict for cell in cells]
     return {verdict: verdicts.count(verdict) for verdict in VERDICTS}
 
 

@@ -55,20 +55,20 @@ def closing(views: Sequence[View]) -> Closing:
     return Closing(_single(converged[0]), (converged[0],))
 
 
-def basis(found: Closing, views: Sequence[View]) -> str:
+def basis(conclusion: Closing, views: Sequence[View]) -> str:
     """The 95 % interval of each number in the sentence, and the peaks it divides by with their sources; "": no number.
 
     views: of the whole run, so that a cell is called as in its tables.
     """
-    peaks = dict.fromkeys(_peak(_row(view)) for view in found.cells)
-    interval = intervals(found, views)
+    peaks = dict.fromkeys(_peak(_row(view)) for view in conclusion.cells)
+    interval = intervals(conclusion, views)
     return f"{interval} Divided by {', and '.join(peaks)}." if interval else ""
 
 
-def intervals(found: Closing, views: Sequence[View]) -> str:
+def intervals(conclusion: Closing, views: Sequence[View]) -> str:
     """The 95 % interval of each utilization in the sentence, as a sentence; "" where it has none."""
     shared = shared_variant(views)
-    each = [f"{fitting(cell_name(view, shared), _NAME_LETTERS)} {_interval(_row(view))}" for view in found.cells]
+    each = [f"{fitting(cell_name(view, shared), _NAME_LETTERS)} {_interval(_row(view))}" for view in conclusion.cells]
     return f"95 % intervals: {', '.join(each)}." if each else ""
 
 

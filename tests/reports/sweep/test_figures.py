@@ -797,10 +797,10 @@ def test_each_precision_has_a_page_before_one_has_two() -> None:
         for name, count in (("fp32", 8), ("tf32", 3))
         for number in range(count)
     ]
-    order = [(page.points["precision"].iloc[0], page.batches[0]) for page in figures_methods._in_turn(pages)]
+    order = [(page.points["precision"].iloc[0], page.batches[0]) for page in figures_methods._round_robin(pages)]
     assert order[:6] == [(name, number) for number in range(3) for name in ("fp32", "tf32")]
     assert len(order) == 11
-    assert figures_methods._in_turn(pages[:8]) == pages[:8]
+    assert figures_methods._round_robin(pages[:8]) == pages[:8]
 
 
 def test_a_long_name_keeps_both_ends() -> None:
