@@ -1,6 +1,6 @@
 """The answer of `runners.characterize` as text. This half: shares by group, likeness, the paper, steps, inference.
 
-Prints nothing and knows no file; what is said was worked out by `reports/characterize/text.py`.
+Prints nothing and reads no file; the numbers are calculated by `reports/characterize/text.py`.
 """
 
 from __future__ import annotations

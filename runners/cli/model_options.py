@@ -1,4 +1,4 @@
-"""How a command is told of any model: the words of its command line, their check, and what the model is built with."""
+"""How a command is given a model: the options of its command line, their check, and what the model is built with."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A recording that some profiler wrote, read and attributed, or one line that says why it cannot be.
 
-What commands and workers share: nothing is cleaned and nothing is told of it here.
+What commands and workers share: nothing is cleaned and nothing is printed here.
 """
 
 from __future__ import annotations

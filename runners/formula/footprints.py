@@ -1,6 +1,6 @@
 """The footprints among a model's formulas: found, compared with the step at the points that were traced, and explained.
 
-A footprint that does not equal that of the step where it can be looked at is not told, and a note says why.
+A footprint that does not equal that of the step where it can be checked is not printed, and a note says why.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ PROJECTION = "runners.project.model:main"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command. 0: told; 1: it cannot be calculated; 2: the caller's mistake; 3: a file was not written."""
+    """The command. 0: printed; 1: it cannot be calculated; 2: the caller's mistake; 3: a file was not written."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     asked = [mode for mode in MODES if any(word == mode or word.startswith(f"{mode}=") for word in given)]
     if len(asked) > 1:

@@ -75,7 +75,7 @@ def add_target(group: object) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command. 0: told; 1: the model has no formulas; 2: the caller's mistake; 3: a file was not written."""
+    """The command. 0: printed; 1: the model has no formulas; 2: the caller's mistake; 3: a file was not written."""
     options = parser().parse_args(arguments)
     return guarded(lambda: _run(options), options.debug)
 

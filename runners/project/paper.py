@@ -26,7 +26,7 @@ def parser() -> Parser:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command. 0: told; 2: the caller's mistake; 3: a file was not written."""
+    """The command. 0: printed; 2: the caller's mistake; 3: a file was not written."""
     options = parser().parse_args(arguments)
     return guarded(lambda: _run(options), options.debug)
 

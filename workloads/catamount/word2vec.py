@@ -43,7 +43,7 @@ class Word2Vec(nn.Module):
 
 
 def loss(output: Logits, _target: None) -> torch.Tensor:
-    """Noise-contrastive estimation: what is context is told to be, and noise not to be; mean over the positions."""
+    """Noise-contrastive estimation: classifies contexts from noise; mean over the positions."""
     true, sampled = output
     missed = binary_cross_entropy_with_logits(true, torch.ones_like(true), reduction="sum")
     taken = binary_cross_entropy_with_logits(sampled, torch.zeros_like(sampled), reduction="sum")

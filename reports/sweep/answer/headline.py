@@ -98,7 +98,7 @@ def _nothing(views: Sequence[View]) -> str:
 
 
 def _wide(divided: Sequence[View]) -> str:
-    """Where no cell is narrow enough to be told first: what there is instead."""
+    """Where no cell is narrow enough to be shown first: what there is instead."""
     if len(divided) == 1:
         return "The interval of the measured cell is wider than asked for: see its row in the table."
     return f"The intervals of all {len(divided)} measured cells are wider than asked for: see their rows in the table."

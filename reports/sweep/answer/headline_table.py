@@ -1,7 +1,7 @@
 """headline.csv: one row a cell, the numbers that the terminal's table shows of it, unrounded.
 
 utilization.csv has every numerator over every denominator, so that a mean over its rows is a mean of different
-questions; here each cell has the one fraction that is told first. A cell without one is there, with its reason.
+questions; here each cell has the one fraction that is shown first. A cell without one is there, with its reason.
 """
 
 from __future__ import annotations

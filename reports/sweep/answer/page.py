@@ -1,4 +1,4 @@
-"""report.html of a run: everything that is told of it in one file that needs no other, no network and no script.
+"""report.html of a run: everything that is reported of it in one file that needs no other, no network and no script.
 
 Takes what `cleaning.reconcile.run` derived and figures as SVG text; writes nothing and asks no clock, so that the same
 run gives the same bytes. What a page is made of is in `reports.shared.html`.

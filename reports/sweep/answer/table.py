@@ -127,7 +127,7 @@ def rate_unit(views: Iterable[View], unit: str = "FLOP/s") -> tuple[float, str]:
 def cells_table(views: Sequence[View], scale: float = 1e12, unit: str = "TFLOP/s") -> TextTable:
     """One row a cell: model, batch, precision, utilization ± its interval, verdict, step time, FLOP/s, peak, items/s.
 
-    scale: what a rate is divided by to be told in `unit`.
+    scale: what a rate is divided by to be shown in `unit`.
     """
     columns = (
         *_start_columns(),
@@ -147,7 +147,7 @@ def cells_table(views: Sequence[View], scale: float = 1e12, unit: str = "TFLOP/s
 
 
 def methods_table(views: Sequence[View], times: Sequence[WorkTime]) -> TextTable:
-    """One row a cell: its utilization by each method, over the peak it is told by; an epoch's time, profiled and real.
+    """One row a cell: its utilization by each method, over the peak it is compared with; an epoch's time, profiled and real.
 
     Of several counters, `theory` is that of the first that could count. Not measured and not asked for are both "–".
     """
