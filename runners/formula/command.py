@@ -38,7 +38,7 @@ BATCH, CATAMOUNT = "batch", "catamount"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command. 0: the formulas are printed; 1: there are none; 2: the caller's mistake; 3: a file was not written."""
+    """The command. 0: formulas printed; 1: there are none; 2: the caller's mistake; 3: a file was not written."""
     options = formula_options.parser().parse_args(arguments)
     return guarded(lambda: _run(options), options.debug)
 

@@ -147,7 +147,7 @@ def cells_table(views: Sequence[View], scale: float = 1e12, unit: str = "TFLOP/s
 
 
 def methods_table(views: Sequence[View], times: Sequence[WorkTime]) -> TextTable:
-    """One row a cell: its utilization by each method, over the peak it is compared with; an epoch's time, profiled and real.
+    """One row a cell: its utilization by each method, over its peak; an epoch's time, profiled and real.
 
     Of several counters, `theory` is that of the first that could count. Not measured and not asked for are both "–".
     """
