@@ -81,7 +81,7 @@ def _fill(product: Product, parts: list[Part], unit: int) -> None:
         return
     at = _receiver(parts, mine, lacking)
     had = parts[at].repaired or 0
-    reason = "wrong_number" if had and product.groups == 1 else _reason(product, parts, at, had)
+    reason = "wrong_number" if had and product.groups == 1 else _reason(product, parts, at)
     parts[at] = replace(parts[at], repaired=had + lacking, fault=reason)
 
 
@@ -104,7 +104,7 @@ def _receiver(parts: list[Part], mine: list[int], lacking: int) -> int:
     )
 
 
-def _reason(product: Product, parts: list[Part], at: int, had: int) -> str:
+def _reason(product: Product, parts: list[Part], at: int) -> str:
     part = parts[at]
     if product.groups > 1 and any(other.deduplicated for other in parts):
         return "grouped"

@@ -80,7 +80,7 @@ def compare_runs(
         raise ValueError(f"these runs cannot be compared: {'; '.join(refused)} (--across compares across a field)")
     mine, others = (groups(data, across) for data in (a, b))
     for name, found in (("A", mine), ("B", others)):
-        _check_single(name, found, across)
+        _check_single(name, found)
     common = [key for key in mine if key in others]
     if not common:
         raise ValueError(f"these runs have no cell in common: {_nearest(mine, others)} (--across compares across it)")
@@ -125,7 +125,7 @@ def _group(runs: Sequence[Run], samples: Mapping[tuple[str, int], Sequence[Sampl
     return Group(tuple(runs), tuple(times), tuple(samples.get(key_of(runs[0]), ())))
 
 
-def _check_single(name: str, groups: Mapping[Key, Group], across: Collection[str]) -> None:
+def _check_single(name: str, groups: Mapping[Key, Group]) -> None:
     """Raises ValueError where cells that differ in what is compared across would be taken for repeats of one."""
     for group in groups.values():
         differing = _differing(conditions(group.runs[0]), [conditions(run) for run in group.runs])
