@@ -260,7 +260,7 @@ def test_cells_of_one_run_alone_are_told_and_fail_where_undecided_does(
 
 
 def test_a_comment_begins_with_what_was_decided(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    a, b = write(tmp_path / "a", in_turn("A")), write(tmp_path / "b", in_turn("B", 1.1))
+    a, b = write(tmp_path / "a", interleaved("A")), write(tmp_path / "b", interleaved("B", 1.1))
     more = write(tmp_path / "more", None, (KEY, ("tf32", 16, 0)))
     run = running(command.main, capsys)
     marks = {
