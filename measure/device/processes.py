@@ -13,8 +13,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
-from multiprocessing import forkserver
+from collections.abc import Iterator, Sequence
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext, SpawnContext
 
@@ -50,12 +50,26 @@ def prepare() -> None:
     """
     if context(PRELOAD).get_start_method() != "forkserver":
         return
-    if threading.current_thread() is threading.main_thread():  # else the server would end with a thread
-        os.environ[SERVER_OF] = str(os.getpid())
-    try:
+    if threading.current_thread() is not threading.main_thread():  # the server would end with a thread
         forkserver.ensure_running()
+        return
+    resource_tracker.ensure_running()  # before, because its own start unblocks the signal
+    os.environ[SERVER_OF] = str(os.getpid())
+    try:
+        with _without_interrupts():
+            forkserver.ensure_running()
     finally:
         os.environ.pop(SERVER_OF, None)
+
+
+@contextlib.contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Ctrl-C waits until the end of the block, and what starts in it has it blocked: `measure/device/server_end.py`."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def end_with(lifeline: Connection) -> None:

@@ -1,13 +1,29 @@
-"""Imported by the server that forks children, first of all: it dies with the process that started it.
+"""Imported by the server that forks children, first of all: it ends with the process that started it, not by Ctrl-C.
 
-A server that still imports torch would else outlive a parent that was killed. Anywhere else this does nothing: the
-variable names the parent, and only while the server starts.
+A server that still imports torch would else outlive a parent that was killed, or print where in its imports Ctrl-C met
+it. Its children answer Ctrl-C as any process does. Anywhere else this does nothing: the variable names the parent, and
+only while the server starts.
 """
 
 import os
+import signal
 
 from measure.device.processes import SERVER_OF
 from results import die_with_parent
 
-if os.environ.pop(SERVER_OF, "") == str(os.getppid()):
+SERVER = os.getpid()
+
+
+def in_children(number: int, frame: object) -> None:
+    """What SIGINT does: it is the server's parent that ends the server."""
+    if os.getpid() != SERVER:
+        signal.default_int_handler(number, None)
+
+
+if parent := os.environ.pop(SERVER_OF, ""):
+    if parent != str(os.getppid()):
+        os._exit(0)  # it has ended already
     die_with_parent()
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, in_children)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})

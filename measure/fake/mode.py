@@ -28,6 +28,8 @@ from torch._subclasses.fake_tensor import (
     UnsupportedOperatorException,
     in_kernel_invocation_manager,
 )
+from torch.nn.utils.rnn import PackedSequence
+from torch.utils._mode_utils import no_dispatch
 from torch.utils._pytree import tree_leaves, tree_map
 
 from measure.dispatch import plan_of
@@ -45,6 +47,7 @@ _NOT_ON_FAKE = (
 )
 _DEVICE = torch.ops.prim.device.default
 _SCALAR = torch.ops.aten._local_scalar_dense.default
+_READS = frozenset((_SCALAR, torch.ops.aten.select.int))
 NOT_ON_FAKE = (Unavailable, RuntimeError, TypeError)
 """What a model raises that fake tensors cannot run: the mode's own refusal, or torch's (`numpy()`, no kernel)."""
 
@@ -126,6 +129,9 @@ class FakeMode(FakeTensorMode):
         """Run one operation; called by torch for each that reaches the mode."""
         if func is _DEVICE and type(args[0]) is FakeTensor:
             return args[0].fake_device  # asked for about every tensor that autograd handles
+        if func in _READS and type(args[0]) is torch.Tensor:  # sizes of a PackedSequence's batches
+            with no_dispatch():
+                return func(*args, **(kwargs or {}))
         watcher = self._watcher
         kwargs = kwargs or {}
         plan = seen = None
@@ -229,7 +235,7 @@ def to_fake(tree: Any, mode: FakeTensorMode) -> Any:
     or a list, tuple or dict of tensors.
     """
     if not isinstance(tree, torch.nn.Module):
-        return tree_map(_faker(mode), tree)
+        return tree_map(_faker(mode), tree, is_leaf=_is_packed)
     fake = _faker(mode)
     for module in tree.modules():
         for held in (module._parameters, module._buffers):
@@ -252,6 +258,9 @@ def _faker(mode: FakeTensorMode) -> Callable[[Any], Any]:
     made: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # holds the originals, so that no id comes twice
 
     def fake(value: Any) -> Any:
+        if _is_packed(value):  # its sizes of batches are run by, and stay real
+            data, order, back = map(fake, (value.data, value.sorted_indices, value.unsorted_indices))
+            return PackedSequence(data, value.batch_sizes, order, back)
         if not isinstance(value, torch.Tensor):
             return value
         if id(value) not in made:
@@ -259,6 +268,10 @@ def _faker(mode: FakeTensorMode) -> Callable[[Any], Any]:
         return made[id(value)][1]
 
     return fake
+
+
+def _is_packed(value: Any) -> bool:
+    return isinstance(value, PackedSequence)
 
 
 def _fake_like(tensor: torch.Tensor, mode: FakeTensorMode) -> torch.Tensor:

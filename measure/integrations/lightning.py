@@ -16,6 +16,7 @@ from typing import Any
 import lightning
 from lightning.pytorch import Callback
 
+from measure.integrations.fault_guard import guarded
 from measure.meter import FrameworkFlop, MeterSummary, UtilizationMeter, framework_row, stated_causes
 
 
@@ -29,18 +30,22 @@ class UtilizationCallback(Callback):  # type: ignore[misc]
         self._options = options
         self.meter: UtilizationMeter | None = None
         self.result: MeterSummary | None = None
+        self.has_failed = False
         self._begun = False
 
+    @guarded
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Begin to measure."""
         options = {"device": pl_module.device, "children": True} | self._options
         self.meter = UtilizationMeter(pl_module, **options)
 
+    @guarded
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         if self.meter is not None:
             self.meter.begin()
             self._begun = True
 
+    @guarded
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         if self.meter is None or not self._begun:
             return
@@ -51,6 +56,7 @@ class UtilizationCallback(Callback):  # type: ignore[misc]
             for logger in trainer.loggers:
                 logger.log_metrics(numbers, step=trainer.global_step)
 
+    @guarded
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Sum up the whole run in `result`."""
         if self.meter is not None:

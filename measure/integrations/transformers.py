@@ -16,6 +16,7 @@ import torch
 import transformers
 from transformers import TrainerCallback
 
+from measure.integrations.fault_guard import guarded
 from measure.meter import FrameworkFlop, MeterSummary, UtilizationMeter, framework_row, six_nd_causes
 
 LOGGED = (
@@ -36,10 +37,12 @@ class UtilizationCallback(TrainerCallback):  # type: ignore[misc]
         self._options = options
         self.meter: UtilizationMeter | None = None
         self.result: MeterSummary | None = None
+        self.has_failed = False
         self.trainer_flop: float | None = None
         self._begun = False
         self._before = 0.0, 0
 
+    @guarded
     def on_train_begin(
         self, args: Any, state: Any, control: Any, model: torch.nn.Module | None = None, **_rest: Any
     ) -> None:
@@ -48,16 +51,19 @@ class UtilizationCallback(TrainerCallback):  # type: ignore[misc]
             self.meter = UtilizationMeter(model, **self._options)
             self._before = float(state.total_flos), int(state.global_step)
 
+    @guarded
     def on_step_begin(self, args: Any, state: Any, control: Any, **_rest: Any) -> None:
         if self.meter is not None:
             self.meter.begin()
             self._begun = True
 
+    @guarded
     def on_step_end(self, args: Any, state: Any, control: Any, **_rest: Any) -> None:
         if self.meter is not None and self._begun:
             self.meter.update()
             self._begun = False
 
+    @guarded
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_rest: Any) -> None:
         """Put the numbers beside the Trainer's own, if they are of training."""
         if self.meter is None or logs is None or "loss" not in logs:
@@ -67,6 +73,7 @@ class UtilizationCallback(TrainerCallback):  # type: ignore[misc]
         if state.log_history:
             state.log_history[-1].update(found)
 
+    @guarded
     def on_train_end(
         self, args: Any, state: Any, control: Any, model: torch.nn.Module | None = None, **_rest: Any
     ) -> None:

@@ -69,11 +69,12 @@ class Passes:
 
 class SeenCall(NamedTuple):
     """A kind of call. samples: length of the first dimension of its first input. on_later_backward: called with this
-    for each backward pass after the end of the call's step."""
+    for each backward pass after the end of the call's step. on_fault: called with what went wrong in a hook."""
 
     key: CallKey
     samples: int
     on_later_backward: Callable[[SeenCall], None]
+    on_fault: Callable[[BaseException], None]
 
 
 class Call:
@@ -94,7 +95,10 @@ class Call:
     hidden = False
 
     def __call__(self, _gradient: torch.Tensor) -> None:
-        self.backward += 1
+        try:
+            self.backward += 1
+        except Exception as fault:  # noqa: BLE001  the user's training goes on whatever happens in here
+            self.seen.on_fault(fault)
 
 
 class EndedCall(Call):
@@ -103,7 +107,10 @@ class EndedCall(Call):
     __slots__ = ()
 
     def __call__(self, _gradient: torch.Tensor) -> None:
-        self.seen.on_later_backward(self.seen)
+        try:
+            self.seen.on_later_backward(self.seen)
+        except Exception as fault:  # noqa: BLE001  as above
+            self.seen.on_fault(fault)
 
 
 class GeneralCall(Call):
@@ -120,8 +127,11 @@ class GeneralCall(Call):
         self.backward, self._last = 0, OUTSIDE
 
     def __call__(self, _gradient: torch.Tensor) -> None:
-        if self._begins():
-            self.backward += 1
+        try:
+            if self._begins():
+                self.backward += 1
+        except Exception as fault:  # noqa: BLE001  as above
+            self.seen.on_fault(fault)
 
     def _begins(self) -> bool:
         """Whether this is the first gradient of a run of the engine."""
@@ -136,8 +146,11 @@ class EndedGeneralCall(GeneralCall):
     __slots__ = ()
 
     def __call__(self, _gradient: torch.Tensor) -> None:
-        if self._begins():
-            self.seen.on_later_backward(self.seen)
+        try:
+            if self._begins():
+                self.seen.on_later_backward(self.seen)
+        except Exception as fault:  # noqa: BLE001  as above
+            self.seen.on_fault(fault)
 
 
 Call.ended, GeneralCall.ended = EndedCall, EndedGeneralCall

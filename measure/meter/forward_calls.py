@@ -125,25 +125,25 @@ class ForwardCalls:
         return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
 
     def _meet(self, fields: CallFields, args: tuple[Any, ...], kwargs: dict[str, Any]) -> SeenCall:
-        seen = SeenCall(CallKey(*fields), _batch_size(args, kwargs), self._later_backward)
+        seen = SeenCall(CallKey(*fields), _batch_size(args, kwargs), self._later_backward, self._on_fault)
         self._known[fields] = seen
         self._on_new(seen.key, args, kwargs)
         return seen
 
     def _later_backward(self, seen: SeenCall) -> None:
         """A backward pass of a call whose step has ended: of the step that is open, if one is."""
-        try:
-            if self._step.begun is None:
-                self._on_late(seen.key)
-                return
-            call = GeneralCall(seen, False)
-            call.forward, call.backward = False, 1
-            self._step.calls.append(call)
-        except Exception as fault:  # noqa: BLE001  the user's training goes on whatever happens in here
-            self._on_fault(fault)
+        if self._step.begun is None:
+            self._on_late(seen.key)
+            return
+        call = GeneralCall(seen, False)
+        call.forward, call.backward = False, 1
+        self._step.calls.append(call)
 
     def _enters(self, _model: torch.nn.Module, _args: Any) -> None:
-        self._inside += 1
+        try:
+            self._inside += 1
+        except Exception as fault:  # noqa: BLE001  as above
+            self._on_fault(fault)
 
     def _hook(self) -> Callable[[torch.nn.Module, tuple[Any, ...], dict[str, Any], Any], None]:
         """The forward hook of the model.
@@ -168,9 +168,9 @@ class ForwardCalls:
             autocast: Any = _any_autocast,
             task: Any = _graph_task,
         ) -> None:
-            if step.begun is None:
-                return
             try:
+                if step.begun is None:
+                    return
                 if step.compared:
                     if (
                         length(args) == step.tensors
@@ -214,14 +214,13 @@ class ForwardCalls:
         """The forward hook of the module at a path, where children are watched, too."""
 
         def on_call(_module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-            if self._inside:
-                if path:
-                    return
-                self._inside -= 1
-            if self._step.begun is None:
-                return
             try:
-                self._note(path, args, kwargs, output)
+                if self._inside:
+                    if path:
+                        return
+                    self._inside -= 1
+                if self._step.begun is not None:
+                    self._note(path, args, kwargs, output)
             except Exception as fault:  # noqa: BLE001  as above
                 self._on_fault(fault)
 

@@ -37,13 +37,21 @@ class HookedSteps:
     compared, and its gradients. wants_next: whether the next step should be shown, since it may be like the last.
     differs: whether a step with hooks ran something that the comparison does not see. left_out: steps that ran
     something else than was expected, and are in no number. on_late: called when gradients that one lacked come after
-    its end.
+    its end. on_fault: called with what went wrong in here.
     """
 
-    def __init__(self, model: torch.nn.Module, step: OpenStep, every: int, on_late: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        step: OpenStep,
+        every: int,
+        on_late: Callable[[], None],
+        on_fault: Callable[[BaseException], None],
+    ) -> None:
         self._model = model
         self._step = step
         self._on_late = on_late
+        self._on_fault = on_fault
         self._lacks_gradients = False
         self._most = 2 * every - 3  # a draw from 1 to this is every - 1 in the mean
         self._draws = random.Random(0)
@@ -101,10 +109,13 @@ class HookedSteps:
         """The hook on the parameter."""
 
         def on_gradient(_gradient: torch.Tensor, step: OpenStep = self._step) -> None:
-            step.gradients += 1
-            if step.begun is None and self._lacks_gradients:
-                self._lacks_gradients = False
-                self._on_late()
+            try:
+                step.gradients += 1
+                if step.begun is None and self._lacks_gradients:
+                    self._lacks_gradients = False
+                    self._on_late()
+            except Exception as fault:  # noqa: BLE001  the user's training goes on whatever happens in here
+                self._on_fault(fault)
 
         return on_gradient
 

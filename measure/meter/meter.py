@@ -82,13 +82,15 @@ class UtilizationMeter:
         self._step = MeteredStep(self, self._times)
         compiled = _is_compiled(model)
         self._hooked_steps = HookedSteps(
-            self._inner, self._step, 1 if compiled else chosen.hook_every, lambda: self._fault(LATE)
+            self._inner, self._step, 1 if compiled else chosen.hook_every, lambda: self._fault(LATE), self.fail
         )
         self._calls = ForwardCalls(model, device.type, self._step, self._meet, self.fail, self._late, chosen.children)
-        self._dtypes = ProductDtypes(self._inner, self._costs.output_dtypes)
+        self._dtypes = ProductDtypes(self._inner, self._costs.output_dtypes, self.fail)
         self._probing = self._inner is model and chosen.unit is None
         shows = chosen.watch and _shows_products(model)
-        self._watches = Watches(model, self._calls.watched_modules, self._step, self._costs, shows)
+        self._watches = Watches(
+            model, self._calls.watched_modules, self._step, self._costs, shows, self._could_not_watch
+        )
         self._warm, self._run, self._window = StepBlocks(), StepBlocks(), StepBlocks()
         self._warm_up = chosen.warm_up_steps
         self._energy = LoopEnergy(str(device)) if chosen.energy else None
@@ -122,8 +124,9 @@ class UtilizationMeter:
 
     def begin(self) -> None:
         """A step begins here, for a loop that cannot use the context of `step`: `update` ends it."""
-        self._end_rolling()
-        self._step.__enter__()
+        with self._guarded():
+            self._end_rolling()
+            self._step.__enter__()
 
     def update(self, *inputs: Any, items: float | None = None) -> None:
         """The step ends here: that of the last `begin`.
@@ -132,61 +135,73 @@ class UtilizationMeter:
         evaluation included, so that there is no goodput, and the first call only begins one. inputs, items: as in
         `step`.
         """
-        if self.is_open:
-            self._step.inputs, self._step.items = inputs, items
-            self._step.__exit__(None, None, None)
-        elif self._rolling is None:
-            self._rolling = True
-        elif not self._broken:
-            self._fault("update() came without begin(): no step was measured")
-        if self._rolling:
-            self._step.__enter__()
+        with self._guarded():
+            if self._broken:
+                self._watches.leave()
+            elif self.is_open:
+                self._step.inputs, self._step.items = inputs, items
+                self._step.__exit__(None, None, None)
+            elif self._rolling is None:
+                self._rolling = True
+            else:
+                self._fault("update() came without begin(): no step was measured")
+            if self._rolling and not self._broken:
+                self._step.__enter__()
 
     def window(self) -> MeterSummary:
         """Of the steps that completed since the last call of this method. Does not wait for the device."""
         with self._guarded():
             self._take(wait=False)
             self._check_parts()
-        blocks, self._window = self._window.blocks, StepBlocks()
-        return self._summary(blocks, self._energy.since_window() if self._energy else None)
+        found = None
+        with self._guarded():
+            blocks, self._window = self._window.blocks, StepBlocks()
+            found = self._summary(blocks, self._energy.since_window() if self._energy else None)
+        return found or self._no_summary()
 
     def summary(self) -> MeterSummary:
         """Of all steps after the warm-up. Waits for the device, and counts every shape that waits to be counted."""
         with self._guarded():
             self._take(wait=True)
             self._count(all_of_them=True)
-        return self._summary(self._run.blocks, self._energy.since_start() if self._energy else None)
+        found = None
+        with self._guarded():
+            found = self._summary(self._run.blocks, self._energy.since_start() if self._energy else None)
+        return found or self._no_summary()
 
     def module_flop(self) -> dict[tuple[str, str, str], float] | None:
         """(phase, module, kind) → model FLOP of a mean step, warm-up included; None where not every call is counted.
 
         Waits for the device, as `summary` does.
         """
+        found = None
         with self._guarded():
             self._take(wait=True)
             self._count(all_of_them=True)
-        every = StepBlock()
-        for block in (*self._warm.blocks, *self._run.blocks):
-            every.add(block)
-        found = self._costs.by_module(every.passes) if every.steps and not every.unseen else None
-        return None if found is None else {place: flop / every.steps for place, flop in found.items()}
+            every = StepBlock()
+            for block in (*self._warm.blocks, *self._run.blocks):
+                every.add(block)
+            if every.steps and not every.unseen and (flop := self._costs.by_module(every.passes)) is not None:
+                found = {place: each / every.steps for place, each in flop.items()}
+        return found
 
     def flop_counter_flop(self) -> dict[tuple[str, str], float] | None:
         """(phase, kind) → FLOP of the first call by torch's FlopCounterMode; None where that was not of the model."""
-        return self._costs.flop_counter_flop()
+        found = None
+        with self._guarded():
+            found = self._costs.flop_counter_flop()
+        return found  # noqa: RET504  a fault in it does not come here
 
     def close(self) -> None:
         """Remove the hooks, and write the run directory, if `out` names one. The numbers stay."""
-        self._calls.detach()
-        self._hooked_steps.detach()
-        self._dtypes.detach()
-        self._watches.drop()
-        if self._energy:
-            self._energy.close()
-        loop_run, self._loop_run = self._loop_run, None
-        if loop_run is not None:
-            atexit.unregister(self.close)
-            with self._guarded():
+        with self._guarded():
+            self._remove_hooks()
+            if self._energy:
+                self._energy.close()
+        with self._guarded():
+            loop_run, self._loop_run = self._loop_run, None
+            if loop_run is not None:
+                atexit.unregister(self.close)
                 self._take(wait=True)
                 self._count(all_of_them=True)
                 loop_run.close(self._measured_loop() if self._run.blocks else None)
@@ -212,6 +227,7 @@ class UtilizationMeter:
     def prepare_step(self) -> bool:
         """Before the first step, before one that is watched, and after one that was never ended. Whether to begin."""
         if self._broken:
+            self._watches.leave()
             return False
         if self.is_open and not self._end_rolling():
             self._fault("a step was begun inside of another one, which was never ended: that one is not counted")
@@ -268,6 +284,9 @@ class UtilizationMeter:
             step.expect(*self._hooked_steps.expected)
         else:
             step.left = KEPT_STEPS - 1
+
+    def leave_step(self) -> None:
+        self._watches.leave()
 
     def drop_step(self) -> None:
         self._calls.drop()
@@ -350,6 +369,12 @@ class UtilizationMeter:
         found = summary(blocks, self._costs, self._place, watts, self._reasons(reason, _keys(blocks)))
         return dataclasses.replace(found, goodput_ratio=None) if self._rolling else found
 
+    def _no_summary(self) -> MeterSummary:
+        """Where not even a summary could be made."""
+        return MeterSummary(
+            steps=0, device=self._place.device, device_name=self._place.device_name, warnings=tuple(self._faults)
+        )
+
     def _reasons(self, of_energy: str, keys: Iterable[CallKey]) -> tuple[str, ...]:
         """What is to be said beside numbers of these calls. of_energy: why there is none, or ""."""
         notes = *self._watches.notes(keys), *self._hooked_steps.notes()
@@ -369,12 +394,24 @@ class UtilizationMeter:
             warnings.warn(f"flopledger: {reason}", RuntimeWarning, stacklevel=4)
 
     def fail(self, fault: BaseException) -> None:
-        """A fault in here: no more numbers from now on, and the loop goes on."""
+        """A fault in here: no more numbers from now on, and the loop goes on. Only the first one is said."""
+        if self._broken:
+            return
         self._broken, self._step.left = True, 0
         with contextlib.suppress(Exception):
-            self.drop_step()
-            self._calls.detach()
+            self._calls.drop()
+        self._remove_hooks()
         self._fault(f"the meter stopped: {type(fault).__name__}: {one_line(str(fault), 200)}")
+
+    def _remove_hooks(self) -> None:
+        """Each of them, whatever becomes of the others."""
+        parts = self._calls, self._hooked_steps, self._dtypes
+        for remove in (*(each.detach for each in parts), self._watches.drop):
+            with contextlib.suppress(Exception):
+                remove()
+
+    def _could_not_watch(self, fault: BaseException) -> None:
+        self._fault(f"steps are not watched any more: {type(fault).__name__}: {one_line(str(fault), 200)}")
 
 
 def _unwrapped(model: torch.nn.Module) -> torch.nn.Module:

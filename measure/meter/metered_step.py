@@ -26,6 +26,9 @@ class StepOwner(Protocol):
     def end_step(self, start: Any, end: Any) -> None:
         """A step has ended after which there is something to do. start, end: its marks."""
 
+    def leave_step(self) -> None:
+        """A step has ended that was not measured, or not any more."""
+
     def drop_step(self) -> None:
         """A step has failed: it is not counted."""
 
@@ -88,6 +91,8 @@ class MeteredStep(OpenStep):
                     self._owner.end_step(start, end)
             elif start is not None:
                 self._owner.drop_step()
+            else:
+                self._owner.leave_step()
             if self.inputs:
                 self.inputs = ()
         except Exception as fault:  # noqa: BLE001  as above

@@ -9,7 +9,7 @@ Not claimed: layers that turn their result into another dtype; functions that ar
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -18,11 +18,15 @@ _NO_PRODUCTS = (torch.nn.Embedding, torch.nn.EmbeddingBag, torch.nn.LayerNorm, t
 
 
 class ProductDtypes:
-    """Module path → dtype of what it gives, into `dtypes`, from `attach` to `detach`."""
+    """Module path → dtype of what it gives, into `dtypes`, from `attach` to `detach`. on_fault: called with what went
+    wrong in here."""
 
-    def __init__(self, model: torch.nn.Module, dtypes: dict[str, torch.dtype]) -> None:
+    def __init__(
+        self, model: torch.nn.Module, dtypes: dict[str, torch.dtype], on_fault: Callable[[BaseException], None]
+    ) -> None:
         self._model = model
         self._dtypes = dtypes
+        self._on_fault = on_fault
         self._handles: list[Any] = []
 
     def attach(self) -> None:
@@ -37,9 +41,12 @@ class ProductDtypes:
 
     def _hook_at(self, path: str) -> Any:
         def record(_module: torch.nn.Module, _inputs: Any, output: Any) -> None:
-            first = output[0] if isinstance(output, tuple) and output else output
-            if isinstance(first, torch.Tensor) and first.is_floating_point():
-                self._dtypes[path] = first.dtype
+            try:
+                first = output[0] if isinstance(output, tuple) and output else output
+                if isinstance(first, torch.Tensor) and first.is_floating_point():
+                    self._dtypes[path] = first.dtype
+            except Exception as fault:  # noqa: BLE001  the user's training goes on whatever happens in here
+                self._on_fault(fault)
 
         return record
 

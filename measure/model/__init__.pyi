@@ -1,6 +1,6 @@
 from .module_paths import Links, ModulePaths, in_checkpoint, in_gradient_hook
 from .random_state import kept_random
-from .run import check_outputs, evaluating, preserve_state, summed, tensors
+from .run import arguments, check_outputs, evaluating, preserve_state, summed, tensors
 from .state_snapshot import Parts, modules, on_meta, parts_of, parts_on_meta, preserved_state
 from .work_outside import noticed
 
@@ -8,6 +8,7 @@ __all__ = [
     "Links",
     "ModulePaths",
     "Parts",
+    "arguments",
     "check_outputs",
     "evaluating",
     "in_checkpoint",

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import torch
+from torch.nn.utils.rnn import PackedSequence
 
 HOOKS = ("_forward_pre_hooks", "_forward_hooks")
 """Where a module keeps what counters hook on it: number → function."""
@@ -67,6 +68,12 @@ def tensors(value: Any) -> Iterable[torch.Tensor]:
         parts = [getattr(value, field.name, None) for field in dataclasses.fields(value)]
     for part in parts:
         yield from tensors(part)
+
+
+def arguments(inputs: Any) -> tuple[Any, ...]:
+    """Positional arguments of a model: those in a tuple or list, or one alone. A PackedSequence is one."""
+    several = isinstance(inputs, (tuple, list)) and not isinstance(inputs, PackedSequence)
+    return tuple(inputs) if several else (inputs,)
 
 
 def check_outputs(model: torch.nn.Module, outputs: Any) -> None:

@@ -21,7 +21,7 @@ from analysis.devices import PRECISIONS
 from analysis.footprint.step import unsized
 from analysis.profile import fused
 from measure.device import apply_precision
-from measure.model import tensors
+from measure.model import arguments, tensors
 from measure.operations import Trace, trace_step
 from measure.profile.model_guard import naming_faults, paths_below, preserve_state
 from measure.profile.operation_times import read
@@ -253,7 +253,7 @@ def _arguments(inputs: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any
     if isinstance(inputs, Mapping):
         return (), {**inputs, **named}
     if isinstance(inputs, tuple | list):
-        return tuple(inputs), named
+        return arguments(inputs), named
     return (() if inputs is None else (inputs,)), named
 
 

@@ -19,6 +19,7 @@ import torch
 from analysis.footprint.step import peak_bytes
 from analysis.operators import registry
 from analysis.stats import ALARM_RATIO, MARGIN_RATIO, interval_at
+from measure.model import arguments
 from measure.step.step_trace import Optimizer, step_trace
 from measure.timing import Protocol, clock_for, measure_blocks, step_time_s, warm_up
 from results import json_value, read_text
@@ -132,12 +133,12 @@ def _step(
     loss_of: Callable[[Any], Any] | None,
 ) -> Callable[[], object]:
     """The step itself, on real tensors; an optimizer that is no instance is left out of its time."""
-    arguments = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
+    given = arguments(inputs)
     stepping = optimizer if isinstance(optimizer, torch.optim.Optimizer) else None
 
     def run() -> None:
         model.zero_grad(set_to_none=True)
-        outputs = model(*arguments, **kwargs)
+        outputs = model(*given, **kwargs)
         _sum(outputs if loss_of is None else loss_of(outputs)).backward()
         if stepping is not None:
             stepping.step()

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from measure.fast_count import MakeOptimizer, trace_model
+from measure.model import arguments
 from measure.operations import Trace
 from results import Unavailable, one_line
 
@@ -33,11 +34,10 @@ def step_trace(
     """
     if not isinstance(model, torch.nn.Module):
         raise ValueError(f"expected a torch.nn.Module as model, got {type(model).__name__}")
-    arguments = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
     make = None if optimizer is None else _maker(optimizer)
     try:
         return trace_model(
-            model, arguments, kwargs or {}, train=None, grad_inputs=None, loss_of=loss_of, make_optimizer=make
+            model, arguments(inputs), kwargs or {}, train=None, grad_inputs=None, loss_of=loss_of, make_optimizer=make
         )
     except Exception as fault:
         raise Unavailable(f"the step could not be traced on fake tensors: {one_line(str(fault), 200)}") from fault

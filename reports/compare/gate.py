@@ -3,7 +3,7 @@
 * **Exact**: FLOP, bytes, launches and memory come from the table of the traced step, which has no noise: any excess
   beyond the limit is one. FLOP is of convolutions and products (and of recomputation, if any); bytes are read and
   written by unfused operators; launches are calls of operators that move data, each one kernel or more on a GPU; memory
-  is the most that the step's ledger has alive.
+  is the most that the step's ledger has alive. A meter's loop has FLOP alone: model FLOP of its mean step.
 * **Timed**: `slower` is met where the whole interval of B ÷ A is above the limit, not met where it is below, else
   undecided. Interleaved blocks give the interval of `analysis/stats/sequential.py`. Two runs by themselves give
   Welch's, at the alarm rate divided by the cells; where either has one process alone, what processes differ by (the
@@ -25,6 +25,7 @@ from analysis.stats import ABOVE, ALARM_RATIO, BELOW, interval_at
 from reports.compare.cells import PAIRS, Group, groups, paired, pairing_of_both
 from results import Inconsistent
 from results.records import (
+    LOOP,
     MEASURED,
     MET,
     NOT_COMPARED,
@@ -188,11 +189,19 @@ def _step_count(data: RunData, group: Group) -> StepCount:
     """What the traced step of a cell has; of its repeats the first that was traced, as all are equal."""
     run = next((run for run in group.runs if run.trace_id), None)
     if run is None:
-        return StepCount({}, "no table of the step (--methods exact)")
+        loop = next((run for run in group.runs if run.data == LOOP), None)
+        return StepCount({}, "no table of the step (--methods exact)") if loop is None else _loop_count(loop)
     try:
         return counted_step(data, run.trace_id)
     except (ValueError, Inconsistent, OSError) as fault:
         return StepCount({}, " ".join(str(fault).split()))
+
+
+def _loop_count(loop: Run) -> StepCount:
+    """What a meter has counted of its loop: model FLOP of the mean step."""
+    if not loop.executed:
+        return StepCount({}, "a training loop has no table of the step, and calls of this one have no count")
+    return StepCount({"flop": sum(loop.executed.values())}, "a training loop has no table of the step: FLOP alone")
 
 
 def counted_step(data: RunData, trace_id: str) -> StepCount:

@@ -11,7 +11,19 @@ from .arguments import (
     share,
     sizes,
 )
-from .exits import FAILED, GATE, INTERRUPTED, MISTAKE, TERMINATED, UNWRITABLE, Mistake, exit_code, guarded, instructed
+from .exits import (
+    FAILED,
+    GATE,
+    INTERRUPTED,
+    MISTAKE,
+    TERMINATED,
+    UNWRITABLE,
+    Mistake,
+    answering,
+    exit_code,
+    guarded,
+    instructed,
+)
 from .graph_reading import check_files
 from .model_options import LAYOUTS, MODEL, WORDS, add_changes, add_model, check_models, hyper_of
 from .output_files import attempt, put, remove_others, reserve, writing
@@ -40,6 +52,7 @@ __all__ = [
     "add_format",
     "add_changes",
     "add_model",
+    "answering",
     "attempt",
     "check_files",
     "check_models",

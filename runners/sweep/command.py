@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runners.cli import FAILED, INTERRUPTED, TERMINATED, UNWRITABLE, say
+from runners.cli import FAILED, INTERRUPTED, TERMINATED, UNWRITABLE, answering, say
 from runners.sweep import models as sweep_models
 from runners.sweep import what_if
 from runners.sweep.against import options as against_options
@@ -332,15 +332,12 @@ def _peak_row_id(probed: ProbeResult) -> str:
 
 
 def _report(path: Path, form: str, convention: str | None) -> None:
-    """Derive everything from what is committed, and print it. convention: None is the table's own."""
+    """Derive everything from what is committed, and print it. convention: None: the table's own. Raises StoreFault."""
     from runners.report.command import rebuild, show
 
     built = rebuild(path)
-    try:
+    with answering(f"the run is whole, and python -m runners.report {path} prints it"):
         show(built, form, path, **({} if convention is None else {"convention": convention}))
-        sys.stdout.flush()
-    except BrokenPipeError:  # the reader had enough, as `head` does; what it did not want goes nowhere
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _any_failed(planned: Sequence[Cell], statuses: dict[str, str]) -> bool:

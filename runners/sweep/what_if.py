@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from results.records import CHANGE_NAMES, ChangeTrial, change_named, ranked_changes
-from runners.cli import FAILED, INTERRUPTED, passing, say, show_page
+from runners.cli import FAILED, INTERRUPTED, answering, passing, say, show_page
 
 if TYPE_CHECKING:
     from results.records import Cell
@@ -65,10 +65,11 @@ def run(cells: Sequence[Cell], options: argparse.Namespace) -> int:
 
     every = [row for of_cell in rows for row in ranked_changes(of_cell)]
     shown = {"json": lambda: to_json(every), "csv": lambda: to_csv(every, ChangeTrial)}
-    if options.format in shown:
-        print(shown[options.format](), end="")
-    else:
-        show_page(lambda width, colour: what_if_text(every, width, colour))
+    with answering("--what-if keeps nothing"):
+        if options.format in shown:
+            print(shown[options.format](), end="")
+        else:
+            show_page(lambda width, colour: what_if_text(every, width, colour))
     if interrupted:
         say("stopped; what was tried is shown")
         return INTERRUPTED

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import itertools
 import re
 import tomllib
@@ -13,9 +12,10 @@ import pytest
 from analysis.devices.peaks import all_devices
 from analysis.devices.precisions import PRECISIONS
 from measure.timing.protocols import CPU_PROTOCOL, CUDA_PROTOCOL
-from reports.shared.numbers import digits, si, si_time
+from reports.sweep.answer import to_text
 from results.version import VERSION
 from runners.__main__ import installed
+from runners.report import command as report_command
 from workloads.catalogue.catalogue import ENTRIES, SUITES
 
 ROOT = Path(__file__).parents[2]
@@ -53,25 +53,19 @@ def test_the_readme_names_every_command_and_no_other() -> None:
     assert named == set(installed())
 
 
-def test_the_numbers_of_the_readme_are_those_of_its_run() -> None:
-    path = ROOT / "results" / "published" / "amd-epyc-2-cores-2026-11-20" / "utilization.csv"
-    with path.open(encoding="utf-8") as file:
-        found = {
-            row["model"]: row
-            for row in csv.DictReader(file)
-            if (row["method"], row["denominator"], row["batch_size"]) == ("exact", "ceiling", "4")
-        }
-    said = rows(README, "| batch 4 | a step | FLOP a second | of the peak | 95 % interval |")
-    assert len(said) == 4
-    for model, *cells in said:
-        row = found[model]
-        assert row["status"] == "ok", f"{model} did not converge"
-        step_s, rate, used, low, high = (
-            float(row[name])
-            for name in ("time_s", "achieved_flop_per_s", *(f"utilization{end}_ratio" for end in ("", "_low", "_high")))
-        )
-        ends = f"{digits(100 * low)} to {digits(100 * high)} %"
-        assert cells == [si_time(step_s), si(rate, "FLOP/s"), f"{digits(100 * used)} %", ends]
+def test_the_table_of_the_readme_is_what_its_command_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a terminal of 80 columns; "…" stands for lines that are left out, and no other line is."""
+    monkeypatch.setattr(report_command, "_pictures", lambda out: {})
+    before, _, rest = README.partition("```text\n")
+    words = before.splitlines()[-2].split()
+    assert words[:4] == ["python", "-m", "runners.report", f"results/published/{Path(words[3]).name}"]
+    printed = to_text(report_command.rebuild(ROOT / words[3], tmp_path), 80)
+    parts = rest.partition("```\n")[0].split("…\n")
+    assert len(parts) == 3
+    assert parts[-1] == ""
+    assert printed.startswith(parts[0])
+    assert f"\n{parts[1]}" in printed.removeprefix(parts[0])
+    assert max(map(len, printed.splitlines())) == 80
 
 
 def test_the_citation_is_whole_and_of_this_version() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_leaves, tree_map
 
 from results import Unavailable
@@ -36,7 +37,7 @@ def split(value: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     The last of several, if it is a dict, holds inputs by name, as in torch.onnx.export; a model that takes a dict as
     its last argument is given an empty one after it. Raises ValueError for anything else.
     """
-    if isinstance(value, torch.Tensor):
+    if isinstance(value, torch.Tensor | PackedSequence):
         return (value,), {}
     if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
         return (), dict(value)

@@ -69,7 +69,10 @@ class WatchedWork:
 
 
 class StepWatch(TorchDispatchMode):
-    """Watches one step, from `begin` to `end`, of modules whose calls are noted by others (`ForwardCalls`)."""
+    """Watches one step, from `begin` to `end`, of modules whose calls are noted by others (`ForwardCalls`).
+
+    fault: what went wrong in here first, if anything did; the step goes on, and nothing of it is known.
+    """
 
     supports_higher_order_operators = True
 
@@ -89,6 +92,7 @@ class StepWatch(TorchDispatchMode):
         self._made_again: dict[int, WatchedCall | None] = {}
         self._backward: list[tuple[int, bool, tuple[str, torch.dtype], int]] = []
         self._is_complete = True
+        self.fault: Exception | None = None
         self._is_on = False
         self._began_s = 0.0
 
@@ -129,21 +133,27 @@ class StepWatch(TorchDispatchMode):
         return WatchedWork(tuple(self._watched), self._outside_flop, elsewhere, host_s)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if any(is_traceable_wrapper_subclass_type(kind) for kind in types):
-            return NotImplemented  # tensors that hold tensors of their own (DTensor) run first
-        kwargs = kwargs or {}
-        if func not in _PLANS:
-            _PLANS[func] = _product_plan(func)
-        plan = _PLANS[func]
-        if plan is None or not self._is_on:
-            return func(*args, **kwargs)
-        shapes = shapes_before(args, kwargs)
+        kwargs = {} if kwargs is None else kwargs
+        plan, shapes = None, []
+        try:
+            if any(is_traceable_wrapper_subclass_type(kind) for kind in types):
+                return NotImplemented  # tensors that hold tensors of their own (DTensor) run first
+            if self._is_on:
+                plan = _plan_of(func)
+                shapes = shapes_before(args, kwargs) if plan is not None else []
+        except Exception as fault:  # noqa: BLE001  the user's step goes on, unwatched
+            self._fails(fault)
         out = func(*args, **kwargs)
         try:
-            self._note(plan, args, kwargs, shapes, out)
-        except Exception:  # noqa: BLE001  the user's step goes on, unwatched
-            self._is_complete = False
+            if plan is not None and self._is_complete:
+                self._note(plan, args, kwargs, shapes, out)
+        except Exception as fault:  # noqa: BLE001  as above
+            self._fails(fault)
         return out
+
+    def _fails(self, fault: Exception) -> None:
+        self._is_complete = False
+        self.fault = self.fault or fault
 
     def _note(self, plan: Plan, args: Any, kwargs: Any, shapes: list[torch.Size], out: Any) -> None:
         if any(issubclass(type(each), FakeTensor) or each.is_meta for each in tensors_in((out,))):
@@ -176,14 +186,14 @@ class StepWatch(TorchDispatchMode):
     def _before_call(self, _module: torch.nn.Module, _args: Any) -> None:
         try:
             self._enters()
-        except Exception:  # noqa: BLE001  as above
-            self._is_complete = False
+        except Exception as fault:  # noqa: BLE001  as above
+            self._fails(fault)
 
     def _after_call(self, _module: torch.nn.Module, _args: Any, _output: Any) -> None:
         try:
             self._leaves()
-        except Exception:  # noqa: BLE001  as above
-            self._is_complete = False
+        except Exception as fault:  # noqa: BLE001  as above
+            self._fails(fault)
 
     def _enters(self) -> None:
         if not _modes():
@@ -210,8 +220,11 @@ class StepWatch(TorchDispatchMode):
 
     def leave(self) -> bool:
         """Take this mode off the stack, if it is the last that was entered; whether it is off. A mode that was entered
-        later has to be left before it: until then this one does nothing."""
+        later has to be left before it: until then this one does nothing. In a hook of a backward pass it stays, since
+        autograd's engine puts back the stack that was there before."""
         self._is_on = False
+        if torch._C._current_graph_task_id() != -1:
+            return False
         modes = _get_current_dispatch_mode_stack()
         if modes and modes[-1] is self:
             self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
@@ -221,6 +234,12 @@ class StepWatch(TorchDispatchMode):
 
 _PLANS: dict[Any, Plan | None] = {}
 """Operator → its plan; None for one that is no product."""
+
+
+def _plan_of(func: Any) -> Plan | None:
+    if func not in _PLANS:
+        _PLANS[func] = _product_plan(func)
+    return _PLANS[func]
 
 
 def _product_plan(func: Any) -> Plan | None:

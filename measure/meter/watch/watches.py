@@ -7,7 +7,7 @@ takes longer than others, so that it is left out of the numbers where it is none
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 
@@ -27,7 +27,8 @@ MAX_WANTED = 64
 
 
 class Watches:
-    """Watches steps of a model. due: whether the next step is to be watched."""
+    """Watches steps of a model. due: whether the next step is to be watched. on_fault: called, after a step that was
+    watched, with what went wrong in that."""
 
     def __init__(
         self,
@@ -36,10 +37,12 @@ class Watches:
         open_step: OpenStep,
         costs: CallCosts,
         wanted: bool,
+        on_fault: Callable[[BaseException], None],
     ) -> None:
         self._modules = modules
         self._open_step = open_step
         self._costs = costs
+        self._on_fault = on_fault
         device = next((each.device.type for each in model.parameters()), "cpu")
         self._found = WatchedCosts(costs.unit_of, device != "cpu")
         self._step: StepWatch | None = None
@@ -60,7 +63,7 @@ class Watches:
     def begin(self) -> None:
         """The next step begins: watch it, if it is due."""
         self.drop()
-        self._leave()
+        self.leave()
         if not self.due:
             return
         step = StepWatch(self._modules, lambda: self._open_step.calls)
@@ -73,6 +76,9 @@ class Watches:
         if step is not None:
             self._leave(step)
         work = step.end() if step is not None else None
+        if step is not None and step.fault is not None:
+            self._is_possible = False
+            self._on_fault(step.fault)
         if work is None:
             return step is not None and self._watched >= FIRST
         self._watched += 1
@@ -94,6 +100,11 @@ class Watches:
         if step is not None:
             self._leave(step)
             step.end()
+
+    def leave(self) -> None:
+        """Take off a mode that was to be taken off in a backward pass, or before one that was entered later."""
+        if self._left is not None:
+            self._leave()
 
     def _leave(self, step: StepWatch | None = None) -> None:
         """Take the mode off, now or, where one was entered in it and not left, before a later step."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.stats import ALARM_RATIO, OF_A_STEP
 from results.records import MEASURED, Cell, to_text
 from results.store import Manifest, Pairing, Store, check_vacant, harness_version, pairing_of, read_manifest, utc_now
-from runners.cli import FAILED, Progress
+from runners.cli import FAILED, Progress, answering
 from runners.sweep import models as sweep_models
 from runners.sweep.against.options import SIDES, check_root
 from runners.sweep.against.pairs import CAP_S, QUICK_CAP_S, Rules, inside
@@ -282,6 +282,7 @@ def _show(folder: Path, options: argparse.Namespace, limit_ratio: float) -> bool
             print(f"note: {fault}", file=sys.stderr)
             lacking = True
     if not lacking:
-        render(old, new, options.format)
+        with answering(f"both runs are whole, and python -m runners.report {old} {new} compares them"):
+            render(old, new, options.format)
         print(f"python -m runners.report {old} {new} --fail-if slower:{100 * limit_ratio:g}%,flop:0", file=sys.stderr)
     return lacking

@@ -2,6 +2,8 @@
 unit: the meter from shapes and one forward pass without values (`measure.fast_count`), the other by tracing the whole
 step operation by operation, gradients included."""
 
+from collections import Counter
+
 import pytest
 import torch
 from torch.nn.utils.rnn import pack_sequence
@@ -191,7 +193,7 @@ def test_packed_sequences_cost_their_own_lengths(kind):
     """A PackedSequence as input, of other lengths in each step: what a counter sees of the same steps."""
     model = getattr(torch.nn, kind)(8, 16, num_layers=2, bidirectional=True)
     meter = UtilizationMeter(model, warm_up_steps=0, energy=False)
-    seen = 0
+    seen = exact = 0
     for lengths in ((5, 3, 1), (4, 4, 1), (6, 2, 1), (5, 4), (5, 3, 1)):
         batch = pack_sequence([torch.randn(length, 8) for length in lengths])
         with meter.step():
@@ -199,6 +201,24 @@ def test_packed_sequences_cost_their_own_lengths(kind):
         with flopledger.flop_counter_mode(display=False) as counter:
             model(batch)[0].data.sum().backward()
         seen += counter.get_total_flops()
+        exact += flopledger.count(model, batch, loss_of=lambda outputs: outputs[0].data).model_flop
     found = meter.summary()
-    assert found.model_flop_per_step * found.steps == seen > 0
+    assert found.model_flop_per_step * found.steps == seen == exact > 0
     assert found.steps == 5
+
+
+@pytest.mark.parametrize("given", [lambda batch: batch, lambda batch: (batch,)], ids=["alone", "in a tuple"])
+def test_packed_sequences_cost_the_same_wherever_a_model_is_counted(given):
+    """An LSTM of 8 → 16 over lengths 5, 3 and 2: 10 rows, of which the first 3 follow no other."""
+    model = torch.nn.LSTM(8, 16)
+    batch = pack_sequence([torch.randn(length, 8) for length in (5, 3, 2)])
+    rows, gates = 10, 4 * 16
+    forward = 2 * rows * gates * (8 + 16)
+    backward = forward + 2 * (rows - 3) * gates * 16  # of the weights; of states, but for the first ones
+    counted = flopledger.count(model, given(batch))
+    assert (counted.forward_flop, counted.backward_flop) == (forward, backward)
+    phases = Counter()
+    for each in flopledger.profile_step(model, given(batch)).operations:
+        phases[each.phase] += each.model_flop or 0
+    assert (phases["forward"], phases["backward"]) == (forward, backward)
+    assert flopledger.footprint(model, given(batch)).peak_bytes > 0

@@ -81,6 +81,25 @@ def test_two_loops_are_compared(tmp_path, capsys):
     assert {each["model"] for each in found} == {"mine"}
 
 
+@pytest.mark.parametrize("asked", ["slower:2%", "flop:0", "bytes:0", "launches:0", "memory:1%"])
+def test_each_condition_on_two_loops_has_an_outcome_and_flop_decides(asked, tmp_path, capsys):
+    """Loops of 1 and of 2 more layers: of a loop FLOP are counted, and there is no table of its step for the rest."""
+    for name, layers in (("a", 1), ("b", 2)):
+        more = [torch.nn.Linear(WIDTH, WIDTH) for _ in range(layers)]
+        _train(tmp_path / name, torch.nn.Sequential(*_net(), *more), name="mine")
+    words = ["--fail-if", asked, "--margin", "10", "--format", "json"]
+    code = command.main([str(tmp_path / "a"), str(tmp_path / "b"), *words])
+    (found,) = json.loads(capsys.readouterr().out)["checks"]
+    condition = asked.partition(":")[0]
+    assert found["condition"] == condition
+    if condition == "flop":
+        assert (code, found["outcome"], found["value_b"] - found["value_a"]) == (5, "met", 3 * LAYER)
+    else:
+        expected = "undecided" if condition == "slower" else "not compared"
+        assert (code, found["outcome"]) == (0, expected)
+        assert condition == "slower" or "no table of the step: FLOP alone" in found["reason"]
+
+
 def test_a_loop_that_goes_on_is_another_attempt(tmp_path):
     _train(tmp_path / "loop")
     _train(tmp_path / "loop")

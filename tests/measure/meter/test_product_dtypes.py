@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 
@@ -11,7 +12,7 @@ from measure.meter.product_dtypes import ProductDtypes, dtype_at
 def test_layers_with_matrices_are_and_norms_and_embeddings_are_not() -> None:
     net = nn.Sequential(nn.Embedding(5, 4), nn.Linear(4, 4), nn.LayerNorm(4), nn.BatchNorm1d(3), nn.Linear(4, 2))
     dtypes: dict[str, torch.dtype] = {}
-    seen = ProductDtypes(net, dtypes)
+    seen = ProductDtypes(net, dtypes, pytest.fail)
     seen.attach()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         net(torch.zeros(2, 3, dtype=torch.long))

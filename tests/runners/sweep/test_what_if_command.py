@@ -5,10 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from results import StoreFault
 from results.records import CHANGE_NAMES, ChangeTrial
 from runners.sweep import options as sweep_options
 from runners.sweep import what_if
@@ -109,6 +112,13 @@ def test_ctrl_c_shows_what_was_tried(monkeypatch: pytest.MonkeyPatch, capsys: py
     shown = capsys.readouterr()
     assert [each["change"] for each in json.loads(shown.out)] == ["none", "bf16"]
     assert "stopped" in shown.err
+
+
+def test_a_full_output_is_not_nothing_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        with pytest.raises(StoreFault, match=r"could not be written: No space left on device; --what-if keeps nothing"):
+            ran("json")
 
 
 @pytest.mark.parametrize(

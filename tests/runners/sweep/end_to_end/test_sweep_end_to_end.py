@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -15,7 +16,7 @@ import pytest
 from results.records import MEASURED, Run, StepTime, Utilization, header
 from results.store.layout import SEAL, SEALED
 from results.store.store import RunData, read_operations, read_run
-from tests.support.fakes.real_sweeps import ENVIRON, QUICK, here, sweep
+from tests.support.fakes.real_sweeps import ENVIRON, QUICK, command, here, sweep
 
 BATCH = 2
 WIDTH, DEPTH = 1024, 4
@@ -215,6 +216,16 @@ def test_headers_are_the_records_fields(done):
         with open(done.path / file) as lines:
             seal = [SEAL] if file in SEALED else []
             assert lines.readline().rstrip("\n").split(",") == [*header(record), *seal]
+
+
+def test_where_stdout_is_full_the_run_is_whole(done, tmp_path):
+    again = shutil.copytree(done.path, tmp_path / "run")
+    with open("/dev/full", "w") as full:
+        words = command("--resume", again)
+        ended = subprocess.run(words, cwd=tmp_path, env=ENVIRON, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert ended.returncode == 3
+    said = "error: the output could not be written: No space left on device; the run is whole, and "
+    assert ended.stderr.splitlines()[-1] == f"{said}python -m runners.report {again} prints it"
 
 
 def test_stdout_is_one_json_document_of_the_same_rows(done):
