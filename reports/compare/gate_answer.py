@@ -89,7 +89,7 @@ def gate_markdown(
 ) -> str:
     """For a comment on a pull request."""
     sentence = verdict_sentence(checks, asked, undecided_fails)
-    lines = [f"### {'❌' if fails(checks, undecided_fails) else '✅'} {markdown_text(sentence)}", ""]
+    lines = [f"### {_mark(checks, undecided_fails)} {markdown_text(sentence)}", ""]
     if told := _single_rows(checks):
         lines += [f"| {' | '.join(HEADS)} |", "| --- | --- | ---: | ---: | ---: | :---: | --- |"]
         for check in told:
@@ -102,6 +102,13 @@ def gate_markdown(
     lines += [f"* {side.letter}: {markdown_text(side.line)}" for side in sides]
     lines += [*(f"* {markdown_text(each)}" for each in _closing(checks)), "", "</details>"]
     return "\n".join(lines) + "\n"
+
+
+def _mark(checks: Sequence[GateCheck], undecided_fails: bool) -> str:
+    """What a reader sees first: a gate that passes because nothing was decided is no success."""
+    if fails(checks, undecided_fails):
+        return "❌"
+    return "⚠️" if any(check.outcome in (UNDECIDED, NOT_COMPARED) for check in checks) else "✅"
 
 
 def markdown_text(text: str) -> str:
@@ -165,7 +172,7 @@ def _cells(check: GateCheck) -> list[str]:
     """The texts of a row under HEADS."""
     interval = _DASH
     if check.low_ratio is not None and check.high_ratio is not None:
-        interval = f"{_change(check.low_ratio)} to {_change(check.high_ratio)}"
+        interval = f"{_end(check.low_ratio)} to {_end(check.high_ratio)}"
     ratio = _DASH if check.ratio is None else _change(check.ratio)
     values = [_value(check.condition, value) for value in (check.value_a, check.value_b)]
     return [_cell(check), _condition(check), *values, ratio, interval, _OUTCOMES[check.outcome]]
@@ -177,6 +184,13 @@ def _value(condition: str, value: float | None) -> str:
     if condition == TIMED:
         return si_time(value)
     return si(value, _UNITS[condition]) if condition in _UNITS else f"{value:,.0f}"
+
+
+def _end(ratio: float) -> str:
+    """An end of an interval: of a few scattered pairs it may be millions, which nobody reads."""
+    if 0.01 <= ratio <= 100:
+        return _change(ratio)
+    return "< −99 %" if ratio < 1 else "> +9900 %"
 
 
 def _change(ratio: float) -> str:

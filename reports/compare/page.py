@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from cleaning.reconcile import View
 from reports.compare.cells import NO_COUNTERPART
-from reports.compare.text import HEADS, cell_names, closing_lines, row_cells
+from reports.compare.text import HEADS, cell_names, closing_lines, interval_text, row_cells
 from reports.shared import (
     DASH,
     STATUS_WORDS,
@@ -126,8 +126,9 @@ def _furthest(rows: Sequence[Comparison]) -> str:
 
 
 def _interval(row: Comparison) -> str:
-    known = row.low_ratio is not None and row.high_ratio is not None
-    return f"{digits(row.low_ratio or 0.0)} to {digits(row.high_ratio or 0.0)}" if known else "unknown"
+    if row.low_ratio is None or row.high_ratio is None:
+        return "unknown"
+    return interval_text(row.low_ratio, row.high_ratio)
 
 
 def _cells(rows: Sequence[Comparison]) -> Table:

@@ -57,11 +57,16 @@ def to_text(
     return page([*parts, "", *closing_lines(matched)], width, colour)
 
 
+def interval_text(low: float, high: float, count: int = 3) -> str:
+    """From one ratio to the other; the ends of a few scattered pairs may be millions, which is "> 100"."""
+    return f"{'< 0.01' if low < 0.01 else digits(low, count)} to {'> 100' if high > 100 else digits(high, count)}"
+
+
 def row_cells(row: Comparison) -> list[str]:
     """The texts of a row under HEADS."""
     interval = _UNKNOWN
     if row.low_ratio is not None and row.high_ratio is not None:
-        interval = f"{digits(row.low_ratio, 4)} to {digits(row.high_ratio, 4)}"
+        interval = interval_text(row.low_ratio, row.high_ratio, 4)
     ratio = _UNKNOWN if row.ratio is None else digits(row.ratio, 4)
     times = [_UNKNOWN if time_s is None else si_time(time_s) for time_s in (row.time_a_s, row.time_b_s)]
     blocks = f"{row.blocks_a}, {row.blocks_b}" if row.blocks_a or row.blocks_b else _UNKNOWN

@@ -164,7 +164,8 @@ def time_in_turn(
         ended = pair + 1 == rules.most_pairs or clock.elapsed_s + longest_s > cap_s
         found = sequential_ratio(values, rules.alarm_ratio, out_of_time=ended)
         if found is not None:
-            told = f"{found.low - 1:+.1%} to {found.high - 1:+.1%} after {len(values)} pairs of processes"
+            low, high = (f"{ratio - 1:+.1%}" if ratio <= 100 else "> +9900%" for ratio in (found.low, found.high))
+            told = f"{low} to {high} after {len(values)} pairs of processes"
             say(told)
             if (ended or is_look(len(values))) and found.beyond(rules.limit_ratio) != OPEN:
                 return told

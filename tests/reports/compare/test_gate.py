@@ -16,8 +16,9 @@ import pytest
 from analysis.utilization import log_ratios
 from reports.compare import Condition, gate_markdown, gate_text, judge
 from reports.compare.cells import compare_runs
+from reports.compare.gate_answer import _cells
 from reports.compare.page import Side
-from reports.compare.text import to_text
+from reports.compare.text import interval_text, to_text
 from results.records import MET, NOT_COMPARED, NOT_MET, UNDECIDED, GateCheck, Sample
 from results.store import Pairing, pairing_of, read_run
 from runners.report import command
@@ -256,6 +257,32 @@ def test_cells_of_one_run_alone_are_told_and_fail_where_undecided_does(
     assert (code, "only in B" in out, "The gate passes" in out) == (0, True, True)
     code, out, _ = run(a, b, "--fail-if", "flop:0", "--undecided", "fail")
     assert (code, "The gate fails: not all could be compared in 1 of 2 cells" in out) == (5, True)
+
+
+def test_a_comment_begins_with_what_was_decided(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a, b = write(tmp_path / "a", in_turn("A")), write(tmp_path / "b", in_turn("B", 1.1))
+    more = write(tmp_path / "more", None, (KEY, ("tf32", 16, 0)))
+    run = running(command.main, capsys)
+    marks = {
+        (name, how): run(a, other, "--fail-if", limit, "--undecided", how, "--format", "markdown")[1].split()[1]
+        for name, other, limit in (("within", b, "slower:50%"), ("beyond", b, "slower:2%"), ("lacking", more, "flop:0"))
+        for how in ("pass", "fail")
+    }
+    assert marks == {
+        **{("within", how): "✅" for how in ("pass", "fail")},
+        **{("beyond", how): "❌" for how in ("pass", "fail")},
+        ("lacking", "pass"): "⚠️",
+        ("lacking", "fail"): "❌",
+    }
+
+
+def test_ends_of_intervals_that_nobody_reads_are_bounds() -> None:
+    """As of ten pairs whose values differ by factors: 1.7e-9 to 6.4e8 was printed."""
+    assert interval_text(1.7e-9, 6.4e8, 4) == "< 0.01 to > 100"
+    assert interval_text(0.011, 99.0) == "0.0110 to 99.0"
+    ends = {"ratio": 1.04, "low_ratio": 1.7e-9, "high_ratio": 6.4e8}
+    row = GateCheck(condition="slower", model="net", batch_size=8, precision="fp32", outcome=UNDECIDED, **ends)
+    assert _cells(row)[-3:-1] == ["+4.0 %", "< −99 % to > +9900 %"]
 
 
 def test_a_run_without_tables_is_not_compared(tmp_path: Path) -> None:
