@@ -52,7 +52,7 @@ def fails(checks: Sequence[GateCheck], undecided_fails: bool) -> bool:
 
 def verdict_sentence(checks: Sequence[GateCheck], asked: Sequence[Condition], undecided_fails: bool) -> str:
     """What the gate says, and why, in one sentence."""
-    said = FAILS if fails(checks, undecided_fails) else PASSES
+    answer = FAILS if fails(checks, undecided_fails) else PASSES
     cells = len({_cell(check) for check in checks})
     of_all = f"of {cells} cell{'s' * (cells != 1)}"
     texts = {TRAINS: "not trained any more"} | {each.name: each.text for each in asked}
@@ -64,7 +64,7 @@ def verdict_sentence(checks: Sequence[GateCheck], asked: Sequence[Condition], un
     if lacking := len({_cell(check) for check in checks if check.outcome == NOT_COMPARED}):
         reasons.append(f"not all could be compared in {lacking} {of_all}")
     listed = ", ".join(each.text for each in asked)
-    return f"The gate {said}: {'; '.join(reasons) or f'in none {of_all}: {listed}'}."
+    return f"The gate {answer}: {'; '.join(reasons) or f'in none {of_all}: {listed}'}."
 
 
 def gate_text(
@@ -78,9 +78,9 @@ def gate_text(
     """For a terminal, in lines of at most `width` letters."""
     parts: list[Part] = [strong(verdict_sentence(checks, asked, undecided_fails)), ""]
     parts += [f"{side.letter}: {side.path}" for side in sides]
-    if told := _single_rows(checks):
-        styles = ["bold" if check.outcome == MET else "" for check in told]
-        parts += ["", TextTable(_COLUMNS, [_cells(check) for check in told], styles=styles), *_reasons(told)]
+    if singles := _single_rows(checks):
+        styles = ["bold" if check.outcome == MET else "" for check in singles]
+        parts += ["", TextTable(_COLUMNS, [_cells(check) for check in singles], styles=styles), *_reasons(singles)]
     return page([*parts, "", *_closing(checks)], width, colour)
 
 
@@ -90,13 +90,13 @@ def gate_markdown(
     """For a comment on a pull request."""
     sentence = verdict_sentence(checks, asked, undecided_fails)
     lines = [f"### {_mark(checks, undecided_fails)} {markdown_text(sentence)}", ""]
-    if told := _single_rows(checks):
+    if singles := _single_rows(checks):
         lines += [f"| {' | '.join(HEADS)} |", "| --- | --- | ---: | ---: | ---: | :---: | --- |"]
-        for check in told:
+        for check in singles:
             texts = [markdown_text(text) for text in _cells(check)]
             lines.append(f"| {' | '.join([*texts[:-1], f'**{texts[-1]}**' if check.outcome == MET else texts[-1]])} |")
         lines.append("")
-    reasons = [f"* {markdown_text(reason)}" for reason in _reasons(told)]
+    reasons = [f"* {markdown_text(reason)}" for reason in _reasons(singles)]
     lines += [*reasons, ""] if reasons else []
     lines += ["<details><summary>What this rests on</summary>", ""]
     lines += [f"* {side.letter}: {markdown_text(side.line)}" for side in sides]
@@ -120,15 +120,15 @@ def gate_summary(
     checks: Sequence[GateCheck], asked: Sequence[Condition], undecided_fails: bool
 ) -> Mapping[str, object]:
     """What a program wants to know beside the rows."""
-    said = FAILS if fails(checks, undecided_fails) else PASSES
-    return {"gate": said, "sentence": verdict_sentence(checks, asked, undecided_fails)}
+    answer = FAILS if fails(checks, undecided_fails) else PASSES
+    return {"gate": answer, "sentence": verdict_sentence(checks, asked, undecided_fails)}
 
 
 def _single_rows(checks: Sequence[GateCheck]) -> list[GateCheck]:
     """The rows that are shown one by one, gravest first: all but exact quantities that are equal."""
     order = (MET, UNDECIDED, NOT_COMPARED, NOT_MET)
-    told = [check for check in checks if not (check.condition in EXACT and check.value_a == check.value_b is not None)]
-    return sorted(told, key=lambda check: (order.index(check.outcome), check.condition != TIMED))
+    shown = [check for check in checks if not (check.condition in EXACT and check.value_a == check.value_b is not None)]
+    return sorted(shown, key=lambda check: (order.index(check.outcome), check.condition != TIMED))
 
 
 def _reasons(checks: Sequence[GateCheck]) -> list[str]:

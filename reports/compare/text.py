@@ -50,9 +50,9 @@ def to_text(
     parts += ["", TextTable(_COLUMNS, [row_cells(row) for row in matched], rule=False)]
     names = cell_names(rows)
     parts += [f"{name}: {row.reason}" for row, name in zip(rows, names, strict=True) if row in matched and row.reason]
-    for said in (ONLY_A, ONLY_B):
+    for side in (ONLY_A, ONLY_B):
         parts += filter(
-            None, [_unmatched(said, [n for row, n in zip(rows, names, strict=True) if row.verdict == said])]
+            None, [_unmatched(side, [n for row, n in zip(rows, names, strict=True) if row.verdict == side])]
         )
     return page([*parts, "", *closing_lines(matched)], width, colour)
 
@@ -81,11 +81,11 @@ def cell_names(rows: Sequence[Comparison]) -> list[str]:
     return [cell + beside for cell, beside in zip(cells, variants, strict=True)]
 
 
-def _unmatched(said: str, names: Sequence[str]) -> str:
+def _unmatched(side: str, names: Sequence[str]) -> str:
     if not names:
         return ""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return f"{said}: {', '.join(names[:SHOWN])}{more}"
+    return f"{side}: {', '.join(names[:SHOWN])}{more}"
 
 
 def closing_lines(rows: Sequence[Comparison]) -> list[str]:

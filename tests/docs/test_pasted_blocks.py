@@ -43,5 +43,9 @@ def test_a_block_runs_as_pasted(name: str, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert "the meter stopped" not in done.stderr
-    if "utilization_ratio" in BLOCKS[name]:
+    if '"MFU"' in BLOCKS[name]:
+        logged = [line.split() for line in done.stdout.splitlines() if " MFU " in line]
+        assert [words[0] for words in logged] == ["9", "19"]
+        assert all(0 < float(words[2]) < 1 for words in logged)
+    elif "utilization_ratio" in BLOCKS[name]:
         assert 0 < float(done.stdout.strip().splitlines()[-1].split()[0]) < 1

@@ -23,7 +23,7 @@ from typing import Any
 from results import StoreFault
 from runners.__main__ import installed
 from runners.cli.progress import Progress
-from tests.reports.compare.test_gate import in_turn, write
+from tests.reports.compare.test_gate import interleaved, write
 from tests.runners.cli.test_terminal import CASES, command, module_of
 
 BEGIN, END = "\x1b[0m<<<", "\x1b[0m>>>"
@@ -90,7 +90,7 @@ def compared(*more: str) -> Callable[[str], None]:
 def pair() -> tuple[Path, Path]:
     folder = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, folder, True)
-    return write(folder / "a", in_turn("A")), write(folder / "b", in_turn("B", 1.1))
+    return write(folder / "a", interleaved("A")), write(folder / "b", interleaved("B", 1.1))
 
 
 def changes(_: str) -> None:
