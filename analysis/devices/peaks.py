@@ -20,6 +20,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from analysis.devices.precisions import UNITS
@@ -174,13 +175,22 @@ def nearest(name: str, n: int = 3) -> list[str]:
     wanted = normalise(name)
     words = _words(wanted)
 
-    def likeness(row: Device) -> tuple[bool, float]:
+    def by_word(spelling: str) -> float:
+        """How well each word of the name is found among those of a spelling: "3090x" is "3090", and no "A6000"."""
+        return fmean(max(_likeness(word, other) for other in _words(spelling)) for word in words) if words else 0.0
+
+    def likeness(row: Device) -> tuple[bool, float, float]:
         spellings = [normalise(spelling) for spelling in (row.name, *row.names)]
         whole = any(words <= _words(spelling) for spelling in spellings)
-        return whole, max(difflib.SequenceMatcher(None, wanted, spelling).ratio() for spelling in spellings)
+        letters = max(_likeness(wanted, spelling) for spelling in spellings)
+        return whole, letters + max(map(by_word, spellings)), letters
 
     ranked = sorted(((likeness(row), row.name) for row in all_devices()), key=lambda pair: pair[0], reverse=True)
-    return [spelling for (whole, ratio), spelling in ranked[:n] if whole or ratio >= 0.4]
+    return [spelling for (whole, _, letters), spelling in ranked[:n] if whole or letters >= 0.4]
+
+
+def _likeness(one: str, other: str) -> float:
+    return difflib.SequenceMatcher(None, one, other).ratio()
 
 
 def derived_upper_bound(

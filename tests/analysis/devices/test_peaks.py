@@ -345,6 +345,8 @@ def test_nearest_names_are_of_the_table_and_alike() -> None:
     assert "Quadro RTX 6000" in peaks.nearest("NVIDIA RTX 6000")
     assert peaks.nearest("V100", n=2) == ["Tesla V100-PCIE-16GB", "Tesla V100-SXM2-16GB"]
     assert peaks.nearest("Xeon") == []
+    assert peaks.nearest("RTX 3090x")[0] == "NVIDIA GeForce RTX 3090", "by its words: RTX A6000 has more equal letters"
+    assert peaks.nearest("A100 80")[0].startswith("NVIDIA A100")
 
 
 def test_a_stand_in_has_the_peaks_of_its_device_and_keeps_its_own_name() -> None:
