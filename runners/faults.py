@@ -45,7 +45,7 @@ def _run(options: Any) -> int:
 
 
 def _row(outcome: Outcome, fault: Fault) -> dict[str, Any]:
-    """What is told of one fault."""
+    """What is printed of one fault."""
     return {
         "counter": outcome.counter,
         "version": outcome.version,

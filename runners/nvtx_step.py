@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         threading.Thread(target=_end_without, args=(int(os.environ[PARENT]),), daemon=True).start()
     try:
         run(cell, options.work)
-    except Exception as fault:  # noqa: BLE001  the edge: whatever a step raises is told to whoever reads the log
+    except Exception as fault:  # noqa: BLE001  the edge: whatever a step raises is written to the log
         from runners.workers import classify
 
         say(f"error: {classify(fault).reason}")

@@ -49,7 +49,7 @@ EPILOG = "How to record one, and what each word of the answer means: docs/traces
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command. 0: read and told; 1: it cannot be true; 2: the caller's mistake; 3: a file could not be written."""
+    """The command. 0: read and printed; 1: it cannot be true; 2: the caller's mistake; 3: a file was not written."""
     parser = _parser()
     options = parser.parse_args(arguments)
     return guarded(lambda: _run(parser, options), options.debug, f"{options.file}: ")

@@ -1,4 +1,14 @@
 from .beyond_bound import explained
+from .deepbench_kernels import (
+    DEEPBENCH_COMMIT,
+    DEEPBENCH_KERNELS,
+    DEEPBENCH_REASONS,
+    deepbench_bounds,
+    is_deepbench,
+    kept_deepbench,
+    packed_deepbench,
+    read_deepbench,
+)
 from .dlexamples_tables import is_dlexamples, read_dlexamples
 from .lambda_results import is_lambda, read_lambda
 from .neusight_kernels import (
@@ -29,6 +39,9 @@ from .timm_results import is_timm, read_timm
 
 __all__ = [
     "COMMIT",
+    "DEEPBENCH_COMMIT",
+    "DEEPBENCH_KERNELS",
+    "DEEPBENCH_REASONS",
     "ExpectedStep",
     "KERNELS",
     "PlacedStep",
@@ -40,20 +53,25 @@ __all__ = [
     "TABLE",
     "against_roofline",
     "best_of_each",
+    "deepbench_bounds",
     "explained",
     "faster",
     "family_of",
+    "is_deepbench",
     "is_dlexamples",
     "is_lambda",
     "is_neusight",
     "is_timm",
+    "kept_deepbench",
     "kept_kernels",
     "on_device",
+    "packed_deepbench",
     "packed_kernels",
     "paired_ratios",
     "pairs_of",
     "place",
     "published_steps",
+    "read_deepbench",
     "read_dlexamples",
     "read_kernels",
     "read_lambda",

@@ -177,12 +177,12 @@ def _averages(model: str) -> tuple[GraphNode, ...]:
     )
 
 
-def _residual_gradients(found: Sums) -> tuple[GraphNode, ...]:
-    added = Tensor((BATCH * found.added,))
+def _residual_gradients(sums: Sums) -> tuple[GraphNode, ...]:
+    added = Tensor((BATCH * sums.added,))
     return (
         GraphNode("Reduce", (added,), (added,), 2),
         GraphNode("Reshape", (added,), (added,), 2),
-        GraphNode("Scalars", (_whole(4),), (), 2 * found.blocks),  # the forms
-        GraphNode("Shape", (), (_whole(4),), 2 * found.blocks),
-        GraphNode("BroadcastGradientArgs", (_whole(4), _whole(4)), (), found.blocks),
+        GraphNode("Scalars", (_whole(4),), (), 2 * sums.blocks),  # the forms
+        GraphNode("Shape", (), (_whole(4),), 2 * sums.blocks),
+        GraphNode("BroadcastGradientArgs", (_whole(4), _whole(4)), (), sums.blocks),
     )

@@ -129,14 +129,14 @@ class DistanceChange:
         return max(self.distances.values()) - min(self.distances.values())
 
 
-def pictures(found: Sequence[Mix]) -> dict[str, list[Mix]]:
+def pictures(mixes: Sequence[Mix]) -> dict[str, list[Mix]]:
     """Variant → the mixes of its picture, labelled without the variant; empty where no workload has two
     variants, or where there is no other workload.
 
-    found: those that stand for their workloads (`analysis/characterize/summary.py`, `comparable_mixes`).
+    mixes: those that stand for their workloads (`analysis/characterize/summary.py`, `comparable_mixes`).
     """
     forms: dict[str, dict[str, Mix]] = {}
-    for each in found:
+    for each in mixes:
         forms.setdefault(_without_variant(each), {})[each.recording.variant] = each
     if len(forms) < 2:
         return {}
@@ -160,5 +160,5 @@ def distance_changes(found: Mapping[str, Sequence[Mix]]) -> list[DistanceChange]
         alike = {name: vector for name, vector in vectors(mixes).items() if any(vector)}
         for pair, distance in distances(alike).items():
             pairs.setdefault(pair, {})[variant] = distance
-    told = [DistanceChange(*pair, mine) for pair, mine in pairs.items() if len(mine) == len(found)]
-    return sorted(told, key=lambda each: (-each.change, each.left, each.right))
+    changes = [DistanceChange(*pair, mine) for pair, mine in pairs.items() if len(mine) == len(found)]
+    return sorted(changes, key=lambda each: (-each.change, each.left, each.right))

@@ -60,21 +60,21 @@ def mixes(data: Characterization, grouping: Grouping = FATHOM) -> list[Mix]:
     return [each for each in found if each is not None]
 
 
-def comparable_mixes(found: Sequence[Mix]) -> list[Mix]:
+def comparable_mixes(mixes: Sequence[Mix]) -> list[Mix]:
     """The mixes that stand for their workloads: training on the device of the first, else inference there."""
-    if not found:
+    if not mixes:
         return []
-    modes = {each.recording.mode for each in found}
+    modes = {each.recording.mode for each in mixes}
     mode = "training" if "training" in modes else "inference"
-    device = found[0].recording.device
-    chosen = [each for each in found if (each.recording.mode, each.recording.device) == (mode, device)]
+    device = mixes[0].recording.device
+    chosen = [each for each in mixes if (each.recording.mode, each.recording.device) == (mode, device)]
     names = labels([each.recording for each in chosen])
     return [replace(each, label=names[each.recording.recording]) for each in chosen]
 
 
-def linkage(found: Sequence[Mix]) -> list[Merge]:
+def linkage(mixes: Sequence[Mix]) -> list[Merge]:
     """The clusters of workloads by operation types, of those mixes that have any."""
-    alike = {label: vector for label, vector in vectors(found).items() if any(vector)}
+    alike = {label: vector for label, vector in vectors(mixes).items() if any(vector)}
     return centroid_linkage(alike)
 
 
@@ -104,10 +104,10 @@ def steadiness(data: Characterization) -> list[tuple[WorkloadRecording, Stationa
     return found
 
 
-def launching(found: Sequence[Mix]) -> list[Launching]:
+def launching(mixes: Sequence[Mix]) -> list[Launching]:
     """Kernel launches of each mix, on a CPU calls that would be some, and what of the step lies between."""
     rows = []
-    for each in found:
+    for each in mixes:
         launches = sum(one.launches for one in each.operations)
         busy_s = sum(one.time_s for one in each.operations)
         small = sum(one.launches for one in each.operations if one.launches and one.time_s / one.launches < SMALL_S)

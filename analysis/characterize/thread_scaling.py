@@ -156,8 +156,8 @@ def amdahl(times_s: Mapping[int, Sequence[float]]) -> Amdahl | None:
     Raises ValueError below two counts, or without at least two steps at each.
     """
     if len(times_s) < 2 or min(map(len, times_s.values())) < 2 or min(times_s) < 1:
-        told = {count: len(times) for count, times in times_s.items()}
-        raise ValueError(f"expected two thread counts at least, and two steps at each, got steps by threads {told}")
+        samples = {count: len(times) for count, times in times_s.items()}
+        raise ValueError(f"expected two thread counts at least, and two steps at each, got steps by threads {samples}")
     middles = {count: statistics.median(times_s[count]) for count in sorted(times_s)}
     if min(middles.values()) <= 0:
         return None

@@ -267,5 +267,5 @@ def kept_row(name: str, multiprocessors: int | None) -> dict[str, Any] | None:
     device = lookup(name, multiprocessors)
     if device is None:
         return None
-    told = ("name", "row_id", "source", "verification", "bandwidth_bytes_per_s")
-    return {**{each: getattr(device, each) for each in told}, "peaks": dict(device.peaks)}
+    fields = ("name", "row_id", "source", "verification", "bandwidth_bytes_per_s")
+    return {**{each: getattr(device, each) for each in fields}, "peaks": dict(device.peaks)}

@@ -1,14 +1,19 @@
 """Bytes that an operation reads and writes: each input once, each output once, nothing fused and nothing cached.
 
 An estimate of unfused traffic, not what a device's memory sees. Views, allocations and questions move nothing.
-A tensor passed twice (same storage, shape and dtype) is read once. What an operation only overwrites is not read, and
-of a table that it gathers from only as much as it returns.
+A tensor passed twice (same storage, shape and dtype) is read once. What an operation only overwrites, or takes for its
+shape alone, is not read; of a table that it gathers from only as much as it returns; of what a window passes over with
+a stride larger than itself only what it touches (three of four pixels are not read by a 1 × 1 convolution of stride 2).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from analysis.operators.cost import Size
-from analysis.operators.operands import numel, output
+from analysis.operators.names import CONVOLUTION, CONVOLUTION_BACKWARD, CONVOLUTION_RELU
+from analysis.operators.operands import Sizes, attribute, has, numel, output, output_mask, shape
 from results.records import Operation
 
 Form = tuple[tuple[Size, ...], str]
@@ -50,6 +55,25 @@ GATHERS = {
 """Operations that read of this argument only what they return."""
 
 
+SHAPE_ONLY: Mapping[str, str] = dict.fromkeys(
+    [f"aten.{name}" for names in (
+        "zeros_like ones_like full_like rand_like randn_like randint_like new_zeros new_ones new_full",
+        "avg_pool2d_backward avg_pool3d_backward _adaptive_avg_pool2d_backward _adaptive_avg_pool3d_backward",
+        "max_pool2d_with_indices_backward max_pool3d_with_indices_backward nll_loss_backward nll_loss2d_backward",
+    ) for name in names.split()],
+    "self",
+)  # fmt: skip
+"""Operations that read of this argument its shape alone."""
+
+CONVOLUTION_GRADIENTS = frozenset(f"aten.{name}" for name in CONVOLUTION_BACKWARD.split())
+CONVOLUTIONS = CONVOLUTION_GRADIENTS | {f"aten.{name}" for name in (CONVOLUTION + CONVOLUTION_RELU).split()}
+
+POOLS = frozenset(f"aten.{name}" for name in (
+    "avg_pool1d", "avg_pool2d", "avg_pool3d", "max_pool1d", "max_pool2d", "max_pool3d", "max_pool1d_with_indices",
+    "max_pool2d_with_indices", "max_pool3d_with_indices",
+))  # fmt: skip
+
+
 def itemsize(dtype: str) -> int:
     """Bytes of one element. Raises ValueError for a dtype that is not in the table."""
     if dtype not in DTYPE_BYTES:
@@ -81,8 +105,9 @@ def reads(operation: Operation) -> list[Piece]:
     table = GATHERS.get(operation.name)
     found: dict[tuple[int, Form], Size] = {}
     for name, form, dtype, storage in _inputs(operation):
-        if not _only_written(operation, name):
-            found[storage, (form, dtype)] = numel(output(operation) if name == table else form) * itemsize(dtype)
+        if not _only_written(operation, name) and not _not_read(operation, name):
+            count = numel(output(operation) if name == table else touched(operation, name, form))
+            found[storage, (form, dtype)] = count * itemsize(dtype)
     return [(storage, form, size) for (storage, form), size in found.items()]
 
 
@@ -90,6 +115,61 @@ def _only_written(operation: Operation, name: str) -> bool:
     if operation.name in OVERWRITES:
         return name == "self" or name.startswith("self[")
     return "out" in str(operation.attributes.get("overload", "")) and name.startswith("out")
+
+
+def _not_read(operation: Operation, name: str) -> bool:
+    """Whether a tensor is there for its shape alone, or for a gradient that was not asked for."""
+    if operation.name in CONVOLUTION_GRADIENTS:
+        of_input, of_weight, *_ = output_mask(operation)
+        return (name == "weight" and not of_input) or (name in ("input", "self") and not of_weight)
+    return SHAPE_ONLY.get(operation.name) == name
+
+
+def touched(operation: Operation, name: str, form: Sizes) -> Sizes:
+    """The sizes of what is read of an input: along each dimension without padding whose stride is larger than its
+    window, one window for each output; the whole along all others, and of an operation without windows."""
+    window = _window(operation, name, form)
+    if window is None:
+        return form
+    taps, out = window
+    first = len(form) - len(taps)
+    steps = [_by_dimension(operation, what, len(taps), default) for what, default in SETTINGS]
+    read = [
+        count * tap if padding == 0 and dilation * (tap - 1) + 1 < stride else size
+        for size, tap, count, stride, padding, dilation in zip(form[first:], taps, out, *steps, strict=True)
+    ]
+    return (*form[:first], *read)
+
+
+SETTINGS: tuple[tuple[str, Any], ...] = (("stride", 1), ("padding", 0), ("dilation", 1))
+"""Attributes of a window, and what they are where an operation has none."""
+
+
+def _window(
+    operation: Operation, name: str, form: tuple[Size, ...]
+) -> tuple[tuple[Size, ...], tuple[Size, ...]] | None:
+    """(taps, positions) by dimension of the window that passes over this input; None where none does."""
+    if name not in ("input", "self") or len(form) < 3:
+        return None
+    if operation.name in POOLS:
+        taps = attribute(operation, "kernel_size", ())
+        out = output(operation)
+        return (tuple(taps), tuple(out[-len(taps) :])) if taps else None
+    if operation.name not in CONVOLUTIONS or attribute(operation, "transposed", False):
+        return None
+    weight = shape(operation, "weight") if has(operation, "weight") else ()
+    is_backward = has(operation, "grad_output")
+    out = shape(operation, "grad_output") if is_backward else output(operation)
+    return (tuple(weight[2:]), tuple(out[2:])) if len(weight) == len(form) == len(out) else None
+
+
+def _by_dimension(operation: Operation, name: str, count: int, default: int) -> list[Any]:
+    """A setting of a window by dimension. A pool's empty stride is the window's own size: it leaves no gap."""
+    value = attribute(operation, name, default)
+    if isinstance(value, str):  # "same": padded
+        return [1 if value == "same" else 0] * count
+    values = list(value) if isinstance(value, list | tuple) else [value]
+    return values if len(values) == count else [(values or [default])[0]] * count
 
 
 def writes(operation: Operation) -> list[Piece]:

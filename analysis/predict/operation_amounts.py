@@ -105,10 +105,10 @@ def _compiled(step: Step, classes: Sequence[str]) -> Iterator[Part]:
             yield classes[row], float(own.model_flop or 0), float(own.read_bytes + own.written_bytes)
             left += own.written_bytes - own.read_bytes
         if rest:
-            yield f"{FUSED} {_heaviest(step, rest, classes)}", 0.0, max(left, 0.0)
+            yield f"{FUSED} {_heaviest(rest, classes)}", 0.0, max(left, 0.0)
 
 
-def _heaviest(step: Step, rows: Sequence[int], classes: Sequence[str]) -> str:
+def _heaviest(rows: Sequence[int], classes: Sequence[str]) -> str:
     """The class of a fused pass: that of what is costlier than a pass over memory, if it has such an operation."""
     names = {classes[row] for row in rows}
     return min(names & COSTLY, default=OPTIMIZER if OPTIMIZER in names else "pass")

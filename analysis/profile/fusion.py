@@ -167,7 +167,7 @@ def _group_bytes(
             continue
         for storage, form, size in reads(operation):
             if (maker := holder.get(storage)) != mine:
-                arriving[mine, storage][form] = size
+                arriving[mine, storage][form] = max(size, arriving[mine, storage].get(form, 0))  # parts overlap
                 wanted.add((maker, storage))
         for storage, form, size in writes(operation):
             if (maker := holder.get(storage)) != mine and size < (room.get(storage) or size):

@@ -213,7 +213,7 @@ def _node(
     children: Mapping[str, Sequence[str]],
     own: Mapping[str, int],
     profile: StepProfile,
-    found: Sequence[RoofPlace],
+    places: Sequence[RoofPlace],
     positions: Sequence[int],
     machine: Machine,
 ) -> ModuleNode:
@@ -223,7 +223,9 @@ def _node(
     for operation in operations:
         flop[operation.phase] += operation.at_least_flop
     by_bound = time_by_bound(
-        operations, [found[position] for position in positions], (operation.waited_s or 0.0 for operation in operations)
+        operations,
+        [places[position] for position in positions],
+        (operation.waited_s or 0.0 for operation in operations),
     )
     kernels = [operation.kernels for operation in operations if operation.kernels is not None]
     waits = [operation.waited_s for operation in operations if operation.waited_s is not None]

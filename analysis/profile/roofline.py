@@ -155,14 +155,14 @@ def moved_bytes(operation: StepOperation) -> int:
 
 
 def time_by_bound(
-    operations: Iterable[StepOperation], found: Iterable[RoofPlace], between_s: Iterable[float] = ()
+    operations: Iterable[StepOperation], places: Iterable[RoofPlace], between_s: Iterable[float] = ()
 ) -> dict[str, float]:
     """Seconds by bound, by UNKNOWN and by BETWEEN, every key there. An operation without time adds none.
 
     between_s: of a step by phase, of a module the `waited_s` of its operations.
     """
     times = dict.fromkeys((*BOUNDS, UNKNOWN, BETWEEN), 0.0)
-    for operation, its in zip(operations, found, strict=True):
+    for operation, its in zip(operations, places, strict=True):
         times[its.bound] += operation.time_s or 0.0
     times[BETWEEN] += sum(between_s)
     return times

@@ -137,14 +137,14 @@ def requested_gradients(inside: Iterable[str]) -> int | None:
 
 def is_transposed(names: Iterable[str]) -> bool | None:
     """Whether a convolution is a transposed one, by the names of the calls that make it; None: they do not tell."""
-    told = None
+    transposed = None
     for name in names:
         bare = name.partition("::")[2]
         if "transpose" in bare and "conv" in bare:
             return True
         if kind_of_call(name) == "convolution" and bare not in _TELLS_NOTHING:
-            told = False
-    return told
+            transposed = False
+    return transposed
 
 
 def grad_output(call: ProfiledOperation) -> Sizes | None:

@@ -153,8 +153,8 @@ _FAST = {"winograd": re.compile(r"winograd|miopenSp3AsmConv", re.IGNORECASE), "f
 
 def fast_algorithm(names: Iterable[str]) -> str:
     """The fast algorithm that one of these kernels is of, preparing and finishing ones too; "" if none is."""
-    told = list(names)
-    return next((word for word, pattern in _FAST.items() if any(map(pattern.search, told))), "")
+    listed = list(names)
+    return next((word for word, pattern in _FAST.items() if any(map(pattern.search, listed))), "")
 
 
 # --- how many kernels an algorithm takes -----------------------------------------------------------------------------

@@ -200,8 +200,8 @@ def _removed_forms(lines: Lines, today: str, outputs: Outputs, **fixed: Any) -> 
         forms = []
         for text in texts.split("|"):
             arguments = tuple(text.split())
-            told = (*fixed, *(_TOLD_BY_SIZES if "grad_output" in arguments else ()))
-            needs = tuple(a for a in arguments if a in (*_DECIDING, "weight_size") and a not in told)
+            known = (*fixed, *(_TOLD_BY_SIZES if "grad_output" in arguments else ()))
+            needs = tuple(a for a in arguments if a in (*_DECIDING, "weight_size") and a not in known)
             forms.append(Form(arguments, needs, outputs, today, fixed))
         table.update(dict.fromkeys(listed.split(), tuple(forms)))
     return table

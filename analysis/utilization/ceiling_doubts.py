@@ -66,9 +66,9 @@ def doubts(ceilings: Sequence[Ceiling], sitting: Sitting | None, run: Run) -> tu
     """Why the ceilings that a cell is divided by may be too low, in words. ceilings: of the whole run."""
     here = [row for row in ceilings if row.sitting == run.sitting and row.device == run.device]
     found = [row for unit in UNITS if unit in (run.convolution_unit, run.matmul_unit) and (row := best(here, unit))]
-    told = [*_untimed(here, run), *(loaded(row) for row in found)]
-    told += [_slower(row, ceilings) for row in here if row.precision == run.precision and row.status == "ok"]
-    return tuple(dict.fromkeys(filter(None, (*told, _load(sitting)))))[:SHOWN]
+    causes = [*_untimed(here, run), *(loaded(row) for row in found)]
+    causes += [_slower(row, ceilings) for row in here if row.precision == run.precision and row.status == "ok"]
+    return tuple(dict.fromkeys(filter(None, (*causes, _load(sitting)))))[:SHOWN]
 
 
 def _untimed(here: Sequence[Ceiling], run: Run) -> Iterator[str]:

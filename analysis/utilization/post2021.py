@@ -40,9 +40,9 @@ def rows(measured: Measurement, found: Iterable[Numerator], under: Sequence[Deno
     ]
 
 
-def numerators(found: Iterable[Numerator], run: Run) -> list[Numerator]:
+def numerators(others: Iterable[Numerator], run: Run) -> list[Numerator]:
     """The post's numerator of each method that the run was asked for, in the order of METHODS."""
-    given = list(found)
+    given = list(others)
     counted = [_theory(given)] if "theory" in run.methods else []
     counted += [_halved(numerator) for numerator in given if numerator.method in METHODS[1:]]
     return sorted(counted, key=lambda numerator: METHODS.index(numerator.method))
@@ -67,8 +67,8 @@ def _only_fp32(known: Denominator, missing: Sequence[str]) -> Denominator:
     return Denominator(known.name, {UNIT: known.peak(work)}, {UNIT: known.source(work) + because})
 
 
-def _theory(found: Iterable[Numerator]) -> Numerator:
-    native = next((numerator for numerator in found if numerator.method == "theory_as_published"), None)
+def _theory(numerators: Iterable[Numerator]) -> Numerator:
+    native = next((numerator for numerator in numerators if numerator.method == "theory_as_published"), None)
     if native is None:
         return Numerator("theory", "fvcore", reason="fvcore was not among the counters")
     return _on_fp32(replace(native, method="theory"), 1)

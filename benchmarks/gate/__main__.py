@@ -123,7 +123,7 @@ def live_values(pairs: int) -> tuple[Stream, Sequence[int]]:
     from analysis.utilization import log_ratios
     from measure.timing import Protocol
     from results.records import Cell
-    from runners.sweep.against.pairs import Rules, SideRun, measurement_of, time_in_turn
+    from runners.sweep.against.pairs import Rules, SideRun, measurement_of, time_interleaved
     from runners.workers import Worker, prepare
 
     os.environ["OMP_NUM_THREADS"] = "1"  # two threads on a busy machine mostly wait for each other
@@ -133,7 +133,7 @@ def live_values(pairs: int) -> tuple[Stream, Sequence[int]]:
     protocol = Protocol.for_device("cpu", quick=True)
     sides = [SideRun(name, cell, Path.cwd(), lambda: Worker("gate")) for name in "AB"]
     never = Rules(limit_ratio=0.0, alarm_ratio=1e-300, cap_s=math.inf, timeout_s=600.0, most_pairs=pairs)
-    time_in_turn(sides[0], sides[1], protocol.for_pass(), never, lambda text: None)
+    time_interleaved(sides[0], sides[1], protocol.for_pass(), never, lambda text: None)
     blocks = [measurement_of(side, protocol).blocks for side in sides]
     starts = [index for index, block in enumerate(blocks[0]) if block.part == "measure"]
     firsts = [index for index in starts if blocks[0][index - 1].part == "warmup"]

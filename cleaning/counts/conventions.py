@@ -128,8 +128,8 @@ def _check_extrapolation(count: FlopCount, points: Points) -> tuple[FlopCount, C
     expected = affine(points, count.batch_size)
     if expected == count.flop:
         return count, None
-    said = "are on no line" if expected is None else f"give {expected}"
-    reason = f"extrapolated to {count.flop} FLOP, but the counted batches {sorted(size for size, _ in points)} {said}"
+    words = "are on no line" if expected is None else f"give {expected}"
+    reason = f"extrapolated to {count.flop} FLOP, but the counted batches {sorted(size for size, _ in points)} {words}"
     return _invalid("extrapolation_checked", count, reason)
 
 

@@ -209,10 +209,10 @@ def _gradients(operation: Operation, image: Sequence[Any], weight: Sequence[Any]
     given = [tuple(shape) for shape in operation.output_shapes if shape]
     if given != wanted:
         yield f"gradients of {given}, asked for {wanted}"
-    said = operation.attributes.get("bias_sizes", weight[:1])
+    bias_sizes = operation.attributes.get("bias_sizes", weight[:1])
     absent = () if len(mask) > 2 and mask[2] else (None, [], [0])
-    if said not in absent and list(said or ()) != [weight[0]]:
-        yield f"bias_sizes {said}, its weight has {weight[0]} outputs"
+    if bias_sizes not in absent and list(bias_sizes or ()) != [weight[0]]:
+        yield f"bias_sizes {bias_sizes}, its weight has {weight[0]} outputs"
 
 
 def _storages(table: Sequence[Operation], known: Mapping[int, Storage]) -> Iterator[str]:

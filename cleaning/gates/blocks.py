@@ -109,7 +109,7 @@ def _order(run: Run, rows: Sequence[Sample]) -> Iterator[str]:
     for work in dict.fromkeys(row.work for row in rows):
         mine = [_as_measured(row) for row in rows if row.work == work and row.part in TIMED and work != "epoch"]
         parts = [row.part for row in mine]
-        if parts != sorted(parts, reverse=True) and not (_in_turn(run) and (parts[0], parts[-1]) == ENDS):
+        if parts != sorted(parts, reverse=True) and not (_is_interleaved(run) and (parts[0], parts[-1]) == ENDS):
             yield f"{work or 'steps'}: a warm-up after measured blocks"
         if not any(part == "warmup" for part in parts) and mine:
             yield f"{work or 'steps'}: no warm-up"
@@ -135,7 +135,7 @@ def _as_measured(row: Sample) -> Sample:
     return replace(row, part="measure") if row.part == "disturbed" else row
 
 
-def _in_turn(run: Run) -> bool:
+def _is_interleaved(run: Run) -> bool:
     """Whether several processes timed the cell, interleaved with another side (`sweep --against`): each warms up."""
     return any(warning.startswith("in_turn: ") for warning in run.warnings)
 
@@ -143,10 +143,10 @@ def _in_turn(run: Run) -> bool:
 def _steps(run: Run, rows: Sequence[Sample]) -> Iterator[str]:
     """How many steps a block has follows from the time of a step in the block before it. Blocks interleaved with
     another side's all have one number of steps, which follows from the warm-ups of both processes (`_common`)."""
-    share, in_turn = QUICK if run.quick else 1, _in_turn(run)
+    share, interleaved = QUICK if run.quick else 1, _is_interleaved(run)
     for before, after in itertools.pairwise(rows):
         step_s = device_s(before) / before.steps
-        if in_turn and before.part == "measure":
+        if interleaved and before.part == "measure":
             steps = 1 if after.part == "warmup" else before.steps
         elif after.part == "warmup":
             steps = steps_for(WARM_BLOCK_S / share, step_s)
@@ -154,7 +154,7 @@ def _steps(run: Run, rows: Sequence[Sample]) -> Iterator[str]:
             steps = steps_for(BLOCK_S / share, step_s)
         else:
             steps = steps_after(BLOCK_S / share, before.steps, step_s)
-        in_common = in_turn and (before.part, after.part) == ("warmup", "measure")
+        in_common = interleaved and (before.part, after.part) == ("warmup", "measure")
         if after.steps != steps and not (in_common and _common(after.steps, steps)):
             yield f"block {after.index} has {after.steps} steps, {steps} by the block before it"
     if rows and rows[0].part == "warmup" and rows[0].steps != 1:

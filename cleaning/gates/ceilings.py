@@ -50,8 +50,8 @@ def ceiling_rate(evidence: Evidence) -> Iterator[Finding]:
     for row in evidence.data.ceilings:
         if row.operation in PRODUCTS:
             lacking = row.status == "ok" and (row.best_s is None or row.mean_s is None)
-            told = ["no fastest call or no mean"] if lacking and evidence.data.manifest.schema_version >= TIMED else []
-            words = "; ".join((*_rate(row), *told))
+            gaps = ["no fastest call or no mean"] if lacking and evidence.data.manifest.schema_version >= TIMED else []
+            words = "; ".join((*_rate(row), *gaps))
             yield Finding(RUN, not words, f"{_name(row)}: {words}" if words else "")
     for once, count in Counter(map(_measured_once, evidence.data.ceilings)).items():
         if count > 1:

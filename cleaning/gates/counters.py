@@ -101,10 +101,10 @@ def _beside_the_count(rows: Sequence[FlopCount]) -> Iterator[str]:
 def _cost(row: FlopCount) -> Iterator[str]:
     """A forward total that was counted says what counting took; one from smaller batches took nothing."""
     if row.status == "ok" and row.phase == "forward" and row.scope == WHOLE and not row.operator:
-        said = row.duration_s is not None, row.peak_memory_bytes is not None
-        if row.extrapolated and any(said):
+        known = row.duration_s is not None, row.peak_memory_bytes is not None
+        if row.extrapolated and any(known):
             yield "extrapolated, with a time or memory of counting"
-        if not row.extrapolated and not all(said):
+        if not row.extrapolated and not all(known):
             yield "counted, without the time and memory that it took"
 
 
@@ -208,10 +208,10 @@ def _remarks(evidence: Evidence) -> Iterator[Finding]:
         for row in evidence.counts.get(key_of(run), ()):
             if row.status != "ok" or row.operator or row.scope != WHOLE:
                 continue
-            said: dict[str, object] = {name: getattr(row, name) for name in REMARKS}
+            remarks: dict[str, object] = {name: getattr(row, name) for name in REMARKS}
             if not row.extrapolated:
-                said[f"printed at {row.batch_size}"] = row.printed
-            for name, value in said.items():
+                remarks[f"printed at {row.batch_size}"] = row.printed
+            for name, value in remarks.items():
                 key = (sizes_of(run), row.counter, row.phase, name)
                 where, usual = first.setdefault(key, (run.cell_id, value))
                 same = value == usual
@@ -231,6 +231,6 @@ def _law(series: Series, points: dict[int, Counter[int]], cells: dict[tuple[int,
     if len(usual) < ENOUGH:
         return
     holds = line(usual.items()) is not None
-    told = ", ".join(f"{size}: {usual[size]}" for size in sorted(usual))
+    numbers = ", ".join(f"{size}: {usual[size]}" for size in sorted(usual))
     for size, value in usual.items():
-        yield Finding(cells[size, value], holds, "" if holds else f"{name} is on no line: {told}")
+        yield Finding(cells[size, value], holds, "" if holds else f"{name} is on no line: {numbers}")

@@ -62,14 +62,14 @@ def self_test(evidence: Evidence) -> Iterator[Finding]:
 
 def _elsewhere(test: SelfTest, homes: list[Sitting]) -> Iterator[str]:
     """Where the test was made on another device, or by another driver, torch or version of this program."""
-    for name, told, own in (
+    for name, tested, own in (
         ("device", test.device, [each.device_name for each in homes]),
         ("driver", test.driver, [each.driver for each in homes]),
         ("torch", test.torch_version, [each.torch_version for each in homes]),
         ("harness_version", test.harness_version, [each.environment.get("harness_version") for each in homes]),
     ):
-        if told not in own:
-            yield f"of {name} {told!r}, the run of {own[0]!r}"
+        if tested not in own:
+            yield f"of {name} {tested!r}, the run of {own[0]!r}"
 
 
 def flags(evidence: Evidence) -> Iterator[Finding]:
@@ -79,9 +79,9 @@ def flags(evidence: Evidence) -> Iterator[Finding]:
         if policy is None or not (run.flags_before or run.flags_after):
             continue
         wrong = [
-            f"{when} it {said}"
+            f"{when} it {disagreement}"
             for when, found in (("before", run.flags_before), ("after", run.flags_after))
-            for said in disagreements(found, policy, run.device, run.cudnn_benchmark, run.deterministic)
+            for disagreement in disagreements(found, policy, run.device, run.cudnn_benchmark, run.deterministic)
         ]
         named = unit_of(policy.autocast or "float32", policy, run.device)
         wrong += [
@@ -118,8 +118,8 @@ def other_processes(evidence: Evidence) -> Iterator[Finding]:
     for sitting in (sitting for sitting in evidence.data.sittings if sitting.sitting in used):
         others = sitting.preflight.get("other_processes")
         if isinstance(others, int):
-            told = f"{sitting.sitting}: {others} other process{'es' * (others != 1)} on the GPU"
-            yield Finding(RUN, others == 0, told if others else "")
+            sentence = f"{sitting.sitting}: {others} other process{'es' * (others != 1)} on the GPU"
+            yield Finding(RUN, others == 0, sentence if others else "")
     for run in evidence.measured_cells:
         yield from (Finding(run.cell_id, False, mark) for mark in run.warnings if mark.startswith(SHARED))
         share = run.others_cpu_ratio
@@ -156,9 +156,9 @@ def throttling(evidence: Evidence) -> Iterator[Finding]:
         window, polls = _window(run), evidence.telemetry.get(key_of(run), [])
         if window is None or telemetry.event_shares(polls, *window) is None:
             continue
-        told = {mark for row in rows if key_of(row) == key_of(run) and row.method != "one" for mark in row.warnings}
+        marks = {mark for row in rows if key_of(row) == key_of(run) and row.method != "one" for mark in row.warnings}
         seen = limits_seen(polls, *window)
-        missing = [mark for mark in seen if mark not in told]
+        missing = [mark for mark in seen if mark not in marks]
         words = [f"not among its warnings: {mark}" for mark in missing]
         mean_hz, highest = telemetry.mean_sm_clock_hz(polls, *window), _highest_hz(evidence, run)
         if mean_hz and highest and mean_hz < FALLEN_RATIO * highest and not seen and not run.host_bound:

@@ -414,9 +414,9 @@ def _findings_of(gate: Gate, evidence: Evidence) -> list[Finding]:
 def _verdict(gate: Gate, found: list[Finding], left_out: int) -> Verdict:
     wrong = [each for each in found if not each.holds]
     cells = dict.fromkeys(each.cell_id for each in wrong or found if each.cell_id != RUN)
-    told: dict[str, list[str]] = {}
+    by_cell: dict[str, list[str]] = {}
     for each in (each for each in wrong or found if each.words):
-        told.setdefault(each.cell_id, []).append(each.words)
+        by_cell.setdefault(each.cell_id, []).append(each.words)
     missing = "" if found else f"needs {gate.needs}"
     beside = f"not asked: {left_out} of the cells, which failed a gate that comes first" if left_out else ""
     return Verdict(
@@ -425,6 +425,6 @@ def _verdict(gate: Gate, found: list[Finding], left_out: int) -> Verdict:
         verdict=FAIL if wrong else PASS if found else OPEN,
         asked=len({each.cell_id for each in found}),
         cell_ids=tuple(cells),
-        found={cell_id: "; ".join(dict.fromkeys(words)) for cell_id, words in told.items()},
+        found={cell_id: "; ".join(dict.fromkeys(words)) for cell_id, words in by_cell.items()},
         reason="; ".join(filter(None, (missing, beside))),
     )

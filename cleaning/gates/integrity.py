@@ -122,8 +122,8 @@ def rebuilt(evidence: Evidence) -> Iterator[Finding]:
             continue
         changed = [name for name in header(Utilization) if not _same(getattr(row, name), getattr(other, name))]
         words = ", ".join(f"{name} is {getattr(row, name)}, not {getattr(other, name)}" for name in changed)
-        told = f"{row.method} over {row.denominator}: {words}" if changed else ""
-        yield Finding(row.cell_id, not changed, told)
+        difference = f"{row.method} over {row.denominator}: {words}" if changed else ""
+        yield Finding(row.cell_id, not changed, difference)
 
 
 def derived(evidence: Evidence) -> Iterator[Finding]:

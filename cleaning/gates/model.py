@@ -18,12 +18,14 @@ def parameters(evidence: Evidence) -> Iterator[Finding]:
     """A cell's parameters against the weights of its operation table, and against what counters saw."""
     for run in evidence.data.runs:
         facts = evidence.facts.get(run.trace_id)
-        said = {("its table", facts.weight_bytes // FLOAT_BYTES)} if facts is not None and facts.weight_bytes else set()
+        sources = (
+            {("its table", facts.weight_bytes // FLOAT_BYTES)} if facts is not None and facts.weight_bytes else set()
+        )
         counted = evidence.counts.get(key_of(run), ())
-        said |= {(row.counter, row.parameters) for row in counted if row.parameters is not None}
-        if run.status not in ("ok", "not_converged") or not said:
+        sources |= {(row.counter, row.parameters) for row in counted if row.parameters is not None}
+        if run.status not in ("ok", "not_converged") or not sources:
             continue
-        words = ", ".join(f"{value} by {name}" for name, value in sorted(said) if value != run.parameters)
+        words = ", ".join(f"{value} by {name}" for name, value in sorted(sources) if value != run.parameters)
         yield Finding(run.cell_id, not words, f"{run.parameters} parameters, {words}" if words else "")
 
 

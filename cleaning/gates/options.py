@@ -143,10 +143,10 @@ def _peak_row(sitting: Sitting, kept: Mapping[str, Any] | None, evidence: Eviden
         return
     if sitting.peak_row != kept.get("row_id"):
         yield f"row {sitting.peak_row or 'none'}, in the manifest {kept.get('row_id')}"
-    told = {"name": known.name, "peaks": dict(known.peaks), "bandwidth_bytes_per_s": known.bandwidth_bytes_per_s}
+    expected = {"name": known.name, "peaks": dict(known.peaks), "bandwidth_bytes_per_s": known.bandwidth_bytes_per_s}
     if kept.get("row_id") == known.row_id:  # else a table of another day, whose figures must be the same
-        told |= {"source": known.source, "verification": known.verification}
-    for name, value in told.items():
+        expected |= {"source": known.source, "verification": known.verification}
+    for name, value in expected.items():
         if kept.get(name) != value:
             yield f"{name} is {kept.get(name)!r}, of {known.name} {value!r}"
 
@@ -177,8 +177,8 @@ def machine(evidence: Evidence) -> Iterator[Finding]:
             words = f"began at {run.started_at}, its session at {home.started_at}"
         words = words or lasted.get(run.cell_id, "") or _threads(run, home)
         yield Finding(run.cell_id, not words, words)
-    told = list(dict.fromkeys(_of_ceilings(evidence, sittings)))
-    yield Finding(RUN, not told, "; ".join(told[:3]))
+    faults = list(dict.fromkeys(_of_ceilings(evidence, sittings)))
+    yield Finding(RUN, not faults, "; ".join(faults[:3]))
     yield from _manifest(evidence)
 
 

@@ -36,8 +36,8 @@ def values(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _some(words: Sequence[str]) -> str:
-    told = list(dict.fromkeys(words))
-    return "; ".join(told[:SHOWN]) + (f" and {len(told) - SHOWN} more" if len(told) > SHOWN else "")
+    distinct = list(dict.fromkeys(words))
+    return "; ".join(distinct[:SHOWN]) + (f" and {len(distinct) - SHOWN} more" if len(distinct) > SHOWN else "")
 
 
 def statuses(evidence: Evidence) -> Iterator[Finding]:
@@ -50,8 +50,8 @@ def statuses(evidence: Evidence) -> Iterator[Finding]:
 
 def _status(run: Run, blocks: Sequence[Sample]) -> str:
     if run.status not in MEASURED:
-        said = "" if run.reason else f"{run.status} without a reason"
-        return f"{run.status}, but it has {len(blocks)} measured blocks" if blocks else said
+        fault = "" if run.reason else f"{run.status} without a reason"
+        return f"{run.status}, but it has {len(blocks)} measured blocks" if blocks else fault
     if not blocks:
         return f"{run.status}, but it has no measured block"
     narrow, shown = narrowness(run, blocks)

@@ -82,10 +82,10 @@ def clean_profile(run: Run, calls: Sequence[ProfiledOperation], source: str = PR
 
 
 def clean_instances(
-    found: tuple[Instance, ...], steps: Sequence[tuple[str, ProfileStep]] = PROFILE_STEPS
+    instances: tuple[Instance, ...], steps: Sequence[tuple[str, ProfileStep]] = PROFILE_STEPS
 ) -> tuple[tuple[Instance, ...], tuple[CleaningLog, ...]]:
     """Runs steps over products. Cleaning what is clean changes nothing. Raises Inconsistent if one was lost."""
-    current = found
+    current = instances
     log: list[CleaningLog] = []
     for name, step in steps:
         outcome = step(current)
@@ -247,10 +247,10 @@ def _with_note(product: Instance) -> Instance:
 def mark_outside_step(row: CleanedOperation) -> CleanedOperation:
     """The row; of a product that is no model FLOP of a step, with words that say so."""
     place = f"in {row.phase}" if row.phase else "in no phase"
-    said = f"{place}: no model FLOP of the step"
-    if row.phase in STEP or said in row.reason:
+    reason = f"{place}: no model FLOP of the step"
+    if row.phase in STEP or reason in row.reason:
         return row
-    return replace(row, reason="; ".join(word for word in (row.reason, said) if word))
+    return replace(row, reason="; ".join(word for word in (row.reason, reason) if word))
 
 
 def _left_out(run: Run, nodes: Sequence[CallNode]) -> tuple[CleaningLog, ...]:

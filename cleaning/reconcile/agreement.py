@@ -78,11 +78,11 @@ def _model_flop(counter: str, here: Sequence[FlopCount]) -> int | None:
 
 
 def _row(
-    run: Run, counter: str, phase: str, found: Sequence[FlopCount], exact_flop: int | None, notes: str
+    run: Run, counter: str, phase: str, counts: Sequence[FlopCount], exact_flop: int | None, notes: str
 ) -> Agreement:
-    here = _here(run, found)
+    here = _here(run, counts)
     totals = [count for count in here if not count.operator]
-    total = totals[0] if len(totals) == 1 else _without_total(run, counter, phase, found, len(totals))
+    total = totals[0] if len(totals) == 1 else _without_total(run, counter, phase, counts, len(totals))
     model_flop = _model_flop(counter, here)
     broken = next((count for count in (total, *here) if count.status != "ok"), total)
     known = total if total.status == "ok" else dataclasses.replace(total, native_value=None, native_unit="", flop=None)
@@ -105,9 +105,9 @@ def _row(
     )
 
 
-def _without_total(run: Run, counter: str, phase: str, found: Sequence[FlopCount], totals: int) -> FlopCount:
+def _without_total(run: Run, counter: str, phase: str, counts: Sequence[FlopCount], totals: int) -> FlopCount:
     """A stand-in where the counter has no row, or several, for the whole model at this batch."""
-    sizes = sorted({count.batch_size for count in of_the_model(found)})
+    sizes = sorted({count.batch_size for count in of_the_model(counts)})
     reason = f"expected one total at a batch of {run.batch_size}, found {totals}; there are rows at {to_text(sizes)}"
     status = "invalid" if totals else "unavailable"
     return FlopCount(

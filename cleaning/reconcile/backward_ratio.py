@@ -127,13 +127,13 @@ def _why_not(
 ) -> str:
     """Where 2 - first ÷ forward does not apply, product by product (three of them named). besides: what else backward
     holds → its FLOP."""
-    said = []
+    reasons = []
     for operation in odd[:3]:
         times = backward.get(operation.index, 0) / costs[operation.index]
-        said.append(f"{operation.name} {operation.module} has {times:.4g}, not {1 if operation is first else 2}")
+        reasons.append(f"{operation.name} {operation.module} has {times:.4g}, not {1 if operation is first else 2}")
     more = [f"{len(odd) - 3} more"] if len(odd) > 3 else []
     loose = [f"{flop} FLOP of backward {words}" for words, flop in besides.items() if flop]
-    return "2 - first ÷ forward does not apply: " + "; ".join([*said, *more, *loose])
+    return "2 - first ÷ forward does not apply: " + "; ".join([*reasons, *more, *loose])
 
 
 # --- from a profile --------------------------------------------------------------------------------------------------
@@ -260,14 +260,14 @@ def _divided(row: Ratio, forward: int | None, backward: int | None, sides: Sides
 
 def _gaps(sides: Sides) -> str:
     """Where a sum is of fewer calls than there are, or of none."""
-    said = []
+    gaps = []
     for phase, counts in (("forward", sides.forward), ("backward", sides.backward)):
         missing = sum(count is None for count in counts)
         if not counts:
-            said.append(f"nothing of it in {phase}")
+            gaps.append(f"nothing of it in {phase}")
         elif missing:
-            said.append(f"{missing} of {len(counts)} calls have no count in {phase}")
-    return "; ".join(said)
+            gaps.append(f"{missing} of {len(counts)} calls have no count in {phase}")
+    return "; ".join(gaps)
 
 
 _OF_NO_CELL = Ratio(

@@ -357,11 +357,13 @@ def _numerators(
     return no_less_than_known(found)
 
 
-def _fractions(measured: Measurement, found: Iterable[Numerator], raw: _Raw) -> tuple[Utilization, ...]:
+def _fractions(measured: Measurement, numerators: Iterable[Numerator], raw: _Raw) -> tuple[Utilization, ...]:
     """Every numerator over every denominator; one sample was timed at a clock of its own."""
     under = _denominators(measured.run, measured.clock_hz, raw)
     of_one = _denominators(measured.run, measured.one_clock_hz, raw)
-    return tuple(row for over in found for row in rows(measured, [over], of_one if over.method == "one" else under))
+    return tuple(
+        row for over in numerators for row in rows(measured, [over], of_one if over.method == "one" else under)
+    )
 
 
 def _denominators(run: Run, clock_hz: float | None, raw: _Raw) -> tuple[Denominator, ...]:

@@ -64,8 +64,8 @@ def _order(product: Product) -> list[int]:
     for part in product.parts:
         if part.unit != UNTOLD:
             has[part.unit] = has.get(part.unit, 0) + (part.deduplicated or 0)
-    told = sorted(has, key=lambda unit: (-has[unit], unit))
-    return [*told, *[UNTOLD] * max((product.units or 0) - len(told), 1)]
+    order = sorted(has, key=lambda unit: (-has[unit], unit))
+    return [*order, *[UNTOLD] * max((product.units or 0) - len(order), 1)]
 
 
 def _fill(product: Product, parts: list[Part], unit: int) -> None:
@@ -81,7 +81,7 @@ def _fill(product: Product, parts: list[Part], unit: int) -> None:
         return
     at = _receiver(parts, mine, lacking)
     had = parts[at].repaired or 0
-    reason = "wrong_number" if had and product.groups == 1 else _reason(product, parts, at, had)
+    reason = "wrong_number" if had and product.groups == 1 else _reason(product, parts, at)
     parts[at] = replace(parts[at], repaired=had + lacking, fault=reason)
 
 
@@ -104,7 +104,7 @@ def _receiver(parts: list[Part], mine: list[int], lacking: int) -> int:
     )
 
 
-def _reason(product: Product, parts: list[Part], at: int, had: int) -> str:
+def _reason(product: Product, parts: list[Part], at: int) -> str:
     part = parts[at]
     if product.groups > 1 and any(other.deduplicated for other in parts):
         return "grouped"

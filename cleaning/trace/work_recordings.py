@@ -53,25 +53,25 @@ def _unknown_row(run: Run, work: str, source: str, index: int, call: UnknownCall
     )
 
 
-def _row(run: Run, work: str, source: str, found: OperationInstance, dtypes: Mapping[int, str]) -> CleanedOperation:
+def _row(run: Run, work: str, source: str, instance: OperationInstance, dtypes: Mapping[int, str]) -> CleanedOperation:
     return CleanedOperation(
         cell_id=run.cell_id,
         attempt=run.attempt,
         source=source,
         work=work,
-        index=found.index,
-        name=found.name,
-        kind=found.kind,
-        phase=found.phase,
-        module=found.module,
-        forward_index=found.forward_index,
-        dtype=dtypes.get(found.index) or floating_dtype(found.input_shapes or (), found.input_dtypes or ()),
-        found_flop=found.raw_flop,
-        deduplicated_flop=found.deduplicated_flop,
-        cleaned_flop=found.repaired_flop,
-        verdict=found.verdict,
-        reason=found.reason,
-        time_s=found.host_time_s if found.kernel_time_s is None else found.kernel_time_s,
+        index=instance.index,
+        name=instance.name,
+        kind=instance.kind,
+        phase=instance.phase,
+        module=instance.module,
+        forward_index=instance.forward_index,
+        dtype=dtypes.get(instance.index) or floating_dtype(instance.input_shapes or (), instance.input_dtypes or ()),
+        found_flop=instance.raw_flop,
+        deduplicated_flop=instance.deduplicated_flop,
+        cleaned_flop=instance.repaired_flop,
+        verdict=instance.verdict,
+        reason=instance.reason,
+        time_s=instance.host_time_s if instance.kernel_time_s is None else instance.kernel_time_s,
     )
 
 

@@ -71,10 +71,12 @@ def _stated_row(meter: UtilizationMeter, module: Any) -> FrameworkFlop:
     Here a step of the meter is a batch.
     """
     name, how = f"lightning {lightning.__version__} ThroughputMonitor", "the module's flops_per_batch"
-    said = getattr(module, "flops_per_batch", None)
-    if said is None:
+    stated = getattr(module, "flops_per_batch", None)
+    if stated is None:
         return FrameworkFlop(name, how, reason="the module states no flops_per_batch: ThroughputMonitor gives no FLOP")
     exact = meter.module_flop()
     if exact is None:
-        return FrameworkFlop(name, how, float(said), reason="not every call of the model has a count by module")
-    return framework_row(name, how, float(said), exact, stated_causes(float(said), exact, meter.flop_counter_flop()))
+        return FrameworkFlop(name, how, float(stated), reason="not every call of the model has a count by module")
+    return framework_row(
+        name, how, float(stated), exact, stated_causes(float(stated), exact, meter.flop_counter_flop())
+    )

@@ -79,20 +79,20 @@ class UtilizationCallback(TrainerCallback):  # type: ignore[misc]
     ) -> None:
         """Sum up the whole run in `result`."""
         if self.meter is not None:
-            said = float(state.total_flos) - self._before[0]
+            stated = float(state.total_flos) - self._before[0]
             steps, ranks = state.global_step - self._before[1], max(1, args.world_size)
-            row = _trainer_row(self.meter, model, said / steps / ranks if steps else 0.0)
+            row = _trainer_row(self.meter, model, stated / steps / ranks if steps else 0.0)
             self.result = dataclasses.replace(self.meter.summary(), frameworks=(row,))
             self.trainer_flop = float(state.total_flos) if state.total_flos else None
             self.meter.close()
 
 
-def _logged(found: MeterSummary) -> dict[str, float]:
-    numbers = found.scalars()
+def _logged(summary: MeterSummary) -> dict[str, float]:
+    numbers = summary.scalars()
     return {f"flopledger/{name}": numbers[name] for name in LOGGED if name in numbers}
 
 
-def _trainer_row(meter: UtilizationMeter, model: Any, said: float) -> FrameworkFlop:
+def _trainer_row(meter: UtilizationMeter, model: Any, stated: float) -> FrameworkFlop:
     """What the Trainer said of a step of one process, beside the exact count."""
     name = f"transformers {transformers.__version__} Trainer"
     how = "total_flos: 6 × parameters without embeddings × tokens"
@@ -100,8 +100,8 @@ def _trainer_row(meter: UtilizationMeter, model: Any, said: float) -> FrameworkF
     while hasattr(model, "module"):
         model = model.module
     parameters = model.num_parameters(exclude_embeddings=True) if hasattr(model, "num_parameters") else 0
-    if not said or not parameters:
+    if not stated or not parameters:
         return FrameworkFlop(name, how, reason="the Trainer counted nothing: the model's main input was not in a batch")
     if exact is None:
-        return FrameworkFlop(name, how, said, reason="not every call of the model has a count by module")
-    return framework_row(name, how, said, exact, six_nd_causes(model, said / (6 * parameters), exact))
+        return FrameworkFlop(name, how, stated, reason="not every call of the model has a count by module")
+    return framework_row(name, how, stated, exact, six_nd_causes(model, stated / (6 * parameters), exact))

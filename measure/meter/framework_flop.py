@@ -56,12 +56,12 @@ class FrameworkFlop:
 
 
 def framework_row(
-    framework: str, how: str, said: float, exact: ModuleFlop, causes: Mapping[str, float]
+    framework: str, how: str, stated: float, exact: ModuleFlop, causes: Mapping[str, float]
 ) -> FrameworkFlop:
     """The row of a number, with what its causes leave."""
     total = sum(exact.values())
     kept = {cause: flop for cause, flop in causes.items() if flop}
-    return FrameworkFlop(framework, how, said, total, kept, said - total - sum(kept.values()))
+    return FrameworkFlop(framework, how, stated, total, kept, stated - total - sum(kept.values()))
 
 
 def six_nd_causes(model: torch.nn.Module, tokens: float, exact: ModuleFlop) -> dict[str, float]:
@@ -115,7 +115,7 @@ def _has_weights(model: torch.nn.Module, path: str) -> bool:
 
 
 def stated_causes(
-    said: float, exact: ModuleFlop, counter_by_kind: Mapping[tuple[str, str], float] | None
+    stated: float, exact: ModuleFlop, counter_by_kind: Mapping[tuple[str, str], float] | None
 ) -> dict[str, float]:
     """Causes of a number that is FlopCounterMode's, of a whole step or of its forward pass alone; none where it is
     neither. counter_by_kind: (phase, kind) → what that says of the same step."""
@@ -125,7 +125,7 @@ def stated_causes(
     theirs = dict(counter_by_kind or {})
     forward = {key: flop for key, flop in theirs.items() if key[0] == "forward"}
     for counted, phases in ((theirs, ("forward", "backward")), (forward, ("forward",))):
-        if counted and sum(counted.values()) == said:
+        if counted and sum(counted.values()) == stated:
             left_out = sum(flop for (phase, _kind), flop in ours.items() if phase not in phases)
             places = {*counted, *(place for place in ours if place[0] in phases)}
             return {NO_BACKWARD: -left_out} | {

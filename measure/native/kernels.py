@@ -63,11 +63,6 @@ class IssueRate:
     burst_s: float
     bursts: int
 
-    @property
-    def instructions_per_s(self) -> float:
-        """Of all threads together."""
-        return self.threads * self.instructions / self.burst_s
-
 
 @contextmanager
 def compiled_program(instructions: str) -> Iterator[Path]:

@@ -97,9 +97,9 @@ def paths_below(model: torch.nn.Module, ignored: Any) -> frozenset[str]:
     for wanted in ignored:
         found = {path for path, module in named.items() if _is_meant(path, module, wanted)}
         if not found:
-            said = wanted if isinstance(wanted, str) else getattr(wanted, "__name__", repr(wanted))
+            name = wanted if isinstance(wanted, str) else getattr(wanted, "__name__", repr(wanted))
             kinds = ", ".join(sorted({type(module).__name__ for module in named.values()}))
-            raise ValueError(f"expected a module's class or path to ignore, got {said}; its classes: {kinds}")
+            raise ValueError(f"expected a module's class or path to ignore, got {name}; its classes: {kinds}")
         roots |= found
     if "" in roots:
         raise ValueError("expected parts of the model to ignore, got the model itself")

@@ -93,14 +93,14 @@ def _times(operations: Sequence[Operation], steps: Sequence[StepTimes]) -> dict[
     timed = [operation.index for operation in operations if steps and operation.index in steps[0].own_s]
     if not timed:
         return {}
-    told = means([[step.own_s[index] for step in steps] for index in timed])
+    spread = means([[step.own_s[index] for step in steps] for index in timed])
     return {
         index: {
             "kernels": fmean(step.kernels[index] for step in steps),
             "time_s": fmean(step.own_s[index] for step in steps),
-            "median_time_s": float(told.median[row]),
-            "low_time_s": None if told.low is None else float(told.low[row]),
-            "high_time_s": None if told.high is None else float(told.high[row]),
+            "median_time_s": float(spread.median[row]),
+            "low_time_s": None if spread.low is None else float(spread.low[row]),
+            "high_time_s": None if spread.high is None else float(spread.high[row]),
             "host_time_s": fmean(step.host_s[index] for step in steps),
             "waited_s": fmean(step.waited_s[index] for step in steps),
         }

@@ -85,11 +85,11 @@ def profile_step(
         apply_precision.supported(policy, device)
     step = ModelStep(model, args, named, target, loss, optimizer, mode, policy, device.type)
     name, batch_size = name or type(model).__name__, batch_size_of((args, named))
-    told = StepDescription(name, batch_size, str(device), precision, mode, world_size())
+    description = StepDescription(name, batch_size, str(device), precision, mode, world_size())
     with preserve_state(model, (args, named), trains=optimizer is not None), apply_precision.session(policy, device):
         trace, why = traced_on_fakes(step) if device.type == "cpu" else (None, "")
         profile = profile_ready(
-            step, model, told, trace=trace, optimizer=optimizer, inputs=(args, named, target), warm_up=warm_up,
+            step, model, description, trace=trace, optimizer=optimizer, inputs=(args, named, target), warm_up=warm_up,
             steps=steps, compare_steps=compare_steps, ignored=ignored, before=step.forget,
         )  # fmt: skip
     return replace(profile, notes=(*profile.notes, why)) if why else profile
@@ -98,7 +98,7 @@ def profile_step(
 def profile_ready(
     step: Step,
     model: torch.nn.Module,
-    told: StepDescription,
+    description: StepDescription,
     *,
     trace: Trace | None = None,
     optimizer: torch.optim.Optimizer | None = None,
@@ -115,7 +115,7 @@ def profile_ready(
     called before each step, untimed. ignored: modules' paths. The flags of the precision are the caller's affair, and
     the model is left as the steps leave it.
     """
-    cuda = told.device.startswith("cuda")
+    cuda = description.device.startswith("cuda")
     check_available(cuda)
     with naming_faults(model):
         before()
@@ -124,16 +124,16 @@ def profile_ready(
                 step, model=model, optimizer=optimizer, inputs=inputs, steps_before=int(optimizer is not None)
             )
         lead = int(cuda)  # one more under the profiler first: CUPTI takes its time for the first kernels
-        recording, unprofiled = _record(step, told.device, warm_up, lead + steps, compare_steps, before)
+        recording, unprofiled = _record(step, description.device, warm_up, lead + steps, compare_steps, before)
     counting = range(lead, lead + steps)
-    return table_of(recording, trace, model, told, ignored=ignored, unprofiled=unprofiled, only=counting)
+    return table_of(recording, trace, model, description, ignored=ignored, unprofiled=unprofiled, only=counting)
 
 
 def table_of(
     recording: Any,
     trace: Trace,
     model: torch.nn.Module,
-    told: StepDescription,
+    description: StepDescription,
     *,
     ignored: frozenset[str] = frozenset(),
     unprofiled: tuple[float, ...] = (),
@@ -141,16 +141,16 @@ def table_of(
 ) -> StepProfile:
     """The profile of recorded steps that did a trace's operations. only: the places of those steps among all."""
     left_out = [operation.index for operation in trace.operations if operation.module in ignored]
-    cuda = told.device.startswith("cuda")
+    cuda = description.device.startswith("cuda")
     with collector_off():  # of a recording's many small objects none is garbage
         found = read(recording, trace.operations, cuda=cuda, ignored=left_out, only=only)
     views = {o.index for o in trace.operations if o.kind == "view" and o.index in found.unrecorded}
     kept = [o for o in trace.operations if o.index not in views and o.module not in ignored]
-    rows, unknown = operation_rows(kept, found.steps, told.precision, told.device)
+    rows, unknown = operation_rows(kept, found.steps, description.precision, description.device)
     rows = in_groups(rows, fused(kept, trace.storages))
     modules = module_rows(model, ignored)
     return StepProfile(
-        **vars(told),
+        **vars(description),
         parameters=sum(module.own_parameters for module in modules),
         operations=rows,
         modules=modules,

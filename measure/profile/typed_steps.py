@@ -76,7 +76,7 @@ def _on_host(frames: Sequence[Frame]) -> TypedStep:
 def _on_device(events: Sequence[Any], frames: Sequence[Frame], until_ns: int | None) -> TypedStep:
     types = _types(frames)
     calls = [frame for frame in frames if frame.index is not None]
-    found = [(event, _typed(event, frame, types)) for event, frame in launched(events, frames, until_ns)]
+    found = [(event, _typed(frame, types)) for event, frame in launched(events, frames, until_ns)]
     intervals = [
         (event.start_ns(), event.start_ns() + event.duration_ns(), place) for place, (event, _) in enumerate(found)
     ]
@@ -132,7 +132,7 @@ def _types(frames: Sequence[Frame]) -> dict[int, Typed]:
     return types
 
 
-def _typed(event: Any, frame: Frame | None, types: dict[int, Typed]) -> Typed:
+def _typed(frame: Frame | None, types: dict[int, Typed]) -> Typed:
     """The innermost call around what launched a kernel; of one that no call launched, a name that says so."""
     if frame is not None:
         call = next((each for each in frame.inside_of_all if each.index is not None), None)

@@ -295,14 +295,14 @@ def launched(
     """
     by_number = {frame.event.correlation_id(): frame for frame in frames}
     annotations = {frame.name for frame in frames if frame.scope == ANNOTATION}
-    told: set[tuple[Any, ...]] = set()
+    known: set[tuple[Any, ...]] = set()
     for event in events:
         if event.device_type() == DeviceType.CPU or event.is_user_annotation() or event.name() in annotations:
             continue
         record = (event.name(), event.correlation_id(), event.start_ns(), event.duration_ns())
-        if record in told:
+        if record in known:
             continue
-        told.add(record)
+        known.add(record)
         frame = by_number.get(event.linked_correlation_id())
         outside = event.start_ns() < frames[0].start_ns or (end_ns is not None and event.start_ns() >= end_ns)
         if frame is not None or not outside:

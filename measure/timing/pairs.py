@@ -58,11 +58,11 @@ def measure_pairs(a: Step, b: Step, clock: Clock, protocol: Protocol) -> PairTim
     return PairTiming(means[0], means[1], found, "not_converged" if reason else "ok", reason)
 
 
-def _shortfall(found: PairedRatio, elapsed_s: float, protocol: Protocol) -> str:
+def _shortfall(ratio: PairedRatio, elapsed_s: float, protocol: Protocol) -> str:
     """What the rules still lack; empty where they are met."""
     least = max(protocol.min_blocks, LEAST_ROUNDS)
-    if found.rounds < least or elapsed_s < protocol.min_time_s:
-        return f"{found.rounds} rounds of {least} in {elapsed_s:.3g} s of {protocol.min_time_s:g} s"
-    if found.half_width > protocol.target_ci_ratio:
-        return f"interval of ±{found.half_width:.2%}, {protocol.target_ci_ratio:.2%} asked for"
+    if ratio.rounds < least or elapsed_s < protocol.min_time_s:
+        return f"{ratio.rounds} rounds of {least} in {elapsed_s:.3g} s of {protocol.min_time_s:g} s"
+    if ratio.half_width > protocol.target_ci_ratio:
+        return f"interval of ±{ratio.half_width:.2%}, {protocol.target_ci_ratio:.2%} asked for"
     return ""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.atlas import COMMIT, REASONS, faster, summary
+from analysis.atlas import COMMIT, DEEPBENCH_COMMIT, DEEPBENCH_REASONS, REASONS, faster, summary
 from reports.shared import markdown, markdown_table, percent, si, si_time
 
 FEWEST = 12
@@ -33,12 +33,14 @@ IN_PARTS = "no bound: attention in parts"
 """How the reason of a row begins whose bound was left out for that."""
 
 
-def page(table: pd.DataFrame, kernels: pd.DataFrame) -> str:
-    """The page over every imported row, and over single kernels with their bound (`against_roofline`)."""
+def page(table: pd.DataFrame, kernels: pd.DataFrame, deepbench: pd.DataFrame) -> str:
+    """The page over every imported row, and over single kernels of two sources with their bounds (`against_roofline`,
+    `deepbench_bounds`)."""
     parts = [
         *_rows(table),
         *_bound(table),
         *_kernels(kernels),
+        *_deepbench(deepbench),
         *_devices(table),
         *_cpus(table),
         *_families(table),
@@ -139,6 +141,32 @@ def _kernels(kernels: pd.DataFrame) -> list[str]:
         f"{len(beyond):,} were faster than that. A test holds that each has a rule:",
         "",
         markdown_table(("rule", "rows", "farthest", "devices", "reason"), reasons),
+        "",
+    ]
+
+
+def _deepbench(kernels: pd.DataFrame) -> list[str]:
+    """Products and convolutions of older cards, in 16 bit on two of them."""
+    rows = []
+    for (device, unit), group in kernels.groupby(["device", "unit"]):
+        inside = group[group["rule"] == ""]["over_ratio"]
+        quarter = inside.quantile([0.25, 0.5, 0.75, 1])
+        rows.append((str(device).removeprefix("NVIDIA "), str(unit), f"{len(group):,}", *map(percent, quarter)))
+    beyond = kernels[kernels["over_ratio"] > 1]
+    reasons = [
+        (str(rule), f"{len(group):,}", f"{group['over_ratio'].max():.3f}", DEEPBENCH_REASONS.get(str(rule), "none"))
+        for rule, group in beyond.groupby("rule")
+    ]
+    return [
+        f"{len(kernels):,} products, convolutions and their gradients that DeepBench published "
+        f"(baidu-research/DeepBench at {DEEPBENCH_COMMIT[:12]}, `results/train`), each repeated on the same tensors; "
+        "fp16 is on tensor cores. Bound ÷ time, without the rows that a rule explains:",
+        "",
+        markdown_table(("device", "unit", "rows", "lower quartile", "median", "upper quartile", "nearest"), rows),
+        "",
+        f"{len(beyond):,} were faster than their bound:",
+        "",
+        markdown_table(("rule", "rows", "farthest", "reason"), reasons),
         "",
     ]
 

@@ -79,8 +79,10 @@ def headline(placed: Sequence[PlacedStep]) -> str:
     cells = f"{shown} of {len(placed)} {'cell' if len(placed) == 1 else 'cells'}"
     if not shown:
         return f"None of {len(placed)} {'cells' if len(placed) != 1 else 'cell'} can be compared with published steps."
-    said = f"{surprising} of them outside of what was expected" if surprising else "none outside of what was expected"
-    return f"{cells} compared with steps that others published; {said}."
+    outside = (
+        f"{surprising} of them outside of what was expected" if surprising else "none outside of what was expected"
+    )
+    return f"{cells} compared with steps that others published; {outside}."
 
 
 def surprise_lines(placed: Sequence[PlacedStep]) -> list[str]:

@@ -219,6 +219,6 @@ def document(seen: CeilingAnswer) -> dict[str, Any]:
 
 
 def _best(seen: CeilingAnswer, row: Ceiling) -> dict[str, Any]:
-    told = ("unit", "precision", "operation", "threads", "shape", "layout", "flop_per_s", "bytes_per_s")
+    columns = ("unit", "precision", "operation", "threads", "shape", "layout", "flop_per_s", "bytes_per_s")
     times = ("median_s", "mean_s", "best_s", "sm_clock_hz")
-    return {name: getattr(row, name) for name in (*told, *times)} | {"datasheet_ratio": _sheet_ratio(seen, row)}
+    return {name: getattr(row, name) for name in (*columns, *times)} | {"datasheet_ratio": _sheet_ratio(seen, row)}

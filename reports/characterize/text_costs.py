@@ -29,10 +29,10 @@ def parallel(seen: CharacterizeAnswer) -> Iterator[Part]:
     counts = sorted({count for each in seen.parallelism for count in each.times_s})
     yield "Over threads: time a step, and the part that Amdahl's law leaves serial (of the time at one thread)"
     rows = [["workload", "type", "group", *(f"{count} thr." for count in counts), "speed-up", "serial", "95 %"]]
-    told: dict[str, int] = {}
+    shown: dict[str, int] = {}
     for each in seen.parallelism:
-        told[each.workload] = told.get(each.workload, 0) + 1
-        if told[each.workload] > MOST_TYPES + 1:
+        shown[each.workload] = shown.get(each.workload, 0) + 1
+        if shown[each.workload] > MOST_TYPES + 1:
             continue
         law = each.law
         rows.append(
@@ -92,8 +92,8 @@ def launches(seen: CharacterizeAnswer) -> Iterator[Part]:
     yield "How a step is cut up: launches (on a CPU: calls that would be some), and what lies between"
     rows = [["workload", "launches", "a launch", "below 10 µs", "between", "peak memory", "lives at once"]]
     spent = [step_energy_j(seen.data, mix.recording) for mix in seen.mixes]
-    told = any(each is not None for each in spent)
-    rows[0] += ["energy a step"] if told else []
+    with_energy = any(each is not None for each in spent)
+    rows[0] += ["energy a step"] if with_energy else []
     for each, mix, energy_j in zip(seen.launching, seen.mixes, spent, strict=True):
         recording = mix.recording
         rows.append(
@@ -105,7 +105,7 @@ def launches(seen: CharacterizeAnswer) -> Iterator[Part]:
                 percent(each.between_ratio),
                 UNKNOWN if recording.peak_memory_bytes is None else si(recording.peak_memory_bytes, "B"),
                 UNKNOWN if recording.live_bytes is None else si(recording.live_bytes, "B"),
-                *([joules(energy_j)] if told else []),
+                *([joules(energy_j)] if with_energy else []),
             ]
         )
     yield table_of(rows, words=(0,), wraps=(0,))

@@ -1,6 +1,6 @@
 """The answer of `runners.characterize` as text. This half: shares by group, likeness, the paper, steps, inference.
 
-Prints nothing and knows no file; what is said was worked out by `reports/characterize/text.py`.
+Prints nothing and reads no file; the numbers are calculated by `reports/characterize/text.py`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ REASONS = {
 
 def to_text(seen: CharacterizeAnswer, width: int = WIDTH, colour: bool = False) -> str:
     """Everything a person is shown."""
-    told = (
+    sections = (
         _groups(seen),
         _likeness(seen),
         variants.to_lines(seen),
@@ -40,7 +40,7 @@ def to_text(seen: CharacterizeAnswer, width: int = WIDTH, colour: bool = False) 
         text_costs.other_ways(seen),
         _lost(seen),
     )
-    return page([part for section in told for part in ("", *section)], width, colour)
+    return page([part for section in sections for part in ("", *section)], width, colour)
 
 
 def _groups(seen: CharacterizeAnswer) -> Iterator[Part]:
@@ -51,22 +51,22 @@ def _groups(seen: CharacterizeAnswer) -> Iterator[Part]:
     yield f"Share of a step by group, per cent (median of {steps} profiled steps)"
     rows = [["workload", "step", *GROUPS, "unclassified", "types for 90 %", "of all"]]
     for each in seen.mixes:
-        told = shown_types(each)
+        types = shown_types(each)
         rows.append(
             [
                 each.label,
                 UNKNOWN if each.step_s is None else si_time(each.step_s),
                 *(whole(each.groups[group].ratio) for group in GROUPS),
                 whole(each.unclassified_ratio) or "0",
-                UNKNOWN if told is None else str(told),
+                UNKNOWN if types is None else str(types),
                 str(len(each.operations)),
             ]
         )
     yield table_of(rows, words=(0,), wraps=(0,))
     yield "; ".join(f"{letter}: {words}" for letter, words in GROUPS.items())
     largest = [(mix.label, max(GROUPS, key=lambda group: mix.groups[group].ratio), mix) for mix in seen.mixes]
-    said = (f"{label} in {group} ({whole(mix.groups[group].ratio)} %)" for label, group, mix in largest)
-    yield f"Most of a step is spent: {', '.join(said)}."
+    shares = (f"{label} in {group} ({whole(mix.groups[group].ratio)} %)" for label, group, mix in largest)
+    yield f"Most of a step is spent: {', '.join(shares)}."
     for each in seen.mixes:
         if each.unclassified_ratio > MOST_UNCLASSIFIED_RATIO:
             names = ", ".join(f"{name} {percent(ratio)}" for name, ratio in list(each.unclassified.items())[:5])

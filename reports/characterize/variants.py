@@ -35,11 +35,11 @@ def to_lines(seen: CharacterizeAnswer) -> Iterator[Part]:
         rows = [["distance", "joins", "with"]]
         rows += [[f"{merge.height:.4f}", _short(merge.left), _short(merge.right)] for merge in merges]
         yield table_of(rows, words=(1, 2), wraps=(1, 2))
-    told = [each for each in seen.distance_changes if each.change >= LEAST_CHANGE][:MOST_PAIRS]
-    if told:
+    changes = [each for each in seen.distance_changes if each.change >= LEAST_CHANGE][:MOST_PAIRS]
+    if changes:
         yield "Distances that differ most between the variants"
         rows = [["workload", "and", *seen.pictures]]
-        rows += [[each.left, each.right, *(f"{each.distances[one]:.2f}" for one in seen.pictures)] for each in told]
+        rows += [[each.left, each.right, *(f"{each.distances[one]:.2f}" for one in seen.pictures)] for each in changes]
         yield table_of(rows, words=(0, 1), wraps=(0, 1))
 
 

@@ -80,7 +80,7 @@ def compare_runs(
         raise ValueError(f"these runs cannot be compared: {'; '.join(refused)} (--across compares across a field)")
     mine, others = (groups(data, across) for data in (a, b))
     for name, found in (("A", mine), ("B", others)):
-        _check_single(name, found, across)
+        _check_single(name, found)
     common = [key for key in mine if key in others]
     if not common:
         raise ValueError(f"these runs have no cell in common: {_nearest(mine, others)} (--across compares across it)")
@@ -125,9 +125,9 @@ def _group(runs: Sequence[Run], samples: Mapping[tuple[str, int], Sequence[Sampl
     return Group(tuple(runs), tuple(times), tuple(samples.get(key_of(runs[0]), ())))
 
 
-def _check_single(name: str, found: Mapping[Key, Group], across: Collection[str]) -> None:
+def _check_single(name: str, groups: Mapping[Key, Group]) -> None:
     """Raises ValueError where cells that differ in what is compared across would be taken for repeats of one."""
-    for group in found.values():
+    for group in groups.values():
         differing = _differing(conditions(group.runs[0]), [conditions(run) for run in group.runs])
         if differing:
             cell = f"{group.runs[0].model} b{group.runs[0].batch_size}"
@@ -158,12 +158,12 @@ def _row(a: Group, b: Group, margin_ratio: float | None, pairing: Pairing | None
     unpaired = ""
     if pairing is not None:
         try:
-            in_turn = paired(a, b, pairing)
+            of_pairs = paired(a, b, pairing)
         except ValueError as fault:
             unpaired = f"read as two runs: {fault}"
         else:
-            if in_turn is not None:
-                return _paired_row(blank, a, b, in_turn)
+            if of_pairs is not None:
+                return _paired_row(blank, a, b, of_pairs)
             unpaired = "read as two runs: too few pairs of processes"
     time_a_s = _mean_s(a)
     return replace(
@@ -182,33 +182,33 @@ def _row(a: Group, b: Group, margin_ratio: float | None, pairing: Pairing | None
     )
 
 
-def _paired_row(blank: Comparison, a: Group, b: Group, found: SequentialRatio) -> Comparison:
+def _paired_row(blank: Comparison, a: Group, b: Group, ratio: SequentialRatio) -> Comparison:
     """A cell whose blocks were interleaved. Its interval holds for all cells and looks: no p-values beside it."""
     limit = 1 + (blank.margin_ratio or 0.0)
-    same = found.low > 1 / limit and found.high < limit
-    said = SAME if same else SLOWER if found.low > 1 else FASTER if found.high < 1 else UNKNOWN
+    same = ratio.low > 1 / limit and ratio.high < limit
+    verdict = SAME if same else SLOWER if ratio.low > 1 else FASTER if ratio.high < 1 else UNKNOWN
     time_a_s = _mean_s(a)
     return replace(
         blank,
-        verdict=said,
-        ratio=found.ratio,
-        low_ratio=found.low,
-        high_ratio=found.high,
+        verdict=verdict,
+        ratio=ratio.ratio,
+        low_ratio=ratio.low,
+        high_ratio=ratio.high,
         basis=PAIRS,
         time_a_s=time_a_s,
-        time_b_s=time_a_s * found.ratio,
+        time_b_s=time_a_s * ratio.ratio,
         blocks_a=sum(map(len, a.times)),
         blocks_b=sum(map(len, b.times)),
-        reason=_far_pairs(found),
+        reason=_far_pairs(ratio),
     )
 
 
-def _far_pairs(found: SequentialRatio) -> str:
+def _far_pairs(ratio: SequentialRatio) -> str:
     """That some pairs are far from the others, and what the ratio says of them; "" where none is."""
-    if not found.far:
+    if not ratio.far:
         return ""
-    are = "is" if found.far == 1 else "are"
-    return f"{found.far} of {found.pairs} pairs {are} far from the others: the ratio is of a typical pair"
+    are = "is" if ratio.far == 1 else "are"
+    return f"{ratio.far} of {ratio.pairs} pairs {are} far from the others: the ratio is of a typical pair"
 
 
 def _mean_s(group: Group) -> float:
@@ -235,7 +235,7 @@ def _unmatched(group: Group, where: str) -> Comparison:
     return replace(row, cells_a=row.cells_b, cells_b=()) if where == ONLY_A else row
 
 
-def _blank(group: Group, said: str, other: Group | None = None) -> Comparison:
+def _blank(group: Group, verdict: str, other: Group | None = None) -> Comparison:
     run = group.runs[0]
     return Comparison(
         model=run.model,
@@ -243,7 +243,7 @@ def _blank(group: Group, said: str, other: Group | None = None) -> Comparison:
         precision=run.precision,
         device=run.device,
         variant=variant(run),
-        verdict=said,
+        verdict=verdict,
         cells_a=other.cells if other is not None else (),
         cells_b=group.cells,
     )

@@ -52,7 +52,7 @@ def fails(checks: Sequence[GateCheck], undecided_fails: bool) -> bool:
 
 def verdict_sentence(checks: Sequence[GateCheck], asked: Sequence[Condition], undecided_fails: bool) -> str:
     """What the gate says, and why, in one sentence."""
-    said = FAILS if fails(checks, undecided_fails) else PASSES
+    answer = FAILS if fails(checks, undecided_fails) else PASSES
     cells = len({_cell(check) for check in checks})
     of_all = f"of {cells} cell{'s' * (cells != 1)}"
     texts = {TRAINS: "not trained any more"} | {each.name: each.text for each in asked}
@@ -64,7 +64,7 @@ def verdict_sentence(checks: Sequence[GateCheck], asked: Sequence[Condition], un
     if lacking := len({_cell(check) for check in checks if check.outcome == NOT_COMPARED}):
         reasons.append(f"not all could be compared in {lacking} {of_all}")
     listed = ", ".join(each.text for each in asked)
-    return f"The gate {said}: {'; '.join(reasons) or f'in none {of_all}: {listed}'}."
+    return f"The gate {answer}: {'; '.join(reasons) or f'in none {of_all}: {listed}'}."
 
 
 def gate_text(
@@ -78,9 +78,9 @@ def gate_text(
     """For a terminal, in lines of at most `width` letters."""
     parts: list[Part] = [strong(verdict_sentence(checks, asked, undecided_fails)), ""]
     parts += [f"{side.letter}: {side.path}" for side in sides]
-    if told := _single_rows(checks):
-        styles = ["bold" if check.outcome == MET else "" for check in told]
-        parts += ["", TextTable(_COLUMNS, [_cells(check) for check in told], styles=styles), *_reasons(told)]
+    if singles := _single_rows(checks):
+        styles = ["bold" if check.outcome == MET else "" for check in singles]
+        parts += ["", TextTable(_COLUMNS, [_cells(check) for check in singles], styles=styles), *_reasons(singles)]
     return page([*parts, "", *_closing(checks)], width, colour)
 
 
@@ -89,19 +89,26 @@ def gate_markdown(
 ) -> str:
     """For a comment on a pull request."""
     sentence = verdict_sentence(checks, asked, undecided_fails)
-    lines = [f"### {'❌' if fails(checks, undecided_fails) else '✅'} {markdown_text(sentence)}", ""]
-    if told := _single_rows(checks):
+    lines = [f"### {_mark(checks, undecided_fails)} {markdown_text(sentence)}", ""]
+    if singles := _single_rows(checks):
         lines += [f"| {' | '.join(HEADS)} |", "| --- | --- | ---: | ---: | ---: | :---: | --- |"]
-        for check in told:
+        for check in singles:
             texts = [markdown_text(text) for text in _cells(check)]
             lines.append(f"| {' | '.join([*texts[:-1], f'**{texts[-1]}**' if check.outcome == MET else texts[-1]])} |")
         lines.append("")
-    reasons = [f"* {markdown_text(reason)}" for reason in _reasons(told)]
+    reasons = [f"* {markdown_text(reason)}" for reason in _reasons(singles)]
     lines += [*reasons, ""] if reasons else []
     lines += ["<details><summary>What this rests on</summary>", ""]
     lines += [f"* {side.letter}: {markdown_text(side.line)}" for side in sides]
     lines += [*(f"* {markdown_text(each)}" for each in _closing(checks)), "", "</details>"]
     return "\n".join(lines) + "\n"
+
+
+def _mark(checks: Sequence[GateCheck], undecided_fails: bool) -> str:
+    """What a reader sees first: a gate that passes because nothing was decided is no success."""
+    if fails(checks, undecided_fails):
+        return "❌"
+    return "⚠️" if any(check.outcome in (UNDECIDED, NOT_COMPARED) for check in checks) else "✅"
 
 
 def markdown_text(text: str) -> str:
@@ -113,15 +120,15 @@ def gate_summary(
     checks: Sequence[GateCheck], asked: Sequence[Condition], undecided_fails: bool
 ) -> Mapping[str, object]:
     """What a program wants to know beside the rows."""
-    said = FAILS if fails(checks, undecided_fails) else PASSES
-    return {"gate": said, "sentence": verdict_sentence(checks, asked, undecided_fails)}
+    answer = FAILS if fails(checks, undecided_fails) else PASSES
+    return {"gate": answer, "sentence": verdict_sentence(checks, asked, undecided_fails)}
 
 
 def _single_rows(checks: Sequence[GateCheck]) -> list[GateCheck]:
     """The rows that are shown one by one, gravest first: all but exact quantities that are equal."""
     order = (MET, UNDECIDED, NOT_COMPARED, NOT_MET)
-    told = [check for check in checks if not (check.condition in EXACT and check.value_a == check.value_b is not None)]
-    return sorted(told, key=lambda check: (order.index(check.outcome), check.condition != TIMED))
+    shown = [check for check in checks if not (check.condition in EXACT and check.value_a == check.value_b is not None)]
+    return sorted(shown, key=lambda check: (order.index(check.outcome), check.condition != TIMED))
 
 
 def _reasons(checks: Sequence[GateCheck]) -> list[str]:
@@ -165,7 +172,7 @@ def _cells(check: GateCheck) -> list[str]:
     """The texts of a row under HEADS."""
     interval = _DASH
     if check.low_ratio is not None and check.high_ratio is not None:
-        interval = f"{_change(check.low_ratio)} to {_change(check.high_ratio)}"
+        interval = f"{_end(check.low_ratio)} to {_end(check.high_ratio)}"
     ratio = _DASH if check.ratio is None else _change(check.ratio)
     values = [_value(check.condition, value) for value in (check.value_a, check.value_b)]
     return [_cell(check), _condition(check), *values, ratio, interval, _OUTCOMES[check.outcome]]
@@ -177,6 +184,13 @@ def _value(condition: str, value: float | None) -> str:
     if condition == TIMED:
         return si_time(value)
     return si(value, _UNITS[condition]) if condition in _UNITS else f"{value:,.0f}"
+
+
+def _end(ratio: float) -> str:
+    """An end of an interval: of a few scattered pairs it may be millions, which nobody reads."""
+    if 0.01 <= ratio <= 100:
+        return _change(ratio)
+    return "< −99 %" if ratio < 1 else "> +9900 %"
 
 
 def _change(ratio: float) -> str:

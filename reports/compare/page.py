@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from cleaning.reconcile import View
 from reports.compare.cells import NO_COUNTERPART
-from reports.compare.text import HEADS, cell_names, closing_lines, row_cells
+from reports.compare.text import HEADS, cell_names, closing_lines, interval_text, row_cells
 from reports.shared import (
     DASH,
     STATUS_WORDS,
@@ -83,18 +83,18 @@ def page(
 def sentence(rows: Sequence[Comparison]) -> str:
     """What became of the cells that both runs have, in one sentence."""
     matched = [row for row in rows if row.verdict not in _ALONE]
-    count = {said: sum(row.verdict == said for row in matched) for said in (SLOWER, FASTER, SAME, UNKNOWN)}
+    count = {verdict: sum(row.verdict == verdict for row in matched) for verdict in (SLOWER, FASTER, SAME, UNKNOWN)}
     all_of = "the cell" if len(matched) == 1 else f"all {len(matched)} cells"
-    alone = next((said for said, number in count.items() if number == len(matched)), "")
+    alone = next((verdict for verdict, number in count.items() if number == len(matched)), "")
     if alone == UNKNOWN:
         return f"Whether B is faster or slower is undecided in {all_of} of both runs."
     if alone:
         word = "takes the same time as A" if alone == SAME else f"is {alone} than A"
         return f"B {word} in {all_of} of both runs: its steps take {_span(matched)} times as long."
-    parts = [f"{said} in {number}" for said, number in count.items() if number and said in (SLOWER, FASTER)]
+    parts = [f"{verdict} in {number}" for verdict, number in count.items() if number and verdict in (SLOWER, FASTER)]
     parts += [f"the same in {count[SAME]}"] if count[SAME] else []
-    told = f"Of the {len(matched)} cells of both runs, B is {', '.join(parts)}"
-    return f"{told}; {count[UNKNOWN]} undecided." if count[UNKNOWN] else f"{told}."
+    text = f"Of the {len(matched)} cells of both runs, B is {', '.join(parts)}"
+    return f"{text}; {count[UNKNOWN]} undecided." if count[UNKNOWN] else f"{text}."
 
 
 def _span(rows: Sequence[Comparison]) -> str:
@@ -107,7 +107,7 @@ def _verdict(rows: Sequence[Comparison], sides: tuple[Side, Side], across: Seque
     """The sentence; the cell furthest from 1 with its interval; what was compared."""
     matched = [row for row in rows if row.verdict not in _ALONE]
     counts = [f"{len(matched)} in both"]
-    counts += [f"{n} {said}" for said in _ALONE if (n := sum(row.verdict == said for row in rows))]
+    counts += [f"{n} {verdict}" for verdict in _ALONE if (n := sum(row.verdict == verdict for row in rows))]
     rests_on: list[tuple[str, tuple[str, ...]]] = [(side.letter, (side.line, side.path)) for side in sides]
     rests_on += [("Differing by choice", (", ".join(across),))] if across else []
     rests_on += [("Cells", (", ".join(counts),)), ("Meaning", tuple(filter(None, closing_lines(matched)[1:])))]
@@ -115,19 +115,20 @@ def _verdict(rows: Sequence[Comparison], sides: tuple[Side, Side], across: Seque
 
 
 def _furthest(rows: Sequence[Comparison]) -> str:
-    """The cell of which a difference is told that is largest, with its interval; "": of none."""
-    told = [(name, row) for name, row in zip(cell_names(rows), rows, strict=True) if row.verdict in (FASTER, SLOWER)]
-    if not told:
+    """The cell with the largest difference, with its interval; "": of none."""
+    decided = [(name, row) for name, row in zip(cell_names(rows), rows, strict=True) if row.verdict in (FASTER, SLOWER)]
+    if not decided:
         return ""
-    name, row = max(told, key=lambda each: max(each[1].ratio or 1.0, 1 / (each[1].ratio or 1.0)))
+    name, row = max(decided, key=lambda each: max(each[1].ratio or 1.0, 1 / (each[1].ratio or 1.0)))
     start = f"The largest difference: {fitting(name, _NAME_LETTERS)}, whose step takes {digits(row.ratio or 0.0)} times"
     interval = f"95 % interval {_interval(row)}; same would be within ±{percent(row.margin_ratio or 0.0)}"
     return f"{start} as long in B ({interval}). Times of equal steps are compared: no peak is in these ratios."
 
 
 def _interval(row: Comparison) -> str:
-    known = row.low_ratio is not None and row.high_ratio is not None
-    return f"{digits(row.low_ratio or 0.0)} to {digits(row.high_ratio or 0.0)}" if known else "unknown"
+    if row.low_ratio is None or row.high_ratio is None:
+        return "unknown"
+    return interval_text(row.low_ratio, row.high_ratio)
 
 
 def _cells(rows: Sequence[Comparison]) -> Table:
@@ -154,8 +155,8 @@ def _chance(p: float | None) -> str:
 
 def _reason(row: Comparison) -> str:
     """Why there is no verdict; of a cell in one run alone, whose place says that, only if it failed there."""
-    said = row.reason.removeprefix(NO_COUNTERPART)
-    return "" if row.verdict in _ALONE and said == "ok" else STATUS_WORDS.get(said, said.replace("_", " "))
+    reason = row.reason.removeprefix(NO_COUNTERPART)
+    return "" if row.verdict in _ALONE and reason == "ok" else STATUS_WORDS.get(reason, reason.replace("_", " "))
 
 
 def _figures(figures: Mapping[str, str]) -> Section:

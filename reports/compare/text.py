@@ -50,18 +50,23 @@ def to_text(
     parts += ["", TextTable(_COLUMNS, [row_cells(row) for row in matched], rule=False)]
     names = cell_names(rows)
     parts += [f"{name}: {row.reason}" for row, name in zip(rows, names, strict=True) if row in matched and row.reason]
-    for said in (ONLY_A, ONLY_B):
+    for side in (ONLY_A, ONLY_B):
         parts += filter(
-            None, [_unmatched(said, [n for row, n in zip(rows, names, strict=True) if row.verdict == said])]
+            None, [_unmatched(side, [n for row, n in zip(rows, names, strict=True) if row.verdict == side])]
         )
     return page([*parts, "", *closing_lines(matched)], width, colour)
+
+
+def interval_text(low: float, high: float, count: int = 3) -> str:
+    """From one ratio to the other; the ends of a few scattered pairs may be millions, which is "> 100"."""
+    return f"{'< 0.01' if low < 0.01 else digits(low, count)} to {'> 100' if high > 100 else digits(high, count)}"
 
 
 def row_cells(row: Comparison) -> list[str]:
     """The texts of a row under HEADS."""
     interval = _UNKNOWN
     if row.low_ratio is not None and row.high_ratio is not None:
-        interval = f"{digits(row.low_ratio, 4)} to {digits(row.high_ratio, 4)}"
+        interval = interval_text(row.low_ratio, row.high_ratio, 4)
     ratio = _UNKNOWN if row.ratio is None else digits(row.ratio, 4)
     times = [_UNKNOWN if time_s is None else si_time(time_s) for time_s in (row.time_a_s, row.time_b_s)]
     blocks = f"{row.blocks_a}, {row.blocks_b}" if row.blocks_a or row.blocks_b else _UNKNOWN
@@ -76,11 +81,11 @@ def cell_names(rows: Sequence[Comparison]) -> list[str]:
     return [cell + beside for cell, beside in zip(cells, variants, strict=True)]
 
 
-def _unmatched(said: str, names: Sequence[str]) -> str:
+def _unmatched(side: str, names: Sequence[str]) -> str:
     if not names:
         return ""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return f"{said}: {', '.join(names[:SHOWN])}{more}"
+    return f"{side}: {', '.join(names[:SHOWN])}{more}"
 
 
 def closing_lines(rows: Sequence[Comparison]) -> list[str]:

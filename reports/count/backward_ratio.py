@@ -72,13 +72,13 @@ def estimate(backward: Backward) -> list[str]:
     error = backward.estimate_error
     if error is None:
         return ["3 × forward says nothing: the forward pass has no product."]
-    said = si(3 * backward.forward_flop, "FLOP")
+    amount = si(3 * backward.forward_flop, "FLOP")
     if not backward.missing:
         why = ": an embedding takes the input, so that no product is without a gradient" if backward.embeds else ""
-        lines = [f"3 × forward, {said}, is exactly the step{why}."]
+        lines = [f"3 × forward, {amount}, is exactly the step{why}."]
     else:
         why = ", because of" if error else ". These cancel out:"
-        lines = [f"3 × forward, {said}, is {_off(error)} the step{why}"]
+        lines = [f"3 × forward, {amount}, is {_off(error)} the step{why}"]
         lines += [f"  {_missing(each)}" for each in backward.missing]
     extras = [
         (backward.again_flop, "calculated again by checkpointing"),

@@ -174,24 +174,25 @@ def _explained(
     return Explanation(pasted, counter, unit, phases, number is not None, exact, tuple(causes), left)
 
 
-def to_lines(counted: ModelCounts, found: Explanation) -> list[Part]:
+def to_lines(counted: ModelCounts, explanation: Explanation) -> list[Part]:
     """What a person reads of one number: what it is, and every step from it to the exact count."""
-    if found.exact_flop is None or found.unexplained is None:
-        return [f"{found.pasted.text}: {found.reason}"]
-    passes = " and ".join(found.passes)
-    accounts = [counted.account(found.counter, phase) for phase in found.passes]
+    if explanation.exact_flop is None or explanation.unexplained is None:
+        return [f"{explanation.pasted.text}: {explanation.reason}"]
+    passes = " and ".join(explanation.passes)
+    accounts = [counted.account(explanation.counter, phase) for phase in explanation.passes]
     native = sum(Fraction(account.native_value or 0) for account in accounts if account is not None)
-    own = native_number(native, found.unit)
-    if found.matched:
-        head = f"{found.pasted.text}: {found.counter}'s {passes}, {own}"
+    own = native_number(native, explanation.unit)
+    if explanation.matched:
+        head = f"{explanation.pasted.text}: {explanation.counter}'s {passes}, {own}"
     else:
-        head = f"{found.pasted.text}: no number of {found.counter} at batch {counted.batch_size}; its {passes} is {own}"
+        absent = f"no number of {explanation.counter} at batch {counted.batch_size}"
+        head = f"{explanation.pasted.text}: {absent}; its {passes} is {own}"
     rows = [(_signed(-change), f"{words}: × 2" if index == 0 and _converts(counted, words) else words)
-            for index, (words, change) in enumerate(found.causes)]  # fmt: skip
-    if found.unexplained:
-        rows.append((_signed(-found.unexplained), "unexplained: another input size, batch or version?"))
-    rows.append((f"{found.exact_flop:,}", f"FLOP, the exact {passes}"))
-    first = native_number(found.pasted.value, "").strip()
+            for index, (words, change) in enumerate(explanation.causes)]  # fmt: skip
+    if explanation.unexplained:
+        rows.append((_signed(-explanation.unexplained), "unexplained: another input size, batch or version?"))
+    rows.append((f"{explanation.exact_flop:,}", f"FLOP, the exact {passes}"))
+    first = native_number(explanation.pasted.value, "").strip()
     width = max(len(first), *(len(number) for number, _ in rows))
     every = [(first, "as pasted"), *rows]
     return [head, *(Hanging(f"  {number:>{width}}", words) for number, words in every)]
@@ -205,19 +206,19 @@ def _signed(change: Fraction) -> str:
     return f"{'+' if change >= 0 else '-'}{native_number(abs(change), '').strip()}"
 
 
-def document(found: Explanation) -> dict[str, Any]:
+def document(explanation: Explanation) -> dict[str, Any]:
     """As JSON: exact_flop + all causes + unexplained_flop = given, exactly where these are whole numbers."""
     return {
-        "counter": found.counter or None,
-        "text": found.pasted.text,
-        "given": _plain(found.pasted.value),
-        "unit": found.unit or None,
-        "passes": list(found.passes),
-        "matched": found.matched,
-        "exact_flop": found.exact_flop,
-        "causes": [{"cause": words, "flop": _plain(change)} for words, change in found.causes],
-        "unexplained_flop": None if found.unexplained is None else _plain(found.unexplained),
-        "reason": found.reason or None,
+        "counter": explanation.counter or None,
+        "text": explanation.pasted.text,
+        "given": _plain(explanation.pasted.value),
+        "unit": explanation.unit or None,
+        "passes": list(explanation.passes),
+        "matched": explanation.matched,
+        "exact_flop": explanation.exact_flop,
+        "causes": [{"cause": words, "flop": _plain(change)} for words, change in explanation.causes],
+        "unexplained_flop": None if explanation.unexplained is None else _plain(explanation.unexplained),
+        "reason": explanation.reason or None,
     }
 
 

@@ -227,17 +227,17 @@ def _bar(axes: Axes, y: float, begin: float, end: float, kind: str) -> None:
 
 def _scale(magnified: Axes, y: float, reach: float) -> None:
     """How far the magnified lane reaches to both sides of the exact count."""
-    said = digits(100 * reach, 2)
+    percent = digits(100 * reach, 2)
     look: dict[str, Any] = {"fontsize": 5.5, "color": figure_panels.GREY, "va": "center_baseline"}
-    magnified.text(-1.0, y, f"−{said} %", ha="left", **look)
-    magnified.text(1.0, y, f"+{said} %", ha="right", **look)
+    magnified.text(-1.0, y, f"−{percent} %", ha="left", **look)
+    magnified.text(1.0, y, f"+{percent} %", ha="right", **look)
 
 
 def _look(kind: str) -> tuple[Any, str, str]:
     import seaborn as sns
 
-    colour, hatch, said = _LOOKS[kind]
-    return (sns.color_palette("colorblind")[colour] if isinstance(colour, int) else colour), hatch, said
+    colour, hatch, label = _LOOKS[kind]
+    return (sns.color_palette("colorblind")[colour] if isinstance(colour, int) else colour), hatch, label
 
 
 def _marks(lanes: Sequence[Lane]) -> list[Any]:
@@ -248,8 +248,8 @@ def _marks(lanes: Sequence[Lane]) -> list[Any]:
     found = []
     for kind in _LOOKS:
         if kind in there:
-            colour, hatch, said = _look(kind)
-            found.append(Patch(facecolor=colour, hatch=hatch, edgecolor="white", linewidth=0, label=said))
+            colour, hatch, label = _look(kind)
+            found.append(Patch(facecolor=colour, hatch=hatch, edgecolor="white", linewidth=0, label=label))
     return found
 
 

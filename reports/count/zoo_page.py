@@ -134,5 +134,5 @@ def _failures(accounts: Sequence[Account]) -> Iterable[Sequence[str]]:
 def _short(reason: str) -> str:
     """The first words of a reason: what an exception says before it names nodes and sizes. A batch that was not tried
     after another has the other's."""
-    said = NOT_TRIED.sub("", reason.partition("While executing")[0])
-    return " ".join(said.split())[:110]
+    cause = NOT_TRIED.sub("", reason.partition("While executing")[0])
+    return " ".join(cause.split())[:110]

@@ -76,8 +76,8 @@ def _operation_table(cell: Run, phase: str, products: Sequence[CleanedOperation]
     for name in dict.fromkeys(product.name for product in products):
         mine = [product for product in products if product.name == name]
         verdicts = Counter(product.verdict for product in mine)
-        told = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items())
-        rows.append((f"`{name}`", str(len(mine)), *_raw_and_cleaned(mine), told))
+        verdict_counts = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items())
+        rows.append((f"`{name}`", str(len(mine)), *_raw_and_cleaned(mine), verdict_counts))
     rows.append(("all", str(len(products)), *_raw_and_cleaned(products), ""))
     of = f"{cell.model}, batch {cell.batch_size}, by torch.profiler {cells([cell.cell_id])}"
     head = f"{phase.capitalize()} pass of {of}:"
@@ -140,8 +140,8 @@ def _spread(rows: Sequence[Agreement]) -> tuple[str, ...]:
     products = [row.ratio for row in rows if row.ratio is not None]
     totals = [row.total_ratio for row in rows if row.total_ratio is not None]
     far = max(rows, key=lambda row: abs((row.total_ratio or 1.0) - 1))
-    said = f"{far.model} {cells([far.cell_id])}"
-    return (rows[0].counter, rows[0].phase, str(len(rows)), _range(products), _range(totals), said)
+    place = f"{far.model} {cells([far.cell_id])}"
+    return (rows[0].counter, rows[0].phase, str(len(rows)), _range(products), _range(totals), place)
 
 
 def _range(ratios: Sequence[float]) -> str:
@@ -226,5 +226,7 @@ def _ratios_of(run: Published, cell: Run) -> tuple[str, ...] | None:
         _of(run, cell, "flop_counter_mode", "", "found"),
     ]
     closed = "–" if own.exact_ratio is None else f"{own.exact_ratio:.6f}"
-    told = ["–" if row is None or row.ratio is None or _of_a_part(row) else f"{row.ratio:.6g}" for row in others]
-    return (model_name(cell), cells([cell.cell_id]), f"{own.ratio:.6f}", closed, *told)
+    cells_of_row = [
+        "–" if row is None or row.ratio is None or _of_a_part(row) else f"{row.ratio:.6g}" for row in others
+    ]
+    return (model_name(cell), cells([cell.cell_id]), f"{own.ratio:.6f}", closed, *cells_of_row)

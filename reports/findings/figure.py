@@ -34,7 +34,7 @@ Box = tuple[float, float, float, float]
 """left, bottom, right, top in points."""
 
 
-def bytes_and_utilization(found: Sequence[Traffic], device_name: str) -> Figure:
+def bytes_and_utilization(traffic: Sequence[Traffic], device_name: str) -> Figure:
     """One dot a model: FLOP for each byte moved with nothing fused, against utilization with its 95 % interval.
 
     Draw and render inside `style.theme()`. An interval without an upper end goes to the edge.
@@ -43,21 +43,21 @@ def bytes_and_utilization(found: Sequence[Traffic], device_name: str) -> Figure:
 
     figure = Canvas(figsize=(figure_style.PAGE_IN, 4.2), layout="constrained")
     axes = figure.subplots()
-    xs = [each.unfused_flop_per_byte for each in found]
-    top = 125 * max(each.row.utilization_ratio or 0.0 for each in found)
+    xs = [each.unfused_flop_per_byte for each in traffic]
+    top = 125 * max(each.row.utilization_ratio or 0.0 for each in traffic)
     axes.set(xscale="log", xlim=(min(xs) / _ROOM, max(xs) * _ROOM), ylim=(0, top))
-    for each in found:
+    for each in traffic:
         _dot(axes, each, top)
-    _name(axes, found)
+    _name(axes, traffic)
     axes.set_xticks([tick for tick in _TICKS if min(xs) / _ROOM < tick < max(xs) * _ROOM])
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.minorticks_off()
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     axes.set_xlabel("model FLOP for each byte that the step's operations move, nothing fused (an estimate)")
-    axes.set_ylabel(f"utilization, % of the {found[0].row.denominator}")
+    axes.set_ylabel(f"utilization, % of the {traffic[0].row.denominator}")
     axes.set_title(
-        f"{device_name}, batch {found[0].run.batch_size}, {found[0].run.precision}: few FLOP for each byte, low use"
+        f"{device_name}, batch {traffic[0].run.batch_size}, {traffic[0].run.precision}: few FLOP for each byte, low use"
     )
     return figure
 
@@ -72,12 +72,12 @@ def _dot(axes: Axes, each: Traffic, top: float) -> None:
     axes.plot([x], [y], marker, color=colour, markersize=5.5)
 
 
-def _name(axes: Axes, found: Sequence[Traffic]) -> None:
+def _name(axes: Axes, traffic: Sequence[Traffic]) -> None:
     """Names beside their dots, each where it covers no dot, no other name and the fewest intervals."""
-    places = [_place(axes, each) for each in found]
+    places = [_place(axes, each) for each in traffic]
     taken: list[Box] = [(x - _DOT_PT / 2, y - _DOT_PT / 2, x + _DOT_PT / 2, y + _DOT_PT / 2) for x, y in places]
-    bars = [_bar(axes, each) for each in found]
-    for each, (x, y) in zip(found, places, strict=True):
+    bars = [_bar(axes, each) for each in traffic]
+    for each, (x, y) in zip(traffic, places, strict=True):
         width = _LETTER_PT * len(each.run.model)
         offsets = [(-6.0 - width if dx is None else dx, dy) for dx, dy in _BESIDE]
         boxes = [(x + dx, y + dy, x + dx + width, y + dy + _NAME_PT) for dx, dy in offsets]

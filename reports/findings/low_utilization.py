@@ -106,13 +106,13 @@ def _with_bounds(run: Published) -> tuple[str, ...]:
         return ()
     reached = " and ".join(f"{t.run.model} {digits(100 * (t.attainable_ratio or 0.0))} %" for t in low)
     share_of = " and ".join(f"1/{(t.attainable_ratio or 0.0) / t.used_ratio:.2g}" for t in low)
-    said = (
+    words = (
         f"**With a bound**, on {run.device_name}: if all that can be fused were, and each group took the longer of "
         f"its FLOP at the peak and its bytes at {si(known[0], 'B/s')} ({known[1]}), {reached} of the peak would be the "
         f"most; for the others {digits(100 * min(others))} to {digits(100 * max(others))} %. They reached {share_of} "
         f"of theirs {named(t.run.cell_id for t in low)}: {_blame(low)}{_inside_products(low)}"
     )
-    return said, traffic_table(run, found)
+    return words, traffic_table(run, found)
 
 
 def _blame(low: Sequence[Traffic]) -> str:
@@ -194,8 +194,8 @@ def _not_the_count(runs: Sequence[Published], low: Sequence[Traffic]) -> list[st
     agreeing = sum(row.ratio == 1 for row in forward)
     far = max(abs((row.total_ratio or 1.0) - 1) for row in forward)
     over = sorted((row for row in rows if (row.total_ratio or 0.0) > 2), key=lambda row: row.total_ratio or 0.0)
-    told = ", ".join(f"{row.counter}'s {row.phase} pass of {row.model} {row.total_ratio:.3g} ×" for row in over)
-    raised = f" What is far off is too high ({told}), which would raise utilization, not lower it." if over else ""
+    passes = ", ".join(f"{row.counter}'s {row.phase} pass of {row.model} {row.total_ratio:.3g} ×" for row in over)
+    raised = f" What is far off is too high ({passes}), which would raise utilization, not lower it." if over else ""
     return [
         f"* **Not the count.** {agreeing} of {len(forward)} forward counts of these two models' products equal ours "
         f"to the unit{_executed(low)}; with normalisation and the like they are at most "
@@ -210,20 +210,20 @@ def _executed(low: Sequence[Traffic]) -> str:
     return ", and so does what one real step executed" if all(t.run.executed for t in low) and not differs else ""
 
 
-def _the_bytes(found: Sequence[Traffic], low: Sequence[Traffic]) -> list[str]:
+def _the_bytes(traffic: Sequence[Traffic], low: Sequence[Traffic]) -> list[str]:
     """What the models move, beside what they reach."""
-    others = [t.unfused_flop_per_byte for t in found if t.run.model not in LOW]
-    least = {t.run.model for t in sorted(found, key=lambda t: t.unfused_flop_per_byte)[:3]}
-    same = "the same three" if least == {t.run.model for t in found[:3]} else "not the same three"
+    others = [t.unfused_flop_per_byte for t in traffic if t.run.model not in LOW]
+    least = {t.run.model for t in sorted(traffic, key=lambda t: t.unfused_flop_per_byte)[:3]}
+    same = "the same three" if least == {t.run.model for t in traffic[:3]} else "not the same three"
     from scipy.stats import spearmanr  # 1 s to import: not for a command's --help
 
-    rho = spearmanr([t.unfused_flop_per_byte for t in found], [t.used_ratio for t in found]).statistic
-    fastest = sorted(found, key=lambda t: -t.unfused_bytes_per_s)[:3]
+    rho = spearmanr([t.unfused_flop_per_byte for t in traffic], [t.used_ratio for t in traffic]).statistic
+    fastest = sorted(traffic, key=lambda t: -t.unfused_bytes_per_s)[:3]
     return [
         f"* **The bytes.** With nothing fused they do {' and '.join(digits(t.unfused_flop_per_byte) for t in low)} "
         f"FLOP for each byte that their operations move; the median of the others is {digits(median(others))}. The "
         f"three models with the least are {same} that have the lowest utilization "
-        f"({', '.join(t.run.model for t in found[:3])}); over all {len(found)} models the rank correlation of FLOP "
+        f"({', '.join(t.run.model for t in traffic[:3])}); over all {len(traffic)} models the rank correlation of FLOP "
         f"for each byte with utilization is {rho:.2f}.",
         "* **They are not idle.** By the same estimate those that move the most bytes a second are "
         f"{', '.join(map(_moving, fastest))} {named(t.run.cell_id for t in fastest)}.",

@@ -106,8 +106,10 @@ def to_assume(runs: Sequence[Published], folder: str) -> Section:
     title = "What utilization to assume for a CNN on a modern GPU"
     found = [*published_runs.observations(), *_ours(runs)]
     rows = [_row(found, name, unit, each) for name, unit, generations in ASSUMED for each in generations]
-    told = next((row for row in rows if row[:3] == ("cnn", "half", GENERATIONS["9.0"])), rows[0])
-    answer = f"For a CNN in 16 bit on an H100 or H200: {told[3]} %, {told[4]} with 80 % confidence, of the dense peak."
+    example = next((row for row in rows if row[:3] == ("cnn", "half", GENERATIONS["9.0"])), rows[0])
+    answer = (
+        f"For a CNN in 16 bit on an H100 or H200: {example[3]} %, {example[4]} with 80 % confidence, of the dense peak."
+    )
     note = (
         "The outcome of one new run by somebody else (`analysis/project/compute/gpu_hours.py`), a random effect of who ran which "  # noqa: E501
         "software; from published runs"
@@ -151,10 +153,10 @@ def _ours(runs: Sequence[Published]) -> list[Observation]:
     return [each for each in found if not isinstance(each, str)]
 
 
-def _row(found: Sequence[Observation], family: str, precision: str, generation: str) -> tuple[str, ...]:
+def _row(observations: Sequence[Observation], family: str, precision: str, generation: str) -> tuple[str, ...]:
     place = (family, precision, GENERATIONS[generation])
     try:
-        where = gpu_hours.predicted_utilization(found, family, generation, precision)
+        where = gpu_hours.predicted_utilization(observations, family, generation, precision)
     except gpu_hours.TooFew as fault:
         return (*place, OPEN, "–", "–", str(fault))
     low, high = where.utilization.interval(CONFIDENCE)

@@ -93,9 +93,9 @@ def families_on_a_gpu() -> str:
         return ""
     trained = training_of(rows)
     groups = {name: trained[trained["family"] == name]["utilization_ratio"] for name in ("efficientnet", "mobilenetv3")}
-    said = " and ".join(f"{name} {percent(used.median())} ({len(used):,} rows)" for name, used in groups.items())
+    medians = " and ".join(f"{name} {percent(used.median())} ({len(used):,} rows)" for name, used in groups.items())
     whole = f"{percent(trained['utilization_ratio'].median())} of {len(trained):,} rows of all families"
-    return f"In training on an RTX 3090 (timm's families) the medians are {said}, beside {whole} (section 10)."
+    return f"In training on an RTX 3090 (timm's families) the medians are {medians}, beside {whole} (section 10)."
 
 
 def _answer(rows: pd.DataFrame, layouts: Sequence[RateRatio], compiled: Sequence[RateRatio]) -> str:
@@ -114,9 +114,9 @@ def _answer(rows: pd.DataFrame, layouts: Sequence[RateRatio], compiled: Sequence
     )
 
 
-def _span(found: Sequence[RateRatio]) -> str:
+def _span(ratios: Sequence[RateRatio]) -> str:
     """The medians of several groups: "1.06 to 1.08"."""
-    medians = sorted({f"{each.median:.3g}" for each in found}, key=float)
+    medians = sorted({f"{each.median:.3g}" for each in ratios}, key=float)
     return medians[0] if len(medians) == 1 else f"{medians[0]} to {medians[-1]}"
 
 
@@ -231,7 +231,7 @@ def _pytorch(rows: pd.DataFrame) -> list[RateRatio]:
     return _pairs(rows, "framework", versions, ("mode", "device", "layout"))
 
 
-def _table(title: str, words: str, found: Sequence[RateRatio]) -> str:
+def _table(title: str, words: str, ratios: Sequence[RateRatio]) -> str:
     lines = [
         (
             ", ".join(_short(word) for word in each.of),
@@ -242,7 +242,7 @@ def _table(title: str, words: str, found: Sequence[RateRatio]) -> str:
             f"{each.low:.3g} to {each.high:.3g}",
             percent(each.above_one_ratio),
         )
-        for each in found
+        for each in ratios
     ]
     return f"**{title}.** {words}\n\n{table(PAIR_HEADS, lines)}".replace(".** \n", ".**\n")
 

@@ -97,7 +97,7 @@ def attainable(
     return sum(flop.values()) / peak_flop_per_s / least_s if least_s else None
 
 
-def traffic_table(run: Published, found: Sequence[Traffic]) -> str:
+def traffic_table(run: Published, traffic: Sequence[Traffic]) -> str:
     first = ("model", "cell", "used %, 95 %", "FLOP/B unfused", "FLOP/B ideal fusion", "B/s unfused", "grouped")
     heads = (*first, "products' share of time", "attainable %")
     rows = [
@@ -112,13 +112,13 @@ def traffic_table(run: Published, found: Sequence[Traffic]) -> str:
             "–" if t.products_ratio is None else percent(t.products_ratio),
             OPEN if t.attainable_ratio is None else digits(100 * t.attainable_ratio),
         )
-        for t in found
+        for t in traffic
     ]
-    peak = found[0].row
-    said = (
-        f"{run.name}, batch {found[0].run.batch_size}, over the {peak.denominator} ({peak.peak_source}). Unfused "
+    peak = traffic[0].row
+    words = (
+        f"{run.name}, batch {traffic[0].run.batch_size}, over the {peak.denominator} ({peak.peak_source}). Unfused "
         "bytes are an estimate (each operation's tensors once), no bound; ideal fusion is what a perfect compiler "
         "would leave. *Products' share* is of a step under the profiler. Cells without an upper end, or with a far "
         "one, did not converge."
     )
-    return f"{said}\n\n{table(heads, rows)}"
+    return f"{words}\n\n{table(heads, rows)}"

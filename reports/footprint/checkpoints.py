@@ -40,7 +40,7 @@ class Checkpoints:
         return self.largest[place] if self.largest else None
 
 
-def documents(found: Checkpoints) -> list[dict[str, Any]]:
+def documents(checkpoints: Checkpoints) -> list[dict[str, Any]]:
     """The choices as JSON has them. stretches: modules from first to last of each checkpoint."""
     return [
         {
@@ -48,13 +48,13 @@ def documents(found: Checkpoints) -> list[dict[str, Any]]:
             "recomputed_flop": each.recomputed_flop,
             "recomputed_ratio": each.recomputed_ratio,
             "stretches": [list(names) for names in each.stretches],
-            "largest_batch": found.batch_of(place),
+            "largest_batch": checkpoints.batch_of(place),
         }
-        for place, each in enumerate(found.choices)
+        for place, each in enumerate(checkpoints.choices)
     ]
 
 
-def columns(found: Checkpoints) -> list[dict[str, Any]]:
+def columns(checkpoints: Checkpoints) -> list[dict[str, Any]]:
     """The choices as rows of CSV have them."""
     return [
         {
@@ -62,51 +62,55 @@ def columns(found: Checkpoints) -> list[dict[str, Any]]:
             "checkpoint_peak_bytes": each.peak_bytes,
             "checkpoint_recomputed_flop": each.recomputed_flop,
             "checkpoint_recomputed_ratio": each.recomputed_ratio,
-            "checkpoint_largest_batch": found.batch_of(place),
+            "checkpoint_largest_batch": checkpoints.batch_of(place),
             "checkpoint_modules": "; ".join(map(stretch_words, each.stretches)),
         }
-        for place, each in enumerate(found.choices)
+        for place, each in enumerate(checkpoints.choices)
     ]
 
 
-def parts(found: Checkpoints) -> list[Part]:
+def parts(checkpoints: Checkpoints) -> list[Part]:
     """The choices as a table, under a sentence that says what they mean."""
-    if len(found.choices) < 2:
-        return [meaning(found)]
-    heads = ["peak if checkpointed", "saved", "FLOP again", *(["largest batch"] if found.largest else [])]
-    first = found.choices[0].peak_bytes
-    shown, rows = _spread(len(found.choices)), []
+    if len(checkpoints.choices) < 2:
+        return [meaning(checkpoints)]
+    heads = ["peak if checkpointed", "saved", "FLOP again", *(["largest batch"] if checkpoints.largest else [])]
+    first = checkpoints.choices[0].peak_bytes
+    shown, rows = _spread(len(checkpoints.choices)), []
     for place in shown:
-        each = found.choices[place]
+        each = checkpoints.choices[place]
         cells = [amount(each.peak_bytes, "B"), percent(1 - each.peak_bytes / first), percent(each.recomputed_ratio)]
-        rows.append([*cells, *([_batch(found.batch_of(place))] if found.largest else []), _short(each, LETTERS)])
+        rows.append(
+            [*cells, *([_batch(checkpoints.batch_of(place))] if checkpoints.largest else []), _short(each, LETTERS)]
+        )
     columns = [*(Column(head, right=True) for head in heads)]
     columns.append(Column("one checkpoint each", right=False, wraps=True, rank=1, least=20))
-    left_out = len(found.choices) - len(shown)
+    left_out = len(checkpoints.choices) - len(shown)
     lines = [f"  {left_out} between these: --format csv"] if left_out else []
-    return [meaning(found), "", TextTable(columns, rows, rule=False), *lines]
+    return [meaning(checkpoints), "", TextTable(columns, rows, rule=False), *lines]
 
 
-def meaning(found: Checkpoints) -> str:
+def meaning(checkpoints: Checkpoints) -> str:
     """What checkpointing brings, in a sentence or two."""
-    first, last = found.choices[0], found.choices[-1]
-    if len(found.choices) < 2:
+    first, last = checkpoints.choices[0], checkpoints.choices[-1]
+    if len(checkpoints.choices) < 2:
         return "No checkpoint of the model's modules was found that lowers the peak."
-    half = next(each for each in found.choices if 2 * (first.peak_bytes - each.peak_bytes) >= _gained(found))
+    half = next(
+        each for each in checkpoints.choices if 2 * (first.peak_bytes - each.peak_bytes) >= _gained(checkpoints)
+    )
     sentence = (
         f"Checkpoints take the peak down to {amount(last.peak_bytes, 'B')} at the least, "
-        f"{percent(_gained(found) / first.peak_bytes)} less, and {percent(last.recomputed_ratio)} of the forward "
+        f"{percent(_gained(checkpoints) / first.peak_bytes)} less, and {percent(last.recomputed_ratio)} of the forward "
         "pass's FLOP are done again"
     )
     sentence += f"; {percent(half.recomputed_ratio)} again bring half of that." if half is not last else "."
-    known = [batch for batch in found.largest if batch is not None]
+    known = [batch for batch in checkpoints.largest if batch is not None]
     if len(known) > 1 and max(known) > known[0]:
         sentence += f" The largest batch goes from {known[0]:,} to {max(known):,}, predicted from two small ones."
     return sentence
 
 
-def _gained(found: Checkpoints) -> int:
-    return found.choices[0].peak_bytes - found.choices[-1].peak_bytes
+def _gained(checkpoints: Checkpoints) -> int:
+    return checkpoints.choices[0].peak_bytes - checkpoints.choices[-1].peak_bytes
 
 
 def _batch(batch: int | None) -> str:

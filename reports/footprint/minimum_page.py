@@ -83,14 +83,14 @@ def moves(pieces: Mapping[str, Mapping[str, Sequence[Piece]]]) -> str:
     return markdown_table(("model", "footprint", "from batch", "bytes a sample", "beside", "at"), rows)
 
 
-def curve(found: Curve) -> str:
+def curve(points: Curve) -> str:
     """What checkpointing brings a model, as a table."""
     rows = [
         (_mib(choice.peak_bytes), f"{choice.recomputed_ratio:.3f}", modules(choice), _mib(least))
-        for choice, least in zip(found.choices, found.minimal_bytes, strict=True)
+        for choice, least in zip(points.choices, points.minimal_bytes, strict=True)
     ]
     table = markdown_table(("eager, MiB", "FLOP again ÷ forward", "stretches", "minimal, MiB"), rows)
-    return f"{found.model.name}, batch {found.model.batch_size}, {found.model.optimizer}:\n\n{table}"
+    return f"{points.model.name}, batch {points.model.batch_size}, {points.model.optimizer}:\n\n{table}"
 
 
 def _at(operation: str, module: str, phase: str) -> str:

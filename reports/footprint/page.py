@@ -82,11 +82,11 @@ def unmeasured(rows: Sequence[FootprintCheck]) -> str:
     """Which models have no row in one of the precisions, batch by batch, as a sentence; empty where each has them."""
     there = {(row.batch_size, row.model, row.precision) for row in rows}
     models, precisions = {model for _, model, _ in there}, {precision for *_, precision in there}
-    said = []
+    missing = []
     for batch in sorted({batch for batch, *_ in there}):
         gaps = [model for model in sorted(models) if any((batch, model, each) not in there for each in precisions)]
-        said += [f"batch {batch} of {', '.join(gaps)}"] if gaps else []
-    return f" Not measured in every precision: {'; '.join(said)}." if said else ""
+        missing += [f"batch {batch} of {', '.join(gaps)}"] if gaps else []
+    return f" Not measured in every precision: {'; '.join(missing)}." if missing else ""
 
 
 def table(rows: Sequence[FootprintCheck]) -> str:

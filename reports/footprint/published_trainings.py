@@ -92,7 +92,7 @@ def _error_row(
     errors = [of(each) / row.measured_bytes - 1 for row, each in large]
     constant, slope = line(pairs, of)
     others = [abs(error) for error in by_the_others(pairs, of)]
-    told: dict[str, str | int] = {
+    fields: dict[str, str | int] = {
         "error": f"{100 * median(errors):+.1f} %".replace("-", "−"),
         "near": sum(abs(error) <= NEARER for error in errors),
         "tenth": sum(abs(error) <= NEAR for error in errors),
@@ -101,7 +101,7 @@ def _error_row(
         "off": f"{100 * median(others):.1f} %",
         "line_near": sum(error <= NEARER for error in others),
     }
-    return {which + name: value for name, value in told.items()}
+    return {which + name: value for name, value in fields.items()}
 
 
 def _with(each: FootprintPrediction) -> int:

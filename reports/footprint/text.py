@@ -193,9 +193,9 @@ def _csv(answer: FootprintAnswer) -> str:
     return _rows([[*row, *more[0]], *([*row.values(), *each.values()] for each in more)])
 
 
-def checkpoints_csv(found: Checkpoints) -> str:
+def checkpoints_csv(checkpoints: Checkpoints) -> str:
     """A row a choice of checkpoints."""
-    rows = footprint_checkpoints.columns(found)
+    rows = footprint_checkpoints.columns(checkpoints)
     return _rows([list(rows[0]), *(list(each.values()) for each in rows)])
 
 
@@ -297,12 +297,12 @@ def _beside(answer: FootprintAnswer) -> TextTable:
             ("allocated in blocks, at least", blocks.allocated_bytes, "blocks of the caching allocator"),
         ]
     rows += [(f"{each.library}'s workspaces", each.nbytes, each.source) for each in answer.workspaces]
-    told = [
-        [f"  {words}", f"{nbytes:,}", amount(nbytes, "B"), said] for words, nbytes, said in rows if nbytes is not None
+    table_rows = [
+        [f"  {words}", f"{nbytes:,}", amount(nbytes, "B"), note] for words, nbytes, note in rows if nbytes is not None
     ]
-    said = Column("", right=False, wraps=True, rank=1)
+    note = Column("", right=False, wraps=True, rank=1)
     exact = Column("bytes", right=True, rank=2)
-    return _bytes_table(Column("beside it"), exact, Column("", right=True), said, rows=told)
+    return _bytes_table(Column("beside it"), exact, Column("", right=True), note, rows=table_rows)
 
 
 def _largest(held: Sequence[LiveStorage]) -> TextTable:

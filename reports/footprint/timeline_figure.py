@@ -47,7 +47,7 @@ def timeline(answer: FootprintAnswer) -> Figure:
     rows = [[nbytes / scale for nbytes in found.timeline[name]] for name in shown]
     colours = [palette[COLOURS[name]] for name in shown]
     axes.stackplot(moments, rows, labels=[WORDS[name] for name in shown], colors=colours, step="mid", linewidth=0)
-    _mark(axes, answer, scale, unit)
+    _mark(axes, answer, scale)
     _phases(axes, answer)
     axes.set(xlim=(-1, max(1, len(moments) - 2)), ylim=(0, 1.22 * max(1, found.at_least_bytes) / scale))
     axes.set(xlabel="operation of the step", ylabel=f"live bytes, {unit}")
@@ -60,7 +60,7 @@ def timeline(answer: FootprintAnswer) -> Figure:
     return figure
 
 
-def _mark(axes: Any, answer: FootprintAnswer, scale: int, unit: str) -> None:
+def _mark(axes: Any, answer: FootprintAnswer, scale: int) -> None:
     """The peak, with where it is."""
     at, peak = answer.found.peak_at, answer.found.at_least_bytes / scale
     axes.plot([at.index], [peak], marker="v", color="0.1", markersize=5, clip_on=False)

@@ -250,8 +250,8 @@ def _parts(answer: FormulaAnswer) -> Iterator[Part]:
             if costs[name] is None or costs[name] != 0:
                 yield from _formula(QUANTITIES[name], costs[name], answer.point, name)
     more = (_peaks, _growths, _derivatives, _solutions, _sweep, _varied)
-    for told in more:
-        yield from ("", *told(answer))
+    for section in more:
+        yield from ("", *section(answer))
     yield from ("", Prose(_validity_text(answer), rest=""))
 
 

@@ -138,8 +138,9 @@ def to_text(answer: PredictAnswer, width: int = WIDTH, colour: bool = False) -> 
     return page([*lines, *_ground(answer), *answer.notes], width, colour)
 
 
-def _times(found: Prediction) -> str:
-    return f"{si_time(found.time_s)} ({si_time(found.low_s)} to {si_time(found.high_s)} in {percent(found.nominal)})"
+def _times(prediction: Prediction) -> str:
+    ends = f"{si_time(prediction.low_s)} to {si_time(prediction.high_s)}"
+    return f"{si_time(prediction.time_s)} ({ends} in {percent(prediction.nominal)})"
 
 
 def _parts(parts: Sequence[TimePart]) -> TextTable:

@@ -167,9 +167,9 @@ def _spread(times_s: Sequence[float]) -> dict[str, float | None]:
     """Median of the steps, and the 95 % interval of their mean, which takes two."""
     if not times_s:
         return dict.fromkeys(("median_time_s", "low_time_s", "high_time_s"))
-    told = means([times_s])
-    low, high = (None if ends is None else float(ends[0]) for ends in (told.low, told.high))
-    return {"median_time_s": float(told.median[0]), "low_time_s": low, "high_time_s": high}
+    spread = means([times_s])
+    low, high = (None if ends is None else float(ends[0]) for ends in (spread.low, spread.high))
+    return {"median_time_s": float(spread.median[0]), "low_time_s": low, "high_time_s": high}
 
 
 def _placed(its: RoofPlace) -> dict[str, Any]:

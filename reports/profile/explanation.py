@@ -72,8 +72,8 @@ _RATE = {"ceiling": "best rate measured on this machine", "datasheet": "rate tha
 def explained(profile: StepProfile) -> list[str]:
     """Paragraphs: how much of the device was used, what was possible, where the time went."""
     root, roof = tree(profile)[""], step_roof(profile)
-    said = [_used(profile, root, roof), *_possible(profile, roof), _bound_shares(roof)]
-    return [paragraph for paragraph in said if paragraph]
+    paragraphs = [_used(profile, root, roof), *_possible(profile, roof), _bound_shares(roof)]
+    return [paragraph for paragraph in paragraphs if paragraph]
 
 
 def advised(profile: StepProfile) -> list[str]:
@@ -190,13 +190,13 @@ def _named_movers(profile: StepProfile) -> list[str]:
     return [name for name, nbytes, _ in movers(profile)[:_MOVERS] if nbytes >= _WORTH_SAYING * total]
 
 
-def _balance(profile: StepProfile, found: Ladder, bandwidth: float) -> str:
+def _balance(profile: StepProfile, ladder: Ladder, bandwidth: float) -> str:
     """How much has to be done with a byte, how much is, and why it is so little."""
     most, model = _named_movers(profile), sum(o.at_least_flop for o in profile.operations if o.phase != RECOMPUTE)
-    if not most or not model or not found.arithmetic_s:
+    if not most or not model or not ladder.arithmetic_s:
         return ""
     waiting, calculating = _intensities(profile)
-    least = digits(model / found.arithmetic_s / bandwidth, 2)
+    least = digits(model / ladder.arithmetic_s / bandwidth, 2)
     lines = [f"{name} {digits(waiting[name], 2)}" for name in most]
     best = next(iter(calculating), "")
     beside = f"; {best}, where they do not wait, {digits(calculating[best], 2)}" if best else ""
@@ -225,13 +225,13 @@ def _ratios(sums: Iterable[tuple[str, list[int]]]) -> dict[str, float]:
     return {name: flop / nbytes for name, (flop, nbytes) in sums}
 
 
-def _fused(profile: StepProfile, against: Against, found: Ladder) -> str:
-    if against.attainable_ratio is None or found.fused_s is None or not grouped(profile):
+def _fused(profile: StepProfile, against: Against, ladder: Ladder) -> str:
+    if against.attainable_ratio is None or ladder.fused_s is None or not grouped(profile):
         return ""
     nbytes = sum(kernel.fused_bytes for kernel in kernels(profile))
     text = (
         "If everything else ran together with the convolution or matrix product before it, in one kernel that keeps "
-        f"numbers on the chip (ideal fusion), {si(nbytes, 'B')} and {si_time(found.fused_s)} would be left"
+        f"numbers on the chip (ideal fusion), {si(nbytes, 'B')} and {si_time(ladder.fused_s)} would be left"
     )
     if against.raised:
         why = "its numbers stayed in a cache, or the peak was beaten"
@@ -244,10 +244,10 @@ def _fused(profile: StepProfile, against: Against, found: Ladder) -> str:
 
 def _bound_shares(roof: StepRoof) -> str:
     shares = {**dict.fromkeys((*BOUNDS, BETWEEN, ""), 0.0), **roof.share_by_bound}
-    told = sorted(((share, bound) for bound, share in shares.items() if share >= _WORTH_SAYING), reverse=True)
-    if not told:
+    largest = sorted(((share, bound) for bound, share in shares.items() if share >= _WORTH_SAYING), reverse=True)
+    if not largest:
         return ""
-    parts = [f"{percent(share)} {BOUND_WORDS[bound]}" for share, bound in told]
+    parts = [f"{percent(share)} {BOUND_WORDS[bound]}" for share, bound in largest]
     return f"Where the step's time went, each operation by what bounds it: {listed(parts)}.{_below(roof)}"
 
 

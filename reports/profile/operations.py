@@ -90,9 +90,9 @@ def operations_text(profile: StepProfile, top: int = 20) -> str:
     )
 
 
-def operations_heading(profile: StepProfile, found: Sequence[OperationGroup], top: int) -> str:
+def operations_heading(profile: StepProfile, groups: Sequence[OperationGroup], top: int) -> str:
     """Above the table."""
-    return f"The {min(top, len(found))} longest of {len(found)} kinds of operation ({len(profile.operations)} calls)"
+    return f"The {min(top, len(groups))} longest of {len(groups)} kinds of operation ({len(profile.operations)} calls)"
 
 
 def operation_cells(each: OperationGroup, step_s: float) -> tuple[str, ...]:

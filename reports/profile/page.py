@@ -91,21 +91,21 @@ def _title(profile: StepProfile) -> str:
     return " · ".join(filter(None, ("flopledger", "profile", profile.model, machine or profile.device)))
 
 
-def _steps(found: Ladder | None) -> list[Step]:
+def _steps(ladder: Ladder | None) -> list[Step]:
     """The ladder as bars of the longest."""
-    if found is None:
+    if ladder is None:
         return []
     rungs: list[tuple[str, float | None, bool]] = [
-        ("its arithmetic alone", found.arithmetic_s, True),
-        ("ideally fused, at least", found.fused_s, True),
-        ("one by one, about", found.unfused_s, True),
-        ("measured", found.measured_s, False),
+        ("its arithmetic alone", ladder.arithmetic_s, True),
+        ("ideally fused, at least", ladder.fused_s, True),
+        ("one by one, about", ladder.unfused_s, True),
+        ("measured", ladder.measured_s, False),
     ]
     longest = max(time_s for _, time_s, _ in rungs if time_s is not None)
     if not longest:
         return []
     return [
-        Step(name, _rung(time_s, found.arithmetic_s), f"{100 * time_s / longest:.3f}", model)
+        Step(name, _rung(time_s, ladder.arithmetic_s), f"{100 * time_s / longest:.3f}", model)
         for name, time_s, model in rungs
         if time_s
     ]

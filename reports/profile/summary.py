@@ -44,21 +44,21 @@ def summary_lines(profile: StepProfile, root: ModuleNode) -> list[Line]:
 
 def conservation_lines(profile: StepProfile, root: ModuleNode) -> list[str]:
     """What adds up, as sums that a reader can check."""
-    told = conservation(profile, {"": root})
-    lines = [_time_sum(told)] if told.attributed_s is not None and told.step_s is not None else []
-    same = "=" if told.tree_flop == told.step_flop else "is not"
+    sums = conservation(profile, {"": root})
+    lines = [_time_sum(sums)] if sums.attributed_s is not None and sums.step_s is not None else []
+    same = "=" if sums.tree_flop == sums.step_flop else "is not"
     some = root.at_least()
-    lines.append(f"FLOP of the tree {some}{told.tree_flop:,} {same} of the step {some}{told.step_flop:,}")
-    same = "=" if told.tree_parameters == told.parameters else "are not"
-    lines.append(f"parameters of the tree {told.tree_parameters:,} {same} of the model {told.parameters:,}")
+    lines.append(f"FLOP of the tree {some}{sums.tree_flop:,} {same} of the step {some}{sums.step_flop:,}")
+    same = "=" if sums.tree_parameters == sums.parameters else "are not"
+    lines.append(f"parameters of the tree {sums.tree_parameters:,} {same} of the model {sums.parameters:,}")
     return lines
 
 
-def _time_sum(told: Conservation) -> str:
-    attributed_s, step_s = told.attributed_s or 0.0, told.step_s or 0.0
-    same = "=" if told.times_hold else "is not"
+def _time_sum(sums: Conservation) -> str:
+    attributed_s, step_s = sums.attributed_s or 0.0, sums.step_s or 0.0
+    same = "=" if sums.times_hold else "is not"
     return (
-        f"operations {attributed_s * 1e3:.3f} ms + between them {told.between_s * 1e3:.3f} ms {same} "
+        f"operations {attributed_s * 1e3:.3f} ms + between them {sums.between_s * 1e3:.3f} ms {same} "
         f"step {step_s * 1e3:.3f} ms"
     )
 

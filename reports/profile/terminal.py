@@ -126,7 +126,7 @@ def terminal_text(
     parts += ["", strong(heading(top)), ranking_table(nodes, depth, top), ""]
     names = summary_lines(profile, root)
     column = max(len(name) for name, _ in names) + 1
-    parts += [Hanging(name, said, column) for name, said in names]
+    parts += [Hanging(name, description, column) for name, description in names]
     parts += [Prose(line, "dim") for line in remarks(profile, root)]
     return page([*parts, "", *map(strong, closing(profile))], width, colour)
 
@@ -171,18 +171,18 @@ def guided(nodes: Mapping[str, ModuleNode], depth: int = -1) -> Iterator[tuple[s
 def ranking_table(nodes: Mapping[str, ModuleNode], depth: int, top: int) -> TextTable:
     """The classes with the most of everything, at each depth."""
     rows, last = [], -1
-    for level, words, told in rankings(nodes, depth, top):
-        rows.append([str(level) if level != last else "", words, told])
+    for level, words, entries in rankings(nodes, depth, top):
+        rows.append([str(level) if level != last else "", words, entries])
         last = level
     columns = (Column("depth", right=True), Column("most"), Column("classes", right=False, wraps=True))
     return TextTable(columns, rows, rule=False)
 
 
-def operation_table(profile: StepProfile, found: list[OperationGroup]) -> TextTable:
+def operation_table(profile: StepProfile, groups: list[OperationGroup]) -> TextTable:
     """The longest operations, equal ones on one line."""
     step_s = sum(each.time_s or 0.0 for each in operation_groups(profile)) + sum(profile.between_s.values())
     rows: list[list[Cell]] = []
-    for each in found:
+    for each in groups:
         *texts, bound = [operation_cells(each, step_s)[place] for place in OPERATION_CELLS]
         rows.append([*texts, Styled(bound, COLOURS.get(bound, ""))])
     return TextTable(OPERATIONS, rows, rule=False)

@@ -174,9 +174,9 @@ def rankings(nodes: Mapping[str, ModuleNode], depth: int = -1, top: int = 1) -> 
 def _ranked(nodes: Mapping[str, ModuleNode], depth: int, top: int) -> list[str]:
     lines: list[str] = []
     last = -1
-    for level, words, told in rankings(nodes, depth, top):
+    for level, words, entries in rankings(nodes, depth, top):
         lines += [f"depth {level}"] if level != last else []
-        lines.append(f"  {words.ljust(13)}  {told}")
+        lines.append(f"  {words.ljust(13)}  {entries}")
         last = level
     return lines
 

@@ -51,36 +51,36 @@ class BudgetAnswer:
     units: Mapping[str, str]
 
 
-def to_text(told: BudgetAnswer, form: str, rows: bool = False, width: int = WIDTH, colour: bool = False) -> str:
+def to_text(answer: BudgetAnswer, form: str, rows: bool = False, width: int = WIDTH, colour: bool = False) -> str:
     """The answer in a format: table, csv or json. rows: a table lists the runs of the utilization. width, colour: of
     the table."""
     if form == "json":
-        return json.dumps(document(told), indent=2, ensure_ascii=False) + "\n"
+        return json.dumps(document(answer), indent=2, ensure_ascii=False) + "\n"
     if form == "csv":
         out = io.StringIO()
         csv.writer(out, lineterminator="\n").writerows(
-            project_shared.answers_csv(told.answers, told.reached, told.confidence)
+            project_shared.answers_csv(answer.answers, answer.reached, answer.confidence)
         )
         return out.getvalue()
-    return page(_parts(told, rows), width, colour)
+    return page(_parts(answer, rows), width, colour)
 
 
-def document(told: BudgetAnswer) -> dict[str, Any]:
+def document(answer: BudgetAnswer) -> dict[str, Any]:
     """The answer as JSON has it; unknown is null."""
     return {
         "question": "budget",
-        "asked": dict(told.asked),
-        "domain": told.domain,
-        "law": told.law or None,
-        "confidence": told.confidence,
-        "answers": {name: project_shared.answer_document(each) for name, each in told.answers.items()},
-        "units": dict(told.units),
-        "contrast": {name: dict(each) for name, each in told.contrast.items()},
-        "fit": _fit(told.fit) if told.fit else None,
-        "notes": list(told.notes),
-        "given": {name: dict(zip(("value", "low", "high"), ends, strict=True)) for name, ends in told.given.items()},
-        "hangs_on": project_shared.swings_document(told.swings),
-        **project_shared.reached_document(told.reached, told.confidence),
+        "asked": dict(answer.asked),
+        "domain": answer.domain,
+        "law": answer.law or None,
+        "confidence": answer.confidence,
+        "answers": {name: project_shared.answer_document(each) for name, each in answer.answers.items()},
+        "units": dict(answer.units),
+        "contrast": {name: dict(each) for name, each in answer.contrast.items()},
+        "fit": _fit(answer.fit) if answer.fit else None,
+        "notes": list(answer.notes),
+        "given": {name: dict(zip(("value", "low", "high"), ends, strict=True)) for name, ends in answer.given.items()},
+        "hangs_on": project_shared.swings_document(answer.swings),
+        **project_shared.reached_document(answer.reached, answer.confidence),
     }
 
 
@@ -99,24 +99,24 @@ def _fit(fit: DevicePlan) -> dict[str, Any]:
     }
 
 
-def _parts(told: BudgetAnswer, rows: bool) -> list[Part]:
-    main = "gpu_hours" if "loss" in told.asked else next(iter(told.answers))  # what was asked is no answer
-    parts: list[Part] = [strong(told.title), strong(project_shared.meaning(main, told.answers[main])), ""]
-    parts += [project_shared.answers_table(told.answers, told.reached, told.confidence, told.units), ""]
-    if told.contrast:
-        parts += [_contrast(told), ""]
-    if told.fit is not None:
-        parts += [*fit_lines(told.fit), ""]
-    parts += [*told.notes, *project_shared.why_sentences(told.reached), project_shared.CONVENTION]
-    if rows and told.reached.predicted is not None:
-        parts += ["", project_shared.runs_table(told.reached.predicted.near)]
+def _parts(answer: BudgetAnswer, rows: bool) -> list[Part]:
+    main = "gpu_hours" if "loss" in answer.asked else next(iter(answer.answers))  # what was asked is no answer
+    parts: list[Part] = [strong(answer.title), strong(project_shared.meaning(main, answer.answers[main])), ""]
+    parts += [project_shared.answers_table(answer.answers, answer.reached, answer.confidence, answer.units), ""]
+    if answer.contrast:
+        parts += [_contrast(answer), ""]
+    if answer.fit is not None:
+        parts += [*fit_lines(answer.fit), ""]
+    parts += [*answer.notes, *project_shared.why_sentences(answer.reached), project_shared.CONVENTION]
+    if rows and answer.reached.predicted is not None:
+        parts += ["", project_shared.runs_table(answer.reached.predicted.near)]
     return parts
 
 
-def _contrast(told: BudgetAnswer) -> TextTable:
-    names = list(next(iter(told.contrast.values())))
+def _contrast(answer: BudgetAnswer) -> TextTable:
+    names = list(next(iter(answer.contrast.values())))
     rows = [["other laws", *(project_shared.LABELS[name][0] for name in names)]]
-    rows += [[law, *(project_shared.quantity(each[name]) for name in names)] for law, each in told.contrast.items()]
+    rows += [[law, *(project_shared.quantity(each[name]) for name in names)] for law, each in answer.contrast.items()]
     return table_of(rows, words=(0,), wraps=(0,))
 
 

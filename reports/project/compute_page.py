@@ -59,8 +59,8 @@ def reach_table() -> str:
         ratios = [row.ratio for row in here]
         seen = f"{min(ratios):.3f} to {max(ratios):.3f}" if len(here) > 1 else f"{ratios[0]:.3f}"
         stacks = len({row.stack for row in here})
-        told = _prediction_cells(family, generation, kind)
-        lines.append(f"| {family} | {kind} | {generation} | {len(here)} | {stacks} | {seen} | {told} |")
+        prediction = _prediction_cells(family, generation, kind)
+        lines.append(f"| {family} | {kind} | {generation} | {len(here)} | {stacks} | {seen} | {prediction} |")
     return "\n".join(lines) + "\n"
 
 

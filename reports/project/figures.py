@@ -71,14 +71,14 @@ def of_domain(domain: Domain, formulas: Formulas, target: Accelerator) -> dict[s
     return figure_style.render_all(figures)
 
 
-def learning_curves(found: Sequence[Domain], sketch: bool = False) -> Figure:
+def learning_curves(domains: Sequence[Domain], sketch: bool = False) -> Figure:
     """A panel a domain: the curve, its regions, where it is and where it is to go."""
-    count = len(found) + sketch
+    count = len(domains) + sketch
     across = min(3, count)
     figure, panels = _grid(math.ceil(count / across), across, 2.3)
     if sketch:
         _curve(panels[0], SKETCH, "a sketch of the three regions", "", (1e1, 1e10))
-    for axes, domain in zip(panels[int(sketch) :], found, strict=False):
+    for axes, domain in zip(panels[int(sketch) :], domains, strict=False):
         values = domain.values()
         curve = frontier_learning_curves.LearningCurve(
             values["alpha"], values["beta_g"], values["floor"], values["guess"]
@@ -95,11 +95,11 @@ def learning_curves(found: Sequence[Domain], sketch: bool = False) -> Figure:
     return figure
 
 
-def growth(found: Subjects, target: Accelerator) -> Figure:
+def growth(subjects: Subjects, target: Accelerator) -> Figure:
     """FLOP, bytes, intensity and footprint against parameters, as figures 7 to 10 of the paper."""
     figure, panels = _grid(2, 2, 2.7)
-    looks = _looks([domain.name for domain, _ in found])
-    for domain, formulas in found:
+    looks = _looks([domain.name for domain, _ in subjects])
+    for domain, formulas in subjects:
         colour, label = looks[domain.name][0], f"{domain.name}, {domain.sub_batch} a step"
         sizes, exact, by_law = _width_sweep(domain, formulas, target)
         for axes, line, law in zip(panels, exact, by_law, strict=True):
@@ -167,9 +167,13 @@ def sub_batch(domain: Domain, formulas: Formulas, target: Accelerator, word_lm: 
     return figure
 
 
-def _marked(above: Axes, below: Axes, chosen: int, found: SubBatches, most: int) -> None:
+def _marked(above: Axes, below: Axes, chosen: int, sub_batches: SubBatches, most: int) -> None:
     """Sub-batches of interest as lines through both panels, named in the upper one."""
-    marks = (("ridge", found.ridge, "C2"), ("95 % of the limit", found.saturated, "C4"), ("chosen", chosen, "C3"))
+    marks = (
+        ("ridge", sub_batches.ridge, "C2"),
+        ("95 % of the limit", sub_batches.saturated, "C4"),
+        ("chosen", chosen, "C3"),
+    )
     for row, (name, size, colour) in enumerate(marks):
         if size:
             for axes in (above, below):
@@ -202,7 +206,7 @@ def data_parallel(target: Accelerator) -> Figure:
     return figure
 
 
-def roofline(found: Subjects, target: Accelerator) -> Figure:
+def roofline(subjects: Subjects, target: Accelerator) -> Figure:
     """Where each domain is under the roof, at its sub-batch and size."""
     figure, (axes,) = _grid(1, 1, 3.4)
     span = (0.5, 1000.0)
@@ -214,8 +218,8 @@ def roofline(found: Subjects, target: Accelerator) -> Figure:
         peak = target.peak_flop_per_s if share else target.flop_per_s
         corners = [span[0], peak / memory, span[1]]
         axes.plot(corners, [min(peak, memory * x) for x in corners], color=GREY, linestyle=style_, label=words)
-    looks = _looks([domain.name for domain, _ in found])
-    for domain, formulas in found:
+    looks = _looks([domain.name for domain, _ in subjects])
+    for domain, formulas in subjects:
         projected = frontier.project(domain, formulas, target)
         rate = projected.flop / projected.step_s
         colour, marker = looks[domain.name]

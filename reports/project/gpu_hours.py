@@ -30,50 +30,53 @@ class GpuHoursAnswer:
     given: Mapping[str, tuple[float, float, float]]
 
 
-def to_text(told: GpuHoursAnswer, form: str, rows: bool = False, width: int = WIDTH, colour: bool = False) -> str:
+def to_text(answer: GpuHoursAnswer, form: str, rows: bool = False, width: int = WIDTH, colour: bool = False) -> str:
     """The answer in a format: table, csv or json. rows: a table lists the runs that it is from. width, colour: of the
     table."""
     if form == "json":
-        return json.dumps(document(told), indent=2, ensure_ascii=False) + "\n"
-    return _csv(told) if form == "csv" else page(_parts(told, rows), width, colour)
+        return json.dumps(document(answer), indent=2, ensure_ascii=False) + "\n"
+    return _csv(answer) if form == "csv" else page(_parts(answer, rows), width, colour)
 
 
-def document(told: GpuHoursAnswer) -> dict[str, Any]:
+def document(answer: GpuHoursAnswer) -> dict[str, Any]:
     """The answer as JSON has it; unknown is null."""
     return {
         "question": "compute",
-        "asked": dict(told.asked),
-        "answer": told.answer,
-        "confidence": told.confidence,
-        "answers": {name: project_shared.answer_document(each) for name, each in told.answers.items()},
-        "given": {name: dict(zip(("value", "low", "high"), ends, strict=True)) for name, ends in told.given.items()},
-        "hangs_on": project_shared.swings_document(told.swings),
-        **project_shared.reached_document(told.reached, told.confidence),
+        "asked": dict(answer.asked),
+        "answer": answer.answer,
+        "confidence": answer.confidence,
+        "answers": {name: project_shared.answer_document(each) for name, each in answer.answers.items()},
+        "given": {name: dict(zip(("value", "low", "high"), ends, strict=True)) for name, ends in answer.given.items()},
+        "hangs_on": project_shared.swings_document(answer.swings),
+        **project_shared.reached_document(answer.reached, answer.confidence),
     }
 
 
-def _csv(told: GpuHoursAnswer) -> str:
+def _csv(answer: GpuHoursAnswer) -> str:
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerows(
-        project_shared.answers_csv(told.answers, told.reached, told.confidence)
+        project_shared.answers_csv(answer.answers, answer.reached, answer.confidence)
     )
     return out.getvalue()
 
 
-def _parts(told: GpuHoursAnswer, rows: bool) -> list[Part]:
-    order = [told.answer, *[name for name in told.answers if name != told.answer and name not in told.asked]]
-    shown = {name: told.answers[name] for name in order}
-    parts: list[Part] = [strong(_title(told)), strong(project_shared.meaning(told.answer, told.answers[told.answer]))]
-    parts += ["", project_shared.answers_table(shown, told.reached, told.confidence), ""]
-    parts += [*project_shared.why_sentences(told.reached), project_shared.CONVENTION]
-    if rows and told.reached.predicted is not None:
-        parts += ["", project_shared.runs_table(told.reached.predicted.near)]
+def _parts(answer: GpuHoursAnswer, rows: bool) -> list[Part]:
+    order = [answer.answer, *[name for name in answer.answers if name != answer.answer and name not in answer.asked]]
+    shown = {name: answer.answers[name] for name in order}
+    parts: list[Part] = [
+        strong(_title(answer)),
+        strong(project_shared.meaning(answer.answer, answer.answers[answer.answer])),
+    ]
+    parts += ["", project_shared.answers_table(shown, answer.reached, answer.confidence), ""]
+    parts += [*project_shared.why_sentences(answer.reached), project_shared.CONVENTION]
+    if rows and answer.reached.predicted is not None:
+        parts += ["", project_shared.runs_table(answer.reached.predicted.near)]
     return parts
 
 
-def _title(told: GpuHoursAnswer) -> str:
-    (name, value), family = next(iter(told.asked.items())), told.reached.family
+def _title(answer: GpuHoursAnswer) -> str:
+    (name, value), family = next(iter(answer.asked.items())), answer.reached.family
     what = (
         f"{project_shared.quantity(value)} GPU-hours" if name == "gpu_hours" else project_shared.quantity(value, "FLOP")
     )
-    return f"{what} on {told.reached.device}, {told.reached.precision}{f', {family}' if family else ''}"
+    return f"{what} on {answer.reached.device}, {answer.reached.precision}{f', {family}' if family else ''}"

@@ -65,15 +65,15 @@ def to_json(paper: str, cells: Sequence[PaperCell]) -> str:
 
 def to_markdown(cells: Sequence[PaperCell]) -> str:
     """A Markdown table for each table of the paper, and the notes."""
-    notes, told = Notes(), []
+    notes, lines = Notes(), []
     for table, group in groupby(cells, key=lambda cell: cell.table):
-        told += [f"### {table}", "", "| | result | paper | ours | deviation | verdict | note |"]
-        told += ["| --- | --- | ---: | ---: | ---: | --- | ---: |"]
+        lines += [f"### {table}", "", "| | result | paper | ours | deviation | verdict | note |"]
+        lines += ["| --- | --- | ---: | ---: | ---: | --- | ---: |"]
         for cell in group:
             row, column, paper, ours, off, _, note = _line(cell, notes)
-            told.append(f"| {row} | {column} | {paper} | {ours} | {off} | {cell.verdict} | {note} |")
-        told.append("")
-    return "\n".join([*told, "### Notes", "", *notes.markdown(), ""])
+            lines.append(f"| {row} | {column} | {paper} | {ours} | {off} | {cell.verdict} | {note} |")
+        lines.append("")
+    return "\n".join([*lines, "### Notes", "", *notes.markdown(), ""])
 
 
 class Notes:

@@ -40,10 +40,10 @@ def page(cells: Sequence[PaperCell]) -> str:
     )
 
 
-def _laws(found: Sequence[tuple[Domain, Formulas]], target: Accelerator) -> Iterator[str]:
+def _laws(domains: Sequence[tuple[Domain, Formulas]], target: Accelerator) -> Iterator[str]:
     yield "| domain | gamma | limit | worst | lambda | limit | mu | limit | worst | delta | limit | worst |"
     yield "| --- |" + " ---: |" * 11
-    for domain, formulas in found:
+    for domain, formulas in domains:
         grown = frontier.project(domain, formulas, target).grown
         fit, limits = first_order.fit_sweep(domain, formulas, target, grown), first_order.asymptote(domain, formulas)
         laws, worst = fit.laws, {name: f"{100 * ratio:.1f} %" for name, ratio in fit.worst_ratio.items()}
@@ -56,10 +56,10 @@ def _laws(found: Sequence[tuple[Domain, Formulas]], target: Accelerator) -> Iter
         yield f"| {domain.name} | {' | '.join(cells)} |"
 
 
-def _batches(found: Sequence[tuple[Domain, Formulas]], target: Accelerator) -> Iterator[str]:
+def _batches(domains: Sequence[tuple[Domain, Formulas]], target: Accelerator) -> Iterator[str]:
     yield "| domain | width | ridge | fastest | saturated | the paper's |"
     yield "| --- | ---: | ---: | ---: | ---: | ---: |"
-    for domain, formulas in found:
+    for domain, formulas in domains:
         grown = frontier.project(domain, formulas, target).grown
         its = frontier.batches(domain, formulas, target, grown)
         cells = (f"{size:,}" if size else "none" for size in (grown, its.ridge, its.fastest, its.saturated))

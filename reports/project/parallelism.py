@@ -31,22 +31,22 @@ class ParallelismAnswer:
     found: Sequence[tuple[Plan, ParallelStep]]
 
 
-def to_text(told: ParallelismAnswer, form: str, most: int, width: int = WIDTH, colour: bool = False) -> str:
+def to_text(answer: ParallelismAnswer, form: str, most: int, width: int = WIDTH, colour: bool = False) -> str:
     """The ways in a format: table, csv or json. most: rows of a table. width, colour: of that."""
     if form == "json":
-        return json.dumps(_document(told), indent=2, ensure_ascii=False) + "\n"
-    return _csv(told) if form == "csv" else page(_parts(told, most), width, colour)
+        return json.dumps(_document(answer), indent=2, ensure_ascii=False) + "\n"
+    return _csv(answer) if form == "csv" else page(_parts(answer, most), width, colour)
 
 
-def _document(told: ParallelismAnswer) -> dict[str, Any]:
-    cluster = told.cluster
+def _document(answer: ParallelismAnswer) -> dict[str, Any]:
+    cluster = answer.cluster
     return {
         "question": "parallel",
-        "device": told.device,
-        "devices": told.devices,
-        "batch_sequences": told.batch,
-        "shape": {**vars(told.model), "parameters": told.model.parameters},
-        "step_flop": told.model.step_flop(told.batch),
+        "device": answer.device,
+        "devices": answer.devices,
+        "batch_sequences": answer.batch,
+        "shape": {**vars(answer.model), "parameters": answer.model.parameters},
+        "step_flop": answer.model.step_flop(answer.batch),
         "peak_flop_per_s": cluster.peak_flop_per_s,
         "reachable_ratio": cluster.reachable,
         "memory_bytes": cluster.memory_bytes,
@@ -54,7 +54,7 @@ def _document(told: ParallelismAnswer) -> dict[str, Any]:
         "within": cluster.within.name,
         "between": cluster.between.name,
         "link_ratio": cluster.achieved,
-        "plans": [_row(plan, step) for plan, step in told.found],
+        "plans": [_row(plan, step) for plan, step in answer.found],
     }
 
 
@@ -65,29 +65,29 @@ def _row(plan: Plan, step: ParallelStep) -> dict[str, Any]:
     return {**{name: getattr(plan, name) for name in PLAN}, "step_s": step.step_s, **ratios, **held, **times}
 
 
-def _csv(told: ParallelismAnswer) -> str:
+def _csv(answer: ParallelismAnswer) -> str:
     out = io.StringIO()
-    rows = [_row(plan, step) for plan, step in told.found]
+    rows = [_row(plan, step) for plan, step in answer.found]
     writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return out.getvalue()
 
 
-def _parts(told: ParallelismAnswer, most: int) -> list[Part]:
-    model, cluster = told.model, told.cluster
+def _parts(answer: ParallelismAnswer, most: int) -> list[Part]:
+    model, cluster = answer.model, answer.cluster
     top = (
         f"{quantity(model.parameters)} parameters ({model.layers} layers × {model.width}, {model.heads} heads, "
-        f"sequence {model.sequence}), {told.batch} sequences a step on {told.devices} × {told.device}"
+        f"sequence {model.sequence}), {answer.batch} sequences a step on {answer.devices} × {answer.device}"
     )
     joined = (
         f"{cluster.node} a node over {cluster.within.name}, nodes over {cluster.between.name}, at {cluster.achieved:g} "
         f"of their rates; {cluster.reachable:g} of the peak in products; {cluster.memory_bytes / 1e9:.1f} GB a device"
     )
-    table = TextTable(_COLUMNS, [_line(plan, step) for plan, step in told.found[:most]], rule=False)
-    parts: list[Part] = [strong(top), strong(_meaning(*told.found[0])), "", joined, "", table]
-    if len(told.found) > most:
-        parts.append(f"and {len(told.found) - most} more that fit (--most)")
+    table = TextTable(_COLUMNS, [_line(plan, step) for plan, step in answer.found[:most]], rule=False)
+    parts: list[Part] = [strong(top), strong(_meaning(*answer.found[0])), "", joined, "", table]
+    if len(answer.found) > most:
+        parts.append(f"and {len(answer.found) - most} more that fit (--most)")
     note = (
         "seconds of a step, a floor: no launches, stragglers or input. products: the longer of FLOP and bytes; "
         "exposed: what of the replicas' communication nothing hides, and the update; used: model FLOP, of the peak"

@@ -186,13 +186,13 @@ def _finite(value: float) -> float | None:
 
 def runs_table(rows: Sequence[Observation]) -> TextTable:
     """The published runs, the highest first."""
-    told = [
+    rows_of_runs = [
         [f"{row.ratio:.3f}", row.model, row.device.removeprefix("NVIDIA "), row.precision, str(row.devices or ""),
          str(row.batch_size or ""), row.stack]
         for row in sorted(rows, key=lambda row: -row.ratio)
     ]  # fmt: skip
     heads = ["ratio", "model", "device", "precision", "devices", "batch", "stack"]
-    return table_of([heads, *told], words=(1, 2, 3, 6), wraps=(1, 2, 6), keep=3)
+    return table_of([heads, *rows_of_runs], words=(1, 2, 3, 6), wraps=(1, 2, 6), keep=3)
 
 
 def answers_csv(answers: Mapping[str, Estimate], reached: ReachedUtilization, confidence: float) -> list[list[Any]]:

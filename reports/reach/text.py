@@ -111,14 +111,14 @@ def to_text(answer: ReachAnswer, width: int = WIDTH, colour: bool = False) -> st
     """The answer as a page, what bounds the step first."""
     bound, least = answer.bound, "at least " if answer.is_partial else ""
     title = f"{answer.model}, batch {answer.batch_size}, {answer.precision}, {answer.mode}, on {answer.device_name}"
-    told = {
+    rows = {
         **_at_best(answer),
         "unfused": f"{least}{si_time(bound.unfused_time_s)} a step: an estimate, no bound",
         "model FLOP": f"{bound.model_flop:,} a step",
         **_memory(answer),
     }
     parts: list[Part] = [strong(title), strong(_sentence(answer)), ""]
-    parts += [Hanging(f"  {label}", words, LABEL) for label, words in told.items()]
+    parts += [Hanging(f"  {label}", words, LABEL) for label, words in rows.items()]
     if answer.reached:
         parts += ["", "measured by others on this device:", "", _relatives(answer)]
     partial = (PARTIAL,) if answer.is_partial else ()
@@ -157,10 +157,10 @@ def _memory(answer: ReachAnswer) -> dict[str, str]:
     if answer.eager_peak_bytes is None:
         return {}
     least, most = ("at least ", "at most ") if answer.is_partial else ("", "")
-    told = {"memory": f"{least}{si(answer.eager_peak_bytes, 'B')} at the peak of an eager step"}
+    rows = {"memory": f"{least}{si(answer.eager_peak_bytes, 'B')} at the peak of an eager step"}
     if answer.largest_batch is not None and answer.memory_bytes is not None:
-        told["largest batch"] = f"{most}{answer.largest_batch:,} in {si(answer.memory_bytes, 'B')}"
-    return told
+        rows["largest batch"] = f"{most}{answer.largest_batch:,} in {si(answer.memory_bytes, 'B')}"
+    return rows
 
 
 def _sentence(answer: ReachAnswer) -> str:

@@ -220,13 +220,13 @@ def hang_words(axes: Axes, words: Sequence[tuple[float, str, Any]]) -> None:
 
 def merged(words: Sequence[tuple[float, str, Any]], series: int) -> list[tuple[float, str, Any]]:
     """Words that all series have in one place once, in grey; others keep their series' colour."""
-    said: dict[tuple[float, str], list[Any]] = {}
+    colours_of: dict[tuple[float, str], list[Any]] = {}
     for x, text, colour in words:
-        said.setdefault((x, text), []).append(colour)
-    alike = {key for key, colours in said.items() if len(colours) == series > 1}
+        colours_of.setdefault((x, text), []).append(colour)
+    alike = {key for key, colours in colours_of.items() if len(colours) == series > 1}
     return [
         (x, text, colour)
-        for (x, text), colours in said.items()
+        for (x, text), colours in colours_of.items()
         for colour in ([GREY] if (x, text) in alike else colours)
     ]
 

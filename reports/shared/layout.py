@@ -76,8 +76,8 @@ class TextTable:
             return [[Styled(" " * self.indent), *line] for line in _records(self, room)]
         drawn = list(_table_lines(self, plan))
         if lost := [column.name for at, column in enumerate(self.columns) if at not in plan.kept and column.name]:
-            said = wrap(f"(left out for want of room: {', '.join(lost)})", room, rest=" ")
-            drawn += [[Styled(line, "dim")] for line in said]
+            left_out = wrap(f"(left out for want of room: {', '.join(lost)})", room, rest=" ")
+            drawn += [[Styled(line, "dim")] for line in left_out]
         return [[Styled(" " * self.indent), *line] for line in drawn] if self.indent else drawn
 
 

@@ -130,10 +130,10 @@ def verdict(view: View) -> str:
         parts.append("not converged")
     if view.run.host_bound:
         parts.append("host-bound: the GPU waits")
-    told = view.headline or view.timed_row
-    rows = [row for row in view.fractions if told is None or (row.method, row.numerator_source) == _counted_by(told)]
+    shown = view.headline or view.timed_row
+    rows = [row for row in view.fractions if shown is None or (row.method, row.numerator_source) == _counted_by(shown)]
     codes = {mark.split(":")[0] for row in rows for mark in row.warnings}
-    codes -= {"ceiling_doubtful"} if told is not None and told.denominator != "ceiling" else set()
+    codes -= {"ceiling_doubtful"} if shown is not None and shown.denominator != "ceiling" else set()
     parts += [words for code, words in MARK_WORDS.items() if code in codes]
     limited = ["clock held down"] if "clock_limited" in codes else []
     return "; ".join((parts or [_placed(view), *limited])[:2])

@@ -164,8 +164,8 @@ def _cell(axes: Axes, x: float, y: int, text: str, verdict: str) -> None:
 
 
 def _reasons(line: Line) -> str:
-    told = [str(row["reason"]) for same in line.values() for row in same if row["reason"]]
-    return fitting(", ".join(dict.fromkeys(told)), _REASON_LETTERS)
+    reasons = [str(row["reason"]) for same in line.values() for row in same if row["reason"]]
+    return fitting(", ".join(dict.fromkeys(reasons)), _REASON_LETTERS)
 
 
 def _heads(axes: Axes, phases: Sequence[str]) -> None:

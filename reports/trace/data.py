@@ -60,12 +60,12 @@ def kernel_words(name: str, letters: int = 10_000) -> str:
     "void at::native::vectorized_elementwise_kernel<4, AddFunctor<float> >(int, float*)" →
     "vectorized_elementwise_kernel<4, AddFunctor<float> >".
     """
-    said = name.removeprefix("void ").replace("(anonymous namespace)::", "").replace("at::native::", "")
-    depth, end = 0, len(said)
-    for at, letter in enumerate(said):
+    text = name.removeprefix("void ").replace("(anonymous namespace)::", "").replace("at::native::", "")
+    depth, end = 0, len(text)
+    for at, letter in enumerate(text):
         depth += {"<": 1, ">": -1}.get(letter, 0)
-        if letter == "(" and not depth and at and not said[at - 1].isspace():
+        if letter == "(" and not depth and at and not text[at - 1].isspace():
             end = at
             break
-    said = said[:end].strip() or name
-    return said if len(said) <= letters else f"{said[: letters - 1]}…"
+    text = text[:end].strip() or name
+    return text if len(text) <= letters else f"{text[: letters - 1]}…"

@@ -47,13 +47,13 @@ def completeness(trace: Trace) -> str:
 
 def partial_lines(trace: Trace) -> list[str]:
     """Why a phase has no total: calls that are missing, and how many have no count in any state, and their time."""
-    said: dict[str, str] = {}
+    sentences: dict[str, str] = {}
     lost = [f"{_lacking(each.phase)}: {each.reason}" for each in trace.cleaned.missing]
     for state, totals in reversed(list(trace.cleaned.phase_totals.items())):
         for name, total in totals.items():
             if total.unknown_calls:
-                said.setdefault(name, _without_count(total, state, name.removesuffix("_flop")))
-    return [*dict.fromkeys(lost), *said.values(), *_assumed(trace.cleaned.assumed_gradients)]
+                sentences.setdefault(name, _without_count(total, state, name.removesuffix("_flop")))
+    return [*dict.fromkeys(lost), *sentences.values(), *_assumed(trace.cleaned.assumed_gradients)]
 
 
 def _lacking(phase: str) -> str:
@@ -75,10 +75,10 @@ def outside_lines(trace: Trace) -> list[str]:
     return [f"{OUTSIDE[name]}: {_outside(each)}; in no total" for name, each in found.items() if each.calls]
 
 
-def _outside(found: Outside) -> str:
-    total = found.totals["repaired"]
-    many = "1 product" if found.calls == 1 else f"{found.calls} products"
-    time = "of unknown time" if found.time_s is None else si_time(found.time_s)
+def _outside(outside: Outside) -> str:
+    total = outside.totals["repaired"]
+    many = "1 product" if outside.calls == 1 else f"{outside.calls} products"
+    time = "of unknown time" if outside.time_s is None else si_time(outside.time_s)
     if total.flop is not None:
         return f"{many}, {si(total.flop, 'FLOP')}, {time}"
     lacking = "1 has" if total.unknown_calls == 1 else f"{total.unknown_calls} have"
@@ -152,13 +152,13 @@ def rate_lines(trace: Trace, device: Device | None) -> list[str]:
     return lines + [_rate_line(rate, lost) for rate in found]
 
 
-def _speaks_for(trace: Trace, found: Sequence[Rate]) -> str:
+def _speaks_for(trace: Trace, rates: Sequence[Rate]) -> str:
     """Which share of the time the rate is of: of kernels that make products, and of all."""
     cleaned = trace.cleaned
     whole_s = int(cleaned.kernels["time_ns"].sum()) * 1e-9
-    parts = [f"{percent(sum(rate.time_s for rate in found) / whole_s)} of all kernels' time"] if whole_s else []
+    parts = [f"{percent(sum(rate.time_s for rate in rates) / whole_s)} of all kernels' time"] if whole_s else []
     if cleaned.product_time_s:
-        share = product_time_s(found, cleaned.kernels) / cleaned.product_time_s
+        share = product_time_s(rates, cleaned.kernels) / cleaned.product_time_s
         parts.insert(0, f"{percent(share)} of the time of kernels that make products")
     return f"it is of {', '.join(parts)}; of the rest it says nothing"
 

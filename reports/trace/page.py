@@ -113,8 +113,8 @@ def _verdict(trace: Trace, shown: trace_timeline.Timeline | None, device: Device
         found = rates(trace.cleaned.instances, trace.cleaned.kernels, device)
         if (ratio := overall_ratio(found)) is not None:
             parts.append(f"products ran at {percent(ratio)} of the dense peak of {device.name}")
-    said = "; ".join(parts) or "What was recorded, by time and by FLOP"
-    return f"{said[0].upper()}{said[1:]}."
+    sentence = "; ".join(parts) or "What was recorded, by time and by FLOP"
+    return f"{sentence[0].upper()}{sentence[1:]}."
 
 
 def _whole_flop(trace: Trace) -> float | None:

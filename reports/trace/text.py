@@ -129,11 +129,11 @@ def document(trace: Trace) -> dict[str, Any]:
     }
 
 
-def _outside(found: Outside) -> dict[str, Any]:
+def _outside(outside: Outside) -> dict[str, Any]:
     """Products that are in no phase's total, and what is known of them by state."""
     fields = ("flop", "at_least", "unknown_calls")
-    by_state = {name: {state: getattr(found.totals[state], name) for state in STATES} for name in fields}
-    return {"calls": found.calls, **by_state, "time_s": found.time_s}
+    by_state = {name: {state: getattr(outside.totals[state], name) for state in STATES} for name in fields}
+    return {"calls": outside.calls, **by_state, "time_s": outside.time_s}
 
 
 def _by_phase(trace: Trace, what: str) -> dict[str, dict[str, Any]]:

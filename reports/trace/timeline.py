@@ -221,52 +221,52 @@ def _outside(kernels: pd.DataFrame, steps: pd.Series[float]) -> Iterator[Outside
 # --- drawing ---------------------------------------------------------------------------------------------------------
 
 
-def svg(found: Timeline) -> str:
+def svg(timeline: Timeline) -> str:
     """The picture as an SVG element, a lane below the other, with a scale above them."""
-    height = HEAD + LANE * len(found.lanes)
+    height = HEAD + LANE * len(timeline.lanes)
     head = f'<svg class="icicle" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{_SAYS}">'
-    drawn = [part for at, lane in enumerate(found.lanes) for part in _lane_svg(lane, at, found)]
-    return "\n".join([head, *_scale(found, height), *drawn, "</svg>"])
+    drawn = [part for at, lane in enumerate(timeline.lanes) for part in _lane_svg(lane, at, timeline)]
+    return "\n".join([head, *_scale(timeline, height), *drawn, "</svg>"])
 
 
-def phases_of(found: Timeline) -> list[str]:
+def phases_of(timeline: Timeline) -> list[str]:
     """The phases that are drawn, in the order of a step."""
-    present = {span.phase if span.inside else "" for lane in found.lanes for span in lane.spans}
+    present = {span.phase if span.inside else "" for lane in timeline.lanes for span in lane.spans}
     return [phase for phase in PHASE_COLOURS if phase in present]
 
 
-def _scale(found: Timeline, height: int) -> Iterator[str]:
+def _scale(timeline: Timeline, height: int) -> Iterator[str]:
     """Lines at round times since the beginning."""
-    unit_ns = 10.0 ** np.floor(np.log10(max(found.length_ns, 1) / 4))
-    unit_ns *= next(each for each in (1, 2, 5, 10) if found.length_ns / (unit_ns * each) <= 8)
-    for number in range(int(found.length_ns // unit_ns) + 1):
-        x = LABEL + (WIDTH - LABEL) * number * unit_ns / found.length_ns
+    unit_ns = 10.0 ** np.floor(np.log10(max(timeline.length_ns, 1) / 4))
+    unit_ns *= next(each for each in (1, 2, 5, 10) if timeline.length_ns / (unit_ns * each) <= 8)
+    for number in range(int(timeline.length_ns // unit_ns) + 1):
+        x = LABEL + (WIDTH - LABEL) * number * unit_ns / timeline.length_ns
         words = si_time(number * unit_ns / 1e9) if number else "0"
         anchor = ' text-anchor="end"' if x > WIDTH - 50 else ""
         yield f'<line x1="{x:.1f}" x2="{x:.1f}" y1="4" y2="{height}" class="tick"/>'
         yield f'<text x="{x + (-4 if anchor else 4):.1f}" y="14" class="soft"{anchor}>{escape(words)}</text>'
 
 
-def _lane_svg(lane: Lane, at: int, found: Timeline) -> Iterator[str]:
+def _lane_svg(lane: Lane, at: int, timeline: Timeline) -> Iterator[str]:
     y = HEAD + at * LANE
-    per_ns = (WIDTH - LABEL) / found.length_ns
+    per_ns = (WIDTH - LABEL) / timeline.length_ns
     yield f'<text x="0" y="{y + LANE * 0.62:.1f}" class="soft">{escape(fitting(lane.name, 14))}</text>'
     for span in lane.spans:
-        x = LABEL + (span.start_ns - found.begin_ns) * per_ns
-        width = max((min(span.end_ns, found.end_ns) - span.start_ns) * per_ns, 0.4)
+        x = LABEL + (span.start_ns - timeline.begin_ns) * per_ns
+        width = max((min(span.end_ns, timeline.end_ns) - span.start_ns) * per_ns, 0.4)
         colour = PHASE_COLOURS.get(span.phase, PHASE_COLOURS[""]) if span.inside else PHASE_COLOURS[""]
         yield (
-            f'<g><title>{escape(_tip(span, found))}</title><rect x="{x:.2f}" y="{y + 3}" width="{width:.2f}" '
+            f'<g><title>{escape(_tip(span, timeline))}</title><rect x="{x:.2f}" y="{y + 3}" width="{width:.2f}" '
             f'height="{LANE - 6}" fill="{colour}"/></g>'
         )
 
 
-def _tip(span: Span, found: Timeline) -> str:
+def _tip(span: Span, timeline: Timeline) -> str:
     what = kernel_words(span.name, _NAME_LETTERS)
     if span.kernels > 1:
         what = f"{span.kernels} in a row, the first {what}"
     where = PHASE_WORDS.get(span.phase, span.phase) + ("" if span.inside else ", of no step or another one")
-    times = f"{si_time((span.end_ns - span.start_ns) / 1e9)} from {si_time((span.start_ns - found.begin_ns) / 1e9)}"
+    times = f"{si_time((span.end_ns - span.start_ns) / 1e9)} from {si_time((span.start_ns - timeline.begin_ns) / 1e9)}"
     return f"{what}\n{where}, {times}"
 
 
@@ -276,21 +276,21 @@ _SAYS = "Timeline of one step: a lane for each stream or thread, time across and
 # --- words -----------------------------------------------------------------------------------------------------------
 
 
-def sentence(found: Timeline) -> str:
+def sentence(timeline: Timeline) -> str:
     """What is shown, how much of it something ran, and that the picture is to scale."""
-    what = "operators" if found.calls else "kernels"
-    where = "The whole recording" if found.step is None else f"Step {found.step}, one of {found.steps} marked"
-    share = found.busy_ns / found.length_ns if found.length_ns else 0.0
-    free = found.length_ns - found.busy_ns
-    rest = f"nothing ran for {si_time(free / 1e9)} ({percent(free / found.length_ns)})" if free else "without a gap"
-    return f"{where}: {si_time(found.length_ns / 1e9)}, of which {what} ran for {digits(100 * share, 2)} %; {rest}."
+    what = "operators" if timeline.calls else "kernels"
+    where = "The whole recording" if timeline.step is None else f"Step {timeline.step}, one of {timeline.steps} marked"
+    share = timeline.busy_ns / timeline.length_ns if timeline.length_ns else 0.0
+    free = timeline.length_ns - timeline.busy_ns
+    rest = f"nothing ran for {si_time(free / 1e9)} ({percent(free / timeline.length_ns)})" if free else "without a gap"
+    return f"{where}: {si_time(timeline.length_ns / 1e9)}, of which {what} ran for {digits(100 * share, 2)} %; {rest}."
 
 
-def outside_sentences(found: Timeline, whole_ns: int) -> list[str]:
+def outside_sentences(timeline: Timeline, whole_ns: int) -> list[str]:
     """A sentence for each place outside of the marked steps in which kernels ran. whole_ns: time of all kernels."""
-    what = "operator calls" if found.calls else "kernels"
+    what = "operator calls" if timeline.calls else "kernels"
     return [
         f"{each.kernels} {what if each.kernels > 1 else what[:-1]} {each.where}: {si_time(each.time_ns / 1e9)}, "
         f"{percent(each.time_ns / whole_ns)} of the time of all {what}."
-        for each in found.outside
+        for each in timeline.outside
     ]

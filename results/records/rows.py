@@ -194,8 +194,8 @@ def _from_text(text: str, column: _Column, name: str) -> Any:
             return _parse(text, kind)
         except (ValueError, KeyError, RecursionError) as fault:  # the last: of lists within lists
             if kind is column.kinds[-1]:
-                told = shortened(text, _LONGEST_TOLD)
-                raise ValueError(f"column {name}: expected {column.label}, got {told!r}") from fault
+                shown = shortened(text, _LONGEST_TOLD)
+                raise ValueError(f"column {name}: expected {column.label}, got {shown!r}") from fault
     raise AssertionError("a column has at least one kind")
 
 

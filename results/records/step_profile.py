@@ -50,7 +50,7 @@ class StepOperation(Record):
 
     @property
     def at_least_flop(self) -> int:
-        """Model FLOP for a sum that is told as "at least": 0 where nobody knows them."""
+        """Model FLOP for a sum that is printed as "at least": 0 where they are unknown."""
         return self.model_flop or 0
 
 

@@ -157,48 +157,48 @@ def read_run(path: Path | str) -> RunData:
 
 
 def _read_run(path: Path) -> RunData:
-    found = scan(path)
-    runs = found.last_runs()
+    state = scan(path)
+    runs = state.last_runs()
     try:
-        rows = _rows_of(found, runs)
+        rows = _rows_of(state, runs)
     except ValueError:
-        if not (kept := _readable(found, runs)):
+        if not (kept := _readable(state, runs)):
             raise
-        runs, rows = kept, _rows_of(found, kept)
+        runs, rows = kept, _rows_of(state, kept)
     return RunData(
-        found.path,
-        found.manifest,
+        state.path,
+        state.manifest,
         runs,
-        found.all_runs,
-        found.sittings,
-        found.ceilings,
+        state.all_runs,
+        state.sittings,
+        state.ceilings,
         rows,
-        found.problems,
-        frozenset(found.damaged),
-        tuple(found.unsealed),
+        state.problems,
+        frozenset(state.damaged),
+        tuple(state.unsealed),
     )
 
 
-def _rows_of(found: Scan, runs: Sequence[Run]) -> dict[str, tuple[Any, ...]]:
+def _rows_of(scan: Scan, runs: Sequence[Run]) -> dict[str, tuple[Any, ...]]:
     """File → the records of these runs. Raises ValueError for a row that is none."""
     rows: dict[str, tuple[Any, ...]] = {}
     for file, record in CELL_FILES.items():
-        groups = found.lines[file]
+        groups = scan.lines[file]
         blocks = (layout.decode(groups[layout.key_of(run)]) for run in runs if run.committed.get(file, [0])[0])
-        names = found.heads.get(file, header(record))
-        rows[file] = records(file, record, names, blocks, found.manifest.schema_version)
+        names = scan.heads.get(file, header(record))
+        rows[file] = records(file, record, names, blocks, scan.manifest.schema_version)
     return rows
 
 
-def _readable(found: Scan, runs: Sequence[Run]) -> list[Run]:
+def _readable(scan: Scan, runs: Sequence[Run]) -> list[Run]:
     """The runs whose rows can be read; each other one becomes a problem."""
     kept = []
     for run in runs:
         try:
-            _rows_of(found, [run])
+            _rows_of(scan, [run])
             kept.append(run)
         except ValueError as fault:
-            found.problems.append(f"attempt {run.attempt} of cell {run.cell_id} left out: {fault}")
+            scan.problems.append(f"attempt {run.attempt} of cell {run.cell_id} left out: {fault}")
     return kept
 
 
@@ -226,74 +226,74 @@ def read_profile(path: Path | str, cell_id: str, attempt: int) -> list[ProfiledO
 
 def scan(path: Path) -> Scan:
     """Reads every file of a run but the traces, and checks each attempt. Raises ValueError as `read_run` does."""
-    found = Scan(path, read_manifest(path))
+    state = Scan(path, read_manifest(path))
     if problem := seal_problem(path):
-        found.problems.append(problem)
-    if found.manifest.schema_version < layout.SINCE:
-        found.unsealed.append(MANIFEST)
-    found.all_runs = _committed_once(found, _read_rows(found, RUNS, Run))
+        state.problems.append(problem)
+    if state.manifest.schema_version < layout.SINCE:
+        state.unsealed.append(MANIFEST)
+    state.all_runs = _committed_once(state, _read_rows(state, RUNS, Run))
     for file in CELL_FILES:
-        _sort_lines(found, file)
-    found.sittings = _read_rows(found, SITTINGS, Sitting)
-    found.ceilings = _read_rows(found, CEILINGS, Ceiling)
-    for run in found.all_runs:
-        _see(found, layout.key_of(run))
-    _check_attempts(found)
-    _count_uncommitted(found)
-    known = {sitting.sitting for sitting in found.sittings}
-    for name in sorted({run.sitting for run in found.all_runs} - known):
-        found.problems.append(f"{RUNS}: {SITTINGS} does not have the session {name}")
-    return found
+        _sort_lines(state, file)
+    state.sittings = _read_rows(state, SITTINGS, Sitting)
+    state.ceilings = _read_rows(state, CEILINGS, Ceiling)
+    for run in state.all_runs:
+        _see(state, layout.key_of(run))
+    _check_attempts(state)
+    _count_uncommitted(state)
+    known = {sitting.sitting for sitting in state.sittings}
+    for name in sorted({run.sitting for run in state.all_runs} - known):
+        state.problems.append(f"{RUNS}: {SITTINGS} does not have the session {name}")
+    return state
 
 
-def whole_lines(found: Scan, file: str) -> list[bytes]:
+def whole_lines(scan: Scan, file: str) -> list[bytes]:
     """The lines of a file without its header, which goes to `heads`; a torn last one is dropped and reported."""
-    data = read(found.path / file)
+    data = read(scan.path / file)
     if data is None:
         return []
     lines = data.split(b"\n")
     if lines.pop():
-        found.problems.append(f"{file}: a torn last line was dropped")
+        scan.problems.append(f"{file}: a torn last line was dropped")
     if lines:
-        found.tops[file] = lines[0]
-        found.heads[file] = _check_head(found, file, lines.pop(0))
+        scan.tops[file] = lines[0]
+        scan.heads[file] = _check_head(scan, file, lines.pop(0))
     return lines
 
 
-def _check_head(found: Scan, file: str, line: bytes) -> list[str]:
+def _check_head(scan: Scan, file: str, line: bytes) -> list[str]:
     """The column names of a file. Within one schema version each difference from the record is reported."""
     try:
         (names,) = layout.decode([line])
     except ValueError as fault:
-        raise ValueError(f"{found.path / file} has no readable header: {fault}") from fault
-    if found.manifest.schema_version == SCHEMA_VERSION:
+        raise ValueError(f"{scan.path / file} has no readable header: {fault}") from fault
+    if scan.manifest.schema_version == SCHEMA_VERSION:
         expected = layout.columns(file)
         unknown = [name for name in names if name not in expected]
         missing = [name for name in expected if name not in names]
-        found.problems += [f"{file}: column {name} is unknown and was left out" for name in unknown]
-        found.problems += [f"{file}: column {name} is missing, taken as its default" for name in missing]
+        scan.problems += [f"{file}: column {name} is unknown and was left out" for name in unknown]
+        scan.problems += [f"{file}: column {name} is missing, taken as its default" for name in missing]
     return names
 
 
-def _read_rows(found: Scan, file: str, record: type[R]) -> list[R]:
+def _read_rows(scan: Scan, file: str, record: type[R]) -> list[R]:
     """Rows that stand for themselves; one that cannot be read is reported with its line number."""
     rows = []
-    lines = whole_lines(found, file)
+    lines = whole_lines(scan, file)
     if file in layout.COUNTED:
-        found.counted[file] = prefixes(found.tops.get(file, b""), lines)
-    before = b"" if found.heads.get(file, [""])[-1] == layout.SEAL else None
+        scan.counted[file] = prefixes(scan.tops.get(file, b""), lines)
+    before = b"" if scan.heads.get(file, [""])[-1] == layout.SEAL else None
     if before is None and lines:
-        found.unsealed.append(file)
+        scan.unsealed.append(file)
     for number, line in enumerate(lines, start=2):
         try:
             if before is not None:
-                before = check_seal(found.tops[file], line, before)
-            rows.append(_row(file, record, found.heads[file], line, found.manifest.schema_version))
+                before = check_seal(scan.tops[file], line, before)
+            rows.append(_row(file, record, scan.heads[file], line, scan.manifest.schema_version))
         except BrokenSeal as fault:
             before = fault.seal
-            found.problems.append(f"{file}, line {number}: left out, {fault}")
+            scan.problems.append(f"{file}, line {number}: left out, {fault}")
         except ValueError as fault:
-            found.problems.append(f"{file}, line {number}: left out, {fault}")
+            scan.problems.append(f"{file}, line {number}: left out, {fault}")
     return rows
 
 
@@ -306,27 +306,27 @@ def _row(file: str, record: type[R], names: Sequence[str], line: bytes, version:
     return row
 
 
-def _committed_once(found: Scan, runs: list[Run]) -> list[Run]:
+def _committed_once(scan: Scan, runs: list[Run]) -> list[Run]:
     """Runs without a second row for the same attempt, which no writer makes."""
     first: dict[Key, Run] = {}
     for run in runs:
         if first.setdefault(layout.key_of(run), run) is not run:
-            found.problems.append(f"{RUNS}: attempt {run.attempt} of cell {run.cell_id} again, left out")
+            scan.problems.append(f"{RUNS}: attempt {run.attempt} of cell {run.cell_id} again, left out")
     return list(first.values())
 
 
-def _sort_lines(found: Scan, file: str) -> None:
+def _sort_lines(scan: Scan, file: str) -> None:
     """Sorts the lines of a file by attempt. A line without a readable attempt goes under ("", 0): never committed."""
     groups: dict[Key, list[bytes]] = {}
     names: dict[tuple[bytes, ...], list[bytes]] = {}
-    for line in whole_lines(found, file):
+    for line in whole_lines(scan, file):
         start = tuple(line.split(b",", 2)[:2])
         if start not in names:
             key = _key(start)
-            _see(found, key)
+            _see(scan, key)
             names[start] = groups.setdefault(key, [])
         names[start].append(line)
-    found.lines[file] = groups
+    scan.lines[file] = groups
 
 
 def _key(start: Sequence[bytes]) -> Key:
@@ -337,46 +337,46 @@ def _key(start: Sequence[bytes]) -> Key:
         return "", 0
 
 
-def _see(found: Scan, key: Key) -> None:
+def _see(scan: Scan, key: Key) -> None:
     cell_id, attempt = key
-    found.seen[cell_id] = max(attempt, found.seen.get(cell_id, 0))
+    scan.seen[cell_id] = max(attempt, scan.seen.get(cell_id, 0))
 
 
-def _check_attempts(found: Scan) -> None:
+def _check_attempts(scan: Scan) -> None:
     """Compares what each attempt committed with what is there, and names each attempt that differs.
 
     A profile or a recording that differs costs what rests on it; anything else the whole attempt.
     """
     whole_files: dict[str, str] = {}
-    for run in found.all_runs:
-        faults = [file for file, sealed in run.committed.items() if not _holds(found, run, file, sealed, whole_files)]
+    for run in scan.all_runs:
+        faults = [file for file, sealed in run.committed.items() if not _holds(scan, run, file, sealed, whole_files)]
         fewer = [file for file in faults if file in layout.COUNTED]
         at = f"attempt {run.attempt} of cell {run.cell_id}"
-        found.problems += [f"{file}: rows that were there at {at} are gone or changed" for file in fewer]
+        scan.problems += [f"{file}: rows that were there at {at} are gone or changed" for file in fewer]
         faults = [file for file in faults if file not in fewer]
         lost = [file for file in faults if not file.startswith(f"{layout.PROFILES}/")]
         if lost:
-            found.problems.append(
+            scan.problems.append(
                 f"attempt {run.attempt} of cell {run.cell_id} left out: not what was committed in {', '.join(lost)}"
             )
             continue
-        found.intact.add(layout.key_of(run))
-        found.damaged |= dict.fromkeys(faults, layout.key_of(run))
-        found.problems += [
+        scan.intact.add(layout.key_of(run))
+        scan.damaged |= dict.fromkeys(faults, layout.key_of(run))
+        scan.problems += [
             f"attempt {run.attempt} of cell {run.cell_id}: {file} is not what was committed" for file in faults
         ]
 
 
-def _holds(found: Scan, run: Run, file: str, sealed: Any, whole_files: dict[str, str]) -> bool:
+def _holds(scan: Scan, run: Run, file: str, sealed: Any, whole_files: dict[str, str]) -> bool:
     """Whether a file holds what an attempt committed there. whole_files: checksums of files that no cell owns alone."""
     if file in CELL_FILES:
-        lines = found.lines[file].get(layout.key_of(run), [])
-        top = found.tops.get(file, b"") + b"\n" if found.manifest.schema_version >= layout.SINCE else b""
+        lines = scan.lines[file].get(layout.key_of(run), [])
+        top = scan.tops.get(file, b"") + b"\n" if scan.manifest.schema_version >= layout.SINCE else b""
         return bool(sealed == layout.seal(len(lines), top + b"".join(line + b"\n" for line in lines)))
     if file in layout.COUNTED:
-        return isinstance(sealed, list) and len(sealed) == 2 and found.counted[file].get(sealed[0]) == sealed[1]
+        return isinstance(sealed, list) and len(sealed) == 2 and scan.counted[file].get(sealed[0]) == sealed[1]
     if file not in whole_files:
-        whole_files[file] = _file_checksum(found.path, file)
+        whole_files[file] = _file_checksum(scan.path, file)
     return isinstance(sealed, list) and sealed[1:] == [whole_files[file]]
 
 
@@ -392,15 +392,15 @@ def _file_checksum(run: Path, file: str) -> str:
     return "missing" if data is None else layout.checksum(data)
 
 
-def _count_uncommitted(found: Scan) -> None:
-    committed = {(file, layout.key_of(run)) for run in found.all_runs for file in run.committed}
+def _count_uncommitted(scan: Scan) -> None:
+    committed = {(file, layout.key_of(run)) for run in scan.all_runs for file in run.committed}
     left_out = Counter(
         {
             file: sum(len(lines) for key, lines in groups.items() if (file, key) not in committed)
-            for file, groups in found.lines.items()
+            for file, groups in scan.lines.items()
         }
     )
-    found.problems += [f"{file}: {rows} rows are not committed, left out" for file, rows in left_out.items() if rows]
+    scan.problems += [f"{file}: {rows} rows are not committed, left out" for file, rows in left_out.items() if rows]
 
 
 def _read_packed(path: Path, file: str, record: type[R], version: int) -> list[R]:

@@ -62,14 +62,20 @@ def parser() -> Parser:
     made.add_argument("model", metavar="MODEL", help="resnet50, timm:NAME; or import, or page")
     made.add_argument("--device", default="", metavar="NAME", help="rows of this device only")
     made.add_argument("--mode", choices=("train", "infer"), help="rows of this kind only")
-    add_format(made, "of MODEL: table, csv or json (table)")
-    made.add_argument("--out", type=Path, metavar="FILE", help="the table or page that is written")
+    add_format(made, "table, csv or json (table)")
+    made.add_argument("--out", type=Path, metavar="FILE", help="write the table or page to this file")
     group = made.add_argument_group("import")
-    group.add_argument("--from", dest="source", type=Path, metavar="DIR", help="where the sources' files are")
+    group.add_argument("--from", dest="source", type=Path, metavar="DIR", help="folder of the sources' files")
     group.add_argument(
-        "--costs", type=Path, default=COSTS, metavar="DIR", help=f"counted models are kept here ({COSTS})"
+        "--costs", type=Path, default=COSTS, metavar="DIR", help=f"folder where counts of models are kept ({COSTS})"
     )
-    group.add_argument("--processes", type=number(int, 0), default=2, metavar="N", help="that count; 0: none (2)")
+    group.add_argument(
+        "--processes",
+        type=number(int, 0),
+        default=2,
+        metavar="N",
+        help="processes that count models; 0: count in this one (2)",
+    )
     made.add_argument("--debug", action="store_true", help="tracebacks")
     return made
 
@@ -119,7 +125,7 @@ def _nothing(rows: Sequence[PublishedStep], options: Namespace) -> int:
 
 def _import(options: Namespace) -> int:
     """The table from the sources. Raises Mistake without files, StoreFault."""
-    from analysis.atlas import KERNELS, is_neusight
+    from analysis.atlas import DEEPBENCH_KERNELS, KERNELS, is_deepbench, is_neusight
     from analysis.predict import AMOUNTS, packed
     from runners.atlas.costs import count_all
     from runners.atlas.importing import (
@@ -155,6 +161,8 @@ def _import(options: Namespace) -> int:
     put(out.with_name(AMOUNTS.name) if options.out else AMOUNTS, packed(with_amounts(used, options.costs)))
     if kernels := [path for path in options.source.rglob("*") if is_neusight(path)]:
         _put_kernels(kernels, out.with_name(KERNELS.name) if options.out else KERNELS)
+    if sheets := [path for path in options.source.rglob("*") if is_deepbench(path)]:
+        _put_deepbench(sheets, out.with_name(DEEPBENCH_KERNELS.name) if options.out else DEEPBENCH_KERNELS)
     counts = {status: sum(row.status == status for row in found) for status in sorted({row.status for row in found})}
     print(f"{len(found):,} rows: {', '.join(f'{count:,} {status}' for status, count in counts.items())} → {out}")
     return 0
@@ -172,6 +180,19 @@ def _put_kernels(files: Sequence[Path], out: Path) -> None:
     print(f"{len(rows):,} kernels → {out}")
 
 
+def _put_deepbench(sheets: Sequence[Path], out: Path) -> None:
+    """The table of DeepBench's kernels. Raises Mistake for a sheet that is not of the source, StoreFault."""
+    from analysis.atlas import packed_deepbench, read_deepbench
+
+    try:
+        rows = read_deepbench(sheets)
+    except ValueError as fault:
+        raise Mistake(str(fault)) from fault
+    put(out, packed_deepbench(rows))
+    without = len(sheets) - rows["sheet"].nunique()
+    print(f"{len(rows):,} kernels of DeepBench → {out}; {without} of {len(sheets)} sheets are of devices without peaks")
+
+
 def _packed(rows: Sequence[PublishedStep]) -> bytes:
     """The rows as a gzipped CSV; the same bytes for the same rows."""
     from analysis.atlas import PublishedStep
@@ -186,14 +207,21 @@ def _packed(rows: Sequence[PublishedStep]) -> bytes:
 
 def _write_page(options: Namespace) -> int:
     """The page and its figures. Raises StoreFault."""
-    from analysis.atlas import against_roofline, kept_kernels, published_steps, summary
+    from analysis.atlas import (
+        against_roofline,
+        deepbench_bounds,
+        kept_deepbench,
+        kept_kernels,
+        published_steps,
+        summary,
+    )
     from reports.atlas import page, utilization_and_bound, utilization_by_intensity
     from reports.shared import figure_style
 
     _check_table()
     table = _with_intensity(published_steps())
     out = options.out or PAGE_FILE
-    put(out, page(table, against_roofline(kept_kernels())))
+    put(out, page(table, against_roofline(kept_kernels()), deepbench_bounds(kept_deepbench())))
     shown = table[table["device"] == SHOWN_DEVICE]
     bounded, known = shown[shown[summary.BOUNDED].notna()], shown[shown["flop_per_byte"].notna()]
     device = _shown_device()

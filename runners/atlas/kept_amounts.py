@@ -71,10 +71,10 @@ def read(key: CostKey, folder: Path) -> Kept | None:
     }
 
 
-def _plain(found: Kept) -> dict[str, Any]:
+def _plain(amounts: Kept) -> dict[str, Any]:
     return {
         run: {name: [each.launches, *each.flop, *each.nbytes] for name, each in step.items()}
-        for run, step in found.items()
+        for run, step in amounts.items()
     }
 
 

@@ -29,7 +29,7 @@ class Caller(Protocol):
 
 @dataclass(frozen=True)
 class Job:
-    """One row to ask for. blank: the row as it is told if none comes."""
+    """One row to ask for. blank: the row that stands for it where none comes."""
 
     task: str
     blank: Ceiling

@@ -53,8 +53,8 @@ def read_rows(directory: Path) -> Characterization:
         try:
             found.append(tuple(record.from_row(row) for row in csv_rows(read_text(path))))
         except (OSError, ValueError) as fault:
-            said = getattr(fault, "strerror", None) or fault
-            raise Mistake(f"expected {path} as runners.characterize writes it, got: {said}") from fault
+            cause = getattr(fault, "strerror", None) or fault
+            raise Mistake(f"expected {path} as runners.characterize writes it, got: {cause}") from fault
     return Characterization(*found)  # type: ignore[arg-type]
 
 

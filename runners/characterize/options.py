@@ -28,29 +28,31 @@ def parser() -> Parser:
     """The parser of `runners.characterize`."""
     made = Parser(prog="python -m runners.characterize", description=DESCRIPTION, epilog=EPILOG)
     made.add_argument(
-        "directories", nargs="*", type=Path, metavar="DIR", help="report what was recorded there; several: in one"
+        "directories", nargs="*", type=Path, metavar="DIR", help="folders of recordings to report on, together"
     )
     _add_workloads(made.add_argument_group("what is recorded"))
-    _add_ways(made.add_argument_group("the ways it is run"))
+    _add_ways(made.add_argument_group("how it is run"))
     _add_report(made.add_argument_group("the report"))
     made.add_argument("--debug", action="store_true", help="tracebacks, and what the worker prints")
     return made
 
 
 def _add_workloads(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--models", type=names("model"), metavar="NAMES", help=f"with commas between: {MODEL}")
+    group.add_argument("--models", type=names("model"), metavar="NAMES", help=f"separated by commas: {MODEL}")
     group.add_argument("--suite", choices=list(SUITES), help="a named list of models")
     group.add_argument(
-        "--reproduce", choices=REPRODUCED, help="the eight of Fathom at small sizes, beside the paper's numbers"
+        "--reproduce", choices=REPRODUCED, help="compare Fathom's eight, at small sizes, with the paper's numbers"
     )
-    group.add_argument("--variant", choices=VARIANTS, help="of workloads that have two; both: each of them (as_coded)")
+    group.add_argument("--variant", choices=VARIANTS, help="of workloads that have two variants (as_coded)")
     group.add_argument(
         "--scale", choices=SCALES, help="small: sizes for a CPU, where there are some (own; of --reproduce small)"
     )
     group.add_argument(
         "--batch-size", type=number(int, 1), metavar="N", help=f"samples in a batch (the workload's own, or {BATCH})"
     )
-    group.add_argument("--hyper", type=sizes, metavar="NAME=N,NAME=N", help="sizes, of the workloads that have them")
+    group.add_argument(
+        "--hyper", type=sizes, metavar="NAME=N,NAME=N", help="sizes by name, for workloads that have them"
+    )
     group.add_argument(
         "--optimizer", choices=(OWN, *OPTIMIZERS), default=OWN, help="own: the workload's, else sgd (own)"
     )
@@ -63,18 +65,20 @@ def _add_ways(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument(
         "--threads", type=_counts, default=(1,), metavar="N,N",
-        help="of an operation on a CPU: the first is that of all shares, the others show parallelism (1)",
+        help="threads of an operation on a CPU: shares are of the first number, the others show parallelism (1)",
     )  # fmt: skip
-    group.add_argument("--batch-sizes", type=_counts, default=(), metavar="N,N", help="further ones, for parallelism")
+    group.add_argument(
+        "--batch-sizes", type=_counts, default=(), metavar="N,N", help="further batch sizes, for parallelism"
+    )
     group.add_argument(
         "--steps", type=number(int, 1), default=STEPS, metavar="N",
-        help=f"profiled, and as many without the profiler; the first and last are not counted ({STEPS})",
+        help=f"steps with the profiler, and as many without; the first and last are not used ({STEPS})",
     )  # fmt: skip
     group.add_argument(
         "--repeats", type=number(int, 1), default=1, metavar="N", help="processes, each with a seed of its own (1)"
     )
     group.add_argument(
-        "--alone", action="store_true", help="time each operation alone, too, and add these times up to a step"
+        "--alone", action="store_true", help="also time each operation by itself, and add these times up to a step"
     )
     group.add_argument("--precisions", type=names("precision", tuple(PRECISIONS)), default=("fp32",), help="(fp32)")
     group.add_argument("--layouts", type=names("layout", LAYOUTS), default=LAYOUTS[:1], help="(channels_first)")
@@ -86,10 +90,10 @@ def _add_ways(group: argparse._ArgumentGroup) -> None:
 
 def _add_report(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
-        "--place", type=_places, default={}, metavar="WHAT=GROUP,…", help="a kind or operation in another group"
+        "--place", type=_places, default={}, metavar="WHAT=GROUP,…", help="put a kind or operation into another group"
     )
     group.add_argument(
-        "--ceilings", type=Path, metavar="FILE", help="ceilings.csv, for what part of the peak each group reaches"
+        "--ceilings", type=Path, metavar="FILE", help="ceilings.csv, for the share of the peak that each group reaches"
     )
     group.add_argument("--out", type=Path, metavar="DIR", help="write the recordings, tables and figures here")
     add_format(group, "table, csv (of shares) or json (table)")

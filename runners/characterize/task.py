@@ -228,13 +228,13 @@ def _usual(steps: Sequence[RecordedStep]) -> list[int]:
 
 
 def _costs(
-    asked: WorkloadRecording, found: RecordedSteps, trace: Any, model: torch.nn.Module, joined: Sequence[int]
+    asked: WorkloadRecording, recorded: RecordedSteps, trace: Any, model: torch.nn.Module, joined: Sequence[int]
 ) -> tuple[OperationCost, ...]:
     """The operations of a step, those of one name, phase and module together; their times from the steps `joined`."""
     from measure.profile import StepDescription, table_of
 
-    told = StepDescription(asked.workload, asked.batch_size, asked.device, asked.precision)
-    profile = table_of(found.profile, trace, model, told, only=joined)
+    description = StepDescription(asked.workload, asked.batch_size, asked.device, asked.precision)
+    profile = table_of(recorded.profile, trace, model, description, only=joined)
     classes = _classes(model)
     sums: dict[tuple[str, str, str, str, str], OperationCost] = {}
     for row in profile.operations:

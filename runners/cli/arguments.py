@@ -171,12 +171,23 @@ def _listed(names: Sequence[str]) -> str:
     return " or ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown) or "nothing"
 
 
+_USAGE_INDENT = " " * len("usage: ")
+
+
 class _Formatter(argparse.HelpFormatter):
     """Help at the width of the terminal, but no wider than 100 columns."""
 
     def __init__(self, prog: str, **settings: Any) -> None:
         width = min(shutil.get_terminal_size((100, 24)).columns, 100)
         super().__init__(prog, **{**settings, "width": width, "max_help_position": 32})
+
+    def _format_usage(self, *parts: Any) -> str:
+        """argparse's; where an option is too long beside the program's name, all of them begin further left."""
+        text = super()._format_usage(*parts)
+        if max(map(len, text.splitlines())) <= self._width:
+            return text
+        first, *rest = text.splitlines()
+        return "\n".join([first, *(_USAGE_INDENT + line.lstrip() for line in rest)]) + "\n\n"
 
 
 def number_of_bytes(text: str) -> int:

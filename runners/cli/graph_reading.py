@@ -49,16 +49,16 @@ def _read_apart(model: str) -> list[str]:
         try:
             if not wait([ours, process.sentinel], limit("graph_seconds")):
                 raise Mistake(f"{model} took too long to read: {_raised('graph_seconds')}")
-            told = _answer(ours)
-            if told is None:
+            answer = _answer(ours)
+            if answer is None:
                 process.join(REAP_S)
                 raise Mistake(_died(model, process.exitcode))
         finally:
             process.kill()
             process.join(REAP_S)
-    if told["memory"]:
+    if answer["memory"]:
         raise Mistake(f"{model} takes too much memory to read: {_raised('graph_bytes')}")
-    return list(map(str, told["missing"]))
+    return list(map(str, answer["missing"]))
 
 
 def _answer(ours: Connection) -> dict[str, Any] | None:

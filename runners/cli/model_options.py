@@ -1,4 +1,4 @@
-"""How a command is told of any model: the words of its command line, their check, and what the model is built with."""
+"""How a command is given a model: the options of its command line, their check, and what the model is built with."""
 
 from __future__ import annotations
 
@@ -31,14 +31,19 @@ def add_model(group: Any, batch_size: str = "1") -> None:
     positive = number(int, 1)
     text = f"samples in the batch ({batch_size})"
     group.add_argument("--batch-size", type=positive, default=1, metavar="N", help=text)
-    group.add_argument("--input", default="", metavar="SHAPE", help="sizes of one sample, as in 3x224x224")
+    group.add_argument("--input", default="", metavar="SHAPE", help="shape of one sample, such as 3x224x224")
     group.add_argument(
-        "--batch", default="", metavar="WHAT", help="FILE:FUNCTION that makes batches, or a graph's dimension"
+        "--batch",
+        default="",
+        metavar="WHAT",
+        help="FILE:FUNCTION that makes batches, or the batch dimension of a graph",
     )
     for name in SIZES:
-        group.add_argument(f"--{name.replace('_', '-')}", type=positive, metavar="N", help="where the model has it")
+        group.add_argument(
+            f"--{name.replace('_', '-')}", type=positive, metavar="N", help="of models that have this size"
+        )
     group.add_argument(
-        "--hyper", type=sizes, metavar="NAME=N,NAME=N", help="any sizes by the model's own names, as in hidden=256"
+        "--hyper", type=sizes, metavar="NAME=N,NAME=N", help="sizes by the model's own names, such as hidden=256"
     )
     add_changes(group)
 
@@ -50,14 +55,14 @@ def add_changes(group: Any, default: tuple[str, ...] | None = ()) -> None:
         type=names("parameter"),
         default=default,
         metavar="PATTERNS",
-        help="parameters not trained, as in features.*",
+        help="parameters that are not trained, such as features.*",
     )
     group.add_argument(
         "--checkpoint",
         type=names("module"),
         default=default,
         metavar="PATTERNS",
-        help="modules that are calculated again, the outermost",
+        help="modules whose forward pass is recomputed; of nested ones the outermost",
     )
 
 

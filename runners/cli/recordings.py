@@ -1,6 +1,6 @@
 """A recording that some profiler wrote, read and attributed, or one line that says why it cannot be.
 
-What commands and workers share: nothing is cleaned and nothing is told of it here.
+What commands and workers share: nothing is cleaned and nothing is printed here.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def read_recording(path: Path, part: Callable[[Recording], Recording] | None = N
         raise Mistake(str(fault)) from fault
     except MALFORMED as fault:
         words = " ".join(f"{type(fault).__name__}: {fault}".split())
-        told = f"{path}: expected what its recorder writes, got a part that is missing or of another type or range"
-        raise Mistake(f"{told} ({words})") from fault
+        message = f"{path}: expected what its recorder writes, got a part that is missing or of another type or range"
+        raise Mistake(f"{message} ({words})") from fault
     if recording.source != "pyprof":  # which says itself to what each kernel belongs
         recording = attribute(recording)
     _check_kernels(recording, path)

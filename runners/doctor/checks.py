@@ -255,10 +255,10 @@ def telemetry_checks(device: str = "cuda:0", opens: Callable[[str], DeviceTeleme
         yield Check("telemetry", "missing", f"{device}: {' '.join(str(fault).split())}", NO_TELEMETRY)
         return
     absent = [field for field in polled if reading[field] is None]
-    told = ", ".join(field for field in polled if field not in absent) or "nothing"
+    offered = ", ".join(field for field in polled if field not in absent) or "nothing"
     cost = f"stays empty: {', '.join(polled[field] for field in absent)}" if absent else ""
     why = "; ".join(reasons[field] for field in absent if field in reasons)
-    fact = f"{device} by {adapter}: {told}" + (f" ({why})" if why else "")
+    fact = f"{device} by {adapter}: {offered}" + (f" ({why})" if why else "")
     yield Check("telemetry", "warn" if absent else "ok", fact, cost)
     if not device.startswith("cpu"):
         yield from state_checks(state)

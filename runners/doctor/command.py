@@ -195,11 +195,11 @@ def _print_self_test(answer: Mapping[str, Any], document: str, form: str) -> Non
     elif form == "csv":
         _write_csv(checks)
     else:
-        told = [(c["check"], c["verdict"], _number_text(c["found"]), c["expected"], c["reason"]) for c in checks]
+        rows = [(c["check"], c["verdict"], _number_text(c["found"]), c["expected"], c["reason"]) for c in checks]
         parts: list[Part] = [strong(SELF_TEST_SAYS[answer["verdict"]])]
         parts += [STAND_IN_SAYS] if answer["stand_in"] else []
         heads = ("check", "verdict", "found", "expected", "reason")
-        parts += ["", *_table(f"{answer['device']}: known work", heads, told)]
+        parts += ["", *_table(f"{answer['device']}: known work", heads, rows)]
         show_page(lambda width, colour: page(parts, width, colour))
 
 

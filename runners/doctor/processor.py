@@ -41,9 +41,9 @@ def core_rows(threads: int, fastest: bool = False) -> list[Ceiling]:
     return issue_rows(_blank(), KERNEL_UNITS, threads, ISSUE_S, fastest)
 
 
-def identity_check(found: Processor, allowed: Allowance, threads: int) -> Check:
+def identity_check(processor: Processor, allowed: Allowance, threads: int) -> Check:
     """Which microarchitecture it is, and what of it this process may use."""
-    what = f"family {found.family} model {found.model} stepping {found.stepping or '?'}"
+    what = f"family {processor.family} model {processor.model} stepping {processor.stepping or '?'}"
     usable = f"{allowed.usable_cores(threads):g} of {len(allowed.cores)} cores with {threads} threads of torch"
     parts = [
         what,
@@ -53,7 +53,7 @@ def identity_check(found: Processor, allowed: Allowance, threads: int) -> Check:
         "no quota" if allowed.quota is None else f"a quota of {allowed.quota:g} processors",
     ]
     try:
-        name = processors.identify(found).name
+        name = processors.identify(processor).name
     except Unavailable as fault:
         return Check("processor", "warn", "; ".join(parts), str(fault))
     return Check("processor", "ok", "; ".join([name, *parts]))
@@ -109,8 +109,8 @@ def peaks_answer(name: str, threads: int) -> dict[str, Any]:
 
 
 def _measured_columns(row: Ceiling | None) -> Mapping[str, Any]:
-    told = ("cores", "sm_clock_hz", "derived_flop_per_s", "flop_per_s", "reason")
-    return {name: None if row is None else getattr(row, name) for name in told}
+    columns = ("cores", "sm_clock_hz", "derived_flop_per_s", "flop_per_s", "reason")
+    return {name: None if row is None else getattr(row, name) for name in columns}
 
 
 def _named(name: str) -> str | None:

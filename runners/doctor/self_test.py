@@ -54,7 +54,7 @@ CHECKS: Mapping[str, Check] = {
 def self_test(device: str, say: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
     """The document of `--self-test`: the device, each check, the verdict over all, and where and with what it was made.
 
-    say: told of each check's start.
+    say: called with each check's name when it starts.
     """
     from measure.device import device_facts
     from measure.device.environment import environment

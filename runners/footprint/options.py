@@ -48,23 +48,25 @@ def _add_step(group: argparse._ArgumentGroup) -> None:
         "--optimizer",
         choices=(*OPTIMIZERS, OWN, NONE),
         default="sgd",
-        help="own: the model's; none: gradients alone (sgd)",
+        help="own: the model's own; none: gradients only (sgd)",
     )
     group.add_argument(
         "--accumulate", type=number(int, 1), default=1, metavar="N", help="batches a step of the optimizer (1)"
     )
     group.add_argument(
         "--device", choices=DEVICES, default=DEVICES[0],
-        help="whose optimizers: cuda's work on all parameters at once, cpu's on one after the other (cuda)",
+        help="whose optimizer: on cuda it updates all parameters at once, on cpu one after the other (cuda)",
     )  # fmt: skip
 
 
 def _add_fit(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--fit", type=_name, metavar="NAME", help="into this device's memory, by the driver's name")
-    group.add_argument("--memory-bytes", type=number_of_bytes, metavar="BYTES", help="into this much: 80e9, 80GiB")
+    group.add_argument(
+        "--memory-bytes", type=number_of_bytes, metavar="BYTES", help="into this many bytes: 80e9, 80GiB"
+    )
     group.add_argument(
         "--margin", dest="margin_ratio", type=number(float, 0, 0.9), default=MARGIN_RATIO, metavar="RATIO",
-        help=f"of the memory that the step is to leave free ({MARGIN_RATIO:g})",
+        help=f"share of the memory that the step must leave free ({MARGIN_RATIO:g})",
     )  # fmt: skip
 
 
@@ -72,7 +74,7 @@ def _add_output_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--top", type=number(int, 0), default=TOP, metavar="K", help=f"largest tensors shown ({TOP})")
     group.add_argument(
         "--checkpoints", action="store_true",
-        help="what checkpointing would bring: peak, FLOP done again and largest batch of the best choices of modules",
+        help="what checkpointing would save: peak, recomputed FLOP and largest batch for the best choices of modules",
     )  # fmt: skip
     add_format(group, "table, csv (a row, or one a choice of checkpoints) or json (table)")
     group.add_argument(

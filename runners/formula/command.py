@@ -38,7 +38,7 @@ BATCH, CATAMOUNT = "batch", "catamount"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command. 0: the formulas are told; 1: there are none; 2: the caller's mistake; 3: a file was not written."""
+    """The command. 0: formulas printed; 1: there are none; 2: the caller's mistake; 3: a file was not written."""
     options = formula_options.parser().parse_args(arguments)
     return guarded(lambda: _run(options), options.debug)
 
@@ -69,10 +69,10 @@ def _run(options: Namespace) -> int:
     return _tell(found, options)
 
 
-def _tell(found: FormulaAnswer, options: Namespace) -> int:
+def _tell(answer: FormulaAnswer, options: Namespace) -> int:
     from reports.formula import to_text
 
-    show_page(lambda width, colour: to_text(found, options.format, width, colour), options.out)
+    show_page(lambda width, colour: to_text(answer, options.format, width, colour), options.out)
     return 0
 
 
@@ -92,7 +92,7 @@ def answer(options: Namespace) -> FormulaAnswer:
     symbols = _symbols(options, subject)
     point = questions.point_of(options.at, symbols, subject)
     convention, terms = _convention(options, subject, symbols)
-    asked = questions.Questions.of(options, symbols)  # mistakes are told before anything takes long
+    asked = questions.Questions.of(options, symbols)  # mistakes are reported before anything takes long
     looked_at = sampler(subject, lambda count: passing(f"{options.model}: {count} points"))
     derived, alone = _derived(options, subject, symbols, looked_at, convention)
     if alone:

@@ -1,6 +1,6 @@
 """The footprints among a model's formulas: found, compared with the step at the points that were traced, and explained.
 
-A footprint that does not equal that of the step where it can be looked at is not told, and a note says why.
+A footprint that does not equal that of the step where it can be checked is not printed, and a note says why.
 """
 
 from __future__ import annotations
@@ -70,13 +70,13 @@ def footprints(
 
 
 def _wrong(
-    found: derivation_footprint.Footprints, where: Point, sample: SizeSample | None, searched: bool
+    footprints: derivation_footprint.Footprints, where: Point, sample: SizeSample | None, searched: bool
 ) -> dict[str, str]:
     """Quantity → how its formula differs from the step at a point. searched: look at the minimal one, too."""
     wrong: dict[str, str] = {}
     for name, of in ((EAGER, peak_of), (MINIMAL, _least_of))[: 1 + searched]:
-        if sample is not None and name in found.peaks:
-            formula, exact = derivation_footprint.value(found.peaks[name], where), of(sample)
+        if sample is not None and name in footprints.peaks:
+            formula, exact = derivation_footprint.value(footprints.peaks[name], where), of(sample)
             if formula != exact:
                 wrong[name] = f"at {point_text(where)} is {exact:,} B, where the formula gives {int(formula):,}"
     return wrong

@@ -28,20 +28,20 @@ def parser() -> Parser:
         epilog=EPILOG,
     )
     made.add_argument("model", metavar="MODEL", help=MODEL)
-    add_model(made.add_argument_group("the model; sizes that are no symbols"))
+    add_model(made.add_argument_group("the model, and values of sizes that are not symbols"))
     group = made.add_argument_group("the formulas")
     group.add_argument(
         "--symbols", type=names("symbol"), default=(), metavar="NAMES", help="batch,image,classes,width, … (all)"
     )
-    group.add_argument("--rules", choices=RULES, default=RULES[0], help="what is counted how (flopledger)")
+    group.add_argument("--rules", choices=RULES, default=RULES[0], help="counting rules (flopledger)")
     group.add_argument(
         "--optimizer", choices=(*OPTIMIZERS, OWN), help="of the step (sgd; of Catamount's models its own)"
     )
     group.add_argument(
-        "--fused", action="store_true", help="of the step with chains of pointwise operations as one each"
+        "--fused", action="store_true", help="count each chain of pointwise operations as one fused operation"
     )
     group.add_argument("--precision", choices=PRECISIONS, default="fp32", help="of the step (fp32)")
-    _add_questions(made.add_argument_group("what is asked of them"))
+    _add_questions(made.add_argument_group("what to do with them"))
     made.set_defaults(batch_size=BATCH_SIZE)
     add_format(made, "table, csv or json (table)")
     made.add_argument("--out", type=Path, metavar="FILE", help="write to this file, too")
@@ -51,14 +51,22 @@ def parser() -> Parser:
 
 def _add_questions(group: Parser | object) -> None:
     add = group.add_argument  # type: ignore[union-attr]
-    add("--at", default="", metavar="NAME=N,…", help="the point of the values (the model's own sizes)")
-    add("--by", choices=BY, help="costs of each phase, kind, module or operation, too")
-    add("--growth", action="store_true", help="what each symbol does: leading terms, limits, what grows fastest")
+    add("--at", default="", metavar="NAME=N,…", help="sizes at which values are shown (the model's own)")
+    add("--by", choices=BY, help="also costs by phase, kind, module or operation")
+    add("--growth", action="store_true", help="effect of each symbol: leading terms, limits, what grows fastest")
     add("--derivative", metavar="SYMBOL", help="of every quantity, by this symbol")
     add(
-        "--solve", action="append", default=[], metavar="TEXT", help="as in 'kept <= 32 GiB for batch'; again and again"
+        "--solve",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="such as 'kept <= 32 GiB for batch'; may be repeated",
     )
-    add("--sweep", default="", metavar="NAME=A:B:STEP,…", help="values over ranges, a row a point")
-    add("--lengths", metavar="FILE|TEXT", help="how a length varies: a file of lengths, or as in lognormal:300:0.5")
-    add("--lengths-of", metavar="SYMBOL", help="the symbol that varies so (seq)")
-    add("--device", default="", metavar="NAME", help="gives time and ridge to --solve: a row of the table of peaks")
+    add("--sweep", default="", metavar="NAME=A:B:STEP,…", help="values over ranges, one row for each point")
+    add(
+        "--lengths",
+        metavar="FILE|TEXT",
+        help="distribution of a length: a file of lengths, or such as lognormal:300:0.5",
+    )
+    add("--lengths-of", metavar="SYMBOL", help="the symbol with that distribution (seq)")
+    add("--device", default="", metavar="NAME", help="a row of the table of peaks, for time and ridge in --solve")

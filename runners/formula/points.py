@@ -93,17 +93,17 @@ def names_of(sizes: Mapping[str, int]) -> dict[str, str]:
     return {BATCH: BATCH, **{short.get(size, size): size for size in sizes}}
 
 
-def sampler(subject: Subject, told: Callable[[int], None] = lambda _count: None) -> Callable[[Point], SizeSample]:
+def sampler(subject: Subject, on_point: Callable[[int], None] = lambda _count: None) -> Callable[[Point], SizeSample]:
     """What gives the table at a point; a point that was asked for before is not looked at again.
 
-    told: how many points there are so far. Raises NotBuilt.
+    on_point: how many points there are so far. Raises NotBuilt.
     """
     seen: dict[tuple[tuple[str, int], ...], SizeSample | NotBuilt] = {}
 
     def sample_at(point: Point) -> SizeSample:
         key = tuple(sorted(point.items()))
         if key not in seen:
-            told(len(seen) + 1)
+            on_point(len(seen) + 1)
             try:
                 seen[key] = _sample(subject, point)
             except NotBuilt as fault:
@@ -252,9 +252,9 @@ def _there(point: Point, sample_at: Callable[[Point], SizeSample]) -> bool:
     return True
 
 
-def fixed_symbol(fault: NotBuilt, found: Sequence[Axis], sample_at: Callable[[Point], SizeSample]) -> NotBuilt:
+def fixed_symbol(fault: NotBuilt, axes: Sequence[Axis], sample_at: Callable[[Point], SizeSample]) -> NotBuilt:
     """Of a point that the model does not take: the symbol that keeps it from that, if it is one; else the fault."""
-    for axis in found:
+    for axis in axes:
         if axis.symbol in fault.point and _there({**fault.point, axis.symbol: axis.base}, sample_at):
             return FixedSymbol(axis.symbol, axis.base, fault)
     return fault
@@ -292,11 +292,11 @@ def why(fault: Exception) -> str:
     from runners.formula.source_lines import raised_at
 
     plain = isinstance(fault, (Unavailable, ValueError))
-    said = " ".join(str(fault).split())[:MOST_WORDS]
-    said = plain_words(said if plain and said else f"{type(fault).__name__}: {said}")
-    instead = f"; {ONE_BATCH}" if depends_on_data(said) else ""
+    cause = " ".join(str(fault).split())[:MOST_WORDS]
+    cause = plain_words(cause if plain and cause else f"{type(fault).__name__}: {cause}")
+    instead = f"; {ONE_BATCH}" if depends_on_data(cause) else ""
     where = raised_at(fault)
-    return f"{said}{f' ({where})' if where else ''}{instead}"
+    return f"{cause}{f' ({where})' if where else ''}{instead}"
 
 
 def trace_sizes(subject: Subject, sizes: Mapping[str, int], batch_size: int) -> tuple[Any, Any, Any]:

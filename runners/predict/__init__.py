@@ -1,4 +1,4 @@
-"""How long would a step of this model take on a device that is not here? (`python -m runners.predict`)"""
+"""How long would a step of this model take on a device that you do not have? (`python -m runners.predict`)"""
 
 import lazy_loader
 

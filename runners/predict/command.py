@@ -1,4 +1,4 @@
-"""`python -m runners.predict MODEL --device NAME`: how long would a step take on a device that is not here?
+"""`python -m runners.predict MODEL --device NAME`: how long would a step take on a device that you do not have?
 
 The step is traced on fake tensors; its time is a sum over operations with rates that were fitted on steps which others
 published (docs/predict.md). Nothing is run, no device is needed. Exit codes: 0 answered; 1 refused, as nothing like
@@ -41,11 +41,11 @@ def parser() -> Parser:
 
     made = Parser(
         prog="python -m runners.predict",
-        description="How long would a step of this model take on a device that is not here?",
+        description="How long would a step of this model take on a device that you do not have?",
         epilog="What it was fitted on, and what its intervals cover: docs/predict.md.",
     )
     group = add_device_and_step(made, "NVIDIA GeForce RTX 3090", PRECISION)
-    group.add_argument("--compile", action="store_true", help="the step of torch.compile's model")
+    group.add_argument("--compile", action="store_true", help="the step of the model under torch.compile")
     return made
 
 

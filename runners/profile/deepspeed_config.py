@@ -89,8 +89,8 @@ def _section(path: Path) -> dict[str, Any]:
     try:
         whole = json_value(read_text(path))
     except (OSError, ValueError) as fault:
-        said = getattr(fault, "strerror", None) or fault
-        raise Mistake(f"--config {path}: expected a JSON file, got {said}") from fault
+        cause = getattr(fault, "strerror", None) or fault
+        raise Mistake(f"--config {path}: expected a JSON file, got {cause}") from fault
     section = whole.get(SECTION, whole) if isinstance(whole, dict) else whole
     if not isinstance(section, dict):
         raise Mistake(f"--config {path}: expected an object with {SECTION}, got {type(section).__name__}")

@@ -51,18 +51,22 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
         help="of mode train; own: the one of the model's source (sgd)",
     )
     group.add_argument("--steps", type=number(int, 1), metavar="N", help=f"steps profiled ({DEFAULTS['steps']})")
-    group.add_argument("--warm-up", type=number(int, 0), metavar="N", help=f"steps before ({DEFAULTS['warm_up']})")
+    group.add_argument("--warm-up", type=number(int, 0), metavar="N", help=f"steps before them ({DEFAULTS['warm_up']})")
     group.add_argument(
         "--compare-steps", type=number(int, 0), default=COMPARED, metavar="N",
-        help=f"steps timed without the profiler, too ({COMPARED})",
+        help=f"steps timed without the profiler, for comparison ({COMPARED})",
     )  # fmt: skip
     group.add_argument(
-        "--ignore-modules", type=names("module"), default=(), metavar="NAMES", help="classes or paths left out"
+        "--ignore-modules",
+        type=names("module"),
+        default=(),
+        metavar="NAMES",
+        help="classes or paths of modules to leave out",
     )
     group.add_argument("--ceilings", type=Path, metavar="FILE", help="ceilings.csv of runners.ceiling or of a sweep")
     group.add_argument(
         "--ceiling-budget", type=number(float, 0), default=CEILING_S, metavar="S",
-        help=f"seconds to look for ceilings where no file is given; 0: the datasheet alone ({CEILING_S:g})",
+        help=f"seconds to measure ceilings where no file is given; 0: the datasheet alone ({CEILING_S:g})",
     )  # fmt: skip
     group.add_argument(
         "--timeout", type=number(float, 1), default=TIMEOUT_S, metavar="S", help=f"of the profile ({TIMEOUT_S:g})"
@@ -70,12 +74,14 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_report(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--module-depth", type=number(int, -1), metavar="D", help="innermost modules shown; -1: all")
+    group.add_argument(
+        "--module-depth", type=number(int, -1), metavar="D", help="depth to which modules are shown; -1: all"
+    )
     group.add_argument(
         "--top-modules", type=number(int, 1), metavar="K", help=f"classes in each ranking ({DEFAULTS['top_modules']})"
     )
     group.add_argument("--detailed", action=argparse.BooleanOptionalAction, help="the tree of modules (yes)")
-    group.add_argument("--operations", action="store_true", help="the operations, too; of csv: they instead of modules")
+    group.add_argument("--operations", action="store_true", help="show operations, too; with csv: instead of modules")
     group.add_argument(
         "--recompute-fwd-factor", type=number(float, 0), metavar="R",
         help="share of the forward pass that activation checkpointing runs again, for a rate beside the measured one",
@@ -89,5 +95,7 @@ def _add_report(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument("--config", type=Path, metavar="FILE", help="JSON settings with DeepSpeed's keys")
     add_format(group, "table, csv (of modules) or json (table)")
-    group.add_argument("--output-file", type=Path, metavar="FILE", help="where the report goes instead of stdout")
+    group.add_argument(
+        "--output-file", type=Path, metavar="FILE", help="write the report to this file instead of stdout"
+    )
     group.add_argument("--out", type=Path, metavar="DIR", help="write profile.html, its tables and pictures here")

@@ -13,7 +13,10 @@ from importlib import import_module
 from runners.cli import MISTAKE, say
 
 MODES = {
-    "--reproduce": ("runners.project.paper:main", "a paper's tables and figures beside what follows from its inputs"),
+    "--reproduce": (
+        "runners.project.paper:main",
+        "a paper's tables and figures, compared with what follows from its inputs",
+    ),
     "--compute": ("runners.project.gpu_hours:main", "training compute of GPU-hours and back, with an interval"),
     "--budget": ("runners.project.budget:main", "what accuracy, model and batch a budget buys"),
     "--parallel": ("runners.project.parallelism:main", "a transformer's step split over devices: memory and time"),
@@ -26,7 +29,7 @@ PROJECTION = "runners.project.model:main"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command. 0: told; 1: it cannot be calculated; 2: the caller's mistake; 3: a file was not written."""
+    """The command. 0: printed; 1: it cannot be calculated; 2: the caller's mistake; 3: a file was not written."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     asked = [mode for mode in MODES if any(word == mode or word.startswith(f"{mode}=") for word in given)]
     if len(asked) > 1:

@@ -76,13 +76,21 @@ def add_utilization(group: argparse._ArgumentGroup, family: str | None = None) -
     default = f" ({family})" if family else ""
     group.add_argument("--family", default=family, help=f"of the model: cnn, language-model, …{default}")
     group.add_argument(
-        "--utilization", type=amount, metavar="RATIO|LOW..HIGH", help="your own, instead of published runs'"
+        "--utilization",
+        type=amount,
+        metavar="RATIO|LOW..HIGH",
+        help="your own value or interval, instead of a prediction",
     )
     group.add_argument(
-        "--run", type=Path, action="append", default=[], metavar="DIR", help="a run of yours, taken among the published"
+        "--run",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="a run of yours, added to the published ones",
     )
     group.add_argument(
-        "--data", type=Path, metavar="DIR", help="a folder of published runs (default: those that a checkout brings)"
+        "--data", type=Path, metavar="DIR", help="a folder of published runs (default: that of the checkout)"
     )
     group.add_argument("--confidence", type=number(float, 0.5, 0.999), default=0.95, help="of every interval (0.95)")
 
@@ -90,7 +98,7 @@ def add_utilization(group: argparse._ArgumentGroup, family: str | None = None) -
 def add_expenses(parser: Parser) -> None:
     """--price, --watts, --pue, --intensity: each VALUE or LOW..HIGH."""
     group = parser.add_argument_group("what it costs (each VALUE, or LOW..HIGH for an interval)")
-    group.add_argument("--price", type=amount, help="of a device-hour, in a currency of yours")
+    group.add_argument("--price", type=amount, help="of a device-hour, in any currency")
     group.add_argument("--watts", type=amount, help="of a device with its share of the host, averaged over the run")
     group.add_argument("--pue", type=amount, help="energy of the facility ÷ that of its devices")
     group.add_argument("--intensity", type=amount, help="gCO2e per kWh of electricity")
@@ -221,9 +229,9 @@ def own_runs(asked: Iterable[Path], data: Path | None = None) -> tuple[list[Obse
         raise Mistake(f"--data: expected a folder of published runs, got {data}, which has none")
     if not published:
         say("note: no published runs are installed; --data DIR names a folder of them")
-    told = [each for path in [*published, *asked] for each in _rows(path)]
-    left_out = Counter(each for each in told if isinstance(each, str))
-    return [each for each in told if isinstance(each, Observation)], dict(left_out)
+    rows = [each for path in [*published, *asked] for each in _rows(path)]
+    left_out = Counter(each for each in rows if isinstance(each, str))
+    return [each for each in rows if isinstance(each, Observation)], dict(left_out)
 
 
 def _rows(path: Path) -> list[Observation | str]:

@@ -41,17 +41,17 @@ def parser() -> Parser:
         epilog=EPILOG + modes(),
     )
     made.add_argument("file", nargs="?", metavar="FILE", help="word_lm, char_lm, nmt, speech, image, or a .toml file")
-    made.add_argument(
-        "--target", type=number(float), metavar="ERROR", help="the error to reach, in place of the file's"
-    )
-    made.add_argument("--sub-batch", type=number(int, 1), metavar="N", help="samples of a step, in place of the file's")
-    made.add_argument("--rules", choices=RULES, help="what is counted how (Catamount's for its models, else ours)")
+    made.add_argument("--target", type=number(float), metavar="ERROR", help="the error to reach, instead of the file's")
+    made.add_argument("--sub-batch", type=number(int, 1), metavar="N", help="samples of a step, instead of the file's")
+    made.add_argument("--rules", choices=RULES, help="counting rules (catamount for its models, else flopledger)")
     add_target(made.add_argument_group("the target accelerator (that of the paper)"))
     add_measured(made)
     add_replicas(made)
     add_output(made)
-    made.add_argument("--figures", type=Path, metavar="DIR", help="draw its figures there, too")
-    made.add_argument("--allow-code", action="store_true", help="run a function that the file names as its model")
+    made.add_argument("--figures", type=Path, metavar="DIR", help="draw the figures in this folder, too")
+    made.add_argument(
+        "--allow-code", action="store_true", help="allow FILE to name a function as its model, and run it"
+    )
     made.add_argument("--debug", action="store_true", help="tracebacks")
     return made
 
@@ -61,9 +61,9 @@ def add_target(group: object) -> None:
     add = group.add_argument  # type: ignore[attr-defined]
     positive = number(float, 0)
     add("--device", default="", metavar="NAME", help="a row of the table of peaks, as in 'NVIDIA H100 80GB HBM3'")
-    add("--dtype", choices=UNITS, default="fp32", help="of the arithmetic and of every number in memory (fp32)")
-    add("--peak-tflops", type=positive, metavar="N", help="an accelerator of your own: 10^12 FLOP/s")
-    add("--bandwidth-gbs", type=positive, metavar="N", help="and 10^9 B/s of its memory")
+    add("--dtype", choices=UNITS, default="fp32", help="of the arithmetic and of all numbers in memory (fp32)")
+    add("--peak-tflops", type=positive, metavar="N", help="peak of your own accelerator, 10^12 FLOP/s")
+    add("--bandwidth-gbs", type=positive, metavar="N", help="bandwidth of its memory, 10^9 B/s")
     add(
         "--memory-gib",
         type=positive,
@@ -75,7 +75,7 @@ def add_target(group: object) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command. 0: told; 1: the model has no formulas; 2: the caller's mistake; 3: a file was not written."""
+    """The command. 0: printed; 1: the model has no formulas; 2: the caller's mistake; 3: a file was not written."""
     options = parser().parse_args(arguments)
     return guarded(lambda: _run(options), options.debug)
 
@@ -96,11 +96,13 @@ def _run(options: Namespace) -> int:
     if isinstance(formulas, int):
         return formulas
     try:
-        told = answer(domain, target, formulas, options.memory_gib is not None)
+        projection = answer(domain, target, formulas, options.memory_gib is not None)
         found = draw_answers(options, domain, target, formulas)
     except ValueError as fault:
         raise Mistake(str(fault)) from fault
-    told = replace(told, timed=found, notes=tuple(_notes(target, formulas, found is not None and found.reached)))
+    projection = replace(
+        projection, timed=found, notes=tuple(_notes(target, formulas, found is not None and found.reached))
+    )
     if options.figures:
         from reports.project import of_domain
 
@@ -109,9 +111,9 @@ def _run(options: Namespace) -> int:
 
     def page(width: int, colour: bool) -> str:
         if options.format != "table":
-            return {"csv": project_text.to_csv, "json": project_text.to_json}[options.format](told)
+            return {"csv": project_text.to_csv, "json": project_text.to_json}[options.format](projection)
         rows = runs_of(found, width) if found and options.rows else ""
-        return project_text.to_text(told, width, colour) + rows
+        return project_text.to_text(projection, width, colour) + rows
 
     return tell(options, page, found.answers if found else {}, found.swings if found else {})
 

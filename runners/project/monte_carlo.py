@@ -25,10 +25,12 @@ def add_measured(made: Parser) -> None:
     """--measured and the options of a utilization, --epochs, the prices."""
     from runners.project.machine import add_expenses, add_utilization
 
-    group = made.add_argument_group("a measured utilization, in place of both shares")
-    group.add_argument("--measured", action="store_true", help="what published runs and our own predict")
+    group = made.add_argument_group("a measured utilization, instead of both shares")
+    group.add_argument("--measured", action="store_true", help="predict it from published runs and our own")
     add_utilization(group)
-    made.add_argument("--epochs", type=number(float, 0.001, 1e6), default=1.0, help="over the data, for totals (1)")
+    made.add_argument(
+        "--epochs", type=number(float, 0.001, 1e6), default=1.0, help="passes over the data, for totals (1)"
+    )
     add_expenses(made)
 
 
@@ -102,7 +104,7 @@ OF_LINKS = ("within", "between", "node", "link_ratio")
 def add_replicas(made: Parser) -> None:
     """--devices, --within, --between, --node, --link-ratio."""
     group = made.add_argument_group("data parallelism: devices with a sub-batch each")
-    group.add_argument("--devices", type=number(int, 1, 10**6), default=1, help="that train it together (1)")
+    group.add_argument("--devices", type=number(int, 1, 10**6), default=1, help="how many train the model (1)")
     group.add_argument("--within", metavar="LINK", help="between devices of a node (NVLink or PCIe, by the device)")
     group.add_argument("--between", metavar="LINK", help="of each device to other nodes (InfiniBand, by the device)")
     group.add_argument("--node", type=number(int, 1), help="devices that share a node (8)")

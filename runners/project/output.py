@@ -24,7 +24,9 @@ def add_output(made: Parser) -> None:
     """--rows, --out, --tornado and --format."""
     made.add_argument("--rows", action="store_true", help="list the published runs that the utilization is from")
     made.add_argument("--out", type=Path, metavar="FILE", help="also write what is printed here")
-    made.add_argument("--tornado", type=Path, metavar="PNG", help="draw what the answers hang on here (.png or .svg)")
+    made.add_argument(
+        "--tornado", type=Path, metavar="PNG", help="draw here which inputs the results depend on most (.png or .svg)"
+    )
     add_format(made)
 
 

@@ -14,7 +14,7 @@ def parser() -> Parser:
     """The parser of a reproduction."""
     made = Parser(
         prog="python -m runners.project",
-        description="A paper's tables and figures beside what follows from its printed inputs, with a verdict a cell.",
+        description="A paper's tables and figures, compared with what follows from its printed inputs.",
         epilog="What the verdicts mean and what cannot be reproduced: docs/frontier.md.",
     )
     made.add_argument("--reproduce", choices=PAPERS, required=True, metavar="PAPER", help=", ".join(PAPERS))
@@ -26,7 +26,7 @@ def parser() -> Parser:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command. 0: told; 2: the caller's mistake; 3: a file was not written."""
+    """The command. 0: printed; 2: the caller's mistake; 3: a file was not written."""
     options = parser().parse_args(arguments)
     return guarded(lambda: _run(options), options.debug)
 
@@ -49,9 +49,9 @@ def _run(options: Namespace) -> int:
 
         for name, content in paper_pictures().items():
             put(options.figures / name, content)
-    told = {"csv": lambda: paper.to_csv(cells), "json": lambda: paper.to_json(options.reproduce, cells)}
-    if options.format in told:
-        print(told[options.format](), end="")
+    forms = {"csv": lambda: paper.to_csv(cells), "json": lambda: paper.to_json(options.reproduce, cells)}
+    if options.format in forms:
+        print(forms[options.format](), end="")
     else:
         show_page(lambda width, colour: paper.to_text(options.reproduce, cells, width, colour))
     return 0

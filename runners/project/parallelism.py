@@ -94,8 +94,8 @@ def _run(options: Namespace) -> int:
     found = plans(model, options.devices, options.batch, cluster, fixed)
     if not found:
         raise Mistake(_nothing(options, model, cluster, fixed))
-    told = ParallelismAnswer(model, options.devices, options.batch, options.device, cluster, found)
-    show_page(lambda width, colour: to_text(told, options.format, options.most, width, colour), options.out)
+    answer = ParallelismAnswer(model, options.devices, options.batch, options.device, cluster, found)
+    show_page(lambda width, colour: to_text(answer, options.format, options.most, width, colour), options.out)
     return 0
 
 

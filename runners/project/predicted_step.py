@@ -27,10 +27,10 @@ def add_step(parser: Parser) -> None:
     group = parser.add_argument_group("a step of your model, in place of published trainings")
     group.add_argument("--model", metavar="MODEL", help="resnet50, timm:NAME, …: its predicted step (docs/predict.md)")
     group.add_argument("--batch-size", type=number(int, 1), default=BATCH_SIZE, metavar="N", help=f"({BATCH_SIZE})")
-    group.add_argument("--image-size", type=number(int, 1), metavar="N", help="where the model has it")
+    group.add_argument("--image-size", type=number(int, 1), metavar="N", help="of models that have this size")
     group.add_argument("--layout", choices=LAYOUTS, default=LAYOUTS[0], help="of images (channels_first)")
     group.add_argument("--hyper", type=sizes, metavar="NAME=N,NAME=N", help="any sizes by the model's own names")
-    group.add_argument("--compile", action="store_true", help="the step of torch.compile's model")
+    group.add_argument("--compile", action="store_true", help="the step of the model under torch.compile")
     # what `check_models` and `hyper_of` ask of other commands
     others = ("num_classes", "frames", "boxes", "seq", "input", "batch", "frozen", "checkpoint")
     parser.set_defaults(**dict.fromkeys(others))
@@ -63,21 +63,22 @@ def step_utilization(options: Namespace, device: Device | None) -> tuple[Uncerta
     return _uncertain(found, at_peak_s), _words(options, found)
 
 
-def _uncertain(found: Prediction, at_peak_s: float) -> Uncertain:
+def _uncertain(prediction: Prediction, at_peak_s: float) -> Uncertain:
     """The utilization whose interval has the ends of the time's. Raises Mistake where it reaches the peak."""
     from analysis.stats import between
 
-    low, high = at_peak_s / found.high_s, at_peak_s / found.low_s
+    low, high = at_peak_s / prediction.high_s, at_peak_s / prediction.low_s
     try:
-        return between(low, high, found.nominal, "logit")
+        return between(low, high, prediction.nominal, "logit")
     except ValueError as fault:
         raise Mistake(f"--model: no interval of its utilization: {fault}") from fault
 
 
-def _words(options: Namespace, found: Prediction) -> str:
+def _words(options: Namespace, prediction: Prediction) -> str:
     """What the utilization is of, and what it stands on."""
-    rate = "" if found.coverage is None else f"; it held {found.coverage[0]:.0%} of rows that were left out"
+    rate = "" if prediction.coverage is None else f"; it held {prediction.coverage[0]:.0%} of rows that were left out"
     return (
-        f"of one training step of {options.model}, batch {options.batch_size}, predicted from {found.scores:,} "
-        f"published rows ({found.device} on this device, {found.ground}), interval of {found.nominal:.0%}{rate}"
+        f"of one training step of {options.model}, batch {options.batch_size}, predicted from {prediction.scores:,} "
+        f"published rows ({prediction.device} on this device, {prediction.ground}), "
+        f"interval of {prediction.nominal:.0%}{rate}"
     )

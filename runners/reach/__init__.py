@@ -1,4 +1,4 @@
-"""What could this model reach at best on a device that is not here? (`python -m runners.reach`)"""
+"""What could this model reach at best on a device that you do not have? (`python -m runners.reach`)"""
 
 import lazy_loader
 

@@ -1,12 +1,11 @@
 from .command import NO_BOUND, add_device_and_step, answer_on_device, show_answer
-from .step import SMALL, batch_cost, cost_at, operations_at
+from .step import SMALL, cost_at, operations_at
 
 __all__ = [
     "NO_BOUND",
     "SMALL",
     "add_device_and_step",
     "answer_on_device",
-    "batch_cost",
     "cost_at",
     "operations_at",
     "show_answer",

@@ -63,11 +63,11 @@ def parser() -> Parser:
     """The parser of `runners.reach`."""
     made = Parser(
         prog="python -m runners.reach",
-        description="What could this model reach at best on a device that is not here?",
+        description="What could this model reach at best on a device that you do not have?",
         epilog="What the bound is, and what it does not claim: docs/reach.md. Models of any form: docs/models.md.",
     )
     group = add_device_and_step(made, "NVIDIA A100-SXM4-80GB", "fp32")
-    group.add_argument("--compile", action="store_true", help="relatives: steps of torch.compile's models alone")
+    group.add_argument("--compile", action="store_true", help="compare with published steps under torch.compile only")
     return made
 
 
@@ -79,7 +79,7 @@ def add_device_and_step(made: Parser, device: str, precision: str) -> ArgumentGr
     from analysis.devices import PRECISIONS
 
     made.add_argument("model", metavar="MODEL", help=MODEL)
-    made.add_argument("--device", required=True, metavar="NAME", help=f"as its driver prints it: {device}")
+    made.add_argument("--device", required=True, metavar="NAME", help=f"the name that its driver prints: {device}")
     group = made.add_argument_group("the step")
     add_model(group, str(BATCH_SIZE))
     made.set_defaults(batch_size=BATCH_SIZE)

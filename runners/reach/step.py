@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from analysis.devices import PRECISIONS
 from analysis.profile import fused
-from analysis.reach import BatchCost, StepCost, step_cost
+from analysis.reach import StepCost, step_cost
 from results.records import StepOperation
 from runners.footprint.step import StepOptions, StepTrace, parts, rules, trace_batch
 
@@ -30,12 +30,6 @@ def operations_of(asked: StepOptions, step: StepTrace) -> tuple[StepOperation, .
 
     rows, _ = operation_rows(step.operations, (), asked.precision, asked.device)
     return in_groups(rows, fused(step.operations, step.storages))
-
-
-def batch_cost(asked: StepOptions, mode: str = "train") -> BatchCost:
-    """The cost at any batch. Raises what `cost_at` does, Inconsistent where the operations change with the batch."""
-    low, high = SMALL
-    return BatchCost(low, cost_at(asked, low, mode), high, cost_at(asked, high, mode))
 
 
 def _forward(asked: StepOptions, batch_size: int) -> StepTrace:

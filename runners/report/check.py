@@ -137,7 +137,7 @@ def _built(
 
     try:
         return data, derived(data)
-    except Exception:  # noqa: BLE001 - rows of others: whatever they stumble over is told of their cell
+    except Exception:  # noqa: BLE001 - rows of others: a fault in them is reported of their cell
         for run in data.runs:
             try:
                 derived(replace(data, runs=[run]))

@@ -43,8 +43,10 @@ def differences(path: Path, built: Built) -> list[Difference]:
         except (ValueError, OSError, EOFError, csv.Error) as fault:
             found.append(Difference(file, "", f"cannot be read: {fault}"))
             continue
-        told = [Difference(file, cell_id, words) for cell_id, words in table_differences(there, _rows(content, file))]
-        found += told or [Difference(file, "", "")]
+        found_here = [
+            Difference(file, cell_id, words) for cell_id, words in table_differences(there, _rows(content, file))
+        ]
+        found += found_here or [Difference(file, "", "")]
     return found
 
 

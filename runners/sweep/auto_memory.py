@@ -48,16 +48,16 @@ def memory_bytes(probed: ProbeResult) -> int:
 
 def free_bytes(kernel: Path = Path("/proc/meminfo"), group: Path = Path("/sys/fs/cgroup")) -> int:
     """What the kernel and the control group still give this process. Raises ValueError where neither says."""
-    said = []
+    limits = []
     with contextlib.suppress(OSError, StopIteration, ValueError):
         lines = kernel.read_text(encoding="ascii").splitlines()
-        said.append(1024 * int(next(line for line in lines if line.startswith("MemAvailable")).split()[1]))
+        limits.append(1024 * int(next(line for line in lines if line.startswith("MemAvailable")).split()[1]))
     with contextlib.suppress(OSError, ValueError):  # "max" is no number: no limit
         limit, used = (int((group / f"memory.{name}").read_text()) for name in ("max", "current"))
-        said.append(limit - used)
-    if not said:
+        limits.append(limit - used)
+    if not limits:
         raise ValueError("--batch-sizes auto: the system does not say how much memory is free; --memory-bytes does")
-    return max(0, min(said))
+    return max(0, min(limits))
 
 
 def _asking(

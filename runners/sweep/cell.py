@@ -156,7 +156,7 @@ def measure(cell: Cell, protocol: Protocol, beside: Sequence[Ceiling] = ()) -> C
     made = prepare(cell)
     workload, model, step, clock = made.workload, made.model, made.step, made.clock
     inputs = [(batch.inputs, batch.target) for batch in made.few]
-    with _products_log(cell.device) as said:
+    with _products_log(cell.device) as product_log:
         traced = trace_step(step, model=model, optimizer=made.optimizer, inputs=inputs, steps_before=0)
     found = CellFindings(
         flags_before=made.flags,
@@ -164,7 +164,7 @@ def measure(cell: Cell, protocol: Protocol, beside: Sequence[Ceiling] = ()) -> C
         first_loss=_loss(step),
         items_per_step=workload.items(workload.hyper, cell.batch_size),
         parameters=sum(parameter.numel() for parameter in model.parameters()),
-        instructions=said.instructions,
+        instructions=product_log.instructions,
     )
     del traced
     if cell.input_pipeline:
@@ -214,7 +214,7 @@ def _step_s(blocks: Iterable[Sample]) -> float:
 
 
 def _measure_cell(
-    cell: Cell, step: Any, clock: Any, protocol: Protocol, found: CellFindings, beside: Sequence[Ceiling] = ()
+    cell: Cell, step: Any, clock: Any, protocol: Protocol, findings: CellFindings, beside: Sequence[Ceiling] = ()
 ) -> CellMeasurement:
     """Warm up, measure, split into phases; with memory and loss read where nothing is timed."""
     import torch
@@ -269,8 +269,8 @@ def _measure_cell(
     last_loss = _loss(step)
     if not math.isfinite(last_loss):
         warnings.append(f"loss: the last loss was {last_loss}")
-    found = replace(
-        found,
+    findings = replace(
+        findings,
         last_loss=last_loss if math.isfinite(last_loss) else None,
         warmup_steps=sum(block.steps for block in warm.blocks),
         warmup_s=sum(block.wall_s for block in warm.blocks),
@@ -282,7 +282,7 @@ def _measure_cell(
         peak_memory_bytes=int(torch.cuda.max_memory_allocated(cell.device)) if on_cuda else None,
         reserved_memory_bytes=int(torch.cuda.max_memory_reserved(cell.device)) if on_cuda else None,
     )
-    return CellMeasurement(timing.status, timing.reason, blocks, tuple(warnings), found)
+    return CellMeasurement(timing.status, timing.reason, blocks, tuple(warnings), findings)
 
 
 def _workload(cell: Cell) -> Workload:

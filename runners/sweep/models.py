@@ -50,10 +50,13 @@ def catalogue_entry(model: str) -> Entry | None:
 def add_inputs(group: argparse._ArgumentGroup) -> None:
     """The options that say what is fed to a model, with the names that all commands give them."""
     group.add_argument(
-        "--input", dest="inputs", metavar="SHAPE", help="sizes of one sample, as in 3x224x224 (docs/models.md)"
+        "--input", dest="inputs", metavar="SHAPE", help="shape of one sample, such as 3x224x224 (docs/models.md)"
     )
     group.add_argument(
-        "--batch", dest="batch_maker", metavar="WHAT", help="FILE:FUNCTION that makes batches, or a graph's dimension"
+        "--batch",
+        dest="batch_maker",
+        metavar="WHAT",
+        help="FILE:FUNCTION that makes batches, or the batch dimension of a graph",
     )
     add_changes(group, None)
 

@@ -87,8 +87,8 @@ def record(
 
 def command(cell: Cell, work: str, folder: Path) -> list[str]:
     """What records one work of a cell."""
-    told = json.dumps(non_default(cell), sort_keys=True)
-    step = [sys.executable, "-m", "runners.nvtx_step", "--cell", told, "--work", work]
+    parameters = json.dumps(non_default(cell), sort_keys=True)
+    step = [sys.executable, "-m", "runners.nvtx_step", "--cell", parameters, "--work", work]
     return nsight.command(shutil.which(nsight.NSYS) or nsight.NSYS, folder, step)
 
 

@@ -71,7 +71,7 @@ def parser() -> Parser:
 
 
 def _add_grid(grid: Any) -> None:
-    grid.add_argument("--models", type=names("model"), metavar="NAMES", help=f"with commas between: {MODEL}")
+    grid.add_argument("--models", type=names("model"), metavar="NAMES", help=f"separated by commas: {MODEL}")
     grid.add_argument("--suite", choices=list(SUITES), help="a named list of models with its sizes")
     grid.add_argument(
         "--batch-sizes",

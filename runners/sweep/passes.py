@@ -73,16 +73,16 @@ def run(subject: Subject, work: str) -> WorkFindings:
     return found
 
 
-def _measure(subject: Subject, work: str, found: WorkFindings) -> None:
+def _measure(subject: Subject, work: str, findings: WorkFindings) -> None:
     _check_time(subject, work)
     make = steps(subject, work)
     if work in TIMED_WORKS:
-        subject.times_s[work] = _time(subject, work, make(subject.step.model), found)
-    _profile(subject, work, make(subject.model), found)
+        subject.times_s[work] = _time(subject, work, make(subject.step.model), findings)
+    _profile(subject, work, make(subject.model), findings)
 
 
 @contextlib.contextmanager
-def _costing_only(work: str, found: WorkFindings) -> Iterator[None]:
+def _costing_only(work: str, findings: WorkFindings) -> Iterator[None]:
     """What a work meets becomes its reason. Raises what breaks the device's context."""
     try:
         yield
@@ -90,7 +90,7 @@ def _costing_only(work: str, found: WorkFindings) -> Iterator[None]:
         what = classify(fault)
         if what.status == "device_error":
             raise
-        found.unprofiled[work] = what.reason
+        findings.unprofiled[work] = what.reason
 
 
 def _free(cell: Cell) -> None:
@@ -115,7 +115,7 @@ def steps(subject: Subject, work: str) -> Callable[[Any], Step]:
     return lambda model: training.on(batches, model)
 
 
-def _time(subject: Subject, work: str, step: Step, found: WorkFindings) -> float:
+def _time(subject: Subject, work: str, step: Step, findings: WorkFindings) -> float:
     """Warm up and measure as the cell's own step was, by shorter rules; a step's time."""
     from measure.timing import blocks_in_order, measure_blocks, warm_up
 
@@ -124,15 +124,15 @@ def _time(subject: Subject, work: str, step: Step, found: WorkFindings) -> float
     warm = warm_up(ranged, subject.clock, protocol)
     timing = measure_blocks(ranged, subject.clock, protocol, warm.step_s)
     blocks = blocks_in_order(warm, timing)
-    found.blocks += [replace(block, work=work) for block in blocks]
+    findings.blocks += [replace(block, work=work) for block in blocks]
     if timing.reason:
-        found.warnings.append(f"{work}: {timing.reason}")
+        findings.warnings.append(f"{work}: {timing.reason}")
     if warm.suspended or timing.suspended:
-        found.warnings.append(WARNING)
+        findings.warnings.append(WARNING)
     return timing.summary.mean
 
 
-def _profile(subject: Subject, work: str, step: Step, found: WorkFindings) -> None:
+def _profile(subject: Subject, work: str, step: Step, findings: WorkFindings) -> None:
     """Record the operations of one step, and how long it takes while it is recorded."""
     from measure.profiler import profile_step
 
@@ -145,17 +145,17 @@ def _profile(subject: Subject, work: str, step: Step, found: WorkFindings) -> No
         most_s=subject.protocol.profile_cap_s,
         export=subject.cell.profile == "kineto",
     )
-    found.operations += profile.operations
-    found.blocks += [] if subject.cell.compile else profile.blocks
-    found.warnings += [f"profile: {work}: {note}" for note in profile.notes]
-    found.profiled.append(work)
+    findings.operations += profile.operations
+    findings.blocks += [] if subject.cell.compile else profile.blocks
+    findings.warnings += [f"profile: {work}: {note}" for note in profile.notes]
+    findings.profiled.append(work)
     if profile.recording:
-        found.recordings[work] = WorkRecording(profile.recording)
+        findings.recordings[work] = WorkRecording(profile.recording)
     if subject.cell.compile:
-        found.warnings.append("profile: recorded in eager mode, which the time is not of")
+        findings.warnings.append("profile: recorded in eager mode, which the time is not of")
 
 
-def _run_epoch(subject: Subject, found: WorkFindings) -> None:
+def _run_epoch(subject: Subject, findings: WorkFindings) -> None:
     """A whole epoch from end to end, unless it would take too long. Raises Unavailable if it has no time at all."""
     from measure.timing import measure_stretch
 
@@ -168,7 +168,7 @@ def _run_epoch(subject: Subject, found: WorkFindings) -> None:
         return
     step = subject.step.on(subject.batches.epoch(cell.epoch_images, cell.batch_size))
     ranged = _ranges(subject).step(step)
-    found.blocks += measure_stretch(ranged, subject.clock, segments(whole, rest > 0), "epoch")
+    findings.blocks += measure_stretch(ranged, subject.clock, segments(whole, rest > 0), "epoch")
 
 
 def segments(whole: int, partial: bool) -> list[int]:

@@ -1,4 +1,4 @@
-"""The device that a command is told of: whether it can be one, what it is, and whether others use it."""
+"""The device that a command was given: whether it can be one, what it is, and whether others use it."""
 
 from __future__ import annotations
 

@@ -69,12 +69,12 @@ def classify(fault: BaseException) -> WorkerFault:
     line = one_line(plain_words(f"{name}: {' '.join(str(fault).split())}"), LONGEST_REASON)
     if isinstance(fault, MemoryError) or "OutOfMemory" in name or any(sign in text for sign in OUT_OF_MEMORY):
         return WorkerFault("out_of_memory", line, detail)
-    said = _said_by_device(text)
-    if NO_ENGINE in text and not said and _memory_was_refused():
+    device_message = _said_by_device(text)
+    if NO_ENGINE in text and not device_message and _memory_was_refused():
         line = one_line(f"{line} (no workspace fitted: the device refused memory)", LONGEST_REASON)
         return WorkerFault("out_of_memory", line, detail)
-    if said or name == "AcceleratorError" or any(sign in text for sign in DEVICE):
-        return WorkerFault("device_error", one_line(f"{line}{said}", LONGEST_REASON), detail)
+    if device_message or name == "AcceleratorError" or any(sign in text for sign in DEVICE):
+        return WorkerFault("device_error", one_line(f"{line}{device_message}", LONGEST_REASON), detail)
     return WorkerFault("crashed", line, detail)
 
 

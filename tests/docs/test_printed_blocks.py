@@ -13,7 +13,7 @@ from reports.sweep.answer import to_text
 from runners import trace
 from runners.characterize import command as characterize_command
 from runners.report import command as report_command
-from tests.reports.compare.test_gate import in_turn, write
+from tests.reports.compare.test_gate import interleaved, write
 from tests.support.made_up import made_up_page
 
 ROOT = Path(__file__).parents[2]
@@ -52,7 +52,7 @@ def test_the_columns_that_examples_explains_are_those_of_the_table() -> None:
 
 
 def test_the_gates_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    a, b = write(tmp_path / "a", in_turn("A")), write(tmp_path / "b", in_turn("B", 1.1))
+    a, b = write(tmp_path / "a", interleaved("A")), write(tmp_path / "b", interleaved("B", 1.1))
     report_command.main([str(a), str(b), "--fail-if", "slower:2%,flop:0"])
     now = layout(capsys.readouterr().out)
     assert now

@@ -9,7 +9,6 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -28,23 +27,10 @@ from tests.support.made_up.made_up_runs import (
     flop_count,
     new_store,
     rows_of,
+    run_of,
     samples,
     telemetry,
 )
-
-
-def run_of(path: Path, cells: tuple[str, ...] = ("a", "b")) -> Path:
-    with new_store(path) as store:
-        for cell in cells:
-            store.commit(a_run(cell), rows_of(cell))
-    return path
-
-
-def corrupt(path: Path, old: bytes, new: bytes) -> None:
-    data = path.read_bytes()
-    assert data.count(old) == 1
-    path.write_bytes(data.replace(old, new))
-
 
 # What is kept
 

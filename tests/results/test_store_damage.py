@@ -14,22 +14,8 @@ from results.store import reading
 from results.store.manifest import read_manifest
 from results.store.migrations import MIGRATIONS
 from results.store.store import Store, read_operations, read_run
-from tests.support.made_up.made_up_runs import a_run, new_store, operations, rows_of, samples, storages
+from tests.support.made_up.made_up_runs import a_run, corrupt, new_store, operations, rows_of, run_of, samples, storages
 from tests.support.made_up.seals import older, reseal
-
-
-def run_of(path: Path, cells: tuple[str, ...] = ("a", "b")) -> Path:
-    with new_store(path) as store:
-        for cell in cells:
-            store.commit(a_run(cell), rows_of(cell))
-    return path
-
-
-def corrupt(path: Path, old: bytes, new: bytes) -> None:
-    data = path.read_bytes()
-    assert data.count(old) == 1
-    path.write_bytes(data.replace(old, new))
-
 
 # Damage, and the reader
 

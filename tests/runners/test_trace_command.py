@@ -22,6 +22,7 @@ import pytest
 from results.records import CleaningLog, Kernel, OperationInstance, header
 from runners import trace
 from runners.cli import recordings
+from tests.support.fakes.commands import code_without
 
 ROOT = Path(__file__).parents[2]
 OURS = ROOT / "tests" / "data" / "kineto_torch215_stack.json.gz"
@@ -31,20 +32,7 @@ real = pytest.mark.skipif(not REAL, reason="FLOPLEDGER_TRACES is not set")
 V100 = "kineto_v100_resnet50_train_b32_torch19_202106.json.gz"
 MI300 = "tracelens_mi300_resnet_train_actckpt.json.gz"
 
-BLOCKED = """
-import sys
-
-FORBIDDEN = "torch torchvision pynvml nvtx psutil workloads".split()
-
-class Forbid:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in FORBIDDEN:
-            raise ImportError(f"{name} is forbidden here")
-
-sys.meta_path.insert(0, Forbid())
-from runners.trace import main
-sys.exit(main(sys.argv[1:]))
-"""
+BLOCKED = code_without("torch torchvision pynvml nvtx psutil workloads", "runners.trace")
 
 NET = {"first": 2 * 2 * 4 * 64 * 3 * 9, "grouped": 2 * 2 * 4 * 64 * 2 * 9, "middle": 2 * 2 * 256 * 5, "twice": 200}
 """FLOP of a step of tests/support/recordings/record_kineto.py: 2 images of 8 × 8; two convolutions 3 × 3 to 4 channels,

@@ -35,15 +35,15 @@ class Word2Vec(nn.Module):
         nn.init.normal_(self.contexts.weight, std=hidden**-0.5)
 
     def forward(self, words: torch.Tensor, contexts: torch.Tensor, noise: torch.Tensor) -> Logits:
-        embedded, told = self.embedding(words.flatten()), contexts.flatten()
-        true = (embedded * self.contexts(told)).sum(dim=1) + self.biases[told]
+        embedded, targets = self.embedding(words.flatten()), contexts.flatten()
+        true = (embedded * self.contexts(targets)).sum(dim=1) + self.biases[targets]
         sampled = embedded @ self.contexts(noise).t() + self.biases[noise]
         expected = partial(log_expected, vocab=self.vocab, count=self.negatives)
-        return true - expected(told), sampled - expected(noise)
+        return true - expected(targets), sampled - expected(noise)
 
 
 def loss(output: Logits, _target: None) -> torch.Tensor:
-    """Noise-contrastive estimation: what is context is told to be, and noise not to be; mean over the positions."""
+    """Noise-contrastive estimation: classifies contexts from noise; mean over the positions."""
     true, sampled = output
     missed = binary_cross_entropy_with_logits(true, torch.ones_like(true), reduction="sum")
     taken = binary_cross_entropy_with_logits(sampled, torch.zeros_like(sampled), reduction="sum")

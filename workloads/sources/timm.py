@@ -81,7 +81,7 @@ def _sized(own: tuple[int, ...], hyper: Mapping[str, int]) -> tuple[int, ...]:
 def _build(name: str, own: tuple[int, ...], config: Any, **hyper: int) -> torch.nn.Module:
     """In training mode, on the current default device. Raises ValueError for a size that it cannot be built for.
 
-    The architecture is told the input size where it depends on it and the size is not the one it is configured for.
+    The architecture is given the input size where it depends on it and the size is not the one it is configured for.
     """
     import timm
 

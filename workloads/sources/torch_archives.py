@@ -115,8 +115,8 @@ def check(path: str) -> None:
             _check_tensors(path, name, _parse(path, reader.get_record(name)), lengths)
     except (zipfile.BadZipFile, EOFError, json.JSONDecodeError, UnicodeDecodeError, RuntimeError) as fault:
         # NotImplementedError and RecursionError are RuntimeErrors
-        told = str(fault).partition("\n")[0]
-        raise ValueError(f"{path} is no exported program, or it is damaged: {type(fault).__name__}: {told}") from fault
+        cause = str(fault).partition("\n")[0]
+        raise ValueError(f"{path} is no exported program, or it is damaged: {type(fault).__name__}: {cause}") from fault
 
 
 def _parse(path: str, content: bytes) -> Any:

@@ -79,7 +79,7 @@ def _loss(text: str, own: Callable[..., Any] | None, steps_itself: bool) -> Call
 
 
 def _own_loss(text: str, own: Callable[..., Any], output: Any, target: Any) -> torch.Tensor:
-    """The person's loss; one that fails without a target is told how a batch gets one."""
+    """The user's loss; where it fails without a target, the message says how a batch gets one."""
     if target is not None:
         return own(output, target)  # type: ignore[no-any-return]
     try:

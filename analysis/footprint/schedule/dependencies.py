@@ -100,23 +100,23 @@ def graph(operations: Sequence[Operation], storages: Iterable[Storage]) -> Graph
     )
 
 
-def live_bytes(found: Graph, order: Sequence[int]) -> list[int]:
+def live_bytes(graph: Graph, order: Sequence[int]) -> list[int]:
     """Bytes while each node of an order runs."""
-    left = [len(block.users) for block in found.blocks]
-    live, seen = found.at_first_bytes, []
+    left = [len(block.users) for block in graph.blocks]
+    live, seen = graph.at_first_bytes, []
     for node in order:
-        live += found.made_bytes[node]
+        live += graph.made_bytes[node]
         seen.append(live)
-        for number in found.goes[node]:
+        for number in graph.goes[node]:
             left[number] -= 1
             if not left[number]:
-                live -= found.blocks[number].nbytes
+                live -= graph.blocks[number].nbytes
     return seen
 
 
-def with_views(operations: Sequence[Operation], found: Graph, order: Sequence[int]) -> tuple[int, ...]:
+def with_views(operations: Sequence[Operation], graph: Graph, order: Sequence[int]) -> tuple[int, ...]:
     """Every operation of the step in an order of nodes: a view comes right after what last wrote its storage."""
-    node_of = {index: node for node, index in enumerate(found.operations)}
+    node_of = {index: node for node, index in enumerate(graph.operations)}
     turn = {node: place for place, node in enumerate(order)}
     written: dict[int, int] = {}
     slots: list[list[int]] = [[] for _ in range(len(order) + 1)]  # slot 0: before all
@@ -128,7 +128,7 @@ def with_views(operations: Sequence[Operation], found: Graph, order: Sequence[in
             slots[place].append(operation.index)
     whole = list(slots[0])
     for place, node in enumerate(order):
-        whole += [found.operations[node], *slots[place + 1]]
+        whole += [graph.operations[node], *slots[place + 1]]
     return tuple(whole)
 
 
@@ -190,10 +190,10 @@ def _before(chosen: Sequence[Operation], shared: Mapping[int, int]) -> tuple[tup
     """What has to come right before each node."""
     writer: dict[int, int] = {}
     readers: dict[int, list[int]] = {}
-    told = drawn = BEFORE
+    barrier = drawn = BEFORE
     found = []
     for node, operation in enumerate(chosen):
-        first = {told} | ({drawn} if _draws(operation) else set())
+        first = {barrier} | ({drawn} if _draws(operation) else set())
         reads = {shared.get(number, number) for number in operation.reads}
         writes = {shared.get(number, number) for number in operation.writes}
         for number in reads | writes:
@@ -203,7 +203,7 @@ def _before(chosen: Sequence[Operation], shared: Mapping[int, int]) -> tuple[tup
             writer[number] = node
         for number in reads - writes:
             readers.setdefault(number, []).append(node)
-        told = told if operation.writes else node
+        barrier = barrier if operation.writes else node
         drawn = node if _draws(operation) else drawn
         found.append(tuple(sorted(first - {BEFORE, node})))
     return tuple(found)

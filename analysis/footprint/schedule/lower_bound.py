@@ -18,14 +18,14 @@ MOST_REACHED = 20_000
 """Operations of a graph in which it is looked for what is before and after each, at most: it takes their square."""
 
 
-def forced_bytes(found: Graph) -> list[int]:
+def forced_bytes(graph: Graph) -> list[int]:
     """Bytes that are there while each node runs, in any order."""
-    nodes = len(found.operations)
+    nodes = len(graph.operations)
     if nodes > MOST_REACHED:
-        return _own_bytes(found)
-    earlier, later = reach(found.before, range(nodes)), reach(found.after, range(nodes - 1, -1, -1))
+        return _own_bytes(graph)
+    earlier, later = reach(graph.before, range(nodes)), reach(graph.after, range(nodes - 1, -1, -1))
     masks: dict[int, int] = {}  # the nodes while which something is there, as bits → its bytes
-    for block in found.blocks:
+    for block in graph.blocks:
         if block.nbytes and (block.stays or block.users):
             mask = (1 << nodes) - 1 if block.maker == BEFORE else later[block.maker]
             if not block.stays:
@@ -41,11 +41,11 @@ def forced_bytes(found: Graph) -> list[int]:
     return [int(each) for each in total]
 
 
-def _own_bytes(found: Graph) -> list[int]:
+def _own_bytes(graph: Graph) -> list[int]:
     """The same without what is before and after: what each node uses, and what is there throughout."""
-    always = sum(block.nbytes for block in found.blocks if block.maker == BEFORE and block.stays)
-    own = [always] * len(found.operations)
-    for block in found.blocks:
+    always = sum(block.nbytes for block in graph.blocks if block.maker == BEFORE and block.stays)
+    own = [always] * len(graph.operations)
+    for block in graph.blocks:
         if not (block.maker == BEFORE and block.stays):
             for node in block.users:
                 own[node] += block.nbytes

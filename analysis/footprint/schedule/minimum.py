@@ -86,10 +86,10 @@ def minimal(operations: Sequence[Operation], storages: Iterable[Storage], effort
 class _Best:
     """The best order so far, and what no order is below."""
 
-    def __init__(self, found: Graph, bound: int) -> None:
-        self.graph, self.bound = found, bound
-        self.order: Sequence[int] = range(len(found.operations))
-        self.peak = max(live_bytes(found, self.order), default=found.at_first_bytes)
+    def __init__(self, graph: Graph, bound: int) -> None:
+        self.graph, self.bound = graph, bound
+        self.order: Sequence[int] = range(len(graph.operations))
+        self.peak = max(live_bytes(graph, self.order), default=graph.at_first_bytes)
         self.how = "eager order"
         self.looks = 0
 
@@ -134,11 +134,11 @@ def _improve(best: _Best, effort: int) -> None:
             low = limit
 
 
-def _by_category(found: Graph, roles: Mapping[int, str], order: Sequence[int], turn: int) -> dict[str, int]:
+def _by_category(graph: Graph, roles: Mapping[int, str], order: Sequence[int], turn: int) -> dict[str, int]:
     """What is alive at a turn of an order, by role."""
     bytes_of = dict.fromkeys(CATEGORIES, 0)
     at = {node: place for place, node in enumerate(order)}
-    for block in found.blocks:
+    for block in graph.blocks:
         begins = BEFORE if block.maker == BEFORE else at[block.maker]
         ends = len(order) if block.stays else max((at[node] for node in block.users), default=BEFORE - 1)
         if begins <= turn <= ends:

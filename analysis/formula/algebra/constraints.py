@@ -150,8 +150,8 @@ def _positive(number: int, text: str) -> int:
 def _in_base_units(text: str) -> str:
     """Each number with a unit as a product. Raises ValueError for a unit that there is not."""
 
-    def product(found: re.Match[str]) -> str:
-        number, unit = found.groups()
+    def product(match: re.Match[str]) -> str:
+        number, unit = match.groups()
         if unit not in UNITS:
             raise ValueError(unknown_name("unit", unit, UNITS))
         factor = UNITS[unit][1]

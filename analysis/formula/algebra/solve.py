@@ -125,15 +125,15 @@ def _difference(left: Expr, right: Expr) -> Expr:
     return whole if whole.has(sympy.Max, sympy.Min) else sympy.expand(whole)
 
 
-def _chosen(found: Runs, request: Constraint, left: Expr, right: Expr, measure: str) -> tuple[int, str, int | None]:
+def _chosen(runs: Runs, request: Constraint, left: Expr, right: Expr, measure: str) -> tuple[int, str, int | None]:
     """The answer, which end of a stretch it is, and the candidate beyond it."""
     candidates = request.candidates
-    if not found.runs:
-        raise NoSolution(_none(found, request, left, right, measure))
+    if not runs.runs:
+        raise NoSolution(_none(runs, request, left, right, measure))
     if request.relation == "==":
-        return found.runs[0][0], "equal", None
-    (start, stop), (tail, end) = found.runs[0], found.runs[-1]
-    final = found.searched_to if found.searched_to is not None else candidates.last
+        return runs.runs[0][0], "equal", None
+    (start, stop), (tail, end) = runs.runs[0], runs.runs[-1]
+    final = runs.searched_to if runs.searched_to is not None else candidates.last
     endless = end is None or end == final
     if request.relation in ("<=", "<"):
         if not endless and end is not None:
@@ -141,15 +141,15 @@ def _chosen(found: Runs, request: Constraint, left: Expr, right: Expr, measure: 
         if tail != candidates.first:
             return tail, "smallest", tail - candidates.step
         if candidates.last is None or end is None:
-            raise NoSolution(_every(found, request))
+            raise NoSolution(_every(runs, request))
         return end, "largest", None
-    if len(found.runs) == 1 and start == candidates.first and not endless and stop is not None:
+    if len(runs.runs) == 1 and start == candidates.first and not endless and stop is not None:
         return stop, "largest", stop + candidates.step
     return start, "smallest", None if start == candidates.first else start - candidates.step
 
 
-def _every(found: Runs, request: Constraint) -> str:
-    reach = f"up to {found.searched_to:,}" if found.searched_to is not None else "without end"
+def _every(runs: Runs, request: Constraint) -> str:
+    reach = f"up to {runs.searched_to:,}" if runs.searched_to is not None else "without end"
     return f"no largest {request.unknown}: every one {reach} satisfies {_question_text(request)}"
 
 
@@ -162,7 +162,7 @@ def _left_text(request: Constraint) -> str:
     return re.split("[<>=≤≥]", request.text)[0].strip()
 
 
-def _none(found: Runs, request: Constraint, left: Expr, right: Expr, measure: str) -> str:
+def _none(runs: Runs, request: Constraint, left: Expr, right: Expr, measure: str) -> str:
     """Why there is no answer, with the value at the first candidate (and the last, where there is one)."""
     at = {request.unknown: request.candidates.first}
 
@@ -170,9 +170,9 @@ def _none(found: Runs, request: Constraint, left: Expr, right: Expr, measure: st
         return amount(value(side, point, [request.unknown]), measure)
 
     if request.relation == "==":
-        reach = "" if found.searched_to is None else f" up to {found.searched_to}"
+        reach = "" if runs.searched_to is None else f" up to {runs.searched_to}"
         return f"no {request.unknown}{reach} for which {_question_text(request)} exactly"
-    last = request.candidates.last or found.searched_to
+    last = request.candidates.last or runs.searched_to
     ends = [f"{request.unknown}={at[request.unknown]} has {amount_at(left, at)}"]
     if last is not None and last != request.candidates.first:
         ends.append(f"{request.unknown}={last} has {amount_at(left, {request.unknown: last})}")

@@ -72,22 +72,22 @@ def _sample(sample_at: Sampler, point: Point) -> SizeSample | None:
         return None
 
 
-def _nearer(sample_at: Sampler, found: Change, steps: Mapping[str, int]) -> Change:
+def _nearer(sample_at: Sampler, change: Change, steps: Mapping[str, int]) -> Change:
     """The same between neighbours, by halves."""
     for _ in range(ROUNDS):
-        if len(found.symbols) != 1:
-            return found
-        (symbol,) = found.symbols
-        low, high = found.before.point[symbol], found.after.point[symbol]
+        if len(change.symbols) != 1:
+            return change
+        (symbol,) = change.symbols
+        low, high = change.before.point[symbol], change.after.point[symbol]
         step = steps.get(symbol, 1)
         half = abs(high - low) // step // 2 * step
         middle = low + (half if high > low else -half)
-        sample = _sample(sample_at, {**found.before.point, symbol: middle}) if half else None
+        sample = _sample(sample_at, {**change.before.point, symbol: middle}) if half else None
         if sample is None:
-            return found
-        same = sample.structure == found.before.structure
-        found = Change(sample, found.after) if same else Change(found.before, sample)
-    return found
+            return change
+        same = sample.structure == change.before.structure
+        change = Change(sample, change.after) if same else Change(change.before, sample)
+    return change
 
 
 def difference(before: SizeSample, after: SizeSample) -> str:

@@ -212,10 +212,10 @@ class _Level:
             axis.symbol: axis.at(1 + (turn * (place + 1) + place) % 3) for place, axis in enumerate(self._structural)
         }
 
-    def _agrees(self, found: Counts, late: Point) -> bool:
+    def _agrees(self, counts: Counts, late: Point) -> bool:
         """Whether forms in all symbols are those that are had at another structural point, of other sizes."""
         there = self._counts_at(late, skipped=1)[0]
-        here = {key: partly_at(form, late) for key, form in found.items()}
+        here = {key: partly_at(form, late) for key, form in counts.items()}
         keys = (here.keys() | there.keys()) - self.without
         return all(here.get(key, {}) == there.get(key, {}) for key in keys)
 

@@ -135,9 +135,9 @@ def _numbers(storages: Iterable[Storage]) -> list[Storage]:
     return [each if each.nbytes is not None else replace(each, nbytes=0) for each in storages]
 
 
-def _shape(found: Graph) -> tuple[object, ...]:
+def _shape(graph: Graph) -> tuple[object, ...]:
     """What two graphs share whose sizes alone differ."""
-    return found.before, [(b.maker, b.users, b.stays, b.storages) for b in found.blocks]
+    return graph.before, [(b.maker, b.users, b.stays, b.storages) for b in graph.blocks]
 
 
 Matrix = Any

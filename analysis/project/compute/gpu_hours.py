@@ -87,14 +87,14 @@ class PredictedUtilization:
 
 
 def predicted_utilization(
-    found: Iterable[Observation], family: str, generation: str, precision_class: str
+    runs: Iterable[Observation], family: str, generation: str, precision_class: str
 ) -> PredictedUtilization:
     """The utilization of one new training run of a family on a device of this generation under this class.
 
     Raises TooFew where the runs of the family say nothing of how runs differ, or none is under this class.
     """
     classes = TENSOR_CLASSES if precision_class in TENSOR_CLASSES else (precision_class,)
-    rows = [row for row in found if row.family == family and row.precision_class in classes]
+    rows = [row for row in runs if row.family == family and row.precision_class in classes]
     own = [row for row in rows if row.precision_class == precision_class]
     here = [row for row in own if row.generation == generation]
     scale = "logit" if precision_class in TENSOR_CLASSES else "log"

@@ -108,9 +108,9 @@ def generation(device: Device) -> str:
     return f"{device.compute_capability} GeForce" if "GeForce" in device.name else device.compute_capability
 
 
-def families(found: Iterable[Observation] | None = None) -> list[str]:
+def families(runs: Iterable[Observation] | None = None) -> list[str]:
     """The families that have an observation."""
-    return sorted({each.family for each in (observations() if found is None else found)})
+    return sorted({each.family for each in (observations() if runs is None else runs)})
 
 
 def family_of(model: str) -> str | None:

@@ -17,14 +17,12 @@ Array = NDArray[np.float64]
 WATTS_PER_KILOWATT = 1000
 GRAMS_PER_KILOGRAM = 1000
 
-GIVEN = ("price", "watts", "pue", "intensity")
-"""Price of a device-hour, W a device, facility ÷ device energy (1 or more), gCO₂e a kWh."""
-
 
 def running_costs(gpu_hours: Array, given: Mapping[str, Array]) -> dict[str, Array]:
     """price (in the currency of the price), energy_kwh and co2_kg, each where what it needs is given.
 
-    Arrays are of draws. Without a PUE the energy is that of the devices alone.
+    given: price (of a device-hour), watts (of a device), pue (facility ÷ device energy, 1 or more) and intensity (gCO₂e
+    a kWh). Arrays are of draws. Without a PUE the energy is that of the devices alone.
     """
     found: dict[str, Array] = {}
     if "price" in given:

@@ -97,9 +97,9 @@ def cells(paper: str, ours: Mapping[Key, Ours], folder: Path = FOLDER) -> list[P
     return [_cell(row, ours.get(_key(row)), words, _reason(_key(row), reasons)) for row in rows]
 
 
-def count(found: Iterable[PaperCell]) -> dict[str, int]:
+def count(cells: Iterable[PaperCell]) -> dict[str, int]:
     """Verdict → how many cells have it."""
-    verdicts = [cell.verdict for cell in found]
+    verdicts = [cell.verdict for cell in cells]
     return {verdict: verdicts.count(verdict) for verdict in VERDICTS}
 
 
@@ -107,7 +107,7 @@ def _cell(row: Mapping[str, str], ours: Ours | None, words: Mapping[str, str], r
     printed = Printed(row["value"]) if row["value"] else None
     deviation = ours.value / printed.value - 1 if ours and printed else None
     verdict, rounding = _verdict(printed, ours, deviation, row["unit"])
-    said = [words[key] for key in ours.assumptions] if ours and verdict != NOT else []
+    assumptions = [words[key] for key in ours.assumptions] if ours and verdict != NOT else []
     return PaperCell(
         table=row["table"],
         row=row["row"],
@@ -116,7 +116,7 @@ def _cell(row: Mapping[str, str], ours: Ours | None, words: Mapping[str, str], r
         ours=ours.value if ours else None,
         deviation_ratio=deviation,
         verdict=verdict,
-        assumption=BETWEEN.join([*said, *rounding]),
+        assumption=BETWEEN.join([*assumptions, *rounding]),
         reason=reason if verdict == NOT else "",
         unit=row["unit"],
         ours_low=ours.low if ours else None,

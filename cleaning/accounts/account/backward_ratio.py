@@ -124,12 +124,12 @@ def _missing(table: Sequence[Operation]) -> tuple[Missing, ...]:
     for index, operation in products.items():
         for reason, flop in _of_product(operation, gradients[index], written, made_of):
             found[reason][operation.module] = found[reason].get(operation.module, 0) + flop
-    told = [
+    missing = [
         Missing(reason, sum(flop.values()), tuple(sorted(flop, key=lambda module: -abs(flop[module]))))
         for reason, flop in found.items()
         if any(flop.values())
     ]
-    return tuple(sorted(told, key=lambda each: -abs(each.flop)))
+    return tuple(sorted(missing, key=lambda each: -abs(each.flop)))
 
 
 def _note(made_of: dict[int, set[int]], operation: Operation) -> None:

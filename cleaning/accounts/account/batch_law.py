@@ -84,8 +84,8 @@ def _counter_phase(blank: AccountLaw, rows: Sequence[FlopCount], reasons: Sequen
     if native == series[""] or not laws:
         return laws
     total, *parts = laws
-    said = _divided(total, law_of(native, blank.batches), _by_size(rows))
-    return [replace(total, reason="; ".join([said, *reasons])), *parts]
+    law = _divided(total, law_of(native, blank.batches), _by_size(rows))
+    return [replace(total, reason="; ".join([law, *reasons])), *parts]
 
 
 def _by_size(rows: Sequence[FlopCount]) -> list[str]:

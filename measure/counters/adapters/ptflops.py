@@ -99,8 +99,8 @@ def ask(
 
     Raises Inconsistent if it gave up.
     """
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said):
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
         printed, parameters = get_model_complexity_info(
             model,
             (1,),  # not used: the constructor gives the input
@@ -112,7 +112,7 @@ def ask(
             **more,
         )
     if printed is None:
-        lines = [line for line in said.getvalue().splitlines() if line.strip()]
+        lines = [line for line in output.getvalue().splitlines() if line.strip()]
         raise Inconsistent(f"ptflops gave no number: {one_line(' '.join(lines), 300)}")
     return int(printed), int(parameters)
 

@@ -98,10 +98,10 @@ def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
         raise Unavailable(f"pthflops gives a model one input, this one takes {len(inputs)}")
     tally = Tally()
     with evaluating(model), _listening(tally):
-        said, _ = count_ops(model, inputs[0], print_readable=False)
+        total, _ = count_ops(model, inputs[0], print_readable=False)
     heard = sum(sum(counted.values()) for counted in tally.own.values())
-    if not isinstance(said, int) or said != heard:
-        raise Inconsistent(f"pthflops said {said}, its rules gave {heard}: it takes a tuple for a count")
+    if not isinstance(total, int) or total != heard:
+        raise Inconsistent(f"pthflops said {total}, its rules gave {heard}: it takes a tuple for a count")
     blank = FlopCount(
         counter=NAME,
         workload=workload,

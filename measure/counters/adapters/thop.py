@@ -95,9 +95,9 @@ def count(model: nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_siz
         for leaf in [m for m in model.modules() if type(m) not in register_hooks and not list(m.children())]:
             leaf.register_forward_hook(listener.called)
         with unseen:
-            said, parameters = profile(model, inputs, custom_ops=rules, verbose=False)
+            reported, parameters = profile(model, inputs, custom_ops=rules, verbose=False)
     own: dict[str, Counted] = {path: listener.tally[id(module)] for path, module in _added(model)}
-    _check(said, own)
+    _check(reported, own)
     _, not_understood = uncounted(unseen.calls)  # thop's own arithmetic is among what is ignored
     blank = FlopCount(
         counter=NAME,
@@ -145,7 +145,7 @@ def _added(module: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]
             yield from _added(child, inside)
 
 
-def _check(said: float, own: dict[str, Counted]) -> None:
+def _check(reported: float, own: dict[str, Counted]) -> None:
     heard = sum(sum(counted.values()) for counted in own.values())
-    if said != heard:
-        raise Inconsistent(f"thop gave {said}, its rules {heard}")
+    if reported != heard:
+        raise Inconsistent(f"thop gave {reported}, its rules {heard}")

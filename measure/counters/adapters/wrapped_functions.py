@@ -112,20 +112,20 @@ class FunctionListener:
             rule(module, inputs, output)
             name = type(module).__name__
             mac = recurrent_multiply_adds(module, inputs[0])
-            self._add(self._first_path[id(module)], name, module.__flops__ - before, mac, said=False)
+            self._add(self._first_path[id(module)], name, module.__flops__ - before, mac, with_mac=False)
             self.without_mac.add(name)
 
         return listen
 
-    def _add(self, path: str, name: str, flop: int, mac: int, said: bool = True) -> None:
-        """Adds one call. said: whether the multiply-adds are the library's own."""
+    def _add(self, path: str, name: str, flop: int, mac: int, with_mac: bool = True) -> None:
+        """Adds one call. with_mac: whether the multiply-adds are the library's own."""
         if not flop:
             self._zero[name] += 1
             return
         own = self.own[path]
         if mac:
             own[name, "flop"] += 2 * mac
-            self.mac[path] += mac if said else 0
+            self.mac[path] += mac if with_mac else 0
         if flop != 2 * mac:
             beside = mac or name.startswith("F.conv")  # calflops finds no multiply-add in a depthwise transposed one
             own[f"{name}{ELEMENTS}" if beside else name, "flop"] += flop - 2 * mac

@@ -46,12 +46,12 @@ def _series(counted: Sequence[FlopCount]) -> list[Series]:
 def _extrapolated(series: Series, sizes: Sequence[int], batch_size: int) -> FlopCount:
     """One operator's row at a batch that was not counted."""
     largest = series[max(series)]
-    said = {row.reason for row in series.values()}
+    reasons = {row.reason for row in series.values()}
     row = dataclasses.replace(
         largest,
         batch_size=batch_size,
         extrapolated=True,
-        reason=largest.reason if len(said) == 1 else "",  # what was said of one batch is not true of another
+        reason=largest.reason if len(reasons) == 1 else "",  # what was said of one batch is not true of another
         duration_s=None,
         peak_memory_bytes=None,
         printed=None,

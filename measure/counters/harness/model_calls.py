@@ -167,9 +167,9 @@ class CallListener:
         """What was heard."""
         return (Call(index=index, **heard) for index, heard in enumerate(self._heard))
 
-    def storages(self, found: Iterable[torch.Tensor]) -> frozenset[int]:
+    def storages(self, tensors: Iterable[torch.Tensor]) -> frozenset[int]:
         """The numbers of the storages of these tensors."""
-        numbers = map(self._recorder.storage_of, found)
+        numbers = map(self._recorder.storage_of, tensors)
         return frozenset(number for number in numbers if number is not None)
 
     def _listener(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:

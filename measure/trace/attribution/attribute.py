@@ -58,7 +58,7 @@ def attribute(recording: Recording) -> Recording:
     place = nesting.place(calls, phases.modules(ranges), is_node, _fresh(calls, recording.source, is_node))
     # In this order: a call lies in a frame of the backward pass, the frame has a maker in the forward pass, and only
     # the maker says the module, since no module's range is open on autograd's thread.
-    made_by = makers(calls, place, is_node, recording.flows)
+    made_by = makers(calls, is_node, recording.flows)
     forward = forward_calls(made_by, calls, place, nesting.matches(OPERATOR, calls["name"]))
     _fill(calls, place, made_by, forward)
     calls["phase"] = phases.of_calls(calls, ranges, place.node, place.recomputed)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from measure.trace.attribution.nesting import CallNesting, Flags, Ints, lanes
 
 
-def makers(calls: pd.DataFrame, place: CallNesting, is_node: Flags, flows: pd.DataFrame) -> Ints:
+def makers(calls: pd.DataFrame, is_node: Flags, flows: pd.DataFrame) -> Ints:
     """For each call that is a frame of autograd the call that made its node; -1: none is recorded, or no frame."""
     (lane,) = lanes(calls)
     number, thread = _ints(calls, "sequence_nr"), _ints(calls, "forward_thread")

@@ -265,10 +265,10 @@ def _begins_within(forest: Forest) -> Iterator[Missing]:
             yield Missing(phase, 1, "the recording begins within a backward pass")
 
 
-def _recomputed(forest: Forest, found: list[Missing]) -> Iterator[Missing]:
+def _recomputed(forest: Forest, missing: list[Missing]) -> Iterator[Missing]:
     """Recomputation runs in nodes: where these are missing, it may be, too."""
-    if "recompute" in forest.phase and not any(each.phase == "recompute" for each in found):
-        reasons = [each for each in found if each.phase == "backward"]
+    if "recompute" in forest.phase and not any(each.phase == "recompute" for each in missing):
+        reasons = [each for each in missing if each.phase == "backward"]
         yield from (replace(each, phase="recompute") for each in reasons)
 
 

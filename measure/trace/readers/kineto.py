@@ -321,15 +321,15 @@ def _recording(path: str, columns: _Columns, header: Mapping[str, Any]) -> Recor
     )
 
 
-def _calls(found: _Events, base_ns: int) -> pd.DataFrame:
-    ints = {name: found.column(name) for name in found.ints}
+def _calls(events: _Events, base_ns: int) -> pd.DataFrame:
+    ints = {name: events.column(name) for name in events.ints}
     order = np.lexsort((ints["external_id"], -ints["time_ns"], ints["start_ns"]))
     names = ("process", "thread", "time_ns", "external_id", "sequence_nr", "forward_thread")
     return calls_table(
-        name=_ordered(found.names, order),
+        name=_ordered(events.names, order),
         start_ns=ints["start_ns"][order] + base_ns,
         **{name: ints[name][order] for name in names},
-        **{name: _ordered(values, order) for name, values in found.objects.items()},
+        **{name: _ordered(values, order) for name, values in events.objects.items()},
     )
 
 
@@ -373,31 +373,31 @@ def _kernels(columns: _Columns, base_ns: int) -> tuple[pd.DataFrame, int]:
     return kernels, doubles
 
 
-def _launch_rows(found: _Events) -> pd.DataFrame:
-    start_ns = found.column("start_ns")
-    known = {name: bool(LAUNCH.search(name)) for name in set(found.names)}
-    graphs = {name: bool(GRAPH.search(name)) for name in set(found.names)}
+def _launch_rows(events: _Events) -> pd.DataFrame:
+    start_ns = events.column("start_ns")
+    known = {name: bool(LAUNCH.search(name)) for name in set(events.names)}
+    graphs = {name: bool(GRAPH.search(name)) for name in set(events.names)}
     values = {
-        "process": found.column("process"),
-        "correlation": found.column("correlation"),
+        "process": events.column("process"),
+        "correlation": events.column("correlation"),
         "start_ns": start_ns,
-        "end_ns": start_ns + found.column("time_ns"),
-        "thread": found.column("thread"),
-        "launches": np.fromiter((known[name] for name in found.names), bool, len(found.names)),
-        "graph": np.fromiter((graphs[name] for name in found.names), bool, len(found.names)),
+        "end_ns": start_ns + events.column("time_ns"),
+        "thread": events.column("thread"),
+        "launches": np.fromiter((known[name] for name in events.names), bool, len(events.names)),
+        "graph": np.fromiter((graphs[name] for name in events.names), bool, len(events.names)),
     }
     return pd.DataFrame({name: values[name] for name in LAUNCH_COLUMNS})
 
 
-def _lost_launches(found: _Events, kernels: pd.DataFrame, base_ns: int) -> pd.DataFrame:
+def _lost_launches(events: _Events, kernels: pd.DataFrame, base_ns: int) -> pd.DataFrame:
     """Where kernels were launched that were not recorded; none, where no kernel was."""
     if not (kernels["what"] == "kernel").any():
         return table(LAUNCH_PLACES, {})
-    launches = np.fromiter((bool(KERNEL_LAUNCH.search(name)) for name in found.names), bool, len(found.names))
-    ran = np.isin(found.column("correlation"), kernels["correlation"].to_numpy(np.int64))
+    launches = np.fromiter((bool(KERNEL_LAUNCH.search(name)) for name in events.names), bool, len(events.names))
+    ran = np.isin(events.column("correlation"), kernels["correlation"].to_numpy(np.int64))
     lost = np.flatnonzero(launches & ~ran)
-    starts = found.column("start_ns")[lost] + base_ns
-    places = {name: found.column(name)[lost] for name in ("process", "thread")}
+    starts = events.column("start_ns")[lost] + base_ns
+    places = {name: events.column(name)[lost] for name in ("process", "thread")}
     return table(LAUNCH_PLACES, {**places, "start_ns": starts})
 
 
@@ -430,22 +430,24 @@ def _device_name(header: Mapping[str, Any], kernels: pd.DataFrame) -> str:
 
 
 def _problems(calls: pd.DataFrame, kernels: pd.DataFrame, doubles: int, lost: int) -> list[str]:
-    told = []
+    problems = []
     if lost:
-        told.append(f"{lost} launches of kernels have none that was recorded: the calls that made them have no time")
+        problems.append(
+            f"{lost} launches of kernels have none that was recorded: the calls that made them have no time"
+        )
     if not len(kernels):
-        told.append("no kernels: operator calls take their place")
+        problems.append("no kernels: operator calls take their place")
     unlaunched = int((kernels["launch_start_ns"] < 0).sum())
     if unlaunched:
-        told.append(f"{unlaunched} of {len(kernels)} kernels, copies and fills have no recorded launch")
+        problems.append(f"{unlaunched} of {len(kernels)} kernels, copies and fills have no recorded launch")
     if doubles > 0 and len(kernels):
-        told.append(f"{doubles} rows of launches share their correlation number with another: one of each was kept")
+        problems.append(f"{doubles} rows of launches share their correlation number with another: one of each was kept")
     if not len(calls):
-        told.append("no operator calls: record with ProfilerActivity.CPU, too")
+        problems.append("no operator calls: record with ProfilerActivity.CPU, too")
     elif not calls["input_shapes"].notna().any():
-        told.append("no shapes: record with record_shapes=True")
+        problems.append("no shapes: record with record_shapes=True")
     elif not calls["concrete_inputs"].notna().any():
-        told.append("no concrete inputs (torch 2.0 and earlier record none): strides and groups must be inferred")
+        problems.append("no concrete inputs (torch 2.0 and earlier record none): strides and groups must be inferred")
     if len(calls) and not (calls["sequence_nr"] >= 0).any():
-        told.append("no sequence numbers: no backward call finds its forward call (or nothing was trained)")
-    return told
+        problems.append("no sequence numbers: no backward call finds its forward call (or nothing was trained)")
+    return problems

@@ -110,8 +110,13 @@ def _kernels(tables: Tables, strings: Mapping[int, str]) -> tuple[pd.DataFrame, 
     launches = one_each(rows)
     row = launch_of(launches, *(whole[name].to_numpy(np.int64) for name in ("process", "correlation", "start_ns")))
     has = row >= 0
-    told = {"start_ns": "launch_start_ns", "end_ns": "launch_end_ns", "thread": "launch_thread", "process": "process"}
-    for source, column in told.items():
+    columns = {
+        "start_ns": "launch_start_ns",
+        "end_ns": "launch_end_ns",
+        "thread": "launch_thread",
+        "process": "process",
+    }
+    for source, column in columns.items():
         values = np.full(len(row), -1, np.int64) if source != "process" else whole[column].to_numpy(np.int64).copy()
         values[has] = launches[source].to_numpy(np.int64)[row[has]]
         whole[column] = values
@@ -207,31 +212,31 @@ def _device_name(tables: Tables, kernels: pd.DataFrame) -> str:
 
 
 def _problems(calls: pd.DataFrame, kernels: pd.DataFrame, doubles: int, open_ranges: int) -> list[str]:
-    told = []
+    problems = []
     unlaunched = int((kernels["launch_start_ns"] < 0).sum())
     if unlaunched:
-        told.append(f"{unlaunched} of {len(kernels)} kernels, copies and fills have no recorded launch")
+        problems.append(f"{unlaunched} of {len(kernels)} kernels, copies and fills have no recorded launch")
     replayed = int((kernels["link"] == "graph").sum())
     if replayed:
-        told.append(
+        problems.append(
             f"{replayed} kernels were replayed by CUDA graphs: their calls were made when the graph was captured"
         )
     if doubles:
-        told.append(f"{doubles} rows of launches share their correlation number with another: one of each was kept")
+        problems.append(f"{doubles} rows of launches share their correlation number with another: one of each was kept")
     if open_ranges:
-        told.append(f"{open_ranges} ranges have no end: they end with the capture")
-    return told + _missing(calls)
+        problems.append(f"{open_ranges} ranges have no end: they end with the capture")
+    return problems + _missing(calls)
 
 
 def _missing(calls: pd.DataFrame) -> list[str]:
     """What NVTX ranges do not say of calls."""
     if not len(calls):
         return [f"no NVTX ranges, so no kernel finds its call; {HOW_TO_RECORD}"]
-    told = []
+    missing = []
     if not calls["input_shapes"].notna().any():
-        told.append("no shapes: record with emit_nvtx(record_shapes=True)")
+        missing.append("no shapes: record with emit_nvtx(record_shapes=True)")
     elif not calls["concrete_inputs"].notna().any():
-        told.append("no dtypes and no concrete inputs (emit_nvtx writes none): strides and groups must be inferred")
+        missing.append("no dtypes and no concrete inputs (emit_nvtx writes none): strides and groups must be inferred")
     if not (calls["sequence_nr"] >= 0).any():
-        told.append("no sequence numbers: no backward call finds its forward call (or nothing was trained)")
-    return told
+        missing.append("no sequence numbers: no backward call finds its forward call (or nothing was trained)")
+    return missing

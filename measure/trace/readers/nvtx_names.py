@@ -38,12 +38,12 @@ def parse(text: str) -> Name:
     if ", " not in text:
         return Name(text)
     rest, _, _ = text.partition(_IDS)
-    rest, said, sizes = rest.partition(_SIZES)
+    rest, separator, sizes = rest.partition(_SIZES)
     name, op_id = _number(rest, _OP_ID)
     name, sequence_nr = _number(name, _SEQUENCE)
     if sequence_nr < 0 and "stashed seq" in name:
         name, sequence_nr = _number(name, _STASHED)
-    return Name(name, sequence_nr, op_id, sizes if said else None)
+    return Name(name, sequence_nr, op_id, sizes if separator else None)
 
 
 def _number(text: str, key: str) -> tuple[str, int]:

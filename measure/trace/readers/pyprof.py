@@ -288,22 +288,24 @@ def _kernels_table(rows: Sequence[PyprofRow], calls: Sequence[_Call], call_of: S
 
 
 def _problems(rows: Sequence[PyprofRow], calls: Sequence[_Call], steps: int | None) -> list[str]:
-    told = ["PyProf keeps no start times: the order of rows stands for it"]
+    problems = ["PyProf keeps no start times: the order of rows stands for it"]
     if not any(row.sequence for row in rows):
-        told.append("no sequence numbers (-c seq): calls are distinguished by size, and gradients have no forward call")
+        problems.append(
+            "no sequence numbers (-c seq): calls are distinguished by size, and gradients have no forward call"
+        )
     if not all(row.index > 0 for row in rows):
-        told.append("no numbers of rows (-c idx): whether rows were taken out of the file cannot be seen")
+        problems.append("no numbers of rows (-c idx): whether rows were taken out of the file cannot be seen")
     if not any(row.direction for row in rows):
-        told.append("no directions (-c dir): what is not backward by name or thread counts as forward")
+        problems.append("no directions (-c dir): what is not backward by name or thread counts as forward")
     if not any(row.time_ns for row in rows):
-        told.append("no times of kernels (-c sil)")
+        problems.append("no times of kernels (-c sil)")
     if not any(row.kernel for row in rows):
-        told.append("no names of kernels (-c kernel): why a kernel was counted or not is unknown")
+        problems.append("no names of kernels (-c kernel): why a kernel was counted or not is unknown")
     if all(row.flop is None for row in rows):
-        told.append("no FLOPs in the file itself (-c flops)")
+        problems.append("no FLOPs in the file itself (-c flops)")
     if steps is not None:
-        told.append("a step begins at the first product after a backward pass")
+        problems.append("a step begins at the first product after a backward pass")
     renamed = sum(call.phase == "backward" and call.first.direction == "fprop" for call in calls)
     if renamed:
-        told.append(f"{renamed} calls that PyProf took for forward are backward by name or thread")
-    return told
+        problems.append(f"{renamed} calls that PyProf took for forward are backward by name or thread")
+    return problems

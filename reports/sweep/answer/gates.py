@@ -26,7 +26,7 @@ def to_text(verdicts: Sequence[Verdict], names: Mapping[str, str], width: int = 
     for verdict in verdicts:
         head = f"{verdict.gate:<{column}}  {_mark(verdict)}  {verdict.asked:>{asked}}"
         parts.append(Hanging(head, verdict.checks))
-        parts += [f"      {told}" for told in _below(verdict, names)]
+        parts += [f"      {line}" for line in _below(verdict, names)]
     return page(parts, width, colour)
 
 
@@ -45,12 +45,12 @@ def _mark(verdict: Verdict) -> str:
 
 
 def _below(verdict: Verdict, names: Mapping[str, str]) -> list[str]:
-    told = []
+    lines = []
     if verdict.verdict == FAIL:
         found = list(verdict.found.items())
-        told = [f"{_name(cell_id, names)}: {words}" for cell_id, words in found[:SHOWN]]
-        told += [f"and {len(found) - SHOWN} more"] if len(found) > SHOWN else []
-    return [*told, verdict.reason] if verdict.reason else told
+        lines = [f"{_name(cell_id, names)}: {words}" for cell_id, words in found[:SHOWN]]
+        lines += [f"and {len(found) - SHOWN} more"] if len(found) > SHOWN else []
+    return [*lines, verdict.reason] if verdict.reason else lines
 
 
 def _name(cell_id: str, names: Mapping[str, str]) -> str:

@@ -46,29 +46,29 @@ def closing(views: Sequence[View]) -> Closing:
     Only cells that converged are in it, and ratios are compared only where they are over the same ceiling.
     """
     divided = [view for view in views if view.headline is not None]
-    told = [view for view in divided if view.run.status == "ok"]
-    if not told:
+    converged = [view for view in divided if view.run.status == "ok"]
+    if not converged:
         return Closing(_wide(divided) if divided else _nothing(views))
-    for found in (_models(told), _precisions(told), _batches(told)):
+    for found in (_models(converged), _precisions(converged), _batches(converged)):
         if found is not None:
             return found
-    return Closing(_single(told[0]), (told[0],))
+    return Closing(_single(converged[0]), (converged[0],))
 
 
-def basis(found: Closing, views: Sequence[View]) -> str:
+def basis(conclusion: Closing, views: Sequence[View]) -> str:
     """The 95 % interval of each number in the sentence, and the peaks it divides by with their sources; "": no number.
 
     views: of the whole run, so that a cell is called as in its tables.
     """
-    peaks = dict.fromkeys(_peak(_row(view)) for view in found.cells)
-    told = intervals(found, views)
-    return f"{told} Divided by {', and '.join(peaks)}." if told else ""
+    peaks = dict.fromkeys(_peak(_row(view)) for view in conclusion.cells)
+    interval = intervals(conclusion, views)
+    return f"{interval} Divided by {', and '.join(peaks)}." if interval else ""
 
 
-def intervals(found: Closing, views: Sequence[View]) -> str:
+def intervals(conclusion: Closing, views: Sequence[View]) -> str:
     """The 95 % interval of each utilization in the sentence, as a sentence; "" where it has none."""
     shared = shared_variant(views)
-    each = [f"{fitting(cell_name(view, shared), _NAME_LETTERS)} {_interval(_row(view))}" for view in found.cells]
+    each = [f"{fitting(cell_name(view, shared), _NAME_LETTERS)} {_interval(_row(view))}" for view in conclusion.cells]
     return f"95 % intervals: {', '.join(each)}." if each else ""
 
 
@@ -98,16 +98,16 @@ def _nothing(views: Sequence[View]) -> str:
 
 
 def _wide(divided: Sequence[View]) -> str:
-    """Where no cell is narrow enough to be told first: what there is instead."""
+    """Where no cell is narrow enough to be shown first: what there is instead."""
     if len(divided) == 1:
         return "The interval of the measured cell is wider than asked for: see its row in the table."
     return f"The intervals of all {len(divided)} measured cells are wider than asked for: see their rows in the table."
 
 
-def _models(told: Sequence[View]) -> Closing | None:
+def _models(views: Sequence[View]) -> Closing | None:
     """Best and worst model at the same precision, batch size and denominator, and what their bytes say about it."""
     groups: dict[tuple[str, int, str, str, str, str], dict[str, list[View]]] = {}
-    for view in told:
+    for view in views:
         run = view.run
         key = (run.precision, run.batch_size, _row(view).variant, _row(view).denominator, run.device, _ceiling(view))
         groups.setdefault(key, {}).setdefault(run.model, []).append(view)
@@ -143,9 +143,9 @@ def _because(best: View, worst: View) -> str:
     return f", which bytes do not explain: {name} does {text}"
 
 
-def _precisions(told: Sequence[View]) -> Closing | None:
+def _precisions(views: Sequence[View]) -> Closing | None:
     """One model at one batch size: the fastest precision against the slowest."""
-    pair = _extremes(told, lambda view: (view.run.batch_size,), lambda view: view.run.precision)
+    pair = _extremes(views, lambda view: (view.run.batch_size,), lambda view: view.run.precision)
     if pair is None:
         return None
     fast, slow, times = pair
@@ -153,9 +153,9 @@ def _precisions(told: Sequence[View]) -> Closing | None:
     return Closing(f"{start} as in {slow.run.precision}, {_against(fast, slow)}.", (fast, slow))
 
 
-def _batches(told: Sequence[View]) -> Closing | None:
+def _batches(views: Sequence[View]) -> Closing | None:
     """One model in one precision: the batch size with the most items per second against the one with the least."""
-    pair = _extremes(told, lambda view: (view.run.precision, _ceiling(view)), lambda view: view.run.batch_size)
+    pair = _extremes(views, lambda view: (view.run.precision, _ceiling(view)), lambda view: view.run.batch_size)
     if pair is None:
         return None
     fast, slow, times = pair
@@ -165,11 +165,11 @@ def _batches(told: Sequence[View]) -> Closing | None:
 
 
 def _extremes(
-    told: Sequence[View], same: Callable[[View], tuple[object, ...]], differing: Callable[[View], object]
+    converged: Sequence[View], same: Callable[[View], tuple[object, ...]], differing: Callable[[View], object]
 ) -> tuple[View, View, str] | None:
-    """Of cells alike but for one parameter the fastest, the slowest and how many times faster; None without two."""
+    """Of cells that differ in one parameter the fastest, the slowest and how many times faster; None without two."""
     groups: dict[tuple[object, ...], list[View]] = {}
-    for view in told:
+    for view in converged:
         if _row(view).items_per_s is not None:
             groups.setdefault((view.run.model, view.run.device, _row(view).variant, *same(view)), []).append(view)
     group = max(groups.values(), key=lambda views: len({differing(view) for view in views}), default=[])

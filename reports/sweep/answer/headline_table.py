@@ -1,7 +1,7 @@
 """headline.csv: one row a cell, the numbers that the terminal's table shows of it, unrounded.
 
 utilization.csv has every numerator over every denominator, so that a mean over its rows is a mean of different
-questions; here each cell has the one fraction that is told first. A cell without one is there, with its reason.
+questions; here each cell has the one fraction that is shown first. A cell without one is there, with its reason.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def headline_rows(built: Built) -> list[Headline]:
 
 
 def _row(view: View, sittings: Mapping[str, Sitting]) -> Headline:
-    run, told, step = view.run, view.headline, view.step
-    row = told or view.timed_row
+    run, headline, step = view.run, view.headline, view.step
+    row = headline or view.timed_row
     home = sittings.get(run.sitting)
     return Headline(
         **identity(run, Headline),
@@ -34,17 +34,17 @@ def _row(view: View, sittings: Mapping[str, Sitting]) -> Headline:
         items_per_s=row.items_per_s if row else None,
         model_flop=row.model_flop if row else None,
         achieved_flop_per_s=row.achieved_flop_per_s if row else None,
-        peak_flop_per_s=told.peak_flop_per_s if told else None,
-        peak_source=told.peak_source if told else "",
-        denominator=told.denominator if told else "",
+        peak_flop_per_s=headline.peak_flop_per_s if headline else None,
+        peak_source=headline.peak_source if headline else "",
+        denominator=headline.denominator if headline else "",
         method=row.method if row else "",
         numerator_source=row.numerator_source if row else "",
-        utilization_ratio=told.utilization_ratio if told else None,
-        utilization_low_ratio=told.utilization_low_ratio if told else None,
-        utilization_high_ratio=told.utilization_high_ratio if told else None,
+        utilization_ratio=headline.utilization_ratio if headline else None,
+        utilization_low_ratio=headline.utilization_low_ratio if headline else None,
+        utilization_high_ratio=headline.utilization_high_ratio if headline else None,
         verdict=verdict(view),
         status=run.status,
-        reason=run.reason if run.reason or told else _why_no_ratio(view),
+        reason=run.reason if run.reason or headline else _why_no_ratio(view),
     )
 
 

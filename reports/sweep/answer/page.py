@@ -1,4 +1,4 @@
-"""report.html of a run: everything that is told of it in one file that needs no other, no network and no script.
+"""report.html of a run: everything that is reported of it in one file that needs no other, no network and no script.
 
 Takes what `cleaning.reconcile.run` derived and figures as SVG text; writes nothing and asks no clock, so that the same
 run gives the same bytes. What a page is made of is in `reports.shared.html`.
@@ -86,12 +86,12 @@ def _verdict(built: Built) -> PageVerdict:
     cells = f"{len(measured)} of {len(built.views)} measured"
     cells += f", {short} of them with a wider interval than asked for" if short else ""
     cells += f"; {failed} failed" if failed else "; none failed"
-    told = closing(built.views)
-    known, said = peak_lines(built.views), peak_lines(told.cells)
-    others = tuple(line for line in known if line not in said)
-    peaks = (("Other peaks", others),) if others else () if said else (("Peak", ("none is known",)),)
+    conclusion = closing(built.views)
+    known, shown = peak_lines(built.views), peak_lines(conclusion.cells)
+    others = tuple(line for line in known if line not in shown)
+    peaks = (("Other peaks", others),) if others else () if shown else (("Peak", ("none is known",)),)
     rests_on = (("Measured on", (heading(built),)), *peaks, ("Cells", (cells,)))
-    return PageVerdict(told.sentence, basis(told, built.views), rests_on)
+    return PageVerdict(conclusion.sentence, basis(conclusion, built.views), rests_on)
 
 
 def _cells(built: Built) -> Section:
@@ -221,15 +221,15 @@ def _citation(built: Built, manifest: Manifest | None) -> Section:
 
 def _seen_in(name: str, views: Sequence[View]) -> str:
     """From which converged cell to which a figure of utilization goes; other figures say it by their marks."""
-    told = [
+    ratios = [
         (view.headline.utilization_ratio or 0.0, view)
         for view in views
         if view.headline is not None and view.run.status == "ok"
     ]
-    if not name.startswith("utilization_by_") or "post2021" in name or not told or unpaired_sentence(views):
+    if not name.startswith("utilization_by_") or "post2021" in name or not ratios or unpaired_sentence(views):
         return ""
     shared = shared_variant(views)
-    (low, worst), (high, best) = min(told, key=lambda cell: cell[0]), max(told, key=lambda cell: cell[0])
+    (low, worst), (high, best) = min(ratios, key=lambda cell: cell[0]), max(ratios, key=lambda cell: cell[0])
     first, last = (f"{fitting(cell_name(view, shared), _NAME_LETTERS)}" for view in (best, worst))
     of = OF_WHAT[best.headline.denominator] if best.headline is not None else ""
     return f"From {percent(high)} of {of} ({first}) down to {percent(low)} ({last})."

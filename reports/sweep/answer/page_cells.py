@@ -83,8 +83,8 @@ def post2021(rows: Sequence[Utilization], names: Names) -> Table | None:
 
 
 def denominators(views: Sequence[View], names: Names) -> Table | None:
-    """The told numerator over every denominator that is known; None where only one is."""
-    told = [(view, view.headline) for view in in_order(views)]
+    """The numerator shown first over every denominator that is known; None where only one is."""
+    headlines = [(view, view.headline) for view in in_order(views)]
     lines = {
         view.run.cell_id: {
             row.denominator: row
@@ -92,7 +92,7 @@ def denominators(views: Sequence[View], names: Names) -> Table | None:
             if (row.method, row.numerator_source) == (head.method, head.numerator_source)
             and row.utilization_ratio is not None
         }
-        for view, head in told
+        for view, head in headlines
         if head is not None
     }
     known = [name for name in OF_WHAT if any(name in line for line in lines.values())]
@@ -312,8 +312,8 @@ def _facts(sitting: Sitting) -> dict[str, str]:
         "host": sitting.host,
         "row of peaks.csv": sitting.peak_row,
     }
-    said = {"device", "name", "driver", "torch", "host"}
-    host = {key: _fact(key, value) for key, value in sitting.environment.items() if key not in said}
+    shown = {"device", "name", "driver", "torch", "host"}
+    host = {key: _fact(key, value) for key, value in sitting.environment.items() if key not in shown}
     before = {f"before the run: {key}": _fact(key, value) for key, value in sitting.preflight.items()}
     return {**first, **host, **before}
 

@@ -98,8 +98,8 @@ def laws_sentence(laws: Sequence[BatchLaw]) -> str:
         return ""
     found = Counter(law.holds for law in totals)
     constant = grouped((law for law in totals if law.constant_flop), lambda law: law.counter)
-    said = {True: "yes", False: "no", None: "with too few batches"}
-    parts = [f"{found[answer]} {words}" for answer, words in said.items() if found[answer]]
+    answers = {True: "yes", False: "no", None: "with too few batches"}
+    parts = [f"{found[answer]} {words}" for answer, words in answers.items() if found[answer]]
     where = (
         f"for {counter} in {models_listed((law.model for law in mine), totals)}" for counter, mine in constant.items()
     )
@@ -194,12 +194,12 @@ def cleaning(log: Sequence[CleaningLog]) -> Table | None:
     lines: list[Cells] = []
     for (step, file), changes in grouped(log, lambda row: (row.step, _kind_of_file(row.file))).items():
         mine = sorted(grouped(changes, lambda row: skeleton(row.reason)).values(), key=len, reverse=True)
-        told = [(merged([row.reason for row in rows]), rows) for rows in mine[:_MOST_REASONS]]
+        reasons = [(merged([row.reason for row in rows]), rows) for rows in mine[:_MOST_REASONS]]
         if rest := [row for rows in mine[_MOST_REASONS:] for row in rows]:
-            told.append((f"{len(mine) - _MOST_REASONS} other reasons, each rarer", rest))
+            reasons.append((f"{len(mine) - _MOST_REASONS} other reasons, each rarer", rest))
         lines += [
             (step, file, reason, str(len({row.cell_id for row in rows})), str(len(rows)), _change(rows))
-            for reason, rows in told
+            for reason, rows in reasons
         ]
     columns = ("step", "file", "reason", "cells", "changes", "FLOP changed")
     text = frozenset(("step", "file", "reason"))

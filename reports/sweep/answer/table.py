@@ -76,18 +76,18 @@ _NOT_FLOP = "These are not utilizations in FLOP: leave out --convention for thos
 
 def to_text(built: Built, width: int = WIDTH, colour: bool = False, convention: str = "flop") -> str:
     """Everything a person is shown at the end: one sentence, tables, what the columns divide by, what failed."""
-    told = built if convention == "flop" else _by_the_post(built)
-    views = _in_order(told.views)
+    shown = built if convention == "flop" else _by_the_post(built)
+    views = _in_order(shown.views)
     parts: list[Part] = []
     if convention == "flop":
-        said = closing(told.views)
-        parts += [strong(said.sentence), *filter(None, [intervals(said, told.views)]), ""]
-    parts += [strong(line) for line in filter(None, (heading(told), CONVENTIONS[convention]))]
+        conclusion = closing(shown.views)
+        parts += [strong(conclusion.sentence), *filter(None, [intervals(conclusion, shown.views)]), ""]
+    parts += [strong(line) for line in filter(None, (heading(shown), CONVENTIONS[convention]))]
     scale, unit = rate_unit(views, "FLOP/s" if convention == "flop" else "MAC/s")
     parts += ["", cells_table(views, scale, unit), ""]
-    if any(_OF_PROFILES & set(view.run.methods) for view in told.views):
-        parts += [_METHODS_SAY, "", methods_table(views, told.work_times), ""]
-    parts += [*peak_lines(told.views), *failed_lines(told.views), *warning_lines(told)]
+    if any(_OF_PROFILES & set(view.run.methods) for view in shown.views):
+        parts += [_METHODS_SAY, "", methods_table(views, shown.work_times), ""]
+    parts += [*peak_lines(shown.views), *failed_lines(shown.views), *warning_lines(shown)]
     parts += [strong(_NOT_FLOP)] if convention != "flop" else []
     return page(parts, width, colour)
 
@@ -127,7 +127,7 @@ def rate_unit(views: Iterable[View], unit: str = "FLOP/s") -> tuple[float, str]:
 def cells_table(views: Sequence[View], scale: float = 1e12, unit: str = "TFLOP/s") -> TextTable:
     """One row a cell: model, batch, precision, utilization ± its interval, verdict, step time, FLOP/s, peak, items/s.
 
-    scale: what a rate is divided by to be told in `unit`.
+    scale: what a rate is divided by to be shown in `unit`.
     """
     columns = (
         *_start_columns(),
@@ -147,7 +147,7 @@ def cells_table(views: Sequence[View], scale: float = 1e12, unit: str = "TFLOP/s
 
 
 def methods_table(views: Sequence[View], times: Sequence[WorkTime]) -> TextTable:
-    """One row a cell: its utilization by each method, over the peak it is told by; an epoch's time, profiled and real.
+    """One row a cell: its utilization by each method, over its peak; an epoch's time, profiled and real.
 
     Of several counters, `theory` is that of the first that could count. Not measured and not asked for are both "–".
     """
@@ -241,9 +241,9 @@ def warning_lines(built: Built) -> list[str]:
             texts, names = found.setdefault(skeleton(warning), ([], []))
             texts.append(warning)
             names.append(cell_name(view, shared))
-    told = sum(view.measured for view in built.views)
+    measured = sum(view.measured for view in built.views)
     merged_texts = ((session_words(merged(texts)), list(dict.fromkeys(names))) for texts, names in found.values())
-    lines = [f"note: {text} ({_listed(names, told)})" for text, names in merged_texts]
+    lines = [f"note: {text} ({_listed(names, measured)})" for text, names in merged_texts]
     return lines + [f"note: {problem}" for problem in built.problems]
 
 
@@ -300,8 +300,8 @@ def _narrow(value: float) -> str:
     return text if len(text) <= _NARROW else f"{value:.1e}"
 
 
-def _listed(names: Sequence[str], told: int) -> str:
-    if len(names) == told and told > 1:
-        return f"all {told} measured cells"
+def _listed(names: Sequence[str], most: int) -> str:
+    if len(names) == most and most > 1:
+        return f"all {most} measured cells"
     shown = ", ".join(names[:_SHOWN])
     return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"

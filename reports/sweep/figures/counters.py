@@ -116,11 +116,11 @@ def _panel(axes: Axes, rows: pd.DataFrame, models: Sequence[str], place: Callabl
             axes.plot([min(total + product), max(total + product)], [y, y], color="0.6", linewidth=0.8, zorder=2)
         far = _far(total + product)
         ends = f"{_times(min(far))} to {_times(max(far))}" if far else ""
-        said = [_times(ratio) for ratio in far] if len(far) <= _MOST_NUMBERS else [ends]
+        notes = [_times(ratio) for ratio in far] if len(far) <= _MOST_NUMBERS else [ends]
         lost = mine[mine["ratio"].isna() & mine["total_ratio"].isna()]
-        said += list(dict.fromkeys(_reason(row, len(mine) > len(lost)) for row in figure_panels.records(lost)))
-        if said:
-            _write(axes, ", ".join(said), total + product, y, place)
+        notes += list(dict.fromkeys(_reason(row, len(mine) > len(lost)) for row in figure_panels.records(lost)))
+        if notes:
+            _write(axes, ", ".join(notes), total + product, y, place)
     look: dict[str, Any] = {"linestyle": "none", "clip_on": False, "zorder": 3}
     hollow: dict[str, Any] = {"markerfacecolor": "none", "markersize": 5.5}
     if totals:  # an empty line that is not clipped would take all the room

@@ -49,11 +49,11 @@ def by_method(frame: pd.DataFrame, *, post2021: bool = False) -> dict[str, Figur
     points = _points(frame)
     if points.empty:
         return {}
-    pages = [(page.apart, partial(_figure, page, post2021)) for page in _in_turn(list(_pages(points)))]
+    pages = [(page.apart, partial(_figure, page, post2021)) for page in _round_robin(list(_pages(points)))]
     return figure_panels.named(f"{NAME}_post2021" if post2021 else NAME, pages)
 
 
-def _in_turn(pages: Sequence[_Page]) -> Sequence[_Page]:
+def _round_robin(pages: Sequence[_Page]) -> Sequence[_Page]:
     """The pages in their order; if not all are drawn, the first of each precision, then the second of each, …"""
     if len(pages) <= figure_panels.MOST_PAGES:
         return pages

@@ -1,4 +1,4 @@
-"""Two sides of one cell timed in turn: fresh processes in pairs, rounds of A B B A, until the ratio decides.
+"""Two sides of one cell, interleaved: fresh processes in pairs, rounds of A B B A, until the ratio decides.
 
 Each pair of processes gives one value to the sequential test (`analysis/stats/sequential.py`), so that what fresh
 processes differ by is in the interval; every other pair begins with B. It stops at a look at which the whole interval
@@ -36,7 +36,7 @@ LONGEST_FACTOR = 20
 MOST_PAIRS = 60
 CAP_S = 300.0
 QUICK_CAP_S = 60.0
-IN_TURN = "in_turn: blocks were timed in turn with another process's, and in several processes (--against)"
+IN_TURN = "in_turn: blocks were interleaved with those of another process, in several processes (--against)"
 
 
 @dataclass(frozen=True)
@@ -91,11 +91,11 @@ class SideRun:
         """Adds samples in the order of their time."""
         self.samples += sorted(blocks, key=lambda each: each.start_s)
 
-    def learn(self, found: CellFindings) -> None:
+    def learn(self, findings: CellFindings) -> None:
         """Adds what is known; what an earlier process said of the first step, and the largest memory, stay."""
         blank = CellFindings()
-        for each in fields(found):
-            value = getattr(found, each.name)
+        for each in fields(findings):
+            value = getattr(findings, each.name)
             if value == getattr(blank, each.name):
                 continue
             known = getattr(self.findings, each.name)
@@ -131,13 +131,13 @@ def inside(root: Path) -> Iterator[None]:
         sys.path[:] = paths
 
 
-def least_in_turn_s(protocol: Protocol, rules: Rules) -> float:
+def least_interleaved_s(protocol: Protocol, rules: Rules) -> float:
     """Seconds that a comparison of one cell takes if the first look decides: warming up and rounds of both sides."""
     of_a_side_s = protocol.warm_min_s + rules.rounds * len(ORDERS[0]) / 2 * protocol.block_s
     return min(FIRST_LOOK, rules.most_pairs) * 2 * of_a_side_s
 
 
-def time_in_turn(
+def time_interleaved(
     a: SideRun,
     b: SideRun,
     protocol: Protocol,
@@ -147,10 +147,10 @@ def time_in_turn(
 ) -> str:
     """Fills both sides with blocks; what was decided, in a few words. Raises SideFault for a side that failed.
 
-    revise: is told the seconds to the next look, after each pair.
+    revise: called after each pair with the seconds to the next look.
     """
     clock, longest_s = Stopwatch(), 0.0
-    told = ""
+    interval = ""
     for pair in range(rules.most_pairs):
         began_s = clock.elapsed_s
         try:
@@ -164,14 +164,15 @@ def time_in_turn(
         ended = pair + 1 == rules.most_pairs or clock.elapsed_s + longest_s > cap_s
         found = sequential_ratio(values, rules.alarm_ratio, out_of_time=ended)
         if found is not None:
-            told = f"{found.low - 1:+.1%} to {found.high - 1:+.1%} after {len(values)} pairs of processes"
-            say(told)
+            low, high = (f"{ratio - 1:+.1%}" if ratio <= 100 else "> +9900%" for ratio in (found.low, found.high))
+            interval = f"{low} to {high} after {len(values)} pairs of processes"
+            say(interval)
             if (ended or is_look(len(values))) and found.beyond(rules.limit_ratio) != OPEN:
-                return told
+                return interval
         if ended:
             break
         revise(_to_next_look(len(values), rules) * clock.elapsed_s / (pair + 1))
-    return f"undecided: {told or f'{pair + 1} pairs of processes are too few'}"
+    return f"undecided: {interval or f'{pair + 1} pairs of processes are too few'}"
 
 
 def _to_next_look(pairs: int, rules: Rules) -> int:

@@ -1,4 +1,4 @@
-"""Two sessions that share one machine: each cell is counted and traced on both sides, timed in turn, and kept twice.
+"""Two sessions that share one machine: each cell is counted and traced on both sides, timed interleaved, kept twice.
 
 The old side's row is committed first. A comparison that was stopped between the two is measured again on both sides:
 blocks of different attempts do not alternate.
@@ -13,7 +13,15 @@ from typing import Any
 
 from measure.timing import Protocol
 from results.records import Cell, Run
-from runners.sweep.against.pairs import Rules, SideFault, SideRun, inside, least_in_turn_s, measurement_of, time_in_turn
+from runners.sweep.against.pairs import (
+    Rules,
+    SideFault,
+    SideRun,
+    inside,
+    least_interleaved_s,
+    measurement_of,
+    time_interleaved,
+)
 from runners.sweep.findings import CellMeasurement
 from runners.sweep.session import Session, least_s
 from runners.workers import Stopwatch, TelemetryWatch, WindowEnergy, Worker, WorkerFault
@@ -105,8 +113,8 @@ class Comparison:
         found: list[float] = []
         for (a, _), planned_s in zip(pairs, self.a.planned_s([a for a, _ in pairs]), strict=True):
             ceiling_s = planned_s - least_s(a, ceiling_known=True)
-            in_turn_s = ceiling_s + least_in_turn_s(self.a.protocol(a).for_pass(), self.rules)
-            found += [in_turn_s if planned_s else 0.0, 0.0]
+            interleaved_s = ceiling_s + least_interleaved_s(self.a.protocol(a).for_pass(), self.rules)
+            found += [interleaved_s if planned_s else 0.0, 0.0]
         return found
 
     def _fits(self) -> bool:
@@ -121,10 +129,12 @@ class Comparison:
         self.b.measurer.stop()
         stopwatch = Stopwatch()
         try:
-            said = time_in_turn(sides[0], sides[1], protocol.for_pass(), self.rules, self._say, self.a.progress.revise)
+            outcome = time_interleaved(
+                sides[0], sides[1], protocol.for_pass(), self.rules, self._say, self.a.progress.revise
+            )
         except SideFault as fault:
             return self._one_sided(fault)
-        self.a.progress.say(f"{cell.model} b{cell.batch_size} {cell.precision}: {said}")
+        self.a.progress.say(f"{cell.model} b{cell.batch_size} {cell.precision}: {outcome}")
         answers = [measurement_of(side, protocol) for side in sides]
         self._answers["B"], self.b.timed_before_s = answers[1], stopwatch.elapsed_s
         return answers[0]
@@ -142,4 +152,4 @@ class Comparison:
         return SideRun(name, cell, root, lambda: Worker(f"measure {name}", quiet=quiet))
 
     def _say(self, text: str) -> None:
-        self.a.progress.stage(self._cells[0], f"in turn, {text}")
+        self.a.progress.stage(self._cells[0], f"interleaved, {text}")

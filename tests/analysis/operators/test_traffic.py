@@ -71,5 +71,74 @@ def test_element_sizes_are_torchs(name: str) -> None:
 
 
 def test_gathering_and_overwriting_operations_are_in_the_table() -> None:
-    for name in (*traffic.GATHERS, *traffic.OVERWRITES):
+    for name in (*traffic.GATHERS, *traffic.OVERWRITES, *traffic.SHAPE_ONLY, *traffic.CONVOLUTIONS, *traffic.POOLS):
         assert registry.kind_of(name)
+
+
+def touched_pixels(size: int, taps: int, stride: int, dilation: int, out: int) -> int:
+    """By going through all windows."""
+    return len({o * stride + tap * dilation for o in range(out) for tap in range(taps)} & set(range(size)))
+
+
+@pytest.mark.parametrize(
+    ("taps", "stride", "padding", "dilation"),
+    [(1, 2, 0, 1), (1, 3, 0, 1), (2, 3, 0, 1), (2, 4, 0, 2), (3, 2, 1, 1), (1, 1, 0, 1), (3, 1, 1, 1)],
+)
+@pytest.mark.parametrize("size", [12, 13])
+def test_a_window_that_skips_pixels_does_not_read_them(size, taps, stride, padding, dilation) -> None:
+    """A real convolution's output, and the pixels that its windows touch; with padding, or without gaps, all."""
+    layer = torch.nn.Conv2d(3, 5, taps, stride, padding, dilation, bias=False)
+    out = tuple(layer(torch.zeros(2, 3, size, size)).shape)
+    window = {"stride": [stride] * 2, "padding": [padding] * 2, "dilation": [dilation] * 2}
+    gaps = dilation * (taps - 1) + 1 < stride
+    pixels = touched_pixels(size, taps, stride, dilation, out[2]) if gaps else size
+    weight = 5 * 3 * taps**2
+    inputs = {"input": (2, 3, size, size), "weight": (5, 3, taps, taps)}
+    forward = operation("aten.convolution", inputs, [out], **window)
+    assert registry.cost(forward).read_bytes == 4 * (2 * 3 * pixels**2 + weight)
+    backward = {"grad_output": out, **inputs}
+    of_both, of_weight, of_input = (
+        registry.cost(
+            operation("aten.convolution_backward", backward, [inputs["input"]], output_mask=[*mask, False], **window)
+        ).read_bytes
+        for mask in ((True, True), (False, True), (True, False))
+    )
+    grad = 2 * 5 * out[2] ** 2
+    assert of_both == 4 * (grad + 2 * 3 * pixels**2 + weight)
+    assert of_weight == 4 * (grad + 2 * 3 * pixels**2), "no gradient of the input: no weight is read"
+    assert of_input == 4 * (grad + weight), "no gradient of the weight: no input is read"
+
+
+def test_a_pool_that_skips_pixels_and_one_that_does_not() -> None:
+    """One pixel of each window of 3 × 3; an empty stride is the window's size."""
+    pools = [
+        operation("aten.max_pool2d", {"self": (2, 3, 12, 12)}, [(2, 3, 4, 4)], kernel_size=[taps] * 2, stride=stride)
+        for taps, stride in ((1, [3, 3]), (3, []))
+    ]
+    assert [registry.cost(each).read_bytes for each in pools] == [4 * 2 * 3 * 16, 4 * 2 * 3 * 144]
+
+
+@pytest.mark.parametrize("name", sorted(traffic.SHAPE_ONLY))
+def test_what_is_taken_for_its_shape_is_not_read(name: str) -> None:
+    """The 8 elements of self are not; the other tensor is."""
+    read, _ = traffic.bytes_moved(operation(name, {"self": (8,), "other": (3,)}, [(8,)]))
+    assert read == 12
+
+
+def test_storages_of_shapes_are_never_touched_by_torch() -> None:
+    """The results do not depend on the values of what is taken for its shape: not even where these are NaN."""
+    aten = torch.ops.aten
+    grad, nan, zeros = torch.rand(1, 1, 2, 2), torch.full((1, 1, 4, 4), torch.nan), torch.zeros(1, 1, 4, 4)
+    _, indices = torch.nn.functional.max_pool2d(torch.rand(1, 1, 4, 4), 2, return_indices=True)
+    calls = [
+        lambda x: aten.avg_pool2d_backward(grad, x, [2, 2], [2, 2], [0, 0], False, True, None),
+        lambda x: aten._adaptive_avg_pool2d_backward(grad, x),
+        lambda x: aten.max_pool2d_with_indices_backward(grad, x, [2, 2], [2, 2], [0, 0], [1, 1], False, indices),
+        lambda x: aten.nll_loss_backward(
+            torch.tensor(1.0), x[0, 0], torch.tensor([0, 1, 2, 3]), None, 1, -100, torch.tensor(4.0)
+        ),
+        torch.zeros_like,
+        lambda x: x.new_full((2,), 3.0),
+    ]
+    for call in calls:
+        assert torch.equal(call(nan), call(zeros))

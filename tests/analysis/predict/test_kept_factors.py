@@ -41,6 +41,17 @@ def test_factors_and_page_are_of_these_tables():
         assert digest[:16] in page
 
 
+def test_the_readme_has_the_numbers_of_these_tables():
+    """Rows of GPUs with a utilization, and the medians of the page's lines of families left out."""
+    readme, page = (Path(name).read_text(encoding="utf-8") for name in ("README.md", "docs/predict.md"))
+    used = sum(row.utilization_ratio is not None and "Intel" not in row.device for row in published_steps())
+    assert f"{used:,} published\nsteps" in readme
+    medians = [
+        re.search(rf"\| {mode} \| eager \| this model \| [\d,]+ \| ([\d.]+ %)", page)[1] for mode in ("train", "infer")
+    ]
+    assert "is {} in training and\n{} in inference".format(*medians) in readme
+
+
 def test_each_family_is_in_one_of_ten_parts():
     parts = parts_by_family()
     assert set(parts.values()) == set(range(10))

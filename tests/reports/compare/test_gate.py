@@ -16,8 +16,9 @@ import pytest
 from analysis.utilization import log_ratios
 from reports.compare import Condition, gate_markdown, gate_text, judge
 from reports.compare.cells import compare_runs
+from reports.compare.gate_answer import _cells
 from reports.compare.page import Side
-from reports.compare.text import to_text
+from reports.compare.text import interval_text, to_text
 from results.records import MET, NOT_COMPARED, NOT_MET, UNDECIDED, GateCheck, Sample
 from results.store import Pairing, pairing_of, read_run
 from runners.report import command
@@ -37,7 +38,7 @@ def write(path: Path, plant: Plant | None = None, grid: tuple[Any, ...] = (KEY,)
     return made_up_evidence.write(path, made=made)
 
 
-def in_turn(
+def interleaved(
     side: str, slower: float = 1.0, pairs: int = 9, rounds: int = 3, shift_s: float = 0.0, **more: Any
 ) -> Plant:
     """Blocks A B B A of processes that differ by up to 1.2 %, B's last `slower` times as long."""
@@ -46,12 +47,12 @@ def in_turn(
         pairing = Pairing("one", side, **more)
         parts.manifest = replace(parts.manifest, options={**parts.manifest.options, **pairing.as_option()})
         for part in parts.cells.values():
-            part.samples = in_turn_samples(side, part.run.cell_id, slower, pairs, rounds, shift_s)
+            part.samples = interleaved_samples(side, part.run.cell_id, slower, pairs, rounds, shift_s)
 
     return plant
 
 
-def in_turn_samples(
+def interleaved_samples(
     side: str, cell_id: str, slower: float, pairs: int, rounds: int, shift_s: float = 0.0
 ) -> list[Sample]:
     found = []
@@ -77,9 +78,9 @@ def checks(a: Path, b: Path, *asked: Condition) -> list[GateCheck]:
 
 
 @pytest.mark.parametrize(("slower", "outcome"), [(1.0, NOT_MET), (1.05, MET), (1.02, UNDECIDED), (0.9, NOT_MET)])
-def test_blocks_in_turn_decide(tmp_path: Path, slower: float, outcome: str) -> None:
+def test_interleaved_blocks_decide(tmp_path: Path, slower: float, outcome: str) -> None:
     """Processes scatter by 0.6 % about the planted ratio: 5 % is beyond the limit of 2 %, 0 % within, 2 % on it."""
-    a, b = write(tmp_path / "a", in_turn("A")), write(tmp_path / "b", in_turn("B", slower))
+    a, b = write(tmp_path / "a", interleaved("A")), write(tmp_path / "b", interleaved("B", slower))
     (found,) = checks(a, b)
     assert (found.outcome, found.basis, found.reason) == (outcome, "pairs", "")
     mean = (4 * math.log(1.006) + 3 * math.log(0.994)) / 7  # of nine the lowest and the highest do not count
@@ -91,7 +92,7 @@ def test_pairs_far_from_the_others_do_not_count_and_are_said(tmp_path: Path) -> 
     """One of nine pairs of processes has B at nine times its time: the mean would be 9 ** (1 / 9) = 1.28."""
 
     def burst(parts: made_up_evidence.Parts) -> None:
-        in_turn("B")(parts)
+        interleaved("B")(parts)
         for part in parts.cells.values():
             part.samples = [
                 replace(row, wall_s=row.wall_s * 9, device_s=row.device_s and row.device_s * 9)
@@ -100,15 +101,15 @@ def test_pairs_far_from_the_others_do_not_count_and_are_said(tmp_path: Path) -> 
                 for row in part.samples
             ]
 
-    (found,) = checks(write(tmp_path / "a", in_turn("A")), write(tmp_path / "b", burst))
+    (found,) = checks(write(tmp_path / "a", interleaved("A")), write(tmp_path / "b", burst))
     assert (found.outcome, found.basis) == (NOT_MET, "pairs")
     assert found.reason == "1 of 9 pairs is far from the others: the ratio is of a typical pair"
 
 
 def test_the_alarm_rate_is_shared_by_the_cells_that_were_planned(tmp_path: Path) -> None:
     def width(cells: int) -> float:
-        a = write(tmp_path / f"a{cells}", in_turn("A", cells=cells))
-        (found,) = checks(a, write(tmp_path / f"b{cells}", in_turn("B", cells=cells)))
+        a = write(tmp_path / f"a{cells}", interleaved("A", cells=cells))
+        (found,) = checks(a, write(tmp_path / f"b{cells}", interleaved("B", cells=cells)))
         assert found.low_ratio is not None
         assert found.high_ratio is not None
         return math.log(found.high_ratio / found.low_ratio)
@@ -119,8 +120,8 @@ def test_the_alarm_rate_is_shared_by_the_cells_that_were_planned(tmp_path: Path)
 @pytest.mark.parametrize(
     ("plants", "said"),
     [
-        ((in_turn("A"), in_turn("B", shift_s=50.0)), "expected rounds of ABBA or BAAB"),
-        ((in_turn("A"), in_turn("B", pairs=5)), "too few pairs of processes"),
+        ((interleaved("A"), interleaved("B", shift_s=50.0)), "expected rounds of ABBA or BAAB"),
+        ((interleaved("A"), interleaved("B", pairs=5)), "too few pairs of processes"),
     ],
 )
 def test_blocks_that_do_not_alternate_are_read_as_two_runs(tmp_path: Path, plants: Any, said: str) -> None:
@@ -131,10 +132,10 @@ def test_blocks_that_do_not_alternate_are_read_as_two_runs(tmp_path: Path, plant
 
 def test_runs_of_two_comparisons_are_no_pair(tmp_path: Path) -> None:
     def other(parts: made_up_evidence.Parts) -> None:
-        in_turn("B")(parts)
+        interleaved("B")(parts)
         parts.manifest = replace(parts.manifest, options=Pairing("another", "B").as_option())
 
-    (found,) = checks(write(tmp_path / "a", in_turn("A")), write(tmp_path / "b", other))
+    (found,) = checks(write(tmp_path / "a", interleaved("A")), write(tmp_path / "b", other))
     assert (found.basis, found.reason.startswith("read as two runs")) == ("blocks", False)
 
 
@@ -258,6 +259,32 @@ def test_cells_of_one_run_alone_are_told_and_fail_where_undecided_does(
     assert (code, "The gate fails: not all could be compared in 1 of 2 cells" in out) == (5, True)
 
 
+def test_a_comment_begins_with_what_was_decided(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a, b = write(tmp_path / "a", interleaved("A")), write(tmp_path / "b", interleaved("B", 1.1))
+    more = write(tmp_path / "more", None, (KEY, ("tf32", 16, 0)))
+    run = running(command.main, capsys)
+    marks = {
+        (name, how): run(a, other, "--fail-if", limit, "--undecided", how, "--format", "markdown")[1].split()[1]
+        for name, other, limit in (("within", b, "slower:50%"), ("beyond", b, "slower:2%"), ("lacking", more, "flop:0"))
+        for how in ("pass", "fail")
+    }
+    assert marks == {
+        **{("within", how): "✅" for how in ("pass", "fail")},
+        **{("beyond", how): "❌" for how in ("pass", "fail")},
+        ("lacking", "pass"): "⚠️",
+        ("lacking", "fail"): "❌",
+    }
+
+
+def test_ends_of_intervals_that_nobody_reads_are_bounds() -> None:
+    """As of ten pairs whose values differ by factors: 1.7e-9 to 6.4e8 was printed."""
+    assert interval_text(1.7e-9, 6.4e8, 4) == "< 0.01 to > 100"
+    assert interval_text(0.011, 99.0) == "0.0110 to 99.0"
+    ends = {"ratio": 1.04, "low_ratio": 1.7e-9, "high_ratio": 6.4e8}
+    row = GateCheck(condition="slower", model="net", batch_size=8, precision="fp32", outcome=UNDECIDED, **ends)
+    assert _cells(row)[-3:-1] == ["+4.0 %", "< −99 % to > +9900 %"]
+
+
 def test_a_run_without_tables_is_not_compared(tmp_path: Path) -> None:
     a, b = (read_run(write(tmp_path / name)) for name in "ab")
     b = replace(b, runs=[replace(run, trace_id="") for run in b.runs])
@@ -266,7 +293,7 @@ def test_a_run_without_tables_is_not_compared(tmp_path: Path) -> None:
 
 
 def test_formats_say_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    a, b = write(tmp_path / "a", in_turn("A")), write(tmp_path / "b", in_turn("B", 1.1))
+    a, b = write(tmp_path / "a", interleaved("A")), write(tmp_path / "b", interleaved("B", 1.1))
     run = running(command.main, capsys)
     answers = {form: run(a, b, "--fail-if", ALL, "--format", form) for form in ("text", "markdown", "csv", "json")}
     assert {answer[0] for answer in answers.values()} == {5}
@@ -283,7 +310,7 @@ def test_formats_say_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 @pytest.mark.parametrize("width", [60, 80, 100, 160])
 def test_no_line_is_wider_than_the_terminal(tmp_path: Path, width: int) -> None:
-    a, b = (read_run(write(tmp_path / name, in_turn(name.upper(), 1.1))) for name in "ab")
+    a, b = (read_run(write(tmp_path / name, interleaved(name.upper(), 1.1))) for name in "ab")
     asked = [Condition(name, 0.02) for name in ("slower", "flop")]
     found = judge(a, b, compare_runs(a, b), asked)
     text = gate_text(found, asked, (Side("A", "a", a), Side("B", "b", b)), False, width)
@@ -355,7 +382,7 @@ def test_a_damaged_mark_of_a_pair_is_a_mistake(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_a_pair_that_ended_in_a_round_counts_its_whole_rounds() -> None:
-    a, b = (in_turn_samples(side, "x", 1.25, 1, 2) for side in "AB")
+    a, b = (interleaved_samples(side, "x", 1.25, 1, 2) for side in "AB")
     assert log_ratios(a, b[:-1]) == pytest.approx([math.log(1.25 * 1.006)])
     assert log_ratios(a[:2], b[:3]) == []
     assert log_ratios([], b) == []

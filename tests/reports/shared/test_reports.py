@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import pytest
 
 from analysis.utilization.numerators import TableCount
@@ -24,6 +23,7 @@ from reports.sweep.answer.headline import closing
 from reports.sweep.answer.table import to_csv, to_json, to_text
 from reports.sweep.figures import utilization
 from results.records import Run, Sitting, Utilization, WorkTime, header
+from tests.support.figure_texts import covered, texts
 
 SUITE = "resnet18 resnet34 resnet50 resnet101 resnet152 vgg11 vgg13 vgg16 vgg19 wide_resnet50_2 alexnet mobilenet_v2"
 SUITE_13 = [*SUITE.split(), "efficientnet_b0"]
@@ -504,17 +504,6 @@ def dots(axes: Any) -> list[tuple[float, float]]:
     return [(float(c[0].get_xdata()[0]), float(c[0].get_ydata()[0])) for c in axes.containers]
 
 
-def texts(figure: Any) -> list[Any]:
-    """Every text that is shown: not empty, not invisible, and no label of a tick beyond the end of its axis."""
-    beyond = set()
-    for axes in figure.axes:
-        for axis, place in ((axes.xaxis, 0), (axes.yaxis, 1)):
-            low, high = sorted(axis.get_view_interval())
-            beyond |= {t for t in axis.get_ticklabels() if not low <= t.get_position()[place] <= high}
-    found = figure.findobj(mpl.text.Text)
-    return [t for t in found if t.get_visible() and t.get_text().strip() and t not in beyond]
-
-
 def test_points_are_the_ratios_of_the_file_in_percent(tmp_path: Path) -> None:
     rows = grid(["a", "b", "c"], ["fp32", "tf32"], [8])
     figure = drawn(tmp_path, rows)["utilization_by_model"]
@@ -621,16 +610,7 @@ CROWDS = {
 @pytest.mark.parametrize("crowd", CROWDS)
 def test_no_text_covers_another_or_leaves_the_page(tmp_path: Path, crowd: str) -> None:
     for name, figure in drawn(tmp_path, grid(*CROWDS[crowd])).items():
-        figure.draw_without_rendering()
-        page = figure.bbox
-        boxes = [(t.get_text(), t.get_window_extent()) for t in texts(figure)]
-        for text, box in boxes:
-            inside = box.x0 >= -1 and box.y0 >= -1 and box.x1 <= page.x1 + 1 and box.y1 <= page.y1 + 1
-            assert inside, f"{name}: {text!r} leaves the page"
-        for i, (text, box) in enumerate(boxes):
-            for other, place in boxes[:i]:
-                apart = min(box.x1, place.x1) - max(box.x0, place.x0), min(box.y1, place.y1) - max(box.y0, place.y0)
-                assert min(apart) <= 1, f"{name}: {text!r} covers {other!r}"
+        assert covered(figure) == [], name
 
 
 def test_precisions_keep_their_looks_and_none_share_one() -> None:

@@ -36,6 +36,7 @@ from results.records import (
     Utilization,
     WorkTime,
 )
+from tests.support.figure_texts import covered
 from tests.support.made_up import made_up_tables
 from tests.support.made_up.made_up_tables import Grid
 
@@ -701,34 +702,6 @@ LARGE = {
 }
 
 
-def texts(figure: Figure) -> list[Any]:
-    """Every text that is shown: not empty, not invisible, and no label of a tick beyond the end of its axis."""
-    beyond = set()
-    for axes in figure.axes:
-        for axis, place in ((axes.xaxis, 0), (axes.yaxis, 1)):
-            low, high = sorted(axis.get_view_interval())
-            labels = axis.get_ticklabels() + axis.get_ticklabels(minor=True)
-            beyond |= {t for t in labels if not low <= t.get_position()[place] <= high}
-    found = figure.findobj(mpl.text.Text)
-    return [t for t in found if t.get_visible() and t.get_text().strip() and t not in beyond]
-
-
-def covered(figure: Figure) -> list[str]:
-    """Texts that leave the page or cover one another."""
-    figure.draw_without_rendering()
-    page = figure.bbox
-    faults = []
-    boxes = [(t.get_text(), t.get_window_extent()) for t in texts(figure)]
-    for i, (text, box) in enumerate(boxes):
-        if not (box.x0 >= -1 and box.y0 >= -1 and box.x1 <= page.x1 + 1 and box.y1 <= page.y1 + 1):
-            faults.append(f"{text!r} leaves the page")
-        for other, place in boxes[:i]:
-            apart = min(box.x1, place.x1) - max(box.x0, place.x0), min(box.y1, place.y1) - max(box.y0, place.y0)
-            if min(apart) > 1:
-                faults.append(f"{text!r} covers {other!r}")
-    return faults
-
-
 @pytest.mark.parametrize("crowd", CROWDS)
 def test_no_text_covers_another_or_leaves_the_page(tmp_path: Path, crowd: str) -> None:
     for name, figure in gallery.figures(made_up_tables.write_all(tmp_path, CROWDS[crowd])).items():
@@ -797,10 +770,10 @@ def test_each_precision_has_a_page_before_one_has_two() -> None:
         for name, count in (("fp32", 8), ("tf32", 3))
         for number in range(count)
     ]
-    order = [(page.points["precision"].iloc[0], page.batches[0]) for page in figures_methods._in_turn(pages)]
+    order = [(page.points["precision"].iloc[0], page.batches[0]) for page in figures_methods._round_robin(pages)]
     assert order[:6] == [(name, number) for number in range(3) for name in ("fp32", "tf32")]
     assert len(order) == 11
-    assert figures_methods._in_turn(pages[:8]) == pages[:8]
+    assert figures_methods._round_robin(pages[:8]) == pages[:8]
 
 
 def test_a_long_name_keeps_both_ends() -> None:

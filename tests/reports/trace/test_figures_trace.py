@@ -13,13 +13,13 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from matplotlib.text import Text
 
 from reports.shared import figure_style
 from reports.sweep.answer.table import to_csv
 from reports.trace import figures as trace_figures
 from reports.trace.text import kernels_csv
 from results.records import OperationInstance
+from tests.support.figure_texts import covered, texts
 from tests.support.made_up import made_up_trace
 from tests.support.made_up.made_up_trace import G
 
@@ -45,17 +45,6 @@ def drawn(tmp_path: Path) -> Any:
         return trace_figures.figures(tmp_path)
 
     return draw
-
-
-def texts(figure: Figure) -> list[Any]:
-    """Every text that is shown: not empty, and no label of a tick beyond the end of its axis."""
-    figure.draw_without_rendering()
-    beyond = set()
-    for axes in figure.axes:
-        for axis, place in ((axes.xaxis, 0), (axes.yaxis, 1)):
-            low, high = sorted(axis.get_view_interval())
-            beyond |= {t for t in axis.get_ticklabels() if not low <= t.get_position()[place] <= high}
-    return [t for t in figure.findobj(Text) if t.get_visible() and t.get_text().strip() and t not in beyond]
 
 
 def cells(figure: Figure) -> dict[tuple[float, float], tuple[str, str]]:
@@ -299,20 +288,6 @@ def test_no_text_covers_another_or_leaves_the_page(drawn: Any, crowd: str) -> No
     for name, figure in drawn(*CROWDS[crowd]).items():
         assert covered(figure) == [], name
         assert figure.get_size_inches()[1] <= 11.5
-
-
-def covered(figure: Figure) -> list[str]:
-    """Texts that leave the page or cover one another."""
-    boxes = [(t.get_text(), t.get_window_extent()) for t in texts(figure)]
-    page, faults = figure.bbox, []
-    for i, (text, box) in enumerate(boxes):
-        if not (box.x0 >= -1 and box.y0 >= -1 and box.x1 <= page.x1 + 1 and box.y1 <= page.y1 + 1):
-            faults.append(f"{text!r} leaves the page")
-        for other, place in boxes[:i]:
-            apart = min(box.x1, place.x1) - max(box.x0, place.x0), min(box.y1, place.y1) - max(box.y0, place.y0)
-            if min(apart) > 1:
-                faults.append(f"{text!r} covers {other!r}")
-    return faults
 
 
 @real

@@ -8,13 +8,24 @@ import json
 from collections import Counter
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 
-from analysis.atlas import against_roofline, explained, kept_kernels, published_steps, summary
+from analysis.atlas import (
+    against_roofline,
+    deepbench_bounds,
+    explained,
+    kept_deepbench,
+    kept_kernels,
+    published_steps,
+    summary,
+)
 from analysis.atlas.published_step import PublishedStep
 from analysis.devices import lookup
-from analysis.predict import amounts
+from analysis.predict import amounts, evaluation
+from analysis.predict.operation_amounts import Amounts
 from analysis.reach import step_bound
+from reports.atlas import utilization_by_intensity
 from reports.atlas.markdown import source_link
 from reports.atlas.text import to_text
 from runners.atlas import command, importing, kept_amounts
@@ -154,7 +165,44 @@ def test_the_page_is_current():
     from reports.atlas import page
 
     table = summary.frame(published_steps())
-    assert command.PAGE_FILE.read_text() == page(table, against_roofline(kept_kernels()))
+    assert command.PAGE_FILE.read_text() == page(
+        table, against_roofline(kept_kernels()), deepbench_bounds(kept_deepbench())
+    )
+
+
+def test_rates_are_flop_a_second_of_rows_that_have_both():
+    rows = [("a", 2e9, 1.0), ("a", 4e9, 1.0), ("b", 9e9, 1.0), ("b", 9e9, None), ("b", None, 1.0)]
+    table = pd.DataFrame(rows, columns=["counted_model", "model_flop", "step_time_s"]).assign(device="cpu")
+    (found,) = summary.rates(table, ("device",)).to_dict("records")
+    assert (found["rows"], found["models"]) == (3, 2)
+    assert [found[name] for name in ("low", "median", "high", "best")] == [3e9, 4e9, 6.5e9, 9e9]
+
+
+def test_cpus_are_apart():
+    table = summary.frame(published_steps())
+    cpus = table[table["processor"] == summary.CPU]
+    assert set(cpus["device"]) == {"Intel(R) Core(TM) i9-10940X CPU", "12th Gen Intel(R) Core(TM) i7-12700H"}
+    assert cpus["utilization_ratio"].isna().all()
+
+
+def test_flop_per_byte_is_of_the_unfused_step(monkeypatch):
+    """A step of two classes: (5 + 2 × 32) + (1 + 0 × 32) bytes for its FLOP; none where amounts are not kept."""
+    row = next(row for row in published_steps() if row.counted_model == "timm:resnet50" and row.mode == "train")
+    row = replace(row, batch_size=32, compiled=False, model_flop=1400)
+    step = {"eager": {"x": Amounts(1, (0, 0), (5, 2)), "y": Amounts(1, (0, 0), (1, 0))}}
+    monkeypatch.setattr("analysis.predict.kept_amounts", lambda: {evaluation.key_of(row): step})
+    other = replace(row, counted_model="timm:nobody")
+    found = command._with_intensity([row, replace(row, compiled=True), other])["flop_per_byte"]
+    assert found[0] == 20
+    assert found[1:].isna().all()
+
+
+@pytest.mark.parametrize("bend", [20.0, 80.0])
+def test_the_roofline_of_the_figure_bends_at_the_devices_flop_per_byte(bend):
+    table = pd.DataFrame({"flop_per_byte": [10.0, 200.0], "utilization_ratio": [0.05, 0.5], "mode": ["train", "infer"]})
+    x, y = utilization_by_intensity(table, bend, "").axes[0].lines[-1].get_data()
+    assert y[x < bend] == pytest.approx(100 * x[x < bend] / bend)
+    assert set(y[x > bend]) == {100.0}
 
 
 def test_a_row_of_the_table_has_its_batch_or_a_dash() -> None:

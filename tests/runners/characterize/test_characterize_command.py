@@ -25,24 +25,14 @@ from runners.characterize import command
 from runners.characterize import files as characterize_files
 from runners.characterize import options as characterize_options
 from runners.characterize import task as characterize_task
+from tests.support.fakes.commands import code_without
 from tests.support.made_up.made_up_characterization import together
 
 KEYS = [
     "name", "variant", "parameters", "step_time_s", "profiled_step_time_s", "groups", "unclassified_ratio",
     "types_for_90_percent",
 ]  # fmt: skip
-BLOCKED = """
-import sys
-
-class Forbid:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("torch", "torchvision", "pynvml", "nvtx"):
-            raise ImportError(f"{name} is forbidden here")
-
-sys.meta_path.insert(0, Forbid())
-from runners.characterize.command import main
-sys.exit(main(sys.argv[1:]))
-"""
+BLOCKED = code_without("torch torchvision pynvml nvtx", "runners.characterize.command")
 
 MODELS = "synthetic_convolution,synthetic_matmul"
 SMALL = ["--hyper", "image_size=8,channels=4,width=16,depth=2", "--batch-size", "2", "--steps", "5"]

@@ -25,7 +25,16 @@ WIDE = 1000
 LIMIT_S = 300
 
 _MODES = ("measured", "budget", "reach", "compute")
-COSTLY = {"doctor", "formula", "reach", "footprint", *(f"project {mode}" for mode in _MODES)}
+COSTLY = {
+    "doctor",
+    "formula",
+    "reach",
+    "footprint",
+    "explain",
+    "predict",
+    "checkpoints",
+    *(f"project {mode}" for mode in _MODES),
+}
 """Told again at each width they would take seconds; each is told at two."""
 
 WORD = re.compile(r"[A-Za-z]{3,}")

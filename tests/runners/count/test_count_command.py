@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -20,6 +18,7 @@ from results.records import FlopCount, header
 from results.records.accounts import Account, AccountCause
 from runners.count import command
 from tests.support.fakes.commands import refused, running
+from tests.support.processes import interrupted
 
 ROOT = Path(__file__).parents[3]
 
@@ -287,18 +286,7 @@ class TestProcess:
         process = subprocess.Popen(
             arguments, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
         )
-        try:
-            deadline = time.monotonic() + 120
-            while not (tmp_path / "started").exists():
-                assert time.monotonic() < deadline
-                assert process.poll() is None
-                time.sleep(0.1)
-            os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-            out, err = process.communicate(timeout=60)
-        finally:
-            process.kill()
-        assert (process.returncode, out) == (130, "")
-        assert [line for line in err.splitlines() if line] == ["error: interrupted"]
+        assert interrupted(process, tmp_path / "started") == (130, "", ["error: interrupted"])
 
 
 def test_the_fast_count_has_a_row_for_each_batch_with_its_name_and_phases(monkeypatch):

@@ -5,13 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import re
 import shlex
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pandas
@@ -20,6 +17,7 @@ import sympy
 
 from runners.formula import command
 from tests.support.fakes.commands import refused, running
+from tests.support.processes import interrupted
 
 ROOT = Path(__file__).parents[3]
 
@@ -632,18 +630,7 @@ class TestProcess:
 
     def test_an_interrupt_ends_it_with_a_line(self, nets, tmp_path):
         process = _started(f"{nets}slow")
-        try:
-            deadline = time.monotonic() + 120
-            while not (tmp_path / "started").exists():
-                assert time.monotonic() < deadline
-                assert process.poll() is None
-                time.sleep(0.1)
-            os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-            out, err = process.communicate(timeout=60)
-        finally:
-            process.kill()
-        assert (process.returncode, out) == (130, "")
-        assert [line for line in err.splitlines() if line] == ["error: interrupted"]
+        assert interrupted(process, tmp_path / "started") == (130, "", ["error: interrupted"])
 
 
 def _started(*arguments):

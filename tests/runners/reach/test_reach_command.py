@@ -6,8 +6,9 @@ import json
 
 import pytest
 
+from analysis.reach import BatchCost
 from runners.footprint.step import StepOptions
-from runners.reach import batch_cost, cost_at
+from runners.reach import SMALL, cost_at
 from runners.reach.command import main
 from tests.support.fakes.commands import refused, running
 
@@ -85,7 +86,8 @@ def test_memory_without_what_onednns_lstm_keeps_is_at_least(reach):
 
 def test_the_cost_at_any_batch_is_that_of_a_trace_there():
     asked = StepOptions("resnet18", "amp-bf16", hyper={"image_size": 64})
-    found, traced = batch_cost(asked).at(16), cost_at(asked, 16)
+    low, high = SMALL
+    found, traced = BatchCost(low, cost_at(asked, low), high, cost_at(asked, high)).at(16), cost_at(asked, 16)
     assert found.model_flop == traced.model_flop
     assert (found.group_flop == traced.group_flop).all()
     assert (found.group_bytes == traced.group_bytes).all()

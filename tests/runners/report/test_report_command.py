@@ -21,6 +21,7 @@ from results import records
 from results.records import CleaningLog, FlopCount, Utilization, header
 from results.store.store import Store
 from runners.report import command as report_command
+from tests.support.fakes.commands import code_without
 from tests.support.made_up import made_up_runs, run_fixture
 
 ROOT = Path(__file__).parents[3]
@@ -41,20 +42,9 @@ TABLES = {
 DERIVED = {*TABLES, "report.html"}
 FIGURES = {f"figures/utilization_by_{what}.{ending}" for what in ("model", "batch") for ending in ("png", "svg")}
 
-BLOCKED = """
-import sys
-
-FORBIDDEN = "torch torchvision pynvml nvtx sympy fvcore ptflops psutil measure workloads".split()
-
-class Forbid:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in FORBIDDEN:
-            raise ImportError(f"{name} is forbidden here")
-
-sys.meta_path.insert(0, Forbid())
-from runners.report.command import main
-sys.exit(main(sys.argv[1:]))
-"""
+BLOCKED = code_without(
+    "torch torchvision pynvml nvtx sympy fvcore ptflops psutil measure workloads", "runners.report.command"
+)
 
 
 @pytest.fixture(scope="module")

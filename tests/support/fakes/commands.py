@@ -22,6 +22,24 @@ def running(main: Callable[[list[str]], int], capsys: Any) -> Callable[..., Answ
     return run
 
 
+def code_without(forbidden: str, module: str, warnings: bool = False) -> str:
+    """What `python -c` takes to run a command that cannot import these packages. module: has its `main`; warnings: they
+    are errors."""
+    return f"""
+import sys, warnings
+
+class Forbid:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {forbidden.split()}:
+            raise ImportError(f"{{name}} is forbidden here")
+
+sys.meta_path.insert(0, Forbid())
+{'warnings.simplefilter("error")' if warnings else ""}
+from {module} import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
 def refused(answer: Answer, *words: str, code: int = 2) -> None:
     """It ended with one line on stderr that has these words, and nothing else."""
     assert answer[0] == code, answer

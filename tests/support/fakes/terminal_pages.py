@@ -7,16 +7,24 @@ measured, once.
 
 from __future__ import annotations
 
+import atexit
 import fcntl
+import functools
+import shutil
 import struct
 import sys
+import tempfile
 import termios
+from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from results import StoreFault
+from runners.__main__ import installed
 from runners.cli.progress import Progress
-from tests.runners.cli.test_terminal import CASES
+from tests.reports.compare.test_gate import interleaved, write
+from tests.runners.cli.test_terminal import CASES, command, module_of
 
 BEGIN, END = "\x1b[0m<<<", "\x1b[0m>>>"
 """Around a page: BEGIN, its name and width, the page, END."""
@@ -68,12 +76,69 @@ def gates(_: str) -> None:
     show_page(lambda width, colour: gates.to_text(told, {"c0ffee": "resnet18 b8 fp32"}, width, colour))
 
 
+def compared(*more: str) -> Callable[[str], None]:
+    """Two runs whose blocks were interleaved, and what a gate says of them."""
+
+    def tell(_: str) -> None:
+        a, b = pair()
+        assert import_module("runners.report.command").main([str(a), str(b), *more]) in (0, 5)
+
+    return tell
+
+
+@functools.cache
+def pair() -> tuple[Path, Path]:
+    folder = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, folder, True)
+    return write(folder / "a", interleaved("A")), write(folder / "b", interleaved("B", 1.1))
+
+
+def changes(_: str) -> None:
+    from reports.sweep.answer import what_if_text
+    from results.records import ChangeTrial
+    from runners.cli import show_page
+
+    cell: dict[str, Any] = {
+        "model": "timm:vit_small_patch16_224",
+        "batch_size": 8,
+        "precision": "fp32",
+        "device": "cpu",
+    }
+    known: dict[str, Any] = {"status": "ok", "memory_bytes": 12_000_000, "step_time_s": 0.01, "rounds": 10, **cell}
+    lacking = "TF32 is of CUDA devices, and this step runs on cpu"
+    rows = [
+        ChangeTrial(change="none", ratio=1.0, low=None, high=None, **known),
+        ChangeTrial(change="channels_last", ratio=1.25, low=1.2, high=1.3, **known),
+        ChangeTrial(change="tf32", reason=lacking, **{**cell, "status": "unavailable"}),
+    ]
+    show_page(lambda width, colour: what_if_text(rows, width, colour))
+
+
+def helping(name: str) -> Callable[[str], None]:
+    """`--help`, which ends the process."""
+
+    def tell(_: str) -> None:
+        try:
+            import_module(module_of(name)).main(["--help"])
+        except SystemExit as end:
+            assert end.code == 0  # noqa: PT017
+
+    return tell
+
+
 def commands(_: str) -> None:
     assert import_module("runners.__main__").main([]) == 0
 
 
 PAGES = {**{name: tell for name, (tell, _) in CASES.items()}, "atlas": atlas, "reach": reach, "gates": gates}
-PAGES |= {"notes": notes, "commands": commands}
+PAGES |= {"notes": notes, "commands": commands, "what-if": changes}
+PAGES |= {"compare": compared(), "gate": compared("--fail-if", "slower:2%,flop:0")}
+PAGES |= {
+    "explain": command("count", "synthetic_matmul", "--explain", "fvcore=33M,ptflops=30M"),
+    "predict": command("predict", "synthetic_matmul", "--device", "NVIDIA GeForce RTX 3090"),
+    "checkpoints": command("footprint", "synthetic_matmul", "--checkpoints"),
+}
+PAGES |= {f"help {name}": helping(name) for name in installed()}
 """What is told → how, on this process's stdout and stderr."""
 
 

@@ -226,3 +226,18 @@ class Failing(Unsynced):
     def mkdir(self, path: Path) -> None:
         self._try("mkdir")
         super().mkdir(path)
+
+
+def run_of(path: Path, cells: tuple[str, ...] = ("a", "b")) -> Path:
+    """A run with these cells, one attempt each."""
+    with new_store(path) as store:
+        for cell in cells:
+            store.commit(a_run(cell), rows_of(cell))
+    return path
+
+
+def corrupt(path: Path, old: bytes, new: bytes) -> None:
+    """Replace bytes that are in a file once."""
+    data = path.read_bytes()
+    assert data.count(old) == 1
+    path.write_bytes(data.replace(old, new))

@@ -45,11 +45,11 @@ def draw(
     person, length = below(len(PEOPLE), size, memory), 2 * (1 + below(memory // 2, size, 1))
     there = torch.arange(memory, device=device) < length
     place = _walks(person, below(len(PLACES), size, len(PEOPLE)), 1 + below(len(PLACES) - 1, size, memory))
-    told = torch.where(there.unsqueeze(2), _sentences(person, place, below(len(WALKS), size, memory), sentence), PAD)
+    stories = torch.where(there.unsqueeze(2), _sentences(person, place, below(len(WALKS), size, memory), sentence), PAD)
     which = (torch.rand(size, 1, device=device, generator=generator) * length).long()
     asked = person.gather(1, which)
     last = ((person == asked) & there).long().cumsum(dim=1).argmax(dim=1, keepdim=True)
-    return told, _question(asked, sentence), _PLACE + place.gather(1, last).squeeze(1)
+    return stories, _question(asked, sentence), _PLACE + place.gather(1, last).squeeze(1)
 
 
 def _walks(person: torch.Tensor, first: torch.Tensor, step: torch.Tensor) -> torch.Tensor:

@@ -33,8 +33,8 @@ def mnist(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:
     try:
         images = MNIST(str(directory), train=True, download=False).data.flatten(1).float()
     except (RuntimeError, OSError, ValueError, AssertionError, KeyError, EOFError) as fault:
-        said = " ".join(str(fault).split())[:120]
-        raise ValueError(f"{directory}: expected MNIST/raw/train-images-idx3-ubyte and its labels: {said}") from fault
+        cause = " ".join(str(fault).split())[:120]
+        raise ValueError(f"{directory}: expected MNIST/raw/train-images-idx3-ubyte and its labels: {cause}") from fault
     if images.shape[1] != workload.hyper["pixels"]:
         raise ValueError(
             f"{directory}: images of {images.shape[1]} pixels, the workload has {workload.hyper['pixels']}"
@@ -110,8 +110,8 @@ def _arrays(path: Path) -> Mapping[str, torch.Tensor]:
     except FileNotFoundError as fault:
         raise ValueError(f"{path.parent}: expected frames.npz with {', '.join(NAMES)}; there is none") from fault
     except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as fault:
-        said = " ".join(str(fault).split())[:120]
-        raise ValueError(f"{path}: expected arrays {', '.join(NAMES)}: {said}") from fault
+        cause = " ".join(str(fault).split())[:120]
+        raise ValueError(f"{path}: expected arrays {', '.join(NAMES)}: {cause}") from fault
     if found["frames"].dim() != 4 or found["frames"].shape[3] != 3 or len({len(each) for each in found.values()}) > 1:
         shapes = ", ".join(f"{name} {tuple(each.shape)}" for name, each in found.items())
         raise ValueError(f"{path}: expected N frames of 210 × 160 × 3 and N of each other array, got {shapes}")

@@ -26,7 +26,7 @@ _TOKEN = re.compile(r"\w+|[^\w\s]")
 def babi(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:
     """Stories as far as each question, the last sentences of those that are longer than the memory."""
     hyper, path = workload.hyper, directory / TASK
-    told, asked, answered = [], [], []
+    stories, asked, answered = [], [], []
     story: list[list[int]] = []
     for number, line in enumerate(_lines(path), start=1):
         try:
@@ -37,16 +37,16 @@ def babi(directory: Path, workload: Workload, size: int) -> Iterator[Batch]:
             if not answer:
                 story.append(_padded(words, hyper["sentence"]))
                 continue
-            told.append(_rows(story[-hyper["memory"] :], hyper["memory"], hyper["sentence"]))
+            stories.append(_rows(story[-hyper["memory"] :], hyper["memory"], hyper["sentence"]))
             asked.append(_padded(words, hyper["sentence"]))
             answered.append(babi_stories.numbers(answer[0])[0])
         except (KeyError, ValueError, IndexError) as fault:
             raise ValueError(
                 f"{path}, line {number}: expected a line of bAbI's first task, got {line[:60]!r}"
             ) from fault
-    if not told:
+    if not stories:
         raise ValueError(f"{path}: expected stories with questions, got none")
-    return sliced((torch.tensor(told), torch.tensor(asked)), torch.tensor(answered), size)
+    return sliced((torch.tensor(stories), torch.tensor(asked)), torch.tensor(answered), size)
 
 
 def _rows(story: list[list[int]], memory: int, sentence: int) -> list[list[int]]:

@@ -114,10 +114,10 @@ def aggregated_profile_lacks_a_depth() -> list[str]:
     profiler = _profiler(model)
     profiler.start_profile()
     model(torch.ones(1, 4))
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said):
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
         profiler.print_model_aggregated_profile(module_depth=-1, top_modules=1)
-    return [line.strip(": ") for line in said.getvalue().splitlines() if line.startswith("depth")]
+    return [line.strip(": ") for line in printed.getvalue().splitlines() if line.startswith("depth")]
 
 
 def print_before_a_forward_pass() -> Any:
@@ -139,10 +139,10 @@ def parameters_of_the_model() -> str:
     profiler = _profiler(model)
     profiler.start_profile()
     model(torch.ones(1, 10))
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said):
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
         profiler.print_model_profile(detailed=False)
-    (line,) = [line for line in said.getvalue().splitlines() if line.startswith("params of model")]
+    (line,) = [line for line in printed.getvalue().splitlines() if line.startswith("params of model")]
     return line.split()[-1]
 
 

@@ -160,7 +160,7 @@ def test_a_kill_between_the_two_rows_measures_both_again(
     scenes: tuple[Scene, Scene], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The old side's row is there, the new side's is not: the pair is to do, and gets an attempt more of the old."""
-    monkeypatch.setattr(against_session, "time_in_turn", filled)
+    monkeypatch.setattr(against_session, "time_interleaved", filled)
     made, cell = comparison(scenes, tmp_path), fake_session.cell()
 
     def killed(cell: Any) -> None:
@@ -183,7 +183,7 @@ def test_a_side_that_fails_costs_its_cell_only(
     failing: str,
     statuses: list[str],
 ) -> None:
-    """The other side's cell is measured by itself, and the next pair in turn."""
+    """The other side's cell is measured by itself, and the next pair is interleaved."""
     cells = [dataclasses.replace(fake_session.cell(), seed=seed) for seed in (0, 1)]
 
     def fails_once(a: SideRun, b: SideRun, *rest: Any) -> str:
@@ -191,7 +191,7 @@ def test_a_side_that_fails_costs_its_cell_only(
             raise against_session.SideFault(failing, WorkerFault("crashed", "killed by SIGKILL"))
         return filled(a, b)
 
-    monkeypatch.setattr(against_session, "time_in_turn", fails_once)
+    monkeypatch.setattr(against_session, "time_interleaved", fails_once)
     runs = comparison(scenes, tmp_path).collect([(cell, cell) for cell in cells])
     assert [run.status for run in runs[:2]] == statuses, [run.reason for run in runs]
     assert [run.reason for run in runs[:2] if run.status == "crashed"] == ["killed by SIGKILL"]

@@ -1,4 +1,4 @@
-"""Two sides in turn on a clock that is told what to say: order, stopping, a planted slow-down, a side that fails."""
+"""Two interleaved sides on a planned clock: order, stopping, a planted slow-down, a side that fails."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from runners.sweep.against.pairs import (
     SideRun,
     _to_next_look,
     inside,
-    least_in_turn_s,
+    least_interleaved_s,
     measurement_of,
-    time_in_turn,
+    time_interleaved,
 )
 from runners.sweep.against.task import SideEnd, SideStart
 from runners.sweep.findings import CellFindings
@@ -101,7 +101,7 @@ def scattered(factor: float, places: tuple[float, ...] = (0.004, -0.004, 0.002, 
 
 def compared(clock: FakeClock, factor: float, rules: Rules = RULES) -> tuple[str, SideRun, SideRun]:
     a, b = sides(FakeSide("A", clock, lambda pair: 0.1), FakeSide("B", clock, scattered(factor)))
-    return time_in_turn(a, b, PROTOCOL, rules, lambda text: None), a, b
+    return time_interleaved(a, b, PROTOCOL, rules, lambda text: None), a, b
 
 
 def test_rounds_alternate_and_every_other_pair_begins_with_b() -> None:
@@ -143,7 +143,7 @@ def test_what_is_known_of_several_processes_is_put_together() -> None:
     clock = FakeClock()
     workers = FakeSide("A", clock, lambda pair: 0.1), FakeSide("B", clock, scattered(1.0))
     a, b = sides(*workers)
-    time_in_turn(a, b, PROTOCOL, RULES, lambda text: None)
+    time_interleaved(a, b, PROTOCOL, RULES, lambda text: None)
     assert workers[0].firsts == [True, *[False] * 5], "the real step is traced once"
     found = measurement_of(a, PROTOCOL)
     assert found.findings.warmup_steps == 6 * 5
@@ -162,7 +162,7 @@ def test_both_sides_of_a_pair_have_one_number_of_steps(asked: tuple[int, int], c
     """
     clock = FakeClock()
     a, b = sides(*(FakeSide(name, clock, lambda pair: 0.1, None, n, 1.0) for name, n in zip("AB", asked, strict=True)))
-    time_in_turn(a, b, PROTOCOL, RULES, lambda text: None)
+    time_interleaved(a, b, PROTOCOL, RULES, lambda text: None)
     assert {block.steps for side in (a, b) for block in side.samples if block.part == "measure"} == {common}
     assert log_ratios(numbered(a), numbered(b)) == pytest.approx([0.0] * 6)
 
@@ -171,7 +171,7 @@ def test_blocks_of_far_more_steps_on_one_side_are_no_pair() -> None:
     """As runs before this rule may have them."""
     clock = FakeClock()
     a, b = sides(*(FakeSide(name, clock, lambda pair: 0.1) for name in "AB"))
-    time_in_turn(a, b, PROTOCOL, RULES, lambda text: None)
+    time_interleaved(a, b, PROTOCOL, RULES, lambda text: None)
     longer = [replace(block, steps=5) if block.part == "measure" else block for block in numbered(b)]
     with pytest.raises(ValueError, match="expected one number of steps a pair, got blocks of 2 and of 5"):
         log_ratios(numbered(a), longer)
@@ -183,7 +183,7 @@ def test_a_side_that_fails_ends_both_processes_and_is_named(failing: str) -> Non
     workers = [FakeSide(name, clock, lambda pair: 0.1, 9 if name == failing else None) for name in "AB"]
     a, b = sides(*workers)
     with pytest.raises(SideFault) as fault:
-        time_in_turn(a, b, PROTOCOL, RULES, lambda text: None)
+        time_interleaved(a, b, PROTOCOL, RULES, lambda text: None)
     assert (fault.value.side, fault.value.fault.status) == (failing, "crashed")
     assert clock.order[-2:] == ["|", "|"]
 
@@ -206,7 +206,7 @@ def test_processes_of_a_side_begin_in_its_folder_and_import_from_there(
 
 
 def test_the_gate_of_blocks_knows_several_processes() -> None:
-    """Each has a warm-up; without the mark of blocks in turn a warm-up after measured blocks is a fault."""
+    """Each has a warm-up; without the mark of interleaved blocks a warm-up after measured blocks is a fault."""
     from cleaning.gates.blocks import _blocks
     from results.records import Run
 
@@ -239,7 +239,7 @@ def test_the_time_to_the_next_look_is_told_after_each_pair(monkeypatch: pytest.M
     a, b = sides(FakeSide("A", clock, scattered(1.0)), FakeSide("B", clock, scattered(1.0)))
     rules = replace(RULES, limit_ratio=0.0, most_pairs=8)
     monkeypatch.setattr(against_pairs, "Stopwatch", lambda: SimpleNamespace(elapsed_s=10.0))
-    time_in_turn(a, b, PROTOCOL, rules, lambda text: None, told.append)
+    time_interleaved(a, b, PROTOCOL, rules, lambda text: None, told.append)
     assert told == pytest.approx([5 * 10, 4 * 10 / 2, 3 * 10 / 3, 2 * 10 / 4, 10 / 5, 2 * 10 / 6, 10 / 7])
     assert _to_next_look(0, rules) == 6
     assert [_to_next_look(pairs, replace(RULES, most_pairs=30)) for pairs in (1, 5, 6, 8, 9, 27)] == [5, 1, 3, 1, 4, 3]
@@ -249,5 +249,5 @@ def test_the_time_to_the_next_look_is_told_after_each_pair(monkeypatch: pytest.M
 def test_the_least_of_a_comparison_is_six_pairs_of_both_sides() -> None:
     """A side warms up for warm_min_s, and has half of the blocks of three rounds A B B A."""
     side_s = PROTOCOL.warm_min_s + 3 * 2 * PROTOCOL.block_s
-    assert least_in_turn_s(PROTOCOL, RULES) == pytest.approx(6 * 2 * side_s)
-    assert least_in_turn_s(PROTOCOL, replace(RULES, most_pairs=2)) == pytest.approx(2 * 2 * side_s)
+    assert least_interleaved_s(PROTOCOL, RULES) == pytest.approx(6 * 2 * side_s)
+    assert least_interleaved_s(PROTOCOL, replace(RULES, most_pairs=2)) == pytest.approx(2 * 2 * side_s)

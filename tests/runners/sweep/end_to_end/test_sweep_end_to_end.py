@@ -16,6 +16,7 @@ import pytest
 from results.records import MEASURED, Run, StepTime, Utilization, header
 from results.store.layout import SEAL, SEALED
 from results.store.store import RunData, read_operations, read_run
+from tests.support.fakes.commands import code_without
 from tests.support.fakes.real_sweeps import ENVIRON, QUICK, command, here, sweep
 
 BATCH = 2
@@ -31,19 +32,7 @@ MODEL_FLOP = {
 FORWARD = {"synthetic_matmul": DEPTH * PRODUCT, "synthetic_convolution": CONVOLUTION}
 PARAMETERS = {"synthetic_matmul": DEPTH * WIDTH**2, "synthetic_convolution": 9 * CHANNELS**2}
 
-WITHOUT_TORCH = """
-import sys, warnings
-
-class Forbid:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("torch", "torchvision"):
-            raise ImportError(f"{name} in the parent process")
-
-sys.meta_path.insert(0, Forbid())
-warnings.simplefilter("error")
-from runners.sweep.command import main
-sys.exit(main(sys.argv[1:]))
-"""
+WITHOUT_TORCH = code_without("torch torchvision", "runners.sweep.command", warnings=True)
 
 
 class Done:
