@@ -15,7 +15,8 @@ step.
 
 A step of 10 ms varies by far more than the meter costs. `--parts` times steps of a model of two small layers instead,
 in so many rounds: without anything; with a forward hook that does nothing; with that, a hook on the gradient and a
-`with` block that do nothing, of which any such meter is made; and with the meter. First each step runs after 96 MB were
+`with` block that do nothing, of which any such meter is made; with the parts of a step without gradient hooks, which
+compare nothing; and with the meter. First each step runs after 96 MB were
 written, so that no code of it is in a cache, as after a step of a large model; then with warm caches.
 
 `--flat` takes that many metered steps of a model of one small layer, with batches of eight sizes, and looks at the
@@ -48,6 +49,8 @@ import torch
 
 from analysis.stats.summary import median_interval
 from measure.meter.meter import MeterSummary, UtilizationMeter
+from measure.meter.metered_step import MeteredStep
+from measure.meter.step_times import CpuMarks, StepTimes
 from workloads.sources.any_model import get
 
 GOAL_S, GOAL_RATIO, FLAT_BYTES = 30e-6, 0.005, 1_000_000
@@ -91,6 +94,9 @@ def parts(rounds: int) -> int:
         "plain": _training_step(),
         "an empty hook": _hooked_step(),
         "empty parts": _parts_step(),
+        "a hook on a parameter": _design_step("parameter"),
+        "the block of a step, with marks": _design_step("block"),
+        "these two and an empty hook": _design_step("parameter", "block", "hook"),
         "the meter": _metered_step(),
     }
     written = torch.randn(24_000_000)
@@ -102,9 +108,9 @@ def parts(rounds: int) -> int:
             for name in draws.sample(sorted(steps), len(steps)):
                 if caches == "flushed":
                     written.add_(1.0)
-                began_s = time.perf_counter()
+                began_s = time.thread_time()
                 steps[name]()
-                times[name].append(time.perf_counter() - began_s)
+                times[name].append(time.thread_time() - began_s)
         plain_s = statistics.median(times.pop("plain"))
         print(f"caches {caches}: a step {1e6 * plain_s:.0f} us (median of {runs})")
         for name, seconds in times.items():
@@ -190,6 +196,48 @@ def _empty_hook(_module: Any, _args: Any, _kwargs: Any, output: torch.Tensor) ->
 
 def _on_gradient(_gradient: torch.Tensor) -> None:
     pass
+
+
+class _Idle:
+    """The owner of a `MeteredStep` that has nothing to do before or after a step."""
+
+    def prepare_step(self) -> bool:
+        return True
+
+    def end_step(self, _start: Any, _end: Any) -> None: ...
+
+    def leave_step(self) -> None: ...
+
+    def drop_step(self) -> None: ...
+
+    def fail(self, fault: BaseException) -> None:
+        raise fault
+
+
+def _design_step(*parts: str) -> Callable[[], None]:
+    """What a step without gradient hooks is made of: a hook on a parameter, the block with two marks, a forward hook.
+
+    Nothing is compared or added up.
+    """
+    model, times = _small_model(), StepTimes(CpuMarks())
+    step, block = _training_step(model), MeteredStep(_Idle(), times)
+    block.left, block.compared = sys.maxsize, True
+
+    def on_gradient(_gradient: torch.Tensor) -> None:
+        block.gradients = 0
+
+    if "parameter" in parts:
+        next(model.parameters()).register_hook(on_gradient)
+    if "hook" in parts:
+        model.register_forward_hook(lambda _module, _args, _kwargs, _output: None, with_kwargs=True, always_call=True)
+    if "block" not in parts:
+        return step
+
+    def with_block() -> None:
+        with block:
+            step()
+
+    return with_block
 
 
 class _Block:
