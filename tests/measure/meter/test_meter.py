@@ -16,6 +16,7 @@ from measure.fast_count.fast_count import fast_count
 from measure.meter import calls, energy
 from measure.meter.meter import MeterOptions, UtilizationMeter
 from measure.meter.step_times import CpuMarks, StepBlock, StepBlocks
+from measure.meter.summary import MeterSummary
 from tests.measure.meter.square_layers import BATCH, LAYER, WIDTH, net, samples
 from tests.support.threads import one_thread  # noqa: F401  a fixture for the whole file
 
@@ -652,3 +653,44 @@ def test_bad_arguments_get_one_line(case):
     with pytest.raises(ValueError, match=message) as fault:
         UtilizationMeter(**({"model": net()} | options))
     assert "\n" not in str(fault.value)
+
+
+SUMMARY = {
+    "steps": 17,
+    "device": "cuda",
+    "device_name": "NVIDIA H2000",
+    "step_time_s": 0.0104,
+    "step_time_low_s": 0.0096,
+    "step_time_high_s": 0.0112,
+    "model_flop_per_step": 1.3e9,
+    "model_flop_per_s": 1.25e11,  # 1.3e9 FLOP in 0.0104 s
+    "peak_flop_per_s": 1e12,
+    "peak_source": "a sheet",
+    "utilization_ratio": 0.125,  # 1.25e11 of 1e12
+    "utilization_low_ratio": 0.116,
+    "utilization_high_ratio": 0.1354,
+}
+
+
+def test_a_printed_summary_begins_with_utilization() -> None:
+    summary = MeterSummary(**SUMMARY, items_per_s=1538.0, goodput_ratio=0.9985, warnings=("no energy: none here",))
+    assert str(summary).splitlines() == [
+        "MFU         12.5 % (11.6 to 13.5 %) of 1,000 GFLOP/s, a sheet",
+        "steps       17 of 10.4 ms (9.6 to 11.2 ms) on NVIDIA H2000",
+        "model FLOP  1.3 GFLOP a step, 125 GFLOP/s",
+        "items       1,538 a second",
+        "goodput     99.9 % of the time is in steps",
+        "note: no energy: none here",
+    ]
+
+
+def test_a_printed_summary_has_hfu_where_something_is_computed_again() -> None:
+    again = MeterSummary(**SUMMARY, recompute_flop_per_step=4e8, hfu_ratio=0.1635, energy_per_item_j=0.25)
+    first, second, *_, last = str(again).splitlines()
+    assert (first[:3], second) == ("MFU", "HFU         16.4 % of 1,000 GFLOP/s")
+    assert last == "energy      0.25 J an item"
+
+
+def test_what_a_printed_summary_does_not_know_is_a_note() -> None:
+    unknown = MeterSummary(steps=3, device="cpu", device_name="", warnings=("no utilization: a CPU has no sheet",))
+    assert str(unknown).splitlines() == ["steps       3 on cpu", "note: no utilization: a CPU has no sheet"]
