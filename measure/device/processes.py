@@ -98,7 +98,9 @@ def _wait_for_end(lifeline: Connection) -> None:
 
 
 def redirect(path: str) -> None:
-    """What this process and its libraries print goes to a file, line by line; without a path, to stderr."""
+    """What this process and its libraries print goes to a file, line by line; without a path, to stderr. Ctrl-C is let
+    in: a server that could not import `measure/device/server_end.py` hands on that it is blocked."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     sys.stdout.flush()
     sys.stderr.flush()
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600) if path else os.dup(2)

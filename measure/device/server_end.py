@@ -2,9 +2,11 @@
 
 A server that still imports torch would else outlive a parent that was killed, or print where in its imports Ctrl-C met
 it. Its children answer Ctrl-C as any process does. Anywhere else this does nothing: the variable names the parent, and
-only while the server starts.
+only while the server starts. A server that cannot import this (Python 3.11 gives it no `sys.path`) has the variable
+for good, and so have its children: in them it means nothing.
 """
 
+import multiprocessing
 import os
 import signal
 
@@ -20,7 +22,7 @@ def in_children(number: int, frame: object) -> None:
         signal.default_int_handler(number, None)
 
 
-if parent := os.environ.pop(SERVER_OF, ""):
+if (parent := os.environ.pop(SERVER_OF, "")) and multiprocessing.parent_process() is None:
     if parent != str(os.getppid()):
         os._exit(0)  # it has ended already
     die_with_parent()

@@ -99,7 +99,7 @@ def test_an_unknown_device_is_one_line_with_the_nearest_names(form: str) -> None
     assert done.stderr == (
         "error: no peaks for this device: expected a name as its driver prints it, "
         "got 'NVIDIA GeForce RTX 4090 Laptop GPU', "
-        "nearest: NVIDIA GeForce RTX 4090, NVIDIA GeForce RTX 3090, NVIDIA GeForce RTX 4080\n"
+        "nearest: NVIDIA GeForce RTX 4090, NVIDIA GeForce RTX 4080 SUPER, NVIDIA GeForce RTX 3090\n"
     )
 
 
