@@ -13,9 +13,6 @@ convolution's input the pixels that its windows touch. A gradient's operands are
 from __future__ import annotations
 
 import csv
-import functools
-import io
-import lzma
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
@@ -24,6 +21,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from analysis.atlas.kernel_tables import kept_table, packed_table
 from analysis.devices import lookup
 
 DEEPBENCH_COMMIT = "da81ba7820739e2e506dc27f382d15be5479f98f"
@@ -164,16 +162,12 @@ def _convolutions(words: Sequence[str], heads: Sequence[str]) -> Iterator[Sized]
 
 def packed_deepbench(rows: pd.DataFrame) -> bytes:
     """The rows as a compressed CSV: the same bytes for the same rows."""
-    return lzma.compress(rows.to_csv(index=False, columns=list(COLUMNS), lineterminator="\n").encode(), preset=9)
+    return packed_table(rows, COLUMNS)
 
 
-@functools.cache
 def kept_deepbench(path: Path = DEEPBENCH_KERNELS) -> pd.DataFrame:
     """The kept rows. Raises ValueError for a file that is not the table."""
-    rows = pd.read_csv(io.BytesIO(lzma.decompress(path.read_bytes())), keep_default_na=False)
-    if tuple(rows.columns) != COLUMNS:
-        raise ValueError(f"{path.name}: expected the columns {', '.join(COLUMNS)}, got {', '.join(rows.columns)}")
-    return rows
+    return kept_table(path, COLUMNS)
 
 
 def deepbench_bounds(rows: pd.DataFrame) -> pd.DataFrame:

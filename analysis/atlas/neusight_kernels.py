@@ -12,9 +12,6 @@ are of an empty cache.
 
 from __future__ import annotations
 
-import functools
-import io
-import lzma
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -22,6 +19,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from analysis.atlas.kernel_tables import kept_table, packed_table
 from analysis.devices import lookup
 
 SOURCE = "NeuSight"
@@ -91,17 +89,12 @@ def _read(path: Path) -> pd.DataFrame:
 
 def packed_kernels(rows: pd.DataFrame) -> bytes:
     """The rows as a compressed CSV: the same bytes for the same rows."""
-    text = rows.to_csv(index=False, columns=list(COLUMNS), lineterminator="\n")
-    return lzma.compress(text.encode(), preset=9)
+    return packed_table(rows, COLUMNS)
 
 
-@functools.cache
 def kept_kernels(path: Path = KERNELS) -> pd.DataFrame:
     """The kept rows. Raises ValueError for a file that is not the table."""
-    rows = pd.read_csv(io.BytesIO(lzma.decompress(path.read_bytes())), keep_default_na=False)
-    if tuple(rows.columns) != COLUMNS:
-        raise ValueError(f"{path.name}: expected the columns {', '.join(COLUMNS)}, got {', '.join(rows.columns)}")
-    return rows
+    return kept_table(path, COLUMNS)
 
 
 def against_roofline(rows: pd.DataFrame) -> pd.DataFrame:
