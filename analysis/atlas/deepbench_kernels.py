@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from analysis.atlas.kernel_tables import kept_table, packed_table
 from analysis.devices import lookup
+from analysis.operators import touched_size
 
 DEEPBENCH_COMMIT = "da81ba7820739e2e506dc27f382d15be5479f98f"
 
@@ -68,7 +69,7 @@ class Kernel:
     op: str
     device: str
     unit: str
-    nbytes: int
+    itemsize: int
     algorithm: str
     n: int
     c: int
@@ -120,31 +121,31 @@ def _read(path: Path) -> Iterator[Kernel]:
             continue
         try:
             if section.startswith("Dense Matrix"):
-                sizes = [_product(words)]
+                passes = [_product(words)]
             elif section.startswith("Convolution"):
-                sizes = list(_convolutions(words, heads))
+                passes = list(_convolutions(words, heads))
             else:
-                sizes = []
+                passes = []
         except (ValueError, IndexError) as fault:
             raise ValueError(f"{path.name}, line {number}: expected the sizes and times of a kernel: {fault}") from None
-        for op, algorithm, numbers, time_ms in sizes:
+        for op, algorithm, numbers, time_ms in passes:
             time_ns = int(float(f"{time_ms * 1e6:.5g}"))
-            numbered = dict(zip(SIZED, numbers, strict=True))
+            numbered = dict(zip(SIZES, numbers, strict=True))
             yield Kernel(path.stem, number, op, _device(path), unit, size, algorithm, **numbered, time_ns=time_ns)
 
 
-SIZED = COLUMNS[COLUMNS.index("n") : COLUMNS.index("time_ns")]
+SIZES = COLUMNS[COLUMNS.index("n") : COLUMNS.index("time_ns")]
 
-Sized = tuple[str, str, tuple[int, ...], float]
+TimedPass = tuple[str, str, tuple[int, ...], float]
 """Pass, algorithm, the sizes from n to stride, and the time in ms."""
 
 
-def _product(words: Sequence[str]) -> Sized:
+def _product(words: Sequence[str]) -> TimedPass:
     m, n, k = map(int, words[2:5])
     return PRODUCT, "", (n, k, 1, 1, m, 1, 1, 1, 1, 1, 1, 1), float(words[8])
 
 
-def _convolutions(words: Sequence[str], heads: Sequence[str]) -> Iterator[Sized]:
+def _convolutions(words: Sequence[str], heads: Sequence[str]) -> Iterator[TimedPass]:
     """The passes that were timed. Some sheets print the width of filter, padding and stride first, some the height."""
     w, h, c, n, k = map(int, words[2:7])
     pairs = [[int(words[place]), int(words[place + 1])] for place in (7, 9, 11)]
@@ -152,8 +153,7 @@ def _convolutions(words: Sequence[str], heads: Sequence[str]) -> Iterator[Sized]
         pairs = [pair[::-1] for pair in pairs]
     (r, s), (pad_h, pad_w), (step_h, step_w) = pairs
     out_h, out_w = (h + 2 * pad_h - r) // step_h + 1, (w + 2 * pad_w - s) // step_w + 1
-    read_h = out_h * r if pad_h == 0 and r < step_h else h
-    read_w = out_w * s if pad_w == 0 and s < step_w else w
+    read_h, read_w = touched_size(h, r, out_h, step_h, pad_h), touched_size(w, s, out_w, step_w, pad_w)
     sizes = (n, c, h, w, k, r, s, out_h, out_w, read_h, read_w, min(step_h, step_w))
     for place, each in enumerate(PASSES, start=13):
         if words[place] and not words[place].startswith("N/A"):
@@ -182,7 +182,7 @@ def deepbench_bounds(rows: pd.DataFrame) -> pd.DataFrame:
     whole = rows["n"] * rows["c"] * rows["h"] * rows["w"]
     weight = rows["k"] * rows["c"] * rows["r"] * rows["s"]
     first = np.where(rows["op"] == PASSES[1], whole, given)  # the gradient of the input is written as a whole
-    moved = rows["nbytes"] * (first + weight + positions * rows["k"])
+    moved = rows["itemsize"] * (first + weight + positions * rows["k"])
     rates = {key: _rates(*key) for key in set(zip(rows["device"], rows["unit"], strict=True))}
     peak, bandwidth = (
         np.array([rates[key][of] for key in zip(rows["device"], rows["unit"], strict=True)]) for of in (0, 1)
@@ -220,7 +220,7 @@ MOST_FEWER, MOST_CLOCK = 4.0, 1.1
 """Bound ÷ time that a rule explains at most: F(4 × 4, 3 × 3) has 36 multiplications for 144 (Lavin and Gray 2016)."""
 
 
-SIZES = ["n", "c", "h", "w", "k", "r", "s", "stride"]
+SHAPE = ["n", "c", "h", "w", "k", "r", "s", "stride"]
 
 
 def _rules(rows: pd.DataFrame) -> Words:
@@ -229,7 +229,7 @@ def _rules(rows: pd.DataFrame) -> Words:
     faster = (ratio > 1) & arithmetic
     fewer = faster & (ratio <= MOST_FEWER)
     named = rows["algorithm"].str.contains("|".join(ALGORITHMS), case=False)
-    cards = rows.assign(named=rows["device"].where(named)).groupby(["op", "nbytes", *SIZES])["named"]
+    cards = rows.assign(named=rows["device"].where(named)).groupby(["op", "itemsize", *SHAPE])["named"]
     elsewhere = forward & (cards.transform("nunique") >= 2)
     gradient = rows["op"].isin(PASSES[1:]) & (rows["r"] >= 3) & (rows["s"] >= 3) & (rows["stride"] == 1)
     clocked = rows["device"].str.contains("GeForce|TITAN") & (ratio <= MOST_CLOCK)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -44,14 +45,8 @@ def by(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     (bound ÷ time; NaN where no row has a bound).
     """
     known = table[table[COUNTED].notna()]
-    grouped = known.groupby(list(columns), sort=True)
-    found = grouped.agg(
-        rows=(COUNTED, "size"),
-        models=("counted_model", "nunique"),
-        low=(COUNTED, lambda each: each.quantile(0.25)),
-        median=(COUNTED, "median"),
-        high=(COUNTED, lambda each: each.quantile(0.75)),
-        best=(COUNTED, "max"),
+    found: pd.DataFrame = known.groupby(list(columns), sort=True).agg(
+        **_spread(COUNTED),
         bound_median=(BOUNDED, "median"),
         bound_best=(BOUNDED, "max"),
     )
@@ -61,11 +56,14 @@ def by(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
 def rates(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     """FLOP/s of rows with a count and a time, by these columns: rows, models, low, median, high (quartiles), best."""
     known = table.assign(rate=table["model_flop"] / table["step_time_s"]).dropna(subset=["rate"])
-    quartile = {name: ("rate", lambda each, at=at: each.quantile(at)) for name, at in QUARTILES.items()}
-    found = known.groupby(list(columns), sort=True).agg(
-        rows=("rate", "size"), models=("counted_model", "nunique"), **quartile, best=("rate", "max")
-    )
+    found: pd.DataFrame = known.groupby(list(columns), sort=True).agg(**_spread("rate"))
     return found.reset_index()
+
+
+def _spread(column: str) -> dict[str, Any]:
+    """How many rows and models a group has, and the quartiles and the largest of a column."""
+    quartiles = {name: (column, lambda each, at=at: each.quantile(at)) for name, at in QUARTILES.items()}
+    return {"rows": (column, "size"), "models": ("counted_model", "nunique"), **quartiles, "best": (column, "max")}
 
 
 def extremes(table: pd.DataFrame, count: int, column: str = COUNTED) -> tuple[pd.DataFrame, pd.DataFrame]:

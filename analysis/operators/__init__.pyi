@@ -15,7 +15,7 @@ from .registry import (
     rule_of,
     total,
 )
-from .traffic import UNSIZED, Form, Piece, bytes_moved, itemsize, lacks_sizes, nothing, reads, writes
+from .traffic import UNSIZED, Form, Piece, bytes_moved, itemsize, lacks_sizes, nothing, reads, touched_size, writes
 
 __all__ = [
     "Cost",
@@ -53,5 +53,6 @@ __all__ = [
     "scalars",
     "shape",
     "total",
+    "touched_size",
     "writes",
 ]

@@ -106,7 +106,7 @@ def reads(operation: Operation) -> list[Piece]:
     found: dict[tuple[int, Form], Size] = {}
     for name, form, dtype, storage in _inputs(operation):
         if not _only_written(operation, name) and not _not_read(operation, name):
-            count = numel(output(operation) if name == table else touched(operation, name, form))
+            count = numel(output(operation) if name == table else _touched(operation, name, form))
             found[storage, (form, dtype)] = count * itemsize(dtype)
     return [(storage, form, size) for (storage, form), size in found.items()]
 
@@ -125,29 +125,28 @@ def _not_read(operation: Operation, name: str) -> bool:
     return SHAPE_ONLY.get(operation.name) == name
 
 
-def touched(operation: Operation, name: str, form: Sizes) -> Sizes:
-    """The sizes of what is read of an input: along each dimension without padding whose stride is larger than its
-    window, one window for each output; the whole along all others, and of an operation without windows."""
+def touched_size(size: Size, taps: Size, positions: Size, stride: int, padding: int, dilation: int = 1) -> Size:
+    """How much of a dimension the windows touch: without padding, and with a stride larger than a window, one window at
+    each position; else all of it."""
+    return positions * taps if padding == 0 and dilation * (taps - 1) + 1 < stride else size
+
+
+def _touched(operation: Operation, name: str, form: Sizes) -> Sizes:
+    """The sizes of what is read of an input: the whole of an operation without windows."""
     window = _window(operation, name, form)
     if window is None:
         return form
     taps, out = window
     first = len(form) - len(taps)
     steps = [_by_dimension(operation, what, len(taps), default) for what, default in SETTINGS]
-    read = [
-        count * tap if padding == 0 and dilation * (tap - 1) + 1 < stride else size
-        for size, tap, count, stride, padding, dilation in zip(form[first:], taps, out, *steps, strict=True)
-    ]
-    return (*form[:first], *read)
+    return (*form[:first], *map(touched_size, form[first:], taps, out, *steps))
 
 
 SETTINGS: tuple[tuple[str, Any], ...] = (("stride", 1), ("padding", 0), ("dilation", 1))
 """Attributes of a window, and what they are where an operation has none."""
 
 
-def _window(
-    operation: Operation, name: str, form: tuple[Size, ...]
-) -> tuple[tuple[Size, ...], tuple[Size, ...]] | None:
+def _window(operation: Operation, name: str, form: Sizes) -> tuple[Sizes, Sizes] | None:
     """(taps, positions) by dimension of the window that passes over this input; None where none does."""
     if name not in ("input", "self") or len(form) < 3:
         return None
@@ -158,8 +157,7 @@ def _window(
     if operation.name not in CONVOLUTIONS or attribute(operation, "transposed", False):
         return None
     weight = shape(operation, "weight") if has(operation, "weight") else ()
-    is_backward = has(operation, "grad_output")
-    out = shape(operation, "grad_output") if is_backward else output(operation)
+    out = shape(operation, "grad_output") if has(operation, "grad_output") else output(operation)
     return (tuple(weight[2:]), tuple(out[2:])) if len(weight) == len(form) == len(out) else None
 
 

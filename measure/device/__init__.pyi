@@ -1,7 +1,17 @@
 from .cpu_contention import Neighbours, warning
 from .cpu_identity import Allowance, allowance, cache_bytes, processor
 from .environment import DeviceProperties, Environment, HostFacts, device_facts, host_state
-from .processes import LAST_WORDS, PRELOAD, context, end_of, end_with, last_words, prepare, redirect
+from .processes import (
+    LAST_WORDS,
+    PRELOAD,
+    accept_interrupts,
+    context,
+    end_of,
+    end_with,
+    last_words,
+    prepare,
+    redirect,
+)
 from .product_instructions import Log
 from .telemetry import DeviceTelemetry, Processes, Sampler, appeared, open_device
 
@@ -17,6 +27,7 @@ __all__ = [
     "PRELOAD",
     "Processes",
     "Sampler",
+    "accept_interrupts",
     "allowance",
     "appeared",
     "cache_bytes",

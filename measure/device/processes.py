@@ -72,6 +72,12 @@ def _without_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+def accept_interrupts() -> None:
+    """Lets Ctrl-C into a child: a server that could not import `measure/device/server_end.py` has it blocked, and hands
+    that on."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
 def end_with(lifeline: Connection) -> None:
     """Has this process, and what it starts, killed when the other end of the lifeline closes, as it does when its
     parent ends in whatever way. The process leads a session of its own afterwards.
@@ -98,9 +104,7 @@ def _wait_for_end(lifeline: Connection) -> None:
 
 
 def redirect(path: str) -> None:
-    """What this process and its libraries print goes to a file, line by line; without a path, to stderr. Ctrl-C is let
-    in: a server that could not import `measure/device/server_end.py` hands on that it is blocked."""
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    """What this process and its libraries print goes to a file, line by line; without a path, to stderr."""
     sys.stdout.flush()
     sys.stderr.flush()
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600) if path else os.dup(2)

@@ -17,7 +17,7 @@ import io
 import json
 import math
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -125,7 +125,16 @@ def _nothing(rows: Sequence[PublishedStep], options: Namespace) -> int:
 
 def _import(options: Namespace) -> int:
     """The table from the sources. Raises Mistake without files, StoreFault."""
-    from analysis.atlas import DEEPBENCH_KERNELS, KERNELS, is_deepbench, is_neusight
+    from analysis.atlas import (
+        DEEPBENCH_KERNELS,
+        KERNELS,
+        is_deepbench,
+        is_neusight,
+        packed_deepbench,
+        packed_kernels,
+        read_deepbench,
+        read_kernels,
+    )
     from analysis.predict import AMOUNTS, packed
     from runners.atlas.costs import count_all
     from runners.atlas.importing import (
@@ -160,37 +169,30 @@ def _import(options: Namespace) -> int:
     used = {key for row, model in steps if (key := key_of(row, model)) is not None}
     put(out.with_name(AMOUNTS.name) if options.out else AMOUNTS, packed(with_amounts(used, options.costs)))
     if kernels := [path for path in options.source.rglob("*") if is_neusight(path)]:
-        _put_kernels(kernels, out.with_name(KERNELS.name) if options.out else KERNELS)
+        _put_kernels(kernels, read_kernels, packed_kernels, out.with_name(KERNELS.name) if options.out else KERNELS)
     if sheets := [path for path in options.source.rglob("*") if is_deepbench(path)]:
-        _put_deepbench(sheets, out.with_name(DEEPBENCH_KERNELS.name) if options.out else DEEPBENCH_KERNELS)
+        beside = out.with_name(DEEPBENCH_KERNELS.name) if options.out else DEEPBENCH_KERNELS
+        without = len(sheets) - _put_kernels(sheets, read_deepbench, packed_deepbench, beside)["sheet"].nunique()
+        print(f"{without} of {len(sheets)} sheets of DeepBench are of devices without peaks")
     counts = {status: sum(row.status == status for row in found) for status in sorted({row.status for row in found})}
     print(f"{len(found):,} rows: {', '.join(f'{count:,} {status}' for status, count in counts.items())} → {out}")
     return 0
 
 
-def _put_kernels(files: Sequence[Path], out: Path) -> None:
-    """The table of single kernels. Raises Mistake for a file that is not of the source, StoreFault."""
-    from analysis.atlas import packed_kernels, read_kernels
-
+def _put_kernels(
+    files: Sequence[Path],
+    read: Callable[[Sequence[Path]], pd.DataFrame],
+    packed: Callable[[pd.DataFrame], bytes],
+    out: Path,
+) -> pd.DataFrame:
+    """The table of a source's kernels. Raises Mistake for a file that is not of the source, StoreFault."""
     try:
-        rows = read_kernels(files)
+        rows = read(files)
     except ValueError as fault:
         raise Mistake(str(fault)) from fault
-    put(out, packed_kernels(rows))
+    put(out, packed(rows))
     print(f"{len(rows):,} kernels → {out}")
-
-
-def _put_deepbench(sheets: Sequence[Path], out: Path) -> None:
-    """The table of DeepBench's kernels. Raises Mistake for a sheet that is not of the source, StoreFault."""
-    from analysis.atlas import packed_deepbench, read_deepbench
-
-    try:
-        rows = read_deepbench(sheets)
-    except ValueError as fault:
-        raise Mistake(str(fault)) from fault
-    put(out, packed_deepbench(rows))
-    without = len(sheets) - rows["sheet"].nunique()
-    print(f"{len(rows):,} kernels of DeepBench → {out}; {without} of {len(sheets)} sheets are of devices without peaks")
+    return rows
 
 
 def _packed(rows: Sequence[PublishedStep]) -> bytes:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from measure.counters.harness.registry import install_line
-from measure.device import LAST_WORDS, end_with, redirect
+from measure.device import LAST_WORDS, accept_interrupts, end_with, redirect
 from results import Inconsistent, Rights, Unavailable, confine
 from results.records import WHOLE, CallRecording, FlopCount
 
@@ -71,6 +71,7 @@ def run(connection: Connection, task: Task, lifeline: Connection) -> None:
     if task.workload.endswith(GRAPH_FILES) or task.workload.startswith(CONFIGURATION):
         # first of all, while the process has one thread
         confine(Rights(writable=(Path(tempfile.gettempdir()), Path("/dev/null")), network=False))
+    accept_interrupts()
     end_with(lifeline)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(int(task.timeout_s) + 10)  # ends it even if the parent was killed

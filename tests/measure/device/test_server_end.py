@@ -25,10 +25,14 @@ except KeyboardInterrupt:
 """
 
 CHILD = """
-import os, signal, sys
-from measure.device.processes import PRELOAD, context, prepare
+import importlib, os, signal, sys
+sys.path += sys.argv[1:]  # as a notebook does: the server does not know it
+from measure.device.processes import PRELOAD, accept_interrupts, context, prepare
 
 def interrupted():
+    importlib.import_module(PRELOAD[0])
+    if sys.argv[1:]:
+        accept_interrupts()
     try:
         os.kill(os.getpid(), signal.SIGINT)
         signal.pause()
@@ -84,35 +88,8 @@ def test_it_ends_where_its_parent_has_ended_already() -> None:
     assert run("-c", words, FLOPLEDGER_SERVER_OF="").stdout == "went on\n"
 
 
-CHILD_OF_ANOTHER_FOLDER = """
-import os, signal, sys
-sys.path.insert(0, sys.argv[1])  # as a notebook does: the server does not know it
-
-def interrupted():
-    import importlib
-    from measure.device import PRELOAD, redirect
-    redirect("")
-    for name in PRELOAD[:1]:
-        importlib.import_module(name)
-    try:
-        os.kill(os.getpid(), signal.SIGINT)
-        signal.pause()
-    except KeyboardInterrupt:
-        os._exit(7)
-
-if __name__ == "__main__":
-    from measure.device.processes import PRELOAD, context, prepare
-    prepare()
-    child = context(PRELOAD).Process(target=interrupted)
-    child.start()
-    child.join(60)
-    print(child.exitcode)
-    child.kill()
-"""
-
-
 def test_children_of_a_server_that_cannot_import_this_project_live_and_answer_ctrl_c(tmp_path: Path) -> None:
     script = tmp_path / "child.py"
-    script.write_text(CHILD_OF_ANOTHER_FOLDER, encoding="utf-8")
+    script.write_text(CHILD, encoding="utf-8")
     done = run(str(script), str(ROOT), PYTHONPATH="")
     assert (done.stdout, done.stderr) == ("7\n", "")

@@ -23,7 +23,7 @@ from typing import Any
 
 from measure.counters.faults.catalogue.catalogue import COUNTERS, faults_of, installed
 from measure.counters.faults.catalogue.fault import Fault
-from measure.device import PRELOAD, context, redirect
+from measure.device import PRELOAD, accept_interrupts, context, redirect
 
 STATUSES = {
     "there": "the installed version gives what the catalogue says",
@@ -128,6 +128,7 @@ def _serve(connection: Connection, counter: str, module: str, each_s: float, noi
     import torch
 
     os.setsid()  # so that whatever is started here can be killed with it
+    accept_interrupts()
     redirect(noise)
     warnings.simplefilter("ignore")  # forks of a process with threads, peers' own
     torch.set_num_threads(1)
