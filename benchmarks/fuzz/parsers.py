@@ -45,7 +45,7 @@ class Parser:
 
 def _recording(path: Path) -> None:
     from runners.cli import read_recording
-    from runners.trace import cleaned
+    from runners.trace.command import cleaned
 
     with contextlib.suppress(OSError):  # becomes one line, as in the command
         totals = cleaned(read_recording(path)).cleaned.phase_totals

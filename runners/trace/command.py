@@ -7,7 +7,6 @@ torch. The file is never changed. A file that is not whole is refused: there is 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +19,6 @@ from runners.cli import (
     Mistake,
     Parser,
     add_format,
-    exit_code,
     guarded,
     put,
     read_recording,
@@ -294,6 +292,3 @@ def _parser() -> Parser:
     parser.add_argument("--debug", action="store_true", help="show where an error comes from")
     return parser
 
-
-if __name__ == "__main__":
-    sys.exit(exit_code(main))
