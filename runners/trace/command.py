@@ -291,4 +291,3 @@ def _parser() -> Parser:
     parser.add_argument("--device", metavar="NAME", help="whose peaks apply, if the recording names none")
     parser.add_argument("--debug", action="store_true", help="show where an error comes from")
     return parser
-
