@@ -58,6 +58,8 @@ def _run(parser: Parser, options: Namespace) -> int:
     from results import Inconsistent
 
     device = _device(parser, options.device)
+    if options.file.is_dir():
+        return _run_ranks(options, device)
     try:
         _check_file(options.file)
         if options.out is not None:
@@ -80,6 +82,19 @@ def _run(parser: Parser, options: Namespace) -> int:
     if faults:
         return UNWRITABLE
     return FAILED if impossible else 0
+
+
+def _run_ranks(options: Namespace, device: Device | None) -> int:
+    """A directory: the recordings of many ranks."""
+    from runners.trace.ranks import report_ranks, show_ranks
+
+    if options.format == "csv" or options.html is not None or options.pyprof:
+        option = "--format csv" if options.format == "csv" else "--html" if options.html is not None else "--pyprof"
+        raise Mistake(f"{option}: expected a file, got the directory {options.file}; a directory has a table or JSON")
+    if options.out is not None:
+        _check_out(options.out)
+    show_ranks(report_ranks(options.file, device, not options.times_only), options.format, options.out)
+    return 0
 
 
 def cleaned(recording: Recording) -> Trace:
@@ -202,10 +217,6 @@ def _pictures(out: Path, states: bool) -> dict[str, bytes]:
 
 def _check_file(path: Path) -> None:
     """Raises ValueError for what is no file, with the nearest that there is."""
-    if path.is_dir():
-        held = sorted(entry.name for entry in path.iterdir() if entry.is_file())
-        near = f"; it holds {', '.join(held[:3])}{', …' if len(held) > 3 else ''}" if held else ""
-        raise Mistake(f"expected a file, got the directory {path}{near}")
     if not path.exists():
         folder = path.parent if path.parent.is_dir() else Path()
         names = nearest(path.name, [entry.name for entry in folder.iterdir()], 1)
@@ -275,8 +286,8 @@ def _parser() -> Parser:
     parser.add_argument(
         "file",
         type=Path,
-        metavar="FILE",
-        help="trace.json.gz, report.sqlite, PyProf's CSV or dict; found by content",
+        metavar="FILE|DIR",
+        help="trace.json.gz, report.sqlite, PyProf's CSV or dict, found by content; a directory: one trace a rank",
     )
     add_format(parser)
     parser.add_argument(
@@ -288,6 +299,7 @@ def _parser() -> Parser:
         action="store_true",
         help="also what PyProf's rule (2021) gives each kernel, before and after cleaning; always of PyProf's files",
     )
+    parser.add_argument("--times-only", action="store_true", help="of a directory: times alone, without FLOP")
     parser.add_argument("--device", metavar="NAME", help="whose peaks apply, if the recording names none")
     parser.add_argument("--debug", action="store_true", help="show where an error comes from")
     return parser

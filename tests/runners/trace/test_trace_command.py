@@ -359,7 +359,7 @@ def test_a_missing_file_names_the_nearest_and_a_directory_what_it_holds(
     missing = refused(capsys, tmp_path / "trace.jsn.gz")
     assert f"nearest {tmp_path / 'trace.json.gz'}" in missing
     assert "does not exist" in refused(capsys, tmp_path / "nowhere" / "x.json")
-    assert "holds trace.json.gz" in refused(capsys, tmp_path)
+    assert "the file is empty" in refused(capsys, tmp_path), "of a directory, each file is a rank's"
 
 
 def test_mistakes_of_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

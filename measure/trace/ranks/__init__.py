@@ -1,0 +1,5 @@
+"""What does the recording of one rank hold of computing, copying and communicating?"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
