@@ -60,7 +60,7 @@ def _rank(row: RankRow) -> dict[str, Any]:
         "host": row.host,
         "device_name": row.device_name,
         "steps": row.steps,
-        **{name: value for name, value in asdict(row.time).items()},
+        **asdict(row.time),
         "flop": row.flop.flop,
         "reason": row.flop.reason,
         "flop_per_s": row.flop_per_s,

@@ -130,22 +130,18 @@ def test_a_trace_that_names_no_rank_is_refused(tmp_path: Path, how: str) -> None
         read_rank(write(tmp_path / "trace.json", DEVICE, **more))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    "broken",
-    [
-        {"ts": None}, {"ts": "soon"}, {"ts": -5}, {"dur": []}, {"args": 3}, {"args": {"correlation": []}},
-        {"args": {"In msg nelems": "x", "dtype": 3, "Group size": "many", "Process Group Ranks": {}}},
-    ],
-)  # fmt: skip
-def test_an_event_of_another_form_is_one_line_or_unknown(tmp_path: Path, broken: dict[str, Any]) -> None:
+@pytest.mark.parametrize("broken", [{"ts": None}, {"ts": "soon"}, {"ts": -5}, {"dur": 2**61}, {"args": 3}])
+def test_an_event_of_another_form_is_one_line(tmp_path: Path, broken: dict[str, Any]) -> None:
     path = write(tmp_path / "trace.json", [{**event("kernel", NCCL, 1, 1), **broken}])
-    try:
-        found = read_rank(path)
-    except ValueError as fault:
-        assert "\n" not in str(fault)
-        assert str(path) in str(fault)
-    else:
-        assert len(found.collectives) == 1
+    with pytest.raises(ValueError, match=r"trace\.json: an event is not as its recorder writes it") as fault:
+        read_rank(path)
+    assert "\n" not in str(fault.value)
+
+
+def test_what_a_recorder_does_not_write_of_a_collective_is_unknown(tmp_path: Path) -> None:
+    strange = {"In msg nelems": "x", "dtype": 3, "Group size": "many", "correlation": []}
+    found = read_rank(write(tmp_path / "trace.json", [event("kernel", NCCL, 1, 1, **strange)]))
+    assert found.collectives[["group_size", "nbytes", "step"]].to_numpy().tolist() == [[-1, -1, -1]]
 
 
 def test_a_folder_without_traces_is_refused_with_what_it_holds(tmp_path: Path) -> None:
