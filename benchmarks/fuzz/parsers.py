@@ -46,7 +46,7 @@ class Parser:
 
 def _recording(path: Path) -> None:
     from runners.cli import read_recording
-    from runners.trace.command import cleaned
+    from runners.trace.recording import cleaned
 
     with contextlib.suppress(OSError):  # becomes one line, as in the command
         totals = cleaned(read_recording(path)).cleaned.phase_totals

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from results import Inconsistent
 from runners.cli import Mistake, put, read_recording, say, show_page
+from runners.trace.recording import cleaned
 
 if TYPE_CHECKING:
     from analysis.devices import Device
@@ -38,7 +39,6 @@ def _flop(timeline: Timeline, device: Device | None) -> StepFlop:
     from analysis.devices import peaks
     from analysis.ranks import StepFlop
     from reports.trace import document
-    from runners.trace.command import cleaned
 
     known = device or (peaks.lookup(timeline.device_name) if timeline.device_name else None)
     try:
