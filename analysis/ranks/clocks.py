@@ -38,7 +38,7 @@ def shifted(timelines: Mapping[int, Timeline], matched: pd.DataFrame) -> tuple[d
     starts = together.pivot_table(index=list(KEY), columns="rank", values="start_ns", aggfunc="first")
     first = next(iter(timelines))
     shifts = {first: Shift(first, 0.0, None, 0, None)}
-    for rank, by, differences in _reached(first, ends):
+    for rank, by, differences in _chain(first, ends):
         own = -float(np.median(differences))
         spread = float(np.median(np.abs(differences + own)))
         one_clock = timelines[rank].host and timelines[rank].host == timelines[by].host
@@ -52,7 +52,7 @@ def shifted(timelines: Mapping[int, Timeline], matched: pd.DataFrame) -> tuple[d
     return moved, [shifts[rank] for rank in timelines]
 
 
-def _reached(first: int, ends: pd.DataFrame) -> Iterator[tuple[int, int, np.ndarray[tuple[int], np.dtype[np.float64]]]]:
+def _chain(first: int, ends: pd.DataFrame) -> Iterator[tuple[int, int, np.ndarray[tuple[int], np.dtype[np.float64]]]]:
     """Each rank that shares collectives with one that was reached before: (it, that one, its ends less that one's)."""
     reached, waiting = [first], [int(rank) for rank in ends.columns if int(rank) != first]
     for by in reached:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from analysis.ranks.breakdown import Breakdown, breakdown_of
 from analysis.ranks.clocks import Shift, shifted
 from analysis.ranks.collectives import CollectiveTotal, match_collectives, totals_of
-from analysis.ranks.critical_path import Segment, critical_path
+from analysis.ranks.dependency_chain import Segment, critical_path
 from analysis.ranks.timelines import Timeline, spans
 from analysis.ranks.waits import Straggler, Wait, straggler_of, waits_of
 

@@ -1,4 +1,7 @@
-"""What does the recording of one rank hold of computing, copying and communicating?"""
+"""What does the recording of one rank hold of computing, copying and communicating?
+
+Not claimed: whose fault a wait is; `analysis.ranks` compares ranks.
+"""
 
 import lazy_loader
 

@@ -1,3 +1,3 @@
-from .read_rank import TRACE_ENDINGS, rank_files, read_rank
+from .kineto_rank import rank_files, read_rank
 
-__all__ = ["TRACE_ENDINGS", "rank_files", "read_rank"]
+__all__ = ["rank_files", "read_rank"]

@@ -19,14 +19,15 @@ from analysis.ranks import (
     breakdown_of,
     by_rank,
     critical_path,
+    length,
     match_collectives,
     report_of,
     shifted,
     straggler_of,
     totals_of,
+    union,
     waits_of,
 )
-from analysis.ranks.timelines import length, union
 
 MS = 1_000_000
 

@@ -22,7 +22,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from analysis.ranks import COLLECTIVE_COLUMNS, STEP_COLUMNS, Timeline
-from measure.trace.readers.json_events import events, to_ns
+from measure.trace.readers import events, to_ns
 
 Ints = NDArray[np.int64]
 
