@@ -64,6 +64,7 @@ from .numbers import (
     si,
     si_time,
     skeleton,
+    source_name,
     verdict,
 )
 from .unpaired import MARK, ceiling_name, other_ceilings, ranks, unpaired_sentence
@@ -138,6 +139,7 @@ __all__ = [
     "session_words",
     "si_time",
     "skeleton",
+    "source_name",
     "sort_value",
     "span",
     "strong",
