@@ -305,7 +305,7 @@ def _machine(sitting: Sitting) -> Iterator[str]:
     if _count(sitting) is not None and peaks.lookup(sitting.device_name, _count(sitting)) is None:
         yield f"{_count(sitting)} multiprocessors, {known.name} has {known.multiprocessors}"
     for name, value in (("clock_hz", clock_hz), ("sm_clock_max_hz", highest_hz)):
-        if isinstance(value, (int, float)) and not BOOST[0] <= value / known.boost_hz <= BOOST[1]:
+        if isinstance(value, (int, float)) and known.boost_hz and not BOOST[0] <= value / known.boost_hz <= BOOST[1]:
             yield f"{name} {value / 1e6:.0f} MHz, the sheet's boost is {known.boost_hz / 1e6:.0f}"
     if not isinstance(clock_hz, (int, float)) or not isinstance(highest_hz, (int, float)):
         return
