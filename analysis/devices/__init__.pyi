@@ -10,7 +10,7 @@ from .ceilings import (
     impossible_bandwidth,
     limit_of,
 )
-from .device_peak import FORMATS, MixedPeak, Peak, mixed_peak, name_refusal, peak, peak_refusal
+from .device_peak import MixedPeak, Peak, mixed_peak, name_refusal, peak, peak_refusal
 from .interconnects import ACHIEVED, NODE_DEVICES, Link, between, links, within
 from .memory import Memory, parse_bytes
 from .peaks import (
@@ -40,7 +40,6 @@ __all__ = [
     "FLOP_PER_MULTIPLY_ADD",
     "ISSUE",
     "MOST_ISSUE_RATIO",
-    "FORMATS",
     "Link",
     "Memory",
     "MixedPeak",
