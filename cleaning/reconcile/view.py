@@ -26,7 +26,7 @@ from results.records import (
     WorkTime,
 )
 
-HEADLINES = ("datasheet", "user", "ceiling")
+HEADLINES = ("datasheet", "user", "paired_ceiling", "ceiling")
 """The first of these that is known is shown first."""
 
 METHODS = ("exact", "batch", "epoch", "theory", "one")

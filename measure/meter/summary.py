@@ -27,6 +27,9 @@ CONVENTION: Mapping[str, str] = {
     "interval": "95 % of the mean over blocks of steps of one process",
 }
 
+UNBOUNDED = 100.0
+"""An upper end that is so many times the lower one bounds nothing; a few steps beside a busy neighbour have such."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class MeterSummary:
@@ -94,14 +97,12 @@ class MeterSummary:
         return "\n".join([*lines, *(f"note: {warning}" for warning in self.warnings)])
 
     def _interval(self) -> str:
-        low, high = self.utilization_low_ratio, self.utilization_high_ratio
-        return "" if low is None or high is None else f" ({_short(100 * low)} to {_short(100 * high)} %)"
+        return _ends(self.utilization_low_ratio, self.utilization_high_ratio, 100.0, "%")
 
     def _time(self) -> str:
         if self.step_time_s is None:
             return ""
-        low, high = self.step_time_low_s, self.step_time_high_s
-        ends = "" if low is None or high is None else f" ({_short(1e3 * low)} to {_short(1e3 * high)} ms)"
+        ends = _ends(self.step_time_low_s, self.step_time_high_s, 1e3, "ms")
         return f" of {_short(1e3 * self.step_time_s)} ms{ends}"
 
     def scalars(self, prefix: str = "") -> dict[str, float]:
@@ -115,6 +116,15 @@ def _of_peak(name: str, ratio: float | None, peak: float | None, source: str, en
     if ratio is None or peak is None:
         return []
     return [f"{name:11} {_short(100 * ratio)} %{ends} of {_short(peak / 1e9)} GFLOP/s{f', {source}' if source else ''}"]
+
+
+def _ends(low: float | None, high: float | None, scale: float, unit: str) -> str:
+    """An interval in words, with a blank before it; without an upper end that is UNBOUNDED."""
+    if low is None or high is None:
+        return ""
+    if high > UNBOUNDED * low:
+        return f" ({_short(scale * low)} {unit} or more)"
+    return f" ({_short(scale * low)} to {_short(scale * high)} {unit})"
 
 
 def _short(value: float) -> str:

@@ -64,6 +64,8 @@ from .numbers import (
     si,
     si_time,
     skeleton,
+    source_name,
+    used_half_width,
     verdict,
 )
 from .unpaired import MARK, ceiling_name, other_ceilings, ranks, unpaired_sentence
@@ -138,6 +140,7 @@ __all__ = [
     "session_words",
     "si_time",
     "skeleton",
+    "source_name",
     "sort_value",
     "span",
     "strong",
@@ -146,6 +149,7 @@ __all__ = [
     "unpaired_sentence",
     "variant_lines",
     "variant_of",
+    "used_half_width",
     "verdict",
     "why",
 ]

@@ -30,6 +30,9 @@ SHORT = {
     "paired_ceiling": "paired",
 }
 
+MEASURED_PEAKS = ("ceiling", "paired_ceiling")
+"""Denominators that were timed on the device."""
+
 STATUS_WORDS = {
     "unavailable": "not available",
     "out_of_memory": "out of memory",
@@ -54,6 +57,7 @@ MARK_WORDS = {
 PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 """Powers of ten, the largest first, and what SI calls them."""
 
+_PAIRS = re.compile(r", timed beside the steps, \d+ pairs$")
 _SITTING = re.compile(r"\bsitting(s?)\b")
 _NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?!\w|\.\d)")
 
@@ -121,6 +125,18 @@ def half_width(row: Utilization) -> float | None:
     return (row.time_high_s - row.time_low_s) / (2 * row.time_s)
 
 
+def used_half_width(view: View) -> float | None:
+    """Half of the 95 % interval of the shown utilization ÷ it; None without one. Over a ceiling timed beside the
+    steps it is the ratio's own, elsewhere that of the step time."""
+    row = view.headline
+    if row is None or row.denominator != "paired_ceiling":
+        return None if view.step is None else half_width(view.step)
+    low, high = row.utilization_low_ratio, row.utilization_high_ratio
+    if not row.utilization_ratio or low is None or high is None:
+        return None
+    return (high - low) / (2 * row.utilization_ratio)
+
+
 def verdict(view: View) -> str:
     """One line on one cell: what went wrong, else what holds it back, else how near to its ceiling it is."""
     if not view.measured:
@@ -143,14 +159,19 @@ def _counted_by(row: Utilization) -> tuple[str, str]:
     return row.method, row.numerator_source
 
 
+def source_name(source: str) -> str:
+    """A peak's source without how often it was timed beside the steps, which is each cell's own."""
+    return _PAIRS.sub("", source)
+
+
 def _placed(view: View) -> str:
     """Where a cell without complaints stands."""
     headline = view.headline
     if headline is None:
         unknown = "no whole count" if view.partial else "no peak known"
         return f"{unknown}: see reasons" if view.timed_row else "no count and no time"
-    ceiling = view.fraction(headline.method, "ceiling")
-    if ceiling is not None and ceiling.denominator != headline.denominator and ceiling.utilization_ratio is not None:
+    ceiling = None if headline.denominator in MEASURED_PEAKS else view.fraction(headline.method, "ceiling")
+    if ceiling is not None and ceiling.utilization_ratio is not None:
         return f"{percent(ceiling.utilization_ratio)} of the ceiling"
     intensity = view.counted.flop_per_byte if view.counted else None
     return (

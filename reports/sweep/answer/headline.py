@@ -24,6 +24,7 @@ from reports.shared import (
     shared_variant,
     si,
     si_time,
+    source_name,
 )
 from results.records import Utilization
 
@@ -81,7 +82,7 @@ def _interval(row: Utilization) -> str:
 
 
 def _peak(row: Utilization) -> str:
-    source = f": {row.peak_source}" if row.peak_source else ""
+    source = f": {source_name(row.peak_source)}" if row.peak_source else ""
     marks = [mark for mark in row.warnings if mark.startswith("ceiling_")]
     doubt = session_words(f" ({'; '.join(marks)})" if marks else "")
     return f"{OF_WHAT[row.denominator]} of {row.precision}, {si(row.peak_flop_per_s or 0.0, 'FLOP/s')}{source}{doubt}"

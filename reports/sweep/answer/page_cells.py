@@ -30,6 +30,7 @@ from reports.shared import (
     si,
     si_time,
     skeleton,
+    source_name,
     span,
 )
 from reports.shared.html_tables import WORDS, in_order
@@ -152,7 +153,7 @@ def peaks(rows: Sequence[Utilization]) -> Table | None:
     """What was divided by, each peak once with its source; peaks of mixed units differ by model, shown from to."""
     found = grouped(
         [row for row in rows if row.peak_flop_per_s is not None],
-        lambda row: (row.precision, row.denominator, row.peak_source),
+        lambda row: (row.precision, row.denominator, source_name(row.peak_source)),
     )
     lines = tuple(
         (OF_WHAT.get(of, of), precision, span([row.peak_flop_per_s for row in mine], _flop_per_s), source)

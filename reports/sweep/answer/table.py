@@ -26,7 +26,6 @@ from reports.shared import (
     TextTable,
     cell_name,
     digits,
-    half_width,
     merged,
     model_name,
     page,
@@ -35,7 +34,10 @@ from reports.shared import (
     shared_variant,
     si_time,
     skeleton,
+    source_name,
+    span,
     strong,
+    used_half_width,
     variant_lines,
     variant_of,
     verdict,
@@ -194,15 +196,17 @@ def _start(view: View, below: Sequence[str]) -> list[str]:
 
 def peak_lines(views: Sequence[View]) -> list[str]:
     """Each peak that the table divides by, in the table's unit, with its source, once."""
-    found = {}
-    scale, unit = rate_unit(views)
-    for view in views:
-        row = view.headline
+    rows: dict[tuple[str, str], list[Utilization]] = {}
+    for row in (view.headline for view in views):
         if row is not None and row.peak_flop_per_s is not None:
-            key = (SHORT[row.denominator], row.peak_source)
-            rate = f"{digits(row.peak_flop_per_s / scale)} {unit}"
-            found[key] = f"{key[0]}: {OF_WHAT[row.denominator]}, {rate} ({row.peak_source}){_doubt(row)}"
-    return list(found.values())
+            rows.setdefault((row.denominator, source_name(row.peak_source)), []).append(row)
+    scale, unit = rate_unit(views)
+    lines = []
+    for (denominator, source), same in rows.items():
+        rates = [(row.peak_flop_per_s or 0.0) / scale for row in same]
+        rate = span(rates if denominator == "paired_ceiling" else rates[-1:], digits)
+        lines.append(f"{SHORT[denominator]}: {OF_WHAT[denominator]}, {rate} {unit} ({source}){_doubt(same[-1])}")
+    return lines
 
 
 def _doubt(row: Utilization) -> str:
@@ -280,7 +284,7 @@ def _cells(view: View, below: Sequence[str], scale: float) -> list[str | Styled]
     row, step, start = view.headline or view.timed_row, view.step, _start(view, below)
     if row is None or row.time_s is None:
         return [*start, _UNKNOWN, _UNKNOWN, verdict(view), *[_UNKNOWN] * 4]
-    width, rate, peak = half_width(step) if step is not None else None, row.achieved_flop_per_s, row.peak_flop_per_s
+    width, rate, peak = used_half_width(view), row.achieved_flop_per_s, row.peak_flop_per_s
     used = percent(row.utilization_ratio) if row.utilization_ratio is not None else _UNKNOWN
     return [
         *start,

@@ -148,11 +148,11 @@ def _looks(points: pd.DataFrame) -> Looks:
 
 
 def headline(rows: pd.DataFrame) -> str:
-    """The first denominator that some row has a ratio over; where none has, the last that there are rows of."""
-    known = rows.dropna(subset=["utilization_ratio"])
-    found = [name for name in HEADLINES if (known["denominator"] == name).any()]
+    """The first denominator that the most rows have a ratio over; where none has, the last that there are rows of."""
+    known = rows.dropna(subset=["utilization_ratio"])["denominator"].value_counts()
+    found = [name for name in HEADLINES if name in known]
     there = [name for name in HEADLINES if (rows["denominator"] == name).any()]
-    return (found or there[-1:] or [HEADLINES[-1]])[0]
+    return max(found, key=lambda name: int(known[name])) if found else (there[-1:] or [HEADLINES[-1]])[0]
 
 
 def _row_in(points: pd.DataFrame) -> float:

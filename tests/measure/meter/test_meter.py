@@ -691,6 +691,14 @@ def test_a_printed_summary_has_hfu_where_something_is_computed_again() -> None:
     assert last == "energy      0.25 J an item"
 
 
+def test_an_upper_end_that_bounds_nothing_is_not_printed() -> None:
+    """Three steps beside a busy neighbour: 0.3 to 5,236,124 % was printed, of a mean of 125 %."""
+    ends = {"step_time_low_s": 4e-5, "step_time_high_s": 5.0, "utilization_low_ratio": 0.003}
+    lines = str(MeterSummary(**SUMMARY | ends | {"utilization_high_ratio": 52361.24})).splitlines()
+    assert lines[0] == "MFU         12.5 % (0.3 % or more) of 1,000 GFLOP/s, a sheet"
+    assert lines[1] == "steps       17 of 10.4 ms (0.04 ms or more) on NVIDIA H2000"
+
+
 def test_what_a_printed_summary_does_not_know_is_a_note() -> None:
     unknown = MeterSummary(steps=3, device="cpu", device_name="", warnings=("no utilization: a CPU has no sheet",))
     assert str(unknown).splitlines() == ["steps       3 on cpu", "note: no utilization: a CPU has no sheet"]

@@ -1,0 +1,56 @@
+"""The shares that `benchmarks.paired.coverage` reports, of cells whose intervals are known."""
+
+from __future__ import annotations
+
+import math
+import random
+
+from benchmarks.paired.coverage import line_of, one_cell, report
+from measure.timing import CeilingKernel, Protocol, clock_for
+
+
+def cells(count: int, half: float, seed: int = 0) -> list[dict[str, object]]:
+    """Of a true step of 1 s and a use of 50 %: each estimate is off by 1 % (normal), intervals are ± half."""
+    chance, made = random.Random(seed), []
+    for _ in range(count):
+        line: dict[str, object] = {"status": "ok", "blocks": 9}
+        for name, truth in (("step", 1.0), ("used", 0.5)):
+            value = truth * math.exp(chance.gauss(0, 0.01))
+            line |= {name: value, f"{name}_low": value * math.exp(-half), f"{name}_high": value * math.exp(half)}
+        made.append(line)
+    return made
+
+
+def share(line: str) -> float:
+    return float(line.rpartition(": ")[2].partition(" %")[0].partition("%")[0])
+
+
+def test_intervals_of_two_standard_errors_hold_the_truth_as_often_as_they_should() -> None:
+    # ± 1.96 standard deviations: 95 %, ± 1: 68 %; of 2,000 cells the share is within 3 of its standard errors
+    for half, expected in ((0.0196, 95.0), (0.01, 68.3)):
+        made = cells(2000, half)
+        for name, column in (("step time", "step"), ("paired utilization", "used")):
+            error = 300 * math.sqrt(expected / 100 * (1 - expected / 100) / 2000)
+            assert abs(share(line_of(name, column, made)) - expected) < error
+
+
+def test_a_cell_without_an_interval_holds_nothing_and_is_counted() -> None:
+    made = cells(4, 1.0)
+    assert "4 of 4" in line_of("step time", "step", made)
+    made[0] |= {"step_low": None, "step_high": None}
+    assert "3 of 4" in line_of("step time", "step", made)
+
+
+def test_too_few_cells_are_said() -> None:
+    assert report(cells(1, 1.0)) == ["expected two cells at least: measure longer"]
+
+
+def test_a_real_cell_has_both_values_with_their_intervals() -> None:
+    def work() -> None:
+        sum(range(20_000))
+
+    kernel, protocol = CeilingKernel("fp32", "loop", 1000, work), Protocol.for_device("cpu", quick=True)
+    cell = one_cell(work, kernel, clock_for("cpu"), protocol)
+    assert cell["step_low"] < cell["step"] < cell["step_high"]
+    assert cell["used_low"] < cell["used"] < cell["used_high"]
+    assert cell["blocks"] + cell["disturbed"] >= protocol.min_blocks
