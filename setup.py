@@ -28,7 +28,7 @@ PACKAGES = ("results", "analysis", "cleaning", "measure", "workloads", "reports"
 DATA = {
     "": ["*.pyi"],
     "flopledger": ["py.typed"],
-    "analysis": ["**/*.csv", "**/*.toml", "predict/factors.json"],
+    "analysis": ["**/*.csv", "**/*.toml", "predict/factors.json", "devices/*.json"],
     "cleaning": ["**/*.csv"],
     "measure": ["**/*.c"],
     "reports": ["**/templates/*"],

@@ -18,7 +18,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from analysis.devices import Peak, peak
+    from analysis.devices import MixedPeak, Peak, mixed_peak, peak, peak_refusal, peak_registry
     from measure.counters.harness import flop_counter_mode
     from measure.meter import MeterOptions, MeterSummary, UtilizationMeter
     from measure.profile import profile_step
@@ -39,6 +39,7 @@ __all__ = [
     "Inconsistent",
     "MeterOptions",
     "MeterSummary",
+    "MixedPeak",
     "Peak",
     "StepCount",
     "StepFormulas",
@@ -50,7 +51,10 @@ __all__ = [
     "footprint",
     "formula",
     "load_run",
+    "mixed_peak",
     "peak",
+    "peak_refusal",
+    "peak_registry",
     "profile_step",
     "read_trace",
     "register",
@@ -62,6 +66,7 @@ _PLACES = {
     "Inconsistent": "results.errors:Inconsistent",
     "MeterOptions": "measure.meter.meter:MeterOptions",
     "MeterSummary": "measure.meter.meter:MeterSummary",
+    "MixedPeak": "analysis.devices.device_peak:MixedPeak",
     "Peak": "analysis.devices.device_peak:Peak",
     "StepCount": "measure.step.count:StepCount",
     "StepFormulas": "runners.formula.step_formulas:StepFormulas",
@@ -73,7 +78,10 @@ _PLACES = {
     "footprint": "measure.step.footprint:footprint",
     "formula": "runners.formula.step_formulas:formula",
     "load_run": "results.store.reading:read_run",
+    "mixed_peak": "analysis.devices.device_peak:mixed_peak",
     "peak": "analysis.devices.device_peak:peak",
+    "peak_refusal": "analysis.devices.device_peak:peak_refusal",
+    "peak_registry": "analysis.devices.registry:peak_registry",
     "profile_step": "measure.profile.step_profile:profile_step",
     "read_trace": "measure.trace.readers.read:read",
     "register": "measure.step.register:register",

@@ -120,7 +120,7 @@ def against_roofline(rows: pd.DataFrame) -> pd.DataFrame:
 def _rates(name: str) -> tuple[float, float, float]:
     """(the sheet's fp32 peak, multiprocessors × rate × clock, bandwidth). Raises ValueError for an unknown device."""
     device = lookup(name)
-    if device is None or device.bandwidth_bytes_per_s is None:
+    if device is None or device.bandwidth_bytes_per_s is None or device.boost_hz is None:
         raise ValueError(f"no datasheet figures of {name}")
     per_clock = device.peaks["fp32"] / device.clock_hz["fp32"]  # FLOP a clock, as the generation's rate has it
     return device.peaks["fp32"], per_clock * device.boost_hz, device.bandwidth_bytes_per_s

@@ -10,7 +10,7 @@ from .ceilings import (
     impossible_bandwidth,
     limit_of,
 )
-from .device_peak import Peak, peak
+from .device_peak import MixedPeak, Peak, mixed_peak, name_refusal, peak, peak_refusal
 from .interconnects import ACHIEVED, NODE_DEVICES, Link, between, links, within
 from .memory import Memory, parse_bytes
 from .peaks import (
@@ -27,6 +27,7 @@ from .peaks import (
 from .precision_flags import OVERRIDES, disagreements, overriding
 from .precisions import PRECISIONS, TENSOR_UNITS, Precision, unit_of
 from .processors import FLOP_PER_MULTIPLY_ADD, MOST_ISSUE_RATIO, WIDEST, Processor, VectorUnit, identify, vector_units
+from .registry import peak_registry
 from .telemetry import EVENT_REASONS, Reading, energy, mean_power_w, mean_sm_clock_hz
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "MOST_ISSUE_RATIO",
     "Link",
     "Memory",
+    "MixedPeak",
     "NODE_DEVICES",
     "OVERRIDES",
     "PRECISIONS",
@@ -69,10 +71,14 @@ __all__ = [
     "lookup_short",
     "mean_power_w",
     "mean_sm_clock_hz",
+    "mixed_peak",
+    "name_refusal",
     "nearest",
     "overriding",
     "parse_bytes",
     "peak",
+    "peak_refusal",
+    "peak_registry",
     "spelling",
     "stand_in_warning",
     "unit_of",

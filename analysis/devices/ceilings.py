@@ -51,7 +51,7 @@ def limit_of(row: Ceiling, known: Device, highest_hz: float | None) -> float | N
     """
     if row.unit not in known.peaks:
         return None
-    sheet = max(known.at_clock(row.unit, highest_hz or known.boost_hz) or 0.0, known.peaks[row.unit])
+    sheet = max(known.at_clock(row.unit, highest_hz or known.boost_hz or 0.0) or 0.0, known.peaks[row.unit])
     return sheet * (FAST_ALGORITHM if able_to_be_fast(row) and row.family in FAST_ALGORITHMS else 1.0)
 
 

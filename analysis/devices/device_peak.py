@@ -1,17 +1,39 @@
 """One question about the table of peaks: what can this device do at best in this dtype, and who says so?
 
-Not claimed: that the device reaches it; a device or unit that the table lacks has none, and nothing is guessed.
+Not claimed: that the device reaches it; a device or unit that the table lacks has none, and nothing is guessed. Why
+there is none, `peak_refusal` says.
 """
 
 from __future__ import annotations
 
+import csv
+import fnmatch
+import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
-from analysis.devices.peaks import lookup, nearest
+from analysis.devices.peaks import SMALL_UNITS, Device, lookup, nearest, normalise
 from analysis.devices.precisions import UNITS
 
-_UNIT_OF = {"float32": "fp32", "float64": "fp64", "float16": "fp16", "bfloat16": "bf16", "half": "fp16"}
-_STRUCTURED = ("tf32", "fp16", "bf16", "fp8", "int8")
+REFUSALS = Path(__file__).with_name("peak_refusals.csv")
+
+FORMATS = (*UNITS, *SMALL_UNITS)
+"""What has a peak to ask for."""
+
+_UNIT_OF = {
+    "float32": "fp32",
+    "float64": "fp64",
+    "float16": "fp16",
+    "bfloat16": "bf16",
+    "half": "fp16",
+    "tfloat32": "tf32",
+    "float4_e2m1fn_x2": "fp4",
+    "nvfp4": "fp4",
+    "mxfp4": "fp4",
+    "mxfp6": "fp6",
+}
+_MAKER_OF = {"nvfp4": "NVIDIA"}
 
 
 @dataclass(frozen=True)
@@ -29,32 +51,115 @@ class Peak:
     verification: str
 
 
-def peak(device_name: str, dtype: str = "fp32", sparsity: bool = False) -> Peak | None:
-    """The dense peak of a device by the name that its driver prints; None where the table has no figure.
+@dataclass(frozen=True)
+class MixedPeak:
+    """The peak of a step whose products run in several formats: Σ FLOP ÷ Σ (FLOP ÷ peak of the format).
 
-    dtype: a unit (fp64, fp32, tf32, fp16, bf16, fp8, int8), or torch's name or dtype ("torch.bfloat16"). sparsity: with
-    2:4 structured sparsity, which is twice the dense figure of tensor units; training does not use it. Raises
-    ValueError for a dtype without a unit and for a device that is not in the table, with the nearest names.
+    flop_per_s: that, in FLOP/s. single: the peak of the format with most FLOP, which is what a table with one format
+    divides by. by_unit: every format's own. utilization 1 over `flop_per_s` means that each part ran at its own peak.
+    """
+
+    device_name: str
+    flop_per_s: float
+    single: Peak
+    by_unit: Mapping[str, Peak]
+
+
+def peak(device_name: str, dtype: str = "fp32", sparsity: bool = False) -> Peak | None:
+    """The dense peak of a device by the name that its driver prints; None where no maker's figure is known.
+
+    dtype: a format (fp64, fp32, tf32, fp16, bf16, fp8, int8, mxfp8, fp6, fp4, nvfp4, mxfp4), or torch's name or dtype
+    ("torch.bfloat16"). sparsity: the figure with 2:4 structured sparsity, where the maker states one; training does not
+    use it. Why there is none, `peak_refusal` says. Raises ValueError for a dtype without a format and for a device that
+    is not in the table, with the nearest names.
 
     >>> import flopledger
     >>> flopledger.peak("NVIDIA A100-SXM4-80GB", "bf16").flop_per_s / 1e12
     312.0
     """
+    unit = _unit(dtype)
+    device = _device(device_name)
+    if device is None or _reason(device, unit, str(dtype), sparsity):
+        return None
+    figure = device.sparse[unit] if sparsity else device.peaks[unit]
+    return Peak(device.name, unit, figure, sparsity, device.source, device.verified.get(unit, device.verification))
+
+
+def peak_refusal(device_name: str, dtype: str = "fp32", sparsity: bool = False) -> str | None:
+    """Why `peak` of the same arguments is None, in one sentence; None where it has a figure. Raises as `peak` does.
+
+    >>> import flopledger
+    >>> flopledger.peak_refusal("NVIDIA GeForce RTX 4090 Laptop GPU", "bf16")
+    'a laptop GPU: its maker leaves clock and power to the laptop, so that one name has many peaks'
+    """
+    unit = _unit(dtype)
+    device = _device(device_name)
+    return name_refusal(device_name) if device is None else _reason(device, unit, str(dtype), sparsity)
+
+
+def mixed_peak(device_name: str, flop_by_dtype: Mapping[str, float]) -> MixedPeak | None:
+    """The peak of work in several formats; None where one of them has none, as nothing may be left out.
+
+    flop_by_dtype: dtype as `peak` takes it → FLOP of the step's products in it. Raises as `peak` does, and ValueError
+    for work that is no positive number.
+
+    >>> import flopledger
+    >>> mixed = flopledger.mixed_peak("NVIDIA H100 80GB HBM3", {"fp8": 3e15, "bf16": 1e15})
+    >>> round(mixed.flop_per_s / 1e12), round(mixed.single.flop_per_s / 1e12)
+    (1583, 1979)
+    """
+    work = {dtype: float(flop) for dtype, flop in flop_by_dtype.items() if flop}
+    if not work or not all(0 < flop < float("inf") for flop in work.values()):
+        raise ValueError(f"expected FLOP above 0 by dtype, got {dict(flop_by_dtype)!r}")
+    found = {dtype: peak(device_name, dtype) for dtype in work}
+    known = {dtype: figure for dtype, figure in found.items() if figure is not None}
+    if len(known) < len(found):
+        return None
+    seconds = sum(flop / known[dtype].flop_per_s for dtype, flop in work.items())
+    most = known[max(work, key=lambda dtype: work[dtype])]
+    by_unit = {figure.unit: figure for figure in known.values()}
+    return MixedPeak(most.device_name, sum(work.values()) / seconds, most, by_unit)
+
+
+def _unit(dtype: str) -> str:
     name = str(dtype).removeprefix("torch.")
     unit = _UNIT_OF.get(name, "fp8" if name.startswith("float8") else name)
-    if unit not in UNITS:
-        raise ValueError(f"expected one of {', '.join(UNITS)} or torch's name of one as dtype, got {dtype!r}")
-    device = lookup(device_name)
-    if device is None:
-        names = ", ".join(nearest(device_name)) or "none"
-        raise ValueError(f"expected a device of the table of peaks, got {device_name!r}; nearest names: {names}")
-    if unit not in device.peaks or (sparsity and not _has_sparsity(device.compute_capability, unit)):
-        return None
-    verified = device.verified.get(unit, device.verification)
-    return Peak(device.name, unit, device.peaks[unit] * (2 if sparsity else 1), sparsity, device.source, verified)
+    if unit not in FORMATS:
+        raise ValueError(f"expected one of {', '.join(FORMATS)} or torch's name of one as dtype, got {dtype!r}")
+    return unit
 
 
-def _has_sparsity(compute_capability: str, unit: str) -> bool:
-    """NVIDIA's tensor units from Ampere on (A100 whitepaper, "fine-grained structured sparsity")."""
-    major = compute_capability.partition(".")[0]
-    return unit in _STRUCTURED and major.isdecimal() and int(major) >= 8
+def _device(name: str) -> Device | None:
+    """The row of a name; None for one that is known to have no peak. Raises ValueError for any other."""
+    device = lookup(name)
+    if device is None and name_refusal(name) is None:
+        names = ", ".join(nearest(name)) or "none"
+        raise ValueError(f"expected a device of the table of peaks, got {name!r}; nearest names: {names}")
+    return device
+
+
+def _reason(device: Device, unit: str, dtype: str, sparsity: bool) -> str | None:
+    maker = _MAKER_OF.get(dtype)
+    if maker is not None and device.maker != maker:
+        return f"{dtype} is a format of {maker}'s"
+    if unit not in device.peaks:
+        return device.refused.get(unit) or f"the source states no {unit} figure: {device.source}"
+    if sparsity and unit not in device.sparse:
+        return f"the source states no {unit} figure with sparsity: {device.source}"
+    return None
+
+
+@functools.cache
+def refusals() -> Mapping[str, str]:
+    """Name, words at the end of names after `* `, or words in names between `* ` and ` *` → why there is no peak."""
+    with REFUSALS.open(encoding="utf-8", newline="") as file:
+        return {row["name"]: row["reason"] for row in csv.DictReader(file)}
+
+
+def name_refusal(device_name: str) -> str | None:
+    """Why a device of this name has no peak, whatever the format; None for a device of the table and a name unknown."""
+    name = normalise(device_name)
+    for pattern, reason in refusals().items():
+        if fnmatch.fnmatchcase(name, pattern.casefold().removeprefix("nvidia ")):
+            return reason
+    return None

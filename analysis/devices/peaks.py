@@ -6,9 +6,10 @@ and with how it was verified: `retrieved` (the figures were read in the source, 
 figure). `memory_units` and `derived_units` mark single figures of a row; `evidence` says where they were read.
 
 It does not claim that a device reaches its peak, nor that its clock stays where the sheet quotes it: `clock_hz` is the
-clock that each figure implies, and `Device.at_clock` scales the figure to the clock that was observed. A name that is
-not in the table has no peak: there is no substring match, no default and no guess. `derived_upper_bound` is a formula
-for such devices; what it returns is no datasheet peak and must be labelled so.
+clock that each figure implies, and `Device.at_clock` scales the figure to the clock that was observed. `sparse` has
+what the maker states with 2:4 sparsity and nothing else; `refused` says why a figure is missing. A name that is not in
+the table has no peak: there is no substring match, no default and no guess. `derived_upper_bound` is a formula for
+such devices; what it returns is no datasheet peak and must be labelled so.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import difflib
 import functools
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -28,11 +29,17 @@ from results.records import digest
 
 TABLE = Path(__file__).with_name("peaks.csv")
 
-EXTRA_UNITS = ("fp64_tensor", "fp16_fp16acc", "fp16_cuda_core")
+SMALL_UNITS = ("mxfp8", "fp6", "fp4")
+"""Formats with block scales (MXFP8, MXFP6; fp4: NVFP4 and MXFP4, whose rates are one figure on every sheet so far)."""
+
+EXTRA_UNITS = ("fp64_tensor", "fp16_fp16acc", "fp16_cuda_core", *SMALL_UNITS)
 """Figures kept for people, never a default denominator: fp64 on tensor units, fp16 with fp16 accumulation (torch
-accumulates in fp32 by default) and fp16 outside the tensor units."""
+accumulates in fp32 by default), fp16 outside the tensor units, and formats that no precision of ours runs."""
 
 VERIFICATIONS = ("retrieved", "derived", "memory")
+
+LATER_COLUMNS = tuple(f"{unit}_flop_per_s" for unit in SMALL_UNITS)
+"""Columns that came after rows had ids: an empty one is no part of a row's id."""
 
 STAND_IN = "stand-in of "
 """How the name of a stand-in device begins (docs/standin.md): it has the peaks of the device whose name follows, and
@@ -48,6 +55,9 @@ def stand_in_warning(name: str) -> str:
 
 
 FLOP_PER_FMA = 2
+
+MAKERS = ("NVIDIA", "AMD", "AWS", "Google", "Intel")
+"""The first is also that of names without a maker (Tesla, Quadro)."""
 
 FMA_PER_CLOCK: Mapping[str, Mapping[str, int]] = {
     "3.7": {"fp64": 64, "fp32": 192},
@@ -75,12 +85,12 @@ FMA_PER_CLOCK: Mapping[str, Mapping[str, int]] = {
     | {"fp64_tensor": 128, "fp16_fp16acc": 2048, "fp16_cuda_core": 256},
     "9.0 h20": {"fp32": 128, "tf32": 256, "fp16": 512, "bf16": 512, "fp8": 1024, "int8": 1024},
     "10.0": {"fp64": 64, "fp32": 128, "tf32": 2048, "fp16": 4096, "bf16": 4096, "fp8": 8192, "int8": 8192}
-    | {"fp64_tensor": 64, "fp16_fp16acc": 4096, "fp16_cuda_core": 256},
+    | {"fp64_tensor": 64, "fp16_fp16acc": 4096, "fp16_cuda_core": 256, "fp6": 8192, "fp4": 16384},
     "10.3": {"fp64": 2, "fp32": 128, "tf32": 2048, "fp16": 4096, "bf16": 4096, "fp8": 8192},
     "12.0 pro": {"fp64": 2, "fp32": 128, "tf32": 256, "fp16": 512, "bf16": 512, "fp8": 1024, "int8": 1024}
     | {"fp16_fp16acc": 512, "fp16_cuda_core": 128},
     "12.0 geforce": {"fp64": 2, "fp32": 128, "tf32": 128, "fp16": 256, "bf16": 256, "fp8": 512, "int8": 1024}
-    | {"fp16_fp16acc": 512, "fp16_cuda_core": 128},
+    | {"fp16_fp16acc": 512, "fp16_cuda_core": 128, "fp4": 2048},
     "gfx908": {"fp64": 32, "fp32": 128, "fp16": 512, "bf16": 256, "int8": 512},
     "gfx90a": {"fp64": 64, "fp32": 128, "fp16": 512, "bf16": 512, "int8": 512, "fp64_tensor": 128},
     "gfx942": {"fp64": 64, "fp32": 128, "tf32": 512, "fp16": 1024, "bf16": 1024, "fp8": 2048, "int8": 2048}
@@ -95,16 +105,17 @@ and H20 are parts whose sheets print less than their generation's rate. Sources:
 class Device:
     """One row of the table. Peaks in FLOP/s (int8: operations/s) by unit; a unit without a figure is absent.
 
-    names: what drivers print for it. clock_hz: by unit, the clock that the figure implies; absent where the rate per
-    clock is not known. verified: by unit, and for "bandwidth", one of VERIFICATIONS. row_id: digest of the whole row,
-    for the manifest.
+    names: what drivers print for it. multiprocessors, boost_hz: None where the maker states none. clock_hz: by unit,
+    the clock that the figure implies; absent where the rate per clock is not known. verified: by unit, and for
+    "bandwidth", one of VERIFICATIONS. sparse: by unit, the figure with 2:4 sparsity where the maker states one.
+    refused: by unit, why it has no figure. row_id: digest of what a run may divide by, for the manifest.
     """
 
     name: str
     names: tuple[str, ...]
     compute_capability: str
-    multiprocessors: int
-    boost_hz: float
+    multiprocessors: int | None
+    boost_hz: float | None
     peaks: Mapping[str, float]
     clock_hz: Mapping[str, float]
     bandwidth_bytes_per_s: float | None
@@ -114,6 +125,14 @@ class Device:
     evidence: str
     note: str
     row_id: str
+    sparse: Mapping[str, float] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def maker(self) -> str:
+        """Who makes it: the first word of its name, where that is a maker's."""
+        word = self.name.partition(" ")[0]
+        return word if word in MAKERS else MAKERS[0]
 
     def at_clock(self, unit: str, clock_hz: float) -> float | None:
         """The unit's peak in FLOP/s if it ran at this clock; None where the sheet's figure or its clock is unknown."""
@@ -139,10 +158,10 @@ def lookup(name: str, multiprocessors: int | None = None) -> Device | None:
 
     multiprocessors: the count that the device itself reports. With it a row must have that count as well, which tells
     apart parts that share a name (GeForce RTX 3080 with 10 and with 12 GB) and refuses slices and cut-down parts.
-    Without it a shared name means the row that comes first, whose note says so.
+    Without it a shared name means the row that comes first, whose note says so. A row without a count fits any.
     """
     rows = _by_name().get(normalise(name), ())
-    fitting = [row for row in rows if multiprocessors is None or row.multiprocessors == multiprocessors]
+    fitting = [row for row in rows if multiprocessors is None or row.multiprocessors in (None, multiprocessors)]
     return fitting[0] if fitting else None
 
 
@@ -231,26 +250,56 @@ def _by_name() -> Mapping[str, tuple[Device, ...]]:
 
 
 def _device(row: Mapping[str, str]) -> Device:
-    multiprocessors = int(row["multiprocessors"])
+    multiprocessors = int(row["multiprocessors"]) if row["multiprocessors"] else None
     peaks = {unit: float(row[f"{unit}_flop_per_s"]) for unit in _units(row)}
-    rates = FMA_PER_CLOCK[row["rates"]]
-    per_clock = {unit: multiprocessors * fma * FLOP_PER_FMA for unit, fma in rates.items()}
+    rates = FMA_PER_CLOCK[row["rates"]] if row["rates"] else {}
+    per_clock = {unit: (multiprocessors or 0) * fma * FLOP_PER_FMA for unit, fma in rates.items()}
     return Device(
         name=row["name"],
         names=tuple(row["names"].split("|")),
-        compute_capability=row["rates"].split()[0],
+        compute_capability=row["rates"].partition(" ")[0],
         multiprocessors=multiprocessors,
-        boost_hz=float(row["boost_hz"]),
+        boost_hz=float(row["boost_hz"]) if row["boost_hz"] else None,
         peaks=peaks,
-        clock_hz={unit: peak / per_clock[unit] for unit, peak in peaks.items() if unit in per_clock},
+        clock_hz={unit: peak / per_clock[unit] for unit, peak in peaks.items() if per_clock.get(unit)},
         bandwidth_bytes_per_s=float(row["bandwidth_bytes_per_s"]) if row["bandwidth_bytes_per_s"] else None,
         source=row["source"],
         verification=row["verification"],
         verified=_verified(row),
         evidence=row["evidence"],
         note=row["note"],
-        row_id=digest(dict(row)),
+        row_id=_row_id(row),
+        sparse=_sparse(row, peaks),
+        refused=_refused(row, peaks),
     )
+
+
+def _row_id(row: Mapping[str, str]) -> str:
+    """Of all that a run may divide by and where it is from: without sparse figures and reasons."""
+    absent = {"sparse", "refused", *(name for name in LATER_COLUMNS if not row[name])}
+    return digest({name: value for name, value in row.items() if name not in absent})
+
+
+def _sparse(row: Mapping[str, str], peaks: Mapping[str, float]) -> dict[str, float]:
+    """Of a row's words: `unit` for twice the dense figure, as sheets print it, or `unit=figure`."""
+    found = {}
+    for word in row["sparse"].split():
+        unit, _, figure = word.partition("=")
+        if unit not in UNITS + EXTRA_UNITS or not (figure or unit in peaks):
+            raise ValueError(f"{row['name']}: a sparse figure of no unit: {word!r}")
+        found[unit] = float(figure) if figure else 2 * peaks[unit]
+    return found
+
+
+def _refused(row: Mapping[str, str], peaks: Mapping[str, float]) -> dict[str, str]:
+    """Of `units: reason | units: reason`."""
+    found = {}
+    for part in filter(None, row["refused"].split(" | ")):
+        units, _, reason = part.partition(": ")
+        if not reason or not set(units.split()) <= {*UNITS, *EXTRA_UNITS} - peaks.keys():
+            raise ValueError(f"{row['name']}: expected units without figure, a colon and a reason, got {part!r}")
+        found.update(dict.fromkeys(units.split(), reason))
+    return found
 
 
 def _words(spelling: str) -> set[str]:

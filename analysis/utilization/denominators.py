@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from analysis.devices import ISSUE, PRECISIONS, peaks, unit_of
+from analysis.devices import ISSUE, PRECISIONS, name_refusal, peaks, unit_of
 from analysis.devices import ceilings as devices_ceilings
 from analysis.devices.precisions import UNITS
 from results import Unavailable
@@ -83,7 +83,8 @@ def datasheet(device_name: str, device: str, multiprocessors: int | None = None)
     known = peaks.lookup(device_name, multiprocessors)
     if known is None:
         names = ", ".join(peaks.nearest(device_name)) or "none"
-        return Denominator("datasheet", reason=f"no datasheet peak for {device_name!r}; nearest names: {names}")
+        why = name_refusal(device_name) or f"nearest names: {names}"
+        return Denominator("datasheet", reason=f"no datasheet peak for {device_name!r}; {why}")
     values = {unit: known.peaks[unit] for unit in UNITS if unit in known.peaks}
     sources = {unit: f"{unit} dense: {known.source}{_memory(known, unit)}" for unit in values}
     return Denominator("datasheet", values, sources, clock_hz=dict(known.clock_hz), device=known)

@@ -90,7 +90,7 @@ def _highest(evidence: Evidence, run: Run) -> float | None:
     known = peaks.lookup(sitting.device_name) if sitting is not None else None
     if known is None or sitting is None:
         return None
-    clock_hz = sitting.preflight.get("sm_clock_max_hz") or known.boost_hz
+    clock_hz = sitting.preflight.get("sm_clock_max_hz") or known.boost_hz or 0.0
     found = []
     for unit in units_of(run):
         value = known.at_clock(unit, float(clock_hz))

@@ -21,8 +21,9 @@ end. Waiting after every step would put a launch gap into each of them.
   again; no rule and no summary sees it.
 
 Not claimed: nothing here looks at clocks, heat or other processes; telemetry does. The interval says how well *this*
-process in *this* window knows its mean, not how processes differ. Stopping when the interval is narrow costs a little
-coverage (simulated: 0.95 for independent blocks, 0.90 for blocks of autocorrelation 0.4).
+process in *this* window knows its mean, not how processes differ. Stopping when the interval is narrow costs coverage
+(simulated, ten blocks or more: 0.97 for independent blocks, 0.91 for blocks of autocorrelation 0.4, 0.86 for 0.6;
+`benchmarks/paired/stopping.py`).
 
 The numbers of the rules, and their sources, are in `protocols.py`.
 """

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.devices import peaks, processors
+from analysis.devices import name_refusal, peaks, processors
 from analysis.devices.precisions import UNITS
 from reports.shared import Column, Hanging, Part, Styled, TextTable, page, strong
 from results import StoreFault, Unavailable
@@ -34,6 +34,9 @@ UNIT_NOTES = {
     "fp64": "vector units (CUDA cores)",
     "fp32": "vector units (CUDA cores)",
     "int8": "tensor units, int32 accumulation",
+    "mxfp8": "tensor units, block scales; for reading only",
+    "fp6": "tensor units, block scales; for reading only",
+    "fp4": "tensor units, block scales; for reading only",
     "fp64_tensor": "tensor units; for reading only",
     "fp16_fp16acc": "fp16 accumulation; for reading only",
     "fp16_cuda_core": "without tensor units; for reading only",
@@ -113,6 +116,8 @@ def print_peaks(parser: Parser, name: str, form: str) -> int:
     if name.casefold() in (processors.HERE, *(each.casefold() for each in processors.names())):
         return print_core_peaks(name, form)
     device = peaks.lookup(name)
+    if device is None and (why := name_refusal(name)):
+        parser.fail(f"no peaks for {name!r}: expected a device with one peak, this is {why}")
     if device is None:
         near = ", ".join(peaks.nearest(name)) or "none"
         parser.fail(f"no peaks for this device: expected a name as its driver prints it, got {name!r}, nearest: {near}")
@@ -242,6 +247,8 @@ def peaks_answer(device: peaks.Device, asked: str) -> dict[str, Any]:
     return {
         "device": peaks.spelling(device, asked),
         "peaks": {unit: device.peaks.get(unit) for unit in units},
+        "sparse": {unit: device.sparse.get(unit) for unit in units},
+        "refused": dict(device.refused),
         "bandwidth_bytes_per_s": device.bandwidth_bytes_per_s,
         "source": device.source,
         "verification": device.verification,
@@ -275,6 +282,8 @@ def peaks_table(answer: Mapping[str, Any]) -> None:
     """The same for a reader: TFLOP/s and MHz, then source, evidence and note."""
     cells = []
     for unit, peak in answer["peaks"].items():
+        if peak is None and unit in peaks.SMALL_UNITS:
+            continue
         clock = answer["clock_hz"][unit]
         figure = "none" if peak is None else f"{peak / 1e12:,.5g}"
         note = UNIT_NOTES.get(unit, "tensor units, fp32 accumulation")
@@ -286,6 +295,7 @@ def peaks_table(answer: Mapping[str, Any]) -> None:
     shown = "unknown" if bandwidth is None else f"{bandwidth / 1e9:,.0f} GB/s ({answer['verified']['bandwidth']})"
     parts += [
         _paragraph("bandwidth", shown),
+        *(_paragraph(f"no {unit}", reason) for unit, reason in answer["refused"].items()),
         _paragraph("source", f"{answer['source']} ({answer['verification']})"),
         *(_paragraph(label, answer[label]) for label in ("evidence", "note") if answer[label]),
     ]

@@ -175,6 +175,7 @@ SHEETS = {
 }
 
 TENSOR = ("tf32", "fp16", "bf16", "fp8", "int8", "fp16_fp16acc")
+SMALL = (*TENSOR[:5], "fp6", "fp4")
 
 # (row, units) → figure ÷ (multiprocessors × rate × 2 × boost clock) - 1, where it is beyond 1 %, and why.
 DEVIATIONS: dict[str, list[tuple[tuple[str, ...], float, str]]] = {
@@ -192,8 +193,8 @@ DEVIATIONS: dict[str, list[tuple[tuple[str, ...], float, str]]] = {
         (("fp32",), 0.113, "44 printed; 78 multiprocessors give 39.5 at 1980 MHz"),
         (TENSOR[:5], -0.064, "tensor units quoted at 1853 MHz"),
     ],
-    "NVIDIA B200": [(TENSOR[:5], -0.056, "tensor units quoted at 1856 of 1965 MHz")],
-    "NVIDIA GB200": [(TENSOR[:5], -0.026, "tensor units quoted at 2008 of 2062 MHz")],
+    "NVIDIA B200": [(SMALL, -0.056, "tensor units quoted at 1856 of 1965 MHz")],
+    "NVIDIA GB200": [(SMALL, -0.026, "tensor units quoted at 2008 of 2062 MHz")],
     "NVIDIA B300 SXM6 AC": [
         (TENSOR[:4], -0.087, "tensor units quoted at 1856 of 2032 MHz"),
         (("fp32",), -0.026, "B200's 75 printed for the faster clock"),

@@ -78,7 +78,7 @@ def test_peaks_as_csv_has_a_row_a_unit(capsys: pytest.CaptureFixture[str]) -> No
     assert doctor_command.main(["--peaks", "A100-SXM4-40GB", "--format", "csv"]) == 0
     header, *rows = capsys.readouterr().out.splitlines()
     assert header == "device,unit,peak_flop_per_s,clock_hz,verification,source"
-    assert len(rows) == 10
+    assert len(rows) == 13
     bf16 = next(row for row in rows if ",bf16," in row)
     assert bf16.startswith("NVIDIA A100-SXM4-40GB,bf16,312000000000000.0,14105")  # 312e12 / (108 × 1024 × 2)
     assert bf16.endswith(",retrieved,NVIDIA A100 Tensor Core GPU Architecture whitepaper")
@@ -94,13 +94,20 @@ def test_a_figure_from_memory_is_printed_so(capsys: pytest.CaptureFixture[str]) 
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_an_unknown_device_is_one_line_with_the_nearest_names(form: str) -> None:
-    done = run("--peaks", "NVIDIA GeForce RTX 4090 Laptop GPU", "--format", form)
+    done = run("--peaks", "NVIDIA L40X", "--format", form)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
         "error: no peaks for this device: expected a name as its driver prints it, "
-        "got 'NVIDIA GeForce RTX 4090 Laptop GPU', "
-        "nearest: NVIDIA GeForce RTX 4090, NVIDIA GeForce RTX 4080 SUPER, NVIDIA GeForce RTX 3090\n"
+        "got 'NVIDIA L40X', nearest: NVIDIA L40, NVIDIA L40S, NVIDIA L4\n"
     )
+
+
+def test_a_name_that_has_no_peak_gets_the_reason() -> None:
+    done = run("--peaks", "NVIDIA GeForce RTX 4090 Laptop GPU")
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: no peaks for 'NVIDIA GeForce RTX 4090 Laptop GPU': ")
+    assert "clock and power to the laptop" in line
 
 
 @pytest.mark.parametrize("arguments", [["--format", "xml"], ["--peeks"], ["--peaks"], ["everything"]])
