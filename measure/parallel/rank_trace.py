@@ -68,7 +68,7 @@ def _trace(step: RankStep, mesh: DeviceMesh | None) -> RankTrace:
             apply_plan(model, mesh["tp"], step.plan, step.strict)
     with quiet(), no_global_shapes(mode):
         try:
-            return _recorded(model, inputs, mode, {} if mesh is None else group_axes(mesh))
+            return _record(model, inputs, mode, {} if mesh is None else group_axes(mesh))
         except NOT_ON_FAKE as fault:
             if mesh is None or isinstance(fault, Unavailable):
                 raise Unavailable(f"fake tensors cannot run the step: {one_line(str(fault), 200)}") from fault
@@ -77,7 +77,7 @@ def _trace(step: RankStep, mesh: DeviceMesh | None) -> RankTrace:
             raise ValueError(f"plan: the model does not run on {ranks} ranks of the tensor axis: {reason}") from fault
 
 
-def _recorded(model: torch.nn.Module, inputs: Any, mode: FakeMode, axes: Mapping[str, str]) -> RankTrace:
+def _record(model: torch.nn.Module, inputs: Any, mode: FakeMode, axes: Mapping[str, str]) -> RankTrace:
     arrivals: list[str] = []
     hooks = [
         parameter.register_post_accumulate_grad_hook(lambda _grad, name=name: arrivals.append(name))

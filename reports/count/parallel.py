@@ -131,7 +131,7 @@ def _sums(found: Ledger) -> TextTable:
     return TextTable(columns, [[name, f"{flop:,}"] for name, flop in rows], rule=False)
 
 
-def _alike(found: Ledger) -> list[tuple[RankWork, list[Coordinates]]]:
+def _groups(found: Ledger) -> list[tuple[RankWork, list[Coordinates]]]:
     """Distinct ranks' work, and where it is done."""
     groups: list[tuple[RankWork, list[Coordinates]]] = []
     for place in found.grid.places():
@@ -171,7 +171,7 @@ def _ranks(found: Ledger) -> TextTable:
             si(work.state_bytes, "B"),
             si(work.activation_bytes, "B"),
         ]
-        for work, places in _alike(found)
+        for work, places in _groups(found)
     ]
     return TextTable(columns, rows, rule=False)
 
@@ -182,7 +182,7 @@ def _collectives(found: Ledger) -> TextTable:
     )  # fmt: skip
     rows = [
         [_name(found, places), each.kind, f"{each.group} ({each.size})", f"{each.calls:,}", f"{each.nbytes:,}"]
-        for work, places in _alike(found)
+        for work, places in _groups(found)
         for each in work.collectives
     ]
     return TextTable(columns, rows, rule=False)

@@ -29,7 +29,7 @@ ALONE = ("law", "ratios", "detail", "explain", "out")
 def run(options: Namespace) -> int:
     """The ledger of every model, printed. 0: everything is explained; 1: a model could not be counted, or a FLOP is not
     explained. Raises Mistake for options that do not go together, for a grid or a plan that is none."""
-    from reports.count.parallel import answer_text
+    from reports.count import answer_text
 
     check(options)
     answers = []
