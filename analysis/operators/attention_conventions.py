@@ -6,7 +6,7 @@ mask keeps, a sliding window or all of an encoder. hardware: what a kernel compu
 kernel, so there is none.
 
 A mask is known by its rule: `is_causal` of the call, or the rule of the module that called
-(`measure/model/mask_rules.py`). Values are never looked at. Where attention runs as plain products (with dropout on a
+(`measure/model/module_masks.py`). Values are never looked at. Where attention runs as plain products (with dropout on a
 CPU, or written so), the batched products that a module with a rule calls itself are its scores and their use. Not
 claimed: anything of other attention that is written as plain products, which is dense in each convention, nor of packed
 sequences, whose lengths are in no table.

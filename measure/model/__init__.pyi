@@ -1,4 +1,4 @@
-from .mask_rules import mask_rules
+from .module_masks import mask_rules
 from .module_paths import Links, ModulePaths, in_checkpoint, in_gradient_hook
 from .random_state import kept_random
 from .run import arguments, check_outputs, evaluating, preserve_state, summed, tensors

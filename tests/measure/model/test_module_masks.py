@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ import transformers
 import flopledger
 from analysis.operators import pairs_of
 from measure.model import mask_rules
+
+ROOT = Path(__file__).parents[3]
 
 LENGTH, WINDOW, LAYERS = 24, 7, 2
 SMALL = {
@@ -129,6 +132,34 @@ def test_a_mask_of_ones_own_is_not_known_and_one_that_is_asked_for_is() -> None:
     assert "the values of a mask are not known" in unknown.attention.reasons["causal"]
     with pytest.raises(ValueError, match=r"expected one of dense, causal, mask_exact, hardware, got 'half'"):
         known.by_convention("half")
+
+
+def test_the_table_of_the_conventions_follows_from_the_sizes() -> None:
+    """Llama-3-8B: 6 FLOP for each token and weight of a product, 12 · width for each layer and pair."""
+    layers, width, inner, vocabulary = 32, 4096, 14336, 128256
+    weights = layers * (2 * width * width + 2 * width * width // 4 + 3 * width * inner) + width * vocabulary
+    text = (ROOT / "docs" / "conventions.md").read_text(encoding="utf-8")
+    for tokens in (2048, 8192, 32768, 131072):
+        dense, causal = (
+            6 * weights * tokens + 12 * layers * width * pairs for pairs in (tokens**2, tokens * (tokens + 1) // 2)
+        )
+        row = f"| {tokens:,} | {dense / 1e15:.3g} | {causal / 1e15:.3g} | {dense / causal:.3f} |"
+        assert row in text
+
+
+def test_the_count_of_that_model_is_the_closed_form() -> None:
+    config = transformers.LlamaConfig(
+        hidden_size=4096, intermediate_size=14336, num_hidden_layers=1, num_attention_heads=32, num_key_value_heads=8,
+        vocab_size=128256,
+    )  # fmt: skip
+    with torch.device("meta"):
+        model = transformers.LlamaForCausalLM(config).train()
+        tokens = torch.zeros(1, 2048, dtype=torch.long)
+    found = flopledger.count(model, tokens, loss_of=lambda output: output.logits)
+    weights = 2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336 + 4096 * 128256
+    assert found.model_flop == 6 * weights * 2048 + 12 * 4096 * 2048**2
+    causal = [flop for flop in found.by_convention("causal") if flop is not None]
+    assert sum(causal) == 6 * weights * 2048 + 12 * 4096 * 2048 * 2049 // 2
 
 
 def test_a_net_without_attention_counts_the_same_by_all() -> None:
