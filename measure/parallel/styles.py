@@ -38,7 +38,8 @@ class ReplicatedParallel(ParallelStyle):
         hooked: set[int] = set()
 
         def reduce(gradient: torch.Tensor) -> torch.Tensor:
-            return all_reduce(gradient, "sum", device_mesh.get_group())
+            summed: torch.Tensor = all_reduce(gradient, "sum", device_mesh.get_group())
+            return summed
 
         def hook(module: torch.nn.Module, _inputs: Any) -> None:
             """Weights that replicas share are others in the forward pass than before it."""
