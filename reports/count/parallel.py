@@ -41,6 +41,7 @@ def document(model: str, batch_size: int, found: Ledger) -> dict[str, Any]:
         "axes": {"pp": grid.pp, "dp": grid.dp, "tp": grid.tp},
         "microbatches": grid.microbatches,
         "schedule": grid.schedule,
+        "replicas": grid.replicas,
         "ranks": [_rank(found, rank) for rank in range(grid.world)],
         "sum_model_flop": found.sum_flop,
         "single_device_model_flop": found.single_flop,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from analysis.parallel import SCHEDULES
+from analysis.parallel import REPLICAS, SCHEDULES
 from runners.cli import MODEL, Parser, add_format, add_model, names, number
 
 TIMEOUT_S = 600.0
@@ -64,5 +64,8 @@ def _add_parallel(made: Parser) -> None:
     )
     group.add_argument(
         "--microbatches", type=number(int, 1), metavar="N", help="of a replica (1; with pp one for each sample)"
+    )
+    group.add_argument(
+        "--replicas", choices=REPLICAS, default=REPLICAS[0], help="each keeps all weights, or its part (ddp)"
     )
     group.add_argument("--schedule", choices=SCHEDULES, default=SCHEDULES[0], help=f"of a pipeline ({SCHEDULES[0]})")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +47,12 @@ class BlockNet(nn.Module):
 
 
 def run_rank(rank: int, world: int, folder: str) -> None:
-    """Two steps of this process, one of many: the second of BlockNet() under tensor parallelism, then the third of
-    data-parallel training of BlockNet(256, 6), whose gradients fill more than one bucket. Each with a batch of 4 on
-    each rank. Writes what the profiler saw: tensor-RANK.json, data-RANK.json."""
+    """Three steps of this process, one of many: the second of BlockNet() under tensor parallelism, the third of
+    data-parallel training of BlockNet(256, 6), whose gradients fill more than one bucket, and the second of BlockNet()
+    with shared weights. Each with a batch of 4 on each rank. Writes what the profiler saw: tensor-RANK.json, …"""
     from torch.distributed.device_mesh import init_device_mesh
 
-    from measure.parallel.styles import apply_plan
+    from measure.parallel.styles import apply_plan, shard_weights
 
     torch.set_num_threads(1)
     store = torch.distributed.FileStore(str(Path(folder) / "store"), world)  # type: ignore[no-untyped-call]
@@ -64,6 +65,10 @@ def run_rank(rank: int, world: int, folder: str) -> None:
     for _ in range(2):
         replica(torch.ones(4, 8)).sum().backward()
     _profile(replica, Path(folder) / f"data-{rank}.json")
+    shards = BlockNet()
+    shard_weights(shards, init_device_mesh("cpu", (world,)))
+    shards(torch.ones(4, 8)).sum().backward()
+    _profile(shards, Path(folder) / f"shards-{rank}.json")
     torch.distributed.destroy_process_group()
 
 
@@ -90,7 +95,14 @@ def executed_flop(rows: list[Any]) -> int:
     return total
 
 
-def executed_reductions(rows: list[Any]) -> tuple[int, int]:
-    """(calls, bytes) of the all-reduces that gloo was handed, of four bytes a number."""
-    sizes = [4 * math.prod(shapes[0]) for name, shapes in rows if name == "gloo:all_reduce"]
-    return len(sizes), sum(sizes)
+def executed_messages(rows: list[Any]) -> dict[tuple[str, str], int]:
+    """(kind, "calls" or "bytes") → how many, of four bytes a number. gloo scatters sums by an all-reduce of its own."""
+    scatters = any(name == "c10d::_reduce_scatter_base_" for name, _ in rows)
+    kinds = {"c10d::_allgather_base_": "all_gather", "c10d::_reduce_scatter_base_": "reduce_scatter"}
+    kinds |= {} if scatters else {"gloo:all_reduce": "all_reduce"}
+    found: Counter[tuple[str, str]] = Counter()
+    for name, shapes in rows:
+        if name in kinds:
+            found[kinds[name], "calls"] += 1
+            found[kinds[name], "bytes"] += 4 * max(math.prod(shape) for shape in shapes if shape)
+    return dict(found)
