@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import json
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.fuzz import tables
@@ -45,7 +46,7 @@ class Parser:
 
 def _recording(path: Path) -> None:
     from runners.cli import read_recording
-    from runners.trace import cleaned
+    from runners.trace.recording import cleaned
 
     with contextlib.suppress(OSError):  # becomes one line, as in the command
         totals = cleaned(read_recording(path)).cleaned.phase_totals
@@ -53,6 +54,18 @@ def _recording(path: Path) -> None:
         negative = [each.at_least for each in each_total if (each.flop or each.at_least or 0) < 0]
         if negative:
             raise AssertionError(f"a total of {negative[0]} FLOP")
+
+
+def _ranks(path: Path) -> None:
+    """The input as two ranks of one run."""
+    from analysis.ranks import report_of
+    from measure.trace.ranks import read_rank
+    from reports.trace import ranks_document, ranks_text
+
+    one = read_rank(path)
+    report = report_of({one.rank: one, one.rank + 1: replace(one, rank=one.rank + 1, host="")}, {})
+    ranks_text(report)
+    json.dumps(ranks_document(report), allow_nan=False)
 
 
 def _model_file(path: Path) -> None:
@@ -176,6 +189,7 @@ PARSERS: Mapping[str, Parser] = {
     "cupti": Parser(_recording, ".json"),
     "nsys": Parser(_recording, ".sqlite"),
     "pyprof": Parser(_recording, ".csv"),
+    "ranks": Parser(_ranks, ".json"),
     "onnx": Parser(_model_file, ".onnx"),
     "pt2": Parser(_model_file, ".pt2"),
     "transformers": Parser(_transformers, ".json"),

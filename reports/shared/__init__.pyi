@@ -65,6 +65,7 @@ from .numbers import (
     si_time,
     skeleton,
     source_name,
+    used_half_width,
     verdict,
 )
 from .unpaired import MARK, ceiling_name, other_ceilings, ranks, unpaired_sentence
@@ -148,6 +149,7 @@ __all__ = [
     "unpaired_sentence",
     "variant_lines",
     "variant_of",
+    "used_half_width",
     "verdict",
     "why",
 ]

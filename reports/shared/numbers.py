@@ -125,6 +125,18 @@ def half_width(row: Utilization) -> float | None:
     return (row.time_high_s - row.time_low_s) / (2 * row.time_s)
 
 
+def used_half_width(view: View) -> float | None:
+    """Half of the 95 % interval of the shown utilization ÷ it; None without one. Over a ceiling timed beside the
+    steps it is the ratio's own, elsewhere that of the step time."""
+    row = view.headline
+    if row is None or row.denominator != "paired_ceiling":
+        return None if view.step is None else half_width(view.step)
+    low, high = row.utilization_low_ratio, row.utilization_high_ratio
+    if not row.utilization_ratio or low is None or high is None:
+        return None
+    return (high - low) / (2 * row.utilization_ratio)
+
+
 def verdict(view: View) -> str:
     """One line on one cell: what went wrong, else what holds it back, else how near to its ceiling it is."""
     if not view.measured:

@@ -1,6 +1,7 @@
 from .data import Trace, has_states
 from .page import to_html
 from .perfetto import perfetto_events
+from .ranks import ranks_document, ranks_text
 from .text import document, impossible, kernels_csv, to_text
 
 __all__ = [
@@ -10,6 +11,8 @@ __all__ = [
     "impossible",
     "kernels_csv",
     "perfetto_events",
+    "ranks_document",
+    "ranks_text",
     "to_html",
     "to_text",
 ]

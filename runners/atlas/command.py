@@ -156,11 +156,10 @@ def _import(options: Namespace) -> int:
         raise Mistake(str(fault)) from fault
     built = built_models({name_of(row) for row in rows})
     keys = [key for row in rows if (key := key_of(row, built[name_of(row)])) is not None]
-    if options.processes:
-        for done, count in count_all(keys, options.costs, options.processes):
-            passing(f"{done} of {count} models counted")
-        for done, count in keep_all(keys, options.costs, options.processes):
-            passing(f"{done} of {count} steps by class")
+    for done, count in count_all(keys, options.costs, options.processes):
+        passing(f"{done} of {count} models counted")
+    for done, count in keep_all(keys, options.costs, options.processes):
+        passing(f"{done} of {count} steps by class")
     passing("")
     found = list(with_costs(rows, built, options.costs))
     out = options.out or TABLE

@@ -1,6 +1,7 @@
 """Costs of many models, counted on fake tensors and kept in a folder, one file a model, image size and mode.
 
-A count that was interrupted goes on with the models that have no file. torch and timm are imported in the workers.
+A count that was interrupted goes on with the models that have no file. A file names the rules that it was counted by
+(`counting_rules`): by other rules it is not believed, and counted again. torch and timm are imported in the workers.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import numpy as np
 from analysis.reach import IN_PARTS, BatchCost, StepCost, step_cost
 from results import Inconsistent, Unavailable, one_line
 from results.records import StepOperation
+from runners.atlas.counting_rules import rules_digest
 
 TRACED = "amp-bf16"
 """The precision of every trace: amp-fp16 has the same sizes, and the measurements had no scaler."""
@@ -75,21 +77,34 @@ def count_all(keys: Iterable[CostKey], folder: Path, processes: int) -> Iterator
 def in_processes(
     task: Callable[[CostKey, Path], None], keys: Sequence[CostKey], folder: Path, processes: int
 ) -> Iterator[tuple[int, int]]:
-    """Does a task for each key in processes of their own; yields (done, all) after each."""
-    if not keys:
+    """Does a task for each key in processes of their own, with 0 in this one; yields (done, all) after each."""
+    if not processes:
+        for done, key in enumerate(keys, 1):
+            task(key, folder)
+            yield done, len(keys)
+    if not keys or not processes:
         return
-    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+    with ProcessPoolExecutor(processes, get_context("spawn"), initializer=_in_worker) as pool:
         running = [pool.submit(task, key, folder) for key in keys]
         for done, each in enumerate(as_completed(running), 1):
             each.result()
             yield done, len(keys)
 
 
+def _in_worker() -> None:
+    """One thread: the workers are as many as the processors."""
+    import torch
+
+    torch.set_num_threads(1)
+
+
 def read_cost(key: CostKey, folder: Path) -> ModelCost | None:
-    """What the folder has of a step; None where it has nothing, or a file that is damaged."""
+    """What the folder has of a step; None where it has nothing, a file that is damaged, or a count by other rules."""
     try:
         with (folder / key.file).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             head = json.loads(str(arrays["head"]))
+            if head["rules"] != rules_digest():
+                return None
             in_parts = "low_operations" in arrays and IN_PARTS.encode() in arrays["low_operations"].tobytes()
             if head["reason"]:
                 return ModelCost(head["parameters"], None, head["reason"])
@@ -104,9 +119,12 @@ def read_cost(key: CostKey, folder: Path) -> ModelCost | None:
 
 
 def read_operations(key: CostKey, folder: Path) -> tuple[Operations, Operations] | None:
-    """The operations of a step at both batches, with the fields KEPT; None where the folder has no cost of it."""
+    """The operations of a step at both batches, with the fields KEPT; None where the folder has no cost of it by
+    today's rules."""
     try:
         with (folder / key.file).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            if json.loads(str(arrays["head"]))["rules"] != rules_digest():
+                return None
             texts = [arrays[f"{which}_operations"].tobytes() for which in ("low", "high")]
     except DAMAGED:
         return None
@@ -120,12 +138,11 @@ def _operation(index: int, values: Sequence[Any]) -> StepOperation:
 
 def _count(key: CostKey, folder: Path) -> None:
     """A worker's task: one model into its file."""
-    import torch
-
-    torch.set_num_threads(1)
-    warnings.simplefilter("ignore")  # names that timm has renamed
-    found = _cost(key)
-    head: dict[str, Any] = {"parameters": found.parameters, "reason": found.reason, "units": [], "batches": []}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # names that timm has renamed
+        found = _cost(key)
+    head: dict[str, Any] = {"rules": rules_digest(), "parameters": found.parameters, "reason": found.reason,
+                            "units": [], "batches": []}  # fmt: skip
     arrays: dict[str, Any] = {}
     if found.cost is not None:
         head |= {"units": found.cost.low.units, "batches": [found.cost.low_batch, found.cost.high_batch]}

@@ -18,6 +18,7 @@ from analysis.predict import StepAmounts, amounts, operation_amounts
 from analysis.profile import fusion
 from results import Inconsistent
 from runners.atlas.costs import CostKey, in_processes, read_operations
+from runners.atlas.counting_rules import parsed
 from runners.reach import SMALL
 
 ENDING = ".amounts.json"
@@ -102,4 +103,4 @@ def _of(key: CostKey, folder: Path) -> str:
 
 @functools.cache
 def _rules() -> bytes:
-    return b"".join(Path(str(module.__file__)).read_bytes() for module in RULES)
+    return "".join(parsed(Path(str(module.__file__)).read_text(encoding="utf-8")) for module in RULES).encode()

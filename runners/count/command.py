@@ -53,6 +53,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(options: Namespace) -> int:
     check_models(options.models, options)
+    if options.parallel is not None:
+        from runners.count import parallel as count_parallel
+
+        return count_parallel.run(options)
+    _check_serial(options)
     pasted = _pasted(options)
     counters = _counters(options.counters, "--counters") if pasted is None else _counters(pasted, "--explain")
     from measure.counters.harness import prepare
@@ -75,6 +80,14 @@ def _run(options: Namespace) -> int:
     if answers:
         tell(answers, options)
     return failed
+
+
+def _check_serial(options: Namespace) -> None:
+    """The batch size that a count has by itself. Raises Mistake for options of `--parallel` without it."""
+    if given := [name for name in ("plan", "microbatches") if getattr(options, name) is not None]:
+        raise Mistake(f"--{given[0]}: goes with --parallel only")
+    if options.batch_size is None:
+        options.batch_size = 1
 
 
 def _accounts(model: str, options: Namespace, counters: Sequence[str]) -> list[ModelCounts]:

@@ -34,7 +34,6 @@ SMALL = {
     "results/version.py": "the version has a place of its own, which pyproject.toml reads without importing anything",
     "runners/audit/command.py": "the command of more than the peaks, which have a file of their own",
     "runners/count/batch_law.py": LAZY,
-    "runners/count/options.py": "the options of a command have a file of their own",
     "runners/doctor/known_work/counts.py": ONE_EACH,
     "runners/doctor/known_work/energy.py": ONE_EACH,
     "runners/doctor/known_work/precision.py": ONE_EACH,

@@ -259,7 +259,7 @@ def test_a_command_prints_what_it_prints_in_the_checkout(flopledger, project, wo
 
 def in_the_checkout(name, words, capsys):
     """Standard output of the checkout's command, run in this process."""
-    place = "runners.trace" if name == "trace" else f"runners.{name}.command"
+    place = f"runners.{name}.command"
     code, out, _ = running(importlib.import_module(place).main, capsys)(*words)
     assert code == 0
     return out

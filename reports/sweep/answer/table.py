@@ -26,7 +26,6 @@ from reports.shared import (
     TextTable,
     cell_name,
     digits,
-    half_width,
     merged,
     model_name,
     page,
@@ -38,6 +37,7 @@ from reports.shared import (
     source_name,
     span,
     strong,
+    used_half_width,
     variant_lines,
     variant_of,
     verdict,
@@ -284,7 +284,7 @@ def _cells(view: View, below: Sequence[str], scale: float) -> list[str | Styled]
     row, step, start = view.headline or view.timed_row, view.step, _start(view, below)
     if row is None or row.time_s is None:
         return [*start, _UNKNOWN, _UNKNOWN, verdict(view), *[_UNKNOWN] * 4]
-    width, rate, peak = half_width(step) if step is not None else None, row.achieved_flop_per_s, row.peak_flop_per_s
+    width, rate, peak = used_half_width(view), row.achieved_flop_per_s, row.peak_flop_per_s
     used = percent(row.utilization_ratio) if row.utilization_ratio is not None else _UNKNOWN
     return [
         *start,

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from reports.shared import verdict
+from reports.shared import half_width, used_half_width, verdict
 from reports.sweep.answer.table import peak_lines
 from reports.sweep.figures.utilization import chosen
 from runners.report import command
@@ -78,3 +78,23 @@ def test_cells_without_one_stay_in_the_figure(tmp_path: Path) -> None:
     points = chosen(pd.read_csv(tmp_path / "run" / "utilization.csv").assign(variant="", device_name=""))
     assert set(points["batch_size"]) == {8, 16}, "each divided by what all of them have"
     assert set(points["denominator"]) == {"ceiling"}
+
+
+def test_the_width_is_the_ratios_own(tmp_path: Path) -> None:
+    """Every second pair twice as slow in both halves: the step time scatters, the ratio does not."""
+    parts = paired()
+    for part in parts.cells.values():
+        part.samples = [
+            replace(block, **{name: 2 * getattr(block, name) for name in ("wall_s", "device_s")})
+            if place // 2 % 2
+            else block
+            for place, block in enumerate(part.samples)
+        ]
+    found = command.rebuild(made_up_evidence.write(tmp_path / "run", made=parts))
+    for view in found.views:
+        assert view.step is not None
+        of_time, of_ratio = half_width(view.step), used_half_width(view)
+        assert of_time is not None
+        assert of_ratio is not None
+        assert of_time > 0.1
+        assert of_ratio < 0.01

@@ -297,9 +297,9 @@ def test_no_text_covers_another_or_leaves_the_page(drawn: Any, crowd: str) -> No
     ["kineto_v100_resnet50_train_b32_torch19_202106.json.gz", "tracelens_mi300_resnet_train_actckpt.json.gz"],
 )
 def test_figures_of_real_recordings_can_be_read(name: str, tmp_path: Path) -> None:
-    from runners import trace as runners_trace
+    from runners.trace import command
 
-    trace = runners_trace.cleaned(runners_trace.read_recording(Path(REAL) / name))
+    trace = command.cleaned(command.read_recording(Path(REAL) / name))
     rows = to_csv(trace.cleaned.instances, OperationInstance)
     (tmp_path / "operation_instances.csv.gz").write_bytes(gzip.compress(rows.encode()))
     (tmp_path / "kernels.csv.gz").write_bytes(gzip.compress(kernels_csv(trace).encode()))

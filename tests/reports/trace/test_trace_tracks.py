@@ -14,7 +14,7 @@ from analysis.devices import peaks
 from reports.trace import perfetto
 from reports.trace.kernel_times import time_shares
 from reports.trace.perfetto import perfetto_events
-from runners.trace import _tracks
+from runners.trace.command import _tracks
 from tests.support.made_up import made_up_trace
 
 A100 = peaks.lookup("NVIDIA A100-SXM4-40GB")

@@ -20,11 +20,11 @@ from typing import Any
 import pytest
 
 from results.records import CleaningLog, Kernel, OperationInstance, header
-from runners import trace
 from runners.cli import recordings
+from runners.trace import command
 from tests.support.fakes.commands import code_without
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 OURS = ROOT / "tests" / "data" / "kineto_torch215_stack.json.gz"
 
 REAL = os.environ.get("FLOPLEDGER_TRACES", "")
@@ -32,7 +32,7 @@ real = pytest.mark.skipif(not REAL, reason="FLOPLEDGER_TRACES is not set")
 V100 = "kineto_v100_resnet50_train_b32_torch19_202106.json.gz"
 MI300 = "tracelens_mi300_resnet_train_actckpt.json.gz"
 
-BLOCKED = code_without("torch torchvision pynvml nvtx psutil workloads", "runners.trace")
+BLOCKED = code_without("torch torchvision pynvml nvtx psutil workloads", "runners.trace.command")
 
 NET = {"first": 2 * 2 * 4 * 64 * 3 * 9, "grouped": 2 * 2 * 4 * 64 * 2 * 9, "middle": 2 * 2 * 256 * 5, "twice": 200}
 """FLOP of a step of tests/support/recordings/record_kineto.py: 2 images of 8 × 8; two convolutions 3 × 3 to 4 channels,
@@ -57,7 +57,7 @@ def traced(path: Path, us: int) -> None:
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    code = trace.main([str(argument) for argument in arguments])
+    code = command.main([str(argument) for argument in arguments])
     return code, *capsys.readouterr()
 
 
@@ -70,7 +70,7 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: object) -> Any:
 def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     """The one line of a mistake."""
     with pytest.raises(SystemExit) as left:
-        trace.main([str(argument) for argument in arguments])
+        command.main([str(argument) for argument in arguments])
     out, err = capsys.readouterr()
     assert (left.value.code, out, err.count("\n")) == (2, "", 1)
     assert err.startswith("error: ")
@@ -177,7 +177,7 @@ def test_a_page_that_is_a_directory_is_one_line_before_the_file_is_read(
 ) -> None:
     (tmp_path / "there").mkdir()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delattr(trace, "read_recording")
+    monkeypatch.delattr(command, "read_recording")
     assert "--html: expected a file, got the directory" in refused(capsys, OURS, "--html", page)
 
 
@@ -213,7 +213,7 @@ def test_out_holds_the_tables_and_figures_and_is_made_again_alike(
     assert states == {*names, "counts_by_operation", "flop_per_step"}
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     drawn = {path.name: path.read_bytes() for path in (out / "figures").iterdir()}
-    monkeypatch.setattr(trace, "_pictures", lambda *_: drawn)  # tests/reports/trace/test_figures_trace.py draws twice
+    monkeypatch.setattr(command, "_pictures", lambda *_: drawn)  # tests/reports/trace/test_figures_trace.py draws twice
     assert run(capsys, OURS, "--out", out)[0] == 0
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
 
@@ -270,12 +270,12 @@ def test_a_launch_on_the_seam_of_two_chunks_is_seen(tmp_path: Path, monkeypatch:
 
 
 def test_times_begin_with_the_first_event_that_has_one() -> None:
-    recording = trace.read_recording(OURS)
+    recording = command.read_recording(OURS)
     first = int(recording.calls["start_ns"].min())
-    assert trace.cleaned(recording).begin_ns == min(first, int(recording.kernels["start_ns"].min()))
+    assert command.cleaned(recording).begin_ns == min(first, int(recording.kernels["start_ns"].min()))
     lost = recording.kernels.copy()
     lost.loc[lost.index[5], "start_ns"] = -1
-    assert trace.cleaned(replace(recording, kernels=lost)).begin_ns == first
+    assert command.cleaned(replace(recording, kernels=lost)).begin_ns == first
 
 
 # --- what cannot be read ---------------------------------------------------------------------------------------------
@@ -359,7 +359,7 @@ def test_a_missing_file_names_the_nearest_and_a_directory_what_it_holds(
     missing = refused(capsys, tmp_path / "trace.jsn.gz")
     assert f"nearest {tmp_path / 'trace.json.gz'}" in missing
     assert "does not exist" in refused(capsys, tmp_path / "nowhere" / "x.json")
-    assert "holds trace.json.gz" in refused(capsys, tmp_path)
+    assert "the file is empty" in refused(capsys, tmp_path), "of a directory, each file is a rank's"
 
 
 def test_mistakes_of_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -374,7 +374,7 @@ def test_an_unwritable_place_is_found_before_the_file_is_read(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:
     (tmp_path / "file").touch()
-    monkeypatch.setattr(trace, "read_recording", lambda path: pytest.fail("read first"))
+    monkeypatch.setattr(command, "read_recording", lambda path: pytest.fail("read first"))
     code, out, err = run(capsys, OURS, "--out", tmp_path / "file" / "below")
     assert (code, out, err.count("\n")) == (3, "", 1)
     assert "could not be written" in err
@@ -398,12 +398,12 @@ def test_what_nobody_foresaw_is_a_line_and_with_debug_a_traceback(
     def fail(recording: Any) -> None:
         raise ValueError("a fault\nof two lines")
 
-    monkeypatch.setattr(trace, "cleaned", fail)
+    monkeypatch.setattr(command, "cleaned", fail)
     code, out, err = run(capsys, OURS)
     assert (code, out, err.count("\n")) == (1, "", 1)
     assert "ValueError: a fault of two lines (--debug" in err
     with pytest.raises(ValueError, match="a fault"):
-        trace.main([str(OURS), "--debug"])
+        command.main([str(OURS), "--debug"])
 
 
 def test_a_figure_that_fails_loses_no_table(
@@ -412,7 +412,7 @@ def test_a_figure_that_fails_loses_no_table(
     def fail(out: Path, states: bool) -> None:
         raise RuntimeError("no ink")
 
-    monkeypatch.setattr(trace, "_pictures", fail)
+    monkeypatch.setattr(command, "_pictures", fail)
     code, out, err = run(capsys, OURS, "--out", tmp_path / "out")
     assert code == 3
     assert "51.400 k" in out

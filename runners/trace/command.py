@@ -7,7 +7,6 @@ torch. The file is never changed. A file that is not whole is refused: there is 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +19,6 @@ from runners.cli import (
     Mistake,
     Parser,
     add_format,
-    exit_code,
     guarded,
     put,
     read_recording,
@@ -29,12 +27,12 @@ from runners.cli import (
     say,
     show_page,
 )
+from runners.trace.recording import cleaned
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
     from analysis.devices import Device
-    from measure.trace.attribution import Recording
     from reports.trace import Trace
 
 KERNELS = "kernels.csv.gz"
@@ -60,6 +58,8 @@ def _run(parser: Parser, options: Namespace) -> int:
     from results import Inconsistent
 
     device = _device(parser, options.device)
+    if options.file.is_dir():
+        return _run_ranks(options, device)
     try:
         _check_file(options.file)
         if options.out is not None:
@@ -84,41 +84,17 @@ def _run(parser: Parser, options: Namespace) -> int:
     return FAILED if impossible else 0
 
 
-def cleaned(recording: Recording) -> Trace:
-    """An attributed recording, cleaned. Raises Inconsistent for one that contradicts itself."""
-    from cleaning.trace.clean import clean
-    from reports.trace import Trace
+def _run_ranks(options: Namespace, device: Device | None) -> int:
+    """A directory: the recordings of many ranks."""
+    from runners.trace.ranks import report_ranks, show_ranks
 
-    starts = [start for frame in (recording.calls, recording.kernels) for start in frame["start_ns"].tolist()]
-    return Trace(
-        path=recording.path,
-        source=recording.source,
-        device_name=recording.device_name,
-        steps=recording.steps,
-        begin_ns=min((start for start in starts if start >= 0), default=-1),
-        problems=recording.problems,
-        cleaned=clean(
-            recording.calls,
-            recording.kernels,
-            recording.source,
-            recording.missing,
-            numbered=recording.numbered,
-        ),
-        numbered=recording.numbered,
-        after_last_s=_after_last_s(recording),
-    )
-
-
-def _after_last_s(recording: Recording) -> float | None:
-    """From the end of the last call or kernel to the end of the recording; None: one of them is not recorded."""
-    ends = [
-        int((frame["start_ns"] + frame["time_ns"]).max())
-        for frame in (recording.calls, recording.kernels)
-        if len(frame) and int(frame["start_ns"].max()) >= 0
-    ]
-    if recording.end_ns < 0 or not ends:
-        return None
-    return max(recording.end_ns - max(ends), 0) * 1e-9
+    if options.format == "csv" or options.html is not None or options.pyprof:
+        option = "--format csv" if options.format == "csv" else "--html" if options.html is not None else "--pyprof"
+        raise Mistake(f"{option}: expected a file, got the directory {options.file}; a directory has a table or JSON")
+    if options.out is not None:
+        _check_out(options.out)
+    show_ranks(report_ranks(options.file, device, not options.times_only), options.format, options.out)
+    return 0
 
 
 def show(trace: Trace, form: str, device: Device | None = None) -> None:
@@ -204,10 +180,6 @@ def _pictures(out: Path, states: bool) -> dict[str, bytes]:
 
 def _check_file(path: Path) -> None:
     """Raises ValueError for what is no file, with the nearest that there is."""
-    if path.is_dir():
-        held = sorted(entry.name for entry in path.iterdir() if entry.is_file())
-        near = f"; it holds {', '.join(held[:3])}{', …' if len(held) > 3 else ''}" if held else ""
-        raise Mistake(f"expected a file, got the directory {path}{near}")
     if not path.exists():
         folder = path.parent if path.parent.is_dir() else Path()
         names = nearest(path.name, [entry.name for entry in folder.iterdir()], 1)
@@ -277,8 +249,8 @@ def _parser() -> Parser:
     parser.add_argument(
         "file",
         type=Path,
-        metavar="FILE",
-        help="trace.json.gz, report.sqlite, PyProf's CSV or dict; found by content",
+        metavar="FILE|DIR",
+        help="trace.json.gz, report.sqlite, PyProf's CSV or dict, found by content; a directory: one trace a rank",
     )
     add_format(parser)
     parser.add_argument(
@@ -290,10 +262,7 @@ def _parser() -> Parser:
         action="store_true",
         help="also what PyProf's rule (2021) gives each kernel, before and after cleaning; always of PyProf's files",
     )
+    parser.add_argument("--times-only", action="store_true", help="of a directory: times alone, without FLOP")
     parser.add_argument("--device", metavar="NAME", help="whose peaks apply, if the recording names none")
     parser.add_argument("--debug", action="store_true", help="show where an error comes from")
     return parser
-
-
-if __name__ == "__main__":
-    sys.exit(exit_code(main))

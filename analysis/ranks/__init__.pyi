@@ -1,0 +1,29 @@
+from .breakdown import breakdown_of
+from .clocks import shifted
+from .collectives import CollectiveTotal, match_collectives, totals_of
+from .dependency_chain import Segment, critical_path
+from .summary import RankRow, RanksReport, StepFlop, report_of
+from .timelines import COLLECTIVE_COLUMNS, STEP_COLUMNS, Timeline, by_rank, length, union
+from .waits import straggler_of, waits_of
+
+__all__ = [
+    "COLLECTIVE_COLUMNS",
+    "CollectiveTotal",
+    "RankRow",
+    "RanksReport",
+    "STEP_COLUMNS",
+    "Segment",
+    "StepFlop",
+    "Timeline",
+    "breakdown_of",
+    "by_rank",
+    "critical_path",
+    "length",
+    "match_collectives",
+    "report_of",
+    "shifted",
+    "straggler_of",
+    "totals_of",
+    "union",
+    "waits_of",
+]

@@ -1,0 +1,152 @@
+"""What recordings of many ranks say together: a row a rank, a step on average, and the system's utilization.
+
+system utilization = FLOP of all ranks in a step ÷ (time of the slowest rank's step × the sum of their peaks)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from analysis.ranks.breakdown import Breakdown, breakdown_of
+from analysis.ranks.clocks import Shift, shifted
+from analysis.ranks.collectives import CollectiveTotal, match_collectives, totals_of
+from analysis.ranks.dependency_chain import Segment, critical_path
+from analysis.ranks.timelines import Timeline, spans
+from analysis.ranks.waits import Straggler, Wait, straggler_of, waits_of
+
+
+@dataclass(frozen=True)
+class StepFlop:
+    """Model FLOP of a rank's step; None with the reason. peak_flop_per_s: of its device, None if unknown."""
+
+    flop: float | None
+    reason: str = ""
+    peak_flop_per_s: float | None = None
+
+
+@dataclass(frozen=True)
+class RankRow:
+    """One rank. steps: marked in its recording, 0: none, and times are of all of it. time: of a step on average."""
+
+    rank: int
+    path: str
+    host: str
+    device_name: str
+    device: bool
+    steps: int
+    time: Breakdown
+    flop: StepFlop
+
+    @property
+    def flop_per_s(self) -> float | None:
+        return None if self.flop.flop is None else self.flop.flop / self.time.window_s
+
+    @property
+    def utilization_ratio(self) -> float | None:
+        rate, peak = self.flop_per_s, self.flop.peak_flop_per_s
+        return None if rate is None or not peak else rate / peak
+
+
+@dataclass(frozen=True)
+class RanksReport:
+    """Everything that is shown. world_size: ranks that there were; None: not recorded. path: the critical path, s a
+    step on average over the steps that all recorded ranks have."""
+
+    ranks: Sequence[RankRow]
+    world_size: int | None
+    steps: Sequence[int]
+    shifts: Sequence[Shift]
+    waits: Sequence[Wait]
+    straggler: Straggler | None
+    collectives: Sequence[CollectiveTotal]
+    path: Sequence[Segment]
+    problems: Sequence[str]
+
+    @property
+    def step_time_s(self) -> float:
+        """Of the slowest rank."""
+        return max(row.time.window_s for row in self.ranks)
+
+    @property
+    def imbalance_ratio(self) -> float | None:
+        """The longest computing of a rank ÷ their mean - 1; None where nothing was computed."""
+        times = [row.time.compute_s for row in self.ranks]
+        return max(times) / (sum(times) / len(times)) - 1 if sum(times) else None
+
+    @property
+    def flop_per_s(self) -> float | None:
+        """Of all ranks together; None where one of them is not known."""
+        flop = [row.flop.flop for row in self.ranks]
+        known = [each for each in flop if each is not None]
+        return sum(known) / self.step_time_s if len(known) == len(flop) else None
+
+    @property
+    def utilization_ratio(self) -> float | None:
+        """Of the system; None where a rank's FLOP or peak is not known."""
+        peaks = [row.flop.peak_flop_per_s for row in self.ranks]
+        known = [peak for peak in peaks if peak]
+        rate = self.flop_per_s
+        return rate / sum(known) if rate is not None and len(known) == len(peaks) else None
+
+
+def report_of(timelines: Mapping[int, Timeline], flop: Mapping[int, StepFlop]) -> RanksReport:
+    """The report of one recording a rank. Raises ValueError for one in which nothing ran."""
+    matched, problems = match_collectives(timelines)
+    moved, shifts = shifted(timelines, matched)
+    matched, _ = match_collectives(moved)
+    numbers = [set(each.steps["number"].tolist()) for each in moved.values()]
+    common = sorted(set.intersection(*numbers))
+    paths = [critical_path(moved, matched, step) for step in common]
+    sizes = {each.world_size for each in timelines.values()} - {None}
+    if len(sizes) > 1:
+        problems = [
+            *problems,
+            f"the recordings are of {' and '.join(map(str, sorted(map(int, map(str, sizes)))))} ranks",
+        ]
+    if common != sorted(set.union(*numbers)):
+        problems = [*problems, f"not all ranks recorded the same steps; {len(common)} are common to all"]
+    return RanksReport(
+        ranks=[_row(each, flop.get(rank, StepFlop(None, "not counted"))) for rank, each in moved.items()],
+        world_size=sizes.pop() if len(sizes) == 1 else None,
+        steps=common,
+        shifts=shifts,
+        waits=waits_of(matched, _steps_in(timelines)),
+        straggler=straggler_of(matched),
+        collectives=totals_of(moved.values()),
+        path=_mean(paths),
+        problems=problems,
+    )
+
+
+def _steps_in(timelines: Mapping[int, Timeline]) -> int:
+    return max(1, *(len(each.steps) for each in timelines.values()))
+
+
+def _row(timeline: Timeline, flop: StepFlop) -> RankRow:
+    windows = [(int(start), int(end)) for start, end in spans(timeline.steps)] or [timeline.window]
+    if sum(end - start for start, end in windows) <= 0:
+        raise ValueError(f"{timeline.path}: expected steps that take time, got none that does")
+    parts = [breakdown_of(timeline, start, end) for start, end in windows]
+    names = vars(parts[0])
+    mean = Breakdown(**{name: sum(getattr(part, name) for part in parts) / len(parts) for name in names})
+    return RankRow(
+        timeline.rank,
+        timeline.path,
+        timeline.host,
+        timeline.device_name,
+        timeline.device,
+        len(timeline.steps),
+        mean,
+        flop,
+    )
+
+
+def _mean(paths: Sequence[Sequence[Segment]]) -> list[Segment]:
+    parts: dict[tuple[int, str], float] = {}
+    for segment in (segment for path in paths for segment in path):
+        key = (segment.rank, segment.what)
+        parts[key] = parts.get(key, 0.0) + segment.time_s / len(paths)
+    return sorted(
+        (Segment(rank, what, time_s) for (rank, what), time_s in parts.items()), key=lambda each: -each.time_s
+    )

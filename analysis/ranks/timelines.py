@@ -1,0 +1,111 @@
+"""One rank's recording as intervals of time: what it computed, copied and communicated, and its training steps.
+
+Intervals are arrays of two columns, start and end, in whole nanoseconds of the recording's clock. Every total here is
+the length of a union, so that what runs side by side on two streams counts once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+Spans = NDArray[np.int64]
+
+COLLECTIVE_COLUMNS = ("start_ns", "end_ns", "kind", "group", "group_size", "ranks", "nbytes", "step")
+"""kind: all_reduce, all_gather, …; group: the recorder's name of the process group; group_size: -1 if unknown; ranks:
+the members' numbers as text, empty if not recorded; nbytes: that this rank gives, -1 if unknown; step: its number, -1
+outside of all."""
+
+STEP_COLUMNS = ("number", "start_ns", "end_ns")
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """What a rank's recording holds. device: whether its intervals are of a device; of a machine without one they are
+    of the operator calls on the host. shift_ns: what was added to its clock.
+    """
+
+    rank: int
+    path: str
+    host: str
+    world_size: int | None
+    device_name: str
+    device: bool
+    compute: Spans
+    memory: Spans
+    collectives: pd.DataFrame
+    steps: pd.DataFrame
+    shift_ns: int = 0
+
+    def later(self, ns: int) -> Timeline:
+        """The same with this added to each time."""
+        moved = {
+            name: getattr(self, name).assign(
+                start_ns=lambda rows: rows["start_ns"] + ns, end_ns=lambda rows: rows["end_ns"] + ns
+            )
+            for name in ("collectives", "steps")
+        }
+        return replace(self, compute=self.compute + ns, memory=self.memory + ns, shift_ns=self.shift_ns + ns, **moved)
+
+    @property
+    def window(self) -> tuple[int, int]:
+        """From the first step's start to the last one's end; without steps, of all that ran. Raises ValueError for a
+        recording in which nothing ran."""
+        if len(self.steps):
+            return int(self.steps["start_ns"].min()), int(self.steps["end_ns"].max())
+        return self.busy_window
+
+    @property
+    def busy_window(self) -> tuple[int, int]:
+        """From the first interval's start to the last one's end. Raises ValueError for a recording without any."""
+        every = np.concatenate([self.compute, self.memory, spans(self.collectives)])
+        if not len(every):
+            raise ValueError(f"{self.path}: expected kernels or calls, got none")
+        return int(every[:, 0].min()), int(every[:, 1].max())
+
+
+def spans(rows: pd.DataFrame) -> Spans:
+    """Intervals of rows with start_ns and end_ns."""
+    return rows[["start_ns", "end_ns"]].to_numpy(np.int64)
+
+
+def union(*parts: Spans) -> Spans:
+    """The union of intervals, in order, as intervals that do not touch."""
+    every = np.concatenate(parts) if parts else np.zeros((0, 2), np.int64)
+    every = every[every[:, 1] > every[:, 0]]
+    if not len(every):
+        return every
+    every = every[np.argsort(every[:, 0], kind="stable")]
+    reach = np.maximum.accumulate(every[:, 1])
+    first = np.concatenate([[True], every[1:, 0] > reach[:-1]])
+    last = np.concatenate([first[1:], [True]])
+    return np.stack([every[first, 0], reach[last]], axis=1)
+
+
+def length(*parts: Spans) -> int:
+    """Of the union, ns."""
+    both = union(*parts)
+    return int((both[:, 1] - both[:, 0]).sum())
+
+
+def clipped(part: Spans, start_ns: int, end_ns: int) -> Spans:
+    """What of these intervals lies within a window."""
+    inside = part[(part[:, 1] > start_ns) & (part[:, 0] < end_ns)]
+    return np.clip(inside, start_ns, end_ns)
+
+
+def by_rank(timelines: Iterable[Timeline]) -> dict[int, Timeline]:
+    """Rank → its timeline, in the order of ranks. Raises ValueError for two of one rank."""
+    found: dict[int, Timeline] = {}
+    for each in sorted(timelines, key=lambda timeline: timeline.rank):
+        if each.rank in found:
+            raise ValueError(
+                f"expected one recording of each rank, got two of rank {each.rank}: {found[each.rank].path} "
+                f"and {each.path}"
+            )
+        found[each.rank] = each
+    return found

@@ -1,0 +1,267 @@
+"""A rank's Kineto trace as a `Timeline`: kernels, copies, collectives and steps, without calls, shapes and modules.
+
+On a device a collective is a kernel of NCCL or RCCL (gpu_user_annotation and host calls repeat it); newer recorders
+write its name, sizes and group beside it, of older ones the kernel's name says the kind. Without a device a collective
+is the annotation of the backend's thread ("gloo:all_reduce"), and computing is the operator calls that calculate;
+frames of the autograd engine, within which a rank may wait, are left out. A device's step is what was launched within
+the host's "ProfilerStep#N" where the launch is recorded, and lasts from its first kernel to the next step's.
+
+Not claimed: that a kernel's time is transfer; it spins until the last member has come.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from analysis.ranks import COLLECTIVE_COLUMNS, STEP_COLUMNS, Timeline
+from measure.trace.readers import events, to_ns
+
+Ints = NDArray[np.int64]
+
+LATEST_NS = 1 << 61
+"""Times and durations below this add up within 64 bits; in ns of the Unix clock it is the year 2043."""
+
+TRACE_ENDINGS = (".json", ".json.gz")
+
+KINDS = {
+    "allreduce": "all_reduce", "allgather": "all_gather", "allgatherbase": "all_gather",
+    "reducescatter": "reduce_scatter", "reducescatterbase": "reduce_scatter",
+    "alltoall": "all_to_all", "alltoallbase": "all_to_all", "alltoallv": "all_to_all",
+    "broadcast": "broadcast", "reduce": "reduce", "gather": "gather", "scatter": "scatter", "barrier": "barrier",
+    "send": "send", "recv": "recv", "sendrecv": "send_recv", "allreducecoalesced": "all_reduce",
+    "allgathercoalesced": "all_gather", "reducescattercoalesced": "reduce_scatter", "allgatherintotensor": "all_gather",
+    "reducescattertensor": "reduce_scatter", "broadcastoop": "broadcast", "alltoallsingle": "all_to_all",
+}  # fmt: skip
+"""Names in small letters without anything between, of Kineto's "Collective name", kernels and annotations → kind."""
+
+KERNEL = re.compile(r"^(?:nccl|rccl)(?:Dev)?(?:Kernel)?_?([A-Za-z]+?)(?:_|\(|<|$)")
+"""ncclDevKernel_AllReduce_Sum_f32_RING_LL(…), ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(…), …: the kind."""
+
+ANNOTATION = re.compile(r"^(?:gloo|nccl|mpi|ucc|xccl):([A-Za-z_]+)")
+STEP = re.compile(r"^ProfilerStep#(\d{1,15})$")
+
+DTYPE_BYTES = {
+    "double": 8, "float": 4, "half": 2, "bfloat16": 2, "long": 8, "long int": 8, "int": 4, "short": 2, "char": 1,
+    "signed char": 1, "byte": 1, "unsigned char": 1, "bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1,
+    "c10::half": 2, "c10::bfloat16": 2, "c10::float8_e4m3fn": 1, "c10::float8_e5m2": 1,
+}  # fmt: skip
+
+NOT_COMPUTING = ("autograd::", "torch::autograd", "c10d::", "record_param_comms", "_c10d_functional::", "profiler::")
+"""Beginnings of calls on the host within which a rank may wait, or that only start a collective."""
+
+
+def rank_files(folder: Path) -> list[Path]:
+    """The traces in a folder, by name. Raises ValueError for none."""
+    files = sorted(path for path in folder.iterdir() if path.name.endswith(TRACE_ENDINGS) and path.is_file())
+    if not files:
+        held = sorted(path.name for path in folder.iterdir())
+        near = f"; it holds {', '.join(held[:3])}{', …' if len(held) > 3 else ''}" if held else ""
+        raise ValueError(f"expected recordings ({' or '.join(TRACE_ENDINGS)}, one a rank) in {folder}, got none{near}")
+    return files
+
+
+def read_rank(path: Path) -> Timeline:
+    """The timeline in a trace. Raises ValueError, one line, for what is no trace, names no rank or is malformed."""
+    header: dict[str, Any] = {}
+    found = _Events()
+    try:
+        for event in events(path, header):
+            _take(found, event, path)
+    except RecursionError as fault:
+        raise ValueError(f"{path}: lists within lists, more than a recorder writes") from fault
+    return _timeline(path, found, header)
+
+
+def _take(found: _Events, event: dict[str, Any], path: Path) -> None:
+    try:
+        found.take(event)
+    except (TypeError, ValueError, AttributeError, KeyError, ArithmeticError) as fault:
+        words = " ".join(str(fault).encode("ascii", "backslashreplace").decode().split())[:120]
+        raise ValueError(f"{path}: an event is not as its recorder writes it ({words})") from fault
+
+
+class _Events:
+    """What is kept of a trace, event by event; times in ns of the file."""
+
+    def __init__(self) -> None:
+        self.kernels = {name: array("q") for name in ("start", "end", "correlation")}
+        self.memory = {name: array("q") for name in ("start", "end")}
+        self.calls = {name: array("q") for name in ("start", "end")}
+        self.launches: dict[int, int] = {}
+        self.steps: list[tuple[int, int, int]] = []
+        self.device: list[dict[str, Any]] = []
+        self.host: list[dict[str, Any]] = []
+
+    def take(self, event: dict[str, Any]) -> None:
+        if event.get("ph") != "X":
+            return
+        category = str(event.get("cat")).lower()
+        name = event.get("name")
+        if not isinstance(name, str):
+            return
+        if category == "kernel":
+            self._kernel(name, event, event.get("args") or {})
+        elif category in ("gpu_memcpy", "gpu_memset", "memcpy", "memset"):
+            _add(self.memory, event)
+        elif category in ("cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver", "runtime"):
+            correlation = (event.get("args") or {}).get("correlation")
+            if isinstance(correlation, int):
+                self.launches[correlation] = _start(event)
+        elif category in ("cpu_op", "operator"):
+            if "::" in name and not name.startswith(NOT_COMPUTING):
+                _add(self.calls, event)
+        elif category == "user_annotation":
+            self._annotation(name, event, event.get("args") or {})
+
+    def _kernel(self, name: str, event: dict[str, Any], args: dict[str, Any]) -> None:
+        correlation = args.get("correlation")
+        correlation = correlation if isinstance(correlation, int) else -1
+        kernel = KERNEL.match(name)
+        if kernel is None:
+            _add(self.kernels, event)
+            self.kernels["correlation"].append(correlation)
+            return
+        kind = _kind(str(args.get("Collective name") or kernel[1]))
+        self.device.append(_row(event, kind, args) | {"correlation": correlation})
+
+    def _annotation(self, name: str, event: dict[str, Any], args: dict[str, Any]) -> None:
+        if step := STEP.match(name):
+            self.steps.append((int(step[1]), _start(event), _end(event)))
+        elif collective := ANNOTATION.match(name):
+            self.host.append(_row(event, _kind(collective[1]), args))
+
+
+def _add(columns: Mapping[str, array[int]], event: Mapping[str, Any]) -> None:
+    columns["start"].append(_start(event))
+    columns["end"].append(_end(event))
+
+
+def _start(event: Mapping[str, Any]) -> int:
+    start = to_ns(event.get("ts"))
+    if not 0 <= start < LATEST_NS:
+        raise ValueError(f"expected a time (ts), got {event.get('ts')!r}")
+    return start
+
+
+def _end(event: Mapping[str, Any]) -> int:
+    lasted = max(to_ns(event.get("dur")), 0)
+    if lasted >= LATEST_NS:
+        raise ValueError(f"expected a duration (dur), got {event.get('dur')!r}")
+    return _start(event) + lasted
+
+
+def _kind(name: str) -> str:
+    """The kind of a collective; a name that is not known stays as it is."""
+    letters = re.sub(r"[^a-z]", "", name.lower())
+    return KINDS.get(letters, name)
+
+
+def _row(event: Mapping[str, Any], kind: str, args: Mapping[str, Any]) -> dict[str, Any]:
+    size = args.get("Group size")
+    return {
+        "start_ns": _start(event),
+        "end_ns": _end(event),
+        "kind": kind,
+        "group": str(args.get("Process Group Name", "")),
+        "group_size": size if isinstance(size, int) else -1,
+        "ranks": str(args.get("Process Group Ranks", "")),
+        "nbytes": _nbytes(args),
+        "step": -1,
+    }
+
+
+def _nbytes(args: Mapping[str, Any]) -> int:
+    """Bytes that this rank gives; -1 if sizes or dtype are not recorded."""
+    elements, dtype = args.get("In msg nelems"), str(args.get("dtype", "")).lower()
+    if isinstance(elements, int) and dtype in DTYPE_BYTES:
+        return elements * DTYPE_BYTES[dtype]
+    dims, types = args.get("Input Dims"), args.get("Input type")
+    if not isinstance(dims, list) or not isinstance(types, list) or not dims:
+        return -1
+    total = 0
+    for sizes, kind in zip(dims, types, strict=False):
+        if not isinstance(sizes, list) or not all(type(size) is int and size >= 0 for size in sizes):
+            return -1
+        if sizes and str(kind).lower() not in DTYPE_BYTES:
+            return -1
+        total += int(np.prod(sizes, dtype=object)) * DTYPE_BYTES.get(str(kind).lower(), 0) if sizes else 0
+    return total
+
+
+def _timeline(path: Path, found: _Events, header: Mapping[str, Any]) -> Timeline:
+    facts = header.get("distributedInfo")
+    facts = facts if isinstance(facts, Mapping) else {}
+    rank = facts.get("rank")
+    if not isinstance(rank, int) or isinstance(rank, bool) or rank < 0:
+        raise ValueError(
+            f"{path}: expected the rank in distributedInfo, as torch.profiler writes it where torch.distributed was "
+            "initialized before the recording began, got none"
+        )
+    base = header.get("baseTimeNanoseconds")
+    base_ns = base if isinstance(base, int) and 0 < base < LATEST_NS else 0
+    device = bool(len(found.kernels["start"]) or found.device)
+    computing = found.kernels if device else found.calls
+    collectives = pd.DataFrame(found.device if device else found.host, columns=[*COLLECTIVE_COLUMNS, "correlation"])
+    steps = _steps(found, device)
+    collectives["step"] = _step_of(collectives, steps, found, device)
+    size = facts.get("world_size")
+    host = header.get("host_name")
+    timeline = Timeline(
+        rank=rank,
+        path=str(path),
+        host=host if isinstance(host, str) else "",
+        world_size=size if isinstance(size, int) else None,
+        device_name=_device_name(header) if device else "",
+        device=device,
+        compute=_spans(computing),
+        memory=_spans(found.memory),
+        collectives=collectives[list(COLLECTIVE_COLUMNS)].sort_values("start_ns", kind="stable", ignore_index=True),
+        steps=pd.DataFrame(steps, columns=list(STEP_COLUMNS)),
+    )
+    return timeline.later(base_ns) if base_ns else timeline
+
+
+def _spans(columns: Mapping[str, array[int]]) -> Ints:
+    return np.stack([np.array(columns[name], np.int64) for name in ("start", "end")], axis=1)
+
+
+def _steps(found: _Events, device: bool) -> list[tuple[int, int, int]]:
+    """(number, start, end) of each step: of a device from its first kernel to that of the next step."""
+    host = sorted(found.steps, key=lambda step: step[1])
+    if not device or not host:
+        return host
+    starts = np.array([*found.kernels["start"], *(row["start_ns"] for row in found.device)], np.int64)
+    ends = np.array([*found.kernels["end"], *(row["end_ns"] for row in found.device)], np.int64)
+    correlations = [*found.kernels["correlation"], *(row["correlation"] for row in found.device)]
+    launched = np.array([found.launches.get(each, -1) for each in correlations], np.int64)
+    launched = np.where(launched >= 0, launched, starts)
+    firsts = [(number, (launched >= begin) & (launched < end)) for number, begin, end in host]
+    windows = [(number, int(starts[own].min()), int(ends[own].max())) for number, own in firsts if own.any()]
+    return [
+        (number, begin, windows[place + 1][1] if place + 1 < len(windows) else end)
+        for place, (number, begin, end) in enumerate(windows)
+    ]
+
+
+def _step_of(collectives: pd.DataFrame, steps: list[tuple[int, int, int]], found: _Events, device: bool) -> list[int]:
+    """The step of each collective: the host's, by its launch where that is recorded, else by its start."""
+    host = sorted(found.steps, key=lambda step: step[1]) if device else steps
+    numbers = []
+    for correlation, start in zip(collectives["correlation"], collectives["start_ns"], strict=True):
+        at = found.launches.get(int(correlation), int(start)) if device else int(start)
+        numbers.append(next((number for number, begin, end in host if begin <= at < end), -1))
+    return numbers
+
+
+def _device_name(header: Mapping[str, Any]) -> str:
+    devices = header.get("deviceProperties")
+    names = {each.get("name") for each in devices if isinstance(each, Mapping)} if isinstance(devices, list) else set()
+    return str(next(iter(names))) if len(names) == 1 else ""

@@ -1,0 +1,3 @@
+from .json_events import events, to_ns
+
+__all__ = ["events", "to_ns"]

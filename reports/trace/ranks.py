@@ -1,0 +1,186 @@
+"""What recordings of many ranks say, as text and as the JSON document of `python -m runners.trace DIR`.
+
+Nothing is printed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from analysis.ranks import CollectiveTotal, RankRow, RanksReport
+from reports.shared import PREFIXES, WIDTH, Column, Part, TextTable, digits, page, percent, si, si_time, strong
+
+MOST_RANKS = 16
+"""In a table: those that compute and idle longest, which are waited for; the JSON document has all."""
+
+MOST_ROWS = 8
+_UNKNOWN = "–"
+
+
+def ranks_text(report: RanksReport, width: int = WIDTH, colour: bool = False) -> str:
+    """Everything a person is shown."""
+    parts: list[Part] = [*(strong(line) for line in _heading(report)), "", ranks_table(report.ranks), ""]
+    if len(report.ranks) > MOST_RANKS:
+        parts += [f"{len(report.ranks) - MOST_RANKS} ranks more are in --format json.", ""]
+    for words, table in (
+        ("Who waits for whom in collectives, of a step:", waits_table(report)),
+        ("Collectives of a step, mean of the ranks that have them:", collectives_table(report.collectives)),
+        ("What a step's end waited for, across ranks (critical path):", path_table(report)),
+    ):
+        if table.rows:
+            parts += [words, "", table, ""]
+    return page([*parts, *_notes(report)], width, colour)
+
+
+def ranks_document(report: RanksReport) -> dict[str, Any]:
+    """The JSON document: seconds and FLOP of a step on average; None for unknown."""
+    return {
+        "ranks": [_rank(row) for row in report.ranks],
+        "world_size": report.world_size,
+        "steps": list(report.steps),
+        "step_time_s": report.step_time_s,
+        "flop_per_s": report.flop_per_s,
+        "utilization_ratio": report.utilization_ratio,
+        "imbalance_ratio": report.imbalance_ratio,
+        "straggler": None if report.straggler is None else asdict(report.straggler),
+        "waits": [asdict(wait) for wait in report.waits],
+        "collectives": [asdict(total) for total in report.collectives],
+        "critical_path": [asdict(segment) for segment in report.path],
+        "clock_shifts": [asdict(shift) for shift in report.shifts],
+        "problems": list(report.problems),
+    }
+
+
+def _rank(row: RankRow) -> dict[str, Any]:
+    return {
+        "rank": row.rank,
+        "path": row.path,
+        "host": row.host,
+        "device_name": row.device_name,
+        "steps": row.steps,
+        **asdict(row.time),
+        "flop": row.flop.flop,
+        "reason": row.flop.reason,
+        "flop_per_s": row.flop_per_s,
+        "peak_flop_per_s": row.flop.peak_flop_per_s,
+        "utilization_ratio": row.utilization_ratio,
+    }
+
+
+def _heading(report: RanksReport) -> list[str]:
+    """How many ranks and steps, how long a step is, what it is spent on, and who is waited for."""
+    of = f" of {report.world_size}" if report.world_size and report.world_size != len(report.ranks) else ""
+    steps = f"{len(report.steps)} steps" if report.steps else "no step that all have marked"
+    window = sum(row.time.window_s for row in report.ranks)
+    shares = {
+        name: sum(getattr(row.time, f"{name}_s") for row in report.ranks) / window
+        for name in ("compute", "exposed", "idle")
+    }
+    what = "A step" if report.steps else "The recording"
+    lines = [
+        f"{len(report.ranks)}{of} ranks, {steps}",
+        f"{what} takes {si_time(report.step_time_s)} on the slowest rank. On average a rank computes for "
+        f"{percent(shares['compute'])} of it, communicates without computing for {percent(shares['exposed'])} and is "
+        f"idle for {percent(shares['idle'])}.",
+    ]
+    if report.utilization_ratio is not None:
+        rate = si(report.flop_per_s or 0.0, "FLOP/s")
+        lines.append(f"All ranks together reach {rate}, {percent(report.utilization_ratio)} of the sum of their peaks.")
+    if (late := report.straggler) is not None:
+        since = f", in each step from {late.since} on" if late.since is not None and late.steps > 1 else ""
+        lines.append(
+            f"Rank {late.rank} is waited for: of the time that ranks wait in collectives, {percent(late.share)} is for "
+            f"it{since} (most of all in {late.steps} of {late.of_steps} steps)."
+        )
+    return lines
+
+
+def ranks_table(rows: Sequence[RankRow]) -> TextTable:
+    """A row a rank, of a step on average."""
+    columns = [Column(name, right=True) for name in ("rank", "step", "compute", "exposed", "overlapped")]
+    columns += [Column("copies", right=True, rank=3), Column("idle", right=True)]
+    columns += [Column("GFLOP", right=True, rank=2), Column("GFLOP/s", right=True, rank=1), Column("used", right=True)]
+    latest = sorted(rows, key=lambda row: row.time.exposed_s)[:MOST_RANKS]
+    return TextTable(columns, [_cells(row) for row in sorted(latest, key=lambda row: row.rank)])
+
+
+def _cells(row: RankRow) -> list[str]:
+    time = row.time
+    parts = (time.compute_s, time.exposed_s, time.overlapped_s, time.memory_s, time.idle_s)
+    rate, used = row.flop_per_s, row.utilization_ratio
+    return [
+        str(row.rank),
+        si_time(time.window_s),
+        *(percent(part / time.window_s) for part in parts),
+        _UNKNOWN if row.flop.flop is None else digits(row.flop.flop / 1e9),
+        _UNKNOWN if rate is None else digits(rate / 1e9),
+        _UNKNOWN if used is None else percent(used),
+    ]
+
+
+def waits_table(report: RanksReport) -> TextTable:
+    """The longest waits."""
+    rows = [
+        [str(wait.rank), str(wait.for_rank), si_time(wait.wait_s), digits(wait.collectives)]
+        for wait in report.waits[:MOST_ROWS]
+        if wait.wait_s
+    ]
+    return TextTable([Column(name, right=True) for name in ("rank", "waits for", "time", "collectives")], rows)
+
+
+def collectives_table(totals: Iterable[CollectiveTotal]) -> TextTable:
+    """A row a kind and size of group."""
+    groups: dict[tuple[str, int | None], list[CollectiveTotal]] = {}
+    for total in totals:
+        groups.setdefault((total.kind, total.group_size), []).append(total)
+    rows = []
+    for (kind, size), same in sorted(groups.items(), key=lambda item: -sum(each.time_s for each in item[1])):
+        known = [each.nbytes for each in same if each.nbytes is not None]
+        count = len(same)
+        rows.append(
+            [
+                kind,
+                _UNKNOWN if size is None else str(size),
+                digits(sum(each.calls for each in same) / count),
+                _bytes(sum(known) / count) if len(known) == count else _UNKNOWN,
+                si_time(sum(each.time_s for each in same) / count),
+            ]
+        )
+    columns = [Column("kind", right=False), *(Column(name, right=True) for name in ("ranks", "calls", "bytes", "time"))]
+    return TextTable(columns, rows)
+
+
+def _bytes(count: float) -> str:
+    scale, prefix = next(((scale, prefix) for scale, prefix in PREFIXES if count >= scale), (1.0, ""))
+    return f"{digits(count / scale)} {prefix}B"
+
+
+def path_table(report: RanksReport) -> TextTable:
+    """The critical path by rank and what, the longest first."""
+    whole = sum(segment.time_s for segment in report.path)
+    rows = [
+        [str(each.rank), each.what, si_time(each.time_s), percent(each.time_s / whole)]
+        for each in report.path[:MOST_ROWS]
+    ]
+    columns = [Column("rank", right=True), Column("what", right=False), Column("time", right=True)]
+    return TextTable([*columns, Column("of the path", right=True)], rows)
+
+
+def _notes(report: RanksReport) -> list[str]:
+    notes = []
+    if moved := [shift for shift in report.shifts if shift.shift_s]:
+        most = max(moved, key=lambda shift: abs(shift.shift_s))
+        spread = max(shift.spread_s or 0.0 for shift in moved)
+        notes.append(
+            f"Clocks of {len(moved)} ranks were set by the ends of collectives (the most, of rank {most.rank}, by "
+            f"{digits(most.shift_s)} s); ends still differ by {si_time(spread)}: waits of that size are not known."
+        )
+    if report.world_size and len(report.ranks) < report.world_size:
+        notes.append(f"Waits for the {report.world_size - len(report.ranks)} ranks without a recording are not known.")
+    if not any(row.device for row in report.ranks):
+        notes.append("Without a device, computing is the operator calls on the host.")
+    reasons = dict.fromkeys(row.flop.reason for row in report.ranks if row.flop.flop is None and row.flop.reason)
+    notes += [f"FLOP are not known: {reason}." for reason in reasons]
+    return notes + [f"note: {problem}" for problem in report.problems]

@@ -1,0 +1,76 @@
+"""`python -m runners.trace DIR`: recordings of many ranks, one file each."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from results import Inconsistent
+from runners.cli import Mistake, put, read_recording, say, show_page
+from runners.trace.recording import cleaned
+
+if TYPE_CHECKING:
+    from analysis.devices import Device
+    from analysis.ranks import RanksReport, StepFlop, Timeline
+    from reports.trace import Trace
+
+DOCUMENT = "ranks.json"
+
+
+def report_ranks(folder: Path, device: Device | None, counting: bool) -> RanksReport:
+    """What the recordings in a folder say together. counting: also the FLOP of each, which takes most of the time.
+
+    Raises Mistake for a folder without recordings, one that is no rank's, or two of one rank.
+    """
+    from analysis.ranks import by_rank, report_of
+    from measure.trace.ranks import rank_files, read_rank
+
+    try:
+        timelines = by_rank(read_rank(path) for path in rank_files(folder))
+        flop = {rank: _flop(each, device) for rank, each in timelines.items()} if counting else {}
+        return report_of(timelines, flop)
+    except (ValueError, OSError) as fault:
+        raise Mistake(str(fault)) from fault
+
+
+def _flop(timeline: Timeline, device: Device | None) -> StepFlop:
+    """A rank's own FLOP of a step by its recorded calls, and its device's peak; a reason where they are not known."""
+    from analysis.devices import peaks
+    from analysis.ranks import StepFlop
+    from reports.trace import document
+
+    known = device or (peaks.lookup(timeline.device_name) if timeline.device_name else None)
+    try:
+        trace = cleaned(read_recording(Path(timeline.path)))
+    except (Inconsistent, Mistake) as fault:
+        return StepFlop(None, str(fault))
+    totals = document(trace)["totals"]["repaired"]
+    parts = [totals[f"{phase}_flop"] for phase in ("forward", "backward")]
+    unknown = [phase for phase, flop in zip(("forward", "backward"), parts, strict=True) if flop is None]
+    if unknown:
+        return StepFlop(None, f"of the {' and the '.join(unknown)} pass, calls have no count")
+    return StepFlop(sum(parts) / max(trace.steps or 1, 1), "", None if known is None else _peak(trace, known))
+
+
+def _peak(trace: Trace, device: Device) -> float | None:
+    """The dense peak of the units that ran the products, weighted by their FLOP; None where no unit is known."""
+    from reports.trace.rates import rates
+
+    found = rates(trace.cleaned.instances, trace.cleaned.kernels, device)
+    ideal_s = sum(rate.flop / rate.peak_flop_per_s for rate in found)
+    return sum(rate.flop for rate in found) / ideal_s if ideal_s else None
+
+
+def show_ranks(report: RanksReport, form: str, out: Path | None) -> None:
+    """Data on stdout; with `out`, the document there as well. Raises StoreFault."""
+    from reports.trace import ranks_document, ranks_text
+
+    document = json.dumps(ranks_document(report), indent=1, ensure_ascii=False, allow_nan=False)
+    if form == "table":
+        show_page(lambda width, colour: ranks_text(report, width, colour))
+    else:
+        print(document)
+    if out is not None:
+        put(out / DOCUMENT, f"{document}\n")
+        say(f"written: {out / DOCUMENT}")

@@ -1,0 +1,46 @@
+"""An attributed recording, cleaned: what text, document, page and figures are made of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from measure.trace.attribution import Recording
+    from reports.trace import Trace
+
+
+def cleaned(recording: Recording) -> Trace:
+    """An attributed recording, cleaned. Raises Inconsistent for one that contradicts itself."""
+    from cleaning.trace.clean import clean
+    from reports.trace import Trace
+
+    starts = [start for frame in (recording.calls, recording.kernels) for start in frame["start_ns"].tolist()]
+    return Trace(
+        path=recording.path,
+        source=recording.source,
+        device_name=recording.device_name,
+        steps=recording.steps,
+        begin_ns=min((start for start in starts if start >= 0), default=-1),
+        problems=recording.problems,
+        cleaned=clean(
+            recording.calls,
+            recording.kernels,
+            recording.source,
+            recording.missing,
+            numbered=recording.numbered,
+        ),
+        numbered=recording.numbered,
+        after_last_s=_after_last_s(recording),
+    )
+
+
+def _after_last_s(recording: Recording) -> float | None:
+    """From the end of the last call or kernel to the end of the recording; None: one of them is not recorded."""
+    ends = [
+        int((frame["start_ns"] + frame["time_ns"]).max())
+        for frame in (recording.calls, recording.kernels)
+        if len(frame) and int(frame["start_ns"].max()) >= 0
+    ]
+    if recording.end_ns < 0 or not ends:
+        return None
+    return max(recording.end_ns - max(ends), 0) * 1e-9
