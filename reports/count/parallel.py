@@ -104,7 +104,7 @@ def _parts(model: str, batch_size: int, found: Ledger) -> list[Part]:
     share = batch_size // grid.dp // grid.microbatches
     parts: list[Part] = [
         strong(f"{model}, batch {batch_size} over {grid.world} ranks ({axes})"),
-        f"{grid.microbatches} micro-batches of {share} for each replica"
+        f"{grid.microbatches} micro-batch{'es' * (grid.microbatches > 1)} of {share} for each replica"
         + (f", {grid.schedule}: each stage waits {digits(100 * float(grid.bubble))} % of a step" * (grid.pp > 1)),
         "",
         _sums(found),
@@ -147,14 +147,15 @@ def _groups(found: Ledger) -> list[tuple[RankWork, list[Coordinates]]]:
 
 
 def _name(found: Ledger, places: Sequence[Coordinates]) -> str:
-    """Coordinates that they have in common."""
+    """Where on each axis they are, if they are not everywhere on it."""
     sizes = {"pp": found.grid.pp, "dp": found.grid.dp, "tp": found.grid.tp}
-    same = [
-        f"{axis} {values.pop()}"
-        for axis, size in sizes.items()
-        if size > 1 and len(values := {getattr(place, axis) for place in places}) == 1
-    ]
-    return ", ".join(same) or "all"
+    parts = []
+    for axis, size in sizes.items():
+        values = {getattr(place, axis) for place in places}
+        if len(values) < size:
+            first, last = min(values), max(values)
+            parts.append(f"{axis} {first}" + (f"–{last}" if last > first else ""))
+    return ", ".join(parts) or "all"
 
 
 def _ranks(found: Ledger) -> TextTable:
