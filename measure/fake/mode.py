@@ -121,6 +121,15 @@ class FakeMode(FakeTensorMode):
         finally:
             self._watcher = None
 
+    @contextlib.contextmanager
+    def unwatched(self) -> Iterator[None]:
+        """Show no operation meanwhile."""
+        watcher, self._watcher = self._watcher, None
+        try:
+            yield
+        finally:
+            self._watcher = watcher
+
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False  # nothing is compiled here, and the guard costs more than an operation that is known

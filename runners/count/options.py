@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
+from collections.abc import Iterable
 from pathlib import Path
 
+from analysis.parallel import REPLICAS, SCHEDULES
 from runners.cli import MODEL, Parser, add_format, add_model, names, number
 
 TIMEOUT_S = 600.0
@@ -14,6 +17,16 @@ CHECK = 16
 EPILOG = "Models of any form, and their inputs: docs/models.md. What each cause means: docs/counters.md."
 
 
+PARALLEL = ("plan", "microbatches", "schedule", "replicas")
+"""Options that `--parallel` alone has."""
+
+
+def changes(options: Namespace, names: Iterable[str]) -> list[str]:
+    """Those of these options that do not have their default, as they are typed."""
+    made = parser()
+    return [f"--{name.replace('_', '-')}" for name in names if getattr(options, name) != made.get_default(name)]
+
+
 def parser() -> Parser:
     """The parser of `runners.count`."""
     made = Parser(
@@ -22,7 +35,8 @@ def parser() -> Parser:
         epilog=EPILOG,
     )
     made.add_argument("models", nargs="+", metavar="MODEL", help=MODEL)
-    add_model(made)
+    add_model(made, "1; with --parallel dp × pp")
+    made.set_defaults(batch_size=None)
     made.add_argument(
         "--counters",
         type=names("counter"),
@@ -41,6 +55,7 @@ def parser() -> Parser:
     made.add_argument(
         "--law-check", type=number(int, 5), default=CHECK, metavar="N", help=f"the batch that checks it ({CHECK})"
     )
+    _add_parallel(made)
     add_format(made, "table, csv or json (table)")
     made.add_argument("--out", type=Path, metavar="DIR", help="write accounts.csv, causes.csv and the pictures here")
     made.add_argument(
@@ -48,3 +63,21 @@ def parser() -> Parser:
     )
     made.add_argument("--debug", action="store_true", help="tracebacks")
     return made
+
+
+def _add_parallel(made: Parser) -> None:
+    """The options of a step that is split over ranks (docs/parallel.md)."""
+    group = made.add_argument_group("a step over many devices, counted without any (docs/parallel.md)")
+    group.add_argument(
+        "--parallel", metavar="dp=N,tp=N,pp=N", help="each rank's FLOP, memory and collectives, and their sum"
+    )
+    group.add_argument(
+        "--plan", type=Path, metavar="FILE", help="TOML or JSON: module pattern → style (the model's own)"
+    )
+    group.add_argument(
+        "--microbatches", type=number(int, 1), metavar="N", help="of a replica (1; with pp one for each sample)"
+    )
+    group.add_argument(
+        "--replicas", choices=REPLICAS, default=REPLICAS[0], help="each keeps all weights, or its part (ddp)"
+    )
+    group.add_argument("--schedule", choices=SCHEDULES, default=SCHEDULES[0], help=f"of a pipeline ({SCHEDULES[0]})")

@@ -1,0 +1,255 @@
+"""The ledger of a parallel step: what each rank does, and that all of it together is the single device's work.
+
+The sum over ranks is the single device's count, plus what is replicated, plus what is computed again. Replicated is
+work that no axis divides: a product that each of `tp` ranks runs whole, or that each replica and micro-batch runs
+whole because its size does not follow the batch. Both are found by module: the sum over the tensor axis is once or
+exactly tp times the undivided micro-batch, and all micro-batches are once or exactly as often the global batch.
+Anything else stays in `unexplained_flop`: a fault of ours or a plan that does not compute the model.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from analysis.operators.registry import cost
+from analysis.parallel.rank_grid import Coordinates, RankGrid
+from analysis.parallel.rank_trace import COLLECTIVES, WAITS, LocalParameter, RankTrace, message_bytes
+from analysis.parallel.stages import FORWARD, Stages, split
+from results.records import Operation
+
+Work = Mapping[tuple[str, str, str], int]
+"""(phase, module, kind) → model FLOP; phases are forward, backward and recompute."""
+
+Buckets = Callable[[Sequence[LocalParameter]], Sequence[int]]
+"""Gradients in the order in which they come → bytes of each all-reduce."""
+
+SHARDS = "dp"
+"""The axis of collectives that name no group: those of fully_shard."""
+
+STATE_COPIES = 4
+"""Weight, gradient, and Adam's two moments of a trained parameter, each in its own dtype."""
+
+
+@dataclass(frozen=True)
+class Collective:
+    """Calls of one kind in a step on one rank. group: an axis; size: ranks in it; nbytes: of all calls, each as
+    `message_bytes` has it."""
+
+    kind: str
+    group: str
+    size: int
+    calls: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class RankWork:
+    """A step of one rank, all its micro-batches. parameters: numbers that it holds; activation_bytes: kept for the
+    backward pass, of all micro-batches in flight."""
+
+    flop: Work
+    parameters: int
+    state_bytes: int
+    activation_bytes: int
+    collectives: tuple[Collective, ...]
+
+    def total(self, *phases: str) -> int:
+        """Model FLOP of these phases."""
+        return sum(flop for (phase, _, _), flop in self.flop.items() if phase in phases)
+
+
+@dataclass(frozen=True)
+class Replica:
+    """Work that is done more often than once. axis: "tp", or "dp" for replicas and micro-batches; times: how often."""
+
+    phase: str
+    module: str
+    kind: str
+    axis: str
+    times: int
+    flop: int
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """All ranks. works: each rank's work, one object for ranks that do the same; single_flop: of one device."""
+
+    grid: RankGrid
+    works: Mapping[Coordinates, RankWork]
+    single_flop: int
+    replicas: tuple[Replica, ...]
+
+    def work(self, place: Coordinates) -> RankWork:
+        """What the rank at these coordinates does."""
+        return self.works[place]
+
+    @property
+    def sum_flop(self) -> int:
+        """Over all ranks, with what is computed again."""
+        return sum(self.work(place).total("forward", "backward", "recompute") for place in self.grid.places())
+
+    @property
+    def recomputed_flop(self) -> int:
+        """What activation checkpointing computes again, on all ranks."""
+        return sum(self.work(place).total("recompute") for place in self.grid.places())
+
+    @property
+    def replicated_flop(self) -> int:
+        """What is named in `replicas`."""
+        return sum(replica.flop for replica in self.replicas)
+
+    @property
+    def unexplained_flop(self) -> int:
+        """0, or something is wrong."""
+        return self.sum_flop - self.single_flop - self.replicated_flop - self.recomputed_flop
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What a ledger is made from. ranks: by place on the tensor axis, all of them; micro, whole: a single device's step
+    on one micro-batch and on the global batch; single_flop: forward and backward of the latter, counted in another
+    way."""
+
+    ranks: Sequence[RankTrace]
+    micro: RankTrace
+    whole: RankTrace
+    single_flop: int
+
+
+def ledger_of(recording: Recording, grid: RankGrid, buckets: Buckets) -> Ledger:
+    """The ledger of a step. Raises ValueError where the layers do not suffice for the stages."""
+    works: dict[Coordinates, RankWork] = {}
+    known: dict[int, list[list[RankWork]]] = {}
+    for tensor, trace in enumerate(recording.ranks):
+        if id(trace) not in known:
+            stages = split(trace, grid.pp)
+            known[id(trace)] = [_replica_works(trace, stages, stage, grid, buckets) for stage in range(grid.pp)]
+        for stage, replicas in enumerate(known[id(trace)]):
+            works.update({Coordinates(stage, data, tensor): work for data, work in enumerate(replicas)})
+    return Ledger(grid, works, recording.single_flop, tuple(_replicas(recording, grid)))
+
+
+def work_of(operations: Sequence[Operation]) -> Counter[tuple[str, str, str]]:
+    """Model FLOP by phase, module and kind; the loss is forward."""
+    found: Counter[tuple[str, str, str]] = Counter()
+    for operation in operations:
+        if flop := int(cost(operation).model_flop):
+            found["forward" if operation.phase in FORWARD else operation.phase, operation.module, operation.kind] += (
+                flop
+            )
+    return found
+
+
+def _replica_works(trace: RankTrace, stages: Stages, stage: int, grid: RankGrid, buckets: Buckets) -> list[RankWork]:
+    """The work of each replica's rank: they differ by the weights that they hold, where they share them."""
+    first = _rank_work(trace, stages, stage, grid, buckets)
+    found = [first]
+    for replica in range(1, grid.dp):
+        held = [each.part(replica, grid.dp) for each in _held(trace, stages, stage)]
+        sizes = sum(each.numel for each in held), _state_bytes(trace, stages, stage, held)
+        same = sizes == (found[-1].parameters, found[-1].state_bytes)
+        found.append(found[-1] if same else replace(first, parameters=sizes[0], state_bytes=sizes[1]))
+    return found
+
+
+def _held(trace: RankTrace, stages: Stages, stage: int) -> list[LocalParameter]:
+    return [each for each, homes in zip(trace.parameters, stages.of_parameter, strict=True) if stage in homes]
+
+
+def _state_bytes(trace: RankTrace, stages: Stages, stage: int, held: Sequence[LocalParameter]) -> int:
+    buffers = sum(n for n, home in zip(trace.buffers.values(), stages.of_buffer, strict=True) if home == stage)
+    return buffers + sum(each.nbytes * (STATE_COPIES if each.trained else 1) for each in held)
+
+
+def _rank_work(trace: RankTrace, stages: Stages, stage: int, grid: RankGrid, buckets: Buckets) -> RankWork:
+    mine = [each for each, place in zip(trace.operations, stages.of_operation, strict=True) if place == stage]
+    held = _held(trace, stages, stage)
+    flop = {key: flop * grid.microbatches for key, flop in work_of(mine).items()}
+    return RankWork(
+        flop=flop,
+        parameters=sum(each.numel for each in held),
+        state_bytes=_state_bytes(trace, stages, stage, held),
+        activation_bytes=_activations(trace, stages, stage) * grid.in_flight(stage),
+        collectives=(
+            *_collectives(mine, trace, grid),
+            *_reductions(trace, held, grid, buckets),
+            *_tied(held, trace, stages),
+            *_sends(stages, stage, grid),
+        ),
+    )
+
+
+def _activations(trace: RankTrace, stages: Stages, stage: int) -> int:
+    """Bytes that one micro-batch keeps for its backward pass here: made here, or received; no gathered weights."""
+    gathers = [each for each in trace.operations if each.name.startswith(("fsdp.", "c10d."))]
+    gathered = {number for each in gathers for number in (*each.reads, *each.writes)}
+    kept = sum(
+        int(each.nbytes)
+        for number, each in enumerate(trace.storages)
+        if each.role == "activation" and number not in gathered and stages.of_operation[each.born_index] == stage
+    )
+    return kept + sum(each.nbytes for each in stages.crossings if each.target == stage and not each.backward)
+
+
+def _collectives(operations: Sequence[Operation], trace: RankTrace, grid: RankGrid) -> list[Collective]:
+    """What operators of the step communicate. Raises ValueError for one that is not known."""
+    calls: Counter[tuple[str, str]] = Counter()
+    nbytes: Counter[tuple[str, str]] = Counter()
+    for operation in operations:
+        if operation.kind == "communication" and operation.name not in WAITS:
+            if operation.name not in COLLECTIVES:
+                raise ValueError(f"expected collectives of {', '.join(COLLECTIVES)}, got {operation.name}")
+            kind = COLLECTIVES[operation.name]
+            axis = trace.axes.get(str(operation.attributes.get("group_name")), SHARDS)
+            calls[kind, axis] += grid.microbatches
+            nbytes[kind, axis] += message_bytes(operation) * grid.microbatches
+    sizes = {"dp": grid.dp, "tp": grid.tp, "pp": grid.pp}
+    return [Collective(*key, sizes.get(key[1], 0), count, nbytes[key]) for key, count in calls.items()]
+
+
+def _reductions(trace: RankTrace, held: Sequence[LocalParameter], grid: RankGrid, buckets: Buckets) -> list[Collective]:
+    """The all-reduces of gradients between replicas, once a step."""
+    if grid.dp == 1 or grid.replicas == "fsdp":
+        return []
+    named = {name: each for each in held for name in each.names}
+    found = buckets([named[name] for name in trace.gradients if name in named])
+    return [Collective("all_reduce", "dp", grid.dp, len(found), sum(found))] if found else []
+
+
+def _tied(held: Sequence[LocalParameter], trace: RankTrace, stages: Stages) -> list[Collective]:
+    """The all-reduces of gradients between stages that hold one parameter, once a step."""
+    homes = {each.names: len(where) for each, where in zip(trace.parameters, stages.of_parameter, strict=True)}
+    shared = [each for each in held if homes[each.names] > 1 and each.trained]
+    most = max((homes[each.names] for each in shared), default=0)
+    return [Collective("all_reduce", "pp", most, len(shared), sum(each.nbytes for each in shared))] if shared else []
+
+
+def _sends(stages: Stages, stage: int, grid: RankGrid) -> list[Collective]:
+    """What goes to other stages and comes from them, a call for each tensor."""
+    found = []
+    for kind, mine in (("send", "source"), ("receive", "target")):
+        those = [each for each in stages.crossings if getattr(each, mine) == stage]
+        calls, nbytes = sum(each.tensors for each in those), sum(each.nbytes for each in those)
+        if calls:
+            found.append(Collective(kind, "pp", grid.pp, calls * grid.microbatches, nbytes * grid.microbatches))
+    return found
+
+
+def _replicas(recording: Recording, grid: RankGrid) -> list[Replica]:
+    """Work that the tensor axis, or replicas and micro-batches, do not divide."""
+    ranks: Counter[tuple[str, str, str]] = Counter()
+    for trace in recording.ranks:
+        ranks.update(work_of(trace.operations))
+    micro, whole = work_of(recording.micro.operations), work_of(recording.whole.operations)
+    shares = grid.dp * grid.microbatches
+    found = []
+    for key in whole:
+        if key[0] == "recompute":
+            continue
+        if grid.tp > 1 and ranks[key] == grid.tp * micro[key]:
+            found.append(Replica(*key, "tp", grid.tp, shares * (grid.tp - 1) * micro[key]))
+        if shares > 1 and micro[key] == whole[key]:
+            found.append(Replica(*key, "dp", shares, (shares - 1) * whole[key]))
+    return found

@@ -1,0 +1,119 @@
+"""What one rank of a parallel step was seen to do in one micro-batch: the record that `measure.parallel` makes.
+
+Sizes are local: those that the rank computes with, keeps, and hands to collectives. Values and times are in none of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from results.records import Operation, Storage
+
+
+@dataclass(frozen=True)
+class LocalParameter:
+    """What a rank has of one parameter. names: all that it has in the model; shape, dtype, nbytes: of this rank's part;
+    trained: whether it needs a gradient; rows: of the first dimension, that replicas share and of which this is
+    the first replica's part; 0: each replica has all."""
+
+    names: tuple[str, ...]
+    shape: tuple[int, ...]
+    dtype: str
+    nbytes: int
+    trained: bool
+    rows: int = 0
+
+    @property
+    def numel(self) -> int:
+        """Numbers in this part."""
+        count = 1
+        for size in self.shape:
+            count *= size
+        return count
+
+    def part(self, replica: int, replicas: int) -> LocalParameter:
+        """What a replica has of it: rows are shared as torch.chunk does, the last ones having fewer or none."""
+        if not self.rows:
+            return self
+        most = -(-self.rows // replicas)
+        own = min(most, max(0, self.rows - replica * most))
+        return replace(self, shape=(own, *self.shape[1:]), nbytes=self.nbytes * own // most)
+
+
+@dataclass(frozen=True)
+class RankTrace:
+    """A step of one rank. gradients: first names of parameters, in the order in which their gradients are complete;
+    buffers: name → bytes; axes: name of a process group → axis of the mesh."""
+
+    operations: tuple[Operation, ...]
+    storages: tuple[Storage, ...]
+    parameters: tuple[LocalParameter, ...]
+    gradients: tuple[str, ...]
+    buffers: Mapping[str, int] = field(default_factory=dict)
+    axes: Mapping[str, str] = field(default_factory=dict)
+
+
+def same_work(one: RankTrace, other: RankTrace) -> bool:
+    """Whether two ranks do the same: the same operations on the same sizes, with the same memory and parameters.
+
+    Numbers among the arguments may differ: a rank's first row of a vocabulary is one.
+    """
+    return (
+        len(one.operations) == len(other.operations)
+        and all(a == b for a, b in zip(map(_sizes, one.operations), map(_sizes, other.operations), strict=True))
+        and list(map(_memory, one.storages)) == list(map(_memory, other.storages))
+        and (one.parameters, one.gradients, one.buffers) == (other.parameters, other.gradients, other.buffers)
+    )
+
+
+def _sizes(operation: Operation) -> tuple[Any, ...]:
+    return (
+        operation.name, operation.phase, operation.module, operation.input_shapes, operation.input_dtypes,
+        operation.output_shapes, operation.output_dtypes, operation.reads, operation.writes,
+    )  # fmt: skip
+
+
+def _memory(storage: Storage) -> tuple[Any, ...]:
+    return storage.nbytes, storage.role, storage.born_index, storage.died_index
+
+
+COLLECTIVES: Mapping[str, str] = {
+    "_c10d_functional.all_reduce": "all_reduce",
+    "_c10d_functional.all_reduce_": "all_reduce",
+    "_c10d_functional.all_gather_into_tensor": "all_gather",
+    "_c10d_functional.all_gather_into_tensor_out": "all_gather",
+    "_c10d_functional.reduce_scatter_tensor": "reduce_scatter",
+    "_c10d_functional.all_to_all_single": "all_to_all",
+    "_c10d_functional.broadcast": "broadcast",
+    "_c10d_functional.broadcast_": "broadcast",
+    "c10d._allgather_base_": "all_gather",
+    "c10d._reduce_scatter_base_": "reduce_scatter",
+}
+"""Operator → what it is called here. Each has one tensor that goes in and one that comes out."""
+
+WAITS = ("_c10d_functional.wait_tensor", "c10d.barrier")
+"""Operators of communication that move nothing."""
+
+ITEM_BYTES: Mapping[str, int] = {
+    "bool": 1, "uint8": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8, "float16": 2, "bfloat16": 2, "float32": 4,
+    "float64": 8,
+}  # fmt: skip
+
+
+def message_bytes(operation: Operation) -> int:
+    """Bytes of the larger of what a collective takes and what it gives, on one rank: the size by which collectives are
+    benchmarked (nccl-tests). Raises ValueError for a dtype whose size is not known."""
+    shapes = (*operation.input_shapes, *operation.output_shapes)
+    dtypes = (*operation.input_dtypes, *operation.output_dtypes)
+    return max(_nbytes(*each) for each in zip(shapes, dtypes, strict=True))
+
+
+def _nbytes(shape: Iterable[int], dtype: str) -> int:
+    if dtype not in ITEM_BYTES:
+        raise ValueError(f"expected a collective on one of {', '.join(ITEM_BYTES)}, got {dtype}")
+    count = ITEM_BYTES[dtype]
+    for size in shape:
+        count *= size
+    return count

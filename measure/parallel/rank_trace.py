@@ -1,0 +1,161 @@
+"""One rank's training step, recorded: its operations, storages, parameters, and the order in which gradients come.
+
+The step is forward, the sum of all outputs as its loss, and backward, as in `measure.fast_count`. A plan is put on the
+model first (`styles.py`); a rank without a mesh is a single device. What is recorded is local: the sizes that this rank
+computes with and hands to collectives. The optimizer's step is not run.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.distributed.tensor import DTensor
+
+from analysis.parallel import LocalParameter, RankTrace
+from measure.fake import NOT_ON_FAKE, fake_mode, quiet, to_fake
+from measure.model import check_outputs, summed
+from measure.operations import trace_step
+from measure.parallel.fake_group import fake_mesh, group_axes, no_global_shapes
+from measure.parallel.styles import apply_plan, shard_weights
+from results import Unavailable, one_line
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
+    from measure.fake import FakeMode
+
+FIRST_BUCKET_BYTES = 1024**2
+BUCKET_BYTES = 25 * 1024**2
+"""DistributedDataParallel's own sizes: of its first bucket of gradients, and of the others."""
+
+
+@dataclass(frozen=True)
+class RankStep:
+    """What every rank runs. build: the model, on the default device, meta here; inputs: of a micro-batch, on any
+    device; plan: pattern → style; strict: as in `apply_plan`; sharded: whether replicas share the weights (FSDP)."""
+
+    build: Callable[[], torch.nn.Module]
+    inputs: tuple[Any, ...]
+    plan: Mapping[str, str] = field(default_factory=dict)
+    strict: bool = False
+    sharded: bool = False
+
+
+def trace_rank(step: RankStep, sizes: Mapping[str, int], rank: int) -> RankTrace:
+    """The step of this rank of a mesh, the axis "tp" among its axes (`fake_mesh`).
+
+    Raises ValueError for a plan that does not fit the model, Unavailable where fake tensors cannot run the step.
+    """
+    with fake_mesh(sizes, rank) as mesh:
+        return _trace(step, mesh)
+
+
+def trace_single(step: RankStep) -> RankTrace:
+    """The same step on a single device, without any plan. Raises Unavailable where fake tensors cannot run it."""
+    return _trace(step, None)
+
+
+def _trace(step: RankStep, mesh: DeviceMesh | None) -> RankTrace:
+    mode = fake_mode()
+    with torch.device("meta"):
+        model = step.build().train()
+    to_fake(model, mode)
+    inputs = to_fake(step.inputs, mode)
+    if mesh is not None and step.plan:
+        with mode:
+            apply_plan(model, mesh["tp"], step.plan, step.strict)
+    rows = {}
+    if mesh is not None and step.sharded:
+        rows = {name: _local(each).shape[0] for name, each in model.named_parameters() if each.dim()}
+        shard_weights(model, mesh["dp"])  # outside of the mode: it makes meshes, whose values are read
+    with quiet(), no_global_shapes(mode), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view")
+        try:
+            return _record(model, inputs, mode, {} if mesh is None else group_axes(mesh), rows)
+        except NOT_ON_FAKE as fault:
+            if mesh is None or isinstance(fault, Unavailable):
+                raise Unavailable(f"fake tensors cannot run the step: {one_line(str(fault), 200)}") from fault
+            ranks = mesh["tp"].size()
+            reason = one_line(str(fault), 200)
+            raise ValueError(f"plan: the model does not run on {ranks} ranks of the tensor axis: {reason}") from fault
+
+
+def _record(
+    model: torch.nn.Module, inputs: Any, mode: FakeMode, axes: Mapping[str, str], rows: Mapping[str, int]
+) -> RankTrace:
+    arrivals: list[str] = []
+    hooks = [
+        parameter.register_post_accumulate_grad_hook(lambda _grad, name=name: arrivals.append(name))
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad
+    ]
+    found = trace_step(step_of(model, inputs), model=model, inputs=inputs, mode=mode, steps_before=0)
+    for hook in hooks:
+        hook.remove()
+    return RankTrace(
+        found.operations,
+        found.storages,
+        tuple(local_parameters(model, rows)),
+        tuple(arrivals),
+        {name: _local(buffer).nbytes for name, buffer in model.named_buffers()},
+        axes,
+    )
+
+
+def step_of(model: torch.nn.Module, inputs: Sequence[Any]) -> Callable[[Callable[[str], None]], None]:
+    """Forward, loss and backward, announced to `mark`."""
+
+    def step(mark: Callable[[str], None]) -> None:
+        mark("forward")
+        outputs = model(*inputs)
+        mark("loss")
+        check_outputs(model, outputs)
+        loss = summed(outputs)
+        if loss is not None:
+            mark("backward")
+            loss.backward()
+        mark("end")
+
+    return step
+
+
+def local_parameters(model: torch.nn.Module, rows: Mapping[str, int]) -> list[LocalParameter]:
+    """What this rank has of each parameter. rows: name → rows that replicas share, where they do."""
+    names: dict[int, list[str]] = {}
+    held: dict[int, torch.Tensor] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+        held[id(parameter)] = parameter
+    return [
+        LocalParameter(
+            tuple(names[key]),
+            tuple(_local(each).shape),
+            str(each.dtype).removeprefix("torch."),
+            _local(each).nbytes,
+            each.requires_grad,
+            rows.get(names[key][0], 0),
+        )
+        for key, each in held.items()
+    ]
+
+
+def _local(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor._local_tensor if isinstance(tensor, DTensor) else tensor
+
+
+def gradient_buckets(parameters: Sequence[LocalParameter]) -> list[int]:
+    """Bytes of each all-reduce that DistributedDataParallel makes of these gradients, which come in this order.
+
+    By torch's own rule, from the second step on, when its buckets follow the order of arrival. The last micro-batch
+    alone is reduced (`no_sync` before).
+    """
+    if not parameters:
+        return []
+    assignment = torch._C._distributed_c10d._compute_bucket_assignment_by_size
+    tensors = [torch.empty(each.shape, dtype=getattr(torch, each.dtype), device="meta") for each in parameters]
+    groups, _ = assignment(tensors, [FIRST_BUCKET_BYTES, BUCKET_BYTES], [False] * len(tensors))
+    return [sum(parameters[place].nbytes for place in group) for group in groups]

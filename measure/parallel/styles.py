@@ -1,0 +1,173 @@
+"""How a model is split over ranks: modules by a tensor-parallel plan, and all weights over replicas (FSDP).
+
+A plan is patterns of modules → styles, put on the model by torch's own parallelize_module.
+
+Names are those of transformers' `tp_plan`, so that a model's own plan and one from a file read alike. A pattern has as
+many parts as a module's path, `*` standing for any of one part. Parameters become DTensors without communication: they
+have no values here. Not claimed: experts, packed weights, quantized ones; a style that is not in STYLES is refused.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.distributed._functional_collectives import all_reduce
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, Replicate
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    ParallelStyle,
+    RowwiseParallel,
+    SequenceParallel,
+    parallelize_module,
+)
+
+from results import nearest
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
+
+class ReplicatedParallel(ParallelStyle):
+    """Every rank keeps the whole module and runs it on its own part; gradients of its parameters are summed."""
+
+    def _apply(self, module: torch.nn.Module, device_mesh: DeviceMesh) -> torch.nn.Module:
+        hooked: set[int] = set()
+
+        def reduce(gradient: torch.Tensor) -> torch.Tensor:
+            summed: torch.Tensor = all_reduce(gradient, "sum", device_mesh.get_group())
+            return summed
+
+        def hook(module: torch.nn.Module, _inputs: Any) -> None:
+            """Weights that replicas share are others in the forward pass than before it."""
+            for parameter in module.parameters(recurse=False):
+                if parameter.requires_grad and id(parameter) not in hooked:
+                    hooked.add(id(parameter))
+                    parameter.register_hook(reduce)
+
+        module.register_forward_pre_hook(hook)
+        return module
+
+
+STYLES: Mapping[str, Callable[[], ParallelStyle | None]] = {
+    "colwise": ColwiseParallel,
+    "colwise_rep": lambda: ColwiseParallel(output_layouts=Replicate()),
+    "colwise_gather_output": lambda: ColwiseParallel(output_layouts=Replicate()),
+    "rowwise": RowwiseParallel,
+    "rowwise_rep": lambda: RowwiseParallel(input_layouts=Replicate()),
+    "rowwise_split_input": lambda: RowwiseParallel(input_layouts=Replicate()),
+    "embedding_rowwise": lambda: RowwiseParallel(input_layouts=Replicate()),
+    "embedding_colwise": lambda: ColwiseParallel(output_layouts=Replicate()),
+    "sequence_parallel": SequenceParallel,
+    "replicated_with_grad_allreduce": ReplicatedParallel,
+    "replicate": lambda: None,
+}
+"""Style of a plan → what torch makes of it; None: the module stays as it is."""
+
+
+def own_plan(model: torch.nn.Module) -> dict[str, str]:
+    """The plan that the model brings (`tp_plan` of transformers); empty for one that has none."""
+    plan = getattr(model, "tp_plan", None) or getattr(model, "_tp_plan", None) or {}
+    return {str(pattern): str(style) for pattern, style in plan.items()}
+
+
+def check_styles(plan: Mapping[str, str]) -> None:
+    """Raises ValueError, one line, for a style that is none of STYLES."""
+    for pattern, style in plan.items():
+        if style not in STYLES:
+            close = nearest(style, list(STYLES), 1)
+            near = f"; nearest {close[0]}" if close else ""
+            raise ValueError(f"style of {pattern}: expected one of {', '.join(STYLES)}, got {style!r}{near}")
+
+
+def check_heads(model: torch.nn.Module, plan: Mapping[str, str], ranks: int) -> None:
+    """Raises ValueError where heads of attention would be cut: a model's configuration says how many it has."""
+    config = getattr(model, "config", None)
+    attends = any("attn" in pattern or "attention" in pattern for pattern in plan)
+    if config is None or not attends:
+        return
+    text = config.get_text_config() if hasattr(config, "get_text_config") else config
+    for name in ("num_attention_heads", "num_key_value_heads"):
+        heads = getattr(text, name, None)
+        if isinstance(heads, int) and heads % ranks:
+            near = min((n for n in range(1, heads + 1) if heads % n == 0), key=lambda n: (abs(n - ranks), n))
+            raise ValueError(f"expected tp to divide {heads} {name}, got tp={ranks}; nearest {near}")
+
+
+def matches(model: torch.nn.Module, pattern: str) -> Iterator[str]:
+    """Paths of the modules that a pattern means."""
+    parts = pattern.split(".")
+    for path, _ in model.named_modules():
+        own = path.split(".")
+        if path and len(own) == len(parts) and all(map(fnmatch.fnmatchcase, own, parts)):
+            yield path
+
+
+def apply_plan(model: torch.nn.Module, mesh: DeviceMesh, plan: Mapping[str, str], strict: bool) -> None:
+    """Put the plan on the model, in place. mesh: of the tensor axis alone. strict: a pattern that means no module is
+    refused (that of a file); a model's own plan is of all its variants.
+
+    Raises ValueError for an unknown style, for such a pattern, and for what torch refuses.
+    """
+    check_styles(plan)
+    check_heads(model, plan, mesh.size())
+    tied = _tied(model)
+    for pattern, style in plan.items():
+        paths = list(matches(model, pattern))
+        if strict and not paths:
+            close = nearest(pattern, [path for path, _ in model.named_modules() if path], 1)
+            near = f"; nearest {close[0]}" if close else ""
+            raise ValueError(f"plan: expected patterns of modules, got {pattern!r}, which means none{near}")
+        for path in paths:
+            _apply_style(model, path, mesh, style)
+    _tie(model, tied)
+
+
+def _apply_style(model: torch.nn.Module, path: str, mesh: DeviceMesh, style: str) -> None:
+    made: Any = STYLES[style]()
+    if made is None:
+        return
+    try:
+        parallelize_module(model.get_submodule(path), mesh, made, src_data_rank=None)
+    except (NotImplementedError, RuntimeError, ValueError) as fault:
+        reason = " ".join(str(fault).split())
+        raise ValueError(f"plan: {path} cannot be {style}: {reason}") from fault
+
+
+def _tied(model: torch.nn.Module) -> list[list[str]]:
+    """Names of parameters that are one."""
+    names: dict[int, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    return [several for several in names.values() if len(several) > 1]
+
+
+def _tie(model: torch.nn.Module, tied: list[list[str]]) -> None:
+    """Parameters that were one are one again, where a rank has the same part of each."""
+    for first, *others in tied:
+        kept = model.get_parameter(first)
+        for name in others:
+            path, _, own = name.rpartition(".")
+            other = model.get_parameter(name)
+            if isinstance(kept, DTensor) and isinstance(other, DTensor) and kept.placements == other.placements:
+                setattr(model.get_submodule(path), own, kept)
+
+
+def shard_weights(model: torch.nn.Module, mesh: DeviceMesh) -> None:
+    """Shard parameters over the replicas, by torch's fully_shard: each element of the outermost lists of modules by
+    itself, and what is left with the whole model. mesh: of the data axis alone."""
+    for layer in _outermost_elements(model):
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+
+
+def _outermost_elements(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
+    """Elements of lists of modules that are in no other list, if they have parameters."""
+    for child in module.children():
+        if isinstance(child, torch.nn.ModuleList):
+            yield from (each for each in child if next(each.parameters(), None) is not None)
+        else:
+            yield from _outermost_elements(child)

@@ -1,0 +1,162 @@
+"""`runners.count MODEL --parallel "dp=2,tp=4,pp=2"`: what each rank of a parallel step runs, and what all of them do.
+
+Each distinct rank's step is recorded on a fake process group and fake tensors (`measure/parallel`), in this process:
+first and last rank of the tensor axis, and the ones between them only where these two differ. The single device's count
+comes from the fast count, which knows nothing of ranks.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from results import Unavailable, json_value, read_text, toml_tables
+from runners.cli import FAILED, MISTAKE, Mistake, hyper_of, instructed, passing, say, show_page
+from runners.count.options import changes
+
+if TYPE_CHECKING:
+    import torch
+
+    from analysis.parallel import Ledger, RankGrid, RankTrace
+    from measure.parallel import RankStep
+    from workloads.catalogue import Workload
+
+ALONE = ("counters", "law", "law_check", "ratios", "detail", "explain", "out", "timeout")
+"""Options that are of other questions."""
+
+
+def run(options: Namespace) -> int:
+    """The ledger of every model, printed. 0: everything is explained; 1: a model could not be counted, or a FLOP is not
+    explained. Raises Mistake for options that do not go together, for a grid or a plan that is none."""
+    from reports.count import answer_text
+
+    check(options)
+    answers = []
+    code = 0
+    for model in options.models:
+        try:
+            answers.append((model, options.batch_size, ledger_of_model(model, options)))
+        except (ValueError, Unavailable) as fault:
+            say(f"error: {instructed(f'{model}: {fault}')}")
+            code = max(code, FAILED if isinstance(fault, Unavailable) else MISTAKE)
+    passing("")
+    if answers:
+        show_page(lambda width, colour: answer_text(answers, options.format, width, colour, len(options.models) == 1))
+    return max(code, FAILED if any(answer[-1].unexplained_flop for answer in answers) else 0)
+
+
+def check(options: Namespace) -> None:
+    """Raises Mistake where the options cannot be meant together, before torch is imported. Fills in the batch size."""
+    from analysis.parallel import grid_of, parse_sizes
+
+    if given := changes(options, ALONE):
+        raise Mistake(f"--parallel: goes without {' and '.join(given)}")
+    try:
+        options.sizes = parse_sizes(options.parallel)
+        if options.batch_size is None:
+            options.batch_size = options.sizes["dp"] * options.sizes["pp"]
+        options.grid = grid_of(
+            options.sizes, options.batch_size, options.microbatches, options.schedule, options.replicas
+        )
+    except ValueError as fault:
+        raise Mistake(f"--parallel: {fault}") from fault
+    options.styles = None if options.plan is None else read_plan(options.plan)
+
+
+def read_plan(file: Path) -> dict[str, str]:
+    """Patterns of modules → styles, from a TOML or JSON file, or from its table `plan`. Raises Mistake."""
+    try:
+        content = read_text(file)
+        said = json_value(content) if file.suffix == ".json" else toml_tables(content)
+    except (OSError, ValueError) as fault:
+        raise Mistake(f"--plan: expected a TOML or JSON file, got {file}: {fault}") from fault
+    plan = said.get("plan", said) if isinstance(said, dict) else said
+    if not isinstance(plan, dict) or not plan or not all(isinstance(style, str) for style in plan.values()):
+        raise Mistake(f'--plan: expected lines like "layers.*.linear1" = "colwise", got something else in {file}')
+    return plan
+
+
+def ledger_of_model(model: str, options: Namespace) -> Ledger:
+    """One model's ledger. Raises ValueError for a plan that does not fit, Unavailable for a model that cannot run."""
+    from analysis.parallel import Recording, ledger_of
+    from measure.parallel import gradient_buckets, trace_single
+    from runners.workers import get
+
+    grid: RankGrid = options.grid
+    workload = get(model, **hyper_of(options))
+    passing(f"{model}: a single device")
+    whole, micro = (
+        _step(workload, size) for size in (options.batch_size, options.batch_size // grid.dp // grid.microbatches)
+    )
+    single = _single_flop(whole)
+    plan, strict = _plan(model, workload, options)
+    passing(f"{model}: ranks")
+    ranks = _ranks(replace(micro, plan=plan, strict=strict, sharded=grid.replicas == "fsdp"), grid)
+    recording = Recording(ranks, trace_single(micro), trace_single(whole), single)
+    return ledger_of(recording, grid, gradient_buckets)
+
+
+def _step(workload: Workload, size: int) -> RankStep:
+    import torch
+
+    from measure.parallel import RankStep
+
+    batch = workload.batch(workload.hyper, size, torch.device("meta"), None)
+    return RankStep(lambda: _built(workload), tuple(batch.inputs))
+
+
+def _built(workload: Workload) -> torch.nn.Module:
+    return workload.build(**workload.hyper)
+
+
+def _single_flop(step: RankStep) -> int:
+    """Model FLOP of forward and backward on one device. Raises Unavailable where a call has no rule."""
+    import torch
+
+    from measure.fast_count.fast_count import fast_count
+
+    with torch.device("meta"):
+        model = step.build()
+    found = fast_count(model, step.inputs, train=True)
+    if found.forward_flop is None or found.backward_flop is None:
+        raise Unavailable(f"operators without a rule: {', '.join(found.not_understood)}")
+    return found.forward_flop + found.backward_flop
+
+
+def _plan(model: str, workload: Workload, options: Namespace) -> tuple[dict[str, str], bool]:
+    """The plan of the tensor axis, and whether each pattern has to mean a module. Raises ValueError without any."""
+    import torch
+
+    from measure.parallel import own_plan
+
+    if options.grid.tp == 1:
+        return {}, False
+    if options.styles is not None:
+        return options.styles, True
+    with torch.device("meta"):
+        found = own_plan(_built(workload))
+    if not found:
+        raise ValueError(f"has no tp_plan of its own: expected --plan FILE with tp={options.grid.tp}")
+    return found, False
+
+
+def _ranks(step: RankStep, grid: RankGrid) -> list[RankTrace]:
+    """The traces along the tensor axis.
+
+    Shards of a dimension never grow with the rank (torch.chunk), so that where the first and the last rank do the same,
+    all between them do.
+    """
+    from analysis.parallel import same_work
+    from measure.parallel import trace_rank
+
+    sizes = {"pp": grid.pp, "dp": grid.dp, "tp": grid.tp}
+    first = trace_rank(step, sizes, 0)
+    if grid.tp == 1:
+        return [first]
+    last = trace_rank(step, sizes, grid.rank(tp=grid.tp - 1))
+    if same_work(first, last):
+        return [first] * grid.tp
+    between = [trace_rank(step, sizes, grid.rank(tp=place)) for place in range(1, grid.tp - 1)]
+    return [first, *between, last]

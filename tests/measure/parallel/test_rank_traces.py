@@ -1,0 +1,237 @@
+"""A rank's recorded step against hand-derived sizes, and against what two real processes over gloo executed."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+import torch
+
+from analysis.parallel import Coordinates, LocalParameter, Recording, grid_of, ledger_of, parse_sizes, same_work
+from measure.fast_count.fast_count import fast_count
+from measure.parallel import RankStep, check_styles, gradient_buckets, trace_rank, trace_single
+from measure.parallel.styles import apply_plan, check_heads
+from tests.support.nets.parallel_nets import BLOCK_PLAN, BlockNet, executed_flop, executed_messages, run_rank
+
+
+def found(text, batch, build=BlockNet, plan=BLOCK_PLAN, replicas="ddp"):
+    """The ledger of a net over these axes."""
+    grid = grid_of(parse_sizes(text), batch, replicas=replicas)
+    share = batch // grid.dp // grid.microbatches
+    step = RankStep(build, (torch.ones(share, 8),), plan, True, replicas == "fsdp")
+    sizes = {"pp": grid.pp, "dp": grid.dp, "tp": grid.tp}
+    ranks = [trace_rank(step, sizes, grid.rank(tp=place)) for place in range(grid.tp)]
+    whole = RankStep(build, (torch.ones(batch, 8),))
+    with torch.device("meta"):
+        count = fast_count(build(), whole.inputs, train=True)
+    recording = Recording(ranks, trace_single(step), trace_single(whole), count.forward_flop + count.backward_flop)
+    return ledger_of(recording, grid, gradient_buckets)
+
+
+def test_products_and_messages_of_a_tensor_rank_by_hand():
+    """BlockNet(16) at batch 4 over two ranks. A block forward: 2·4·16·32 up and as much down, halved on a rank; its
+    backward pass twice that. first has no gradient of the input, head is whole on each rank."""
+    work = found("tp=2", 4).works[Coordinates(0, 0, 0)]
+    first, block, head = 2 * 4 * 8 * 16, 2 * 2 * 4 * 16 * 32 // 2, 2 * 4 * 16 * 3
+    assert work.total("forward") == first + 2 * block + head
+    assert work.total("backward") == first + 2 * (2 * block + head)
+    sums = [(each.kind, each.group, each.size, each.calls, each.nbytes) for each in work.collectives]
+    # forward after each down, backward after each up: the block's 4 × 16 numbers of 4 bytes
+    assert sums == [("all_reduce", "tp", 2, 4, 4 * 4 * 16 * 4)]
+    # weights of 16·32 halved, the bias of up halved, that of down whole
+    assert work.parameters == 8 * 16 + 16 + 2 * (16 * 32 + 16 + 16) + 16 * 3 + 3
+    assert work.state_bytes == 4 * 4 * work.parameters
+    # kept: first's output, of each block relu's on the rank's half of 32 and the block's own, the outputs, the loss
+    assert work.activation_bytes == 4 * (4 * 16 + 2 * (4 * 16 + 4 * 16) + 4 * 3 + 1)
+
+
+def test_what_a_rank_does_whole_is_named_and_the_sum_holds():
+    """first and head are not in the plan: both ranks run them."""
+    ledger = found("dp=2,tp=2", 4)
+    assert ledger.unexplained_flop == 0
+    first, head = 2 * 4 * 8 * 16, 2 * 4 * 16 * 3
+    named = {(each.module, each.phase, each.axis, each.times): each.flop for each in ledger.replicas}
+    assert named == {
+        ("first", "forward", "tp", 2): first,
+        ("first", "backward", "tp", 2): first,
+        ("head", "forward", "tp", 2): head,
+        ("head", "backward", "tp", 2): 2 * head,
+    }
+    single = 2 * first + 3 * (head + 2 * 2 * 2 * 4 * 16 * 32) - 0
+    assert ledger.single_flop == single
+    assert ledger.sum_flop == single + 2 * first + 3 * head
+
+
+class FixedProduct(BlockNet):
+    """A product of two parameters, whose size does not follow the batch."""
+
+    def forward(self, x):
+        return super().forward(x) + (self.head.weight @ self.first.weight).sum()
+
+
+def test_a_product_that_does_not_follow_the_batch_is_replicated_over_replicas():
+    ledger = found("dp=4", 4, FixedProduct, {})
+    fixed = 2 * 3 * 16 * 8  # head 3 × 16, first 16 × 8
+    assert {(each.module, each.phase, each.axis, each.times, each.flop) for each in ledger.replicas} == {
+        ("", "forward", "dp", 4, 3 * fixed),
+        ("", "backward", "dp", 4, 3 * 2 * fixed),
+    }
+    assert ledger.unexplained_flop == 0
+
+
+def test_work_that_no_axis_explains_is_shown():
+    """A plan whose ranks each do a part that the others do, too, or that nobody does."""
+    ledger = found("tp=2", 4)
+    whole = ledger.works[Coordinates(0, 0, 0)]
+    lost = type(ledger)(
+        ledger.grid,
+        {Coordinates(0, 0, 0): whole, Coordinates(0, 0, 1): type(whole)({}, 0, 0, 0, ())},
+        ledger.single_flop,
+        (),
+    )
+    assert lost.unexplained_flop == whole.total("forward", "backward") - ledger.single_flop != 0
+
+
+UNEVEN = {**BLOCK_PLAN, "head": "colwise_gather_output"}
+"""The head's three outputs over two ranks: two and one."""
+
+
+def test_uneven_shards_are_counted_apart_and_add_up():
+    ledger = found("tp=2", 4, BlockNet, UNEVEN)
+    one, other = (ledger.works[Coordinates(0, 0, place)] for place in range(2))
+    assert one.parameters - other.parameters == 16 + 1
+    assert one.total("forward") - other.total("forward") == 2 * 4 * 16
+    assert {each.module for each in ledger.replicas} == {"first"}
+    assert ledger.unexplained_flop == 0
+
+
+def test_first_and_last_rank_tell_whether_all_do_the_same():
+    sizes, step = {"pp": 1, "dp": 1, "tp": 4}, RankStep(BlockNet, (torch.ones(2, 8),), BLOCK_PLAN)
+    uneven = RankStep(BlockNet, (torch.ones(2, 8),), UNEVEN)
+    assert same_work(trace_rank(step, sizes, 0), trace_rank(step, sizes, 3))
+    assert not same_work(trace_rank(uneven, sizes, 0), trace_rank(uneven, sizes, 3))
+
+
+def test_shared_weights_are_gathered_twice_and_their_gradients_scattered_once():
+    """BlockNet over dp=4 × tp=2: layers are gathered forward and backward, first and head once, as they are kept.
+
+    A tensor rank has 16·16 + 16 + 16·16 + 16 numbers of a block, and 8·16 + 16 + 4·16 + 4 of first and head, whose
+    three outputs are padded to four rows. Each multiple of 4, so that gathered buffers are as large."""
+    ledger = found("dp=4,tp=2", 8, replicas="fsdp")
+    block, ends = 2 * 16 * 16 + 2 * 16, 8 * 16 + 16 + 4 * 16 + 4
+    sums = {
+        (each.kind, each.group): (each.calls, each.nbytes) for each in ledger.work(Coordinates(0, 0, 0)).collectives
+    }
+    assert sums == {
+        ("all_gather", "dp"): (5, 4 * (2 * 2 * block + ends)),
+        ("reduce_scatter", "dp"): (3, 4 * (2 * block + ends)),
+        ("all_reduce", "tp"): (4, 4 * 2 * 16 * 4),
+    }
+    unshared = found("dp=4,tp=2", 8).work(Coordinates(0, 0, 0))
+    assert ledger.work(Coordinates(0, 0, 0)).activation_bytes == unshared.activation_bytes  # no gathered weights
+    held = [ledger.work(Coordinates(0, data, 0)).parameters for data in range(4)]
+    assert held == [(2 * block + 8 * 16 + 16) // 4 + rows * (16 + 1) for rows in (1, 1, 1, 0)]
+    assert ledger.unexplained_flop == 0
+
+
+def test_a_replica_s_part_of_shared_weights_is_what_that_rank_has():
+    sizes, step = {"pp": 1, "dp": 4, "tp": 2}, RankStep(BlockNet, (torch.ones(2, 8),), BLOCK_PLAN, True, True)
+    first, last = trace_rank(step, sizes, 0), trace_rank(step, sizes, 6)
+    assert [each.part(3, 4) for each in first.parameters] == list(last.parameters)
+
+
+def test_a_weight_of_two_stages_is_held_by_both_and_its_gradient_reduced_once():
+    def build():
+        net = BlockNet(8, 2)
+        net.head = torch.nn.Linear(8, 8, bias=False)
+        net.head.weight = net.first.weight
+        return net
+
+    ledger = found("pp=2", 2, build, {})
+    for stage in range(2):
+        sums = {each.kind: (each.calls, each.nbytes) for each in ledger.work(Coordinates(stage, 0, 0)).collectives}
+        line = 2, 2 * 8 * 4
+        assert sums == {"all_reduce": (1, 4 * 8 * 8), "send": line, "receive": line}
+    assert ledger.unexplained_flop == 0
+
+
+def test_stages_have_each_layer_once_and_send_what_the_next_one_reads():
+    """Four blocks over two stages, two micro-batches of one sample."""
+
+    def build():
+        return BlockNet(16, 4)
+
+    ledger = found("pp=2", 2, build, {})
+    first, second = ledger.works[Coordinates(0, 0, 0)], ledger.works[Coordinates(1, 0, 0)]
+    product, ends = 2 * 2 * 16 * 32, (2 * 8 * 16, 2 * 16 * 3)  # of one sample: a block, first and head
+    assert first.total("forward") == 2 * (ends[0] + 2 * product)
+    assert second.total("forward") == 2 * (ends[1] + 2 * product)
+    assert ledger.unexplained_flop == 0
+    # of one micro-batch: first's output and two numbers 32 and 16 of each block; received 16, two of these, 3 and 1
+    assert first.activation_bytes == 2 * 4 * (16 + 2 * (32 + 16))
+    assert second.activation_bytes == 1 * 4 * (16 + 2 * (32 + 16) + 3 + 1)
+    line = 2, 2 * 16 * 4  # two micro-batches of 16 numbers of 4 bytes
+    for work in (first, second):
+        sent = {each.kind: (each.calls, each.nbytes) for each in work.collectives}
+        assert sent == {"send": line, "receive": line}
+    assert ledger.grid.bubble == pytest.approx(1 / 3)
+
+
+def test_buckets_of_gradients_close_once_they_are_full():
+    """Of 600,000 bytes each: two are over 1 MiB, then 44 over 25 MiB (43.7), and the 14 that are left."""
+    gradients = [LocalParameter((str(each),), (150_000,), "float32", 600_000, True) for each in range(60)]
+    assert gradient_buckets(gradients) == [2 * 600_000, 44 * 600_000, 14 * 600_000]
+    assert gradient_buckets([]) == []
+
+
+def test_what_real_processes_execute_is_what_is_predicted(tmp_path):
+    """Calls, bytes and FLOP of both ranks, under tensor and data parallelism, with shared weights and in a pipeline, as
+    torch.profiler saw them."""
+    torch.multiprocessing.spawn(run_rank, (2, str(tmp_path)), nprocs=2)
+    cases = {
+        "tensor": found("tp=2", 4),
+        "data": found("dp=2", 8, lambda: BlockNet(256, 3), {}),
+        "shards": found("dp=2", 8, BlockNet, {}, "fsdp"),
+        "stages": found("pp=2", 4, lambda: BlockNet(16, 4), {}),
+    }
+    for name, ledger in cases.items():
+        for rank in range(2):
+            rows = json.loads((tmp_path / f"{name}-{rank}.json").read_text())
+            work = ledger.work(ledger.grid.coordinates(rank))
+            predicted = Counter()
+            for each in work.collectives:
+                predicted[each.kind, "calls"] += each.calls
+                predicted[each.kind, "bytes"] += each.nbytes
+            assert executed_flop(rows) == work.total("forward", "backward")
+            assert dict(predicted) == executed_messages(rows)
+        assert min(calls for (_, what), calls in predicted.items() if what == "calls") > 1
+
+
+def test_what_torch_cannot_run_is_one_line():
+    """50 numbers between up and down over four ranks are 13, 13, 13 and 11; torch's styles take them for 4 · 13."""
+    step = RankStep(lambda: BlockNet(25), (torch.ones(2, 8),), BLOCK_PLAN)
+    with pytest.raises(ValueError, match=r"does not run on 4 ranks of the tensor.*same reduction dim") as refusal:
+        trace_rank(step, {"pp": 1, "dp": 1, "tp": 4}, 0)
+    assert "\n" not in str(refusal.value)
+
+
+def test_plans_that_do_not_fit_are_refused_in_a_line():
+    with pytest.raises(ValueError, match=r"style of a: expected one of .*got 'colwize'.*nearest colwise"):
+        check_styles({"a": "colwize"})
+    with pytest.raises(ValueError, match=r"got 'layer.0.up', which means none; nearest layers.0.up"):
+        apply_plan(BlockNet(), _Ranks(2), {"layer.0.up": "colwise"}, strict=True)
+    model = BlockNet()
+    model.config = type("Config", (), {"num_attention_heads": 4, "num_key_value_heads": 2})()
+    with pytest.raises(ValueError, match=r"expected tp to divide 4 num_attention_heads, got tp=3; nearest 2"):
+        check_heads(model, {"layers.*.self_attn": "colwise"}, 3)
+
+
+class _Ranks:
+    """A mesh of which only its size is asked."""
+
+    def __init__(self, count):
+        self._count = count
+
+    def size(self):
+        return self._count

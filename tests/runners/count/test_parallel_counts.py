@@ -1,0 +1,126 @@
+"""`runners.count --parallel` from end to end: its JSON, its table, its exit codes, and what it refuses."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+
+from runners.count import command
+from tests.support.fakes.commands import refused, running
+
+NETS = """
+from tests.support.nets.parallel_nets import BlockNet
+
+
+def blocks():
+    return BlockNet(16, 2)
+"""
+LLAMA = {
+    "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 32, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 64, "vocab_size": 98,
+}  # fmt: skip
+SEQUENCE = 16
+
+
+@pytest.fixture
+def count(capsys):
+    return running(command.main, capsys)
+
+
+@pytest.fixture
+def net(tmp_path):
+    (tmp_path / "nets.py").write_text(NETS)
+    return f"{tmp_path / 'nets.py'}:blocks"
+
+
+@pytest.fixture
+def plan(tmp_path):
+    (tmp_path / "plan.toml").write_text('"layers.*.up" = "colwise"\n"layers.*.down" = "rowwise"\n')
+    return tmp_path / "plan.toml"
+
+
+@pytest.fixture
+def llama(tmp_path):
+    (tmp_path / "llama.json").write_text(json.dumps(LLAMA))
+    return f"hf:{tmp_path / 'llama.json'}"
+
+
+def test_a_model_with_a_plan_of_its_own_adds_up_to_the_formula(count, llama):
+    """Llama by the sizes of its config. A token's products of a block: q and o 2·32², k and v 2·32·16, gate, up and
+    down 3·32·64; scores and values 2·16·32; then 32·98 logits. Backward twice as much."""
+    arguments = ("--parallel", "dp=2,tp=2,pp=2", "--seq", SEQUENCE, "--batch-size", 4, "--format", "json")
+    code, out, _ = count(llama, *arguments)
+    assert code == 0
+    found = json.loads(out)
+    block = 2 * 32**2 + 2 * 32 * 16 + 3 * 32 * 64 + 2 * SEQUENCE * 32
+    assert found["single_device_model_flop"] == 3 * 2 * 4 * SEQUENCE * (2 * block + 32 * 98)
+    rest = found["replicated_flop"], found["recomputed_flop"], found["unexplained_flop"]
+    assert found["sum_model_flop"] == found["single_device_model_flop"] + sum(rest)
+    assert rest == (0, 0, 0)
+    assert [rank["rank"] for rank in found["ranks"]] == list(range(8))
+    assert found["ranks"][5]["coordinates"] == {"pp": 1, "dp": 0, "tp": 1}
+    assert sum(rank["forward_flop"] + rank["backward_flop"] for rank in found["ranks"]) == found["sum_model_flop"]
+    assert [rank["bubble_ratio"] for rank in found["ranks"]] == 8 * [pytest.approx(1 / 3)]
+    assert all(rank["state_bytes"] > 16 * rank["parameters"] - 1 for rank in found["ranks"])
+    assert set(found["ranks"][0]["collectives"][0]) == {"kind", "group", "size", "calls", "bytes"}
+
+
+def test_a_plan_from_a_file_and_what_it_leaves_whole(count, net, plan):
+    code, out, _ = count(net, "--input", 8, "--parallel", "tp=2", "--plan", plan, "--batch-size", 4, "--format", "json")
+    found = json.loads(out)
+    assert code == 0
+    assert {(each["module"], each["times"]) for each in found["replicated"]} == {("first", 2), ("head", 2)}
+    assert found["replicated_flop"] == 2 * (2 * 4 * 8 * 16) + 3 * (2 * 4 * 16 * 3)
+    assert found["unexplained_flop"] == 0
+
+
+def test_the_table_has_each_distinct_rank_once(count, net, plan):
+    code, out, _ = count(net, "--input", 8, "--parallel", "dp=2,tp=2", "--plan", plan)
+    assert code == 0
+    assert "batch 2 over 4 ranks (pp 1 × dp 2 × tp 2)" in " ".join(out.split())
+    assert out.count("all_reduce") == 2
+    assert "head, matmul, backward: 2 times over tp" in out
+
+
+def test_a_row_a_rank_as_csv(count, net):
+    code, out, _ = count(net, "--input", 8, "--parallel", "dp=3", "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert code == 0
+    assert [row["rank"] for row in rows] == ["0", "1", "2"]
+    (reduction,) = json.loads(rows[0]["collectives"])
+    parameters = 8 * 16 + 16 + 2 * (2 * 16 * 32 + 32 + 16) + 16 * 3 + 3
+    assert reduction == {"kind": "all_reduce", "group": "dp", "size": 3, "calls": 1, "bytes": 4 * parameters}
+
+
+def test_checkpointed_layers_are_recomputed_and_named_apart(count, net):
+    arguments = ("--input", 8, "--parallel", "dp=2", "--checkpoint", "layers.*", "--format", "json")
+    code, out, _ = count(net, *arguments)
+    found = json.loads(out)
+    assert code == 0
+    # two samples, the first product of two blocks: torch ends when it has what the backward pass needs
+    assert found["recomputed_flop"] == 2 * 2 * 2 * 16 * 32
+    assert found["unexplained_flop"] == 0
+
+
+def test_what_cannot_be_is_refused_in_a_line(count, net, llama, plan, tmp_path):
+    net = (net, "--input", 8, "--parallel")
+    refused(count(*net, "dp=2,tp"), "--parallel: expected AXIS=N")
+    refused(count(*net, "ep=2"), "ep is not counted yet")
+    refused(count(*net, "dp=2", "--batch-size", 3), "multiple of dp=2, got 3")
+    refused(count(*net, "dp=2,pp=2", "--replicas", "fsdp"), "expected pp=1 where replicas share the weights")
+    refused(count(*net, "dp=2", "--law"), "--parallel: goes without --law")
+    refused(count(*net, "tp=2"), "has no tp_plan of its own: expected --plan FILE")
+    refused(count(*net, "pp=3"), "expected at least pp=3 layers, numbered children of one module; got 2")
+    refused(count(*net, "dp=2", "--counters", "exact"), "--parallel: goes without --counters")
+    refused(count(net[0], "--schedule", "gpipe"), "--schedule: goes with --parallel only")
+    refused(count(net[0], "--plan", plan), "--plan: goes with --parallel only")
+    refused(count(llama, "--parallel", "tp=3"), "expected tp to divide 4 num_attention_heads, got tp=3; nearest")
+    refused(count(llama, "--parallel", "tp=4"), "expected tp to divide 2 num_key_value_heads, got tp=4; nearest 2")
+    (tmp_path / "bad.toml").write_text('"layers.*.ups" = "colwise"\n')
+    refused(count(*net, "tp=2", "--plan", tmp_path / "bad.toml"), "layers.*.ups", "means none")
+    (tmp_path / "list.json").write_text("[1]")
+    refused(count(*net, "tp=2", "--plan", tmp_path / "list.json"), "--plan: expected lines like")
+    refused(count(*net, "tp=2", "--plan", tmp_path / "none.toml"), "--plan: expected a TOML or JSON file")
