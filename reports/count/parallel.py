@@ -18,7 +18,7 @@ Answers = Sequence[tuple[str, int, Ledger]]
 """(model, global batch, its ledger)."""
 
 UNEXPLAINED = {
-    False: "one device does more than all ranks; products between samples of different replicas or micro-batches are such",
+    False: "one device does more than all ranks; as a product of samples of different replicas or micro-batches",
     True: "please report this model and plan",
 }
 """Whether ranks do too much → what is said of it."""
