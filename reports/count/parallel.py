@@ -17,6 +17,12 @@ from reports.shared import WIDTH, Column, Part, TextTable, digits, page, si, str
 Answers = Sequence[tuple[str, int, Ledger]]
 """(model, global batch, its ledger)."""
 
+UNEXPLAINED = {
+    False: "one device does more than all ranks; as a product of samples of different replicas or micro-batches",
+    True: "please report this model and plan",
+}
+"""Whether ranks do too much → what is said of it."""
+
 SHOWN_REPLICAS = 12
 """Lines of work that is replicated."""
 
@@ -116,7 +122,7 @@ def _parts(model: str, batch_size: int, found: Ledger) -> list[Part]:
     if found.replicas:
         parts += ["", "Replicated:", *_replicas(found)]
     if found.unexplained_flop:
-        parts += ["", f"{found.unexplained_flop:,} FLOP are not explained: please report this model and plan."]
+        parts += ["", f"{found.unexplained_flop:,} FLOP are not explained: {UNEXPLAINED[found.unexplained_flop > 0]}."]
     return parts
 
 
