@@ -97,6 +97,19 @@ UNEVEN = {**BLOCK_PLAN, "head": "colwise_gather_output"}
 """The head's three outputs over two ranks: two and one."""
 
 
+class Pairs(BlockNet):
+    """Each sample times each other one: a product that two replicas do a part of."""
+
+    def forward(self, x):
+        y = super().forward(x)
+        return y @ y.T
+
+
+def test_products_between_samples_of_different_replicas_are_missing_and_not_explained_away():
+    """4 samples of 3 numbers: 2·4·4·3 FLOP; two replicas of 2 samples do 2 · 2·2·2·3. Backward twice as much."""
+    assert found("dp=2", 4, Pairs, {}).unexplained_flop == 3 * (2 * 2 * 2 * 2 * 3 - 2 * 4 * 4 * 3)
+
+
 def test_uneven_shards_are_counted_apart_and_add_up():
     ledger = found("tp=2", 4, BlockNet, UNEVEN)
     one, other = (ledger.works[Coordinates(0, 0, place)] for place in range(2))
