@@ -87,6 +87,9 @@ class BatchCost:
             raise Inconsistent(
                 f"expected the same operations at batches {self.low_batch} and {self.high_batch}, in the same groups"
             )
+        kinds = {str(getattr(each, name).dtype) for each in (self.low, self.high) for name in _AMOUNTS}
+        if strange := sorted(kind for kind in kinds if not np.issubdtype(np.dtype(kind), np.integer)):
+            raise Inconsistent(f"expected whole numbers as FLOP and bytes, got {', '.join(strange)}")
 
     def at(self, batch_size: int) -> StepCost:
         """The cost at a batch. Raises Inconsistent where it would not be a whole number, or less than nothing."""

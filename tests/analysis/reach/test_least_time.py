@@ -67,6 +67,13 @@ def test_cost_at_a_batch_is_the_line_through_two():
 def test_a_batch_that_changes_the_operations_is_refused():
     with pytest.raises(Inconsistent, match="same operations at batches 2 and 4"):
         BatchCost(2, step_cost(step()), 4, step_cost(step()[:3]))
+
+
+def test_amounts_that_are_no_numbers_are_refused():
+    """As a kept count has them whose file was damaged."""
+    cost = step_cost(step())
+    with pytest.raises(Inconsistent, match="expected whole numbers as FLOP and bytes, got <U3"):
+        BatchCost(2, replace(cost, group_flop=cost.group_flop.astype(str).astype("<U3")), 4, cost)
     odd = [replace(step()[0], model_flop=1001), *step()[1:]]  # 1 more in two batches
     with pytest.raises(Inconsistent, match="group_flop of the step is not proportional"):
         BatchCost(2, step_cost(step()), 4, step_cost(odd)).at(3)
