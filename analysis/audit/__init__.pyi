@@ -1,6 +1,6 @@
-from .account import READ, RUN, Answer, account, frameworks
+from .answers import READ, RUN, Answer, account, frameworks
 from .architecture import Architecture, architectures, configuration
-from .parts import CONVENTIONS, DENSE, forward, training_flop
+from .parts import CONVENTIONS, forward, training_flop
 from .readings import reading
 from .rules import CAUSES, RULES
 
@@ -9,7 +9,6 @@ __all__ = [
     "Architecture",
     "CAUSES",
     "CONVENTIONS",
-    "DENSE",
     "READ",
     "RULES",
     "RUN",

@@ -9,7 +9,7 @@ from analysis.audit.architecture import Architecture
 from analysis.audit.parts import projection_weights
 
 if TYPE_CHECKING:
-    from analysis.audit.account import Framework
+    from analysis.audit.answers import Framework
 
 
 def reading(framework: Framework, model: Architecture, tokens: int) -> Mapping[str, object]:

@@ -1,3 +1,5 @@
+from .attention_conventions import CONVENTIONS, AttentionFlop, attention_flop
+from .attention_pairs import causal_pairs, document_pairs, pairs_of, tile_pairs, window_pairs
 from .cost import ZERO, Cost, Size
 from .operands import Sizes, attribute, first, has, needed, numel, output, output_mask, shape
 from .products import attention_backward_executed, multiply_adds, scalars
@@ -18,6 +20,8 @@ from .registry import (
 from .traffic import UNSIZED, Form, Piece, bytes_moved, itemsize, lacks_sizes, nothing, reads, touched_size, writes
 
 __all__ = [
+    "AttentionFlop",
+    "CONVENTIONS",
     "Cost",
     "Form",
     "KINDS",
@@ -32,9 +36,12 @@ __all__ = [
     "ZERO",
     "add_rule",
     "attention_backward_executed",
+    "attention_flop",
     "attribute",
     "bucket_of",
     "bytes_moved",
+    "causal_pairs",
+    "document_pairs",
     "first",
     "has",
     "itemsize",
@@ -47,12 +54,15 @@ __all__ = [
     "numel",
     "output",
     "output_mask",
+    "pairs_of",
     "reads",
     "registration",
     "rule_of",
     "scalars",
     "shape",
+    "tile_pairs",
     "total",
     "touched_size",
+    "window_pairs",
     "writes",
 ]

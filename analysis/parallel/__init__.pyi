@@ -1,5 +1,5 @@
 from .ledger import Collective, Ledger, RankWork, Recording, ledger_of
-from .rank_grid import SCHEDULES, Coordinates, RankGrid, grid_of, parse_sizes
+from .rank_grid import REPLICAS, SCHEDULES, Coordinates, RankGrid, grid_of, parse_sizes
 from .rank_trace import LocalParameter, RankTrace, same_work
 
 __all__ = [
@@ -7,6 +7,7 @@ __all__ = [
     "Coordinates",
     "Ledger",
     "LocalParameter",
+    "REPLICAS",
     "RankGrid",
     "RankTrace",
     "RankWork",

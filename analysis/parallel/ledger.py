@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from analysis.operators.registry import cost
 from analysis.parallel.rank_grid import Coordinates, RankGrid
-from analysis.parallel.rank_trace import COLLECTIVES, LocalParameter, RankTrace, message_bytes
+from analysis.parallel.rank_trace import COLLECTIVES, WAITS, LocalParameter, RankTrace, message_bytes
 from analysis.parallel.stages import FORWARD, Stages, split
 from results.records import Operation
 
@@ -24,6 +24,9 @@ Work = Mapping[tuple[str, str, str], int]
 
 Buckets = Callable[[Sequence[LocalParameter]], Sequence[int]]
 """Gradients in the order in which they come → bytes of each all-reduce."""
+
+SHARDS = "dp"
+"""The axis of collectives that name no group: those of fully_shard."""
 
 STATE_COPIES = 4
 """Weight, gradient, and Adam's two moments of a trained parameter, each in its own dtype."""
@@ -71,16 +74,16 @@ class Replica:
 
 @dataclass(frozen=True)
 class Ledger:
-    """All ranks. works: distinct ranks' work, by (stage, place on the tensor axis); single_flop: of one device."""
+    """All ranks. works: each rank's work, one object for ranks that do the same; single_flop: of one device."""
 
     grid: RankGrid
-    works: Mapping[tuple[int, int], RankWork]
+    works: Mapping[Coordinates, RankWork]
     single_flop: int
     replicas: tuple[Replica, ...]
 
     def work(self, place: Coordinates) -> RankWork:
         """What the rank at these coordinates does."""
-        return self.works[place.pp, place.tp]
+        return self.works[place]
 
     @property
     def sum_flop(self) -> int:
@@ -117,13 +120,14 @@ class Recording:
 
 def ledger_of(recording: Recording, grid: RankGrid, buckets: Buckets) -> Ledger:
     """The ledger of a step. Raises ValueError where the layers do not suffice for the stages."""
-    works: dict[tuple[int, int], RankWork] = {}
-    known: dict[int, int] = {}
+    works: dict[Coordinates, RankWork] = {}
+    known: dict[int, list[list[RankWork]]] = {}
     for tensor, trace in enumerate(recording.ranks):
-        like = known.setdefault(id(trace), tensor)
-        stages = split(trace, grid.pp) if like == tensor else None
-        for stage in range(grid.pp):
-            works[stage, tensor] = _rank_work(trace, stages, stage, grid, buckets) if stages else works[stage, like]
+        if id(trace) not in known:
+            stages = split(trace, grid.pp)
+            known[id(trace)] = [_replica_works(trace, stages, stage, grid, buckets) for stage in range(grid.pp)]
+        for stage, replicas in enumerate(known[id(trace)]):
+            works.update({Coordinates(stage, data, tensor): work for data, work in enumerate(replicas)})
     return Ledger(grid, works, recording.single_flop, tuple(_replicas(recording, grid)))
 
 
@@ -138,42 +142,67 @@ def work_of(operations: Sequence[Operation]) -> Counter[tuple[str, str, str]]:
     return found
 
 
+def _replica_works(trace: RankTrace, stages: Stages, stage: int, grid: RankGrid, buckets: Buckets) -> list[RankWork]:
+    """The work of each replica's rank: they differ by the weights that they hold, where they share them."""
+    first = _rank_work(trace, stages, stage, grid, buckets)
+    found = [first]
+    for replica in range(1, grid.dp):
+        held = [each.part(replica, grid.dp) for each in _held(trace, stages, stage)]
+        sizes = sum(each.numel for each in held), _state_bytes(trace, stages, stage, held)
+        same = sizes == (found[-1].parameters, found[-1].state_bytes)
+        found.append(found[-1] if same else replace(first, parameters=sizes[0], state_bytes=sizes[1]))
+    return found
+
+
+def _held(trace: RankTrace, stages: Stages, stage: int) -> list[LocalParameter]:
+    return [each for each, homes in zip(trace.parameters, stages.of_parameter, strict=True) if stage in homes]
+
+
+def _state_bytes(trace: RankTrace, stages: Stages, stage: int, held: Sequence[LocalParameter]) -> int:
+    buffers = sum(n for n, home in zip(trace.buffers.values(), stages.of_buffer, strict=True) if home == stage)
+    return buffers + sum(each.nbytes * (STATE_COPIES if each.trained else 1) for each in held)
+
+
 def _rank_work(trace: RankTrace, stages: Stages, stage: int, grid: RankGrid, buckets: Buckets) -> RankWork:
     mine = [each for each, place in zip(trace.operations, stages.of_operation, strict=True) if place == stage]
-    held = [each for each, homes in zip(trace.parameters, stages.of_parameter, strict=True) if stage in homes]
-    buffers = sum(n for n, home in zip(trace.buffers.values(), stages.of_buffer, strict=True) if home == stage)
+    held = _held(trace, stages, stage)
     flop = {key: flop * grid.microbatches for key, flop in work_of(mine).items()}
     return RankWork(
         flop=flop,
         parameters=sum(each.numel for each in held),
-        state_bytes=buffers + sum(each.nbytes * (STATE_COPIES if each.trained else 1) for each in held),
+        state_bytes=_state_bytes(trace, stages, stage, held),
         activation_bytes=_activations(trace, stages, stage) * grid.in_flight(stage),
         collectives=(
             *_collectives(mine, trace, grid),
             *_reductions(trace, held, grid, buckets),
+            *_tied(held, trace, stages),
             *_sends(stages, stage, grid),
         ),
     )
 
 
 def _activations(trace: RankTrace, stages: Stages, stage: int) -> int:
-    """Bytes that one micro-batch keeps for its backward pass here: made here, or received."""
+    """Bytes that one micro-batch keeps for its backward pass here: made here, or received; no gathered weights."""
+    gathers = [each for each in trace.operations if each.name.startswith(("fsdp.", "c10d."))]
+    gathered = {number for each in gathers for number in (*each.reads, *each.writes)}
     kept = sum(
         int(each.nbytes)
-        for each in trace.storages
-        if each.role == "activation" and stages.of_operation[each.born_index] == stage
+        for number, each in enumerate(trace.storages)
+        if each.role == "activation" and number not in gathered and stages.of_operation[each.born_index] == stage
     )
     return kept + sum(each.nbytes for each in stages.crossings if each.target == stage and not each.backward)
 
 
 def _collectives(operations: Sequence[Operation], trace: RankTrace, grid: RankGrid) -> list[Collective]:
-    """What operators of the step communicate."""
+    """What operators of the step communicate. Raises ValueError for one that is not known."""
     calls: Counter[tuple[str, str]] = Counter()
     nbytes: Counter[tuple[str, str]] = Counter()
     for operation in operations:
-        kind = COLLECTIVES.get(operation.name)
-        if kind is not None:
-            axis = trace.axes.get(str(operation.attributes.get("group_name")), "")
+        if operation.kind == "communication" and operation.name not in WAITS:
+            if operation.name not in COLLECTIVES:
+                raise ValueError(f"expected collectives of {', '.join(COLLECTIVES)}, got {operation.name}")
+            kind = COLLECTIVES[operation.name]
+            axis = trace.axes.get(str(operation.attributes.get("group_name")), SHARDS)
             calls[kind, axis] += grid.microbatches
             nbytes[kind, axis] += message_bytes(operation) * grid.microbatches
     sizes = {"dp": grid.dp, "tp": grid.tp, "pp": grid.pp}
@@ -182,11 +211,19 @@ def _collectives(operations: Sequence[Operation], trace: RankTrace, grid: RankGr
 
 def _reductions(trace: RankTrace, held: Sequence[LocalParameter], grid: RankGrid, buckets: Buckets) -> list[Collective]:
     """The all-reduces of gradients between replicas, once a step."""
-    if grid.dp == 1:
+    if grid.dp == 1 or grid.replicas == "fsdp":
         return []
     named = {name: each for each in held for name in each.names}
     found = buckets([named[name] for name in trace.gradients if name in named])
     return [Collective("all_reduce", "dp", grid.dp, len(found), sum(found))] if found else []
+
+
+def _tied(held: Sequence[LocalParameter], trace: RankTrace, stages: Stages) -> list[Collective]:
+    """The all-reduces of gradients between stages that hold one parameter, once a step."""
+    homes = {each.names: len(where) for each, where in zip(trace.parameters, stages.of_parameter, strict=True)}
+    shared = [each for each in held if homes[each.names] > 1 and each.trained]
+    most = max((homes[each.names] for each in shared), default=0)
+    return [Collective("all_reduce", "pp", most, len(shared), sum(each.nbytes for each in shared))] if shared else []
 
 
 def _sends(stages: Stages, stage: int, grid: RankGrid) -> list[Collective]:

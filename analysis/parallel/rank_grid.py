@@ -22,6 +22,9 @@ MOST_RANKS = 1024
 SCHEDULES = ("1f1b", "gpipe")
 """Orders of micro-batches in a pipeline: both have the same bubble, 1f1b keeps fewer activations."""
 
+REPLICAS = ("ddp", "fsdp")
+"""What replicas do: each keeps all weights and gradients are reduced once a step, or each keeps its part."""
+
 
 @dataclass(frozen=True)
 class Coordinates:
@@ -34,13 +37,14 @@ class Coordinates:
 
 @dataclass(frozen=True)
 class RankGrid:
-    """Sizes of the axes. microbatches: of one replica in one step; schedule: one of SCHEDULES."""
+    """Sizes of the axes. microbatches: of one replica in one step; schedule, replicas: of SCHEDULES and REPLICAS."""
 
     dp: int = 1
     tp: int = 1
     pp: int = 1
     microbatches: int = 1
     schedule: str = "1f1b"
+    replicas: str = "ddp"
 
     @property
     def world(self) -> int:
@@ -88,20 +92,28 @@ def parse_sizes(text: str) -> dict[str, int]:
     return {axis: sizes.get(axis, 1) for axis in AXES}
 
 
-def grid_of(sizes: dict[str, int], batch: int, microbatches: int | None = None, schedule: str = "1f1b") -> RankGrid:
+def grid_of(
+    sizes: dict[str, int],
+    batch: int,
+    microbatches: int | None = None,
+    schedule: str = "1f1b",
+    replicas: str = "ddp",
+) -> RankGrid:
     """The grid of a step over a global batch of so many samples. microbatches: None for one without a pipeline, and
     for one of each sample with one. Raises ValueError for what does not divide, or for too many ranks."""
-    replicas = sizes["dp"]
-    if batch % replicas:
-        near = max(replicas, round(batch / replicas) * replicas)
-        raise ValueError(f"expected a batch that is a multiple of dp={replicas}, got {batch}; nearest {near}")
-    share = batch // replicas
+    data = sizes["dp"]
+    if replicas == "fsdp" and sizes["pp"] > 1:
+        raise ValueError(f"expected pp=1 where replicas share the weights (fsdp), got pp={sizes['pp']}")
+    if batch % data:
+        near = max(data, round(batch / data) * data)
+        raise ValueError(f"expected a batch that is a multiple of dp={data}, got {batch}; nearest {near}")
+    share = batch // data
     count = (share if sizes["pp"] > 1 else 1) if microbatches is None else microbatches
     if share % count:
         divisors = [each for each in range(1, share + 1) if share % each == 0]
         near = min(divisors, key=lambda each: abs(each - count))
         raise ValueError(f"expected micro-batches that divide a replica's {share} samples, got {count}; nearest {near}")
-    grid = RankGrid(**sizes, microbatches=count, schedule=schedule)
+    grid = RankGrid(**sizes, microbatches=count, schedule=schedule, replicas=replicas)
     if grid.world > MOST_RANKS:
         raise ValueError(f"expected at most {MOST_RANKS} ranks, got {grid.world}")
     return grid

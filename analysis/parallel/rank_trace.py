@@ -6,7 +6,7 @@ Sizes are local: those that the rank computes with, keeps, and hands to collecti
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from results.records import Operation, Storage
@@ -15,13 +15,15 @@ from results.records import Operation, Storage
 @dataclass(frozen=True)
 class LocalParameter:
     """What a rank has of one parameter. names: all that it has in the model; shape, dtype, nbytes: of this rank's part;
-    trained: whether it needs a gradient."""
+    trained: whether it needs a gradient; rows: of the first dimension, that replicas share and of which this is
+    the first replica's part; 0: each replica has all."""
 
     names: tuple[str, ...]
     shape: tuple[int, ...]
     dtype: str
     nbytes: int
     trained: bool
+    rows: int = 0
 
     @property
     def numel(self) -> int:
@@ -30,6 +32,14 @@ class LocalParameter:
         for size in self.shape:
             count *= size
         return count
+
+    def part(self, replica: int, replicas: int) -> LocalParameter:
+        """What a replica has of it: rows are shared as torch.chunk does, the last ones having fewer or none."""
+        if not self.rows:
+            return self
+        most = -(-self.rows // replicas)
+        own = min(most, max(0, self.rows - replica * most))
+        return replace(self, shape=(own, *self.shape[1:]), nbytes=self.nbytes * own // most)
 
 
 @dataclass(frozen=True)
@@ -78,13 +88,13 @@ COLLECTIVES: Mapping[str, str] = {
     "_c10d_functional.all_to_all_single": "all_to_all",
     "_c10d_functional.broadcast": "broadcast",
     "_c10d_functional.broadcast_": "broadcast",
-    "c10d.allreduce_": "all_reduce",
     "c10d._allgather_base_": "all_gather",
     "c10d._reduce_scatter_base_": "reduce_scatter",
-    "c10d.broadcast_": "broadcast",
-    "c10d.alltoall_base_": "all_to_all",
 }
-"""Operator → what it is called here. Waiting for one is none."""
+"""Operator → what it is called here. Each has one tensor that goes in and one that comes out."""
+
+WAITS = ("_c10d_functional.wait_tensor", "c10d.barrier")
+"""Operators of communication that move nothing."""
 
 ITEM_BYTES: Mapping[str, int] = {
     "bool": 1, "uint8": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8, "float16": 2, "bfloat16": 2, "float32": 4,
@@ -95,8 +105,9 @@ ITEM_BYTES: Mapping[str, int] = {
 def message_bytes(operation: Operation) -> int:
     """Bytes of the larger of what a collective takes and what it gives, on one rank: the size by which collectives are
     benchmarked (nccl-tests). Raises ValueError for a dtype whose size is not known."""
-    sides = ((operation.input_shapes, operation.input_dtypes), (operation.output_shapes, operation.output_dtypes))
-    return max(sum(_nbytes(*each) for each in zip(*side, strict=True)) for side in sides)
+    shapes = (*operation.input_shapes, *operation.output_shapes)
+    dtypes = (*operation.input_dtypes, *operation.output_dtypes)
+    return max(_nbytes(*each) for each in zip(shapes, dtypes, strict=True))
 
 
 def _nbytes(shape: Iterable[int], dtype: str) -> int:

@@ -130,6 +130,9 @@ def _home(name: str, prefix: str, stage_of: dict[int, int], owners: dict[str, in
 def _crossings(trace: RankTrace, places: Sequence[int]) -> Iterator[Crossing]:
     """What is made in one stage and read in another, forward among forward and backward among backward."""
     sent: dict[tuple[int, int, bool], set[int]] = {}
+    tied = {
+        each.nbytes: {name.rpartition(".")[0] for name in each.names} for each in trace.parameters if each.names[1:]
+    }
     for operation, stage in zip(trace.operations, places, strict=True):
         for number in operation.reads:
             storage = trace.storages[number]
@@ -137,6 +140,8 @@ def _crossings(trace: RankTrace, places: Sequence[int]) -> Iterator[Crossing]:
             if born < 0 or places[born] == stage:
                 continue
             maker = trace.operations[born]
+            if maker.module in tied.get(storage.nbytes, ()):
+                continue  # a gradient of a weight that both stages hold: reduced once a step
             backward = maker.phase == "backward"
             if backward == (operation.phase == "backward") and maker.phase != "recompute":
                 sent.setdefault((places[born], stage, backward), set()).add(number)

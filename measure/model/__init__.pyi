@@ -1,3 +1,4 @@
+from .module_masks import mask_rules
 from .module_paths import Links, ModulePaths, in_checkpoint, in_gradient_hook
 from .random_state import kept_random
 from .run import arguments, check_outputs, evaluating, preserve_state, summed, tensors
@@ -14,6 +15,7 @@ __all__ = [
     "in_checkpoint",
     "in_gradient_hook",
     "kept_random",
+    "mask_rules",
     "preserve_state",
     "modules",
     "noticed",

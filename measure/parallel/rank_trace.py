@@ -7,6 +7,7 @@ computes with and hands to collectives. The optimizer's step is not run.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from measure.fake import NOT_ON_FAKE, fake_mode, quiet, to_fake
 from measure.model import check_outputs, summed
 from measure.operations import trace_step
 from measure.parallel.fake_group import fake_mesh, group_axes, no_global_shapes
-from measure.parallel.styles import apply_plan
+from measure.parallel.styles import apply_plan, shard_weights
 from results import Unavailable, one_line
 
 if TYPE_CHECKING:
@@ -34,13 +35,14 @@ BUCKET_BYTES = 25 * 1024**2
 
 @dataclass(frozen=True)
 class RankStep:
-    """What every rank runs. build: the model, on the default device, which is meta here; inputs: of a micro-batch, on
-    any device; plan: pattern → style; strict: as in `apply_plan`."""
+    """What every rank runs. build: the model, on the default device, meta here; inputs: of a micro-batch, on any
+    device; plan: pattern → style; strict: as in `apply_plan`; sharded: whether replicas share the weights (FSDP)."""
 
     build: Callable[[], torch.nn.Module]
     inputs: tuple[Any, ...]
     plan: Mapping[str, str] = field(default_factory=dict)
     strict: bool = False
+    sharded: bool = False
 
 
 def trace_rank(step: RankStep, sizes: Mapping[str, int], rank: int) -> RankTrace:
@@ -66,9 +68,14 @@ def _trace(step: RankStep, mesh: DeviceMesh | None) -> RankTrace:
     if mesh is not None and step.plan:
         with mode:
             apply_plan(model, mesh["tp"], step.plan, step.strict)
-    with quiet(), no_global_shapes(mode):
+    rows = {}
+    if mesh is not None and step.sharded:
+        rows = {name: _local(each).shape[0] for name, each in model.named_parameters() if each.dim()}
+        shard_weights(model, mesh["dp"])  # outside of the mode: it makes meshes, whose values are read
+    with quiet(), no_global_shapes(mode), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view")
         try:
-            return _record(model, inputs, mode, {} if mesh is None else group_axes(mesh))
+            return _record(model, inputs, mode, {} if mesh is None else group_axes(mesh), rows)
         except NOT_ON_FAKE as fault:
             if mesh is None or isinstance(fault, Unavailable):
                 raise Unavailable(f"fake tensors cannot run the step: {one_line(str(fault), 200)}") from fault
@@ -77,7 +84,9 @@ def _trace(step: RankStep, mesh: DeviceMesh | None) -> RankTrace:
             raise ValueError(f"plan: the model does not run on {ranks} ranks of the tensor axis: {reason}") from fault
 
 
-def _record(model: torch.nn.Module, inputs: Any, mode: FakeMode, axes: Mapping[str, str]) -> RankTrace:
+def _record(
+    model: torch.nn.Module, inputs: Any, mode: FakeMode, axes: Mapping[str, str], rows: Mapping[str, int]
+) -> RankTrace:
     arrivals: list[str] = []
     hooks = [
         parameter.register_post_accumulate_grad_hook(lambda _grad, name=name: arrivals.append(name))
@@ -90,7 +99,7 @@ def _record(model: torch.nn.Module, inputs: Any, mode: FakeMode, axes: Mapping[s
     return RankTrace(
         found.operations,
         found.storages,
-        tuple(local_parameters(model)),
+        tuple(local_parameters(model, rows)),
         tuple(arrivals),
         {name: _local(buffer).nbytes for name, buffer in model.named_buffers()},
         axes,
@@ -114,8 +123,8 @@ def step_of(model: torch.nn.Module, inputs: Sequence[Any]) -> Callable[[Callable
     return step
 
 
-def local_parameters(model: torch.nn.Module) -> list[LocalParameter]:
-    """What this rank has of each parameter."""
+def local_parameters(model: torch.nn.Module, rows: Mapping[str, int]) -> list[LocalParameter]:
+    """What this rank has of each parameter. rows: name → rows that replicas share, where they do."""
     names: dict[int, list[str]] = {}
     held: dict[int, torch.Tensor] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
@@ -128,6 +137,7 @@ def local_parameters(model: torch.nn.Module) -> list[LocalParameter]:
             str(each.dtype).removeprefix("torch."),
             _local(each).nbytes,
             each.requires_grad,
+            rows.get(names[key][0], 0),
         )
         for key, each in held.items()
     ]

@@ -1,4 +1,6 @@
-"""How a tensor-parallel plan is put on a model: patterns of modules → styles, by torch's own parallelize_module.
+"""How a model is split over ranks: modules by a tensor-parallel plan, and all weights over replicas (FSDP).
+
+A plan is patterns of modules → styles, put on the model by torch's own parallelize_module.
 
 Names are those of transformers' `tp_plan`, so that a model's own plan and one from a file read alike. A pattern has as
 many parts as a module's path, `*` standing for any of one part. Parameters become DTensors without communication: they
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.distributed._functional_collectives import all_reduce
+from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Replicate
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
@@ -32,13 +35,20 @@ class ReplicatedParallel(ParallelStyle):
     """Every rank keeps the whole module and runs it on its own part; gradients of its parameters are summed."""
 
     def _apply(self, module: torch.nn.Module, device_mesh: DeviceMesh) -> torch.nn.Module:
-        def reduce(parameter: torch.Tensor) -> None:
-            assert parameter.grad is not None
-            with torch.no_grad():
-                parameter.grad = all_reduce(parameter.grad, "sum", device_mesh.get_group())
+        hooked: set[int] = set()
 
-        for parameter in module.parameters(recurse=False):
-            parameter.register_post_accumulate_grad_hook(reduce)
+        def reduce(gradient: torch.Tensor) -> torch.Tensor:
+            summed: torch.Tensor = all_reduce(gradient, "sum", device_mesh.get_group())
+            return summed
+
+        def hook(module: torch.nn.Module, _inputs: Any) -> None:
+            """Weights that replicas share are others in the forward pass than before it."""
+            for parameter in module.parameters(recurse=False):
+                if parameter.requires_grad and id(parameter) not in hooked:
+                    hooked.add(id(parameter))
+                    parameter.register_hook(reduce)
+
+        module.register_forward_pre_hook(hook)
         return module
 
 
@@ -144,3 +154,20 @@ def _tie(model: torch.nn.Module, tied: list[list[str]]) -> None:
             other = model.get_parameter(name)
             if isinstance(kept, DTensor) and isinstance(other, DTensor) and kept.placements == other.placements:
                 setattr(model.get_submodule(path), own, kept)
+
+
+def shard_weights(model: torch.nn.Module, mesh: DeviceMesh) -> None:
+    """Shard parameters over the replicas, by torch's fully_shard: each element of the outermost lists of modules by
+    itself, and what is left with the whole model. mesh: of the data axis alone."""
+    for layer in _outermost_elements(model):
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+
+
+def _outermost_elements(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
+    """Elements of lists of modules that are in no other list, if they have parameters."""
+    for child in module.children():
+        if isinstance(child, torch.nn.ModuleList):
+            yield from (each for each in child if next(each.parameters(), None) is not None)
+        else:
+            yield from _outermost_elements(child)

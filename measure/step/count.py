@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-from analysis.operators import registry
+from analysis.operators import AttentionFlop, attention_flop, registry
+from measure.model import mask_rules
 from measure.step.step_trace import Optimizer, step_trace
 from results.records import Operation
 
@@ -43,7 +44,8 @@ class StepCount:
     recompute is what activation checkpoints run again); None where an operation of the phase has no rule: then
     at_least_flop, phase → FLOP, has what the others add up to. optimizer_flop: all arithmetic of the optimizer's step;
     None without an optimizer. other_flop: all arithmetic of the other phases that is no product. not_understood:
-    operation → calls without a rule (`flopledger.register` gives one). operations: the same in detail.
+    operation → calls without a rule (`flopledger.register` gives one). operations: the same in detail. attention: what
+    other conventions than the dense one count less (`by_convention`).
     """
 
     forward_flop: int | None
@@ -55,6 +57,18 @@ class StepCount:
     not_understood: Mapping[str, int] = field(default_factory=dict)
     operations: tuple[OperationCost, ...] = ()
     notes: tuple[str, ...] = ()
+    attention: AttentionFlop | None = None
+
+    def by_convention(self, attention: str) -> tuple[int | None, int | None]:
+        """(forward, backward) FLOP with attention counted "dense" (as all other fields here), "causal" (pairs up to
+        the diagonal where it is causal), "mask_exact" (the pairs that its mask keeps), "hardware" (unknown).
+
+        None where it is not known; `attention.reasons` says why. Raises ValueError for another word. Who counts how:
+        docs/conventions.md.
+        """
+        found = self.attention or AttentionFlop({}, {}, 0)
+        forward, backward = self.forward_flop, self.backward_flop
+        return found.flop(attention, "forward", forward), found.flop(attention, "backward", backward)
 
     @property
     def model_flop(self) -> int | None:
@@ -115,6 +129,7 @@ def count(
         missing,
         tuple(_operation_cost(key, row, key not in unknown_rows) for key, row in table.items()),
         (*trace.notes, *(f"{name} has no rule; one is given by {registry.registration(name)}" for name in missing)),
+        attention_flop(trace.operations, mask_rules(model)),
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from analysis.operators import registration
+from analysis.operators import CONVENTIONS, AttentionFlop, registration
 from cleaning.accounts.account import Backward
 from cleaning.accounts.vocabulary import CONVENTION
 from reports.count import backward_ratio
@@ -35,6 +35,9 @@ SHOWN_CAUSES = 12
 """Lines of causes by kind for one pass of one counter."""
 
 PHASES = ("forward", "backward")
+
+NOT_LISTED = "the exact count alone keeps no table of operations: ask for another counter, too"
+"""Why `--counters exact` knows no other convention of attention."""
 
 SHOWN_IN_ROW = 2
 """Causes beside the conversion that a row of the table names."""
@@ -67,6 +70,7 @@ class ModelCounts:
     backward: Backward | None = None
     at_least_flop: dict[str, int] = field(default_factory=dict)
     unknown_calls: dict[str, int] = field(default_factory=dict)
+    attention: AttentionFlop | None = None
 
     @property
     def counters(self) -> list[str]:
@@ -98,7 +102,42 @@ def to_text(
 def heading(counted: ModelCounts) -> list[str]:
     """The model and its exact count."""
     size = "" if counted.parameters is None else f", {si(counted.parameters, '').strip()} parameters"
-    return [f"{counted.model}, batch {counted.batch_size}{size}", f"exact: {_totals(counted)}"]
+    lines = [f"{counted.model}, batch {counted.batch_size}{size}", f"exact: {_totals(counted)}"]
+    return lines + ([f"attention: {words}"] if (words := attention_words(counted)) else [])
+
+
+def attention_words(counted: ModelCounts) -> str:
+    """The step by the other conventions of attention; "" where there is none, or all count the same."""
+    found = counted.attention
+    if found is None or not found.calls:
+        return ""
+    dense = attention_steps(counted, "dense")
+    parts = []
+    for convention in ("causal", "mask_exact"):
+        flop = attention_steps(counted, convention)
+        name = convention.replace("_", "-")
+        if flop is None or not dense:
+            parts.append(f"{name} not known ({found.reasons.get(convention, 'a pass has no count')})")
+        else:
+            parts.append(f"{name} {si(flop, 'FLOP')} a step ({_share(flop / dense)} of dense)")
+    same = all(attention_steps(counted, name) == dense for name in ("causal", "mask_exact"))
+    return "no mask leaves anything out" if same and dense else f"counted dense; {', '.join(parts)}"
+
+
+def _share(ratio: float) -> str:
+    return f"{100 * ratio:.1f} %"
+
+
+def attention_steps(counted: ModelCounts, convention: str) -> int | None:
+    """FLOP of a step (forward and backward) by a convention of attention; None where it is not known."""
+    passes = [attention_pass(counted, convention, phase) for phase in PHASES]
+    known = [flop for flop in passes if flop is not None]
+    return sum(known) if len(known) == len(passes) else None
+
+
+def attention_pass(counted: ModelCounts, convention: str, phase: str) -> int | None:
+    dense = counted.exact.get(phase)
+    return None if counted.attention is None else counted.attention.flop(convention, phase, dense)
 
 
 def _totals(counted: ModelCounts) -> str:
@@ -275,10 +314,23 @@ def document(counted: ModelCounts) -> dict[str, Any]:
             },
             "not_understood": sorted(counted.not_understood),
         },
+        "attention": _attention(counted),
         "backward": None if counted.backward is None else backward_ratio.document(counted.backward),
         "counters": [_counter(counted, counter) for counter in counted.counters],
         "notes": list(counted.notes),
     }
+
+
+def _attention(counted: ModelCounts) -> dict[str, Any]:
+    """Convention → FLOP of both passes, None where a convention is not known; and why not."""
+    found: dict[str, Any] = {}
+    for convention in CONVENTIONS:
+        passes = {f"{phase}_flop": attention_pass(counted, convention, phase) for phase in PHASES}
+        if convention == "dense":
+            passes = {f"{phase}_flop": counted.exact.get(phase) for phase in PHASES}
+        found[convention] = None if all(flop is None for flop in passes.values()) else passes
+    reasons = dict(counted.attention.reasons) if counted.attention else dict.fromkeys(CONVENTIONS[1:], NOT_LISTED)
+    return {**found, "reasons": reasons}
 
 
 def _at_least(counted: ModelCounts, phase: str) -> int | None:

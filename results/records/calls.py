@@ -107,7 +107,8 @@ class CallRecording:
     batch: the length of the first input, 1 where it has none. parameters: of the model, shared ones once.
     sources, results: the storages of inputs and weights, and of the outputs.
     note: what must be said of how it was recorded. training: the operations of a training step, loss and optimizer and
-    all; empty with the reason in `untrained`, or where none was asked for.
+    all; empty with the reason in `untrained`, or where none was asked for. mask_rules: path of a module → the rule of
+    the attention masks that it makes, where it says one.
     """
 
     operations: tuple[Operation, ...]
@@ -121,6 +122,7 @@ class CallRecording:
     note: str = ""
     training: tuple[Operation, ...] = ()
     untrained: str = ""
+    mask_rules: Mapping[str, str] = field(default_factory=dict)
 
     def around(self, call: Call) -> Iterator[Call]:
         """The calls around this one, from the nearest outwards."""

@@ -1,1 +1,4 @@
-"""What would each framework say of a training step's FLOP, and why is it not the exact count?"""
+"""What would each framework say of a model's FLOP and of a device's peak, and why is it off?
+
+Not claimed: anything of a framework or a version that was not asked.
+"""

@@ -1,8 +1,11 @@
 """`python -m runners.audit MODEL…`: what would each framework say of a model's FLOP, and why is it not the exact count?
 
+    python -m runners.audit --peaks     what do other packages' own tables say of a device's peak, beside ours?
+
 Each framework's formula is run from its own published package, in a process of its own without network, on one sequence
 of a model's configuration; the difference from the exact dense count is told by cause. Exit codes: 0 answered (a
-package that is not there is a row with the reason); 2 the caller's mistake; 3 a file could not be written.
+package that is not there is a row with the reason); 1 with --peaks: no package was there; 2 the caller's mistake; 3 a
+file could not be written; 130 Ctrl-C.
 """
 
 from __future__ import annotations
@@ -24,6 +27,10 @@ if TYPE_CHECKING:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; its exit code."""
     options = audit_options.parser().parse_args(arguments)
+    if options.peaks:
+        from runners.audit.peaks import answer_peaks
+
+        return guarded(lambda: answer_peaks(options), options.debug)
     return guarded(lambda: _run(options), options.debug)
 
 
@@ -56,7 +63,7 @@ def _models(options: Namespace) -> list[Architecture]:
 
     known = architectures()
     if options.suite is None and not options.models:
-        raise Mistake("expected a MODEL or --suite audit, got neither")
+        raise Mistake("expected a MODEL, --suite audit or --peaks, got none")
     if options.suite is not None:
         return list(known.values())
     for name in options.models:
@@ -93,7 +100,7 @@ def _install(options: Namespace, names: Sequence[str]) -> None:
             continue
         passing(f"{framework.package} {framework.version}")
         wanted = f"{framework.package}=={framework.version}"
-        command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(options.packages / name)]
+        command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(options.formulas / name)]
         ended = subprocess.run([*command, wanted], capture_output=True, text=True, check=False)
         if ended.returncode:
             raise Mistake(f"--install: pip could not install {wanted}: {ended.stderr.strip().splitlines()[-1][:200]}")
@@ -109,7 +116,7 @@ def _answers(name: str, models: Sequence[Architecture], options: Namespace) -> l
     passing(name)
     if framework.how == READ:
         return [account(model, tokens, framework, reading(framework, model, tokens)) for model, tokens in asked]
-    folder = options.packages / name
+    folder = options.formulas / name
     found = version(folder, framework.package)
     if found is None:
         reason = f"{framework.package} is not installed: python -m runners.audit --suite audit --install"

@@ -84,8 +84,8 @@ def _run(options: Namespace) -> int:
 
 def _check_serial(options: Namespace) -> None:
     """The batch size that a count has by itself. Raises Mistake for options of `--parallel` without it."""
-    if given := [name for name in ("plan", "microbatches") if getattr(options, name) is not None]:
-        raise Mistake(f"--{given[0]}: goes with --parallel only")
+    if given := count_options.changes(options, count_options.PARALLEL):
+        raise Mistake(f"{given[0]}: goes with --parallel only")
     if options.batch_size is None:
         options.batch_size = 1
 
@@ -192,7 +192,7 @@ def _exactly(model: str, hyper: dict[str, Any], options: Namespace, sizes: Seque
 
 
 def _answer(model: str, size: int, recording: CallRecording, rows: Sequence[FlopCount]) -> ModelCounts:
-    from analysis.operators import not_understood
+    from analysis.operators import attention_flop, not_understood
     from analysis.operators.registry import cost
     from cleaning.accounts.account import PHASES, at_least, backward, exact, unknown_calls
     from cleaning.accounts.account.reconcile import reconcile
@@ -226,6 +226,7 @@ def _answer(model: str, size: int, recording: CallRecording, rows: Sequence[Flop
         else None,
         at_least_flop={name: at_least(recording, members) for name, members in phases.items() if name not in untrained},
         unknown_calls=unknown,
+        attention=attention_flop(table, recording.mask_rules),
     )
 
 

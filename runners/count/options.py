@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
+from collections.abc import Iterable
 from pathlib import Path
 
-from analysis.parallel import SCHEDULES
+from analysis.parallel import REPLICAS, SCHEDULES
 from runners.cli import MODEL, Parser, add_format, add_model, names, number
 
 TIMEOUT_S = 600.0
@@ -13,6 +15,16 @@ CHECK = 16
 """Batch at which the law of a counter is checked: on real tensors more takes long and much memory."""
 
 EPILOG = "Models of any form, and their inputs: docs/models.md. What each cause means: docs/counters.md."
+
+
+PARALLEL = ("plan", "microbatches", "schedule", "replicas")
+"""Options that `--parallel` alone has."""
+
+
+def changes(options: Namespace, names: Iterable[str]) -> list[str]:
+    """Those of these options that do not have their default, as they are typed."""
+    made = parser()
+    return [f"--{name.replace('_', '-')}" for name in names if getattr(options, name) != made.get_default(name)]
 
 
 def parser() -> Parser:
@@ -64,5 +76,8 @@ def _add_parallel(made: Parser) -> None:
     )
     group.add_argument(
         "--microbatches", type=number(int, 1), metavar="N", help="of a replica (1; with pp one for each sample)"
+    )
+    group.add_argument(
+        "--replicas", choices=REPLICAS, default=REPLICAS[0], help="each keeps all weights, or its part (ddp)"
     )
     group.add_argument("--schedule", choices=SCHEDULES, default=SCHEDULES[0], help=f"of a pipeline ({SCHEDULES[0]})")

@@ -8,12 +8,13 @@ comes from the fast count, which knows nothing of ranks.
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from results import Unavailable, json_value, read_text, toml_tables
 from runners.cli import FAILED, MISTAKE, Mistake, hyper_of, instructed, passing, say, show_page
+from runners.count.options import changes
 
 if TYPE_CHECKING:
     import torch
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from measure.parallel import RankStep
     from workloads.catalogue import Workload
 
-ALONE = ("law", "ratios", "detail", "explain", "out")
-"""Options that ask for something else."""
+ALONE = ("counters", "law", "law_check", "ratios", "detail", "explain", "out", "timeout")
+"""Options that are of other questions."""
 
 
 def run(options: Namespace) -> int:
@@ -50,13 +51,15 @@ def check(options: Namespace) -> None:
     """Raises Mistake where the options cannot be meant together, before torch is imported. Fills in the batch size."""
     from analysis.parallel import grid_of, parse_sizes
 
-    if given := [f"--{name}" for name in ALONE if getattr(options, name)]:
+    if given := changes(options, ALONE):
         raise Mistake(f"--parallel: goes without {' and '.join(given)}")
     try:
         options.sizes = parse_sizes(options.parallel)
         if options.batch_size is None:
             options.batch_size = options.sizes["dp"] * options.sizes["pp"]
-        options.grid = grid_of(options.sizes, options.batch_size, options.microbatches, options.schedule)
+        options.grid = grid_of(
+            options.sizes, options.batch_size, options.microbatches, options.schedule, options.replicas
+        )
     except ValueError as fault:
         raise Mistake(f"--parallel: {fault}") from fault
     options.styles = None if options.plan is None else read_plan(options.plan)
@@ -85,30 +88,23 @@ def ledger_of_model(model: str, options: Namespace) -> Ledger:
     workload = get(model, **hyper_of(options))
     passing(f"{model}: a single device")
     whole, micro = (
-        _step(workload, size, {}, False)
-        for size in (options.batch_size, options.batch_size // grid.dp // grid.microbatches)
+        _step(workload, size) for size in (options.batch_size, options.batch_size // grid.dp // grid.microbatches)
     )
     single = _single_flop(whole)
     plan, strict = _plan(model, workload, options)
     passing(f"{model}: ranks")
-    ranks = _ranks(_step_with(micro, plan, strict), grid)
+    ranks = _ranks(replace(micro, plan=plan, strict=strict, sharded=grid.replicas == "fsdp"), grid)
     recording = Recording(ranks, trace_single(micro), trace_single(whole), single)
     return ledger_of(recording, grid, gradient_buckets)
 
 
-def _step(workload: Workload, size: int, plan: Mapping[str, str], strict: bool) -> RankStep:
+def _step(workload: Workload, size: int) -> RankStep:
     import torch
 
     from measure.parallel import RankStep
 
     batch = workload.batch(workload.hyper, size, torch.device("meta"), None)
-    return RankStep(lambda: _built(workload), tuple(batch.inputs), plan, strict)
-
-
-def _step_with(step: RankStep, plan: Mapping[str, str], strict: bool) -> RankStep:
-    from dataclasses import replace
-
-    return replace(step, plan=plan, strict=strict)
+    return RankStep(lambda: _built(workload), tuple(batch.inputs))
 
 
 def _built(workload: Workload) -> torch.nn.Module:

@@ -12,7 +12,7 @@ import sysconfig
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from results import collector_off
@@ -105,6 +105,8 @@ def _last_common(one: list[Spot], other: list[Spot]) -> Spot | None:
 
 def _followed(call: Callable[[], object]) -> list[Spot]:
     """The instructions of the model's own code that a call goes through."""
+    if sys.version_info >= (3, 13):  # whose `settrace` gives no instructions of a function that is running already
+        return _monitored(call)
     found: list[Spot] = []
 
     def follow(frame: FrameType, event: str, _argument: Any) -> Any:
@@ -125,4 +127,41 @@ def _followed(call: Callable[[], object]) -> list[Spot]:
             call()
         finally:
             sys.settrace(before)
+    return found
+
+
+def _monitored(call: Callable[[], object]) -> list[Spot]:
+    """The same by `sys.monitoring`. Raises ValueError where another tool has taken each number for one."""
+    watch: Any = sys.monitoring  # type: ignore[attr-defined]
+    tool = next((number for number in range(6) if watch.get_tool(number) is None), None)
+    if tool is None:
+        raise ValueError("expected a free tool of sys.monitoring, got none: other debuggers or profilers have all")
+    found: list[Spot] = []
+    lines: dict[CodeType, dict[int, int]] = {}
+
+    def start(code: CodeType, _offset: int) -> Any:
+        if not is_own(code.co_filename):
+            return watch.DISABLE
+        if code not in lines:
+            lines[code] = {at: line or 0 for first, end, line in code.co_lines() for at in range(first, end, 2)}
+            watch.set_local_events(tool, code, watch.events.INSTRUCTION)
+        return None
+
+    def instruction(code: CodeType, offset: int) -> None:
+        if len(found) < MOST:
+            found.append(Spot(code.co_filename, code.co_name, code.co_firstlineno, offset, lines[code].get(offset, 0)))
+
+    watch.use_tool_id(tool, "flopledger")
+    watch.register_callback(tool, watch.events.PY_START, start)
+    watch.register_callback(tool, watch.events.INSTRUCTION, instruction)
+    with collector_off():  # what others do when garbage is collected is no part of the model
+        watch.set_events(tool, watch.events.PY_START)
+        try:
+            call()
+        finally:
+            watch.set_events(tool, 0)
+            for code in lines:
+                watch.set_local_events(tool, code, 0)
+            watch.free_tool_id(tool)
+            watch.restart_events()
     return found

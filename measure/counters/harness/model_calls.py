@@ -20,7 +20,7 @@ import torch.fx
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from measure.fake import NOT_ON_FAKE, FakeMode, fake_copy, fake_mode
-from measure.model import evaluating, summed, tensors
+from measure.model import evaluating, mask_rules, summed, tensors
 from measure.operations import Recorder
 from measure.profile import plain_calls
 from results import Unavailable, one_line, plain_words
@@ -76,7 +76,7 @@ def record(model: torch.nn.Module, inputs: tuple[Any, ...], *, plain: bool = Tru
         except NOT_ON_FAKE as fault:
             note = f"recorded on real tensors: {one_line(plain_words(str(fault)), 200)}"
             found = dataclasses.replace(_record(model, inputs, None), note=note)
-    return dataclasses.replace(found, plain=unwatched)
+    return dataclasses.replace(found, plain=unwatched, mask_rules=mask_rules(model))
 
 
 def _look_for_scripted(model: torch.nn.Module) -> None:

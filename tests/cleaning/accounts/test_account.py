@@ -225,7 +225,7 @@ class TestRulesAreBlind:
         names = {field.name for field in dataclasses.fields(CallRecording)}
         assert names == {
             "operations", "calls", "modules", "plain", "batch", "parameters", "sources", "results", "note", "training",
-            "untrained",
+            "untrained", "mask_rules",
         }  # fmt: skip
 
     def test_explain_sees_none_either(self):

@@ -24,7 +24,7 @@ def test_a_document_has_the_exact_count_and_a_row_for_each_framework(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     names = "trl,verl,nanogpt"
-    line = ("gpt2", "--tokens", 1024, "--frameworks", names, "--packages", tmp_path, "--format", "json")
+    line = ("gpt2", "--tokens", 1024, "--frameworks", names, "--formulas", tmp_path, "--format", "json")
     for name in ("trl", "verl"):
         (tmp_path / name).mkdir()
     found = json.loads(audit(capsys, *line))
@@ -44,7 +44,7 @@ def test_a_document_has_the_exact_count_and_a_row_for_each_framework(
 
 
 def test_the_same_numbers_as_csv_and_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    line = ("gpt2", "--tokens", 1024, "--frameworks", "nanogpt", "--packages", tmp_path)
+    line = ("gpt2", "--tokens", 1024, "--frameworks", "nanogpt", "--formulas", tmp_path)
     (row,) = csv.DictReader(io.StringIO(audit(capsys, *line, "--format", "csv")))
     assert row["unexplained_flop"] == "0"
     text = audit(capsys, *line)
@@ -56,7 +56,7 @@ def test_the_same_numbers_as_csv_and_as_text(tmp_path: Path, capsys: pytest.Capt
     ("arguments", "words"),
     [
         (["gpt3"], "gpt2"),
-        ([], "expected a MODEL or --suite audit"),
+        ([], "expected a MODEL, --suite audit or --peaks"),
         (["gpt2", "--frameworks", "verll"], "verl"),
         (["gpt2", "--tokens", "4096"], "has 1024 positions, got 4096"),
         (["gpt2", "--page", "x.md"], "expected --suite audit"),

@@ -96,7 +96,16 @@ class TestAnswers:
         )  # fmt: skip
         assert (code, err) == (0, "")
         first, second = json.loads(out)
-        assert set(first) == {"model", "batch_size", "parameters", "exact", "backward", "counters", "notes"}
+        assert set(first) == {
+            "model",
+            "batch_size",
+            "parameters",
+            "exact",
+            "attention",
+            "backward",
+            "counters",
+            "notes",
+        }
         assert set(first["exact"]) == {
             "forward_flop", "backward_flop", "optimizer_flop", "recompute_flop", "other_flop", "not_understood",
             "at_least_flop", "unknown_calls", "unknown_time_ratio",

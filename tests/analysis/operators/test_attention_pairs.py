@@ -1,0 +1,48 @@
+"""Pairs of a query and a key that a mask keeps: each rule beside a mask that is made and counted."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.operators import causal_pairs, document_pairs, pairs_of, tile_pairs, window_pairs
+
+SIZE = st.integers(0, 24)
+
+
+def mask(queries: int, keys: int, shift: int, window: int | None = None) -> np.ndarray:
+    i, j = np.arange(queries)[:, None] + shift, np.arange(keys)[None, :]
+    kept = j <= i
+    return kept if window is None else kept & (j > i - window)
+
+
+@given(SIZE, SIZE, st.integers(-30, 30), st.integers(1, 30))
+def test_rules_keep_as_many_pairs_as_their_masks(queries: int, keys: int, shift: int, window: int) -> None:
+    assert causal_pairs(queries, keys, shift) == mask(queries, keys, shift).sum()
+    assert window_pairs(queries, keys, window, shift) == mask(queries, keys, shift, window).sum()
+
+
+@given(st.integers(1, 24), st.integers(1, 24), st.integers(0, 30), st.integers(1, 9), st.integers(1, 9))
+def test_tiles_are_those_that_hold_a_kept_pair(queries: int, keys: int, shift: int, rows: int, columns: int) -> None:
+    kept, found = mask(queries, keys, shift), 0
+    for i in range(0, queries, rows):
+        for j in range(0, keys, columns):
+            tile = kept[i : i + rows, j : j + columns]
+            found += tile.size if tile.any() else 0
+    assert tile_pairs(queries, keys, (rows, columns), shift) == found
+
+
+def test_a_square_causal_mask_and_packed_documents_by_their_closed_forms() -> None:
+    assert causal_pairs(131_072, 131_072) == 131_072 * 131_073 // 2
+    assert document_pairs([3, 5, 1]) == 6 + 15 + 1
+    assert document_pairs([3, 5, 1], causal=False) == 9 + 25 + 1
+    assert pairs_of("all", 3, 5) == 15
+    assert pairs_of("window:4", 9, 9) == 1 + 2 + 3 + 4 * 6
+
+
+@pytest.mark.parametrize("rule", ["", "window:", "window:-1", "window:0", "diagonal"])
+def test_a_rule_that_is_none_is_refused(rule: str) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        pairs_of(rule, 4, 4)
