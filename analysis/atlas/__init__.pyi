@@ -33,6 +33,7 @@ from .related_steps import (
     family_of,
     on_device,
     published_steps,
+    published_steps_on,
     relatives,
     same_model,
 )
@@ -76,6 +77,7 @@ __all__ = [
     "pairs_of",
     "place",
     "published_steps",
+    "published_steps_on",
     "read_deepbench",
     "read_dlexamples",
     "read_kernels",

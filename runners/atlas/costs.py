@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from analysis.reach import IN_PARTS, BatchCost, StepCost, step_cost
-from results import Inconsistent, Unavailable, one_line
+from results import Inconsistent, Unavailable, collector_off, one_line
 from results.records import StepOperation
 from runners.atlas.counting_rules import rules_digest
 
@@ -153,7 +153,7 @@ def _operation(index: int, values: Sequence[Any]) -> StepOperation:
 
 def _count(key: CostKey, folder: Path) -> None:
     """A worker's task: one model into its file."""
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), collector_off():
         warnings.simplefilter("ignore")  # names that timm has renamed
         found = _cost(key)
     head: dict[str, Any] = {"rules": rules_digest(), "parameters": found.parameters, "reason": found.reason,

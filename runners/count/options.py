@@ -67,7 +67,7 @@ def parser() -> Parser:
 
 def _add_parallel(made: Parser) -> None:
     """The options of a step that is split over ranks (docs/parallel.md)."""
-    group = made.add_argument_group("a step over many devices, counted without any (docs/parallel.md)")
+    group = made.add_argument_group("a step over many ranks (docs/parallel.md)")
     group.add_argument(
         "--parallel", metavar="dp=N,tp=N,pp=N", help="each rank's FLOP, memory and collectives, and their sum"
     )

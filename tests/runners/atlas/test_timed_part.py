@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from analysis.atlas import published_steps
+from analysis.atlas import on_device, published_steps, published_steps_on
 from analysis.devices import lookup
 from analysis.reach import step_bound, step_cost
 from results.records import StepOperation
@@ -72,3 +72,13 @@ def test_texts_have_a_bound_where_attention_is_in_parts_and_none_where_a_compile
     assert all(0 < row.achieved_over_bound_ratio < 1 for row in bounded)
     without = [row for row in rows if row.utilization_ratio is None]
     assert {row.device for row in without} == {"AMD Instinct MI250"}
+
+
+@pytest.mark.parametrize("device", ["Tesla V100-PCIE-32GB", "NVIDIA GeForce RTX 4090", "NVIDIA GB200"])
+def test_the_rows_of_one_device_are_those_of_all_rows(device):
+    """A device whose row of peaks has several names, one with many rows, and one without any."""
+    assert list(published_steps_on(device)) == on_device(published_steps(), device)
+
+
+def test_no_device_of_the_peaks_has_no_rows():
+    assert published_steps_on("nobody's card") == ()
