@@ -26,7 +26,7 @@ other differences have one, too, and add up to the last FLOP: of {numbers} numbe
 * `exact` is equal to the last FLOP. 0.000: the framework has no formula for this type of model and gives 0.
 * The exact counts are closed forms (`analysis/audit/parts.py`); tests hold each type of model's against a trace of
   transformers' module. The configurations' sizes are those of model cards (`analysis/audit/configurations.csv`).
-* One cell: `python -m runners.audit MODEL --frameworks NAME --tokens N`.
+* One cell: `python -m runners.audit MODEL --frameworks NAME --tokens 4096`.
 """
 
 FAULTS = """
