@@ -59,7 +59,7 @@ def test_nothing_there_is_exit_1_and_a_mistake_exit_2(tmp_path, capsys):
         assert ended.value.code == 2
     said, missing = capsys.readouterr().err.splitlines()
     assert said.startswith("error: --only: expected one of Lightning Fabric")
-    assert missing == "error: expected --peaks"
+    assert missing == "error: expected a MODEL, --suite audit or --peaks, got none"
 
 
 def test_what_cannot_be_downloaded_is_said_and_is_a_row(tmp_path, capsys, monkeypatch):

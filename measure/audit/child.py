@@ -1,0 +1,77 @@
+"""What the process of one framework does: load its formula, answer each question with a line, end.
+
+It has no network, writes into a temporary folder of its own alone, and imports a package of others; it runs in a child
+of `isolation.py` only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, TextIO
+
+from analysis.audit import Architecture
+from results import Rights, confine
+
+LONGEST = 300
+"""Characters of a reason."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """One model and how many tokens its sequence has."""
+
+    model: Architecture
+    tokens: int
+
+
+def encode(framework: str, folder: Path, questions: list[Question]) -> str:
+    """What the process is given."""
+    return json.dumps(
+        {"framework": framework, "folder": str(folder), "questions": [asdict(each) for each in questions]}
+    )
+
+
+def answer(task: Any, out: TextIO) -> None:
+    """A line for each question: {"flop": exact fraction in a word, or "reason"}."""
+    from measure.audit.packages import OPENERS
+
+    folder = Path(task["folder"])
+    sys.path.insert(0, str(folder))
+    try:
+        formula, shims = OPENERS[task["framework"]](folder)
+    except Exception as fault:  # noqa: BLE001  the edge: whatever a package raises becomes its row
+        _tell(out, [{"reason": _line(fault)} for _ in task["questions"]])
+        return
+    for question in task["questions"]:
+        try:
+            flop = Fraction(formula(Architecture(**question["model"]), question["tokens"]))
+            _tell(out, [{"flop": str(flop), "shims": shims}])
+        except Exception as fault:  # noqa: BLE001  the edge
+            _tell(out, [{"reason": _line(fault), "shims": shims}])
+
+
+def _tell(out: TextIO, rows: list[dict[str, Any]]) -> None:
+    for row in rows:
+        print(json.dumps(row), file=out, flush=True)
+
+
+def _line(fault: Exception) -> str:
+    return f"{type(fault).__name__}: {' '.join(str(fault).split())}"[:LONGEST]
+
+
+def main() -> None:
+    """Reads the task on standard input; what packages print goes to standard error."""
+    confine(Rights(writable=(Path(tempfile.gettempdir()), Path("/dev/null")), network=False))
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    answer(json.loads(sys.stdin.read()), out)
+
+
+if __name__ == "__main__":
+    main()
