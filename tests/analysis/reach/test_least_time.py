@@ -67,6 +67,12 @@ def test_cost_at_a_batch_is_the_line_through_two():
 def test_a_batch_that_changes_the_operations_is_refused():
     with pytest.raises(Inconsistent, match="same operations at batches 2 and 4"):
         BatchCost(2, step_cost(step()), 4, step_cost(step()[:3]))
+    odd = [replace(step()[0], model_flop=1001), *step()[1:]]  # 1 more in two batches
+    with pytest.raises(Inconsistent, match="group_flop of the step is not proportional"):
+        BatchCost(2, step_cost(step()), 4, step_cost(odd)).at(3)
+    less = [replace(step()[0], model_flop=4000), *step()[1:]]
+    with pytest.raises(Inconsistent, match="not proportional"):
+        BatchCost(2, step_cost(step()), 4, step_cost(less)).at(1)  # −500
 
 
 def test_amounts_that_are_no_numbers_are_refused():
@@ -74,12 +80,6 @@ def test_amounts_that_are_no_numbers_are_refused():
     cost = step_cost(step())
     with pytest.raises(Inconsistent, match="expected whole numbers as FLOP and bytes, got <U3"):
         BatchCost(2, replace(cost, group_flop=cost.group_flop.astype(str).astype("<U3")), 4, cost)
-    odd = [replace(step()[0], model_flop=1001), *step()[1:]]  # 1 more in two batches
-    with pytest.raises(Inconsistent, match="group_flop of the step is not proportional"):
-        BatchCost(2, step_cost(step()), 4, step_cost(odd)).at(3)
-    less = [replace(step()[0], model_flop=4000), *step()[1:]]
-    with pytest.raises(Inconsistent, match="not proportional"):
-        BatchCost(2, step_cost(step()), 4, step_cost(less)).at(1)  # −500
 
 
 def test_what_is_not_known_has_no_bound():
