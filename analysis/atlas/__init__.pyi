@@ -22,6 +22,7 @@ from .neusight_kernels import (
     packed_kernels,
     read_kernels,
 )
+from .neusight_steps import is_neusight_steps, read_neusight_steps
 from .pairs import RateRatio, paired_ratios, pairs_of
 from .placement import REFUSED, ExpectedStep, PlacedStep, place, refusal
 from .published_step import PublishedStep
@@ -32,9 +33,11 @@ from .related_steps import (
     family_of,
     on_device,
     published_steps,
+    published_steps_on,
     relatives,
     same_model,
 )
+from .rows_without_model import is_mlperf, is_zeus, read_mlperf, read_zeus
 from .timm_results import is_timm, read_timm
 
 __all__ = [
@@ -60,8 +63,11 @@ __all__ = [
     "is_deepbench",
     "is_dlexamples",
     "is_lambda",
+    "is_mlperf",
     "is_neusight",
+    "is_neusight_steps",
     "is_timm",
+    "is_zeus",
     "kept_deepbench",
     "kept_kernels",
     "on_device",
@@ -71,11 +77,15 @@ __all__ = [
     "pairs_of",
     "place",
     "published_steps",
+    "published_steps_on",
     "read_deepbench",
     "read_dlexamples",
     "read_kernels",
     "read_lambda",
+    "read_mlperf",
+    "read_neusight_steps",
     "read_timm",
+    "read_zeus",
     "refusal",
     "relatives",
     "same_model",

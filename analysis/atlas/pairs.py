@@ -14,7 +14,7 @@ import pandas as pd
 
 SAME = (
     "source", "counted_model", "image_size", "mode", "device", "devices", "precision", "layout", "framework",
-    "compiled", "batch_size",
+    "compiled", "batch_size", "sequence_length", "power_limit_w",
 )  # fmt: skip
 """Columns in which the rows of a pair agree."""
 

@@ -44,3 +44,7 @@ class PublishedStep(Record):
     unfused_time_s: float | None = None
     achieved_over_bound_ratio: float | None = None  # bound_time_s ÷ step_time_s
     devices: int = 1  # of the system; all else is of one of them
+    sequence_length: int | None = None  # tokens of a text
+    mean_power_w: float | None = None
+    power_limit_w: float | None = None
+    energy_per_item_j: float | None = None

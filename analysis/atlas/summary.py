@@ -24,7 +24,9 @@ QUARTILES = {"low": 0.25, "median": 0.5, "high": 0.75}
 def frame(rows: Sequence[PublishedStep]) -> pd.DataFrame:
     """The rows as a table, one column a field, and `processor` ("CPU" or "GPU"); unknown numbers are NaN."""
     table = pd.DataFrame([dataclasses.asdict(row) for row in rows], columns=_FIELDS)
-    numbers = [name for name in _FIELDS if name.endswith(("_ratio", "_s", "_size")) or name in _COUNTS]
+    numbers = [
+        name for name in _FIELDS if name.endswith(("_ratio", "_s", "_size", "_w", "_j", "_length")) or name in _COUNTS
+    ]
     table[numbers] = table[numbers].apply(pd.to_numeric)
     return table.assign(processor=table["device"].str.contains("Intel(R)", regex=False).map({True: CPU, False: GPU}))
 
@@ -71,6 +73,24 @@ def extremes(table: pd.DataFrame, count: int, column: str = COUNTED) -> tuple[pd
     known = table[table[column].notna()].sort_values(column, ascending=False, kind="stable")
     best = known.drop_duplicates(["counted_model", "mode", "device"])
     return best.head(count), best.tail(count).iloc[::-1]
+
+
+def energy(table: pd.DataFrame) -> pd.DataFrame:
+    """By model and device, of rows with joules an item and a power limit: the row with the least at the highest limit,
+    and the row with the least at any. Columns: model, device, rows, and power_limit_w, energy_per_item_j, items_per_s
+    and batch_size of both, those of the second with `least_` before."""
+    known = table[table["energy_per_item_j"].notna() & table["power_limit_w"].notna()]
+    found = []
+    for (model, device), group in known.groupby(["model", "device"], sort=True):
+        least = group.sort_values("energy_per_item_j", kind="stable")
+        highest = least[least["power_limit_w"] == least["power_limit_w"].max()].iloc[0]
+        row = {"model": model, "device": device, "rows": len(group)}
+        row |= {name: highest[name] for name in _ENERGY}
+        found.append(row | {f"least_{name}": least.iloc[0][name] for name in _ENERGY})
+    return pd.DataFrame(found)
+
+
+_ENERGY = ("power_limit_w", "energy_per_item_j", "items_per_s", "batch_size")
 
 
 def beyond_bound(table: pd.DataFrame) -> pd.DataFrame:

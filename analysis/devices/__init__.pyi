@@ -13,6 +13,7 @@ from .ceilings import (
 from .device_peak import MixedPeak, Peak, mixed_peak, name_refusal, peak, peak_refusal
 from .interconnects import ACHIEVED, NODE_DEVICES, Link, between, links, within
 from .memory import Memory, parse_bytes
+from .peak_verdicts import DRIVER_NAMES, VERDICTS, judge
 from .peaks import (
     STAND_IN_MARK,
     Device,
@@ -33,6 +34,7 @@ from .telemetry import EVENT_REASONS, Reading, energy, mean_power_w, mean_sm_clo
 __all__ = [
     "ABOVE_SHEET",
     "ACHIEVED",
+    "DRIVER_NAMES",
     "Device",
     "EVENT_REASONS",
     "FAST_ALGORITHM",
@@ -53,6 +55,7 @@ __all__ = [
     "Reading",
     "STAND_IN_MARK",
     "TENSOR_UNITS",
+    "VERDICTS",
     "VectorUnit",
     "WIDEST",
     "able_to_be_fast",
@@ -64,6 +67,7 @@ __all__ = [
     "impossible",
     "impossible_bandwidth",
     "is_stand_in",
+    "judge",
     "kept_row",
     "limit_of",
     "links",

@@ -142,7 +142,7 @@ def _reason(device: Device, unit: str, dtype: str, sparsity: bool) -> str | None
     maker = _MAKER_OF.get(dtype)
     if maker is not None and device.maker != maker:
         return f"{dtype} is a format of {maker}'s"
-    if unit not in device.peaks:
+    if unit not in (device.sparse if sparsity else device.peaks) and unit not in device.peaks:
         return device.refused.get(unit) or f"the source states no {unit} figure: {device.source}"
     if sparsity and unit not in device.sparse:
         return f"the source states no {unit} figure with sparsity: {device.source}"

@@ -86,7 +86,7 @@ FMA_PER_CLOCK: Mapping[str, Mapping[str, int]] = {
     "9.0 h20": {"fp32": 128, "tf32": 256, "fp16": 512, "bf16": 512, "fp8": 1024, "int8": 1024},
     "10.0": {"fp64": 64, "fp32": 128, "tf32": 2048, "fp16": 4096, "bf16": 4096, "fp8": 8192, "int8": 8192}
     | {"fp64_tensor": 64, "fp16_fp16acc": 4096, "fp16_cuda_core": 256, "fp6": 8192, "fp4": 16384},
-    "10.3": {"fp64": 2, "fp32": 128, "tf32": 2048, "fp16": 4096, "bf16": 4096, "fp8": 8192},
+    "10.3": {"fp64": 2, "fp32": 128, "tf32": 2048, "fp16": 4096, "bf16": 4096, "fp8": 8192, "fp6": 8192},
     "12.0 pro": {"fp64": 2, "fp32": 128, "tf32": 256, "fp16": 512, "bf16": 512, "fp8": 1024, "int8": 1024}
     | {"fp16_fp16acc": 512, "fp16_cuda_core": 128},
     "12.0 geforce": {"fp64": 2, "fp32": 128, "tf32": 128, "fp16": 256, "bf16": 256, "fp8": 512, "int8": 1024}
@@ -95,6 +95,18 @@ FMA_PER_CLOCK: Mapping[str, Mapping[str, int]] = {
     "gfx90a": {"fp64": 64, "fp32": 128, "fp16": 512, "bf16": 512, "int8": 512, "fp64_tensor": 128},
     "gfx942": {"fp64": 64, "fp32": 128, "tf32": 512, "fp16": 1024, "bf16": 1024, "fp8": 2048, "int8": 2048}
     | {"fp64_tensor": 128},
+    "gfx950": {
+        "fp64": 64,
+        "fp32": 128,
+        "fp16": 2048,
+        "bf16": 2048,
+        "fp8": 4096,
+        "int8": 4096,
+        "fp6": 8192,
+        "fp4": 8192,
+    },
+    "gfx1100": {"fp32": 128, "fp16": 256, "bf16": 256, "int8": 256},
+    "gfx1201": {"fp32": 128, "fp16": 512, "bf16": 512, "fp8": 1024, "int8": 1024},
 }
 """Dense multiply-adds per clock and multiprocessor (compute unit), by the `rates` column: the compute capability, and
 after a space the family where one capability has several. GeForce halves products that accumulate in fp32; A10G, L40

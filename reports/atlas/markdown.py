@@ -26,6 +26,9 @@ REPOSITORIES: Mapping[str, tuple[str, str]] = {
     "timm": ("huggingface/pytorch-image-models", "results/"),
     "Lambda": ("lambdal/deeplearning-benchmark", ""),
     "NVIDIA examples": ("NVIDIA/DeepLearningExamples", ""),
+    "NeuSight": ("sitar-lab/NeuSight", ""),
+    "Zeus": ("SymbioticLab/Zeus", ""),
+    "MLPerf": ("mlcommons/training_results_v3.1", ""),
 }
 """Source → its repository, and the folder of its files."""
 
@@ -42,6 +45,7 @@ def page(table: pd.DataFrame, kernels: pd.DataFrame, deepbench: pd.DataFrame) ->
         *_kernels(kernels),
         *_deepbench(deepbench),
         *_devices(table),
+        *_energy(table),
         *_cpus(table),
         *_families(table),
         *_settings(table),
@@ -173,6 +177,34 @@ def _deepbench(kernels: pd.DataFrame) -> list[str]:
 
 def _devices(table: pd.DataFrame) -> list[str]:
     return _grouped(table, "By device", ("source", "mode", "device", "devices", "precision", "compiled"))
+
+
+def _energy(table: pd.DataFrame) -> list[str]:
+    """Joules an image in training, of the source that has powers."""
+    rows = [
+        (
+            row["model"],
+            row["device"].removeprefix("NVIDIA "),
+            f"{row['rows']:,}",
+            *(
+                f"{row[prefix + 'energy_per_item_j']:.3g} J, {row[prefix + 'items_per_s']:.0f} images/s "
+                f"(limit {row[prefix + 'power_limit_w']:.0f} W, batch {row[prefix + 'batch_size']:.0f})"
+                for prefix in ("", "least_")
+            ),
+        )
+        for row in summary.energy(table).to_dict("records")
+    ]
+    return [
+        "## Energy of training",
+        "",
+        "Joules an image: mean power of the device × seconds of an epoch ÷ images of the data set, from Zeus' epochs "
+        "(ImageNet for resnet50, CIFAR-100 for shufflenetv2), each measured once, with the loading of data in it. The "
+        "precision is not said, so that these rows have no utilization. Of each model and device the row with the "
+        "fewest joules:",
+        "",
+        markdown_table(("model", "device", "rows", "at the highest power limit", "at any"), rows),
+        "",
+    ]
 
 
 def _cpus(table: pd.DataFrame) -> list[str]:

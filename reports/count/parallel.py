@@ -17,6 +17,12 @@ from reports.shared import WIDTH, Column, Part, TextTable, digits, page, si, str
 Answers = Sequence[tuple[str, int, Ledger]]
 """(model, global batch, its ledger)."""
 
+UNEXPLAINED = {
+    False: "one device does more than all ranks; as a product of samples of different replicas or micro-batches",
+    True: "please report this model and plan",
+}
+"""Whether ranks do too much → what is said of it."""
+
 SHOWN_REPLICAS = 12
 """Lines of work that is replicated."""
 
@@ -104,7 +110,7 @@ def _parts(model: str, batch_size: int, found: Ledger) -> list[Part]:
     share = batch_size // grid.dp // grid.microbatches
     parts: list[Part] = [
         strong(f"{model}, batch {batch_size} over {grid.world} ranks ({axes})"),
-        f"{grid.microbatches} micro-batches of {share} for each replica"
+        f"{grid.microbatches} micro-batch{'es' * (grid.microbatches > 1)} of {share} for each replica"
         + (f", {grid.schedule}: each stage waits {digits(100 * float(grid.bubble))} % of a step" * (grid.pp > 1)),
         "",
         _sums(found),
@@ -116,7 +122,7 @@ def _parts(model: str, batch_size: int, found: Ledger) -> list[Part]:
     if found.replicas:
         parts += ["", "Replicated:", *_replicas(found)]
     if found.unexplained_flop:
-        parts += ["", f"{found.unexplained_flop:,} FLOP are not explained: please report this model and plan."]
+        parts += ["", f"{found.unexplained_flop:,} FLOP are not explained: {UNEXPLAINED[found.unexplained_flop > 0]}."]
     return parts
 
 
@@ -147,14 +153,15 @@ def _groups(found: Ledger) -> list[tuple[RankWork, list[Coordinates]]]:
 
 
 def _name(found: Ledger, places: Sequence[Coordinates]) -> str:
-    """Coordinates that they have in common."""
+    """Where on each axis they are, if they are not everywhere on it."""
     sizes = {"pp": found.grid.pp, "dp": found.grid.dp, "tp": found.grid.tp}
-    same = [
-        f"{axis} {values.pop()}"
-        for axis, size in sizes.items()
-        if size > 1 and len(values := {getattr(place, axis) for place in places}) == 1
-    ]
-    return ", ".join(same) or "all"
+    parts = []
+    for axis, size in sizes.items():
+        values = {getattr(place, axis) for place in places}
+        if len(values) < size:
+            first, last = min(values), max(values)
+            parts.append(f"{axis} {first}" + (f"–{last}" if last > first else ""))
+    return ", ".join(parts) or "all"
 
 
 def _ranks(found: Ledger) -> TextTable:

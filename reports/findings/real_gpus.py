@@ -104,14 +104,29 @@ def _answer(rows: pd.DataFrame, layouts: Sequence[RateRatio], compiled: Sequence
     best = trained.sort_values("utilization_ratio").iloc[-1]
     trained_layouts = [each for each in layouts if "train" in each.of]
     elsewhere = rows[(rows["mode"] == "train") & (rows["device"] != OLD) & rows["utilization_ratio"].notna()]
-    models = sorted(name.removeprefix("timm:") for name in set(elsewhere["counted_model"]))
+    models = sorted(name.rpartition(":")[2] for name in set(elsewhere["counted_model"]))
     return (
         f"Training on an RTX 3090 with autocast to fp16: {middle} of the dense peak is the median of {len(trained):,} "
         f"rows of {trained['counted_model'].nunique()} models (middle half {low} to {high}), the best "
         f"{best['model']} with {percent(best['utilization_ratio'])}. channels_last: {_span(trained_layouts)} × the "
-        f"items a second in training; torch.compile: {_span(compiled)} × in inference. Batch size in training: open. "
+        f"items a second in training; torch.compile: {_span(compiled)} × in inference. {_batch_in_training(rows)} "
         f"Training on {elsewhere['device'].nunique()} other cards is known of {', '.join(models)} alone."
     )
+
+
+def _batch_in_training(rows: pd.DataFrame) -> str:
+    """What a larger batch gives in training: of the one source that published an image model at several."""
+    found = [each for each in _pairs(rows, "batch_size", BATCHES, ("mode", "source", "device"), fewest=1)
+             if each.of[:2] == ("train", "Zeus")]  # fmt: skip
+    if not found:
+        return "Batch size in training: open."
+    spans = [
+        f"{_span(mine)} × the items a second from {first} to {second}"
+        for first, second in BATCHES
+        if (mine := [each for each in found if (each.first, each.second) == (first, second)])
+    ]
+    cards = len({each.of[2] for each in found})
+    return f"Batch size in training: of resnet50 alone, on {cards} cards (Zeus' epochs), {', '.join(spans)}."
 
 
 def _span(ratios: Sequence[RateRatio]) -> str:
@@ -158,7 +173,8 @@ def _batch(rows: pd.DataFrame) -> list[str]:
     words = (
         f"{several:,} of {len(wide):,} settings were published at two batches or more, of training "
         f"{_trained_batches(wide) or 'none'}: timm lowers the batch until the step fits, so that its rows of different "
-        "batches differ in model or card, too."
+        "batches differ in model or card, too. Zeus' are epochs of resnet50 at one power limit, in a precision that is "
+        "not said, with the loading of data in them; several optimizers count as their median."
     )
     found = _pairs(rows, "batch_size", BATCHES, ("mode", "source", "device", "precision"), fewest=1)
     return [_table("By batch size", words, found)]
@@ -249,7 +265,7 @@ def _table(title: str, words: str, ratios: Sequence[RateRatio]) -> str:
 
 def _short(word: str) -> str:
     """A word of a table: without what all cards of a maker have, and yes or no as what it means."""
-    words = {"True": "compiled", "False": "eager"}
+    words = {"True": "compiled", "False": "eager", "": "precision not said"}
     if word == "NVIDIA examples":
         return word
     return words.get(word, word.removeprefix("NVIDIA ").removesuffix(" Workstation Edition"))

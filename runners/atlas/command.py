@@ -141,6 +141,7 @@ def _import(options: Namespace) -> int:
         BuiltModel,
         built_models,
         key_of,
+        model_of,
         name_of,
         read_sources,
         with_amounts,
@@ -155,7 +156,7 @@ def _import(options: Namespace) -> int:
     except ValueError as fault:
         raise Mistake(str(fault)) from fault
     built = built_models({name_of(row) for row in rows})
-    keys = [key for row in rows if (key := key_of(row, built[name_of(row)])) is not None]
+    keys = [key for row in rows if (key := key_of(row, model_of(row, built))) is not None]
     for done, count in count_all(keys, options.costs, options.processes):
         passing(f"{done} of {count} models counted")
     for done, count in keep_all(keys, options.costs, options.processes):
@@ -164,7 +165,8 @@ def _import(options: Namespace) -> int:
     found = list(with_costs(rows, built, options.costs))
     out = options.out or TABLE
     put(out, _packed(found))
-    steps = ((row, BuiltModel(row.counted_model)) for row in found if row.status == "ok")
+    images = (row for row in found if row.status == "ok" and row.sequence_length is None)
+    steps = ((row, BuiltModel(row.counted_model)) for row in images)
     used = {key for row, model in steps if (key := key_of(row, model)) is not None}
     put(out.with_name(AMOUNTS.name) if options.out else AMOUNTS, packed(with_amounts(used, options.costs)))
     if kernels := [path for path in options.source.rglob("*") if is_neusight(path)]:

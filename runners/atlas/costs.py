@@ -13,7 +13,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from analysis.reach import IN_PARTS, BatchCost, StepCost, step_cost
-from results import Inconsistent, Unavailable, one_line
+from results import Inconsistent, Unavailable, collector_off, one_line
 from results.records import StepOperation
 from runners.atlas.counting_rules import rules_digest
 
@@ -39,16 +39,31 @@ _FIELDS = ("group_flop", "group_bytes", "operation_flop", "operation_bytes", "re
 
 @dataclass(frozen=True)
 class CostKey:
-    """Which step: a model in the words of `--models`, square images of this size, "train" or "infer"."""
+    """Which step: a model in the words of `--models`, square images of this size, "train" or "infer".
+
+    sequence_length: tokens of a text, in place of images. precision: of the trace. timed: the phases of a training
+    step that were timed; empty: all of them, with SGD.
+    """
 
     model: str
-    image_size: int
+    image_size: int | None
     mode: str
+    sequence_length: int | None = None
+    precision: str = TRACED
+    timed: tuple[str, ...] = ()
 
     @property
     def file(self) -> str:
         """Its file's name."""
-        return f"{self.model.replace(':', '-')}-{self.image_size}-{self.mode}.npz"
+        words = [self.model.replace(":", "-"), str(self.image_size or f"seq{self.sequence_length}"), self.mode]
+        words += [self.precision] * (self.precision != TRACED)
+        return f"{'-'.join([*words, *self.timed])}.npz"
+
+    @property
+    def hyper(self) -> dict[str, Any]:
+        """The sizes that its workload takes."""
+        sizes = {"image_size": self.image_size, "seq": self.sequence_length}
+        return {name: size for name, size in sizes.items() if size is not None}
 
 
 Operations = tuple[StepOperation, ...]
@@ -138,7 +153,7 @@ def _operation(index: int, values: Sequence[Any]) -> StepOperation:
 
 def _count(key: CostKey, folder: Path) -> None:
     """A worker's task: one model into its file."""
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), collector_off():
         warnings.simplefilter("ignore")  # names that timm has renamed
         found = _cost(key)
     head: dict[str, Any] = {"rules": rules_digest(), "parameters": found.parameters, "reason": found.reason,
@@ -156,21 +171,44 @@ def _count(key: CostKey, folder: Path) -> None:
 
 
 def _cost(key: CostKey) -> ModelCost:
-    from runners.footprint.step import StepOptions
+    from runners.footprint.step import NONE, StepOptions
     from runners.reach import SMALL, operations_at
     from runners.workers import get
 
     parameters = None
     try:
-        workload = get(key.model, image_size=key.image_size)
+        workload = get(key.model, **key.hyper)
         parameters = _parameters(workload)
-        asked = StepOptions(key.model, TRACED, hyper={"image_size": key.image_size})
-        low, high = (operations_at(asked, batch, key.mode) for batch in SMALL)
+        asked = StepOptions(key.model, key.precision, "sgd" if not key.timed else NONE, hyper=key.hyper)
+        low, high = (timed_part(operations_at(asked, batch, key.mode), key.timed) for batch in SMALL)
         return ModelCost(parameters, BatchCost(SMALL[0], step_cost(low), SMALL[1], step_cost(high)), "", (low, high))
     except (ValueError, Unavailable, Inconsistent) as fault:
         return ModelCost(parameters, None, one_line(str(fault), 200))
     except Exception as fault:  # noqa: BLE001  the edge: a model's own code may raise anything
         return ModelCost(parameters, None, one_line(f"{type(fault).__name__}: {fault}", 200))
+
+
+def timed_part(operations: Operations, phases: Sequence[str]) -> Operations:
+    """The operations of these phases (empty: all), whose bound is a least time of theirs alone.
+
+    A group of ideal fusion that other phases have a part in moves 0 bytes here: how many are its own is not known, and
+    fewer are no fault of a least time.
+    """
+    if not phases:
+        return operations
+    parted = {_group(each) for each in operations if each.phase not in phases}
+    leaders: dict[int, int] = {}
+    found = []
+    for each in operations:
+        if each.phase in phases:
+            leader = leaders.setdefault(_group(each), each.index)
+            own = replace(each, group=leader, fused_bytes=0) if _group(each) in parted else each
+            found.append(own)
+    return tuple(found)
+
+
+def _group(operation: StepOperation) -> int:
+    return operation.index if operation.group is None else operation.group
 
 
 KEPT = (

@@ -14,10 +14,16 @@ from analysis.atlas import (
     PublishedStep,
     is_dlexamples,
     is_lambda,
+    is_mlperf,
+    is_neusight_steps,
     is_timm,
+    is_zeus,
     read_dlexamples,
     read_lambda,
+    read_mlperf,
+    read_neusight_steps,
     read_timm,
+    read_zeus,
 )
 from analysis.devices import lookup
 from analysis.predict import StepAmounts, StepKey
@@ -40,7 +46,13 @@ SAME_UNIT = {"amp-fp16": {"bf16": "fp16"}, "fp32": {"bf16": "fp32"}, "tf32": {"b
 """Precision → units of the trace, which is in amp-bf16, and those that ran instead."""
 
 
-OTHER_READERS = ((is_lambda, read_lambda), (is_dlexamples, read_dlexamples))
+OTHER_READERS = (
+    (is_lambda, read_lambda),
+    (is_dlexamples, read_dlexamples),
+    (is_neusight_steps, read_neusight_steps),
+    (is_zeus, read_zeus),
+    (is_mlperf, read_mlperf),
+)
 """Of sources beside timm: whether a file is of the source, and what reads its rows."""
 
 
@@ -101,11 +113,25 @@ def name_of(row: PublishedStep) -> str:
     return row.counted_model.removeprefix("timm:") or row.model
 
 
+TIMED = ("forward", "backward")
+"""Phases of a training step of a text that a source timed: NeuSight times no loss and has no optimizer."""
+
+
 def key_of(row: PublishedStep, built: BuiltModel) -> CostKey | None:
     """Which cost a row needs; None for a row without one."""
-    if row.status != "ok" or not built.name or row.image_size is None:
+    if row.status != "ok" or not built.name:
         return None
-    return CostKey(built.name, row.image_size, row.mode)
+    if row.sequence_length is not None:
+        timed = TIMED if row.mode == "train" else ()
+        return CostKey(built.name, None, row.mode, row.sequence_length, row.precision, timed)
+    return None if row.image_size is None else CostKey(built.name, row.image_size, row.mode)
+
+
+def model_of(row: PublishedStep, built: Mapping[str, BuiltModel]) -> BuiltModel:
+    """What a row's name means: what its reader says where that is none of timm's, else the model that timm has."""
+    if row.counted_model and not row.counted_model.startswith("timm:"):
+        return BuiltModel(row.counted_model, row.family)
+    return built[name_of(row)]
 
 
 def with_costs(rows: Sequence[PublishedStep], built: Mapping[str, BuiltModel], folder: Path) -> Iterator[PublishedStep]:
@@ -113,7 +139,7 @@ def with_costs(rows: Sequence[PublishedStep], built: Mapping[str, BuiltModel], f
     costs: dict[CostKey, ModelCost | None] = {}
     at_batch: dict[tuple[CostKey, int], StepCost | str] = {}
     for row in rows:
-        model = built[name_of(row)]
+        model = model_of(row, built)
         key = key_of(row, model)
         row = replace(row, counted_model=model.name, family=model.family)
         if key is None:
@@ -145,7 +171,8 @@ def _with_cost(
         return replace(row, status="not_counted", reason=cost)
     if reason := _other_count(row, cost.model_flop):
         return replace(row, status="other_model", reason=reason)
-    return _bounded(replace(row, model_flop=cost.model_flop), cost, found.is_bounded)
+    row = replace(row, model_flop=cost.model_flop)
+    return _bounded(row, cost, found.is_bounded) if row.precision else row
 
 
 def _by_rate(row: PublishedStep, cost: BatchCost) -> PublishedStep:
@@ -168,7 +195,7 @@ def _by_rate(row: PublishedStep, cost: BatchCost) -> PublishedStep:
 
 TF32_OR_NOT = "the source does not say whether TF32 was on: no peak"
 
-SAYS_TF32 = frozenset({"NVIDIA examples"})
+SAYS_TF32 = frozenset({"NVIDIA examples", "NeuSight"})
 """Sources whose fp32 is none of TF32."""
 
 
@@ -230,8 +257,10 @@ def _bounded(row: PublishedStep, cost: StepCost, is_bounded: bool) -> PublishedS
         peak_flop_per_s=rounded(bound.peak_flop_per_s),
         utilization_ratio=rounded(bound.model_flop / bound.peak_flop_per_s / step_s),
     )
-    if not row.precision.startswith("amp-"):
+    if not row.precision.startswith("amp-") and row.sequence_length is None:
         return replace(row, reason=f"no bound of a model in {row.precision} throughout: its bytes were not counted")
+    if row.sequence_length is not None and row.compiled:
+        return replace(row, reason="no bound: torch.compile may run the parts of attention as one kernel")
     if not is_bounded:
         return replace(row, reason="no bound: attention in parts, which CUDA may run as one kernel")
     return replace(
@@ -245,11 +274,11 @@ def _bounded(row: PublishedStep, cost: StepCost, is_bounded: bool) -> PublishedS
 
 def with_amounts(keys: Iterable[CostKey], folder: Path) -> Iterator[tuple[StepKey, Mapping[str, StepAmounts]]]:
     """The amounts of each step that the folder has and that is the same at both batches."""
-    for key in sorted(set(keys), key=lambda key: (key.model, key.image_size, key.mode)):
+    for key in sorted(set(keys), key=lambda key: (key.model, key.image_size or 0, key.mode)):
         if not kept_amounts.are_kept(key, folder):
             kept_amounts.keep(key, folder)
         if (found := kept_amounts.read(key, folder)) is not None:
-            yield StepKey(key.model, key.image_size, key.mode), found
+            yield StepKey(key.model, key.image_size or 0, key.mode), found
 
 
 def rounded(number: float) -> float:

@@ -84,8 +84,8 @@ def _run(options: Namespace) -> int:
 
 def _check_serial(options: Namespace) -> None:
     """The batch size that a count has by itself. Raises Mistake for options of `--parallel` without it."""
-    if given := [name for name in ("plan", "microbatches") if getattr(options, name) is not None]:
-        raise Mistake(f"--{given[0]}: goes with --parallel only")
+    if given := count_options.changes(options, count_options.PARALLEL):
+        raise Mistake(f"{given[0]}: goes with --parallel only")
     if options.batch_size is None:
         options.batch_size = 1
 

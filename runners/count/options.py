@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
+from collections.abc import Iterable
 from pathlib import Path
 
 from analysis.parallel import REPLICAS, SCHEDULES
@@ -13,6 +15,16 @@ CHECK = 16
 """Batch at which the law of a counter is checked: on real tensors more takes long and much memory."""
 
 EPILOG = "Models of any form, and their inputs: docs/models.md. What each cause means: docs/counters.md."
+
+
+PARALLEL = ("plan", "microbatches", "schedule", "replicas")
+"""Options that `--parallel` alone has."""
+
+
+def changes(options: Namespace, names: Iterable[str]) -> list[str]:
+    """Those of these options that do not have their default, as they are typed."""
+    made = parser()
+    return [f"--{name.replace('_', '-')}" for name in names if getattr(options, name) != made.get_default(name)]
 
 
 def parser() -> Parser:
@@ -55,7 +67,7 @@ def parser() -> Parser:
 
 def _add_parallel(made: Parser) -> None:
     """The options of a step that is split over ranks (docs/parallel.md)."""
-    group = made.add_argument_group("a step over many devices, counted without any (docs/parallel.md)")
+    group = made.add_argument_group("a step over many ranks (docs/parallel.md)")
     group.add_argument(
         "--parallel", metavar="dp=N,tp=N,pp=N", help="each rank's FLOP, memory and collectives, and their sum"
     )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from results import Unavailable, json_value, read_text, toml_tables
 from runners.cli import FAILED, MISTAKE, Mistake, hyper_of, instructed, passing, say, show_page
+from runners.count.options import changes
 
 if TYPE_CHECKING:
     import torch
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from measure.parallel import RankStep
     from workloads.catalogue import Workload
 
-ALONE = ("law", "ratios", "detail", "explain", "out")
-"""Options that ask for something else."""
+ALONE = ("counters", "law", "law_check", "ratios", "detail", "explain", "out", "timeout")
+"""Options that are of other questions."""
 
 
 def run(options: Namespace) -> int:
@@ -50,7 +51,7 @@ def check(options: Namespace) -> None:
     """Raises Mistake where the options cannot be meant together, before torch is imported. Fills in the batch size."""
     from analysis.parallel import grid_of, parse_sizes
 
-    if given := [f"--{name}" for name in ALONE if getattr(options, name)]:
+    if given := changes(options, ALONE):
         raise Mistake(f"--parallel: goes without {' and '.join(given)}")
     try:
         options.sizes = parse_sizes(options.parallel)

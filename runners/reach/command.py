@@ -113,7 +113,7 @@ def answer_on_device(
 
     answer: raises Unavailable or Inconsistent for a step that has none, which is one line and exit code 1.
     """
-    from results import Inconsistent, Unavailable
+    from results import Inconsistent, Unavailable, collector_off
 
     check_models([options.model], options)
     device = known_device(options.device)
@@ -122,7 +122,8 @@ def answer_on_device(
 
         reserve(options.out)
     try:
-        found = answer(options, device)
+        with collector_off():  # a third of the time of a large model's trace is the collector's
+            found = answer(options, device)
     except (Unavailable, Inconsistent) as fault:
         passing("")
         say(f"error: {options.model} on {device.name}: {instructed(str(fault))}")
@@ -181,11 +182,11 @@ def _answer(options: Namespace, device: Device) -> ReachAnswer:
 
 def _best_relatives(options: Namespace, device: Device) -> list[RelativeStep]:
     """The best published steps of the model or its family on the device."""
-    from analysis.atlas import best_of_each, on_device, published_steps, relatives
+    from analysis.atlas import best_of_each, published_steps_on, relatives
 
     rows = [
         row
-        for row in on_device(published_steps(), device.name)
+        for row in published_steps_on(device.name)
         if row.mode == options.mode and (row.compiled or not options.compile)
     ]
     return best_of_each(relatives(rows, options.model), RELATIVES)

@@ -32,6 +32,7 @@ SMALL = {
     "measure/ceiling/algorithms.py": "the only place of the ceilings that starts a profiler",
     "measure/trace/attribution/unequal_steps.py": ONE_EACH,
     "results/version.py": "the version has a place of its own, which pyproject.toml reads without importing anything",
+    "runners/audit/command.py": "the command of more than the peaks, which have a file of their own",
     "runners/count/batch_law.py": LAZY,
     "runners/doctor/known_work/counts.py": ONE_EACH,
     "runners/doctor/known_work/energy.py": ONE_EACH,

@@ -108,7 +108,7 @@ def require(package: str) -> None:
 
 def nearest(name: str, names: Iterable[str]) -> str:
     """ "; nearest: NAME", or "" if nothing is near."""
-    near = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
+    near = difflib.get_close_matches(str(name), list(names), n=1, cutoff=0.5)  # a file may have a number there
     return f"; nearest: {near[0]}" if near else ""
 
 

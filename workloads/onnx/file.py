@@ -114,7 +114,7 @@ def _array(path: str, tensor: Any) -> Known:
 
 
 def _check_names(path: str, graph: Any) -> None:
-    """Raises ValueError for a name that is no text: protobuf hands bytes that are not UTF-8 on as they are."""
+    """Raises ValueError for a name that is no line of text: protobuf hands bytes that are not UTF-8 on as they are."""
     named = (*graph.node, *graph.initializer, *graph.input, *graph.output)
     names = [each.name for each in named] + [attribute.name for node in graph.node for attribute in node.attribute]
     for node in graph.node:
@@ -122,6 +122,8 @@ def _check_names(path: str, graph: Any) -> None:
     for name in names:
         if isinstance(name, bytes):
             raise ValueError(f"{path}: expected names in UTF-8, got {shortened(repr(name), 60)}")
+        if "\n" in name:
+            raise ValueError(f"{path}: expected names of one line, got {shortened(repr(name), 60)}")
 
 
 def _node(path: str, place: int, proto: Any, opset: int) -> OnnxNode:

@@ -223,7 +223,10 @@ def _build(path: str, program: ExportedProgram, device: torch.device) -> torch.n
             unflattened = UnflattenedModule(program)
     except Exception as fault:
         raise ValueError(f"{path}: its modules cannot be distinguished: {fault_text(fault)}") from fault
-    model = _plain(unflattened, unflattened.module_call_graph[0].signature.out_spec, {})
+    signature = unflattened.module_call_graph[0].signature
+    if signature is None:
+        raise ValueError(f"{path}: expected the signature of the whole program in its call graph, got none")
+    model = _plain(unflattened, signature.out_spec, {})
     for parameter in model.parameters():
         parameter.requires_grad_(parameter.is_floating_point())
     return model.to(device)

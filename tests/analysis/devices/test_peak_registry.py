@@ -75,6 +75,11 @@ def test_no_sparse_figure_is_made_up(name):
         ("Tesla P100-SXM2-16GB", "fp16", "no tensor units"),
         ("NVIDIA B200", "mxfp8", "under fp8"),
         ("NVIDIA B300 SXM6 AC", "int8", "published figures differ"),
+        ("NVIDIA B300 SXM6 AC", "fp4", "published dense figures differ"),
+        ("NVIDIA H800", "bf16", "tables differ"),
+        ("NVIDIA GB10", "fp4", "with sparsity alone"),
+        ("trn2", "bf16", "AWS Trainium2"),
+        ("TPU v4", "fp8", "states no figure"),
         ("AMD Instinct MI300X", "nvfp4", "NVIDIA's"),
         (H100, "fp4", "states no fp4 figure"),
     ],
@@ -82,6 +87,13 @@ def test_no_sparse_figure_is_made_up(name):
 def test_what_has_no_peak_says_why(name, dtype, words):
     assert peak(name, dtype) is None
     assert words in (peak_refusal(name, dtype) or "")
+
+
+def test_a_figure_that_is_stated_with_sparsity_alone_is_given_with_sparsity_alone():
+    found = peak("NVIDIA B300 SXM6 AC", "fp4", sparsity=True)
+    assert found is not None
+    assert found.flop_per_s == 144e15 / 8  # HGX, eight of them
+    assert peak("NVIDIA B300 SXM6 AC", "fp4") is None
 
 
 def test_a_refused_name_is_no_name_of_the_table():

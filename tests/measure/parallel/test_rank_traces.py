@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 import torch
 
-from analysis.parallel import Coordinates, Recording, grid_of, ledger_of, parse_sizes, same_work
+from analysis.parallel import Coordinates, LocalParameter, Recording, grid_of, ledger_of, parse_sizes, same_work
 from measure.fast_count.fast_count import fast_count
 from measure.parallel import RankStep, check_styles, gradient_buckets, trace_rank, trace_single
 from measure.parallel.styles import apply_plan, check_heads
@@ -42,6 +42,8 @@ def test_products_and_messages_of_a_tensor_rank_by_hand():
     # weights of 16·32 halved, the bias of up halved, that of down whole
     assert work.parameters == 8 * 16 + 16 + 2 * (16 * 32 + 16 + 16) + 16 * 3 + 3
     assert work.state_bytes == 4 * 4 * work.parameters
+    # kept: first's output, of each block relu's on the rank's half of 32 and the block's own, the outputs, the loss
+    assert work.activation_bytes == 4 * (4 * 16 + 2 * (4 * 16 + 4 * 16) + 4 * 3 + 1)
 
 
 def test_what_a_rank_does_whole_is_named_and_the_sum_holds():
@@ -95,6 +97,19 @@ UNEVEN = {**BLOCK_PLAN, "head": "colwise_gather_output"}
 """The head's three outputs over two ranks: two and one."""
 
 
+class Pairs(BlockNet):
+    """Each sample times each other one: a product that two replicas do a part of."""
+
+    def forward(self, x):
+        y = super().forward(x)
+        return y @ y.T
+
+
+def test_products_between_samples_of_different_replicas_are_missing_and_not_explained_away():
+    """4 samples of 3 numbers: 2·4·4·3 FLOP; two replicas of 2 samples do 2 · 2·2·2·3. Backward twice as much."""
+    assert found("dp=2", 4, Pairs, {}).unexplained_flop == 3 * (2 * 2 * 2 * 2 * 3 - 2 * 4 * 4 * 3)
+
+
 def test_uneven_shards_are_counted_apart_and_add_up():
     ledger = found("tp=2", 4, BlockNet, UNEVEN)
     one, other = (ledger.works[Coordinates(0, 0, place)] for place in range(2))
@@ -126,6 +141,8 @@ def test_shared_weights_are_gathered_twice_and_their_gradients_scattered_once():
         ("reduce_scatter", "dp"): (3, 4 * (2 * block + ends)),
         ("all_reduce", "tp"): (4, 4 * 2 * 16 * 4),
     }
+    unshared = found("dp=4,tp=2", 8).work(Coordinates(0, 0, 0))
+    assert ledger.work(Coordinates(0, 0, 0)).activation_bytes == unshared.activation_bytes  # no gathered weights
     held = [ledger.work(Coordinates(0, data, 0)).parameters for data in range(4)]
     assert held == [(2 * block + 8 * 16 + 16) // 4 + rows * (16 + 1) for rows in (1, 1, 1, 0)]
     assert ledger.unexplained_flop == 0
@@ -164,6 +181,9 @@ def test_stages_have_each_layer_once_and_send_what_the_next_one_reads():
     assert first.total("forward") == 2 * (ends[0] + 2 * product)
     assert second.total("forward") == 2 * (ends[1] + 2 * product)
     assert ledger.unexplained_flop == 0
+    # of one micro-batch: first's output and two numbers 32 and 16 of each block; received 16, two of these, 3 and 1
+    assert first.activation_bytes == 2 * 4 * (16 + 2 * (32 + 16))
+    assert second.activation_bytes == 1 * 4 * (16 + 2 * (32 + 16) + 3 + 1)
     line = 2, 2 * 16 * 4  # two micro-batches of 16 numbers of 4 bytes
     for work in (first, second):
         sent = {each.kind: (each.calls, each.nbytes) for each in work.collectives}
@@ -171,14 +191,22 @@ def test_stages_have_each_layer_once_and_send_what_the_next_one_reads():
     assert ledger.grid.bubble == pytest.approx(1 / 3)
 
 
+def test_buckets_of_gradients_close_once_they_are_full():
+    """Of 600,000 bytes each: two are over 1 MiB, then 44 over 25 MiB (43.7), and the 14 that are left."""
+    gradients = [LocalParameter((str(each),), (150_000,), "float32", 600_000, True) for each in range(60)]
+    assert gradient_buckets(gradients) == [2 * 600_000, 44 * 600_000, 14 * 600_000]
+    assert gradient_buckets([]) == []
+
+
 def test_what_real_processes_execute_is_what_is_predicted(tmp_path):
-    """Calls, bytes and FLOP of both ranks, under tensor and data parallelism and with shared weights, as torch.profiler
-    saw them."""
+    """Calls, bytes and FLOP of both ranks, under tensor and data parallelism, with shared weights and in a pipeline, as
+    torch.profiler saw them."""
     torch.multiprocessing.spawn(run_rank, (2, str(tmp_path)), nprocs=2)
     cases = {
         "tensor": found("tp=2", 4),
-        "data": found("dp=2", 8, lambda: BlockNet(256, 6), {}),
+        "data": found("dp=2", 8, lambda: BlockNet(256, 3), {}),
         "shards": found("dp=2", 8, BlockNet, {}, "fsdp"),
+        "stages": found("pp=2", 4, lambda: BlockNet(16, 4), {}),
     }
     for name, ledger in cases.items():
         for rank in range(2):

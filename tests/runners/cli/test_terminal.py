@@ -138,6 +138,7 @@ CASES: dict[str, tuple[Told, str]] = {
     "ceiling": (ceiling, r"ceiling"),
     "profile": (profile, r"bound"),
     "faults": (faults, r"^1 of 3 known faults are there"),
+    "audit": (command("audit", "--peaks", "--only", "torch GPULimits", "zeus"), r"^right: within 2 % of ours"),
 }
 """What is told → (how, a part of the sentence that says what it means)."""
 

@@ -114,6 +114,8 @@ def test_what_cannot_be_is_refused_in_a_line(count, net, llama, plan, tmp_path):
     refused(count(*net, "dp=2", "--law"), "--parallel: goes without --law")
     refused(count(*net, "tp=2"), "has no tp_plan of its own: expected --plan FILE")
     refused(count(*net, "pp=3"), "expected at least pp=3 layers, numbered children of one module; got 2")
+    refused(count(*net, "dp=2", "--counters", "exact"), "--parallel: goes without --counters")
+    refused(count(net[0], "--schedule", "gpipe"), "--schedule: goes with --parallel only")
     refused(count(net[0], "--plan", plan), "--plan: goes with --parallel only")
     refused(count(llama, "--parallel", "tp=3"), "expected tp to divide 4 num_attention_heads, got tp=3; nearest")
     refused(count(llama, "--parallel", "tp=4"), "expected tp to divide 2 num_key_value_heads, got tp=4; nearest 2")

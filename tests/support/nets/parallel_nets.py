@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +48,10 @@ class BlockNet(nn.Module):
 
 
 def run_rank(rank: int, world: int, folder: str) -> None:
-    """Three steps of this process, one of many: the second of BlockNet() under tensor parallelism, the third of
-    data-parallel training of BlockNet(256, 6), whose gradients fill more than one bucket, and the second of BlockNet()
-    with shared weights. Each with a batch of 4 on each rank. Writes what the profiler saw: tensor-RANK.json, …"""
+    """Four steps of this process, one of many: the second of BlockNet() under tensor parallelism, the third of
+    data-parallel training of BlockNet(256, 3), whose gradients fill more than one bucket, the second of BlockNet() with
+    shared weights, and the second of BlockNet(16, 2 · world) in a pipeline with a stage a process. Each has a batch
+    of 4 on each rank. Writes what the profiler saw: tensor-RANK.json, …"""
     from torch.distributed.device_mesh import init_device_mesh
 
     from measure.parallel.styles import apply_plan, shard_weights
@@ -60,22 +62,47 @@ def run_rank(rank: int, world: int, folder: str) -> None:
     split = BlockNet()
     apply_plan(split, init_device_mesh("cpu", (world,)), BLOCK_PLAN, strict=True)
     split(torch.ones(4, 8)).sum().backward()  # DTensor asks once what operations make of whole tensors
-    _profile(split, Path(folder) / f"tensor-{rank}.json")
-    replica = nn.parallel.DistributedDataParallel(BlockNet(256, 6))
+    _profile(_training(split), Path(folder) / f"tensor-{rank}.json")
+    replica = nn.parallel.DistributedDataParallel(BlockNet(256, 3))
     for _ in range(2):
         replica(torch.ones(4, 8)).sum().backward()
-    _profile(replica, Path(folder) / f"data-{rank}.json")
+    _profile(_training(replica), Path(folder) / f"data-{rank}.json")
     shards = BlockNet()
     shard_weights(shards, init_device_mesh("cpu", (world,)))
     shards(torch.ones(4, 8)).sum().backward()
-    _profile(shards, Path(folder) / f"shards-{rank}.json")
+    _profile(_training(shards), Path(folder) / f"shards-{rank}.json")
+    _profile(_stage_step(rank, world), Path(folder) / f"stages-{rank}.json")
     torch.distributed.destroy_process_group()
 
 
-def _profile(model: nn.Module, file: Path) -> None:
+def _training(model: nn.Module) -> Callable[[], None]:
+    return lambda: model(torch.ones(4, 8)).sum().backward()
+
+
+def _stage_step(rank: int, world: int) -> Callable[[], object]:
+    """A step of one stage of BlockNet(16, 2 · world) by torch.distributed.pipelining, four micro-batches of one. Run
+    once before, because stages tell each other the shapes in their first step."""
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+
+    whole = BlockNet(16, 2 * world)
+    own = [*whole.layers[2 * rank : 2 * rank + 2]]
+    module = nn.Sequential(*[whole.first][rank:], *own, *[whole.head][: rank - world + 2])
+    stage = PipelineStage(module, rank, world, torch.device("cpu"))
+    schedule = Schedule1F1B(stage, n_microbatches=4, loss_fn=lambda output, _target: output.sum())
+    inputs = (torch.ones(4, 8),) if rank == 0 else ()
+    target = torch.ones(4, 3) if rank == world - 1 else None
+
+    def step() -> object:
+        return schedule.step(*inputs, target=target)
+
+    step()
+    return step
+
+
+def _profile(step: Callable[[], object], file: Path) -> None:
     activities = [torch.profiler.ProfilerActivity.CPU]
     with torch.profiler.profile(activities=activities, record_shapes=True) as seen:
-        model(torch.ones(4, 8)).sum().backward()
+        step()
     own = [event for event in seen.events() if event.name not in _names_below(event)]
     file.write_text(json.dumps([(event.name, event.input_shapes) for event in own]))
 
@@ -99,6 +126,7 @@ def executed_messages(rows: list[Any]) -> dict[tuple[str, str], int]:
     """(kind, "calls" or "bytes") → how many, of four bytes a number. gloo scatters sums by an all-reduce of its own."""
     scatters = any(name == "c10d::_reduce_scatter_base_" for name, _ in rows)
     kinds = {"c10d::_allgather_base_": "all_gather", "c10d::_reduce_scatter_base_": "reduce_scatter"}
+    kinds |= {"gloo:send": "send", "gloo:recv": "receive"}
     kinds |= {} if scatters else {"gloo:all_reduce": "all_reduce"}
     found: Counter[tuple[str, str]] = Counter()
     for name, shapes in rows:

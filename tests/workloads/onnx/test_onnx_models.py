@@ -258,6 +258,10 @@ def test_a_name_that_is_no_text_is_refused(tmp_path, name):
     path.write_bytes(whole.replace(name.encode(), b"\xff" + name.encode()[1:]))
     with pytest.raises(ValueError, match="expected names in UTF-8"):
         get(str(path))
+    path.write_bytes(whole.replace(name.encode(), b"\n" + name.encode()[1:]))
+    with pytest.raises(ValueError, match="expected names of one line") as fault:
+        get(str(path))
+    assert "\n" not in str(fault.value)
 
 
 def test_a_size_that_depends_on_data_is_refused(tmp_path):

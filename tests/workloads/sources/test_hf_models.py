@@ -164,6 +164,7 @@ def test_inputs_of_ones_own(config):
     ("kind", "changed", "options", "said"),
     [
         ("brt", {}, {}, "transformers has no model type 'brt'; nearest: bert"),
+        ("bert", {"model_type": 7}, {}, "transformers has no model type 7"),
         ("bert", {"architectures": ["BertForMaskedML"]}, {}, "no model 'BertForMaskedML'; nearest: BertForMaskedLM"),
         ("bert", {"architectures": ["BertConfig"]}, {}, "has no model 'BertConfig'"),
         ("bert", {}, {"image_size": 3}, "has no image_size here; other sizes are in its config"),

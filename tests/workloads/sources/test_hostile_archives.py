@@ -19,6 +19,7 @@ import torch
 from torch import nn
 from torch.export import Dim
 
+from workloads.sources import get
 from workloads.sources.torch_archives import is_tree
 from workloads.sources.torch_export import load
 
@@ -157,6 +158,15 @@ def with_tree(members: Mapping[str, bytes], kind: str, context: object) -> dict[
     tree = {"type": kind, "context": context, "children_spec": [leaf]}
     document["graph_module"]["module_call_graph"][0]["signature"]["out_spec"] = json.dumps([1, tree])
     return {**members, "net/models/model.json": json.dumps(document).encode()}
+
+
+def test_a_program_without_the_signature_of_the_whole_is_refused(members, tmp_path):
+    document = json.loads(members["net/models/model.json"])
+    document["graph_module"]["module_call_graph"][0]["signature"] = None
+    evil = {**members, "net/models/model.json": json.dumps(document).encode()}
+    workload = get(str(write(tmp_path / "odd.pt2", evil)))
+    with pytest.raises(ValueError, match=r"expected the signature of the whole program in its call graph, got none"):
+        workload.build(**workload.hyper)
 
 
 @pytest.mark.parametrize("kind", ["enum", "defaultdict"])
