@@ -1,0 +1,3 @@
+from .comparison import DIFFERENT, EQUAL, UNEXPLAINED, InstructionComparison, compare
+
+__all__ = ["DIFFERENT", "EQUAL", "UNEXPLAINED", "InstructionComparison", "compare"]

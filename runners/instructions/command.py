@@ -1,0 +1,110 @@
+"""`python -m runners.instructions OP …`: executed floating-point operations of an operator beside its count.
+
+The operators run once under valgrind, with tiny tensors: half a minute for torch's import, then about a second each.
+Exit codes: 0 answered; 1 an operator differs and no reason is known; 2 the caller's mistake, or a tool that is missing.
+"""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from runners.cli import FAILED, Mistake, Parser, add_format, choice_error, guarded, show_page
+
+if TYPE_CHECKING:
+    from analysis.instructions import InstructionComparison
+
+ALL = "all"
+COLUMNS = ("operator", "multiply_adds", "other_flop", "fma", "mul", "add", "other", "verdict", "reason")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; its exit code."""
+    options = parser().parse_args(arguments)
+    return guarded(lambda: _answer(options), options.debug)
+
+
+def parser() -> Parser:
+    """The parser of `runners.instructions`."""
+    made = Parser(
+        prog="python -m runners.instructions",
+        description="Which floating-point instructions does an operator execute, beside its count?",
+        epilog="What is compared, and the table of all operators: docs/instructions.md.",
+    )
+    made.add_argument("operators", nargs="+", metavar="OP", help=f"mm_16x16x16, conv2d_3x3, …, or {ALL}")
+    add_format(made, "table, csv or json (table)")
+    made.add_argument("--debug", action="store_true", help="tracebacks")
+    return made
+
+
+def _answer(options: Namespace) -> int:
+    """Raises Mistake for an operator that is not known, and where valgrind, a compiler or capstone is missing."""
+    from results import Unavailable
+
+    try:
+        from measure.instructions import OPERATORS, count_instructions
+
+        names = list(OPERATORS) if options.operators == [ALL] else list(dict.fromkeys(options.operators))
+        for name in names:
+            if name not in OPERATORS:
+                raise Mistake(choice_error("operator", name, OPERATORS))
+        executed = count_instructions(names)
+    except Unavailable as fault:
+        raise Mistake(str(fault)) from fault
+    rows = [comparison_of(name, executed[name]) for name in names]
+    show_page(lambda _width, _colour: _text(rows, options.format))
+    return FAILED if any(row.verdict == "unexplained" for row in rows) else 0
+
+
+def comparison_of(name: str, executed: Mapping[str, int]) -> InstructionComparison:
+    """The operator's count by definition, from a trace on real tensors, beside what was executed."""
+    import torch
+
+    from analysis.instructions import compare
+    from analysis.operators import PRODUCTS, total
+    from measure.instructions import OPERATORS
+    from measure.operations import trace_step
+
+    call = OPERATORS[name]()
+
+    def step(mark: Any) -> None:
+        mark("forward")
+        with torch.no_grad():
+            call()
+
+    operations = trace_step(step, model=torch.nn.Module()).operations
+    cost = total(operations)
+    products = [each for each in operations if each.kind in PRODUCTS]
+    sizes = tuple(products[0].output_shapes[0]) if len(products) == 1 else ()
+    return compare(name, cost.model_flop // 2, cost.other_flop, executed, sizes if prod(sizes) else ())
+
+
+def _text(rows: Sequence[InstructionComparison], form: str) -> str:
+    if form == "json":
+        return json.dumps([{**_row(row), "executed": dict(row.executed)} for row in rows], indent=2)
+    if form == "csv":
+        return "\n".join(",".join(f'"{value}"' for value in line) for line in [COLUMNS, *map(_values, rows)])
+    lines = [f"{name:>14}" if 0 < at < 7 else f"{name:24}" for at, name in enumerate(COLUMNS[:7])]
+    table = ["".join(lines) + "  " + COLUMNS[7], *map(_line, rows)]
+    verdicts = ", ".join(f"{times} {verdict}" for verdict, times in Counter(row.verdict for row in rows).items())
+    return "\n".join([*table, "", f"{len(rows)} operators: {verdicts}. Counted by valgrind, which ran AVX2 and FMA."])
+
+
+def _row(row: InstructionComparison) -> dict[str, Any]:
+    return dict(zip(COLUMNS, _values(row), strict=True))
+
+
+def _values(row: InstructionComparison) -> tuple[Any, ...]:
+    lanes = row.executed
+    other = sum(lanes.get(kind, 0) for kind in ("div", "sqrt", "reciprocal", "min_max", "round", "compare"))
+    executed = (lanes.get("fma", 0), lanes.get("mul", 0), lanes.get("add", 0), other)
+    return (row.name, row.multiply_adds, row.other_flop, *executed, row.verdict, row.reason)
+
+
+def _line(row: InstructionComparison) -> str:
+    name, *numbers, verdict, reason = _values(row)
+    return f"{name:24}" + "".join(f"{number:14,}" for number in numbers) + f"  {verdict}" + (reason and f": {reason}")
