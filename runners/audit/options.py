@@ -38,7 +38,7 @@ def parser() -> Parser:
         type=Path,
         default=FORMULAS,
         metavar="DIR",
-        help=f"a folder for each framework with its package and nothing else ({FORMULAS})",
+        help="a folder for each framework with its package and nothing else (~/.cache/flopledger/audit)",
     )
     made.add_argument(
         "--install", action="store_true", help="put the packages there by pip, without dependencies, first"

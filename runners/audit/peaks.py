@@ -28,7 +28,7 @@ def add_peaks(made: ArgumentParser) -> None:
     """The options of `--peaks`."""
     group = made.add_argument_group("peaks")
     group.add_argument("--peaks", action="store_true", help="other packages' tables of peaks beside ours")
-    where = f"where wheels and checkouts are ({PACKAGES})"
+    where = "where wheels and checkouts are (~/.cache/flopledger/audit)"
     group.add_argument("--packages", type=Path, default=PACKAGES, metavar="DIR", help=where)
     group.add_argument("--fetch", action="store_true", help="download what DIR lacks, with pip --no-deps")
     group.add_argument("--only", nargs="+", metavar="PACKAGE", help="these alone (all)")
