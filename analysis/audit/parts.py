@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from analysis.audit.architecture import Architecture
+from analysis.operators import causal_pairs, window_pairs
 
 DENSE, CAUSAL, MASK_EXACT = "dense", "causal", "mask_exact"
 CONVENTIONS = (DENSE, CAUSAL, MASK_EXACT)
@@ -68,16 +69,10 @@ def pairs(model: Architecture, tokens: int, attention: str = DENSE) -> int:
     if attention == DENSE or model.model_type in ENCODERS:
         return tokens * tokens * model.num_hidden_layers
     if attention == CAUSAL:
-        return window_pairs(tokens, tokens) * model.num_hidden_layers
+        return causal_pairs(tokens, tokens) * model.num_hidden_layers
     windowed = model.windowed_layers
-    full = window_pairs(tokens, tokens) * (model.num_hidden_layers - windowed)
-    return full + (window_pairs(tokens, model.sliding_window) * windowed if windowed else 0)
-
-
-def window_pairs(tokens: int, window: int) -> int:
-    """Pairs under a causal mask in which a position sees itself and the window - 1 before it."""
-    seen = min(tokens, window)
-    return seen * (seen + 1) // 2 + (tokens - seen) * seen
+    full = causal_pairs(tokens, tokens) * (model.num_hidden_layers - windowed)
+    return full + (window_pairs(tokens, tokens, model.sliding_window) * windowed if windowed else 0)
 
 
 def training_flop(model: Architecture, tokens: int, attention: str = DENSE) -> int:

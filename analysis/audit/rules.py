@@ -22,8 +22,8 @@ from analysis.audit.parts import (
     forward,
     pair_width,
     pairs,
-    window_pairs,
 )
+from analysis.operators import causal_pairs, window_pairs
 
 CAUSES = {
     "embedding_as_product": "the lookup of embeddings is counted as a product with the whole table",
@@ -89,7 +89,7 @@ def veomni(model: Architecture, tokens: int) -> Causes:
     wider = model.num_attention_heads * (model.head_dim - model.value_dim)
     found = {"attention_width": 6 * pairs(model, tokens) * wider}
     if model.model_type == "gpt_oss":
-        inside = window_pairs(tokens, model.sliding_window)
+        inside = window_pairs(tokens, tokens, model.sliding_window) if model.sliding_window else 0
         outside = (tokens * tokens - inside) * model.windowed_layers
         found["attention_window"] = -6 * outside * pair_width(model)
     return found
@@ -140,14 +140,6 @@ def _automodel_fallback(model: Architecture, tokens: int) -> Causes:
     return found
 
 
-def _automodel_llama(model: Architecture, tokens: int) -> Causes:
-    return _halved(model, tokens)
-
-
-def _automodel_gpt(model: Architecture, tokens: int) -> Causes:
-    return _halved(model, tokens)
-
-
 def _automodel_qwen(model: Architecture, tokens: int) -> Causes:
     return _halved(model, tokens) | {"router_left_out": -3 * forward(model, tokens)[ROUTER]}
 
@@ -166,7 +158,7 @@ def _automodel_open_weights(model: Architecture, tokens: int) -> Causes:
     full = (model.num_hidden_layers + 1) // 2
     windowed = model.num_hidden_layers - full
     inside = window * (window + 1) // 2 + (tokens - window) * window
-    causal = window_pairs(tokens, tokens)
+    causal = causal_pairs(tokens, tokens)
     outside = windowed * (causal - inside)
     every = model.num_hidden_layers * (tokens * tokens - causal)
     return {
@@ -184,8 +176,8 @@ def _automodel_encoder(model: Architecture, tokens: int) -> Causes:
 
 
 AUTOMODEL: Mapping[str, Rule] = {
-    "llama": _automodel_llama,
-    "gpt2": _automodel_gpt,
+    "llama": _halved,
+    "gpt2": _halved,
     "qwen2": _automodel_qwen,
     "qwen3": _automodel_qwen,
     "qwen3_moe": _automodel_qwen,

@@ -9,6 +9,7 @@ only padding of the last dimension is derived from the numbers.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -99,9 +100,7 @@ def _of_products(multiply_adds: int, executed: Mapping[str, int], sizes: tuple[i
             if whole > size and fused * size == multiply_adds * whole:
                 return DIFFERENT, f"padding of vectors: {size} is executed as {whole}"
     first = multiply_adds - fused
-    outputs = 1
-    for size in sizes:
-        outputs *= size
+    outputs = math.prod(sizes)
     if sizes and first in (outputs, 2 * outputs) and first <= executed.get("mul", 0):
         return (
             EQUAL,

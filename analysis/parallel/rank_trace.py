@@ -5,10 +5,12 @@ Sizes are local: those that the rank computes with, keeps, and hands to collecti
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from analysis.operators import itemsize
 from results.records import Operation, Storage
 
 
@@ -28,10 +30,7 @@ class LocalParameter:
     @property
     def numel(self) -> int:
         """Numbers in this part."""
-        count = 1
-        for size in self.shape:
-            count *= size
-        return count
+        return math.prod(self.shape)
 
     def part(self, replica: int, replicas: int) -> LocalParameter:
         """What a replica has of it: rows are shared as torch.chunk does, the last ones having fewer or none."""
@@ -96,24 +95,11 @@ COLLECTIVES: Mapping[str, str] = {
 WAITS = ("_c10d_functional.wait_tensor", "c10d.barrier")
 """Operators of communication that move nothing."""
 
-ITEM_BYTES: Mapping[str, int] = {
-    "bool": 1, "uint8": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8, "float16": 2, "bfloat16": 2, "float32": 4,
-    "float64": 8,
-}  # fmt: skip
-
 
 def message_bytes(operation: Operation) -> int:
     """Bytes of the larger of what a collective takes and what it gives, on one rank: the size by which collectives are
     benchmarked (nccl-tests). Raises ValueError for a dtype whose size is not known."""
     shapes = (*operation.input_shapes, *operation.output_shapes)
     dtypes = (*operation.input_dtypes, *operation.output_dtypes)
-    return max(_nbytes(*each) for each in zip(shapes, dtypes, strict=True))
-
-
-def _nbytes(shape: Iterable[int], dtype: str) -> int:
-    if dtype not in ITEM_BYTES:
-        raise ValueError(f"expected a collective on one of {', '.join(ITEM_BYTES)}, got {dtype}")
-    count = ITEM_BYTES[dtype]
-    for size in shape:
-        count *= size
-    return count
+    sizes: list[int] = [math.prod(shape) * itemsize(dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
+    return max(sizes)

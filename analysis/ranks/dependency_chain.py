@@ -17,8 +17,8 @@ import numpy as np
 import pandas as pd
 
 from analysis.ranks.breakdown import breakdown_of
-from analysis.ranks.collectives import KEY, TOGETHER
 from analysis.ranks.timelines import Spans, Timeline, union
+from analysis.ranks.waits import last_to_enter
 
 
 @dataclass(frozen=True)
@@ -43,19 +43,11 @@ def critical_path(timelines: Mapping[int, Timeline], matched: pd.DataFrame, step
     ends = {rank: int(rows["end_ns"].max()) for rank, rows in windows.items()}
     last = max(ends, key=lambda rank: ends[rank])
     parts: dict[tuple[int, str], float] = {}
-    for segment in reversed(list(_followed(timelines, _entered(matched, step), last, ends[last], begins))):
+    entered = last_to_enter(matched[matched["step"] == step])
+    for segment in reversed(list(_followed(timelines, entered, last, ends[last], begins))):
         key = (segment.rank, segment.what)
         parts[key] = parts.get(key, 0.0) + segment.time_s
     return [Segment(rank, what, time_s) for (rank, what), time_s in parts.items() if time_s]
-
-
-def _entered(matched: pd.DataFrame, step: int) -> pd.DataFrame:
-    """Collectives of a step that all enter before one leaves, each with the last to enter and when."""
-    rows = matched[matched["kind"].isin(TOGETHER) & (matched["step"] == step)]
-    if not len(rows):
-        return rows.assign(for_rank=0, entered_ns=0)
-    latest = rows.loc[rows.groupby(list(KEY))["start_ns"].idxmax(), [*KEY, "rank", "start_ns"]]
-    return rows.merge(latest.rename(columns={"rank": "for_rank", "start_ns": "entered_ns"}), on=list(KEY))
 
 
 def _followed(

@@ -36,14 +36,19 @@ class Straggler:
     since: int | None
 
 
-def waits_in(matched: pd.DataFrame) -> pd.DataFrame:
-    """A row for each rank of each collective, but for the last to enter: step, rank, for_rank, wait_ns, entered_ns."""
+def last_to_enter(matched: pd.DataFrame) -> pd.DataFrame:
+    """The rows of collectives that all enter before one leaves, each with the last rank to enter and when: for_rank,
+    entered_ns."""
     rows = matched[matched["kind"].isin(TOGETHER)]
     if not len(rows):
-        return rows.assign(for_rank=0, wait_ns=0, entered_ns=0)
+        return rows.assign(for_rank=0, entered_ns=0)
     latest = rows.loc[rows.groupby(list(KEY))["start_ns"].idxmax(), [*KEY, "rank", "start_ns"]]
-    latest = latest.rename(columns={"rank": "for_rank", "start_ns": "entered_ns"})
-    both = rows.merge(latest, on=list(KEY))
+    return rows.merge(latest.rename(columns={"rank": "for_rank", "start_ns": "entered_ns"}), on=list(KEY))
+
+
+def waits_in(matched: pd.DataFrame) -> pd.DataFrame:
+    """A row for each rank of each collective, but for the last to enter: step, rank, for_rank, wait_ns, entered_ns."""
+    both = last_to_enter(matched)
     waited = np.minimum(both["entered_ns"], both["end_ns"]) - both["start_ns"]
     return both.assign(wait_ns=waited)[both["rank"] != both["for_rank"]]
 

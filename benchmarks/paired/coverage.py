@@ -15,7 +15,6 @@ is in the share.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import os
@@ -24,7 +23,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.paired.neighbours import Cell, mean_log, read, training_step
+from benchmarks.paired.neighbours import Cell, mean_log, run, training_step
 
 VALUES = {"step time": "step", "paired utilization": "used"}
 """What has an interval → the beginning of its columns."""
@@ -104,14 +103,7 @@ def line_of(name: str, column: str, cells: Sequence[Cell]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--file", type=Path, required=True, help="cells so far, one a line; it is added to")
-    parser.add_argument("--minutes", type=float, default=30.0)
-    parser.add_argument("--report", action="store_true", help="measure nothing")
-    options = parser.parse_args()
-    if not options.report:
-        measure(options.file, options.minutes)
-    print("\n".join(report(read(options.file))))
+    run(__doc__, measure, report, 30.0)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ import math
 import multiprocessing
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import fmean
@@ -169,15 +169,25 @@ def mean_log(ratios: Sequence[float]) -> tuple[float, float]:
     return found.mean, math.inf if found.high is None else found.high - found.mean
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+def run(
+    purpose: str | None,
+    measure: Callable[[Path, float], None],
+    report: Callable[[Sequence[Cell]], list[str]],
+    minutes: float,
+) -> None:
+    """The command line of a benchmark whose cells are the lines of a file. minutes: unless given."""
+    parser = argparse.ArgumentParser(description=(purpose or "").partition("\n")[0])
     parser.add_argument("--file", type=Path, required=True, help="cells so far, one a line; it is added to")
-    parser.add_argument("--minutes", type=float, default=3.0)
+    parser.add_argument("--minutes", type=float, default=minutes)
     parser.add_argument("--report", action="store_true", help="measure nothing")
     options = parser.parse_args()
     if not options.report:
         measure(options.file, options.minutes)
     print("\n".join(report(read(options.file))))
+
+
+def main() -> None:
+    run(__doc__, measure, report, 3.0)
 
 
 if __name__ == "__main__":

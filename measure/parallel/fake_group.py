@@ -8,6 +8,7 @@ fake mode that question is an operation on fake tensors, and `no_global_shapes` 
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -37,10 +38,7 @@ def fake_mesh(sizes: Mapping[str, int], rank: int) -> Iterator[DeviceMesh]:
         raise Unavailable(f"this build of torch has no fake process group: {fault}") from fault
     if torch.distributed.is_initialized():
         raise Unavailable("expected a process without a process group, got one that has joined one")
-    world = 1
-    for size in sizes.values():
-        world *= size
-    torch.distributed.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world)
+    torch.distributed.init_process_group("fake", store=FakeStore(), rank=rank, world_size=math.prod(sizes.values()))
     try:
         clear_answers()
         yield init_device_mesh("cpu", tuple(sizes.values()), mesh_dim_names=tuple(sizes))

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from runners.audit.peaks import add_peaks
+from runners.audit.peaks import PACKAGES, add_peaks
 from runners.cli import Parser, add_format, names, number
 
 TOKENS = 4096
 
 TIMEOUT_S = 300.0
-
-FORMULAS = Path.home() / ".cache" / "flopledger" / "audit"
 
 
 def parser() -> Parser:
@@ -36,7 +34,7 @@ def parser() -> Parser:
     made.add_argument(
         "--formulas",
         type=Path,
-        default=FORMULAS,
+        default=PACKAGES,
         metavar="DIR",
         help="a folder for each framework with its package and nothing else (~/.cache/flopledger/audit)",
     )
