@@ -1,5 +1,5 @@
 from .ledger import Collective, Ledger, RankWork, Recording, ledger_of
-from .rank_grid import REPLICAS, SCHEDULES, Coordinates, RankGrid, grid_of, parse_sizes
+from .rank_grid import REPLICAS, SCHEDULES, Coordinates, RankGrid, grid_of, parse_plan, parse_sizes
 from .rank_trace import LocalParameter, RankTrace, same_work
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "SCHEDULES",
     "grid_of",
     "ledger_of",
+    "parse_plan",
     "parse_sizes",
     "same_work",
 ]

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from analysis.devices import PRECISIONS
+from analysis.parallel import parse_plan
 from analysis.utilization import (
     PROFILED_METHODS,
     Denominator,
@@ -35,7 +36,7 @@ from analysis.utilization import (
     theory_as_published,
     works_of,
 )
-from analysis.utilization.denominators import denominators
+from analysis.utilization.denominators import denominators, of_ranks
 from analysis.utilization.step_times import step_times
 from cleaning.counts import Cleaned, clean
 from cleaning.profile import clean_profile, profile_counts, why_unprofiled
@@ -55,6 +56,7 @@ from results.records import (
     Operation,
     ProfileCount,
     ProfiledOperation,
+    RankRow,
     Ratio,
     Record,
     Run,
@@ -120,6 +122,7 @@ class _Raw:
         self.read_recording = read_recording
         self.samples = by_cell(data.records(Sample))
         self.telemetry = by_cell(data.records(Telemetry))
+        self.ranks = by_cell(data.records(RankRow))
         self.counts = by_cell(cleaned.flop_counts)
         self.left_out = by_cell(cleaned.dropped_counts)
         self.problems: list[str] = []
@@ -369,7 +372,15 @@ def _fractions(measured: Measurement, numerators: Iterable[Numerator], raw: _Raw
 def _denominators(run: Run, clock_hz: float | None, raw: _Raw) -> tuple[Denominator, ...]:
     sitting = raw.sittings.get(run.sitting)
     peak_tflops = _peak_tflops(raw.data.manifest.options)
-    return denominators(run, raw.sheet(run), clock_hz, raw.data.ceilings, peak_tflops, _highest_hz(sitting))
+    single = denominators(run, raw.sheet(run), clock_hz, raw.data.ceilings, peak_tflops, _highest_hz(sitting))
+    if not run.parallel:
+        return single
+    ranks = raw.ranks.get(key_of(run), [])
+    try:
+        world = parse_plan(run.parallel).world
+    except ValueError as fault:
+        return tuple(Denominator(each.name, reason=f"parallel: {fault}") for each in single)
+    return tuple(of_ranks(each, world, [row.ceiling for row in ranks]) for each in single)
 
 
 def _highest_hz(sitting: Sitting | None) -> float | None:

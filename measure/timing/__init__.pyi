@@ -1,4 +1,5 @@
 from .blocks import (
+    Announce,
     BlockTimer,
     agree,
     blocks_in_order,
@@ -18,14 +19,18 @@ from .disturbance import run_wait_s
 from .pairs import PairTiming, measure_pairs
 from .profiler_ranges import DOMAIN, Mark, Ranges, unheard
 from .protocols import TIMED_WORKS, Protocol
+from .rank_blocks import END, BlockOrder, follow_orders, slowest_blocks
 from .suspension import WARNING
 
 __all__ = [
+    "Announce",
+    "BlockOrder",
     "BlockTimer",
     "CeilingBlocks",
     "CeilingKernel",
     "Clock",
     "DOMAIN",
+    "END",
     "Mark",
     "PairTiming",
     "Protocol",
@@ -37,12 +42,14 @@ __all__ = [
     "clock_for",
     "collector_off",
     "disturbance_warning",
+    "follow_orders",
     "measure_blocks",
     "measure_pairs",
     "measure_phases",
     "measure_stretch",
     "run_wait_s",
     "shortfall",
+    "slowest_blocks",
     "step_time_s",
     "steps_for",
     "unheard",

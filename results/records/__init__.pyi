@@ -39,6 +39,7 @@ from .comparisons import (
 from .counts import Agreement, BatchLaw, CleanedOperation, CleaningLog, FlopCount, ProfileCount, Ratio
 from .footprint import FootprintCheck, FootprintPrediction
 from .operations import Kernel, Operation, OperationInstance, ProfiledOperation, Storage
+from .ranks import RankCollective, RankRow, RankSample, RankTelemetry
 from .rows import (
     OfCell,
     Record,
@@ -128,6 +129,10 @@ __all__ = [
     "ProfileCount",
     "ProfiledOperation",
     "RECORDERS",
+    "RankCollective",
+    "RankRow",
+    "RankSample",
+    "RankTelemetry",
     "Ratio",
     "Record",
     "RecordedStep",

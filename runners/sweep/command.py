@@ -8,6 +8,7 @@ failed, 2 the caller's mistake, 3 the store could not be written, 130 Ctrl-C, 14
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import datetime
 import os
@@ -16,7 +17,8 @@ import shutil
 import signal
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,11 +39,13 @@ from runners.sweep.options import (
     union,
 )
 from runners.sweep.plan import Grid, cell_of, cells, check, check_images, remaining
+from runners.sweep.ranks import exchange
 from runners.workers import hyper_of_cell
 
 if TYPE_CHECKING:
     from results.records import Cell
     from results.store import Store
+    from runners.sweep.ranks.crew import Crew
     from runners.sweep.session import Replan
     from runners.workers import ProbeResult, TelemetryWatch
 
@@ -57,6 +61,11 @@ class Terminated(KeyboardInterrupt):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; its exit code."""
+    place = exchange.place_of(os.environ)
+    if place is not None and place.rank:
+        from runners.sweep.ranks.follower import follow
+
+        return follow(place)
     made = parser()
     options = made.parse_args(arguments)
     options.begun = False  # whether there is a directory that --resume goes on with
@@ -135,6 +144,41 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
     sweep_models.check_unchanged(grid, earlier)
     planned = union(grid, earlier)
     _check_budget(options.time_budget, planned[0])
+    with _crew(grid, probed, options.debug) as crew:
+        return _run(options, resumed, grid, earlier, planned, probed, command, crew)
+
+
+@contextlib.contextmanager
+def _crew(grid: Grid, probed: ProbeResult, debug: bool) -> Iterator[Crew | None]:
+    """The other ranks, as long as they are needed; None for a sweep on one device. Raises ValueError where they do not
+    come or have other devices."""
+    place = exchange.place_of(os.environ)
+    if place is None or not grid.parallel:
+        yield None
+        return
+    from runners.sweep.ranks.crew import Crew
+
+    crew = Crew(exchange.Exchange(place), probed)
+    try:
+        crew.exchange.put("start", (probed.device, debug))
+        crew.meet()
+        yield crew
+        crew.order(None)
+    finally:
+        crew.exchange.close()
+
+
+def _run(
+    options: argparse.Namespace,
+    resumed: Path | None,
+    grid: Grid,
+    earlier: list[Grid],
+    planned: list[Cell],
+    probed: ProbeResult,
+    command: str,
+    crew: Crew | None,
+) -> int:
+    """Measure what is planned, and report it."""
     from runners.sweep import auto_memory, nsight  # which need numpy: after the names are checked
 
     recorder = nsight.check(planned) if resumed is None else ""  # before a directory is made
@@ -151,7 +195,7 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
                 dataclasses.replace(store.manifest.with_command(command), options=as_options(grid, earlier))
             )
         replan = auto_memory.replanning(store, grid, earlier) if grid.auto else None
-        failed = _collect(store, probed, watch, todo, options, replan) if watch else 0
+        failed = _collect(store, probed, watch, todo, options, replan, crew) if watch else 0
         path, statuses, lacking = store.path, store.done(), store.incomplete_cells
     if count := sum(cell.cell_id in lacking for cell in planned):
         say(f"{count} of {len(planned)} cells lack a work that was asked for: {LACKING}")
@@ -207,9 +251,11 @@ def _collect(
     todo: list[Cell],
     options: argparse.Namespace,
     replan: Replan | None = None,
+    crew: Crew | None = None,
 ) -> int:
-    """Measure what is to do, in the session begun last; how many cells failed."""
+    """Measure what is to do, in the session begun last; how many cells failed. crew: the other ranks, if any."""
     from runners.cli import Progress
+    from runners.sweep.ranks.session import RankSession
     from runners.sweep.session import Limits, Session, failed
 
     name, version = store.sittings[-1].sitting, str(probed.environment.torch.torch)
@@ -219,7 +265,8 @@ def _collect(
             progress.say(line)
         watch.start()
         try:
-            session = Session(store, name, version, watch, limits, progress, options.debug, _notes(probed))
+            kind = Session if crew is None else partial(RankSession, crew)
+            session = kind(store, name, version, watch, limits, progress, options.debug, _notes(probed))
             return len(failed(session.each(todo, replan)))
         finally:
             watch.close()
