@@ -1,0 +1,153 @@
+"""Sweeps under torchrun with two processes over gloo: replicas, and ranks that are killed, hang or are slow."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from results.records import RankCollective, RankRow, RankSample, Run, Sample
+from results.store import RunData, read_run
+from tests.support.fakes import real_sweeps
+from tests.support.fakes.real_sweeps import QUICK, Sweep
+
+pytestmark = pytest.mark.survival
+
+WIDTH, BATCH, CALLS = 256, 64, 3
+
+NET = f"""
+import os, signal, time
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self, act):
+        super().__init__()
+        self.first, self.last = torch.nn.Linear({WIDTH}, {WIDTH}), torch.nn.Linear({WIDTH}, {WIDTH})
+        self.act, self.calls = act, 0
+    def forward(self, x):
+        self.calls += 1
+        if os.environ.get("RANK") == "1" and self.calls > {CALLS}:
+            self.act()
+        return self.last(self.first(x))
+
+def sound():
+    return Net(lambda: None)
+def killed():
+    return Net(lambda: os.kill(os.getpid(), signal.SIGKILL))
+def hung():
+    return Net(lambda: time.sleep(1000))
+def late():
+    return Net(lambda: time.sleep(0.02))
+"""
+"""Two products, whose weights and biases are 2 · (256² + 256) numbers. Rank 1 acts after its third step."""
+
+FORWARD_FLOP = 2 * 2 * BATCH * WIDTH**2
+STEP_FLOP = 3 * FORWARD_FLOP - FORWARD_FLOP // 2
+"""The first product's input needs no gradient."""
+
+GRADIENT_BYTES = 4 * 2 * (WIDTH**2 + WIDTH)
+
+
+@pytest.fixture
+def torchrun(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Sweep]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    run = ("-m", "torch.distributed.run", "--nproc-per-node", 2, "--master-port", port, "-m", "runners.sweep")
+    monkeypatch.setattr(real_sweeps, "command", lambda *words: [sys.executable, *map(str, (*run, *words))])
+    return Sweep
+
+
+def words(folder: Path, *models: str) -> tuple[object, ...]:
+    (folder / "net.py").write_text(NET)
+    names = ",".join(f"{folder}/net.py:{model}" for model in models)
+    grid = ("--models", names, "--input", WIDTH, "--batch-sizes", BATCH, "--methods", "exact")
+    return (*QUICK, *grid, "--cell-timeout", 24, "--out", folder / "run")
+
+
+def runs(data: RunData) -> dict[tuple[str, str], Run]:
+    return {(run.model.rpartition(":")[2], run.parallel): run for run in data.runs}
+
+
+def rows(data: RunData, record: type, run: Run) -> list:
+    return [row for row in data.records(record) if row.cell_id == run.cell_id]
+
+
+def test_ranks_that_are_killed_hang_or_are_slow_cost_their_own_row(
+    tmp_path: Path, torchrun: Callable[..., Sweep]
+) -> None:
+    with torchrun(*words(tmp_path, "sound", "killed", "hung", "late"), "--parallel", "ddp=2", cwd=tmp_path) as sweep:
+        assert sweep.end(150) == 1, sweep.said
+    data = read_run(tmp_path / "run")
+    found = runs(data)
+    assert {model: run.status for (model, _), run in found.items()} == {
+        "sound": "ok",
+        "killed": "crashed",
+        "hung": "timeout",
+        "late": "ok",
+    }
+    name = f"rank 1 of 2 ({socket.gethostname()} cpu)"
+    assert found["killed", "ddp=2"].reason.startswith(f"{name}: the worker died of SIGKILL")
+    assert found["hung", "ddp=2"].reason.startswith(f"{name}: it hangs")
+    late = {row.rank: row for row in rows(data, RankRow, found["late", "ddp=2"])}
+    assert late[1].waited_for_ratio > 0.9
+    assert late[1].late_since_step is not None
+    assert late[0].late_since_step is None
+    assert late[0].wait_s > 0.6 * 0.02
+    check_replicas(data, found["sound", "ddp=2"])
+
+
+def check_replicas(data: RunData, run: Run) -> None:
+    """What two replicas share: each half of the FLOP, all of the gradients."""
+    ranks = rows(data, RankRow, run)
+    assert [row.rank for row in ranks] == [0, 1]
+    assert [row.executed for row in ranks] == [{"matmul/float32": STEP_FLOP // 2}] * 2
+    assert run.executed == {"matmul/float32": STEP_FLOP}
+    assert run.items_per_step == BATCH
+    for row in rows(data, RankCollective, run):
+        assert (row.kind, row.given_bytes) == ("all_reduce", GRADIENT_BYTES)
+    blocks = {(row.index, row.rank): row for row in rows(data, RankSample, run) if row.part == "measure"}
+    system = [row for row in rows(data, Sample, run) if row.part == "measure"]
+    own = sorted((row for (_, rank), row in blocks.items() if rank == 0), key=lambda row: row.start_s)
+    other = sorted((row for (_, rank), row in blocks.items() if rank == 1), key=lambda row: row.start_s)
+    assert [row.wall_s for row in system] == [max(a.wall_s, b.wall_s) for a, b in zip(own, other, strict=True)]
+
+
+def test_shared_weights_and_a_single_rank_beside_replicas(tmp_path: Path, torchrun: Callable[..., Sweep]) -> None:
+    plans = ("--parallel", "ddp=1", "dp=2", "fsdp=2")
+    with torchrun(*words(tmp_path, "sound"), *plans, cwd=tmp_path) as sweep:
+        assert sweep.end(150) == 0, sweep.said
+    data = read_run(tmp_path / "run")
+    found = {run.parallel: run for run in data.runs}
+    assert {plan: run.status for plan, run in found.items()} == dict.fromkeys(("ddp=1", "ddp=2", "fsdp=2"), "ok")
+    check_replicas(data, found["ddp=2"])
+    whole = GRADIENT_BYTES // 4
+    held = {plan: [row.parameters for row in rows(data, RankRow, run)] for plan, run in found.items()}
+    assert held == {"ddp=1": [whole], "ddp=2": [whole] * 2, "fsdp=2": [whole // 2] * 2}
+    assert {run.parameters for run in data.runs} == {whole}
+    kinds = {row.kind for row in rows(data, RankCollective, found["fsdp=2"])}
+    assert "all_gather" in kinds
+    answer = (tmp_path / "run" / "utilization.csv").read_text()
+    assert "2 ranks, of the first: fp32" in answer
+
+
+def test_a_rank_whose_process_is_killed_is_named(tmp_path: Path, torchrun: Callable[..., Sweep]) -> None:
+    with torchrun(*words(tmp_path, "late"), "--parallel", "ddp=2", cwd=tmp_path) as sweep:
+        sweep.wait_for("1 cell, at least")
+        sweep.run_for(3)
+        rank = next(child for child in psutil.Process(sweep.process.pid).children() if rank_of(child) == "1")
+        os.kill(rank.pid, signal.SIGKILL)
+        sweep.end(60)
+    (run,) = read_run(tmp_path / "run").runs
+    assert run.status == "crashed"
+    assert run.reason == f"rank 1 ({socket.gethostname()} cpu): its process is gone, and torchrun ended the others"
+
+
+def rank_of(process: psutil.Process) -> str | None:
+    return process.environ().get("RANK")
