@@ -43,6 +43,7 @@ from cleaning.profile import clean_profile, profile_counts, why_unprofiled
 from cleaning.reconcile.agreement import agreement, phase_sums
 from cleaning.reconcile.backward_ratio import TableSides, profile_ratios, ratios, sides_of
 from cleaning.reconcile.batch_law import batch_laws
+from cleaning.reconcile.parallel_steps import parallel_steps
 from cleaning.reconcile.view import Built, View
 from results import Inconsistent, Unavailable, shortened
 from results.records import (
@@ -54,8 +55,10 @@ from results.records import (
     CleaningLog,
     FlopCount,
     Operation,
+    ParallelStep,
     ProfileCount,
     ProfiledOperation,
+    RankCollective,
     RankRow,
     Ratio,
     Record,
@@ -201,13 +204,14 @@ def _join_cells(data: RunData, cleaned: Cleaned, cells: Sequence[_Cell], problem
         for cell in cells
     ]
 
+    steps, trouble = _parallel_steps(data, rows_of("step_times"))
     return Built(
         cleaned=replace(cleaned, log=cleaned.log + rows_of("log")),
         utilization=tuple(row for cell in cells for row in cell.view.fractions),
         step_times=rows_of("step_times"),
         views=tuple(cell.view for cell in cells),
         sittings=tuple(data.sittings),
-        problems=(*data.problems, *problems),
+        problems=(*data.problems, *problems, *trouble),
         work_times=rows_of("work_times"),
         cleaned_operations=rows_of("cleaned_operations"),
         profile_counts=rows_of("profile_counts"),
@@ -215,7 +219,17 @@ def _join_cells(data: RunData, cleaned: Cleaned, cells: Sequence[_Cell], problem
         agreement=rows_of("agreement"),
         batch_laws=rows_of("batch_laws"),
         post2021=rows_of("post2021"),
+        parallel_steps=steps,
     )
+
+
+def _parallel_steps(data: RunData, times: Sequence[StepTime]) -> tuple[tuple[ParallelStep, ...], list[str]]:
+    """The rows of cells of several ranks, or the problem of their plans."""
+    try:
+        ranks, collectives = by_cell(data.records(RankRow)), by_cell(data.records(RankCollective))
+        return parallel_steps(data.runs, times, ranks, collectives), []
+    except ValueError as fault:
+        return (), [f"parallel: {fault}"]
 
 
 def by_cell(rows: Iterable[R]) -> dict[Key, list[R]]:

@@ -1,5 +1,5 @@
 from .accounts import Account, AccountCause, AccountLaw, AccountRatio
-from .answers import Headline, StepTime, Utilization, WorkTime
+from .answers import Headline, ParallelStep, StepTime, Utilization, WorkTime
 from .calls import APPLIED, FUNCTION, MODULE, Call, CallRecording, ModuleInfo, PlainCall, Sized, tensors
 from .cell import Cell, Parameters, Run, Sitting, identity
 from .characterization import (
@@ -124,6 +124,7 @@ __all__ = [
     "PHASES",
     "PLAIN",
     "PROFILED",
+    "ParallelStep",
     "Parameters",
     "PlainCall",
     "ProfileCount",

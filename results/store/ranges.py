@@ -66,6 +66,8 @@ UNITS: Mapping[str, Range] = {
 FIELDS: Mapping[str, Range] = {
     **dict.fromkeys(("flop_per_s", "bytes_per_s", "cores", "per_clock", "RankRow.ceiling"), POSITIVE),
     "group_size": FROM_ONE,
+    "ranks": FROM_ONE,
+    **dict.fromkeys(("late_rank", "collective_bytes"), NOT_NEGATIVE),
     **dict.fromkeys(
         ("batch_size", "image_size", "num_classes", "epoch_images", "steps", "items", "items_per_step", "threads"),
         FROM_ONE,

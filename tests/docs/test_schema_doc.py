@@ -26,6 +26,7 @@ from results.records import (
     Headline,
     Kernel,
     OperationInstance,
+    ParallelStep,
     ProfileCount,
     ProfiledOperation,
     Ratio,
@@ -37,6 +38,7 @@ from results.records import (
     cell,
     counts,
     operations,
+    ranks,
     samples,
 )
 from results.store.layout import RECORDS, operation_files
@@ -51,6 +53,7 @@ FILES: dict[str, type] = {
     **operation_files("TRACE_ID"),
     "headline.csv": Headline,
     "utilization.csv": Utilization,
+    "parallel.csv": ParallelStep,
     "step_times.csv": StepTime,
     "work_times.csv": WorkTime,
     "profiles/CELL_ID-ATTEMPT.csv.gz": ProfiledOperation,
@@ -180,7 +183,7 @@ def test_every_record_has_a_file() -> None:
     """A new record must come with a file in the table above, and so with a section."""
     made = {
         name
-        for module in (answers, cell, counts, operations, samples)
+        for module in (answers, cell, counts, operations, ranks, samples)
         for name, kind in vars(module).items()
         if isinstance(kind, type) and issubclass(kind, Record) and name not in NOT_A_FILE
     }

@@ -14,6 +14,7 @@ from analysis.parallel import parse_plan
 from results.records import Ceiling, Cell, Run
 from runners.sweep.findings import CellMeasurement, CellOutcome
 from runners.sweep.ranks.crew import CeilingOrder, CellOrder, Crew, RankAnswer
+from runners.sweep.ranks.exchange import LostExchange
 from runners.sweep.ranks.joining import fault_of, join_ranks
 from runners.sweep.session import Session
 from runners.workers import WindowEnergy, WorkerFault
@@ -69,7 +70,11 @@ class RankSession(Session):
 
     def _interruption(self) -> CellOutcome:
         """torchrun ends all ranks when one is gone: then that is why."""
-        if not (gone := self.crew.missing()):
+        try:
+            gone = self.crew.missing()
+        except LostExchange:  # torchrun itself is gone
+            gone = []
+        if not gone:
             return super()._interruption()
         facts = [self.crew.others[rank] for rank in gone]
         names = ", ".join(f"rank {each.rank} ({each.host} {each.device})" for each in facts)
