@@ -130,14 +130,14 @@ def _late(ranks: Sequence[RankRow]) -> dict[str, Any]:
     }
 
 
-def _scaling(kind: str, own: _Step, steps: Sequence[_Step]) -> dict[str, float | None]:
+def _scaling(kind: str, own: _Step, steps: Sequence[_Step]) -> dict[str, Any]:
     """The rate of each rank against the one of the fewest ranks; nothing where that is this one, or there is none."""
     alike = [step for step in steps if _condition(kind, step) == _condition(kind, own)]
     least = min(alike, key=lambda step: (step.grid.world, step.grid.replicas != own.grid.replicas))
     if least.grid.world == own.grid.world:
         return {}
     ratio = own.rate / least.rate
-    found: dict[str, float | None] = {f"{kind}_ratio": ratio}
+    found: dict[str, Any] = {f"{kind}_ratio": ratio}
     if own.log_half is not None and least.log_half is not None:
         spread = math.exp(math.hypot(own.log_half, least.log_half))
         found |= {f"{kind}_low_ratio": ratio / spread, f"{kind}_high_ratio": ratio * spread}

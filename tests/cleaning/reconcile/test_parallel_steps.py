@@ -12,26 +12,17 @@ from results.records import ParallelStep, RankCollective, RankRow, Run, StepTime
 
 
 def run(parallel: str, batch_size: int = 8, **more: object) -> Run:
-    fields = {"status": "ok", "items_per_step": batch_size, **more}
-    cell = f"{parallel}-{batch_size}"
-    return Run(
-        model="m",
-        batch_size=batch_size,
-        device="cpu",
-        parallel=parallel,
-        cell_id=cell,
-        attempt=1,
-        sitting="s0",
-        **fields,
-    )
+    of = {"model": "m", "batch_size": batch_size, "device": "cpu", "parallel": parallel}
+    name = {"cell_id": f"{parallel}-{batch_size}", "attempt": 1, "sitting": "s0"}
+    return Run(**{**of, **name, "status": "ok", "items_per_step": batch_size, **more})
 
 
 def time(of: Run, mean_s: float, half: float = 0.0) -> StepTime:
-    return StepTime(
-        cell_id=of.cell_id, attempt=1, model="m", batch_size=of.batch_size, precision="fp32", device="cpu", clock="wall",
-        mean_s=mean_s, median_s=mean_s, p5_s=mean_s, p95_s=mean_s, low_s=mean_s * (1 - half), high_s=mean_s * (1 + half),
-        blocks=5, effective_blocks=5.0, steps=50, outliers=0,
-    )  # fmt: skip
+    name = {"cell_id": of.cell_id, "attempt": 1, "model": "m", "batch_size": of.batch_size, "precision": "fp32"}
+    times = {"mean_s": mean_s, "median_s": mean_s, "p5_s": mean_s, "p95_s": mean_s}
+    ends = {"low_s": mean_s * (1 - half), "high_s": mean_s * (1 + half)}
+    blocks = {"blocks": 5, "effective_blocks": 5.0, "steps": 50, "outliers": 0}
+    return StepTime(**name, **times, **ends, **blocks, device="cpu", clock="wall")
 
 
 def rank(of: Run, number: int, **more: object) -> RankRow:
