@@ -88,8 +88,8 @@ def page(answers: Sequence[Answer], tokens: int) -> str:
         _matrix(answers),
         "## The farthest first\n\nEach number that is not exact; those of types without a formula apart.",
         _farthest(numbers),
-        "\n## By length\n\nRatios by the causes above: no formula is run for this table. `.ci/run` and tests hold causes and formulas together.\n",
-        _lengths(),
+        BY_LENGTH,
+        _lengths(numbers),
         FAULTS,
         "\n## Causes\n",
         markdown_table(["cause", "what it says"], [[f"`{cause}`", meaning] for cause, meaning in CAUSES.items()]),
@@ -129,32 +129,34 @@ def _farthest(numbers: Sequence[Answer]) -> str:
     )
 
 
+BY_LENGTH = """
+## By length
+
+Ratios by the causes above: no formula is run for this table. A test of a framework's numbers holds its causes.
+"""
+
 LENGTHS = (512, 8192, 32_768, 131_072)
 
 MODELS = ("llama-3-8b", "gpt-oss-20b", "nemotron-h-8b", "qwen2.5-7b-lora")
 """Of the table by length."""
 
 
-def _lengths() -> str:
+def _lengths(numbers: Sequence[Answer]) -> str:
     rows = []
-    for name in MODELS:
-        model = configurations()[name]
-        for framework in frameworks():
-            ratios = [by_causes(framework, model, tokens) for tokens in LENGTHS]
-            if all(ratios):
-                rows.append([name, framework, *ratios])
+    for answer in numbers:
+        if answer.model in MODELS and answer.ratio and answer.unexplained_flop == 0:
+            model = configurations()[answer.model]
+            ratios = [by_causes(answer.framework, model, tokens) for tokens in LENGTHS]
+            rows.append([answer.model, answer.framework, *ratios])
+    rows.sort(key=lambda row: MODELS.index(row[0]))
     return markdown_table(["model", "framework", *(f"{tokens:,}" for tokens in LENGTHS)], rows)
 
 
 def by_causes(framework: str, model: Model, tokens: int) -> str:
-    """The ratio that a framework's causes make; empty where it has no rule for the model, or gives 0."""
-    try:
-        causes = causes_of(model, tokens, framework)
-    except KeyError:
-        return ""
+    """The ratio that the causes make. Raises KeyError for a framework without a rule for the model."""
     exact = training_flop(model, tokens)
-    said = exact + sum(causes.values())
-    return "" if not said else "exact" if said == exact else f"{said / exact:.3f}"
+    said = exact + sum(causes_of(model, tokens, framework).values())
+    return "exact" if said == exact else f"{said / exact:.3f}"
 
 
 def _places(answers: Sequence[Answer]) -> str:
@@ -173,9 +175,14 @@ def _missing(answers: Sequence[Answer]) -> str:
             models.setdefault((answer.framework, answer.reason), []).append(answer.model)
         elif not answer.ratio:
             models.setdefault((answer.framework, "0 for this type of model"), []).append(answer.model)
-    total = len({answer.model for answer in answers})
-    rows = [
-        [name, reason.replace("|", "/"), "all" if len(own) == total else ", ".join(own)]
-        for (name, reason), own in models.items()
-    ]
+    every = list(dict.fromkeys(answer.model for answer in answers))
+    rows = [[name, reason.replace("|", "/"), _names(own, every)] for (name, reason), own in models.items()]
     return markdown_table(["framework", "reason", "models"], rows)
+
+
+def _names(own: Sequence[str], every: Sequence[str]) -> str:
+    """Those of a row; where they are most of all, those that are not."""
+    others = [name for name in every if name not in own]
+    if len(others) >= len(own):
+        return ", ".join(own)
+    return f"all but {', '.join(others)}" if others else "all"
