@@ -2,7 +2,7 @@ from .answers import READ, RUN, Answer, account, frameworks
 from .architecture import Architecture, architectures, configuration
 from .encoder_decoder import target
 from .forms import backward_flop, forward_parts, matrices, training_flop
-from .network import Model, Network, configurations, decode, encode, network_configuration, networks
+from .network import Model, NetworkSizes, configurations, decode, encode, network_configuration, networks
 from .network_rules import causes_of
 from .parts import CONVENTIONS, ENCODERS, forward
 from .readings import reading
@@ -16,7 +16,7 @@ __all__ = [
     "ENCODERS",
     "GELU_GATES",
     "Model",
-    "Network",
+    "NetworkSizes",
     "READ",
     "RULES",
     "RUN",

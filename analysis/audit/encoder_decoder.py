@@ -6,7 +6,7 @@ source's positions, its queries for the target's.
 
 from __future__ import annotations
 
-from analysis.audit.network import Network
+from analysis.audit.network import NetworkSizes
 from analysis.audit.parts import DENSE, HEAD, MLP, PROJECTIONS
 from analysis.audit.products import Products, linear, scalars, scores, table, with_table
 
@@ -18,7 +18,7 @@ def target(tokens: int) -> int:
     return max(1, tokens // SOURCE_PER_TARGET)
 
 
-def t5(network: Network, tokens: int, attention: str = DENSE) -> Products:
+def t5(network: NetworkSizes, tokens: int, attention: str = DENSE) -> Products:
     """transformers ties the head to the table in all of T5's versions. Positions are biases of the scores."""
     hidden, layers, heads = network["d_model"], network["num_layers"], network["num_heads"]
     inner, words = heads * network["d_kv"], network["vocab_size"] * hidden
@@ -32,7 +32,7 @@ def t5(network: Network, tokens: int, attention: str = DENSE) -> Products:
     ]
 
 
-def bart(network: Network, tokens: int, attention: str = DENSE) -> Products:
+def bart(network: NetworkSizes, tokens: int, attention: str = DENSE) -> Products:
     """With biases, normalisations of a weight and a bias, and two tables of positions that have two rows to spare."""
     hidden, wide = network["d_model"], network["encoder_ffn_dim"]
     before, after = network["encoder_layers"], network["decoder_layers"]

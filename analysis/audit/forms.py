@@ -9,23 +9,23 @@ from collections.abc import Mapping
 
 from analysis.audit.architecture import Architecture
 from analysis.audit.encoder_decoder import bart, t5
-from analysis.audit.network import Model, Network
+from analysis.audit.network import Model, NetworkSizes
 from analysis.audit.parts import DENSE, HEAD, MLP, PROJECTIONS, SCORES, forward
-from analysis.audit.products import ADAPTERS, Form, Product, Products, by_part
+from analysis.audit.products import ADAPTERS, Form, Products, ProductTerm, by_part
 from analysis.audit.state_space import mamba2, nemotron_h
 from analysis.audit.vision import dit, tower, vit
 
 
-def vision_language(network: Network, tokens: int, attention: str = DENSE) -> Products:
+def vision_language(network: NetworkSizes, tokens: int, attention: str = DENSE) -> Products:
     """A tower, and a decoder whose tokens are the picture's and the text's."""
     return [*tower(network), *_decoder(network.decoder, tokens, attention)]
 
 
 def _decoder(model: Architecture, tokens: int, attention: str) -> Products:
-    return [Product(part, flop // 2) for part, flop in forward(model, tokens, attention).items()]
+    return [ProductTerm(part, flop // 2) for part, flop in forward(model, tokens, attention).items()]
 
 
-def lora(network: Network, tokens: int, attention: str = DENSE) -> Products:
+def lora(network: NetworkSizes, tokens: int, attention: str = DENSE) -> Products:
     """Hu et al., arXiv:2106.09685: a frozen decoder, and two thin matrices beside each of its targets.
 
     A frozen matrix hands the gradient of its input on, and has none of its own. Embeddings are frozen too, so that in
@@ -33,7 +33,7 @@ def lora(network: Network, tokens: int, attention: str = DENSE) -> Products:
     layer, or those of "attention".
     """
     model = network.decoder
-    found: list[Product] = []
+    found: list[ProductTerm] = []
     for name, (taken, given) in matrices(model).items():
         part = PROJECTIONS if name in FIRST else MLP
         first = name in BEFORE_SCORES
@@ -45,7 +45,7 @@ def lora(network: Network, tokens: int, attention: str = DENSE) -> Products:
             found += _adapter(network["rank"], taken, given, tokens, model.num_hidden_layers, first)
     head = model.hidden_size * model.vocab_size * tokens
     pairs = forward(model, tokens, attention)[SCORES] // 2
-    return [*found, Product(SCORES, pairs), _frozen(HEAD, head, gradients=1)]
+    return [*found, ProductTerm(SCORES, pairs), _frozen(HEAD, head, gradients=1)]
 
 
 FIRST = ("q_proj", "k_proj", "v_proj", "o_proj")
@@ -69,17 +69,17 @@ def matrices(model: Architecture) -> Mapping[str, tuple[int, int]]:
     }
 
 
-def _frozen(part: str, multiply_adds: int, gradients: int) -> Product:
-    return Product(part, multiply_adds, gradients=gradients, frozen=True)
+def _frozen(part: str, multiply_adds: int, gradients: int) -> ProductTerm:
+    return ProductTerm(part, multiply_adds, gradients=gradients, frozen=True)
 
 
-def _adapter(rank: int, taken: int, given: int, tokens: int, layers: int, first: bool) -> list[Product]:
+def _adapter(rank: int, taken: int, given: int, tokens: int, layers: int, first: bool) -> list[ProductTerm]:
     """In all layers. first: what it takes asks for no gradient in the first of them."""
     down, up = taken * rank, rank * given
     return [
-        Product(ADAPTERS, down * tokens, down, gradients=1 if first else 2),
-        Product(ADAPTERS, down * tokens * (layers - 1), down * (layers - 1)),
-        Product(ADAPTERS, up * tokens * layers, up * layers),
+        ProductTerm(ADAPTERS, down * tokens, down, gradients=1 if first else 2),
+        ProductTerm(ADAPTERS, down * tokens * (layers - 1), down * (layers - 1)),
+        ProductTerm(ADAPTERS, up * tokens * layers, up * layers),
     ]
 
 
@@ -96,7 +96,7 @@ FORMS: Mapping[str, Form] = {
 """Type of a network → its closed form."""
 
 
-def products(network: Network, tokens: int, attention: str = DENSE) -> Products:
+def products(network: NetworkSizes, tokens: int, attention: str = DENSE) -> Products:
     """All of a network's. Raises ValueError for a type without a form."""
     if network.model_type not in FORMS:
         raise ValueError(f"expected a type with a closed form ({', '.join(FORMS)}), got {network.model_type!r}")

@@ -22,7 +22,7 @@ FIXED = ("vit", "dit")
 
 
 @dataclass(frozen=True)
-class Network:
+class NetworkSizes:
     """name: of the configuration; base: the decoder inside, None where there is none. Raises KeyError for a size that
     the configuration does not have."""
 
@@ -59,20 +59,20 @@ class Network:
         return self.base
 
 
-Model = Architecture | Network
+Model = Architecture | NetworkSizes
 
 
 @cache
-def networks() -> dict[str, Network]:
+def networks() -> dict[str, NetworkSizes]:
     """Name → configuration, in the order of the table."""
     with TABLE.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     return {row["name"]: _read(row) for row in rows}
 
 
-def _read(row: Mapping[str, str]) -> Network:
+def _read(row: Mapping[str, str]) -> NetworkSizes:
     pairs = [each.split("=", 1) for each in row["sizes"].split()]
-    return Network(
+    return NetworkSizes(
         name=row["name"],
         family=row["family"],
         model_type=row["model_type"],
@@ -98,10 +98,10 @@ def decode(document: Mapping[str, Any]) -> Model:
     if "sizes" not in document:
         return Architecture(**document)
     base = document["base"]
-    return Network(**{**document, "base": Architecture(**base) if base else None})
+    return NetworkSizes(**{**document, "base": Architecture(**base) if base else None})
 
 
-def network_configuration(network: Network) -> dict[str, Any]:
+def network_configuration(network: NetworkSizes) -> dict[str, Any]:
     """What transformers' configuration of this type is built from."""
     given: dict[str, Any] = {name: value for name, value in network.sizes.items() if name != "positions"}
     given |= network.words
@@ -112,7 +112,7 @@ def network_configuration(network: Network) -> dict[str, Any]:
     return _nested(network, given) if network.base else given
 
 
-def _nested(network: Network, given: dict[str, Any]) -> dict[str, Any]:
+def _nested(network: NetworkSizes, given: dict[str, Any]) -> dict[str, Any]:
     """Of a tower and a decoder. A word that is the picture's is the last of the vocabulary; axes of positions share
     a head as 2 : 3 : 3."""
     text, half = configuration(network.decoder), network.decoder.head_dim // 2

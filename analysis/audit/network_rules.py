@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping
 
 from analysis.audit.architecture import Architecture
 from analysis.audit.forms import products, training_flop
-from analysis.audit.network import Model, Network
+from analysis.audit.network import Model, NetworkSizes
 from analysis.audit.parts import EXPERTS, MLP, ROUTER, SCORES
-from analysis.audit.products import ADAPTERS, CONVOLUTION, MERGER, PATCHES, SCALARS, SCAN, TABLES, Product, Products
+from analysis.audit.products import ADAPTERS, CONVOLUTION, MERGER, PATCHES, SCALARS, SCAN, TABLES, Products, ProductTerm
 from analysis.audit.rules import RULES
 from analysis.audit.vision import VISION_SCORES, tower
 
 Causes = Mapping[str, int]
-NetworkRule = Callable[[Network, int], Causes]
+NetworkRule = Callable[[NetworkSizes, int], Causes]
 
 
 def causes_of(model: Model, tokens: int, framework: str) -> Causes:
@@ -33,7 +33,7 @@ def _of(found: Products, *parts: str) -> int:
     return sum(product.training_flop for product in found if product.part in parts)
 
 
-def everything(network: Network, tokens: int) -> Causes:
+def everything(network: NetworkSizes, tokens: int) -> Causes:
     """The framework gives 0."""
     return {"not_supported": -training_flop(network, tokens)}
 
@@ -47,7 +47,7 @@ def by_parameters(found: Products, elements: int) -> Causes:
     return causes
 
 
-def _parameters_of(product: Product, elements: int) -> Causes:
+def _parameters_of(product: ProductTerm, elements: int) -> Causes:
     if product.part == TABLES:
         return {}
     if product.part == SCALARS:
@@ -73,20 +73,20 @@ def needless_gradients(found: Products) -> int:
     return sum(((1 if each.frozen else 2) - each.gradients) * each.forward_flop for each in found)
 
 
-def transformers(network: Network, tokens: int) -> Causes:
+def transformers(network: NetworkSizes, tokens: int) -> Causes:
     """Trainer's total_flos: the main input is a picture's pixels where there is one alone."""
     elements = network["num_channels"] * network["image_size"] ** 2 if network.model_type == "vit" else tokens
     return by_parameters(products(network, tokens), elements)
 
 
-def transformers_tower(network: Network, tokens: int) -> Causes:
+def transformers_tower(network: NetworkSizes, tokens: int) -> Causes:
     """Weights of the tower are counted for the decoder's tokens."""
     causes = Counter(RULES["transformers"](network.decoder, tokens))
     causes.update(by_parameters(tower(network), tokens))
     return causes
 
 
-def lightning(network: Network, tokens: int) -> Causes:
+def lightning(network: NetworkSizes, tokens: int) -> Causes:
     """PyTorch's counter: the gradient of a grouped convolution's weights as one of all channels with all."""
     found = products(network, tokens)
     channels = convolution_channels(network)
@@ -94,19 +94,19 @@ def lightning(network: Network, tokens: int) -> Causes:
     return {"grouped_convolution": convolutions * (channels - 1), "experts_not_seen": -_of(found, EXPERTS)}
 
 
-def convolution_channels(network: Network) -> int:
+def convolution_channels(network: NetworkSizes) -> int:
     """Of a Mamba-2 layer's."""
     heads = network.get("num_heads") or network["mamba_num_heads"]
     head_dim = network["head_dim"] if network.get("num_heads") else network["mamba_head_dim"]
     return heads * head_dim + 2 * network["n_groups"] * (network.get("state_size") or network["ssm_state_size"])
 
 
-def nothing(network: Network, tokens: int) -> Causes:
+def nothing(network: NetworkSizes, tokens: int) -> Causes:
     """The exact count."""
     return {}
 
 
-def bridge(network: Network, tokens: int) -> Causes:
+def bridge(network: NetworkSizes, tokens: int) -> Causes:
     """Megatron's hybrids: 7 operations for each state of each position, an inner width of twice the hidden size."""
     found = products(network, tokens)
     layers, inner, state = _mixers(network)
@@ -120,7 +120,7 @@ def bridge(network: Network, tokens: int) -> Causes:
     }
 
 
-def _mixers(network: Network) -> tuple[int, int, int]:
+def _mixers(network: NetworkSizes) -> tuple[int, int, int]:
     """Layers of Mamba-2, their inner width and the states of a channel."""
     if network.model_type == "mamba2":
         return network["num_hidden_layers"], network["num_heads"] * network["head_dim"], network["state_size"]
@@ -128,7 +128,7 @@ def _mixers(network: Network) -> tuple[int, int, int]:
     return layers, network["mamba_num_heads"] * network["mamba_head_dim"], network["ssm_state_size"]
 
 
-def automodel(network: Network, tokens: int) -> Causes:
+def automodel(network: NetworkSizes, tokens: int) -> Causes:
     """NeMo Automodel's hybrids: all MLPs have a gate, an attention is as wide as the hidden size."""
     found = products(network, tokens)
     layers, inner, state = _mixers(network)
@@ -148,7 +148,7 @@ def automodel(network: Network, tokens: int) -> Causes:
 def by_decoder(framework: str) -> NetworkRule:
     """A formula that reads the decoder's sizes alone: full training of it for LoRA."""
 
-    def rule(network: Network, tokens: int) -> Causes:
+    def rule(network: NetworkSizes, tokens: int) -> Causes:
         adapters = _of(products(network, tokens), ADAPTERS)
         frozen = training_flop(network, tokens) - adapters
         return {
@@ -163,7 +163,7 @@ def by_decoder(framework: str) -> NetworkRule:
 def by_all_parameters(framework: str) -> NetworkRule:
     """A formula that goes by the parameters of the module with its adapters, frozen or not."""
 
-    def rule(network: Network, tokens: int) -> Causes:
+    def rule(network: NetworkSizes, tokens: int) -> Causes:
         adapters = [product for product in products(network, tokens) if product.part == ADAPTERS]
         frozen = training_flop(network, tokens) - _of(adapters, ADAPTERS)
         return {
@@ -178,14 +178,14 @@ def by_all_parameters(framework: str) -> NetworkRule:
 def text_alone(framework: str) -> NetworkRule:
     """A formula that reads the decoder's sizes alone, of a model with a tower."""
 
-    def rule(network: Network, tokens: int) -> Causes:
+    def rule(network: NetworkSizes, tokens: int) -> Causes:
         seen = sum(product.training_flop for product in tower(network))
         return {**RULES[framework](network.decoder, tokens), "vision_left_out": -seen}
 
     return rule
 
 
-def litgpt(network: Network, tokens: int) -> Causes:
+def litgpt(network: NetworkSizes, tokens: int) -> Causes:
     """litgpt: 4 × frozen and 6 × trained parameters; attention for both."""
     causes = dict(RULES["litgpt"](network.decoder, tokens))
     for cause in ("parameters_without_product", "embedding_as_product"):
@@ -193,7 +193,7 @@ def litgpt(network: Network, tokens: int) -> Causes:
     return {**causes, "gradient_of_input": needless_gradients(products(network, tokens))}
 
 
-def veomni_tower(network: Network, tokens: int) -> Causes:
+def veomni_tower(network: NetworkSizes, tokens: int) -> Causes:
     """VeOmni: the tower's last matrices are counted for each patch, not for each four; its first is left out."""
     found = tower(network)
     merger = sum(product.multiply_adds for product in found if product.part == MERGER)
@@ -204,7 +204,7 @@ def veomni_tower(network: Network, tokens: int) -> Causes:
     }
 
 
-def veomni_lora(network: Network, tokens: int) -> Causes:
+def veomni_lora(network: NetworkSizes, tokens: int) -> Causes:
     """VeOmni: LoRA of Qwen's models alone."""
     if network.decoder.model_type != "qwen2":
         return everything(network, tokens)

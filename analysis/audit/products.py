@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from analysis.audit.network import Network
+from analysis.audit.network import NetworkSizes
 from analysis.audit.parts import DENSE, SCORES
 from analysis.operators import causal_pairs
 
@@ -29,7 +29,7 @@ SCAN, CONVOLUTION, PATCHES, MERGER, CONDITION, ADAPTERS, SCALARS, TABLES = (
 
 
 @dataclass(frozen=True)
-class Product:
+class ProductTerm:
     """multiply_adds: of the forward pass, all layers together. weights: how many it has, 0 for a product of two
     activations. gradients: of how many of its operands the gradient is asked for. spare: weights that a token does
     not use (of experts). tied: its weight is a table's, counted there. frozen: its weight is not trained."""
@@ -55,27 +55,27 @@ class Product:
         return self.forward_flop + self.backward_flop
 
 
-Products = Sequence[Product]
-Form = Callable[[Network, int, str], Products]
+Products = Sequence[ProductTerm]
+Form = Callable[[NetworkSizes, int, str], Products]
 """(network, tokens, convention of attention) → its products."""
 
 
-def linear(part: str, weights: int, uses: int, layers: int = 1, gradients: int = 2) -> Product:
+def linear(part: str, weights: int, uses: int, layers: int = 1, gradients: int = 2) -> ProductTerm:
     """A matrix of so many weights, applied to `uses` positions, in so many layers."""
-    return Product(part, layers * weights * uses, layers * weights, gradients)
+    return ProductTerm(part, layers * weights * uses, layers * weights, gradients)
 
 
-def scalars(weights: int) -> Product:
+def scalars(weights: int) -> ProductTerm:
     """Weights of no product."""
-    return Product(SCALARS, weights=weights)
+    return ProductTerm(SCALARS, weights=weights)
 
 
-def table(weights: int) -> Product:
+def table(weights: int) -> ProductTerm:
     """Weights that are looked up."""
-    return Product(TABLES, weights=weights)
+    return ProductTerm(TABLES, weights=weights)
 
 
-def with_table(product: Product) -> Product:
+def with_table(product: ProductTerm) -> ProductTerm:
     """The same product with a table's weight."""
     return replace(product, tied=True)
 
@@ -89,8 +89,8 @@ def by_part(found: Products) -> Mapping[str, int]:
     return parts
 
 
-def scores(queries: int, keys: int, width: int, layers: int, attention: str = DENSE, part: str = SCORES) -> Product:
+def scores(queries: int, keys: int, width: int, layers: int, attention: str = DENSE, part: str = SCORES) -> ProductTerm:
     """Of an attention. width: multiply-adds of one pair of positions: the score, and the value that it weighs.
     attention: DENSE where no mask is causal."""
     pairs = queries * keys if attention == DENSE else causal_pairs(queries, keys)
-    return Product(part, pairs * width * layers)
+    return ProductTerm(part, pairs * width * layers)

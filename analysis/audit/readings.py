@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from analysis.audit.architecture import Architecture
-from analysis.audit.network import Model, Network
+from analysis.audit.network import Model, NetworkSizes
 from analysis.audit.parts import projection_weights
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def _decoder(formula: Callable[[Architecture, int], int | Fraction]) -> Callable
     return of_decoder
 
 
-def _network(formula: Callable[[Network, int], int | Fraction]) -> Callable[[Model, int], int | Fraction]:
+def _network(formula: Callable[[NetworkSizes, int], int | Fraction]) -> Callable[[Model, int], int | Fraction]:
     def of_network(model: Model, tokens: int) -> int | Fraction:
         if isinstance(model, Architecture):
             raise ValueError(f"{model.name}: expected a network")
@@ -85,7 +85,7 @@ def megatron_lm(model: Architecture, tokens: int) -> int:
     return 6 * tokens * (model.hidden_size * (mlp + model.vocab_size) + attention)
 
 
-def megatron_lm_hybrid(network: Network, tokens: int) -> Fraction:
+def megatron_lm_hybrid(network: NetworkSizes, tokens: int) -> Fraction:
     """3 × forward, by the letters of its pattern. A Mamba-2 layer has an inner width of 2 × hidden, and a scan of 7
     operations for each state of each of its channels."""
     hidden, heads = network["hidden_size"], network.get("num_attention_heads")

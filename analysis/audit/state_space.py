@@ -7,12 +7,12 @@ Each head has its own scores, although heads of a group share keys: a kernel tha
 
 from __future__ import annotations
 
-from analysis.audit.network import Network
+from analysis.audit.network import NetworkSizes
 from analysis.audit.parts import DENSE, EXPERTS, HEAD, MLP, PROJECTIONS, ROUTER, SHARED
-from analysis.audit.products import CONVOLUTION, SCAN, Product, Products, linear, scalars, scores, table, with_table
+from analysis.audit.products import CONVOLUTION, SCAN, Products, ProductTerm, linear, scalars, scores, table, with_table
 
 
-def mamba2(network: Network, tokens: int, attention: str = DENSE) -> Products:
+def mamba2(network: NetworkSizes, tokens: int, attention: str = DENSE) -> Products:
     """Layers of Mamba-2 alone."""
     hidden, words = network["hidden_size"], network["vocab_size"] * network["hidden_size"]
     sizes = {"state": network["state_size"], "heads": network["num_heads"], "head_dim": network["head_dim"]}
@@ -25,7 +25,7 @@ def mamba2(network: Network, tokens: int, attention: str = DENSE) -> Products:
     ]
 
 
-def nemotron_h(network: Network, tokens: int, attention: str = DENSE) -> Products:
+def nemotron_h(network: NetworkSizes, tokens: int, attention: str = DENSE) -> Products:
     """Layers of one mixer each, by the letters of a pattern: M Mamba-2, * attention, - MLP, E experts."""
     pattern, hidden = network.words["hybrid_override_pattern"], network["hidden_size"]
     words = network["vocab_size"] * hidden
@@ -46,7 +46,7 @@ def nemotron_h(network: Network, tokens: int, attention: str = DENSE) -> Product
 
 
 def mixer(
-    network: Network, tokens: int, layers: int, attention: str, *, state: int, heads: int, head_dim: int
+    network: NetworkSizes, tokens: int, layers: int, attention: str, *, state: int, heads: int, head_dim: int
 ) -> Products:
     """So many layers of Mamba-2. Scalars: biases of the convolution and of the time step, A, D and a normalisation."""
     hidden, inner = network["hidden_size"], heads * head_dim
@@ -54,23 +54,23 @@ def mixer(
     reach = tokens + kernel - 1  # the convolution is padded on both sides, and its end is cut off
     return [
         linear(PROJECTIONS, hidden * (inner + channels + heads) + inner * hidden, tokens, layers),
-        Product(CONVOLUTION, layers * channels * kernel * reach, layers * channels * kernel),
+        ProductTerm(CONVOLUTION, layers * channels * kernel * reach, layers * channels * kernel),
         scan(tokens, network["chunk_size"], layers, attention, state=state, heads=heads, head_dim=head_dim),
         scalars(layers * (channels + 3 * heads + inner)),
     ]
 
 
-def scan(tokens: int, chunk: int, layers: int, attention: str, *, state: int, heads: int, head_dim: int) -> Product:
+def scan(tokens: int, chunk: int, layers: int, attention: str, *, state: int, heads: int, head_dim: int) -> ProductTerm:
     """Its five products: scores and values in a chunk, the chunks' states, those states summed over the chunks before,
     and what they give to each position. Conventions other than dense keep the pairs of a chunk up to the diagonal."""
     chunks = -(-tokens // chunk)
     inside = chunk * chunk if attention == DENSE else chunk * (chunk + 1) // 2
     in_chunks = chunks * (inside * (state + head_dim) + 2 * chunk * head_dim * state)
     over_chunks = (chunks + 1) ** 2 * head_dim * state
-    return Product(SCAN, layers * heads * (in_chunks + over_chunks))
+    return ProductTerm(SCAN, layers * heads * (in_chunks + over_chunks))
 
 
-def _attention(network: Network, tokens: int, layers: int, attention: str) -> Products:
+def _attention(network: NetworkSizes, tokens: int, layers: int, attention: str) -> Products:
     queries = network["num_attention_heads"] * network["head_dim"]
     kept = network["num_key_value_heads"] * network["head_dim"]
     return [
@@ -79,7 +79,7 @@ def _attention(network: Network, tokens: int, layers: int, attention: str) -> Pr
     ]
 
 
-def _experts(network: Network, tokens: int, layers: int) -> Products:
+def _experts(network: NetworkSizes, tokens: int, layers: int) -> Products:
     """Experts without a gate, and one that every token uses."""
     if not layers:
         return []
@@ -87,6 +87,6 @@ def _experts(network: Network, tokens: int, layers: int) -> Products:
     one = 2 * hidden * network["moe_intermediate_size"] * layers
     return [
         linear(ROUTER, hidden * experts, tokens, layers),
-        Product(EXPERTS, one * active * tokens, one * experts, spare=one * (experts - active)),
+        ProductTerm(EXPERTS, one * active * tokens, one * experts, spare=one * (experts - active)),
         linear(SHARED, 2 * hidden * network["moe_shared_expert_intermediate_size"], tokens, layers),
     ]

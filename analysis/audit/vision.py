@@ -5,7 +5,7 @@ A picture asks for no gradient: the product that embeds its patches has one in t
 
 from __future__ import annotations
 
-from analysis.audit.network import Network
+from analysis.audit.network import NetworkSizes
 from analysis.audit.parts import DENSE, HEAD, MLP, PROJECTIONS
 from analysis.audit.products import CONDITION, MERGER, PATCHES, Products, linear, scalars, scores, table
 
@@ -13,7 +13,7 @@ VISION, VISION_SCORES = "vision", "vision_attention"
 """Parts of a tower: its matrices, and its attention."""
 
 
-def vit(network: Network, tokens: int, attention: str = DENSE) -> Products:
+def vit(network: NetworkSizes, tokens: int, attention: str = DENSE) -> Products:
     """A class token before the patches; the head sees it alone. attention: no mask is causal. tokens: not read."""
     hidden, layers, wide = network["hidden_size"], network["num_hidden_layers"], network["intermediate_size"]
     labels, positions = network["num_labels"], network["positions"]
@@ -29,7 +29,7 @@ def vit(network: Network, tokens: int, attention: str = DENSE) -> Products:
     ]
 
 
-def dit(network: Network, tokens: int, attention: str = DENSE) -> Products:
+def dit(network: NetworkSizes, tokens: int, attention: str = DENSE) -> Products:
     """Peebles and Xie, arXiv:2212.09748: each layer is modulated by the time step and the class, once for a picture."""
     hidden, layers, positions = network["hidden_size"], network["depth"], network["positions"]
     patch = network["patch_size"] ** 2 * network["in_channels"]
@@ -48,7 +48,7 @@ def dit(network: Network, tokens: int, attention: str = DENSE) -> Products:
     ]
 
 
-def tower(network: Network) -> Products:
+def tower(network: NetworkSizes) -> Products:
     """Qwen2-VL's, of one picture. Its attention sees the picture; four patches become one token of the decoder."""
     embed, depth, picture = network["embed_dim"], network["depth"], network["patches"]
     hidden = network.decoder.hidden_size

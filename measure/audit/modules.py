@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from analysis.audit import ENCODERS, Architecture, Model, Network, configuration, network_configuration, target
+from analysis.audit import ENCODERS, Architecture, Model, NetworkSizes, configuration, network_configuration, target
 
 ADAPTED = {"attention": ("q_proj", "k_proj", "v_proj", "o_proj")}
 """targets → names of matrices; "all" has those of the MLP, too."""
@@ -37,12 +37,12 @@ def hub_config(model: Model) -> Any:
 
 def hub_model(model: Model) -> Any:
     """The module with its head, on meta tensors."""
-    if isinstance(model, Network) and model.model_type == "dit":
+    if isinstance(model, NetworkSizes) and model.model_type == "dit":
         with torch.device("meta"):
             return DiffusionTransformer(model)
     with torch.device("meta"):
         made = _maker(model).from_config(hub_config(model))
-    return with_adapters(made, model) if isinstance(model, Network) and model.model_type == "lora" else made
+    return with_adapters(made, model) if isinstance(model, NetworkSizes) and model.model_type == "lora" else made
 
 
 def _maker(model: Model) -> Any:
@@ -71,16 +71,16 @@ def _words(tokens: int, device: str) -> torch.Tensor:
     return torch.zeros(1, tokens, dtype=torch.long, device=device)
 
 
-def _pair(model: Network, tokens: int, device: str) -> dict[str, torch.Tensor]:
+def _pair(model: NetworkSizes, tokens: int, device: str) -> dict[str, torch.Tensor]:
     return {"input_ids": _words(tokens, device), "decoder_input_ids": _words(target(tokens), device)}
 
 
-def _picture(model: Network, tokens: int, device: str) -> dict[str, torch.Tensor]:
+def _picture(model: NetworkSizes, tokens: int, device: str) -> dict[str, torch.Tensor]:
     side = model["image_size"]
     return {"pixel_values": torch.zeros(1, model["num_channels"], side, side, device=device)}
 
 
-def _latent(model: Network, tokens: int, device: str) -> dict[str, torch.Tensor]:
+def _latent(model: NetworkSizes, tokens: int, device: str) -> dict[str, torch.Tensor]:
     side = model["input_size"]
     return {
         "latent": torch.zeros(1, model["in_channels"], side, side, device=device),
@@ -89,7 +89,7 @@ def _latent(model: Network, tokens: int, device: str) -> dict[str, torch.Tensor]
     }
 
 
-def _picture_and_words(model: Network, tokens: int, device: str) -> dict[str, torch.Tensor]:
+def _picture_and_words(model: NetworkSizes, tokens: int, device: str) -> dict[str, torch.Tensor]:
     """The picture's tokens first, then words."""
     patches, merge = model["patches"], model["spatial_merge_size"] ** 2
     side = math.isqrt(patches)
@@ -129,7 +129,7 @@ class Adapter(nn.Module):
         return wide
 
 
-def with_adapters(module: nn.Module, network: Network) -> nn.Module:
+def with_adapters(module: nn.Module, network: NetworkSizes) -> nn.Module:
     """The module with all its weights frozen and adapters in the place of its targets."""
     module.requires_grad_(False)
     wanted = ADAPTED.get(network.words["targets"], (*ADAPTED["attention"], *GATED))
@@ -176,7 +176,7 @@ class DiffusionTransformer(nn.Module):
     """Patches of a latent picture, through layers that the time step and the class modulate, back to noise and its
     variance (Peebles and Xie, arXiv:2212.09748)."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: NetworkSizes) -> None:
         super().__init__()
         hidden, patch, channels = network["hidden_size"], network["patch_size"], network["in_channels"]
         self.frequencies = network["frequency_size"] // 2

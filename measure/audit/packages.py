@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from analysis.audit import ENCODERS, GELU_GATES, Architecture, Model, Network, matrices
+from analysis.audit import ENCODERS, GELU_GATES, Architecture, Model, NetworkSizes, matrices
 from measure.audit.exact_numbers import Exact, exact_view, exactly
 from measure.audit.modules import hub_config, hub_model, outputs, sample
 
@@ -58,8 +58,8 @@ def decoder_of(model: Model, *, builder: str, adapts: bool = True) -> Architectu
 
 def pictures(model: Model) -> dict[str, list[Any]]:
     """Patches of the picture, as trainers of vision-language models hand them on."""
-    is_tower = isinstance(model, Network) and model.model_type == "qwen2_vl"
-    return {"images_seqlens": [exactly(model["patches"])]} if is_tower and isinstance(model, Network) else {}
+    is_tower = isinstance(model, NetworkSizes) and model.model_type == "qwen2_vl"
+    return {"images_seqlens": [exactly(model["patches"])]} if is_tower and isinstance(model, NetworkSizes) else {}
 
 
 def verl(folder: Path) -> tuple[Formula, list[str]]:
@@ -100,7 +100,7 @@ def veomni(folder: Path) -> tuple[Formula, list[str]]:
 
 def _adapters(counter: Any, model: Model) -> dict[str, Any]:
     """VeOmni's own configuration of LoRA. Raises TypeError where it was replaced."""
-    if not isinstance(model, Network) or model.model_type != "lora":
+    if not isinstance(model, NetworkSizes) or model.model_type != "lora":
         return {}
     names = list(matrices(model.decoder))
     targets = names if model.words["targets"] == "all" else names[:4]
@@ -168,7 +168,7 @@ def megatron_bridge(folder: Path) -> tuple[Formula, list[str]]:
     spec.loader.exec_module(module)
 
     def formula(model: Model, tokens: int) -> Any:
-        is_adapted = isinstance(model, Network) and model.model_type == "lora"
+        is_adapted = isinstance(model, NetworkSizes) and model.model_type == "lora"
         provider = hybrid_provider(model, tokens) if is_hybrid(model) else bridge_provider(model, tokens)
         config = SimpleNamespace(model=provider, peft=lora() if is_adapted else None)
         return module.num_floating_point_operations(config, Exact(1))
@@ -217,8 +217,10 @@ def bridge_provider(given: Model, tokens: int) -> SimpleNamespace:
     of such models do. A gate's function is that of its providers."""
     from torch.nn import functional
 
-    is_tower = isinstance(given, Network) and given.model_type == "qwen2_vl"
-    model = given.decoder if is_tower and isinstance(given, Network) else decoder_of(given, builder="Megatron-Bridge")
+    is_tower = isinstance(given, NetworkSizes) and given.model_type == "qwen2_vl"
+    model = (
+        given.decoder if is_tower and isinstance(given, NetworkSizes) else decoder_of(given, builder="Megatron-Bridge")
+    )
     latent = {
         "q_lora_rank": exactly(model.q_lora_rank) if model.q_lora_rank else None,
         "kv_lora_rank": exactly(model.kv_lora_rank),

@@ -59,7 +59,7 @@ def _run(options: Namespace) -> int:
 
 def _models(options: Namespace) -> list[Model]:
     """Those that were asked for. Raises Mistake for a name of none, and for more tokens than a model has positions."""
-    from analysis.audit import Network, configurations
+    from analysis.audit import NetworkSizes, configurations
 
     known = configurations()
     if options.suite is None and not options.models:
@@ -70,7 +70,7 @@ def _models(options: Namespace) -> list[Model]:
         if name not in known:
             raise Mistake(choice_error("model", name, known))
         model = known[name]
-        is_fixed = isinstance(model, Network) and model.is_fixed
+        is_fixed = isinstance(model, NetworkSizes) and model.is_fixed
         if model.positions and options.tokens > model.positions and not is_fixed:
             raise Mistake(f"--tokens: {name} has {model.positions} positions, got {options.tokens}")
     return [known[name] for name in options.models]
@@ -88,10 +88,10 @@ def _frameworks(options: Namespace) -> list[str]:
 
 
 def _tokens(model: Model, options: Namespace) -> int:
-    from analysis.audit import Network
+    from analysis.audit import NetworkSizes
 
     tokens: int = options.tokens
-    if isinstance(model, Network) and model.is_fixed:
+    if isinstance(model, NetworkSizes) and model.is_fixed:
         return model.positions
     return min(tokens, model.positions) if model.positions else tokens
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from torch.utils.flop_counter import FlopCounterMode
 
-from analysis.audit import Network, networks, training_flop
+from analysis.audit import NetworkSizes, networks, training_flop
 from analysis.operators.registry import cost
 from measure.audit.modules import hub_model, outputs, sample
 from measure.fast_count import trace_model
@@ -48,7 +48,7 @@ SIZES: Mapping[str, Mapping[str, int]] = {
 """Configuration → sizes that are small, and unlike each other where a form could mistake one for another."""
 
 
-def shrunk(name: str) -> Network:
+def shrunk(name: str) -> NetworkSizes:
     network = networks()[name]
     base = small("llama") if network.model_type == "lora" else None
     words = network.words | ({"hybrid_override_pattern": "M*E-M"} if network.model_type == "nemotron_h" else {})

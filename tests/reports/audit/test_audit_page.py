@@ -11,7 +11,7 @@ from analysis.audit import (
     CAUSES,
     RULES,
     Model,
-    Network,
+    NetworkSizes,
     account,
     architectures,
     causes_of,
@@ -34,7 +34,7 @@ def rows() -> list[tuple[str, str, int, str, str, str]]:
 
 def length(model: Model) -> int:
     """Tokens that the page asks of it."""
-    if isinstance(model, Network) and model.is_fixed:
+    if isinstance(model, NetworkSizes) and model.is_fixed:
         return model.positions
     return min(4096, model.positions or 4096)
 
@@ -96,6 +96,6 @@ def test_each_cause_is_explained() -> None:
 def test_a_page_counts_what_is_explained(added: int, explained: int) -> None:
     model, framework = architectures()["llama-3-8b"], frameworks()["trl"]
     answer = account(model, 512, framework, {"flop": str(training_flop(model, 512) + added)})
-    text = page([answer], 512)
+    text = page([answer], 512).replace("\n", " ")
     assert f"of 1 numbers, {explained} are explained" in text
     assert ("| trl | exact |" in text) == (not added)
