@@ -30,6 +30,7 @@ from analysis.utilization import (
     measurement,
     no_less_than_known,
     of_loop,
+    of_ranks,
     post2021,
     profiled,
     rows,
@@ -37,7 +38,7 @@ from analysis.utilization import (
     theory_as_published,
     works_of,
 )
-from analysis.utilization.denominators import denominators, of_ranks
+from analysis.utilization.denominators import denominators
 from analysis.utilization.step_times import step_times
 from cleaning.counts import Cleaned, clean
 from cleaning.profile import clean_profile, profile_counts, why_unprofiled

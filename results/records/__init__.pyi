@@ -39,7 +39,6 @@ from .comparisons import (
 from .counts import Agreement, BatchLaw, CleanedOperation, CleaningLog, FlopCount, ProfileCount, Ratio
 from .footprint import FootprintCheck, FootprintPrediction
 from .operations import Kernel, Operation, OperationInstance, ProfiledOperation, Storage
-from .ranks import RankCollective, RankRow, RankSample, RankTelemetry
 from .rows import (
     OfCell,
     Record,
@@ -56,7 +55,7 @@ from .rows import (
     to_text,
     to_values,
 )
-from .samples import Ceiling, Sample, Telemetry
+from .samples import Ceiling, RankCollective, RankRow, RankSample, RankTelemetry, Sample, Telemetry
 from .step_profile import Machine, StepModule, StepOperation, StepProfile
 from .verdicts import FAIL, OPEN, PASS, Verdict, stands
 from .vocabulary import (

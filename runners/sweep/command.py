@@ -45,7 +45,7 @@ from runners.workers import hyper_of_cell
 if TYPE_CHECKING:
     from results.records import Cell
     from results.store import Store
-    from runners.sweep.ranks.crew import Crew
+    from runners.sweep.ranks import Crew
     from runners.sweep.session import Replan
     from runners.workers import ProbeResult, TelemetryWatch
 
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command; its exit code."""
     place = exchange.place_of(os.environ)
     if place is not None and place.rank:
-        from runners.sweep.ranks.follower import follow
+        from runners.sweep.ranks import follow
 
         return follow(place)
     made = parser()
@@ -156,7 +156,7 @@ def _crew(grid: Grid, probed: ProbeResult, debug: bool) -> Iterator[Crew | None]
     if place is None or not grid.parallel:
         yield None
         return
-    from runners.sweep.ranks.crew import Crew
+    from runners.sweep.ranks import Crew
 
     crew = Crew(exchange.Exchange(place), probed)
     try:
@@ -255,7 +255,7 @@ def _collect(
 ) -> int:
     """Measure what is to do, in the session begun last; how many cells failed. crew: the other ranks, if any."""
     from runners.cli import Progress
-    from runners.sweep.ranks.session import RankSession
+    from runners.sweep.ranks import RankSession
     from runners.sweep.session import Limits, Session, failed
 
     name, version = store.sittings[-1].sitting, str(probed.environment.torch.torch)

@@ -38,7 +38,6 @@ from results.records import (
     cell,
     counts,
     operations,
-    ranks,
     samples,
 )
 from results.store.layout import RECORDS, operation_files
@@ -183,7 +182,7 @@ def test_every_record_has_a_file() -> None:
     """A new record must come with a file in the table above, and so with a section."""
     made = {
         name
-        for module in (answers, cell, counts, operations, ranks, samples)
+        for module in (answers, cell, counts, operations, samples)
         for name, kind in vars(module).items()
         if isinstance(kind, type) and issubclass(kind, Record) and name not in NOT_A_FILE
     }

@@ -196,7 +196,7 @@ def task_of(order: Order, crew: Crew, number: int) -> tuple[Any, ...]:
         return "runners.sweep.cell:ceilings", order.sitting, device, order.precision, order.budget_s
     place = crew.exchange.place
     prefix = f"flopledger/cell{number}"
-    seat = Seat(crew.rank, order.ranks, device, place.address, prefix, order.collective_s, place.alone)
+    seat = Seat(crew.rank, order.ranks, device, place.address, prefix, order.collective_s, place.is_alone)
     return "runners.sweep.ranks.task:measure_rank", order.cell, order.protocol, seat
 
 

@@ -35,7 +35,7 @@ class Place:
     address: tuple[str, int]
 
     @property
-    def alone(self) -> bool:
+    def is_alone(self) -> bool:
         """Whether all ranks are on this host."""
         return self.local_world == self.world
 

@@ -142,7 +142,7 @@ def _row(
         parameters=found.held_parameters,
         peak_memory_bytes=findings.peak_memory_bytes,
         energy_j=answer.energy_j,
-        **({} if report is None else _recorded(rank, report, found.steps_before)),
+        **({} if report is None else _recorded_columns(rank, report, found.steps_before)),
     )
 
 
@@ -151,7 +151,7 @@ def _mean_s(timed: Sequence[Sample]) -> float | None:
     return sum(step_time_s(block) * block.steps for block in timed) / steps if steps else None
 
 
-def _recorded(rank: int, report: RanksReport, steps_before: int) -> dict[str, Any]:
+def _recorded_columns(rank: int, report: RanksReport, steps_before: int) -> dict[str, Any]:
     """A rank's columns of the recorded steps."""
     row = next(each for each in report.ranks if each.rank == rank)
     times = {f.name: getattr(row.time, f.name) for f in fields(row.time)}

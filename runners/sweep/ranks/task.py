@@ -54,7 +54,7 @@ def measure_rank(
         split = functools.partial(split_model, grid=grid, device=torch.device(seat.device), styles=styles)
         made = sweep_cell.prepare(mine, split, shard)
         found = sweep_cell.first_step(mine, made)
-        measured = _timed(mine, made, protocol, found, group)
+        measured = _measurement(mine, made, protocol, found, group)
         before = steps_run(measured.blocks, protocol)
         recording = _recording(made, protocol, measured.blocks, group)
         held = held_parameters(made.model)
@@ -70,7 +70,7 @@ def _items(found: CellFindings, grid: RankGrid) -> int | None:
     return None if found.items_per_step is None else found.items_per_step * grid.dp
 
 
-def _timed(cell: Cell, made: Any, protocol: Protocol, found: CellFindings, group: RankGroup) -> CellMeasurement:
+def _measurement(cell: Cell, made: Any, protocol: Protocol, found: CellFindings, group: RankGroup) -> CellMeasurement:
     """This rank's blocks, and what was found beside them."""
     from measure.timing import END, follow_orders
 

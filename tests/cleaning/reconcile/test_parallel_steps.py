@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from analysis.utilization.denominators import Denominator, of_ranks
+from analysis.utilization import Denominator, of_ranks
 from cleaning.reconcile.parallel_steps import parallel_steps
 from results.records import ParallelStep, RankCollective, RankRow, Run, StepTime
 
