@@ -55,7 +55,7 @@ def serve(folder: str, settings: SlotSettings, slot: str, silence_s: float = SIL
     mailbox, made = Mailbox(Path(folder)), getattr(importlib.import_module(module), name)(settings)
     try:
         mailbox.put(PLACE, made.place())
-        return _measured(mailbox, made, silence_s)
+        return _answer_orders(mailbox, made, silence_s)
     except (ValueError, OSError) as fault:
         mailbox.put(FAULT, " ".join(str(fault).split()))
         return "fault"
@@ -63,7 +63,7 @@ def serve(folder: str, settings: SlotSettings, slot: str, silence_s: float = SIL
         made.close()
 
 
-def _measured(mailbox: Mailbox, slot: Any, silence_s: float) -> str:
+def _answer_orders(mailbox: Mailbox, slot: Any, silence_s: float) -> str:
     number, beat, heard_s = 0, None, time.monotonic()
     while mailbox.get(END) is None:
         if (now := mailbox.get(BEAT)) != beat:

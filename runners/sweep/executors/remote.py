@@ -236,7 +236,7 @@ class Dispatch:
             self.progress.say(self.remote.note_loss(event))
             if event.slot in self._idle:
                 self._idle.remove(event.slot)
-            return self._again(self._orders.pop(event.slot, None), event)
+            return self._retry(self._orders.pop(event.slot, None), event)
         elif event is not None and event.slot in self._orders:
             order = self._orders.pop(event.slot)
             self._idle.append(event.slot)
@@ -264,7 +264,7 @@ class Dispatch:
             which = "ahead of" if offset_s > 0 else "behind"
             self.progress.say(f"{slot}: its clock is {abs(offset_s):.0f} s {which} ours, which all times of day are of")
 
-    def _again(self, order: Order | None, event: Loss) -> Run | None:
+    def _retry(self, order: Order | None, event: Loss) -> Run | None:
         """A cell whose slot was lost goes back to the head of the list; the row that says why, after too many."""
         if order is None:
             return None

@@ -14,7 +14,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from results.records import Run
 from results.store import harness_version
 from runners.cli import Progress
 from runners.sweep.executors.parcel import Order, Parcel, ParcelStore, Place, SlotSettings
@@ -33,12 +32,6 @@ class Lines(Progress):
 
     def say(self, text: str) -> None:
         self.lines.append(text)
-
-    def done(self, run: Run) -> None:
-        """The process that keeps the run says that."""
-
-    def expect(self, planned_s: object) -> None:
-        """It plans, too."""
 
     def take(self) -> list[str]:
         """The lines since it was asked before."""

@@ -16,7 +16,7 @@ from runners.cli.progress import Progress
 from runners.sweep.executors.remote import MOST_LOSSES, Loss, Ready, Remote
 from runners.sweep.plan import Grid, cells
 from runners.sweep.session import Limits
-from tests.support.fakes.fake_slots import InMemorySlots, place
+from tests.support.cluster.fake_slots import InMemorySlots, place
 from tests.support.made_up.made_up_runs import Unsynced
 
 SIX = [Cell(model="resnet18", batch_size=size, device="cpu") for size in (1, 2, 4, 8, 16, 32)]

@@ -20,8 +20,8 @@ import pytest
 from results.records import MEASURED
 from results.store.store import RunData, read_run
 from runners.sweep.executors.ray_slots import RaySlots
-from tests.support.fakes.fake_slots import CELL_S, CLOCK_S, FULL, SETTINGS
-from tests.support.fakes.ray_driver import SLOT, sweep
+from tests.support.cluster.fake_slots import CELL_S, CLOCK_S, FULL, SETTINGS
+from tests.support.cluster.ray_driver import SLOT, sweep
 from tests.support.fakes.real_sweeps import ROOT, TINY, here
 
 pytestmark = [
@@ -127,7 +127,7 @@ def test_a_driver_that_is_killed_goes_on(machines: Machines, tmp_path: Path) -> 
     machines.add("one")
     machines.add("two")
     path, rows = tmp_path / "run", tmp_path / "run" / "runs.csv"
-    command = [sys.executable, "-m", "tests.support.fakes.ray_driver", str(path), str(CELLS)]
+    command = [sys.executable, "-m", "tests.support.cluster.ray_driver", str(path), str(CELLS)]
     driver = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     end_s = time.monotonic() + 60.0
     while not rows.exists() or rows.read_bytes().count(b"\n") < 5:

@@ -21,8 +21,8 @@ from runners.sweep.executors.parcel import Order, SlotSettings, keep
 from runners.sweep.executors.registry import check_executor
 from runners.sweep.executors.slot import Slot, check_single_device, hold
 from runners.workers.fault import WorkerFault
+from tests.support.cluster.fake_slots import place
 from tests.support.fakes.fake_session import MEASURE, TRACE, Scene, cell, in_turn, measured
-from tests.support.fakes.fake_slots import place
 from tests.support.made_up.made_up_runs import MANIFEST, SITTING, Unsynced, operations
 
 BEGAN = "2026-03-04T05:06:07Z"

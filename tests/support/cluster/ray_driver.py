@@ -1,7 +1,7 @@
 """A sweep of made-up cells on a Ray cluster, as a process of its own or in a test's: what is there already is not
 measured again.
 
-    python -m tests.support.fakes.ray_driver RUN CELLS
+    python -m tests.support.cluster.ray_driver RUN CELLS
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from runners.cli.progress import Progress
 from runners.sweep.executors.ray_slots import RaySlots
 from runners.sweep.executors.remote import Remote
 from runners.sweep.session import Limits
-from tests.support.fakes.fake_slots import SETTINGS
+from tests.support.cluster.fake_slots import SETTINGS
 
-SLOT = "tests.support.fakes.fake_slots:MadeUpSlot"
+SLOT = "tests.support.cluster.fake_slots:MadeUpSlot"
 
 
 def plan(count: int) -> list[Cell]:
