@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -61,11 +62,12 @@ class SlurmSlots:
         self._beat, self._beaten_s, self._asked_s = 0, 0.0, time.monotonic()
         self._folder = (folder or FOLDER / time.strftime("%Y%m%d-%H%M%S")).resolve()
         settings = replace(settings, device="cuda") if settings.device == "auto" else settings
+        self._local = parameters.get(CLUSTER) == "local"
         executor = _executor(self._folder, settings, dict(parameters))
         for number in range(jobs or 1):
             name = f"job-{number}"
             box = self._folder / name
-            box.mkdir(parents=True)
+            box.mkdir(parents=True, mode=0o700)  # what is read from there is unpickled
             self._boxes[name], self._numbers[name] = Mailbox(box), 0
             self._jobs[name] = _submitted(executor, str(box), settings, slot)
             self._unplaced.add(name)
@@ -134,12 +136,23 @@ class SlurmSlots:
         if time.monotonic() - self._asked_s < STATE_S:
             return None
         for slot, job in list(self._jobs.items()):
-            if job.done():
-                state = job.state
+            if job.done() if self._local else not is_in_queue(str(job.job_id)):
                 self.dismiss(slot)
-                return Loss(slot, f"its job {job.job_id} ended: {state}")
+                return Loss(slot, f"its job {job.job_id} ended before its cell did")
         self._asked_s = time.monotonic()
         return None
+
+
+def is_in_queue(job: str, run: Callable[..., Any] = subprocess.run) -> bool:
+    """Whether Slurm has a job that waits or runs; True where it does not answer. Asked of `squeue`, since `sacct`,
+    which submitit asks, needs a database that not every site has."""
+    try:
+        said = run(["squeue", "-h", "-j", job, "-o", "%T"], capture_output=True, text=True, timeout=30.0, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return True
+    if said.returncode:
+        return "Invalid job id" not in said.stderr
+    return bool(said.stdout.strip())
 
 
 def _executor(folder: Path, settings: SlotSettings, parameters: dict[str, str]) -> Any:
