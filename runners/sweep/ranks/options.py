@@ -8,6 +8,7 @@ from typing import Any
 
 from analysis.parallel import parse_plan
 from results.records import WORKS
+from runners.sweep.executors import LOCAL
 from runners.sweep.ranks.exchange import Place
 
 SCALING = ("strong", "weak")
@@ -59,6 +60,8 @@ def check(plans: Sequence[str], values: Mapping[str, Any], place: Place | None) 
     for name in ALONE:
         if values.get(name):
             raise ValueError(f"--{name.replace('_', '-')}: not with --parallel, which trains on several ranks")
+    if values.get("executor", LOCAL) != LOCAL:
+        raise ValueError(f"--executor: expected {LOCAL} with --parallel, got {values['executor']}")
     if (values.get("data") or "synthetic") != "synthetic":
         raise ValueError(f"--data: expected synthetic with --parallel, got {values['data']}")
     recording = [method for method in values.get("methods") or () if method in WORKS]
