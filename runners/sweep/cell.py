@@ -277,7 +277,7 @@ def time_cell(
         warm = warm_up(ranged, clock, protocol, announce)
         retries = _allocation_retries(cell.device)
         others = cpu_contention.Neighbours()
-        timing = measure_blocks(ranged, clock, protocol, warm.step_s, ceiling.run if kernels else None, announce)
+        timing = measure_blocks(ranged, clock, protocol, warm.step_s, ceiling if kernels else None, announce)
         others_ratio = others.used_ratio() if announce is None else None
         phases = measure_phases(ranged, clock, protocol, timing.summary.mean, announce)
     start_s, end_s = timing.window
