@@ -1,3 +1,4 @@
+from .collective_times import collective_rates
 from .model_split import held_parameters, record_steps, split_model
 from .rank_trace import (
     RankStep,
@@ -14,6 +15,7 @@ __all__ = [
     "RankStep",
     "Seat",
     "check_styles",
+    "collective_rates",
     "gradient_buckets",
     "held_parameters",
     "own_plan",

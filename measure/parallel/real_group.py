@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -35,13 +35,13 @@ class RankGroup:
         """The first rank says which block comes, and all begin it."""
         self.share(BlockOrder(steps, part, lead_in_steps))
         if part != END:
-            self._meet()
+            self.meet()
 
     def order(self) -> BlockOrder:
         """The other ranks wait for the next block, and all begin it."""
         order: BlockOrder = self.share(None)
         if order.part != END:
-            self._meet()
+            self.meet()
         return order
 
     def share(self, value: Any) -> Any:
@@ -50,7 +50,14 @@ class RankGroup:
         dist.broadcast_object_list(box, src=0, group=self._control)
         return box[0]
 
-    def _meet(self) -> None:
+    def largest(self, values: Sequence[float]) -> list[float]:
+        """Of each value the largest of all ranks."""
+        found = torch.tensor(values, dtype=torch.float64)
+        dist.all_reduce(found, dist.ReduceOp.MAX, group=self._control)
+        return [float(value) for value in found]
+
+    def meet(self) -> None:
+        """All ranks wait for the last."""
         dist.barrier(group=self._control)
 
 

@@ -40,7 +40,7 @@ from runners.sweep.options import (
 )
 from runners.sweep.plan import Grid, cell_of, cells, check, check_images, remaining
 from runners.sweep.ranks import exchange
-from runners.workers import hyper_of_cell
+from runners.workers import hyper_of_cell, place_of
 
 if TYPE_CHECKING:
     from results.records import Cell, Run
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from runners.sweep.executors import Executor, Telemetered
     from runners.sweep.ranks import Crew
     from runners.sweep.session import Limits, Replan, Session
-    from runners.workers import ProbeResult, TelemetryWatch
+    from runners.workers import Place, ProbeResult, TelemetryWatch
 
 PROBE_TIMEOUT_S = 180.0
 
@@ -63,7 +63,7 @@ class Terminated(KeyboardInterrupt):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; its exit code."""
-    place = exchange.place_of(os.environ)
+    place = place_of(os.environ)
     if place is not None and place.rank:
         from runners.sweep.ranks import follow
 
@@ -136,7 +136,7 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
 
 def _executor(options: argparse.Namespace, stored: dict[str, Any]) -> Executor:
     """Where cells are measured. Raises ValueError where there is no such place."""
-    place = exchange.place_of(os.environ)
+    place = place_of(os.environ)
     if place is not None and chosen(options, stored, "parallel", ()):
         return RankExecutor(place, options.debug)
     if options.executor == LOCAL:
@@ -257,7 +257,7 @@ class Local:
 class RankExecutor(Local):
     """The executor whose cells are trained by the ranks of torchrun, of which this process is the first."""
 
-    def __init__(self, place: exchange.Place, debug: bool = False) -> None:
+    def __init__(self, place: Place, debug: bool = False) -> None:
         super().__init__(debug)
         self._exchange = exchange.Exchange(place)
         self._crew: Crew | None = None

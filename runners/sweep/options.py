@@ -31,10 +31,9 @@ from runners.cli import (
 from runners.sweep import models as sweep_models
 from runners.sweep.executors import EXECUTORS, LOCAL
 from runners.sweep.plan import DEFAULT_METHODS, METHODS, Grid, cells, check_profile
-from runners.sweep.ranks import exchange
 from runners.sweep.ranks import options as ranks_options
 from runners.sweep.what_if import changes
-from runners.workers import check_name
+from runners.workers import check_name, place_of
 from workloads.catalogue import ENTRIES, OPTIMIZERS, OWN, SUITES, hyper_of
 
 if TYPE_CHECKING:
@@ -281,7 +280,7 @@ def check_options(options: argparse.Namespace, stored: dict[str, Any]) -> None:
     values = {name: chosen(options, stored, name, None) for name in names} | {"device": options.device or "auto"}
     values |= {"executor": options.executor}
     plans = tuple(chosen(options, stored, "parallel", ()))
-    ranks_options.check(plans, values, exchange.place_of(os.environ))
+    ranks_options.check(plans, values, place_of(os.environ))
 
 
 def _requested_sizes(options: argparse.Namespace, stored: dict[str, Any]) -> dict[str, dict[str, Any]]:

@@ -7,11 +7,9 @@ Not claimed: secrecy. Whoever reaches torchrun's store is one of the ranks.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from runners.workers import Worker, WorkerFault
+from runners.workers import Place, Worker, WorkerFault
 
 CHUNK_BYTES = 4 << 20
 """Of a value: torch's store takes 8 MiB at once."""
@@ -22,31 +20,6 @@ FOREVER_S = 1e9
 
 _STORES: dict[tuple[str, int], Any] = {}
 """Of the process that talks to the store."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """A process of torchrun, by its environment. address: host and port of the store."""
-
-    rank: int
-    world: int
-    local_rank: int
-    local_world: int
-    address: tuple[str, int]
-
-    @property
-    def is_alone(self) -> bool:
-        """Whether all ranks are on this host."""
-        return self.local_world == self.world
-
-
-def place_of(environ: Mapping[str, str]) -> Place | None:
-    """This process's place; None where torchrun did not start it."""
-    if environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
-        return None
-    names = {"rank": "RANK", "world": "WORLD_SIZE", "local_rank": "LOCAL_RANK", "local_world": "LOCAL_WORLD_SIZE"}
-    numbers = {field: int(environ[name]) for field, name in names.items()}
-    return Place(**numbers, address=(environ["MASTER_ADDR"], int(environ["MASTER_PORT"])))
 
 
 class LostExchange(Exception):

@@ -13,8 +13,8 @@ from typing import Any
 
 from runners.cli import FAILED, INTERRUPTED, TERMINATED
 from runners.sweep.ranks.crew import CellOrder, Crew, Order
-from runners.sweep.ranks.exchange import Exchange, LostExchange, Place
-from runners.workers import ProbeResult, TelemetryWatch, Worker, WorkerFault, prepare
+from runners.sweep.ranks.exchange import Exchange, LostExchange
+from runners.workers import Place, ProbeResult, TelemetryWatch, Worker, WorkerFault, prepare
 
 PROBE_S = 180.0
 
@@ -43,11 +43,6 @@ def follow(place: Place) -> int:
         exchange.close()
 
 
-def device_of(kind: str, place: Place) -> str:
-    """The device of a rank: torchrun gives each process of a host a number, which is its GPU's."""
-    return f"cuda:{place.local_rank}" if kind == "cuda" and place.local_rank else kind
-
-
 def _terminate(_signal: int, _frame: object) -> None:
     raise Termination
 
@@ -60,7 +55,7 @@ def _say_farewell(exchange: Exchange) -> None:
 
 def _follow(exchange: Exchange) -> int:
     kind, debug = exchange.take("start")
-    device = device_of(kind, exchange.place)
+    device = exchange.place.device(kind)
     worker = Worker("measure", quiet=not debug)
     probed: ProbeResult | WorkerFault = worker.call("runners.workers.probe:probe", device, timeout_s=PROBE_S)
     hello = f"hello/{exchange.place.rank}"

@@ -9,7 +9,7 @@ from typing import Any
 from analysis.parallel import parse_plan
 from results.records import WORKS
 from runners.sweep.executors import LOCAL
-from runners.sweep.ranks.exchange import Place
+from runners.workers import Place
 
 SCALING = ("strong", "weak")
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -54,12 +56,15 @@ STEP_FLOP = 3 * FORWARD_FLOP - FORWARD_FLOP // 2
 GRADIENT_BYTES = 4 * 2 * (WIDTH**2 + WIDTH)
 
 
-@pytest.fixture
-def torchrun(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Sweep]:
+def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    run = ("-m", "torch.distributed.run", "--nproc-per-node", 2, "--master-port", port, "-m", "runners.sweep")
+        return int(free.getsockname()[1])
+
+
+@pytest.fixture
+def torchrun(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Sweep]:
+    run = ("-m", "torch.distributed.run", "--nproc-per-node", 2, "--master-port", free_port(), "-m", "runners.sweep")
     monkeypatch.setattr(real_sweeps, "command", lambda *words: [sys.executable, *map(str, (*run, *words))])
     return Sweep
 
@@ -135,6 +140,26 @@ def test_shared_weights_and_a_single_rank_beside_replicas(tmp_path: Path, torchr
     assert "all_gather" in kinds
     answer = (tmp_path / "run" / "utilization.csv").read_text()
     assert "2 ranks, of the first: fp32" in answer
+
+
+def test_collectives_are_timed_over_sizes_by_all_ranks(tmp_path: Path) -> None:
+    run = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(free_port())]
+    command = [*run, "-m", "runners.ceiling", "--collectives", "--device", "cpu", "--format", "json"]
+    answer = subprocess.run(
+        command, cwd=tmp_path, env=real_sweeps.ENVIRON, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert answer.returncode == 0, answer.stderr
+    rows = json.loads(answer.stdout)
+    assert {(row["operation"], row["status"], row["ranks"], row["backend"]) for row in rows} == {
+        (operation, "ok", 2, "gloo") for operation in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
+    }
+    assert len(rows) == 4 * 8
+    for row in rows:
+        assert row["algorithm_bytes_per_s"] * row["median_s"] == pytest.approx(row["nbytes"])
+        half = 1 if row["operation"] == "all_reduce" else 0.5
+        assert row["link_bytes_per_s"] == pytest.approx(half * row["algorithm_bytes_per_s"])
+    largest = max(row["nbytes"] for row in rows)
+    assert all(row["median_s"] > 1e-3 for row in rows if row["nbytes"] == largest), "64 MiB are no launch"
 
 
 def test_a_rank_whose_process_is_killed_is_named(tmp_path: Path, torchrun: Callable[..., Sweep]) -> None:

@@ -13,9 +13,8 @@ from runners.sweep.plan import Grid, cells
 from runners.sweep.ranks import crew as ranks_crew
 from runners.sweep.ranks import options
 from runners.sweep.ranks.crew import CeilingOrder, Crew, RankAnswer, RankFacts
-from runners.sweep.ranks.exchange import Place, place_of
 from runners.sweep.ranks.joining import fault_of, is_followed
-from runners.workers import ProbeResult, WorkerFault
+from runners.workers import Place, ProbeResult, WorkerFault, place_of
 
 ENVIRON = {
     "RANK": "3",
