@@ -35,7 +35,9 @@ def split_model(
     if grid.tp > 1:
         plan = own_plan(model) if styles is None else styles
         if not plan:
-            raise ValueError(f"has no tp_plan of its own: expected --plan FILE with tp={grid.tp}")
+            raise ValueError(
+                f"tp={grid.tp}: expected a model with a tp_plan of its own (transformers), got one without"
+            )
         apply_plan(model, mesh["tp"], plan, strict=styles is not None)
     if grid.dp == 1:
         return model

@@ -186,13 +186,18 @@ def flags_after(cell: Cell) -> tuple[Mapping[str, Any], str]:
     return after, _disagree(wrong, "after") if wrong else ""
 
 
-def first_step(cell: Cell, made: Prepared) -> CellFindings:
-    """What the first real step of a cell says: its FLOP by kind and dtype, its loss, the sizes."""
+def first_step(cell: Cell, made: Prepared, steps_before: int = 0) -> CellFindings:
+    """What the first real step of a cell says: its FLOP by kind and dtype, its loss, the sizes.
+
+    steps_before: untold steps before it, where one does more than those that follow.
+    """
     from measure.operations import trace_step
 
     inputs = [(batch.inputs, batch.target) for batch in made.few]
     with _products_log(cell.device) as product_log:
-        traced = trace_step(made.step, model=made.model, optimizer=made.optimizer, inputs=inputs, steps_before=0)
+        traced = trace_step(
+            made.step, model=made.model, optimizer=made.optimizer, inputs=inputs, steps_before=steps_before
+        )
     return CellFindings(
         flags_before=made.flags,
         executed=executed_flop(traced),

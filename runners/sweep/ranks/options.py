@@ -52,11 +52,13 @@ def check(plans: Sequence[str], values: Mapping[str, Any], place: Place | None) 
     if place is None:
         raise ValueError(f"--parallel: expected to be started as {TORCHRUN}, got a single process")
     for plan in plans:
-        world = parse_plan(plan).world
-        if world > place.world:
+        grid = parse_plan(plan)
+        if grid.world > place.world:
             raise ValueError(
                 f"--parallel: expected plans of at most {place.world} ranks, as torchrun started, got {plan}"
             )
+        if grid.tp > 1 and grid.dp > 1 and grid.replicas == "ddp":
+            raise ValueError(f"--parallel: expected fsdp={grid.dp},tp={grid.tp}: replicas of split modules, got {plan}")
     for name in ALONE:
         if values.get(name):
             raise ValueError(f"--{name.replace('_', '-')}: not with --parallel, which trains on several ranks")

@@ -53,9 +53,10 @@ def measure_rank(
     with rank_group(seat) as group:
         split = functools.partial(split_model, grid=grid, device=torch.device(seat.device), styles=styles)
         made = sweep_cell.prepare(mine, split, shard)
-        found = sweep_cell.first_step(mine, made)
+        ahead = int(grid.tp > 1)  # in its first step DTensor asks what operations make of whole tensors
+        found = sweep_cell.first_step(mine, made, ahead)
         measured = _measurement(mine, made, protocol, found, group)
-        before = steps_run(measured.blocks, protocol)
+        before = ahead + steps_run(measured.blocks, protocol)
         recording = _recording(made, protocol, measured.blocks, group)
         held = held_parameters(made.model)
     after, wrong = sweep_cell.flags_after(mine)

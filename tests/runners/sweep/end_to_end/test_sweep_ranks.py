@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch
 
 from results.records import RankCollective, RankRow, RankSample, Run, Sample
 from results.store import RunData, read_run
@@ -160,6 +161,50 @@ def test_collectives_are_timed_over_sizes_by_all_ranks(tmp_path: Path) -> None:
         assert row["link_bytes_per_s"] == pytest.approx(half * row["algorithm_bytes_per_s"])
     largest = max(row["nbytes"] for row in rows)
     assert all(row["median_s"] > 1e-3 for row in rows if row["nbytes"] == largest), "64 MiB are no launch"
+
+
+CONFIG = {
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "intermediate_size": 256,
+    "vocab_size": 512,
+}
+
+
+@pytest.mark.slow
+def test_modules_split_over_ranks_do_the_single_devices_work(tmp_path: Path, torchrun: Callable[..., Sweep]) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    model = ("--models", f"hf:{tmp_path}/config.json", "--batch-sizes", 4, "--methods", "exact", "--cell-timeout", 90)
+    plans = ("--parallel", "tp=2", "fsdp=2", "--out", tmp_path / "run")
+    with torchrun(*QUICK, *model, *plans, cwd=tmp_path) as sweep:
+        assert sweep.end(200) == 0, sweep.said
+    data = read_run(tmp_path / "run")
+    found = {run.parallel: run for run in data.runs}
+    assert found["tp=2"].executed == found["fsdp=2"].executed
+    assert "executed_differs" not in (tmp_path / "run" / "utilization.csv").read_text()
+    held = [row.parameters for row in rows(data, RankRow, found["tp=2"])]
+    assert held[0] == held[1] < 0.51 * found["tp=2"].parameters
+    calls = {row.kind: row.calls for row in rows(data, RankCollective, found["tp=2"])}
+    assert calls["all_reduce"] >= 2 * 2 * CONFIG["num_hidden_layers"], "two a layer, forward and backward"
+
+
+@pytest.mark.gpu
+def test_two_gpus_train_over_nccl(tmp_path: Path, torchrun: Callable[..., Sweep]) -> None:
+    """Needs two CUDA devices."""
+    if torch.cuda.device_count() < 2:
+        pytest.skip("no CUDA device")
+    given = [*words(tmp_path, "sound"), "--device", "cuda", "--precisions", "fp32", "--parallel", "ddp=2", "fsdp=2"]
+    with torchrun(*given, cwd=tmp_path) as sweep:
+        assert sweep.end(300) == 0, sweep.said
+    data = read_run(tmp_path / "run")
+    assert len(data.runs) == 2
+    for run in data.runs:
+        assert run.executed == {"matmul/float32": STEP_FLOP}
+        assert [row.device for row in rows(data, RankRow, run)] == ["cuda", "cuda:1"]
 
 
 def test_a_rank_whose_process_is_killed_is_named(tmp_path: Path, torchrun: Callable[..., Sweep]) -> None:
