@@ -17,6 +17,7 @@ from statistics import fmean, variance
 from typing import Any
 
 from analysis.devices import TENSOR_UNITS, telemetry
+from analysis.operators import BY_RULE
 from analysis.utilization.denominators import Denominator
 from analysis.utilization.numerators import PROFILED_METHODS, Numerator
 from analysis.utilization.paired_ceiling import PairedCeiling, paired_ceiling
@@ -163,12 +164,38 @@ def _row(measured: Measurement, over: Numerator, under: Denominator, exact: Nume
     row = {**measured.identity, "method": over.method, "numerator_source": over.source}
     row |= {"denominator": under.name, "model_flop": over.model_flop, "all_flop": over.all_flop}
     row |= {"at_least_flop": over.at_least_flop, "unknown_calls": over.unknown_calls}
-    row |= {"unknown_time_ratio": over.unknown_time_ratio}
+    row |= {"unknown_time_ratio": over.unknown_time_ratio, "attention": over.attention}
+    row |= _attention(measured, over, under, time)
     if time is not None and run.status in MEASURED:
         row |= _rates(measured, over.method, time)
     status, reason, fraction = _fraction(measured, over, under)
     marks = (*_cell_marks(measured, over.method), *over.warnings, *_surprises(measured, fraction, over, under, exact))
     return Utilization(**{**row, **fraction, "status": status, "reason": reason, "warnings": marks})
+
+
+def _attention(
+    measured: Measurement, over: Numerator, under: Denominator, time: MeanStepTime | None
+) -> dict[str, int | float | None]:
+    """The numerator, and the ratio where there is one, with attention counted by other conventions."""
+    found: dict[str, int | float | None] = {}
+    for name in BY_RULE:
+        by_unit = over.by_convention(name)
+        if by_unit is None:
+            continue
+        found[f"{name}_flop"] = sum(by_unit.values())
+        if time is None or measured.run.status not in MEASURED:
+            continue
+        try:
+            if under.name != PAIRED:
+                ratio = sum(by_unit.values()) / (time.mean_s * under.peak(by_unit))
+            elif measured.paired is not None and over.method not in PROFILED_METHODS:
+                ratio = measured.paired.utilization(by_unit).ratio
+            else:
+                continue
+        except Unavailable:
+            continue  # the dense fraction has the reason
+        found[f"{name}_utilization_ratio"] = ratio
+    return found
 
 
 def _time_of(measured: Measurement, method: str) -> MeanStepTime | None:

@@ -12,7 +12,7 @@ import torch
 from torch.utils._pytree import tree_map
 
 from measure.fake import fake_copy, fake_mode
-from measure.model import check_outputs, summed
+from measure.model import batch_mask, check_outputs, summed
 from measure.operations import Trace, trace_step
 
 MakeOptimizer = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
@@ -62,7 +62,10 @@ def trace_model(
         mark("end")
 
     before = 0 if optimizer is None else 1  # the state that the recorded step finds
-    return trace_step(step, model=copied, optimizer=optimizer, inputs=(given, named), mode=mode, steps_before=before)
+    return trace_step(
+        step, model=copied, optimizer=optimizer, inputs=(given, named), mode=mode, steps_before=before,
+        batch=batch_mask(model, inputs, kwargs),
+    )  # fmt: skip
 
 
 def _asking(wanted: bool) -> Callable[[Any], Any]:

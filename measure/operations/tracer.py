@@ -39,7 +39,8 @@ from measure.dispatch import (
     tensors_in,
 )
 from measure.fake import FakeMode, Signature, fake_mode, to_fake
-from measure.model import Links, ModulePaths, in_checkpoint, in_gradient_hook, noticed
+from measure.model import BatchMask, Links, ModulePaths, in_checkpoint, in_gradient_hook, noticed
+from measure.operations.masks import Masks
 from measure.operations.storages import BEFORE, Storages, owner_of
 from results import Unavailable, collector_off, one_line
 from results.records import PHASES, Operation, Storage
@@ -99,19 +100,21 @@ def trace_step(
     inputs: Any = (),
     mode: FakeMode | None = None,
     steps_before: int = 1,
+    batch: BatchMask | None = None,
 ) -> Trace:
     """Run `step` once and return what it did.
 
     mode: the fake mode whose tensors the step works on; None for real tensors, on whatever device they are.
     inputs: tensors of the batch, in any nesting of tuples, lists and dicts. steps_before: steps that are run first and
-    not recorded, so that the recorded one finds its optimizer's state.
+    not recorded, so that the recorded one finds its optimizer's state. batch: what the inputs say of attention masks,
+    where these are without values; None: they are asked.
     Raises Unavailable where fake tensors cannot run an operation (its output depends on data), ValueError for a step
     that announces no phase or an unknown one.
     """
     with contextlib.nullcontext() if mode is None else mode:
         for _ in range(steps_before):
             step(_ignore if mode is None else mode.enter_phase)
-        recorder = Recorder(model, optimizer, inputs, symbolic=mode is not None and mode.shape_env is not None)
+        recorder = Recorder(model, optimizer, inputs, mode is not None and mode.shape_env is not None, batch)
         with recorder.recording(mode):
             step(recorder.mark)
         return recorder.trace()
@@ -124,7 +127,14 @@ def _ignore(_phase: str) -> None:
 class Recorder:
     """Records the operations of one step. A dispatch mode calls `before` and `after` around each."""
 
-    def __init__(self, model: torch.nn.Module, optimizer: Any = None, inputs: Any = (), symbolic: bool = False) -> None:
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizer: Any = None,
+        inputs: Any = (),
+        symbolic: bool = False,
+        batch: BatchMask | None = None,
+    ) -> None:
         self.phase = "optimizer"
         self.active = False
         self._rows: list[tuple[Any, ...]] = []
@@ -132,6 +142,7 @@ class Recorder:
         self._optimizer = optimizer
         self._symbolic = symbolic
         self._paths = ModulePaths(model)
+        self._masks = Masks(model, inputs, batch)
         self._links = Links()
         self._storages = Storages(lambda: len(self._rows) - 1)
         self._numbers = self._storages.numbers
@@ -205,9 +216,11 @@ class Recorder:
         if not self._marked:
             raise ValueError("expected a step that calls mark('forward'), mark('loss'), …; it announced no phase")
         operations = tuple(
-            Operation(
-                index, d.name, d.kind, phase, module, number, forward_index, d.input_names, d.input_shapes,
-                d.input_dtypes, d.output_shapes, d.output_dtypes, d.attributes, reads, writes, in_hook,
+            self._masks.noted(
+                Operation(
+                    index, d.name, d.kind, phase, module, number, forward_index, d.input_names, d.input_shapes,
+                    d.input_dtypes, d.output_shapes, d.output_dtypes, d.attributes, reads, writes, in_hook,
+                )
             )
             for index, (d, (phase, module, number, forward_index, in_hook), reads, writes) in enumerate(self._rows)
         )  # fmt: skip

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 
 from analysis.operators import AttentionFlop, attention_flop, registry
-from measure.model import mask_rules
 from measure.step.step_trace import Optimizer, step_trace
 from results.records import Operation
 
@@ -129,7 +128,7 @@ def count(
         missing,
         tuple(_operation_cost(key, row, key not in unknown_rows) for key, row in table.items()),
         (*trace.notes, *(f"{name} has no rule; one is given by {registry.registration(name)}" for name in missing)),
-        attention_flop(trace.operations, mask_rules(model)),
+        attention_flop(trace.operations),
     )
 
 
