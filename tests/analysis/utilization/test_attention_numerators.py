@@ -14,7 +14,6 @@ from analysis.utilization.numerators import Numerator, count_table, exact, of_lo
 from analysis.utilization.utilization import MeanStepTime, Measurement, rows
 from measure.step.step_trace import step_trace
 from results.records import Operation, Run
-from results.records.rows import from_row, to_values
 from tests.measure.model.test_batch_masks import BATCH, BATCHES
 from tests.measure.model.test_module_masks import LENGTH, model_of
 
@@ -25,8 +24,7 @@ TIME_S, PEAK = 0.5, 1e9
 
 
 def written_and_read(operation: Operation) -> Operation:
-    columns = [field.name for field in dataclasses.fields(Operation)]
-    return from_row(Operation, dict(zip(columns, to_values(operation), strict=True)))
+    return Operation.from_row(operation.to_row())
 
 
 @pytest.mark.parametrize("name", ["llama", "mistral", "bert"])
