@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from analysis.operators import names
-from analysis.operators.attention_pairs import ALL, CAUSAL, is_rule, pairs_of
+from analysis.operators.attention_pairs import ALL, CAUSAL, causal_pairs, is_rule, pairs_of
+from analysis.operators.cost import Size
 from analysis.operators.operands import attribute, has_any, shape
 from analysis.operators.registry import cost, kind_of
 from results.records import Operation
@@ -41,6 +42,7 @@ _BATCHED = frozenset(("aten.bmm", "aten.baddbmm"))
 
 _MASKS = ("attn_mask", "attn_bias", "bias", "mask")
 
+SYMBOLS = "a length that is a symbol has more than one formula under its mask ({name} in {module})"
 UNEQUAL = "attention runs as plain products, with another number of keys than of queries ({name} in {module})"
 UNKNOWN_MASK = "the values of a mask are not known ({name} in {module})"
 UNKNOWN_BATCH = "the batch has a mask or positions of its own, whose values are not known ({name} in {module})"
@@ -93,16 +95,18 @@ class AttentionFlop:
 class KeptPairs:
     """Pairs of a query and a key in one call: all, and those of two conventions. None: not known, and why."""
 
-    dense: int
-    causal: int | None
-    mask_exact: int | None
+    dense: Size
+    causal: Size | None
+    mask_exact: Size | None
     why: str = ""
 
-    def less(self, convention: str, flop: int) -> int | None:
+    def less(self, convention: str, flop: Size) -> Size | None:
         """FLOP that a convention leaves out of so much dense FLOP of the call, in which each pair has one share."""
-        kept: int | None = getattr(self, convention)
-        if kept is None or not self.dense:
-            return kept
+        kept: Size | None = getattr(self, convention)
+        if kept is None:
+            return None
+        if kept == self.dense:
+            return 0
         return flop - flop // self.dense * kept
 
 
@@ -162,6 +166,8 @@ def kept_pairs(operation: Operation, rule: str = "") -> KeptPairs | None:
         return KeptPairs(queries * keys, None, None, why)
     # masks that a module makes align the last query with the last key, `is_causal` of the call the first ones
     shift = 0 if attribute(operation, "is_causal", False) else keys - queries
+    if not (isinstance(queries, int) and isinstance(keys, int)):
+        return _of_symbols(operation, rule, queries, keys)
     causal = pairs_of(ALL if rule == ALL else CAUSAL, queries, keys, shift)
     if MASK_PAIRS not in operation.attributes or not (operation.name in _BATCHED or has_any(operation, *_MASKS)):
         return KeptPairs(queries * keys, causal, pairs_of(rule, queries, keys, shift))
@@ -170,6 +176,16 @@ def kept_pairs(operation: Operation, rule: str = "") -> KeptPairs | None:
         return KeptPairs(queries * keys, causal, None, UNKNOWN_BATCH.format(**_place(operation)))
     kept, sequences = batch
     return KeptPairs(queries * keys * sequences, causal * sequences, kept)
+
+
+def _of_symbols(operation: Operation, rule: str, queries: Size, keys: Size) -> KeptPairs:
+    """Pairs of lengths that are symbols: where one formula has them at all sizes."""
+    why, dense = SYMBOLS.format(**_place(operation)), queries * keys
+    if rule != ALL and queries != keys:
+        return KeptPairs(dense, None, None, why)
+    causal = dense if rule == ALL else causal_pairs(queries, keys)
+    exact = causal if rule in (ALL, CAUSAL) and MASK_PAIRS not in operation.attributes else None
+    return KeptPairs(dense, causal, exact, why)
 
 
 def _is_batch(value: object) -> bool:
@@ -201,16 +217,16 @@ def _rule(operation: Operation, rule: str) -> tuple[str, str]:
     return (rule, "") if rule else ("", UNKNOWN_MASK.format(**place))
 
 
-def attention_sizes(operation: Operation) -> tuple[int, ...]:
+def attention_sizes(operation: Operation) -> tuple[Size, ...]:
     """(queries, keys) of a call; empty where its form does not say them.
 
     Of a batched product the length that two of its three sizes have. Scores are (length × width) by (width × length),
     and every other product of attention and of its gradients has the same three sizes in another order.
     """
     if operation.name in _WITH_HEADS:
-        return tuple(int(shape(operation, name)[-2]) for name in ("query", "key"))
+        return tuple(shape(operation, name)[-2] for name in ("query", "key"))
     if operation.name not in _BATCHED:
         return ()
-    sizes = sorted((*shape(operation, "self", "batch1")[-2:], shape(operation, "mat2", "batch2")[-1]))
-    twice = [int(size) for size, larger in itertools.pairwise(sizes) if size == larger]
+    sizes = (*shape(operation, "self", "batch1")[-2:], shape(operation, "mat2", "batch2")[-1])
+    twice = [one for one, other in itertools.combinations(sizes, 2) if one == other]
     return (twice[0], twice[0]) if twice else ()

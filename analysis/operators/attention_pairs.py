@@ -21,6 +21,8 @@ def causal_pairs(queries: int, keys: int, shift: int = 0) -> int:
     >>> causal_pairs(4, 4)  # 1 + 2 + 3 + 4
     10
     """
+    if queries == keys and isinstance(shift, int) and shift == 0:  # of sizes that are symbols, too
+        return queries * (queries + 1) // 2
     return _up_to(queries, keys, shift)
 
 

@@ -6,6 +6,7 @@ See `analysis/operators/attention_conventions.py` for what is made of them. Noth
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -24,12 +25,18 @@ class Masks:
         if self._rules and batch is None:
             batch = batch_mask(model, *_arguments(inputs))
         self._batch = batch or NOTHING
+        self._known: dict[tuple[int, int, str], tuple[Operation, Operation]] = {}
 
     def noted(self, operation: Operation) -> Operation:
         """The operation, with what is known of its mask."""
-        if not self._rules or not may_have_mask(operation):
+        rule = self._rules.get(operation.module, "")
+        if not rule or not may_have_mask(operation):
             return operation
-        return with_mask(operation, self._rules.get(operation.module, ""), self._batch)
+        # calls of one signature share their attributes, as those without a mask do
+        key = id(operation.attributes), id(operation.input_shapes), rule
+        if key not in self._known:
+            self._known[key] = operation, with_mask(operation, rule, self._batch)
+        return replace(operation, attributes=self._known[key][1].attributes)
 
 
 def _arguments(inputs: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
