@@ -1,7 +1,8 @@
 """How many random edits of a run's files change a number that is rebuilt from it, with nothing said?
 
     python -m benchmarks.silent_damage --edits 10000
-    python -m benchmarks.silent_damage --every --stride 1     # each cut and each bit of every file, one cell
+    python -m benchmarks.silent_damage --every                # each cut and each bit of every file, one cell
+    python -m benchmarks.silent_damage --every --rows 3       # of a run with few rows of each kind
 
 A small run is written: the cells of a published one with the smallest operation tables, through the store. Then one
 file at a time gets one edit (a digit, a bit, a cut, lines swapped, a line doubled or taken out, fields swapped),
@@ -49,26 +50,48 @@ class _Unsynced(Disk):
         pass
 
 
-def small_run(source: Path, target: Path, cells: int = 2) -> Path:
-    """The cells of a run with the smallest operation tables, written anew in today's version of the schema."""
+def small_run(source: Path, target: Path, cells: int = 2, rows: int | None = None) -> Path:
+    """The cells of a run with the smallest operation tables, written anew in today's version of the schema.
+
+    rows: how many of each kind are kept (`_kind`), and the cells' own sessions alone; None: all.
+    """
     found, data = scan(source), read_run(source)
     disk = _Unsynced()
     with Store.create(target, replace(data.manifest, schema_version=SCHEMA_VERSION), disk) as store:
+        smallest = sorted(data.runs, key=lambda run: _table_bytes(source, run.trace_id))[:cells]
         for sitting in data.sittings:
-            store.append_sitting(sitting)
-        store.append_ceilings(data.ceilings)
-        for run in sorted(data.runs, key=lambda run: _table_bytes(source, run.trace_id))[:cells]:
+            if rows is None or sitting.sitting in {run.sitting for run in smallest}:
+                store.append_sitting(sitting)
+        store.append_ceilings(_first(data.ceilings, rows))
+        for run in smallest:
             if run.trace_id:
                 store.write_operations(run.trace_id, *read_operations(source, run.trace_id))
             seals: dict[str, Any] = {}
             if run.profiled and not run.profile:
-                seals = store.write_profile(run.cell_id, 1, read_profile(source, run.cell_id, run.attempt))
-            rows = {
-                file: [replace(row, attempt=1) for row in _rows(found, file, record, key_of(run))]
+                calls = read_profile(source, run.cell_id, run.attempt)
+                seals = store.write_profile(run.cell_id, 1, _first(calls, rows))
+            kept = {
+                file: [replace(row, attempt=1) for row in _first(_rows(found, file, record, key_of(run)), rows)]
                 for file, record in CELL_FILES.items()
             }
-            store.commit(replace(run, attempt=1, committed=seals), rows)
+            store.commit(replace(run, attempt=1, committed=seals), kept)
     return target
+
+
+def _first(rows: Sequence[Any], most: int | None) -> list[Any]:
+    """At most so many rows of each kind, in their order."""
+    seen = Counter[tuple[Any, ...]]()
+    kept = []
+    for row in rows:
+        seen[_kind(row)] += 1
+        if most is None or seen[_kind(row)] <= most:
+            kept.append(row)
+    return kept
+
+
+def _kind(row: Any) -> tuple[Any, ...]:
+    """What distinguishes the rows of a file beside their numbers: the part of a block, the counter of a count."""
+    return tuple(getattr(row, name, None) for name in ("part", "phase", "work", "counter", "sitting", "precision"))
 
 
 def _rows(found: Any, file: str, record: Any, key: Any) -> list[Any]:
@@ -214,10 +237,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--every", action="store_true", help="each cut and each bit instead, of a run of one cell")
     parser.add_argument("--stride", type=int, default=1, help="with --every: every N-th of them")
+    parser.add_argument("--rows", type=int, help="how many of each kind the run keeps (default: all)")
     options = parser.parse_args(arguments)
     folder, began = Path(tempfile.mkdtemp(prefix="silent-damage-")), time.monotonic()
     try:
-        run = small_run(PUBLISHED, folder / "run", 1 if options.every else 2)
+        run = small_run(PUBLISHED, folder / "run", 1 if options.every else 2, options.rows)
         edits = every_edit(run, options.stride) if options.every else random_edits(run, options.edits, options.seed)
         silent, counts = search(run, edits)
     finally:

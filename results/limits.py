@@ -31,6 +31,7 @@ class Limit:
 LIMITS: Mapping[str, Limit] = {
     "graph_seconds": Limit(300, "time to read a .pt2 or ONNX file or hf: configuration, and build its modules"),
     "graph_bytes": Limit(16 * 2**30, "memory for that; never more than what the machine has free"),
+    "size_arguments": Limit(64, "arguments of all maxima and minima in one size of a .pt2 file"),
     "array_elements": Limit(2**26, "elements of an array that an ONNX graph calculates its sizes with"),
     "array_values": Limit(2**32, "bytes of all such arrays of one graph together"),
     "config_layers": Limit(20_000, "layers, blocks or experts that a configuration of transformers asks for"),

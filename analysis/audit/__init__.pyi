@@ -1,22 +1,40 @@
 from .answers import READ, RUN, Answer, account, frameworks
 from .architecture import Architecture, architectures, configuration
-from .parts import CONVENTIONS, forward, training_flop
+from .encoder_decoder import target
+from .forms import backward_flop, forward_parts, matrices, training_flop
+from .network import Model, NetworkSizes, configurations, decode, encode, network_configuration, networks
+from .network_rules import causes_of
+from .parts import CONVENTIONS, ENCODERS, forward
 from .readings import reading
-from .rules import CAUSES, RULES
+from .rules import CAUSES, GELU_GATES, RULES
 
 __all__ = [
     "Answer",
     "Architecture",
     "CAUSES",
     "CONVENTIONS",
+    "ENCODERS",
+    "GELU_GATES",
+    "Model",
+    "NetworkSizes",
     "READ",
     "RULES",
     "RUN",
     "account",
     "architectures",
+    "backward_flop",
+    "causes_of",
     "configuration",
+    "configurations",
+    "decode",
+    "encode",
     "forward",
+    "forward_parts",
     "frameworks",
+    "matrices",
+    "network_configuration",
+    "networks",
     "reading",
+    "target",
     "training_flop",
 ]

@@ -10,9 +10,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from analysis.audit.architecture import Architecture
-from analysis.audit.parts import training_flop
-from analysis.audit.rules import RULES
+from analysis.audit.forms import training_flop
+from analysis.audit.network import Model
+from analysis.audit.network_rules import causes_of
 
 TABLE = Path(__file__).with_name("frameworks.csv")
 
@@ -62,9 +62,7 @@ def frameworks() -> dict[str, Framework]:
         return {row["framework"]: Framework(**row) for row in csv.DictReader(file)}
 
 
-def account(
-    model: Architecture, tokens: int, framework: Framework, said: Mapping[str, Any], version: str = ""
-) -> Answer:
+def account(model: Model, tokens: int, framework: Framework, said: Mapping[str, Any], version: str = "") -> Answer:
     """said: {"flop": a fraction in words} or {"reason"}, and {"shims"}. No rule for the model: no cause."""
     exact = training_flop(model, tokens)
     row = Answer(
@@ -90,9 +88,9 @@ def account(
     )
 
 
-def _causes(model: Architecture, tokens: int, framework: str) -> dict[str, int]:
+def _causes(model: Model, tokens: int, framework: str) -> dict[str, int]:
     try:
-        found = RULES[framework](model, tokens)
+        found = causes_of(model, tokens, framework)
     except KeyError:
         return {}
     return {cause: flop for cause, flop in found.items() if flop}

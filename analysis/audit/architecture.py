@@ -63,9 +63,7 @@ class Architecture:
     @property
     def windowed_layers(self) -> int:
         """Layers whose attention sees a window."""
-        if not self.sliding_window:
-            return 0
-        return self.num_hidden_layers - (self.num_hidden_layers // self.full_every if self.full_every else 0)
+        return layer_types(self).count("sliding_attention")
 
 
 @cache
@@ -85,13 +83,14 @@ def _read(row: dict[str, str]) -> Architecture:
 
 
 def layer_types(model: Architecture) -> list[str]:
-    """What transformers calls each layer's attention. gpt_oss begins with a window, like the others."""
-    full = "full_attention"
+    """What transformers calls each layer's attention. ModernBERT begins with a full one, others with a window."""
+    full, every = "full_attention", model.full_every
     if not model.sliding_window:
         return [full] * model.num_hidden_layers
-    every = model.full_every
+    shift = 0 if model.model_type == "modernbert" else 1
     return [
-        full if every and (index + 1) % every == 0 else "sliding_attention" for index in range(model.num_hidden_layers)
+        full if every and (index + shift) % every == 0 else "sliding_attention"
+        for index in range(model.num_hidden_layers)
     ]
 
 
@@ -149,11 +148,20 @@ def _windows(model: Architecture) -> dict[str, Any]:
     return {"sliding_window": model.sliding_window or None, "layer_types": layer_types(model)}
 
 
-def _open_weights(model: Architecture) -> dict[str, Any]:
-    return _windows(model) | {
+def _local_experts(model: Architecture) -> dict[str, Any]:
+    return {
         "num_local_experts": model.num_experts,
         "num_experts_per_tok": model.num_experts_per_tok,
         "intermediate_size": model.moe_intermediate_size,
+    }
+
+
+def _local_windows(model: Architecture) -> dict[str, Any]:
+    return {
+        "local_attention": model.sliding_window,
+        "layer_types": layer_types(model),
+        "max_position_embeddings": model.positions,
+        "pad_token_id": 0,
     }
 
 
@@ -164,6 +172,8 @@ OTHERS = {
     "deepseek_v3": _latent,
     "gemma3_text": _windows,
     "mistral": lambda model: {"sliding_window": model.sliding_window or None},
-    "gpt_oss": _open_weights,
+    "gpt_oss": lambda model: _windows(model) | _local_experts(model),
+    "mixtral": _local_experts,
+    "modernbert": _local_windows,
 }
 """model_type → what it takes beside the common sizes."""

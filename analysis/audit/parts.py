@@ -1,7 +1,8 @@
-"""Model FLOP of a training step of one sequence, in closed form, by part of the model; a multiply-add is 2 FLOP.
+"""Model FLOP of a decoder's or an encoder's forward pass of one sequence, in closed form, by part of the model; a
+multiply-add is 2 FLOP.
 
-Each product of the forward pass costs the same twice in the backward pass: all weights are trained, and inputs are
-embeddings, whose gradient is asked for. Biases, normalisations, activations and softmax are other FLOP and not here.
+Each product costs the same twice in the backward pass (`forms.py`). Biases, normalisations, activations and softmax are
+other FLOP and not here.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ PROJECTIONS, SCORES, MLP, ROUTER, EXPERTS, SHARED, HEAD = (
     "head",
 )
 
-ENCODERS = ("bert",)
+ENCODERS = ("bert", "modernbert")
 """Types whose attention has no causal mask, and whose head has a product of hidden × hidden before the vocabulary's."""
 
 
@@ -66,15 +67,15 @@ def pairs(model: Architecture, tokens: int, attention: str = DENSE) -> int:
     """Pairs of positions over all layers. Raises ValueError for a convention of none."""
     if attention not in CONVENTIONS:
         raise ValueError(f"expected attention one of {', '.join(CONVENTIONS)}, got {attention!r}")
-    if attention == DENSE or model.model_type in ENCODERS:
-        return tokens * tokens * model.num_hidden_layers
-    if attention == CAUSAL:
-        return causal_pairs(tokens, tokens) * model.num_hidden_layers
-    windowed = model.windowed_layers
-    full = causal_pairs(tokens, tokens) * (model.num_hidden_layers - windowed)
-    return full + (window_pairs(tokens, tokens, model.sliding_window) * windowed if windowed else 0)
+    layers, windowed = model.num_hidden_layers, model.windowed_layers
+    both = model.model_type in ENCODERS
+    full = tokens * tokens if attention == DENSE or both else causal_pairs(tokens, tokens)
+    if attention != MASK_EXACT or not windowed:
+        return full * layers
+    kept = both_sides(tokens, model.sliding_window) if both else window_pairs(tokens, tokens, model.sliding_window)
+    return full * (layers - windowed) + kept * windowed
 
 
-def training_flop(model: Architecture, tokens: int, attention: str = DENSE) -> int:
-    """Forward and backward."""
-    return 3 * sum(forward(model, tokens, attention).values())
+def both_sides(tokens: int, window: int) -> int:
+    """Pairs at most half a window apart, before and after: two windows that end at a position, less itself."""
+    return 2 * window_pairs(tokens, tokens, window // 2 + 1) - tokens

@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from analysis.audit.architecture import Architecture
+from analysis.audit.network import Model, NetworkSizes
 from analysis.audit.parts import projection_weights
 
 if TYPE_CHECKING:
     from analysis.audit.answers import Framework
 
 
-def reading(framework: Framework, model: Architecture, tokens: int) -> Mapping[str, object]:
+def reading(framework: Framework, model: Model, tokens: int) -> Mapping[str, object]:
     """What the formula gives, as `account` takes it; a reason where it has none for such a model."""
-    found = READINGS.get(framework.framework)
-    if found is None:
+    if framework.framework not in READINGS:
         return {"reason": framework.place}
-    if model.model_type != "gpt2":
-        return {"reason": f"{framework.framework} trains models of GPT-2's form alone"}
-    return {"flop": str(found(model, tokens))}
+    formulas, trains = READINGS[framework.framework]
+    if model.model_type not in formulas:
+        return {"reason": f"{framework.framework} trains {trains}"}
+    return {"flop": str(formulas[model.model_type](model, tokens))}
+
+
+def _decoder(formula: Callable[[Architecture, int], int | Fraction]) -> Callable[[Model, int], int | Fraction]:
+    def of_decoder(model: Model, tokens: int) -> int | Fraction:
+        return formula(model if isinstance(model, Architecture) else model.decoder, tokens)
+
+    return of_decoder
+
+
+def _network(formula: Callable[[NetworkSizes, int], int | Fraction]) -> Callable[[Model, int], int | Fraction]:
+    def of_network(model: Model, tokens: int) -> int | Fraction:
+        if isinstance(model, Architecture):
+            raise ValueError(f"{model.name}: expected a network")
+        return formula(model, tokens)
+
+    return of_network
 
 
 def nanogpt(model: Architecture, tokens: int) -> int:
@@ -32,5 +50,79 @@ def nanogpt(model: Architecture, tokens: int) -> int:
     return tokens * (6 * parameters + 12 * layers * hidden * tokens)
 
 
-READINGS = {"nanogpt": nanogpt}
-"""Framework → its formula."""
+def nanochat(model: Architecture, tokens: int) -> int:
+    """6 × all parameters but the table's, and 12 × layers × heads × head size × tokens of attention."""
+    hidden, layers = model.hidden_size, model.num_hidden_layers
+    parameters = layers * (4 * hidden * hidden + 8 * hidden * hidden) + model.vocab_size * hidden
+    return tokens * (6 * parameters + 12 * layers * hidden * tokens)
+
+
+def maxtext(model: Architecture, tokens: int) -> int:
+    """3 × forward: router, active and shared experts; half of tokens × tokens, of a window of tokens × window."""
+    wide, layers = 2 * tokens * model.hidden_size, model.num_hidden_layers
+    ffn = wide * (3 if model.gated else 2)
+    experts = model.num_experts_per_tok + model.shared_experts
+    of_experts = (wide * model.num_experts + ffn * model.moe_intermediate_size * experts) * model.moe_layers
+    seen = tokens * layers
+    if model.model_type in ("gemma3_text", "gpt_oss"):
+        every = layers // model.full_every  # layers that see all
+        seen = tokens * every + min(model.sliding_window, tokens) * (layers - every)
+    pair = 2 * model.num_attention_heads * (model.head_dim + model.value_dim)
+    forward = 2 * tokens * projection_weights(model) * layers + wide * model.vocab_size
+    forward += ffn * model.intermediate_size * model.dense_layers + of_experts
+    return 3 * forward + 3 * tokens * seen * pair // 2
+
+
+def megatron_lm(model: Architecture, tokens: int) -> int:
+    """6 × of products; half of the pairs; the weights of MLA's two normalisations; a gate where SwiGLU is asked for,
+    which the other gates' options are not; no router."""
+    factor = 3 if model.gated and model.model_type != "gpt_oss" else 2
+    experts = model.moe_intermediate_size * (model.num_experts_per_tok + model.shared_experts)
+    mlp = factor * (model.intermediate_size * model.dense_layers + experts * model.moe_layers)
+    norms = model.q_lora_rank + model.kv_lora_rank
+    half = tokens * model.num_attention_heads * (model.head_dim + model.value_dim) // 2
+    attention = model.num_hidden_layers * (projection_weights(model) + norms + half)
+    return 6 * tokens * (model.hidden_size * (mlp + model.vocab_size) + attention)
+
+
+def megatron_lm_hybrid(network: NetworkSizes, tokens: int) -> Fraction:
+    """3 × forward, by the letters of its pattern. A Mamba-2 layer has an inner width of 2 × hidden, and a scan of 7
+    operations for each state of each of its channels."""
+    hidden, heads = network["hidden_size"], network.get("num_attention_heads")
+    pattern = network.words.get("hybrid_override_pattern", "M" * network.get("num_hidden_layers"))
+    inner = 2 * hidden
+    state = network.get("state_size") or network["ssm_state_size"]
+    mixers = network.get("num_heads") or network["mamba_num_heads"]
+    mixer = 2 * hidden * (2 * inner + 2 * network["n_groups"] * state + mixers) + 7 * inner * state + 2 * inner * hidden
+    queries = heads * network["head_dim"]
+    kept = Fraction(network.get("num_key_value_heads"), heads) if heads else Fraction(0)
+    shared = network.get("moe_shared_expert_intermediate_size")
+    active = network.get("moe_intermediate_size") * network.get("num_experts_per_tok")
+    of_layer = {
+        "M": Fraction(mixer),
+        "*": 4 * queries * (hidden * (1 + kept) + Fraction(tokens, 2)),
+        "-": Fraction(4 * hidden * network.get("intermediate_size")),
+        "E": Fraction(4 * hidden * (active + shared)),
+    }
+    forward = sum(of_layer[letter] for letter in pattern) + 2 * hidden * network["vocab_size"]
+    return Fraction(3 * tokens * forward)
+
+
+Formulas = Mapping[str, Callable[[Model, int], int | Fraction]]
+
+GATED = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "deepseek_v3")
+
+READINGS: Mapping[str, tuple[Formulas, str]] = {
+    "nanogpt": ({"gpt2": _decoder(nanogpt)}, "models of GPT-2's form alone"),
+    "nanochat": ({"nanochat": _decoder(nanochat)}, "models of its own form alone"),
+    "megatron_lm": (
+        dict.fromkeys(("gpt2", "gpt_oss", *GATED), _decoder(megatron_lm))
+        | dict.fromkeys(("mamba2", "nemotron_h"), _network(megatron_lm_hybrid)),
+        "decoders and hybrids, and its options have no gate but SwiGLU and the quick GeGLU",
+    ),
+    "maxtext": (
+        dict.fromkeys(("gpt2", "gemma3_text", "gpt_oss", *GATED), _decoder(maxtext)),
+        "decoders, and none of this form",
+    ),
+}
+"""Framework → (type of model → its formula, what it trains)."""

@@ -42,6 +42,17 @@ CAUSES = {
     "head_left_out": "the product with the vocabulary is left out",
     "head_transform_left_out": "the head's product before the vocabulary is left out",
     "parameters_without_product": "positions, normalisations and biases are counted as weights of products",
+    "convolution_left_out": "the products of a convolution are left out",
+    "grouped_convolution": "the gradient of a grouped convolution's weights is counted for each pair of channels",
+    "scan_left_out": "the scan of a state space layer is left out",
+    "scan_width": "the scan is counted by a number for each state of a position, not by its products",
+    "state_width": "the inner width of a state space layer is taken for twice the hidden size",
+    "other_positions": "weights are counted for another number of positions than they are applied to",
+    "gradient_of_input": "the gradient of an input is counted that none asks for",
+    "frozen_as_trained": "frozen weights are counted as if they were trained",
+    "adapters_left_out": "the products of adapters are left out",
+    "vision_left_out": "the tower of a vision-language model is left out",
+    "patches_left_out": "the product that embeds patches is left out",
     "not_supported": "the framework gives 0 for this type of model",
 }
 """Cause → what it says, for people."""
@@ -134,6 +145,7 @@ def _automodel_fallback(model: Architecture, tokens: int) -> Causes:
         - 3 * parts[PROJECTIONS]
         + 6 * pairs(model, tokens) * (2 * channels - pair_width(model)),
         "attention_halved": -6 * pairs(model, tokens) * channels,
+        "head_transform_left_out": -_transform(model, tokens),
     }
     if model.gated:
         found["gate_left_out"] = -parts[MLP]
@@ -181,6 +193,7 @@ AUTOMODEL: Mapping[str, Rule] = {
     "qwen2": _automodel_qwen,
     "qwen3": _automodel_qwen,
     "qwen3_moe": _automodel_qwen,
+    "mixtral": _automodel_qwen,
     "deepseek_v3": _automodel_latent,
     "gpt_oss": _automodel_open_weights,
     "bert": _automodel_encoder,
@@ -194,10 +207,52 @@ def bridge(model: Architecture, tokens: int) -> Causes:
     The vocabulary is padded to a multiple of 128 unless the caller says otherwise; here it is not.
     """
     found = _halved(model, tokens) | {"router_left_out": -3 * forward(model, tokens)[ROUTER]}
+    if model.gated and model.model_type in GELU_GATES:
+        parts = forward(model, tokens)
+        found["gate_left_out"] = -(parts[MLP] + parts[EXPERTS] + parts[SHARED])
     if model.kv_lora_rank:
         norms = (model.q_lora_rank + model.kv_lora_rank) * model.num_hidden_layers
         found["parameters_without_product"] = 6 * tokens * norms
     return found | {"head_transform_left_out": -_transform(model, tokens)}
+
+
+GELU_GATES = ("gemma3_text", "gpt_oss", "modernbert")
+"""Types whose gate has a form of GELU: Megatron-Bridge's providers of Gemma 3 and gpt-oss have it so."""
+
+
+def llm_foundry(model: Architecture, tokens: int) -> Causes:
+    """LLM Foundry: 6 × parameters, without the table unless it is tied, and all pairs by the hidden size."""
+    by_hidden = 6 * pairs(model, tokens) * 2 * model.hidden_size
+    scalars = _scalars(model, model.num_experts) + _positions(model)
+    return {
+        "attention_width": by_hidden - _dense_pairs(model, tokens),
+        "parameters_without_product": 6 * tokens * scalars,
+    }
+
+
+def nanochat(model: Architecture, tokens: int) -> Causes:
+    """nanochat: 6 × parameters without the table + all pairs; it has no other parameters than those of products."""
+    return {}
+
+
+def maxtext(model: Architecture, tokens: int) -> Causes:
+    """MaxText: half of the pairs. Of a window tokens × window, and half of these, too."""
+    if model.model_type not in MAXTEXT_WINDOWS:
+        return _halved(model, tokens)
+    outside = (tokens - min(tokens, model.sliding_window)) * tokens * model.windowed_layers
+    seen = pairs(model, tokens) - outside
+    return {
+        "attention_window": -6 * outside * pair_width(model),
+        "attention_halved": -3 * seen * pair_width(model),
+    }
+
+
+MAXTEXT_WINDOWS = ("gemma3_text", "gpt_oss")
+
+
+def megatron_lm(model: Architecture, tokens: int) -> Causes:
+    """Megatron-LM: as Megatron-Bridge; a gate is known by the option of SwiGLU alone."""
+    return bridge(model, tokens)
 
 
 def litgpt(model: Architecture, tokens: int) -> Causes:
@@ -244,7 +299,9 @@ def _one_expert(model: Architecture, tokens: int) -> int:
 
 def _positions(model: Architecture) -> int:
     """Weights of the tables of positions and, in an encoder, of its two types of tokens."""
-    return (model.positions + (2 if model.model_type in ENCODERS else 0)) * model.hidden_size
+    if model.model_type == "modernbert":  # positions are turned into angles
+        return 0
+    return (model.positions + (2 if model.model_type == "bert" else 0)) * model.hidden_size
 
 
 def _scalars(model: Architecture, experts: int) -> int:
@@ -256,6 +313,9 @@ def _scalars(model: Architecture, experts: int) -> int:
     of_layer, outside = {
         "llama": (2 * hidden, hidden),
         "mistral": (2 * hidden, hidden),
+        "mixtral": (2 * hidden, hidden),
+        "nanochat": (0, 0),
+        "modernbert": (2 * hidden, 2 * hidden + model.vocab_size),
         "qwen2": (2 * hidden + queries + 2 * kept, hidden),
         "qwen3": (2 * hidden + 2 * model.head_dim, hidden),
         "qwen3_moe": (2 * hidden + 2 * model.head_dim, hidden),
@@ -288,6 +348,10 @@ RULES: Mapping[str, Rule] = {
     "torchtitan": torchtitan,
     "transformers": transformers,
     "lightning": lightning,
+    "llm_foundry": llm_foundry,
     "nanogpt": nanogpt,
+    "nanochat": nanochat,
+    "megatron_lm": megatron_lm,
+    "maxtext": maxtext,
 }
 """Framework → its rule."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from analysis.devices import PRECISIONS, unit_of
-from analysis.operators import BY_RULE, kept_pairs, lacks_sizes, may_have_mask, registry
+from analysis.operators import BY_RULE, Cost, kept_pairs, lacks_sizes, may_have_mask, registry
 from analysis.utilization.counter_operators import OPERATORS, TRAINING_PER_FORWARD, kind_of_operator
 from analysis.utilization.work_times import epoch_parts
 from results import Inconsistent, Unavailable
@@ -102,13 +102,14 @@ class TableCount:
         return self.model_flop / moved if moved and whole else None
 
 
-def count_table(operations: Sequence[Operation]) -> TableCount:
-    """Adds up one operation table, recomputation left out."""
-    table = [operation for operation in operations if operation.phase != "recompute"]
+def count_table(operations: Sequence[Operation], costs: Sequence[Cost] | None = None) -> TableCount:
+    """Adds up one operation table, recomputation left out. costs: of each operation, where they are known."""
+    known = map(registry.cost, operations) if costs is None else costs
+    priced = [pair for pair in zip(operations, known, strict=True) if pair[0].phase != "recompute"]
+    table = [operation for operation, _ in priced]
     by_kind: Counter[tuple[str, str]] = Counter()
     other = read = written = 0
-    for operation in table:
-        cost = registry.cost(operation)
+    for operation, cost in priced:
         if cost.model_flop:
             by_kind[operation.kind, input_dtype(operation)] += int(cost.model_flop)
         other += int(cost.other_flop)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, variance
 from typing import Any
@@ -24,7 +24,7 @@ from analysis.utilization.paired_ceiling import PairedCeiling, paired_ceiling
 from analysis.utilization.step_times import block_means_s, block_summary, whole_steps
 from analysis.utilization.work_times import WORKS_OF_METHODS, blocks_of, variant, work_times
 from results import Unavailable
-from results.records import MEASURED, WORKS, Run, Sample, Telemetry, Utilization, WorkTime, identity
+from results.records import MEASURED, WORKS, Run, Sample, Telemetry, Utilization, WorkTime, changed, identity
 
 __all__ = ["MeanStepTime", "Measurement", "limits_seen", "measurement", "rows", "step_time", "variant"]
 
@@ -156,21 +156,26 @@ def rows(
     exact = next((each for each in numerators if each.method == EXACT and each.model_flop), None)
     if measured.paired is not None:
         denominators = [*denominators, Denominator(PAIRED)]
-    return [_row(measured, over, under, exact) for over in numerators for under in denominators]
+    return [row for over in numerators for row in _rows_of(measured, over, denominators, exact)]
 
 
-def _row(measured: Measurement, over: Numerator, under: Denominator, exact: Numerator | None) -> Utilization:
+def _rows_of(
+    measured: Measurement, over: Numerator, denominators: Iterable[Denominator], exact: Numerator | None
+) -> Iterator[Utilization]:
+    """One numerator over each denominator; what these rows share is put together once."""
     run, time = measured.run, _time_of(measured, over.method)
-    row = {**measured.identity, "method": over.method, "numerator_source": over.source}
-    row |= {"denominator": under.name, "model_flop": over.model_flop, "all_flop": over.all_flop}
-    row |= {"at_least_flop": over.at_least_flop, "unknown_calls": over.unknown_calls}
-    row |= {"unknown_time_ratio": over.unknown_time_ratio, "attention": over.attention}
-    row |= _attention(measured, over, under, time)
+    row = {**measured.identity, "method": over.method, "numerator_source": over.source, "denominator": "", "status": ""}
+    row |= {"model_flop": over.model_flop, "all_flop": over.all_flop, "at_least_flop": over.at_least_flop}
+    row |= {"unknown_calls": over.unknown_calls, "unknown_time_ratio": over.unknown_time_ratio}
+    row |= {"attention": over.attention}
     if time is not None and run.status in MEASURED:
         row |= _rates(measured, over.method, time)
-    status, reason, fraction = _fraction(measured, over, under)
-    marks = (*_cell_marks(measured, over.method), *over.warnings, *_surprises(measured, fraction, over, under, exact))
-    return Utilization(**{**row, **fraction, "status": status, "reason": reason, "warnings": marks})
+    shared, marks = Utilization(**row), (*_cell_marks(measured, over.method), *over.warnings)
+    for under in denominators:
+        status, reason, fraction = _fraction(measured, over, under)
+        surprises = _surprises(measured, fraction, over, under, exact)
+        own = {"denominator": under.name, "status": status, "reason": reason, "warnings": (*marks, *surprises)}
+        yield changed(shared, {**fraction, **_attention(measured, over, under, time), **own})
 
 
 def _attention(

@@ -56,11 +56,11 @@ class TableSides:
         return (changed(row, columns) for row in self.rows)
 
 
-def sides_of(table: Sequence[Operation] | None) -> TableSides:
-    """Of one table, for all runs that have it."""
+def sides_of(table: Sequence[Operation] | None, costs: Sequence[Cost] | None = None) -> TableSides:
+    """Of one table, for all runs that have it. costs: of each operation, where they are known."""
     if not table:
         return TableSides((), Closed(None, "no trace of this cell: no exact ratio"))
-    costs = [registry.cost(operation) for operation in table]
+    costs = [registry.cost(operation) for operation in table] if costs is None else costs
     closed, blank = _closed_form(table, costs), replace(_OF_NO_CELL, source=OWN, state="cleaned")
     return TableSides(tuple(_beside(row, closed) for row in _rows(blank, _table_sides(table, costs))), closed)
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from analysis.devices import PRECISIONS
+from analysis.operators import Cost, registry
 from analysis.utilization import (
     PROFILED_METHODS,
     Denominator,
@@ -166,8 +167,8 @@ def build(
     cells: dict[Key, _Cell] = {}
     for trace_id, runs in _by_trace(data.runs).items():
         table = _table(trace_id, read_operations, raw)
-        counted = table if isinstance(table, str) else count_table(table)
         of_table = _OfTable(None if isinstance(table, str) else table)
+        counted = table if isinstance(table, str) else count_table(table, of_table.costs)
         cells |= {key_of(run): _cell(run, raw, of_table, counted) for run in runs}
         del table, of_table  # before the next one is read
     return _join_cells(data, cleaned, [cells[key_of(run)] for run in data.runs], raw.problems)
@@ -253,8 +254,12 @@ class _OfTable:
         self.traced = phase_sums(operations)
 
     @functools.cached_property
+    def costs(self) -> list[Cost]:
+        return [registry.cost(operation) for operation in self.operations or ()]
+
+    @functools.cached_property
     def sides(self) -> TableSides:
-        return sides_of(self.operations)
+        return sides_of(self.operations, self.costs)
 
 
 def _cell(run: Run, raw: _Raw, of_table: _OfTable, counted: TableCount | str) -> _Cell:
@@ -264,7 +269,8 @@ def _cell(run: Run, raw: _Raw, of_table: _OfTable, counted: TableCount | str) ->
     measured = measurement(run, samples, raw.telemetry.get(key, []))
     profile, recorded = _profile(run, raw, table), _clean_recordings(run, raw, table)
     found = _numerators(run, counts, counted, (profile, recorded))
-    fractions = _fractions(measured, found, raw)
+    under = _denominators(run, measured.clock_hz, raw)
+    fractions = _fractions(measured, found, under, raw)
     return _Cell(
         view=View(run, fractions, None if isinstance(counted, str) else counted),
         step_times=tuple(step_times(run, samples)),
@@ -274,7 +280,7 @@ def _cell(run: Run, raw: _Raw, of_table: _OfTable, counted: TableCount | str) ->
         ratios=raw.rows_or_problem("ratios", run, lambda: _ratios(run, profile, of_table, counts)) + recorded.ratios,
         agreement=raw.rows_or_problem("agreement", run, lambda: agreement(run, counts, of_table.traced)),
         batch_laws=raw.rows_or_problem("batch law", run, lambda: batch_laws(run, (*counts, *left_out))),
-        post2021=tuple(post2021.rows(measured, found, _denominators(run, measured.clock_hz, raw))),
+        post2021=tuple(post2021.rows(measured, found, under)),
         log=profile.log + recorded.log,
     )
 
@@ -357,10 +363,13 @@ def _numerators(
     return no_less_than_known(found)
 
 
-def _fractions(measured: Measurement, numerators: Iterable[Numerator], raw: _Raw) -> tuple[Utilization, ...]:
+def _fractions(
+    measured: Measurement, numerators: Sequence[Numerator], under: Sequence[Denominator], raw: _Raw
+) -> tuple[Utilization, ...]:
     """Every numerator over every denominator; one sample was timed at a clock of its own."""
-    under = _denominators(measured.run, measured.clock_hz, raw)
-    of_one = _denominators(measured.run, measured.one_clock_hz, raw)
+    of_one = under
+    if any(over.method == "one" for over in numerators):
+        of_one = _denominators(measured.run, measured.one_clock_hz, raw)
     return tuple(
         row for over in numerators for row in rows(measured, [over], of_one if over.method == "one" else under)
     )

@@ -10,12 +10,12 @@ import json
 import os
 import sys
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, TextIO
 
-from analysis.audit import Architecture
+from analysis.audit import Model, decode, encode
 from results import Rights, confine
 
 LONGEST = 300
@@ -26,15 +26,14 @@ LONGEST = 300
 class Question:
     """One model and how many tokens its sequence has."""
 
-    model: Architecture
+    model: Model
     tokens: int
 
 
-def encode(framework: str, folder: Path, questions: list[Question]) -> str:
+def task_of(framework: str, folder: Path, questions: list[Question]) -> str:
     """What the process is given."""
-    return json.dumps(
-        {"framework": framework, "folder": str(folder), "questions": [asdict(each) for each in questions]}
-    )
+    asked = [{"model": encode(each.model), "tokens": each.tokens} for each in questions]
+    return json.dumps({"framework": framework, "folder": str(folder), "questions": asked})
 
 
 def answer(task: Any, out: TextIO) -> None:
@@ -50,7 +49,7 @@ def answer(task: Any, out: TextIO) -> None:
         return
     for question in task["questions"]:
         try:
-            flop = Fraction(formula(Architecture(**question["model"]), question["tokens"]))
+            flop = Fraction(formula(decode(question["model"]), question["tokens"]))
             _tell(out, [{"flop": str(flop), "shims": shims}])
         except Exception as fault:  # noqa: BLE001  the edge
             _tell(out, [{"reason": _line(fault), "shims": shims}])

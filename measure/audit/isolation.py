@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from measure.audit.child import Question, encode
+from measure.audit.child import Question, task_of
 
 
 def version(folder: Path, package: str) -> str | None:
@@ -48,7 +48,7 @@ def _run(
         "HF_HUB_OFFLINE": "1",
     }
     command = [sys.executable, "-W", "ignore", "-m", "measure.audit.child"]
-    given = encode(framework, folder, list(questions))
+    given = task_of(framework, folder, list(questions))
     try:
         ended = subprocess.run(
             command, input=given, capture_output=True, text=True, timeout=timeout_s, env=environment, check=False

@@ -10,15 +10,16 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from analysis.audit import Architecture, configuration
+from analysis.audit import ENCODERS, GELU_GATES, Architecture, Model, NetworkSizes, matrices
 from measure.audit.exact_numbers import Exact, exact_view, exactly
+from measure.audit.modules import hub_config, hub_model, outputs, sample
 
-Formula = Callable[[Architecture, int], Any]
+Formula = Callable[[Model, int], Any]
 """(model, tokens) → FLOP of a training step of one sequence, as the framework says."""
 
 
@@ -46,21 +47,19 @@ def empty(**modules: dict[str, Any]) -> list[str]:
     return [f"{name.replace('__', '.')} replaced" for name in modules]
 
 
-def hub_config(model: Architecture) -> Any:
-    """transformers' configuration of the model."""
-    from transformers import AutoConfig
+def decoder_of(model: Model, *, builder: str, adapts: bool = True) -> Architecture:
+    """The decoder that a formula by a decoder's sizes reads. adapts: whether it trains adapters. Raises ValueError."""
+    if isinstance(model, Architecture):
+        return model
+    if model.model_type == "lora" and adapts:
+        return model.decoder
+    raise ValueError(f"the formula of {builder} reads a decoder's sizes, and this model is of another form")
 
-    return AutoConfig.for_model(model.model_type, **configuration(model))
 
-
-def hub_model(model: Architecture) -> Any:
-    """transformers' module with a head, on meta tensors."""
-    import torch
-    from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
-
-    maker = AutoModelForMaskedLM if model.model_type == "bert" else AutoModelForCausalLM
-    with torch.device("meta"):
-        return maker.from_config(hub_config(model))  # type: ignore[no-untyped-call]
+def pictures(model: Model) -> dict[str, list[Any]]:
+    """Patches of the picture, as trainers of vision-language models hand them on."""
+    is_tower = isinstance(model, NetworkSizes) and model.model_type == "qwen2_vl"
+    return {"images_seqlens": [exactly(model["patches"])]} if is_tower and isinstance(model, NetworkSizes) else {}
 
 
 def verl(folder: Path) -> tuple[Formula, list[str]]:
@@ -69,9 +68,9 @@ def verl(folder: Path) -> tuple[Formula, list[str]]:
     counter: Any = importlib.import_module("verl.utils.flops_counter")
     counter.get_device_flops = lambda: 0
 
-    def formula(model: Architecture, tokens: int) -> Any:
+    def formula(model: Model, tokens: int) -> Any:
         seen = counter.FlopsCounter(exact_view(hub_config(model)))
-        return seen.estimate_flops([Exact(tokens)], Exact(1, 10**12))[0]
+        return seen.estimate_flops([Exact(tokens)], Exact(1, 10**12), **pictures(model))[0]
 
     return formula, [*shims, PEAK]
 
@@ -91,11 +90,21 @@ def veomni(folder: Path) -> tuple[Formula, list[str]]:
         counter = importlib.import_module("veomni.utils.count_flops")
     counter.get_device_flops = lambda: 0
 
-    def formula(model: Architecture, tokens: int) -> Any:
+    def formula(model: Model, tokens: int) -> Any:
         seen = counter.VeomniFlopsCounter(exact_view(hub_config(model)))
-        return seen.estimate_flops([Exact(tokens)], Exact(1, 10**12))[0]
+        given = pictures(model) | _adapters(counter, model)
+        return seen.estimate_flops([Exact(tokens)], Exact(1, 10**12), **given)[0]
 
     return formula, [*shims, PEAK]
+
+
+def _adapters(counter: Any, model: Model) -> dict[str, Any]:
+    """VeOmni's own configuration of LoRA. Raises TypeError where it was replaced."""
+    if not isinstance(model, NetworkSizes) or model.model_type != "lora":
+        return {}
+    names = list(matrices(model.decoder))
+    targets = names if model.words["targets"] == "all" else names[:4]
+    return {"lora_config": counter.VeOmniLoraConfig(r=exactly(model["rank"]), target_modules=targets)}
 
 
 def nemo_automodel(folder: Path) -> tuple[Formula, list[str]]:
@@ -103,9 +112,11 @@ def nemo_automodel(folder: Path) -> tuple[Formula, list[str]]:
     shims = bare(folder, *names)
     utils = importlib.import_module("nemo_automodel.components.utils.flops_utils")
 
-    def formula(model: Architecture, tokens: int) -> Any:
+    def formula(model: Model, tokens: int) -> Any:
         config = hub_config(model)
         chosen = utils.get_flops_formula_for_hf_config(config)
+        if chosen is None:
+            raise ValueError(f"it has no formula for {type(config).__name__}")
         return chosen(exact_view(config), gbs=Exact(1), seq_len=Exact(tokens))
 
     return formula, shims
@@ -119,18 +130,21 @@ def trl(folder: Path) -> tuple[Formula, list[str]]:
     names = {"transformers": transformers, "Version": Version}
     function = cut(folder / "trl" / "trainer" / "utils.py", "compute_flops_per_token", names)
 
-    def formula(model: Architecture, tokens: int) -> Any:
+    def formula(model: Model, tokens: int) -> Any:
         return tokens * function(hub_config(model), tokens)
 
     return formula, ["trl/trainer/utils.py: only this function is run"]
 
 
-def cut(path: Path, name: str, names: dict[str, Any]) -> Any:
-    """One function of a module, compiled from its source as it is, with the names that it uses."""
+def cut(path: Path, name: str, names: dict[str, Any], inside: str = "") -> Any:
+    """One function of a module, or of a class in it, compiled from its source as it is, with the names that it
+    uses."""
     import ast
 
-    parsed = ast.parse(path.read_text(encoding="utf-8"))
-    found = [node for node in parsed.body if isinstance(node, ast.FunctionDef) and node.name == name]
+    body: list[Any] = ast.parse(path.read_text(encoding="utf-8")).body
+    if inside:
+        body = next(node.body for node in body if isinstance(node, ast.ClassDef) and node.name == inside)
+    found = [node for node in body if isinstance(node, ast.FunctionDef) and node.name == name]
     future = ast.parse("from __future__ import annotations").body
     code = compile(ast.Module(body=[*future, *found], type_ignores=[]), str(path), "exec")
     space = dict(names)
@@ -153,17 +167,60 @@ def megatron_bridge(folder: Path) -> tuple[Formula, list[str]]:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
 
-    def formula(model: Architecture, tokens: int) -> Any:
-        config = SimpleNamespace(model=bridge_provider(model, tokens), peft=None)
+    def formula(model: Model, tokens: int) -> Any:
+        is_adapted = isinstance(model, NetworkSizes) and model.model_type == "lora"
+        provider = hybrid_provider(model, tokens) if is_hybrid(model) else bridge_provider(model, tokens)
+        config = SimpleNamespace(model=provider, peft=lora() if is_adapted else None)
         return module.num_floating_point_operations(config, Exact(1))
 
     return formula, [*shims, "the vocabulary is not padded"]
 
 
-def bridge_provider(model: Architecture, tokens: int) -> SimpleNamespace:
-    """The sizes under Megatron's names."""
+def is_hybrid(model: Model) -> bool:
+    """Of layers of Mamba-2."""
+    return model.model_type in ("mamba2", "nemotron_h")
+
+
+def hybrid_provider(network: Any, tokens: int) -> SimpleNamespace:
+    """The sizes of a hybrid under Megatron's names; a model of Mamba-2 alone is one without attention."""
+    hidden = network["hidden_size"]
+    pattern = network.words.get("hybrid_override_pattern", "")
+    sizes = {
+        "num_layers": network.get("num_hidden_layers") or len(pattern),
+        "hidden_size": hidden,
+        "num_attention_heads": network.get("num_attention_heads") or 1,
+        "num_query_groups": network.get("num_key_value_heads") or 1,
+        "kv_channels": network["head_dim"],
+        "ffn_hidden_size": network.get("intermediate_size") or hidden,
+        "mamba_state_dim": network.get("state_size") or network["ssm_state_size"],
+        "mamba_head_dim": network.get("mamba_head_dim") or network["head_dim"],
+        "mamba_num_groups": network["n_groups"],
+        "mamba_num_heads": network.get("num_heads") or network["mamba_num_heads"],
+        "moe_ffn_hidden_size": network.get("moe_intermediate_size"),
+        "moe_shared_expert_intermediate_size": network.get("moe_shared_expert_intermediate_size"),
+        "moe_router_topk": network.get("num_experts_per_tok"),
+        "vocab_size": network["vocab_size"],
+        "seq_length": tokens,
+    }
+    return SimpleNamespace(
+        is_hybrid_model=True,
+        hybrid_override_pattern=pattern,
+        gated_linear_unit=False,
+        make_vocab_size_divisible_by=1,
+        tensor_model_parallel_size=1,
+        **{name: exactly(value) for name, value in sizes.items()},
+    )
+
+
+def bridge_provider(given: Model, tokens: int) -> SimpleNamespace:
+    """The sizes of a decoder under Megatron's names; of a vision-language model its decoder's, as its own providers
+    of such models do. A gate's function is that of its providers."""
     from torch.nn import functional
 
+    is_tower = isinstance(given, NetworkSizes) and given.model_type == "qwen2_vl"
+    model = (
+        given.decoder if is_tower and isinstance(given, NetworkSizes) else decoder_of(given, builder="Megatron-Bridge")
+    )
     latent = {
         "q_lora_rank": exactly(model.q_lora_rank) if model.q_lora_rank else None,
         "kv_lora_rank": exactly(model.kv_lora_rank),
@@ -189,7 +246,7 @@ def bridge_provider(model: Architecture, tokens: int) -> SimpleNamespace:
         seq_length=exactly(tokens),
         mtp_num_layers=None,
         gated_linear_unit=bool(model.gated),
-        activation_func=functional.silu if model.gated else functional.gelu,
+        activation_func=functional.silu if model.gated and model.model_type not in GELU_GATES else functional.gelu,
         multi_latent_attention=bool(model.kv_lora_rank),
         make_vocab_size_divisible_by=1,
         tensor_model_parallel_size=1,
@@ -206,9 +263,9 @@ def litgpt(folder: Path) -> tuple[Formula, list[str]]:
     names["flops_per_param"] = cut(path, "flops_per_param", names)
     estimate = cut(path, "estimate_flops", names)
 
-    def formula(model: Architecture, tokens: int) -> Any:
-        module = hub_model(model)
-        sizes = SimpleNamespace(n_layer=model.num_hidden_layers, n_embd=model.hidden_size)
+    def formula(model: Model, tokens: int) -> Any:
+        decoder, module = decoder_of(model, builder="litgpt"), hub_model(model)
+        sizes = SimpleNamespace(n_layer=decoder.num_hidden_layers, n_embd=decoder.hidden_size)
         seen = SimpleNamespace(max_seq_length=tokens, config=sizes, parameters=module.parameters)
         return estimate(seen, training=True)
 
@@ -224,8 +281,8 @@ def torchtitan(folder: Path) -> tuple[Formula, list[str]]:
     silent = SimpleNamespace(info=lambda _: None)
     sparse = cut(path, "get_moe_model_nparams_and_flops", {"logger": silent})
 
-    def formula(model: Architecture, tokens: int) -> Any:
-        module = hub_model(model)
+    def formula(given: Model, tokens: int) -> Any:
+        model, module = decoder_of(given, builder="torchtitan"), hub_model(given)
         width, heads = model.head_dim + model.value_dim, model.num_attention_heads
         if model.num_experts:
             renamed = [(_titan_name(name), weight) for name, weight in module.named_parameters()]
@@ -266,10 +323,8 @@ def transformers(folder: Path) -> tuple[Formula, list[str]]:
     """Trainer's method, which `total_flos` sums, on a module on meta tensors."""
     from transformers import Trainer
 
-    def formula(model: Architecture, tokens: int) -> Any:
-        import torch
-
-        inputs = {"input_ids": torch.empty(1, tokens, dtype=torch.long, device="meta")}
+    def formula(model: Model, tokens: int) -> Any:
+        inputs: Any = sample(model, tokens)
         return Trainer.floating_point_ops(SimpleNamespace(model=hub_model(model)), inputs)  # type: ignore[arg-type]
 
     return formula, []
@@ -279,15 +334,51 @@ def lightning(folder: Path) -> tuple[Formula, list[str]]:
     """measure_flops of one forward and backward pass of the module on meta tensors."""
     from lightning.fabric.utilities.throughput import measure_flops
 
-    def formula(model: Architecture, tokens: int) -> Any:
+    def formula(model: Model, tokens: int) -> Any:
         import torch
 
-        module = hub_model(model).train()
-        words = torch.zeros(1, tokens, dtype=torch.long, device="meta")
-        seen = torch.ones(1, 1, tokens, tokens, dtype=torch.bool, device="meta")
-        return measure_flops(module, lambda: module(words, attention_mask=seen).logits, lambda logits: logits.sum())
+        module, given = hub_model(model), sample(model, tokens)
+        module.train(model.model_type != "bart")  # which draws a number to skip layers when it trains
+        if isinstance(model, Architecture) or model.model_type == "lora":
+            given["attention_mask"] = torch.ones(1, 1, tokens, tokens, dtype=torch.bool, device="meta")
+        return measure_flops(module, lambda: outputs(module(**given)), lambda values: values.sum())
 
     return formula, ["transformers' module on meta tensors, with a mask of ones, whose values are not read"]
+
+
+def llm_foundry(folder: Path) -> tuple[Formula, list[str]]:
+    """Two methods of MPT's module, and its count of parameters, on transformers' parameters."""
+    models = folder / "llmfoundry" / "models"
+    names = {"ffns_with_megablocks": (), "_dtensor_safe_check_numel": lambda weight: weight.numel()}
+    count = cut(models / "utils" / "mpt_param_count.py", "mpt_get_active_params", names)
+    path = models / "mpt" / "modeling_mpt.py"
+    attention = cut(path, "get_attention_flops", {}, inside="ComposerMPTCausalLM")
+    whole = cut(path, "flops_per_batch", {"warnings": None, "Mapping": Mapping}, inside="ComposerMPTCausalLM")
+
+    def formula(given: Model, tokens: int) -> Any:
+        model = decoder_of(given, builder="LLM Foundry", adapts=False)
+        if model.num_experts or model.model_type in ENCODERS:
+            raise ValueError("LLM Foundry's experts are counted by megablocks, and it has no encoder")
+        seen = _mosaic(hub_model(model), model)
+        seen.n_active_params = count(seen)
+        seen.get_attention_flops = lambda length: attention(seen, length)
+        return whole(seen, {"input_ids": SimpleNamespace(shape=(1, tokens))})
+
+    shims = ["llmfoundry/models/mpt/modeling_mpt.py and utils/mpt_param_count.py: only these functions are run"]
+    return formula, [*shims, PARAMETERS]
+
+
+def _mosaic(module: Any, model: Architecture) -> SimpleNamespace:
+    """What the methods ask of MPT's module."""
+    sizes = SimpleNamespace(block_overrides=None, n_layers=model.num_hidden_layers, d_model=model.hidden_size)
+    transformer = SimpleNamespace(
+        config=SimpleNamespace(tie_word_embeddings=bool(model.tied)), wte=module.get_input_embeddings()
+    )
+    return SimpleNamespace(
+        config=SimpleNamespace(ffn_config={"ffn_type": "mptmlp"}),
+        model=SimpleNamespace(config=sizes, transformer=transformer),
+        parameters=module.parameters,
+    )
 
 
 OPENERS: dict[str, Callable[[Path], tuple[Formula, list[str]]]] = {
@@ -300,5 +391,6 @@ OPENERS: dict[str, Callable[[Path], tuple[Formula, list[str]]]] = {
     "torchtitan": torchtitan,
     "transformers": transformers,
     "lightning": lightning,
+    "llm_foundry": llm_foundry,
 }
 """Framework → how its formula is reached: the folder of its package → (formula, what was replaced)."""

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from analysis.audit import CAUSES, CONVENTIONS, Answer, Architecture, forward
+from analysis.audit import CAUSES, CONVENTIONS, Answer, Model, backward_flop, forward_parts
 from reports.shared import WIDTH, Hanging, Part, csv_text, page, table_of
 
 COLUMNS = (
@@ -16,12 +16,14 @@ COLUMNS = (
 """Fields of a row that are printed."""
 
 
-def document(model: Architecture, tokens: int, answers: Sequence[Answer]) -> dict[str, Any]:
+def document(model: Model, tokens: int, answers: Sequence[Answer]) -> dict[str, Any]:
     """One model as a JSON document: whole numbers are exact, unknown is None."""
     exact = {}
     for convention in CONVENTIONS:
-        flop = sum(forward(model, tokens, convention).values())
-        exact[convention] = {"forward_flop": flop, "backward_flop": 2 * flop}
+        exact[convention] = {
+            "forward_flop": sum(forward_parts(model, tokens, convention).values()),
+            "backward_flop": backward_flop(model, tokens, convention),
+        }
     rows = [answer for answer in answers if answer.model == model.name]
     return {
         "model": model.name,

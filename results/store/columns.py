@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from results.records import SCHEMA_VERSION, Record, from_text, header, kinds_of, of_values, to_text
+from results.records import SCHEMA_VERSION, Record, from_cell, header, kinds_of, of_values, to_text
 from results.store.migrations import migrate
 from results.store.ranges import check_value
 from results.text_files import csv_lines, read_text
@@ -100,7 +100,7 @@ def texts(
 def _value(text: str, hint: Any, name: str) -> Any:
     if not text and kinds_of(hint) in _NUMBERS:
         return None
-    value = from_text(text, hint, name)
+    value = from_cell(text, hint, name)
     return None if isinstance(value, float) and math.isnan(value) else value
 
 

@@ -410,6 +410,6 @@ def _read_packed(path: Path, file: str, record: type[R], version: int) -> list[R
     try:
         lines = layout.decompress(data).split(b"\n")
         (names,) = layout.decode(lines[:1])
-        return [_row(file, record, names, line, version) for line in lines[1:-1]]
+        return list(records(file, record, names, [layout.decode(lines[1:-1])], version))
     except ValueError as fault:
         raise Inconsistent(f"{path / file}: {fault}") from fault

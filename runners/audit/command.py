@@ -21,7 +21,7 @@ from runners.audit import options as audit_options
 from runners.cli import Mistake, choice_error, guarded, passing, put, show_page
 
 if TYPE_CHECKING:
-    from analysis.audit import Answer, Architecture
+    from analysis.audit import Answer, Model
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -57,11 +57,11 @@ def _run(options: Namespace) -> int:
     return 0
 
 
-def _models(options: Namespace) -> list[Architecture]:
+def _models(options: Namespace) -> list[Model]:
     """Those that were asked for. Raises Mistake for a name of none, and for more tokens than a model has positions."""
-    from analysis.audit import architectures
+    from analysis.audit import NetworkSizes, configurations
 
-    known = architectures()
+    known = configurations()
     if options.suite is None and not options.models:
         raise Mistake("expected a MODEL, --suite audit or --peaks, got none")
     if options.suite is not None:
@@ -69,8 +69,10 @@ def _models(options: Namespace) -> list[Architecture]:
     for name in options.models:
         if name not in known:
             raise Mistake(choice_error("model", name, known))
-        if known[name].positions and options.tokens > known[name].positions:
-            raise Mistake(f"--tokens: {name} has {known[name].positions} positions, got {options.tokens}")
+        model = known[name]
+        is_fixed = isinstance(model, NetworkSizes) and model.is_fixed
+        if model.positions and options.tokens > model.positions and not is_fixed:
+            raise Mistake(f"--tokens: {name} has {model.positions} positions, got {options.tokens}")
     return [known[name] for name in options.models]
 
 
@@ -85,8 +87,12 @@ def _frameworks(options: Namespace) -> list[str]:
     return [name for name in known if name in options.frameworks or "all" in options.frameworks]
 
 
-def _tokens(model: Architecture, options: Namespace) -> int:
+def _tokens(model: Model, options: Namespace) -> int:
+    from analysis.audit import NetworkSizes
+
     tokens: int = options.tokens
+    if isinstance(model, NetworkSizes) and model.is_fixed:
+        return model.positions
     return min(tokens, model.positions) if model.positions else tokens
 
 
@@ -106,7 +112,7 @@ def _install(options: Namespace, names: Sequence[str]) -> None:
             raise Mistake(f"--install: pip could not install {wanted}: {ended.stderr.strip().splitlines()[-1][:200]}")
 
 
-def _answers(name: str, models: Sequence[Architecture], options: Namespace) -> list[Answer]:
+def _answers(name: str, models: Sequence[Model], options: Namespace) -> list[Answer]:
     """Of one framework, a row for each model."""
     from analysis.audit import READ, account, frameworks, reading
     from measure.audit import Question, ask, version

@@ -35,6 +35,7 @@ from results.records import (
     Storage,
     Telemetry,
     header,
+    to_columns,
 )
 from results.records.rows import cell_text, changed, from_text, literal, of_values, plain, to_text, to_values
 from results.store import layout
@@ -219,6 +220,48 @@ def test_what_could_not_be_read_back_is_refused(field, value):
     run = Run(**{**given, field: value})
     with pytest.raises(ValueError, match=rf"Run\.{field}: expected .*, got"):
         to_values(run)
+
+
+TEXTS = st.sampled_from(["", "=1", "a,b", "é\n", "'-x", "resnet18"])
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {
+                "model": TEXTS,
+                "batch_size": st.integers(1, 2**70),
+                "reason": TEXTS,
+                "duration_s": st.one_of(st.none(), st.integers(0, 3), st.floats(0, 9), st.just(np.float64(0.1))),
+                "quick": st.booleans(),
+                "warnings": st.lists(TEXTS, max_size=2).map(tuple),
+                "hyper": st.dictionaries(st.sampled_from("ab"), st.sampled_from([1, 1.0, True, "1", (1, True)])),
+                "committed": st.dictionaries(TEXTS, st.lists(st.integers(0, 2), max_size=2)),
+            }
+        ),
+        max_size=5,
+    )
+)
+def test_columns_of_many_are_the_rows_of_each(given):
+    runs = [Run(device="cpu", cell_id="c", attempt=1, sitting="s", status="ok", **fields) for fields in given]
+    columns = to_columns(Run, runs)
+    assert len(columns) == len(header(Run))
+    assert [list(row) for row in zip(*columns, strict=True)] == [to_values(run) for run in runs]
+
+
+def test_equal_numbers_of_tuples_keep_their_own_texts():
+    """In a dictionary these four are one key."""
+    given = {"model": "m", "batch_size": 1, "device": "cpu", "cell_id": "c", "attempt": 1, "sitting": "s"}
+    runs = [Run(**given, status="ok", methods=(value,)) for value in (1, True, 1.0, 1)]
+    assert to_columns(Run, runs)[header(Run).index("methods")] == ["[1]", "[true]", "[1.0]", "[1]"]
+
+
+@pytest.mark.parametrize(("field", "value"), [("batch_size", 1.5), ("model", None), ("reason", 3)])
+def test_columns_refuse_what_could_not_be_read_back(field, value):
+    given = {"model": "m", "batch_size": 1, "device": "cpu", "cell_id": "c", "attempt": 1, "sitting": "s"}
+    runs = [Run(**given, status="ok"), Run(**{**given, field: value}, status="ok")]
+    with pytest.raises(ValueError, match=rf"Run\.{field}: expected .*, got"):
+        to_columns(Run, runs)
 
 
 def test_an_integer_is_a_time_too():

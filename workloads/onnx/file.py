@@ -119,6 +119,8 @@ def _check_names(path: str, graph: Any) -> None:
     names = [each.name for each in named] + [attribute.name for node in graph.node for attribute in node.attribute]
     for node in graph.node:
         names += [node.op_type, node.domain, *node.input, *node.output]
+    for each in (*graph.input, *graph.output, *graph.value_info):
+        names += [dimension.dim_param for dimension in each.type.tensor_type.shape.dim]
     for name in names:
         if isinstance(name, bytes):
             raise ValueError(f"{path}: expected names in UTF-8, got {shortened(repr(name), 60)}")

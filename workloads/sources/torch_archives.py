@@ -27,6 +27,8 @@ from torch._export.serde.schema import SCHEMA_VERSION
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.export.pt2_archive.constants import ARCHIVE_VERSION_VALUE
 
+from results import beyond, limit
+
 FUNCTIONS = frozenset((
     "Abs", "Add", "And", "CeilDiv", "CeilToInt", "CleanDiv", "Eq", "Equality", "False", "Float", "FloatPow",
     "FloatTrueDiv", "FloorDiv", "FloorToInt", "Ge", "GreaterThan", "Gt", "IntTrueDiv", "Integer", "LShift", "Le",
@@ -48,6 +50,7 @@ _TEXT = re.compile(r"[a-z]{1,4}\d{1,9}|-?\d{1,40}(?:\.\d{0,40})?(?:e[+-]?\d{1,3}
 _TEXT_FUNCTIONS = ("Symbol", "Integer", "Float", "Rational")
 """Functions that take a text."""
 _POWERS = ("Pow", "PowByNatural", "FloatPow", "LShift")
+_COMPARING = ("Max", "Min")
 LARGEST_POWER = 64
 """Exponents and shifts in a size; sympy calculates powers of numbers at once."""
 LARGEST_NUMBER = 2**64
@@ -201,6 +204,9 @@ def _check_document(path: str, node: Any) -> None:
             text = here.get("expr_str")
             if text is not None and not is_size(text):
                 raise ValueError(f"{path} holds a size that is none: {str(text)[:80]!r}")
+            many = 0 if text is None else compared_arguments(text)
+            if many > limit("size_arguments"):
+                raise ValueError(beyond(f"{path} holds a size of {many} arguments of maxima", "size_arguments"))
             for name in _operations(here):
                 if not is_operation(name):
                     raise ValueError(f"{path} calls {str(name)[:80]!r}, which is no operation that is known here")
@@ -275,6 +281,12 @@ def is_size(text: Any) -> bool:
         return all(isinstance(node, _PARTS) and _is_plain(node) for node in nodes) and _are_apart(nodes)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
+
+
+def compared_arguments(size: str) -> int:
+    """How many arguments all maxima and minima of a size have; sympy compares each with each other one of its call."""
+    calls = [node for node in ast.walk(ast.parse(size.strip(), mode="eval")) if isinstance(node, ast.Call)]
+    return sum(len(call.args) for call in calls if isinstance(call.func, ast.Name) and call.func.id in _COMPARING)
 
 
 def _is_plain(node: ast.AST) -> bool:

@@ -43,7 +43,7 @@ from reports.shared import (
     verdict,
 )
 from reports.sweep.answer.headline import closing, intervals
-from results.records import Record, Utilization, WorkTime, header, to_values
+from results.records import Record, Utilization, WorkTime, header, to_columns
 from results.store import key_of
 
 _UNKNOWN = "–"
@@ -266,7 +266,7 @@ def to_csv(rows: Sequence[Record], record: type[Record]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(header(record))
-    writer.writerows(map(to_values, rows))
+    writer.writerows(zip(*to_columns(record, rows), strict=True))
     return out.getvalue()
 
 

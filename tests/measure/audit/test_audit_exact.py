@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from analysis.audit import Architecture, architectures, training_flop
-from measure.audit.packages import hub_model
+from measure.audit.modules import hub_model
 from measure.fast_count import trace_model
 
 TOKENS = 6
@@ -26,7 +26,7 @@ SHRUNK = {
 def small(model_type: str) -> Architecture:
     """The first configuration of a type with small sizes, and what makes it that type kept."""
     model = next(each for each in architectures().values() if each.model_type == model_type)
-    plain = model_type in ("gpt2", "bert")
+    plain = model_type in ("gpt2", "bert", "modernbert")
     grouped = model.num_key_value_heads < model.num_attention_heads
     sizes = SHRUNK | {"num_key_value_heads": 2 if grouped else 4} | ({"head_dim": 4} if plain else {})
     if model.num_experts:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -70,3 +72,30 @@ def test_a_mistake_is_one_line(arguments: list[str], words: str, capsys: pytest.
     said = capsys.readouterr().err
     assert code == 2
     assert words in said
+
+
+GATE = "framework,model,flop,unexplained_flop\n" + "".join(f"trl,m{n},{n},0\n" for n in range(20))
+
+
+@pytest.mark.parametrize(
+    ("rows", "code", "words"),
+    [
+        (GATE, 0, "20 numbers, each difference has its causes"),
+        (GATE + "trl,odd,7,3\n", 1, "trl odd: 3 FLOP have no cause"),
+        (GATE + "verl,m,,\n", 1, "verl: expected at least 20 numbers, got 0"),
+    ],
+)
+def test_the_gate_of_ci_fails_on_what_has_no_cause(rows: str, code: int, words: str) -> None:
+    command = [sys.executable, str(ROOT / ".ci" / "audit.py")]
+    ended = subprocess.run(command, input=rows, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout.strip()) == (code, words)
+
+
+def test_a_picture_has_its_own_number_of_positions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = ("vit-base", "--frameworks", "trl", "--formulas", tmp_path, "--format", "json")
+    (tmp_path / "trl").mkdir()
+    found = json.loads(audit(capsys, *line))
+    assert found["tokens"] == 14 * 14 + 1
+    exact = found["exact"]["dense"]
+    # the embedding of 196 patches has the gradient of its weights alone: 2 × 196 × 3 × 16 × 16 × 768 less than twice
+    assert exact["backward_flop"] == 2 * exact["forward_flop"] - 2 * 196 * 768 * 768

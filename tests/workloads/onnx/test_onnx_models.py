@@ -248,11 +248,13 @@ def test_an_unknown_operator_is_named(tmp_path, node, said):
     assert "\n" not in str(fault.value)
 
 
-@pytest.mark.parametrize("name", ["layer7", "MatMul", "xin1", "wei1"])
+@pytest.mark.parametrize("name", ["layer7", "MatMul", "xin1", "wei1", "items"])
 def test_a_name_that_is_no_text_is_refused(tmp_path, name):
     node = helper.make_node("MatMul", ["xin1", "wei1"], ["y"], name="layer7")
     shapes = {"wei1": torch.ones(2, 3)}
-    path = Path(onnx_files.write(tmp_path / "d.onnx", [node], [("xin1", TensorProto.FLOAT, [1, 2])], ["y"], shapes))
+    path = Path(
+        onnx_files.write(tmp_path / "d.onnx", [node], [("xin1", TensorProto.FLOAT, ["items", 2])], ["y"], shapes)
+    )
     whole = path.read_bytes()
     assert name.encode() in whole
     path.write_bytes(whole.replace(name.encode(), b"\xff" + name.encode()[1:]))

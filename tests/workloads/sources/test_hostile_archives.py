@@ -20,7 +20,7 @@ from torch import nn
 from torch.export import Dim
 
 from workloads.sources import get
-from workloads.sources.torch_archives import is_tree
+from workloads.sources.torch_archives import compared_arguments, is_tree
 from workloads.sources.torch_export import load
 
 pytestmark = pytest.mark.filterwarnings(
@@ -222,6 +222,23 @@ def calling(content: bytes, *nodes: dict) -> bytes:
 
 def given(name: str, kind: str, value: object) -> dict:
     return {"name": name, "arg": {kind: value}, "kind": 1}
+
+
+@pytest.mark.parametrize("size", ["Max({})", "Min({})", "Max(s0, Min({}))"])
+def test_a_size_of_many_maxima_is_refused(members, tmp_path, size):
+    """sympy compares each of them with each other one: 1,500 took minutes."""
+    document = json.loads(members["net/models/model.json"])
+    sizes = document["graph_module"]["graph"]["tensor_values"]["x"]["sizes"]
+    sizes[0] = {"as_expr": {"expr_str": size.format(", ".join(f"s{n}" for n in range(1500))), "hint": None}}
+    path = write(tmp_path / "evil.pt2", {**members, "net/models/model.json": json.dumps(document).encode()})
+    refused(
+        path, tmp_path / "none", r"holds a size of 150[02] arguments of maxima: more than 64 .*size_arguments=N raises"
+    )
+
+
+def test_few_maxima_are_a_size():
+    assert compared_arguments("Max(1, s0, Min(s1, s2 + Max(2, s3)))") == 3 + 2 + 2
+    assert compared_arguments("s0 * FloorDiv(s1, 2)") == 0
 
 
 def test_operations_that_write_files_are_refused(members, tmp_path):

@@ -387,9 +387,9 @@ def children_of(pid: int) -> dict[int, dict[str, Any]]:
     """Name and command line of each child that is still there; one may end between the list and the question."""
 
     children: dict[int, dict[str, Any]] = {}
-    for child in psutil.Process(pid).children(recursive=True):
+    for process in psutil.Process(pid).children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
-            children[child.pid] = child.as_dict(["name", "cmdline"])
+            children[process.pid] = process.as_dict(["name", "cmdline"])
     return children
 
 

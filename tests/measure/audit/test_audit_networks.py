@@ -1,0 +1,92 @@
+"""The closed forms of networks that are no plain decoder, against what their modules run, small, for each type."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from torch.utils.flop_counter import FlopCounterMode
+
+from analysis.audit import NetworkSizes, networks, training_flop
+from analysis.operators.registry import cost
+from measure.audit.modules import hub_model, outputs, sample
+from measure.fast_count import trace_model
+from tests.measure.audit.test_audit_exact import SHRUNK, small
+
+TOKENS = 10
+
+SIZES: Mapping[str, Mapping[str, int]] = {
+    # of the scan: two chunks and a half, heads in two groups
+    "mamba2-130m": {
+        "hidden_size": 16, "num_hidden_layers": 2, "num_heads": 4, "head_dim": 8, "state_size": 6, "n_groups": 2,
+        "chunk_size": 4, "vocab_size": 40,
+    },
+    "nemotron-3-nano-30b-a3b": {
+        "hidden_size": 16, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 6, "intermediate_size": 20,
+        "ssm_state_size": 6, "mamba_num_heads": 4, "mamba_head_dim": 10, "n_groups": 2, "chunk_size": 4,
+        "vocab_size": 40, "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 12,
+        "moe_shared_expert_intermediate_size": 14,
+    },
+    "t5-small": {"d_model": 16, "d_kv": 6, "d_ff": 24, "num_layers": 2, "num_heads": 4, "vocab_size": 40},
+    "flan-t5-xxl": {"d_model": 16, "d_kv": 6, "d_ff": 24, "num_layers": 2, "num_heads": 4, "vocab_size": 40},
+    "bart-large": {
+        "d_model": 16, "encoder_layers": 2, "decoder_layers": 3, "encoder_attention_heads": 4,
+        "decoder_attention_heads": 4, "encoder_ffn_dim": 24, "decoder_ffn_dim": 24, "vocab_size": 40, "positions": 32,
+    },
+    "vit-base": {
+        "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24,
+        "image_size": 12, "patch_size": 4, "num_labels": 7, "positions": 10,
+    },
+    "dit-xl-2": {
+        "hidden_size": 16, "depth": 2, "num_heads": 4, "input_size": 6, "frequency_size": 12, "num_classes": 5,
+        "positions": 9,
+    },
+    "llama-3-8b-lora": {"rank": 3},
+    "llama-3-70b-lora": {"rank": 3},
+}  # fmt: skip
+"""Configuration → sizes that are small, and unlike each other where a form could mistake one for another."""
+
+
+def shrunk(name: str) -> NetworkSizes:
+    network = networks()[name]
+    base = small("llama") if network.model_type == "lora" else None
+    words = network.words | ({"hybrid_override_pattern": "M*E-M"} if network.model_type == "nemotron_h" else {})
+    return replace(network, sizes={**network.sizes, **SIZES[name]}, words=words, base=base)
+
+
+@pytest.mark.parametrize("name", list(SIZES))
+def test_a_closed_form_is_what_the_module_runs(name: str) -> None:
+    network = shrunk(name)
+    made = hub_model(network).to_empty(device="cpu")
+    given = sample(network, TOKENS, "cpu")
+    trace = trace_model(made, (), given, train=True, grad_inputs=None, loss_of=outputs)
+    traced = sum(int(cost(operation).model_flop) for operation in trace.operations)
+    assert traced == training_flop(network, TOKENS)
+
+
+def test_a_vision_language_model_is_what_torch_counts() -> None:
+    # its tower asks for the values of the picture's grid, which a fake tensor does not have: torch's own counter here
+    base = replace(small("qwen2"), head_dim=4)
+    sizes = {"depth": 2, "embed_dim": 16, "num_heads": 2, "patch_size": 2, "patches": 16}
+    network = replace(networks()["qwen2-vl-7b"], base=base)
+    network = replace(network, sizes={**network.sizes, **sizes})
+    made = hub_model(network).to_empty(device="cpu")
+    made.set_attn_implementation("eager")
+    with FlopCounterMode(display=False) as counter:
+        outputs(made(**sample(network, TOKENS, "cpu"))).sum().backward()
+    assert counter.get_total_flops() == training_flop(network, TOKENS)
+
+
+def test_frozen_weights_have_half_of_the_backward_pass() -> None:
+    # by hand, rank 0 would be a frozen decoder: forward, and the inputs' gradients of all but the first q, k and v
+    network = shrunk("llama-3-8b-lora")
+    thin = replace(network, sizes={"rank": 1})
+    thinner = training_flop(network, TOKENS) - training_flop(thin, TOKENS)
+    # of 2 ranks more: 6 × tokens × (what a matrix takes and gives), in 2 layers; q, k and v: 16 + 32, o: 32 + 16,
+    # MLP: 3 × (16 + 24); less 2 × tokens × 3 × 16 in the first
+    assert thinner == 2 * (6 * TOKENS * 2 * (4 * 48 + 3 * 40) - 2 * TOKENS * 3 * 16)
+
+
+def test_small_sizes_are_those_of_the_test_of_decoders() -> None:
+    assert (SHRUNK["hidden_size"], SHRUNK["head_dim"], SHRUNK["intermediate_size"]) == (16, 8, 24)
