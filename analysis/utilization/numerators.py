@@ -125,7 +125,9 @@ def _less(table: Iterable[Operation]) -> dict[str, dict[str, int]]:
     found: dict[str, Counter[str]] = {name: Counter() for name in BY_RULE}
     for operation in filter(may_have_mask, table):
         pairs = kept_pairs(operation)
-        for name in list(found) if pairs is not None else ():
+        if pairs is None:
+            continue
+        for name in list(found):
             less = pairs.less(name, int(registry.cost(operation).model_flop))
             if less is None:
                 del found[name]

@@ -130,5 +130,6 @@ def with_mask(operation: Operation, rule: str, batch: BatchMask) -> Operation:
     more: dict[str, Any] = {MASK_RULE: rule}
     if batch.masks:
         sizes, first = attention_sizes(operation), operation.input_shapes[0]
-        more[MASK_PAIRS] = batch.pairs(rule, *sizes, first[0], heads_too=len(first) == 3) if sizes else None
+        queries, keys = sizes or (0, 0)
+        more[MASK_PAIRS] = batch.pairs(rule, queries, keys, first[0], heads_too=len(first) == 3)
     return replace(operation, attributes={**operation.attributes, **more})

@@ -165,7 +165,9 @@ def _costs(operation: Operation, convention: Convention) -> tuple[tuple[str, Any
 def _of_attention(operation: Operation, flop: Any, convention: Convention) -> Iterable[tuple[str, Any]]:
     """What conventions of attention count less; as a call, where one is not known."""
     pairs = kept_pairs(operation) if may_have_mask(operation) and operation.phase != "recompute" else None
-    for name in BY_RULE if pairs is not None else ():
+    if pairs is None:
+        return
+    for name in BY_RULE:
         less = pairs.less(name, flop) if convention.rules is registry.TABLE else None
         yield (f"{name}{UNKNOWN}", 1) if less is None else (f"{name}{LESS}", less)
 
