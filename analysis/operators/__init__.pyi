@@ -1,4 +1,5 @@
 from .attention_conventions import (
+    BLOCK_PAIRS,
     BY_RULE,
     CONVENTIONS,
     MASK_PAIRS,
@@ -42,6 +43,7 @@ from .traffic import UNSIZED, Form, Piece, bytes_moved, itemsize, lacks_sizes, n
 __all__ = [
     "AttentionFlop",
     "AttentionSum",
+    "BLOCK_PAIRS",
     "BY_RULE",
     "CONVENTIONS",
     "Cost",

@@ -34,6 +34,9 @@ MASK_RULE, MASK_PAIRS = "mask_rule", "mask_pairs"
 """Attributes of a call of attention in a trace: the rule of its module's mask in words (`attention_pairs.py`), and of a
 batch with padding or packed sequences [pairs that the masks of all its sequences keep, sequences]; None: not known."""
 
+BLOCK_PAIRS = "block_pairs"
+"""The same of FlexAttention's block mask: {kept, tiles, causal, masks} (`measure/operations/flex_attention.py`)."""
+
 _WITH_HEADS = frozenset(f"aten.{name}" for name in (*names.ATTENTION.split(), *names.ATTENTION_BACKWARD.split()))
 """Operators whose query and key are (…, heads, length, width)."""
 
@@ -45,6 +48,7 @@ _MASKS = ("attn_mask", "attn_bias", "bias", "mask")
 SYMBOLS = "a length that is a symbol has more than one formula under its mask ({name} in {module})"
 UNEQUAL = "attention runs as plain products, with another number of keys than of queries ({name} in {module})"
 UNKNOWN_MASK = "the values of a mask are not known ({name} in {module})"
+UNKNOWN_BLOCKS = "the blocks of a block mask, or what it keeps of them, are not known ({name} in {module})"
 UNKNOWN_BATCH = "the batch has a mask or positions of its own, whose values are not known ({name} in {module})"
 PACKED = "sequences of different lengths are packed, which no table holds ({name} in {module})"
 NO_TILES = "which tiles a kernel computes depends on the kernel of the device"
@@ -61,6 +65,7 @@ class AttentionFlop:
     mask_exact: Mapping[str, int] | None
     calls: int
     reasons: Mapping[str, str] = field(default_factory=dict)
+    hardware: Mapping[str, int] | None = None
 
     def flop(self, convention: str, phase: str, dense: int | None) -> int | None:
         """A phase's FLOP by a convention, of its dense FLOP. Raises ValueError for a convention that is none."""
@@ -68,13 +73,13 @@ class AttentionFlop:
             raise ValueError(f"expected one of {', '.join(CONVENTIONS)}, got {convention!r}")
         if convention == "dense" or dense is None:
             return dense
-        less = getattr(self, convention, None)
+        less = getattr(self, convention)
         return None if less is None else dense - less.get(phase, 0)
 
     def as_row(self, phase: str, dense: int | None) -> dict[str, Any]:
         """What a row of flop_counts.csv says of its own count: convention → FLOP of a phase, and why one has none."""
-        by_rule = {name: self.flop(name, phase, dense) for name in BY_RULE}
-        return {"convention": "dense", **by_rule, "hardware": None, "calls": self.calls, "reasons": dict(self.reasons)}
+        others = {name: self.flop(name, phase, dense) for name in (*BY_RULE, "hardware")}
+        return {"convention": "dense", **others, "calls": self.calls, "reasons": dict(self.reasons)}
 
     @classmethod
     def from_rows(cls, rows: Iterable[tuple[str, int | None, Mapping[str, Any]]]) -> AttentionFlop | None:
@@ -86,9 +91,10 @@ class AttentionFlop:
             name: {phase: dense - said[name] for phase, dense, said in told}
             if all(said.get(name) is not None for _, _, said in told)
             else None
-            for name in BY_RULE
+            for name in (*BY_RULE, "hardware")
         }
-        return cls(less["causal"], less["mask_exact"], told[0][2]["calls"], told[0][2]["reasons"])
+        said = told[0][2]
+        return cls(less["causal"], less["mask_exact"], said["calls"], said["reasons"], less["hardware"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +105,7 @@ class KeptPairs:
     causal: Size | None
     mask_exact: Size | None
     why: str = ""
+    hardware: Size | None = None
 
     def less(self, convention: str, flop: Size) -> Size | None:
         """FLOP that a convention leaves out of so much dense FLOP of the call, in which each pair has one share."""
@@ -114,8 +121,8 @@ class AttentionSum:
     """Adds up what conventions leave out of the calls of a step, into an `AttentionFlop`."""
 
     def __init__(self) -> None:
-        self._less: dict[str, dict[str, int]] = {name: {} for name in BY_RULE}
-        self._reasons = {"hardware": NO_TILES}
+        self._less: dict[str, dict[str, int]] = {name: {} for name in (*BY_RULE, "hardware")}
+        self._reasons: dict[str, str] = {}
         self._calls = 0
 
     def add(self, phase: str, pairs: KeptPairs, flop: int) -> None:
@@ -124,14 +131,15 @@ class AttentionSum:
         for convention, found in self._less.items():
             less = pairs.less(convention, flop)
             if less is None:
-                self._reasons.setdefault(convention, pairs.why)
+                self._reasons.setdefault(convention, NO_TILES if convention == "hardware" else pairs.why)
             else:
                 found[phase] = found.get(phase, 0) + less
 
     def found(self) -> AttentionFlop:
         """The sums; None for a convention that one of the calls does not have."""
-        known = {name: less if name not in self._reasons else None for name, less in self._less.items()}
-        return AttentionFlop(known["causal"], known["mask_exact"], self._calls, self._reasons)
+        reasons = self._reasons if self._calls else {"hardware": NO_TILES}
+        known = {name: less if name not in reasons else None for name, less in self._less.items()}
+        return AttentionFlop(known["causal"], known["mask_exact"], self._calls, reasons, known["hardware"])
 
 
 def attention_flop(operations: Iterable[Operation], rules: Mapping[str, str] | None = None) -> AttentionFlop:
@@ -156,6 +164,8 @@ def may_have_mask(operation: Operation) -> bool:
 def kept_pairs(operation: Operation, rule: str = "") -> KeptPairs | None:
     """Of a call that may have a mask; None for a product that is none of attention. rule: of its module's masks, where
     the call itself does not say it. A gradient's call has the pairs of its forward call."""
+    if BLOCK_PAIRS in operation.attributes:
+        return _of_blocks(operation, operation.attributes[BLOCK_PAIRS])
     rule = attribute(operation, MASK_RULE, "") or rule
     rule = rule if is_rule(rule) else ""
     if operation.name in _BATCHED and not rule:
@@ -188,11 +198,29 @@ def _of_symbols(operation: Operation, rule: str, queries: Size, keys: Size) -> K
     return KeptPairs(dense, causal, exact, why)
 
 
+def _of_blocks(operation: Operation, blocks: Any) -> KeptPairs:
+    """Pairs of a block mask; its first query is aligned with its first key."""
+    queries, keys = attention_sizes(operation)
+    why = UNKNOWN_BLOCKS.format(**_place(operation))
+    held = blocks if isinstance(blocks, Mapping) else {}
+    masks, is_causal = held.get("masks"), held.get("causal")
+    if not _is_count(masks) or not masks:
+        return KeptPairs(queries * keys, None, None, why)
+    kept, tiles = (each if _is_count(each := held.get(name)) else None for name in ("kept", "tiles"))
+    dense = queries * keys * masks
+    causal = None if not isinstance(is_causal, bool) else causal_pairs(queries, keys) * masks if is_causal else dense
+    return KeptPairs(dense, causal, kept, why, tiles)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
 def _is_batch(value: object) -> bool:
     """Whether this is [pairs, sequences]; a table that was read may hold anything."""
     if not isinstance(value, (list, tuple)) or len(value) != 2:
         return False
-    return all(isinstance(each, int) and not isinstance(each, bool) and each >= 0 for each in value) and value[1] > 0
+    return all(map(_is_count, value)) and value[1] > 0
 
 
 def _place(operation: Operation) -> dict[str, str]:

@@ -26,7 +26,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 from torch.utils._pytree import tree_leaves
 
-from analysis.operators import PRODUCTS
+from analysis.operators import BLOCK_PAIRS, PRODUCTS
 from measure.dispatch import (
     Description,
     Plan,
@@ -40,6 +40,7 @@ from measure.dispatch import (
 )
 from measure.fake import FakeMode, Signature, fake_mode, to_fake
 from measure.model import BatchMask, Links, ModulePaths, in_checkpoint, in_gradient_hook, noticed
+from measure.operations.flex_attention import stand_in
 from measure.operations.masks import Masks
 from measure.operations.storages import BEFORE, Storages, owner_of
 from results import Unavailable, collector_off, one_line
@@ -152,6 +153,7 @@ class Recorder:
         self._marked = False
         self._mode: FakeMode | None = None
         self._hidden: list[str] = []
+        self._blocks: dict[int, dict[str, Any]] = {}
         self._storages.claim(self._parameters, "weight")
         self._storages.claim(model.buffers(), "buffer")
         self._storages.claim([p.grad for p in self._parameters], "gradient")
@@ -178,7 +180,8 @@ class Recorder:
         self._mode = mode
         with collector_off():
             try:
-                with self._paths, noticed(self._outside), _Watch(self) if mode is None else mode.watched_by(self):
+                flex = contextlib.nullcontext() if mode is None else stand_in(self._with_blocks)
+                with flex, self._paths, noticed(self._outside), _Watch(self) if mode is None else mode.watched_by(self):
                     self.active = True
                     yield
             except Exception as fault:
@@ -211,12 +214,27 @@ class Recorder:
         if self._mode is not None:
             self._mode.enter_phase(phase)
 
+    @contextlib.contextmanager
+    def _with_blocks(self, pairs: dict[str, Any]) -> Iterator[None]:
+        """What is recorded inside is an attention whose block mask keeps these pairs."""
+        first = len(self._rows)
+        yield
+        self._blocks.update(dict.fromkeys(range(first, len(self._rows)), pairs))
+
+    def _masked(self, operation: Operation) -> Operation:
+        """The operation, with what is known of its mask."""
+        place = operation.index if operation.forward_index is None else operation.forward_index
+        blocks = self._blocks.get(place)
+        if blocks is not None and operation.kind == "attention":
+            return replace(operation, attributes={**operation.attributes, BLOCK_PAIRS: blocks})
+        return self._masks.noted(operation)
+
     def trace(self) -> Trace:
         """The records of what was recorded. Raises ValueError if the step announced no phase."""
         if not self._marked:
             raise ValueError("expected a step that calls mark('forward'), mark('loss'), …; it announced no phase")
         operations = tuple(
-            self._masks.noted(
+            self._masked(
                 Operation(
                     index, d.name, d.kind, phase, module, number, forward_index, d.input_names, d.input_shapes,
                     d.input_dtypes, d.output_shapes, d.output_dtypes, d.attributes, reads, writes, in_hook,
