@@ -35,7 +35,8 @@ MASK_RULE, MASK_PAIRS = "mask_rule", "mask_pairs"
 batch with padding or packed sequences [pairs that the masks of all its sequences keep, sequences]; None: not known."""
 
 BLOCK_PAIRS = "block_pairs"
-"""The same of FlexAttention's block mask: {kept, tiles, causal, masks} (`measure/operations/flex_attention.py`)."""
+"""The same of FlexAttention's block mask: {kept, tiles, causal, masks} (`measure/operations/flex_attention.py`); of
+packed sequences {dense, kept, causal}, each a number of pairs (`measure/operations/packed_sequences.py`)."""
 
 _WITH_HEADS = frozenset(f"aten.{name}" for name in (*names.ATTENTION.split(), *names.ATTENTION_BACKWARD.split()))
 """Operators whose query and key are (…, heads, length, width)."""
@@ -50,7 +51,7 @@ UNEQUAL = "attention runs as plain products, with another number of keys than of
 UNKNOWN_MASK = "the values of a mask are not known ({name} in {module})"
 UNKNOWN_BLOCKS = "the blocks of a block mask, or what it keeps of them, are not known ({name} in {module})"
 UNKNOWN_BATCH = "the batch has a mask or positions of its own, whose values are not known ({name} in {module})"
-PACKED = "sequences of different lengths are packed, which no table holds ({name} in {module})"
+PACKED = "sequences are packed, and the values of their ends are not known ({name} in {module})"
 NO_TILES = "which tiles a kernel computes depends on the kernel of the device"
 
 
@@ -200,9 +201,14 @@ def _of_symbols(operation: Operation, rule: str, queries: Size, keys: Size) -> K
 
 def _of_blocks(operation: Operation, blocks: Any) -> KeptPairs:
     """Pairs of a block mask; its first query is aligned with its first key."""
-    queries, keys = attention_sizes(operation)
     why = UNKNOWN_BLOCKS.format(**_place(operation))
     held = blocks if isinstance(blocks, Mapping) else {}
+    if "dense" in held:
+        whole, causal, kept = (
+            each if _is_count(each := held.get(name)) else None for name in ("dense", "causal", "kept")
+        )
+        return KeptPairs(whole or 1, causal, kept, PACKED.format(**_place(operation)))
+    queries, keys = attention_sizes(operation)
     masks, is_causal = held.get("masks"), held.get("causal")
     if not _is_count(masks) or not masks:
         return KeptPairs(queries * keys, None, None, why)
@@ -235,7 +241,7 @@ def _rule(operation: Operation, rule: str) -> tuple[str, str]:
     masked = has_any(operation, *_MASKS)
     causal = bool(attribute(operation, "is_causal", False))
     if operation.name not in _WITH_HEADS:
-        if has_any(operation, "cum_seq_q", "cum_seq_k", "cu_seqlens_q", "cu_seqlens_k"):
+        if has_any(operation, "cum_seq_q", "cum_seq_k", "cu_seqlens_q", "cu_seqlens_k", "cu_seq_q"):
             return "", PACKED.format(**place)
         return ("", UNKNOWN_MASK.format(**place)) if masked or causal else (ALL, "")
     if causal:

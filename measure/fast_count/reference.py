@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_map
 
 from measure.fake import fake_copy, fake_mode
 from measure.model import batch_mask, check_outputs, summed
-from measure.operations import Trace, trace_step
+from measure.operations import Trace, note_ends, trace_step
 
 MakeOptimizer = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
 
@@ -35,6 +35,7 @@ def trace_model(
     """
     mode = fake_mode()
     copied, (given, named) = fake_copy(model, (inputs, dict(kwargs)), mode)
+    note_ends((inputs, dict(kwargs)), (given, named))
     with mode:
         trained = [parameter for parameter in copied.parameters() if parameter.requires_grad]
         optimizer = make_optimizer(trained) if make_optimizer is not None and trained else None

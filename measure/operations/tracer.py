@@ -42,6 +42,7 @@ from measure.fake import FakeMode, Signature, fake_mode, to_fake
 from measure.model import BatchMask, Links, ModulePaths, in_checkpoint, in_gradient_hook, noticed
 from measure.operations.flex_attention import stand_in
 from measure.operations.masks import Masks
+from measure.operations.packed_sequences import sequence_pairs
 from measure.operations.storages import BEFORE, Storages, owner_of
 from results import Unavailable, collector_off, one_line
 from results.records import PHASES, Operation, Storage
@@ -287,6 +288,9 @@ class Recorder:
                 self._storages.resized(tensor)
         if described.kind in PRODUCTS and sparse((*args, *kwargs.values())):
             described = replace(described, name=sparse_name(described.name), kind="")
+        packed = sequence_pairs(plan, args, kwargs) if described.kind == "attention" else None
+        if packed is not None:
+            self._blocks[len(self._rows)] = packed
         self._rows.append((described, place, reads, writes))
 
     def _outside(self, name: str) -> None:

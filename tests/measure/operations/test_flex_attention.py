@@ -1,4 +1,4 @@
-"""FlexAttention is counted as attention, with the pairs of the mask that its function makes, which is made whole here."""
+"""FlexAttention is counted as attention, with the pairs of the mask that its function makes (made whole here)."""
 
 from __future__ import annotations
 
