@@ -45,11 +45,12 @@ def sequence_pairs(plan: Plan, args: Sequence[Any], kwargs: Mapping[str, Any]) -
     query, longest = plan.value("query", args, kwargs), plan.value("max_k", args, kwargs)
     dense = query.shape[0] * longest
     found = {"dense": dense, "kept": None, "causal": None, "tiles": None}
-    ends = [getattr(plan.value(name, args, kwargs), _ENDS, None) for name in ("cu_seq_q", "cu_seq_k")]
+    of_queries, of_keys = (getattr(plan.value(name, args, kwargs), _ENDS, ()) for name in ("cu_seq_q", "cu_seq_k"))
     rule = _rule(plan.value("window_size", args, kwargs), plan.value("is_causal", args, kwargs))
-    if None in ends or not rule or plan.value("block_table", args, kwargs) is not None:
+    paged = plan.value("block_table", args, kwargs) is not None
+    if paged or not rule or not of_queries or len(of_queries) != len(of_keys):
         return found
-    queries, keys = ([stop - start for start, stop in itertools.pairwise(each)] for each in ends)
+    queries, keys = ([stop - start for start, stop in itertools.pairwise(each)] for each in (of_queries, of_keys))
     sizes = [(q, k, k - q) for q, k in zip(queries, keys, strict=True)]  # the last query has the last key
     kept = sum(pairs_of(rule, *each) for each in sizes)
     return found | {"kept": kept, "causal": dense if rule == "all" else sum(causal_pairs(*each) for each in sizes)}
