@@ -99,6 +99,19 @@ def test_of_masks_by_convention(family):
     assert "attention   counted dense; causal " in str(found)
 
 
+def test_of_a_step_with_two_passes_by_convention():
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2}
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=WORDS, **sizes))
+    meter = UtilizationMeter(model, warm_up_steps=0, energy=False)
+    with meter.step():
+        for _ in range(2):
+            model(**_words()).logits.sum().backward()
+    found = meter.summary()
+    pairs = BATCH * (LENGTH**2 - LENGTH * (LENGTH + 1) // 2)
+    assert found.model_flop_per_step - found.causal_flop_per_step == 2 * 3 * 2 * 2 * 32 * pairs
+
+
 def test_of_padding_the_pairs_are_not_known():
     """Its values are the loop's, and reading them would wait for the device."""
     transformers = pytest.importorskip("transformers")
