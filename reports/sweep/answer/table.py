@@ -210,7 +210,7 @@ def peak_lines(views: Sequence[View]) -> list[str]:
 
 
 def attention_lines(views: Sequence[View]) -> list[str]:
-    """What other conventions of attention count of each cell, where they count less; once for cells that have the same."""
+    """What other conventions of attention count of each cell, where they count less."""
     lines, shared = dict[str, None](), shared_variant(views)
     for view in views:
         row = view.headline or view.timed_row
