@@ -136,7 +136,7 @@ class AttentionSum:
             else:
                 found[phase] = found.get(phase, 0) + less
 
-    def found(self) -> AttentionFlop:
+    def total(self) -> AttentionFlop:
         """The sums; None for a convention that one of the calls does not have."""
         reasons = self._reasons if self._calls else {"hardware": NO_TILES}
         known = {name: less if name not in reasons else None for name, less in self._less.items()}
@@ -154,7 +154,7 @@ def attention_flop(operations: Iterable[Operation], rules: Mapping[str, str] | N
         if pairs is not None:
             phase = "forward" if operation.phase == "loss" else operation.phase
             found.add(phase, pairs, int(cost(operation).model_flop))
-    return found.found()
+    return found.total()
 
 
 def may_have_mask(operation: Operation) -> bool:

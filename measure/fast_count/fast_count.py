@@ -92,7 +92,7 @@ class FastCount:
     executed: bool = False
     at_least_flop: Mapping[str, int] = field(default_factory=dict)
     unknown_calls: Mapping[str, int] = field(default_factory=dict)
-    attention: AttentionFlop = field(default_factory=lambda: AttentionSum().found())
+    attention: AttentionFlop = field(default_factory=lambda: AttentionSum().total())
 
     def by_convention(self, attention: str) -> tuple[int | None, int | None]:
         """(forward, backward) FLOP by a convention of attention, as `StepCount.by_convention`."""
@@ -259,7 +259,7 @@ def _attention(ran: _Ran) -> AttentionFlop:
             pairs = ran.pairs(form, module)
             if pairs is not None:
                 found.add(phase, pairs, flop)
-    return found.found()
+    return found.total()
 
 
 def _rows(ran: _Ran) -> tuple[CountRow, ...]:

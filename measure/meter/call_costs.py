@@ -205,7 +205,7 @@ class CallCosts:
                 reasons[LATE] = None
             if cost.reason:
                 reasons[cost.reason] = None
-        conventions = attention.known(), attention.reasons, attention.is_there
+        conventions = attention.less(), attention.reasons, attention.is_there
         return StepFlop(dict(products), recompute_flop, unknown, tuple(reasons), *conventions)
 
     def by_module(self, passes: Mapping[CallKey, Passes]) -> dict[tuple[str, str, str], int] | None:
@@ -327,6 +327,6 @@ class _AttentionOfCalls:
             for (phase, unit), flop in cost.less[name].items():
                 found[unit] += times.get(phase, 0) * flop
 
-    def known(self) -> dict[str, dict[str, int]]:
+    def less(self) -> dict[str, dict[str, int]]:
         """Convention → unit → FLOP, of those that every call has."""
         return {name: dict(found) for name, found in self._less.items() if name not in self.reasons}

@@ -1,4 +1,4 @@
-from .batch_masks import NOTHING, BatchMask, batch_mask, with_mask
+from .batch_masks import NOTHING, BatchMask, Masks, batch_mask, with_mask
 from .module_masks import makes_masks, mask_rules
 from .module_paths import Links, ModulePaths, in_checkpoint, in_gradient_hook
 from .random_state import kept_random
@@ -9,6 +9,7 @@ from .work_outside import noticed
 __all__ = [
     "BatchMask",
     "Links",
+    "Masks",
     "ModulePaths",
     "NOTHING",
     "Parts",

@@ -3,7 +3,8 @@
 Read from two inputs by transformers' names: `attention_mask` (batch, keys), whose zeros are padding, and, where there
 is none and no cache is made, `position_ids` (batch, keys), whose restarts begin another sequence. Nothing of a mask of
 queries by keys is read or made. Inputs without values (fake tensors, meta), on a GPU while a loop runs, masks of four
-dimensions and models of encoder and decoder have a batch mask that says nothing: the pairs are then not known.
+dimensions and models of encoder and decoder have a batch mask that says nothing: the pairs are then not known. `Masks`
+puts the rules of a model and what its batch says into the rows of a trace.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from analysis.operators import MASK_PAIRS, MASK_RULE, attention_sizes, packed_pairs, padded_pairs
+from analysis.operators import MASK_PAIRS, MASK_RULE, attention_sizes, may_have_mask, packed_pairs, padded_pairs
+from measure.model.module_masks import makes_masks, mask_rules
 from results.records import Operation
 
 MASK, POSITIONS = "attention_mask", "position_ids"
@@ -133,3 +135,35 @@ def with_mask(operation: Operation, rule: str, batch: BatchMask) -> Operation:
         queries, keys = sizes or (0, 0)
         more[MASK_PAIRS] = batch.pairs(rule, queries, keys, first[0], heads_too=len(first) == 3)
     return replace(operation, attributes={**operation.attributes, **more})
+
+
+class Masks:
+    """The masks of one model and batch. inputs: of the step, in any nesting; batch: what they say of masks, where the
+    caller has read it of inputs with values."""
+
+    def __init__(self, model: torch.nn.Module, inputs: Any = (), batch: BatchMask | None = None) -> None:
+        self._rules = mask_rules(model) if makes_masks(model.modules()) else {}
+        if self._rules and batch is None:
+            batch = batch_mask(model, *_arguments(inputs))
+        self._batch = batch or NOTHING
+        self._known: dict[tuple[int, int, str], tuple[Operation, Operation]] = {}
+
+    def noted(self, operation: Operation) -> Operation:
+        """The operation, with what is known of its mask."""
+        rule = self._rules.get(operation.module, "")
+        if not rule or not may_have_mask(operation):
+            return operation
+        # calls of one signature share their attributes, as those without a mask do
+        key = id(operation.attributes), id(operation.input_shapes), rule
+        if key not in self._known:
+            self._known[key] = operation, with_mask(operation, rule, self._batch)
+        return replace(operation, attributes=self._known[key][1].attributes)
+
+
+def _arguments(inputs: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    """Positional and named arguments of the model's call among the inputs of a step: (args, kwargs, …), or (inputs,
+    target)."""
+    parts = inputs if isinstance(inputs, tuple) else (inputs,)
+    first = parts[0] if parts and isinstance(parts[0], (tuple, list)) else parts
+    named = parts[1] if len(parts) > 1 and isinstance(parts[1], Mapping) else {}
+    return tuple(first), named

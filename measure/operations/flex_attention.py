@@ -78,7 +78,7 @@ def block_pairs(mask: tuple[Any, ...], queries: int, keys: int) -> dict[str, Any
         edges = [(each, *_area(each, size, queries, keys)) for each in partial]
         tiles = sum(len(rows) * len(columns) for _, rows, columns in (*sides, *edges))
         found = {"tiles": tiles, "masks": partial_count.shape[0] * partial_count.shape[1]}
-        asked = None if len(edges) > MOST_PARTIAL else _asked(edges, function, partial_count.device)
+        asked = None if len(edges) > MOST_PARTIAL else _edge_pairs(edges, function, partial_count.device)
     if asked is None:
         return {**_UNKNOWN, **found}
     kept, later = asked
@@ -108,7 +108,7 @@ def _area(block: tuple[int, int, int, int], size: tuple[int, int], queries: int,
     )
 
 
-def _asked(edges: Any, function: Any, device: Any) -> tuple[int, bool] | None:
+def _edge_pairs(edges: Any, function: Any, device: Any) -> tuple[int, bool] | None:
     """(pairs that a mask's function keeps in these blocks, whether a key of them comes after its query); None where it
     cannot be asked."""
     from torch.nn.attention.flex_attention import _vmap_for_bhqkv

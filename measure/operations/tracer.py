@@ -39,9 +39,8 @@ from measure.dispatch import (
     tensors_in,
 )
 from measure.fake import FakeMode, Signature, fake_mode, to_fake
-from measure.model import BatchMask, Links, ModulePaths, in_checkpoint, in_gradient_hook, noticed
+from measure.model import BatchMask, Links, Masks, ModulePaths, in_checkpoint, in_gradient_hook, noticed
 from measure.operations.flex_attention import stand_in
-from measure.operations.masks import Masks
 from measure.operations.packed_sequences import sequence_pairs
 from measure.operations.storages import BEFORE, Storages, owner_of
 from results import Unavailable, collector_off, one_line
