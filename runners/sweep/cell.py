@@ -251,7 +251,7 @@ def _measure_cell(
         warm = warm_up(ranged, clock, protocol)
         retries = _allocation_retries(cell.device)
         others = cpu_contention.Neighbours()
-        timing = measure_blocks(ranged, clock, protocol, warm.step_s, ceiling.run if kernels else None)
+        timing = measure_blocks(ranged, clock, protocol, warm.step_s, ceiling if kernels else None)
         others_ratio = others.used_ratio()
         phases = measure_phases(ranged, clock, protocol, timing.summary.mean)
     start_s, end_s = timing.window

@@ -43,6 +43,7 @@ from reports.shared import (
     verdict,
 )
 from reports.sweep.answer.headline import closing, intervals
+from results import collector_off
 from results.records import Record, Utilization, WorkTime, header, to_columns
 from results.store import key_of
 
@@ -283,7 +284,8 @@ def to_csv(rows: Sequence[Record], record: type[Record]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(header(record))
-    writer.writerows(zip(*to_columns(record, rows), strict=True))
+    with collector_off():
+        writer.writerows(zip(*to_columns(record, rows), strict=True))
     return out.getvalue()
 
 
