@@ -196,6 +196,14 @@ class Store:
         self._traces[trace_id] = seals
         return seals
 
+    def has_operations(self, trace_id: str) -> bool:
+        """Whether the operation table of a trace is there, and whole. It is read."""
+        try:
+            read_operations(self.path, trace_id)
+        except (ValueError, Inconsistent):
+            return False
+        return True
+
     def write_profile(self, cell_id: str, attempt: int, rows: Sequence[ProfiledOperation]) -> dict[str, list[Any]]:
         """Keeps what a profiler recorded in an attempt: file → [rows, checksum], which its Run commits.
 
