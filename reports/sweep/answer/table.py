@@ -92,7 +92,7 @@ def to_text(built: Built, width: int = WIDTH, colour: bool = False, convention: 
     if any(_OF_PROFILES & set(view.run.methods) for view in shown.views):
         parts += [_METHODS_SAY, "", methods_table(views, shown.work_times), ""]
     parts += parallel_parts(shown.parallel_steps, views)
-    parts += [*peak_lines(shown.views), *failed_lines(shown.views), *warning_lines(shown)]
+    parts += [*peak_lines(shown.views), *attention_lines(views), *failed_lines(shown.views), *warning_lines(shown)]
     parts += [strong(_NOT_FLOP)] if convention != "flop" else []
     return page(parts, width, colour)
 
@@ -210,6 +210,23 @@ def peak_lines(views: Sequence[View]) -> list[str]:
         rate = span(rates if denominator == "paired_ceiling" else rates[-1:], digits)
         lines.append(f"{SHORT[denominator]}: {OF_WHAT[denominator]}, {rate} {unit} ({source}){_doubt(same[-1])}")
     return lines
+
+
+def attention_lines(views: Sequence[View]) -> list[str]:
+    """What other conventions of attention count of each cell, where they count less."""
+    lines, shared = dict[str, None](), shared_variant(views)
+    for view in views:
+        row = view.headline or view.timed_row
+        if row is None or not row.model_flop:
+            continue
+        flop = {"causal": row.causal_flop, "mask-exact": row.mask_exact_flop}
+        if any(each is not None and each != row.model_flop for each in flop.values()):
+            words = (
+                f"{name} {'not known' if each is None else f'{percent(each / row.model_flop)} of that'}"
+                for name, each in flop.items()
+            )
+            lines[f"{cell_name(view, shared)}: attention is counted dense; {', '.join(words)}"] = None
+    return list(lines)
 
 
 def _doubt(row: Utilization) -> str:
