@@ -50,16 +50,16 @@ class MadeUpWorker:
     """A worker whose task ends when it is abandoned, or at once with this answer."""
 
     def __init__(self, answer: Any = None) -> None:
-        self._answer, self._killed = answer, threading.Event()
+        self._answer, self.killed = answer, threading.Event()
 
     def call(self, *_task: Any, timeout_s: float) -> Any:
         if self._answer is not None:
             return self._answer
-        killed = self._killed.wait(20)
+        killed = self.killed.wait(20)
         return WorkerFault("crashed", "the worker died of SIGKILL" if killed else "nobody killed it")
 
     def abandon(self) -> None:
-        self._killed.set()
+        self.killed.set()
 
 
 def crew(rank: int, values: dict[str, Any]) -> Crew:
@@ -80,10 +80,11 @@ def test_a_rank_that_hangs_is_killed_after_anothers_fault(monkeypatch: pytest.Mo
     monkeypatch.setattr(ranks_crew, "GUARD_S", 0.02)
     values: dict[str, Any] = {}
     hung = crew(1, values)
-    before_s = time.monotonic()
+    before_s, worker = time.monotonic(), MadeUpWorker()
     values["fault/7"] = 0
-    found = hung.do(7, ORDER, MadeUpWorker(), None).found  # type: ignore[arg-type]
-    assert time.monotonic() - before_s >= 0.2
+    found = hung.do(7, ORDER, worker, None).found  # type: ignore[arg-type]
+    assert time.monotonic() - before_s >= 0.2, "the others' fault may be followed by its own"
+    assert worker.killed.is_set()
     assert (found.status, found.reason.partition(":")[0]) == ("timeout", "it hangs")
 
 
