@@ -156,10 +156,6 @@ class Crew:
             found[rank] = answer
         return found
 
-    def farewell(self) -> None:
-        """Say that this rank is being ended by torchrun or by Ctrl-C."""
-        self.exchange.put(f"ended/{self.rank}", True)
-
     def missing(self) -> list[int]:
         """When this rank is being ended: those that do not say that they are, too, because they ended before."""
         return [rank for rank in self.others if not self.exchange.take(f"ended/{rank}", LAST_WORD_S)]
