@@ -52,7 +52,7 @@ def test_the_rows_of_a_slot_are_those_of_a_session_on_one_machine(scene: Scene, 
     parcels = [(one, made.measure(one)) for one in (order(scene, each) for each in wanted)]
     with Store.create(tmp_path / "other", MANIFEST, Unsynced()) as other:
         other.append_sitting(SITTING)
-        kept = [keep(other, one, each) for one, each in parcels]
+        kept = keep(other, parcels)
     scene.session().collect(wanted)
     here, there = read_run(scene.path), read_run(tmp_path / "other")
     assert there.problems == here.problems == []
@@ -80,8 +80,8 @@ def test_two_tables_for_one_trace_cost_the_cell_that_came_second(scene: Scene) -
     first = slot_of(scene).measure(one)
     scene.answers[TRACE] = replace(scene.answers[TRACE], operations=tuple(operations(3)))
     second = slot_of(scene).measure(two)
-    assert keep(scene.store, one, first).status == "ok"
-    run = keep(scene.store, two, second)
+    ok, run = keep(scene.store, [(one, first), (two, second)])
+    assert ok.status == "ok"
     assert run.status == "crashed"
     assert "two tables for one trace" in run.reason
     assert [each.status for each in read_run(scene.path).runs] == ["ok", "crashed"]
