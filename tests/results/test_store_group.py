@@ -1,4 +1,4 @@
-"""Attempts that are committed together: the same files as one after the other, fewer waits, and each whole or not there."""
+"""Attempts that are committed together: the files that single commits leave, fewer waits, each whole or not there."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_group_with_one_that_may_not_be_kept_writes_nothing(tmp_path: Path) ->
 
 @pytest.mark.parametrize("part", [None, 0.4])
 def test_a_kill_at_any_call_leaves_whole_attempts(tmp_path: Path, part: float | None) -> None:
-    """Every call of the group, and in the middle of each: what is committed is intact, and resuming measures the rest."""
+    """Every call of the group, and in the middle of each: what is committed is intact, resuming measures the rest."""
     counted = Mortal()
     with new_store(tmp_path / "count", counted) as store:
         before = len(counted.calls)
