@@ -18,7 +18,7 @@ from runners.sweep import options as sweep_options
 from runners.sweep.counts import Counts
 from runners.sweep.executors import slot as executors_slot
 from runners.sweep.executors.parcel import Order, SlotSettings, keep
-from runners.sweep.executors.registry import check_executor
+from runners.sweep.executors.registry import check_executor, each_model
 from runners.sweep.executors.slot import Slot, check_single_device, hold
 from runners.workers.fault import WorkerFault
 from tests.support.cluster.fake_slots import place
@@ -215,3 +215,42 @@ def test_an_executor_that_is_not_installed(
     said = capsys.readouterr().err.strip().splitlines()
     assert len(said) == 1
     assert f"--executor {executor}: {module} is not installed: python -m pip install '{line}" in said[0]
+
+
+def test_each_model_has_a_run_of_its_own_in_one_directory(tmp_path: Path) -> None:
+    swept = []
+
+    def sweep(of_model: argparse.Namespace) -> int:
+        swept.append((of_model.accelerator, of_model.out, of_model.resume))
+        of_model.begun = True
+        return {"A100": 1, "H100": 0}[of_model.accelerator[0]]
+
+    words = ("--executor", "ray", "--accelerator", "A100,H100")
+    options = parsed(*words, "--out", str(tmp_path))
+    options.begun = False
+    assert each_model(options, tmp_path / "runs", sweep) == 1
+    assert swept == [(("A100",), tmp_path / "A100", None), (("H100",), tmp_path / "H100", None)]
+    assert options.begun
+    (tmp_path / "A100").mkdir()
+    (tmp_path / "A100" / "manifest.json").touch()
+    swept.clear()
+    again = parsed(*words, "--resume", str(tmp_path))
+    again.begun = False
+    each_model(again, tmp_path / "runs", sweep)
+    assert [resume for _, _, resume in swept] == [str(tmp_path / "A100"), None]
+    swept.clear()
+    unnamed = parsed(*words)
+    unnamed.begun = False
+    each_model(unnamed, tmp_path / "runs", sweep)
+    assert {out.parent.parent for _, out, _ in swept} == {tmp_path / "runs"}
+    assert len({out.parent for _, out, _ in swept}) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [(("--format", "json"), "expected one model with --format json"), (("--resume",), "expected the directory")],
+)
+def test_several_models_need_a_directory_and_a_table(words: tuple[str, ...], expected: str, tmp_path: Path) -> None:
+    options = parsed("--executor", "ray", "--accelerator", "A100,H100", *words)
+    with pytest.raises(ValueError, match=expected):
+        each_model(options, tmp_path, lambda of_model: 0)
