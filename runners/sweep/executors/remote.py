@@ -240,6 +240,7 @@ class Dispatch:
                     measured.append(self._receive(event))
                 event = self.remote.slots.next(0.0)
             runs += keep(self.store, measured, self.notes) if measured else []
+        self._traces |= {identity: True for _, parcel in measured for identity in parcel.tables}
         self.longest_s = max([self.longest_s, *(run.duration_s or 0.0 for run in runs)])
         return runs
 
