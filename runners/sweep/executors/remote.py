@@ -83,6 +83,7 @@ class Remote:
     places: dict[str, Place] = field(default_factory=dict)  # of slots that have no session yet
     offsets_s: dict[str, float] = field(default_factory=dict)  # slot → its clock minus ours
     hosts: dict[str, str] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)  # slot → its device
     sittings: dict[str, str] = field(default_factory=dict)  # slot → session
     torch_versions: dict[str, str] = field(default_factory=dict)
     losses: list[str] = field(default_factory=list)
@@ -131,6 +132,7 @@ class Remote:
         """Remembers a new slot, and how far its clock is from ours."""
         self.places[event.slot] = event.place
         self.hosts[event.slot] = event.place.host
+        self.names[event.slot] = event.place.probed.name or event.place.probed.device
         self.offsets_s[event.slot] = event.place.utc_s - self.utc_s()
 
     def note_loss(self, event: Loss) -> str:
@@ -185,6 +187,8 @@ class Dispatch:
         """Has these cells measured; gives each row once it is committed, and keeps none. Fewer than asked if the time
         budget ran out, or no slot is left."""
         self._waiting = deque(cells)
+        for slot in self.remote.sittings:
+            self._announce(slot)
         for slot in list(self.remote.places):
             self._seat(slot)
         while self._waiting or self._orders:
@@ -261,7 +265,7 @@ class Dispatch:
 
     def _seat(self, slot: str) -> None:
         """A new slot's session, if its device may go on with the run; a slot that may not is given back."""
-        place, offset_s = self.remote.places[slot], self.remote.offsets_s[slot]
+        place = self.remote.places[slot]
         try:
             self.remote.begin(self.store, slot)
         except ValueError as fault:
@@ -269,9 +273,14 @@ class Dispatch:
             self.progress.say(self.remote.note_loss(Loss(slot, f"not used: {fault}")))
             return
         self._idle.append(slot)
-        self.progress.say(f"{slot}: {place.probed.name or place.probed.device} on {place.host}")
+        self._announce(slot)
         if place.reason:
             self.progress.say(f"{slot}: {place.reason}")
+
+    def _announce(self, slot: str) -> None:
+        """Which device a slot is, and how far its clock is off."""
+        self.progress.say(f"{slot}: {self.remote.names[slot]} on {self.remote.hosts[slot]}")
+        offset_s = self.remote.offsets_s[slot]
         if abs(offset_s) > CLOCK_S:
             which = "ahead of" if offset_s > 0 else "behind"
             self.progress.say(f"{slot}: its clock is {abs(offset_s):.0f} s {which} ours, which all times of day are of")
