@@ -24,7 +24,7 @@ from runners.cli import FAILED, INTERRUPTED, TERMINATED, UNWRITABLE, answering, 
 from runners.sweep import models as sweep_models
 from runners.sweep import what_if
 from runners.sweep.against import options as against_options
-from runners.sweep.executors import LOCAL, check_executor, open_slots, peak_row, sitting_of
+from runners.sweep.executors import LOCAL, check_executor, each_model, open_slots, peak_row, sitting_of
 from runners.sweep.options import (
     EARLIER,
     RUNS,
@@ -108,6 +108,8 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
     from results.store import check_vacant
     from runners.workers import prepare
 
+    if len(options.accelerator or ()) > 1:
+        return each_model(options, RUNS, lambda of_model: _sweep(of_model, command))
     if options.what_if:
         what_if.check_exclusive_options(options)
     resumed = against_options.new_side(resumed_run(options))

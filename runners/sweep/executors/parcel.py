@@ -130,22 +130,34 @@ class ParcelStore:
         return parcel
 
 
-def keep(store: Store, order: Order, parcel: Parcel, notes: Sequence[str] = ()) -> Run:
-    """Writes a parcel into the run, the cell's own row last; Ctrl-C waits until it is whole. notes: further warnings.
+def keep(store: Store, measured: Sequence[tuple[Order, Parcel]], notes: Sequence[str] = ()) -> list[Run]:
+    """Writes parcels into the run, the cells' own rows last; Ctrl-C waits until they are whole. notes: more warnings.
 
     Rows that cannot be kept (a value that could not be read back, an operation table that is not the one that the run
-    has) cost this cell, whose row says so. Raises StoreFault.
+    has) cost their cell, whose row says so. Raises StoreFault.
     """
-    run = replace(parcel.run, started_at=order.began_at, warnings=(*notes, *parcel.run.warnings), committed={})
     with uninterrupted():
-        store.append_ceilings(parcel.ceilings)
+        store.append_ceilings([row for _, parcel in measured for row in parcel.ceilings])
         try:
-            run = replace(run, committed=_seals(store, order, parcel))
-            store.commit(run, parcel.rows)
+            attempts = [(_run(store, order, parcel, notes), parcel.rows) for order, parcel in measured]
+            store.commit_group(attempts)
+            return [run for run, _ in attempts]
         except (ValueError, Inconsistent) as fault:
-            run = failure(order, "crashed", f"its rows cannot be kept: {fault}", run.duration_s)
-            store.commit(run, {})
-    return run
+            if len(measured) == 1:
+                order, parcel = measured[0]
+                run = failure(order, "crashed", f"its rows cannot be kept: {fault}", parcel.run.duration_s)
+                store.commit(run, {})
+                return [run]
+        return [
+            run for order, parcel in measured for run in keep(store, [(order, replace(parcel, ceilings=()))], notes)
+        ]
+
+
+def _run(store: Store, order: Order, parcel: Parcel, notes: Sequence[str]) -> Run:
+    """The row of a parcel, whose files that are no rows are written."""
+    warnings = (*notes, *parcel.run.warnings)
+    seals = _seals(store, order, parcel)
+    return replace(parcel.run, started_at=order.began_at, warnings=warnings, committed=seals)
 
 
 def failure(order: Order, status: str, reason: str, duration_s: float | None = None) -> Run:

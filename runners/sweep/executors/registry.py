@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import datetime
 import importlib.util
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+
+from runners.cli import say
 
 if TYPE_CHECKING:
     from results.records import Cell, Run
@@ -76,6 +80,30 @@ def check_executor(options: argparse.Namespace) -> None:
     module, line = PACKAGES[options.executor]
     if importlib.util.find_spec(module) is None:
         raise ValueError(f"--executor {options.executor}: {module} is not installed: python -m pip install '{line}'")
+
+
+def each_model(options: argparse.Namespace, runs: Path, sweep: Callable[[argparse.Namespace], int]) -> int:
+    """One sweep for each device model that was chosen, each with a run of its own in one directory: rows of two models
+    are never one run's. runs: where a directory without a name is made. The gravest exit code. Raises ValueError."""
+    check_executor(options)
+    if options.format != "table":
+        raise ValueError(f"--accelerator: expected one model with --format {options.format}, which is of one run")
+    named = options.resume or options.out
+    if options.resume is not None and not named:
+        raise ValueError("--resume: expected the directory of the runs, as there are several models")
+    folder = Path(named or runs / f"{datetime.datetime.now(datetime.UTC):%Y%m%d-%H%M%S}-models")
+    codes = []
+    for model in options.accelerator:
+        path = folder / model
+        is_begun = options.resume is not None and (path / "manifest.json").exists()
+        own = {"accelerator": (model,), "out": path, "resume": str(path) if is_begun else None}
+        of_model = argparse.Namespace(**{**vars(options), **own})
+        say(f"{model}: {path}")
+        try:
+            codes.append(sweep(of_model))
+        finally:
+            options.begun = options.begun or of_model.begun
+    return max(codes)
 
 
 def open_slots(options: argparse.Namespace, device: str, threads: str) -> Remote:

@@ -19,7 +19,7 @@ from runners.sweep.executors.parcel import Order, Parcel, Place, failure, keep
 from runners.sweep.executors.sitting import sitting_of
 from runners.sweep.plan import reason_against
 from runners.sweep.session import SPARE_RATIO, Limits, Replan, least_s, trace_id
-from runners.workers import ProbeResult, Stopwatch
+from runners.workers import ProbeResult, Stopwatch, uninterrupted
 
 MOST_LOSSES = 2
 """How many slots may be lost under a cell, before it is taken to be why: its row says so then."""
@@ -83,6 +83,7 @@ class Remote:
     places: dict[str, Place] = field(default_factory=dict)  # of slots that have no session yet
     offsets_s: dict[str, float] = field(default_factory=dict)  # slot → its clock minus ours
     hosts: dict[str, str] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)  # slot → its device
     sittings: dict[str, str] = field(default_factory=dict)  # slot → session
     torch_versions: dict[str, str] = field(default_factory=dict)
     losses: list[str] = field(default_factory=list)
@@ -131,6 +132,7 @@ class Remote:
         """Remembers a new slot, and how far its clock is from ours."""
         self.places[event.slot] = event.place
         self.hosts[event.slot] = event.place.host
+        self.names[event.slot] = event.place.probed.name or event.place.probed.device
         self.offsets_s[event.slot] = event.place.utc_s - self.utc_s()
 
     def note_loss(self, event: Loss) -> str:
@@ -185,19 +187,19 @@ class Dispatch:
         """Has these cells measured; gives each row once it is committed, and keeps none. Fewer than asked if the time
         budget ran out, or no slot is left."""
         self._waiting = deque(cells)
+        for slot in self.remote.sittings:
+            self._announce(slot)
         for slot in list(self.remote.places):
             self._seat(slot)
         while self._waiting or self._orders:
             self._hand_out()
             if not self._orders and (not self._waiting or not self.remote.slots.expected):
                 break
-            run = self._take(self.remote.slots.next(POLL_S))
-            if run is None:
-                continue
-            self.progress.done(run)
-            yield run
-            if replan is not None:
-                self._waiting = deque(replan(run, list(self._waiting)))
+            for run in self._take(self.remote.slots.next(POLL_S)):
+                self.progress.done(run)
+                yield run
+                if replan is not None:
+                    self._waiting = deque(replan(run, list(self._waiting)))
         if self._waiting:
             self._say_rest()
 
@@ -227,29 +229,43 @@ class Dispatch:
             self._traces[identity] = self.store.has_operations(identity)
         return self._traces[identity]
 
-    def _take(self, event: Event | None) -> Run | None:
-        """The row that an event brings; None where it brings none."""
-        if isinstance(event, Ready):
-            self.remote.welcome(event)
-            self._seat(event.slot)
-        elif isinstance(event, Loss):
-            self.progress.say(self.remote.note_loss(event))
-            if event.slot in self._idle:
-                self._idle.remove(event.slot)
-            return self._retry(self._orders.pop(event.slot, None), event)
-        elif event is not None and event.slot in self._orders:
-            order = self._orders.pop(event.slot)
-            self._idle.append(event.slot)
-            for line in event.parcel.lines:
-                self.progress.say(f"{self.remote.hosts[event.slot]}: {line}")
-            run = keep(self.store, order, event.parcel, self.notes)
-            self.longest_s = max(self.longest_s, run.duration_s or 0.0)
-            return run
-        return None
+    def _take(self, event: Event | None) -> list[Run]:
+        """The rows that an event brings, and those that have come by now: they are committed together."""
+        measured: list[tuple[Order, Parcel]] = []
+        runs: list[Run] = []
+        with uninterrupted():  # what came is kept
+            while event is not None:
+                if isinstance(event, Ready):
+                    self.remote.welcome(event)
+                    self._seat(event.slot)
+                elif isinstance(event, Loss):
+                    runs += self._lose(event)
+                elif event.slot in self._orders:
+                    measured.append(self._receive(event))
+                event = self.remote.slots.next(0.0)
+            runs += keep(self.store, measured, self.notes) if measured else []
+        self._traces |= {identity: True for _, parcel in measured for identity in parcel.tables}
+        self.longest_s = max([self.longest_s, *(run.duration_s or 0.0 for run in runs)])
+        return runs
+
+    def _receive(self, event: Answer) -> tuple[Order, Parcel]:
+        """A slot's parcel with its order; the slot is idle again."""
+        order = self._orders.pop(event.slot)
+        self._idle.append(event.slot)
+        for line in event.parcel.lines:
+            self.progress.say(f"{self.remote.hosts[event.slot]}: {line}")
+        return order, event.parcel
+
+    def _lose(self, event: Loss) -> list[Run]:
+        """A slot less, which is said."""
+        self.progress.say(self.remote.note_loss(event))
+        if event.slot in self._idle:
+            self._idle.remove(event.slot)
+        return self._retry(self._orders.pop(event.slot, None), event)
 
     def _seat(self, slot: str) -> None:
         """A new slot's session, if its device may go on with the run; a slot that may not is given back."""
-        place, offset_s = self.remote.places[slot], self.remote.offsets_s[slot]
+        place = self.remote.places[slot]
         try:
             self.remote.begin(self.store, slot)
         except ValueError as fault:
@@ -257,25 +273,30 @@ class Dispatch:
             self.progress.say(self.remote.note_loss(Loss(slot, f"not used: {fault}")))
             return
         self._idle.append(slot)
-        self.progress.say(f"{slot}: {place.probed.name or place.probed.device} on {place.host}")
+        self._announce(slot)
         if place.reason:
             self.progress.say(f"{slot}: {place.reason}")
+
+    def _announce(self, slot: str) -> None:
+        """Which device a slot is, and how far its clock is off."""
+        self.progress.say(f"{slot}: {self.remote.names[slot]} on {self.remote.hosts[slot]}")
+        offset_s = self.remote.offsets_s[slot]
         if abs(offset_s) > CLOCK_S:
             which = "ahead of" if offset_s > 0 else "behind"
             self.progress.say(f"{slot}: its clock is {abs(offset_s):.0f} s {which} ours, which all times of day are of")
 
-    def _retry(self, order: Order | None, event: Loss) -> Run | None:
+    def _retry(self, order: Order | None, event: Loss) -> list[Run]:
         """A cell whose slot was lost goes back to the head of the list; the row that says why, after too many."""
         if order is None:
-            return None
+            return []
         cell = order.cell
         lost = self._losses[order.cell.cell_id] = self._losses.get(order.cell.cell_id, 0) + 1
         if lost <= MOST_LOSSES:
             self._waiting.appendleft(cell)
-            return None
+            return []
         run = failure(order, "crashed", f"its slot was lost {lost} times, the last time: {event.reason}")
         self.store.commit(run, {})
-        return run
+        return [run]
 
     def _fits(self, cell: Cell) -> bool:
         budget_s = self.limits.time_budget_s

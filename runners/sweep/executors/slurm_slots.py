@@ -138,7 +138,7 @@ class SlurmSlots:
         for slot, job in list(self._jobs.items()):
             if job.done() if self._local else not is_in_queue(str(job.job_id)):
                 self.dismiss(slot)
-                return Loss(slot, f"its job {job.job_id} ended before its cell did")
+                return Loss(slot, f"its job {job.job_id} ended by itself")
         self._asked_s = time.monotonic()
         return None
 

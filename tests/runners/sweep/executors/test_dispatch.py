@@ -149,6 +149,12 @@ def test_times_of_day_are_of_one_clock(sweep: Any) -> None:
     assert [run.started_at for run in data.all_runs] == sorted(run.started_at for run in data.all_runs)
 
 
+def test_a_clock_that_is_off_is_said_of_the_first_slot_too(sweep: Any) -> None:
+    made = sweep(Ready("a", place("one", utc_s=1_000_000.0 - 7200.0)))
+    made.rows(SIX)
+    assert "a: its clock is 7200 s behind ours" in made.said.getvalue()
+
+
 def test_a_time_budget_starts_no_cell_that_would_not_finish(sweep: Any) -> None:
     made = sweep(*two())
     assert made.rows(SIX, time_budget_s=0.001) == []

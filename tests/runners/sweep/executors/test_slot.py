@@ -18,7 +18,7 @@ from runners.sweep import options as sweep_options
 from runners.sweep.counts import Counts
 from runners.sweep.executors import slot as executors_slot
 from runners.sweep.executors.parcel import Order, SlotSettings, keep
-from runners.sweep.executors.registry import check_executor
+from runners.sweep.executors.registry import check_executor, each_model
 from runners.sweep.executors.slot import Slot, check_single_device, hold
 from runners.workers.fault import WorkerFault
 from tests.support.cluster.fake_slots import place
@@ -52,7 +52,7 @@ def test_the_rows_of_a_slot_are_those_of_a_session_on_one_machine(scene: Scene, 
     parcels = [(one, made.measure(one)) for one in (order(scene, each) for each in wanted)]
     with Store.create(tmp_path / "other", MANIFEST, Unsynced()) as other:
         other.append_sitting(SITTING)
-        kept = [keep(other, one, each) for one, each in parcels]
+        kept = keep(other, parcels)
     scene.session().collect(wanted)
     here, there = read_run(scene.path), read_run(tmp_path / "other")
     assert there.problems == here.problems == []
@@ -80,8 +80,8 @@ def test_two_tables_for_one_trace_cost_the_cell_that_came_second(scene: Scene) -
     first = slot_of(scene).measure(one)
     scene.answers[TRACE] = replace(scene.answers[TRACE], operations=tuple(operations(3)))
     second = slot_of(scene).measure(two)
-    assert keep(scene.store, one, first).status == "ok"
-    run = keep(scene.store, two, second)
+    ok, run = keep(scene.store, [(one, first), (two, second)])
+    assert ok.status == "ok"
     assert run.status == "crashed"
     assert "two tables for one trace" in run.reason
     assert [each.status for each in read_run(scene.path).runs] == ["ok", "crashed"]
@@ -215,3 +215,42 @@ def test_an_executor_that_is_not_installed(
     said = capsys.readouterr().err.strip().splitlines()
     assert len(said) == 1
     assert f"--executor {executor}: {module} is not installed: python -m pip install '{line}" in said[0]
+
+
+def test_each_model_has_a_run_of_its_own_in_one_directory(tmp_path: Path) -> None:
+    swept = []
+
+    def sweep(of_model: argparse.Namespace) -> int:
+        swept.append((of_model.accelerator, of_model.out, of_model.resume))
+        of_model.begun = True
+        return {"A100": 1, "H100": 0}[of_model.accelerator[0]]
+
+    words = ("--executor", "ray", "--accelerator", "A100,H100")
+    options = parsed(*words, "--out", str(tmp_path))
+    options.begun = False
+    assert each_model(options, tmp_path / "runs", sweep) == 1
+    assert swept == [(("A100",), tmp_path / "A100", None), (("H100",), tmp_path / "H100", None)]
+    assert options.begun
+    (tmp_path / "A100").mkdir()
+    (tmp_path / "A100" / "manifest.json").touch()
+    swept.clear()
+    again = parsed(*words, "--resume", str(tmp_path))
+    again.begun = False
+    each_model(again, tmp_path / "runs", sweep)
+    assert [resume for _, _, resume in swept] == [str(tmp_path / "A100"), None]
+    swept.clear()
+    unnamed = parsed(*words)
+    unnamed.begun = False
+    each_model(unnamed, tmp_path / "runs", sweep)
+    assert {out.parent.parent for _, out, _ in swept} == {tmp_path / "runs"}
+    assert len({out.parent for _, out, _ in swept}) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [(("--format", "json"), "expected one model with --format json"), (("--resume",), "expected the directory")],
+)
+def test_several_models_need_a_directory_and_a_table(words: tuple[str, ...], expected: str, tmp_path: Path) -> None:
+    options = parsed("--executor", "ray", "--accelerator", "A100,H100", *words)
+    with pytest.raises(ValueError, match=expected):
+        each_model(options, tmp_path, lambda of_model: 0)
