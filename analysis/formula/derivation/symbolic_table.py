@@ -119,7 +119,7 @@ def _wrong(
     known: dict[int, int | Fraction] = {}  # by the form itself: equal layers share one
     wrong = {}
     for key in exact.keys() | counts.keys():
-        if key[1].endswith(UNKNOWN) or (key[0], key[1].replace(LESS, UNKNOWN)) in counts:
+        if key[1].endswith((LESS, UNKNOWN)) and (key[0], key[1].replace(LESS, UNKNOWN)) in counts:
             continue  # whole numbers are known where symbols may not be
         form = counts.get(key, _NOTHING)
         if id(form) not in known:
