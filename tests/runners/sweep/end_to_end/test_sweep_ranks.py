@@ -141,6 +141,7 @@ def test_shared_weights_and_a_single_rank_beside_replicas(tmp_path: Path, torchr
     assert "2 ranks, of the first: fp32" in answer
 
 
+@pytest.mark.slow
 def test_collectives_are_timed_over_sizes_by_all_ranks(tmp_path: Path) -> None:
     run = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(free_port())]
     command = [*run, "-m", "runners.ceiling", "--collectives", "--device", "cpu", "--format", "json"]
