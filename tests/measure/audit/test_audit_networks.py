@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from torch.utils.flop_counter import FlopCounterMode
+from transformers import Trainer
 
-from analysis.audit import NetworkSizes, networks, training_flop
+from analysis.audit import NetworkSizes, causes_of, networks, training_flop
 from analysis.operators.registry import cost
 from measure.audit.modules import hub_model, outputs, sample
 from measure.fast_count import trace_model
@@ -96,6 +99,30 @@ def test_frozen_weights_have_half_of_the_backward_pass() -> None:
 
 def test_small_sizes_are_those_of_the_test_of_decoders() -> None:
     assert (SHRUNK["hidden_size"], SHRUNK["head_dim"], SHRUNK["intermediate_size"]) == (16, 8, 24)
+
+
+@pytest.mark.parametrize("name", ["mamba2-130m", "nemotron-h", "bamba-9b", "vit-base", "llama-3-8b-lora"])
+def test_torchs_counter_is_what_lightnings_rule_says(name: str) -> None:
+    network = shrunk(name) if name in SIZES else without_experts()
+    made = hub_model(network)
+    with FlopCounterMode(display=False) as counter:
+        outputs(made(**sample(network, TOKENS))).sum().backward()
+    causes = causes_of(network, TOKENS, "lightning")
+    assert counter.get_total_flops() == training_flop(network, TOKENS) + sum(causes.values())
+
+
+def without_experts() -> NetworkSizes:
+    """Those of a hybrid run as one grouped product, for which torch's counter has no formula."""
+    network = shrunk("nemotron-3-nano-30b-a3b")
+    return replace(network, words={"hybrid_override_pattern": "M*-M"})
+
+
+@pytest.mark.parametrize("name", list(SIZES))
+def test_trainers_count_is_what_its_rule_says(name: str) -> None:
+    network = shrunk(name)
+    inputs: Any = sample(network, TOKENS)
+    said = Trainer.floating_point_ops(SimpleNamespace(model=hub_model(network)), inputs)  # type: ignore[arg-type]
+    assert said == training_flop(network, TOKENS) + sum(causes_of(network, TOKENS, "transformers").values())
 
 
 @pytest.mark.slow
