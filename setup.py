@@ -54,6 +54,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "models": ("models",),
     "report": ("report",),
     "parquet": ("parquet",),
+    "cluster": ("cluster",),
     "lightning": ("integrations", "lightning"),
     "hf": ("integrations", "transformers", "accelerate"),
 }

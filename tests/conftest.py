@@ -40,7 +40,7 @@ LONGEST = (
 )
 """Files that take 15 s and more: none of them is begun when the others end."""
 
-PLAIN = "not slow and not standin and not survival and not notebooks and not wheel"
+PLAIN = "not slow and not standin and not survival and not notebooks and not wheel and not cluster"
 """What `python -m pytest` runs (`addopts` in pyproject.toml); .ci/run has a step for each of the others but `slow`."""
 
 

@@ -1,5 +1,26 @@
-from .attention_conventions import CONVENTIONS, AttentionFlop, attention_flop
-from .attention_pairs import causal_pairs, document_pairs, pairs_of, tile_pairs, window_pairs
+from .attention_conventions import (
+    BLOCK_PAIRS,
+    BY_RULE,
+    CONVENTIONS,
+    MASK_PAIRS,
+    MASK_RULE,
+    AttentionFlop,
+    AttentionSum,
+    KeptPairs,
+    attention_flop,
+    attention_sizes,
+    kept_pairs,
+    may_have_mask,
+)
+from .attention_pairs import (
+    causal_pairs,
+    document_pairs,
+    packed_pairs,
+    padded_pairs,
+    pairs_of,
+    tile_pairs,
+    window_pairs,
+)
 from .cost import ZERO, Cost, Size
 from .operands import Sizes, attribute, first, has, needed, numel, output, output_mask, shape
 from .products import attention_backward_executed, multiply_adds, scalars
@@ -21,10 +42,16 @@ from .traffic import UNSIZED, Form, Piece, bytes_moved, itemsize, lacks_sizes, n
 
 __all__ = [
     "AttentionFlop",
+    "AttentionSum",
+    "BLOCK_PAIRS",
+    "BY_RULE",
     "CONVENTIONS",
     "Cost",
     "Form",
     "KINDS",
+    "KeptPairs",
+    "MASK_PAIRS",
+    "MASK_RULE",
     "PRODUCTS",
     "Piece",
     "Rule",
@@ -37,6 +64,7 @@ __all__ = [
     "add_rule",
     "attention_backward_executed",
     "attention_flop",
+    "attention_sizes",
     "attribute",
     "bucket_of",
     "bytes_moved",
@@ -45,8 +73,10 @@ __all__ = [
     "first",
     "has",
     "itemsize",
+    "kept_pairs",
     "lacks_sizes",
     "kind_of",
+    "may_have_mask",
     "multiply_adds",
     "needed",
     "not_understood",
@@ -54,6 +84,8 @@ __all__ = [
     "numel",
     "output",
     "output_mask",
+    "packed_pairs",
+    "padded_pairs",
     "pairs_of",
     "reads",
     "registration",

@@ -2,14 +2,14 @@
 
 dense: every pair of a query and a key counts, whatever is masked (PaLM's 12·L·H·Q·T, most frameworks, and the default
 everywhere here). causal: where an attention is causal, pairs up to the diagonal alone. mask_exact: the pairs that the
-mask keeps, a sliding window or all of an encoder. hardware: what a kernel computes by its tiles; not known without the
-kernel, so there is none.
+mask keeps: a sliding window, all of an encoder, what padding and packed sequences leave. hardware: what a kernel
+computes by its tiles; not known without the kernel, so there is none.
 
-A mask is known by its rule: `is_causal` of the call, or the rule of the module that called
-(`measure/model/module_masks.py`). Values are never looked at. Where attention runs as plain products (with dropout on a
-CPU, or written so), the batched products that a module with a rule calls itself are its scores and their use. Not
-claimed: anything of other attention that is written as plain products, which is dense in each convention, nor of packed
-sequences, whose lengths are in no table.
+A mask is known by its rule: `is_causal` of the call, or the rule of the module that called (`MASK_RULE`, which the
+tracer notes; `measure/model/module_masks.py`), and by what the batch says of padding and packed sequences
+(`MASK_PAIRS`; `measure/model/batch_masks.py`). No mask is read. Where attention runs as plain products (with dropout
+on a CPU, or written so), the batched products that a module with a rule calls itself are its scores and their use. Not
+claimed: anything of other attention that is written as plain products, which is dense in each convention.
 """
 
 from __future__ import annotations
@@ -17,14 +17,26 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from analysis.operators import names
-from analysis.operators.attention_pairs import ALL, CAUSAL, pairs_of
+from analysis.operators.attention_pairs import ALL, CAUSAL, causal_pairs, is_rule, pairs_of
+from analysis.operators.cost import Size
 from analysis.operators.operands import attribute, has_any, shape
 from analysis.operators.registry import cost, kind_of
 from results.records import Operation
 
 CONVENTIONS = ("dense", "causal", "mask_exact", "hardware")
+BY_RULE = ("causal", "mask_exact")
+"""Those that leave pairs out of the dense count, by the rules of masks."""
+
+MASK_RULE, MASK_PAIRS = "mask_rule", "mask_pairs"
+"""Attributes of a call of attention in a trace: the rule of its module's mask in words (`attention_pairs.py`), and of a
+batch with padding or packed sequences [pairs that the masks of all its sequences keep, sequences]; None: not known."""
+
+BLOCK_PAIRS = "block_pairs"
+"""The same of FlexAttention's block mask: {kept, tiles, causal, masks} (`measure/operations/flex_attention.py`); of
+packed sequences {dense, kept, causal}, each a number of pairs (`measure/operations/packed_sequences.py`)."""
 
 _WITH_HEADS = frozenset(f"aten.{name}" for name in (*names.ATTENTION.split(), *names.ATTENTION_BACKWARD.split()))
 """Operators whose query and key are (…, heads, length, width)."""
@@ -32,9 +44,14 @@ _WITH_HEADS = frozenset(f"aten.{name}" for name in (*names.ATTENTION.split(), *n
 _BATCHED = frozenset(("aten.bmm", "aten.baddbmm"))
 """Products of three dimensions, which scores and their use are where no operator has attention as a whole."""
 
+_MASKS = ("attn_mask", "attn_bias", "bias", "mask")
+
+SYMBOLS = "a length that is a symbol has more than one formula under its mask ({name} in {module})"
 UNEQUAL = "attention runs as plain products, with another number of keys than of queries ({name} in {module})"
 UNKNOWN_MASK = "the values of a mask are not known ({name} in {module})"
-PACKED = "sequences of different lengths are packed, which no table holds ({name} in {module})"
+UNKNOWN_BLOCKS = "the blocks of a block mask, or what it keeps of them, are not known ({name} in {module})"
+UNKNOWN_BATCH = "the batch has a mask or positions of its own, whose values are not known ({name} in {module})"
+PACKED = "sequences are packed, and the values of their ends are not known ({name} in {module})"
 NO_TILES = "which tiles a kernel computes depends on the kernel of the device"
 
 
@@ -49,6 +66,7 @@ class AttentionFlop:
     mask_exact: Mapping[str, int] | None
     calls: int
     reasons: Mapping[str, str] = field(default_factory=dict)
+    hardware: Mapping[str, int] | None = None
 
     def flop(self, convention: str, phase: str, dense: int | None) -> int | None:
         """A phase's FLOP by a convention, of its dense FLOP. Raises ValueError for a convention that is none."""
@@ -56,74 +74,193 @@ class AttentionFlop:
             raise ValueError(f"expected one of {', '.join(CONVENTIONS)}, got {convention!r}")
         if convention == "dense" or dense is None:
             return dense
-        less = getattr(self, convention, None)
+        less = getattr(self, convention)
         return None if less is None else dense - less.get(phase, 0)
 
+    def as_row(self, phase: str, dense: int | None) -> dict[str, Any]:
+        """What a row of flop_counts.csv says of its own count: convention → FLOP of a phase, and why one has none."""
+        others = {name: self.flop(name, phase, dense) for name in (*BY_RULE, "hardware")}
+        return {"convention": "dense", **others, "calls": self.calls, "reasons": dict(self.reasons)}
 
-def attention_flop(operations: Iterable[Operation], rules: Mapping[str, str]) -> AttentionFlop:
-    """Of a step's operations. rules: path of a module → the rule of the masks that it makes (`attention_pairs.py`)."""
-    less: dict[str, dict[str, int]] = {"causal": {}, "mask_exact": {}}
-    reasons = {"hardware": NO_TILES}
-    calls = 0
+    @classmethod
+    def from_rows(cls, rows: Iterable[tuple[str, int | None, Mapping[str, Any]]]) -> AttentionFlop | None:
+        """The inverse of `as_row`, of (phase, dense FLOP, what the row says); None where no row says anything."""
+        told = [(phase, dense, said) for phase, dense, said in rows if said and dense is not None]
+        if not told:
+            return None
+        less = {
+            name: {phase: dense - said[name] for phase, dense, said in told}
+            if all(said.get(name) is not None for _, _, said in told)
+            else None
+            for name in (*BY_RULE, "hardware")
+        }
+        said = told[0][2]
+        return cls(less["causal"], less["mask_exact"], said["calls"], said["reasons"], less["hardware"])
+
+
+@dataclass(frozen=True, slots=True)
+class KeptPairs:
+    """Pairs of a query and a key in one call: all, and those of two conventions. None: not known, and why."""
+
+    dense: Size
+    causal: Size | None
+    mask_exact: Size | None
+    why: str = ""
+    hardware: Size | None = None
+
+    def less(self, convention: str, flop: Size) -> Size | None:
+        """FLOP that a convention leaves out of so much dense FLOP of the call, in which each pair has one share."""
+        kept: Size | None = getattr(self, convention)
+        if kept is None:
+            return None
+        if kept == self.dense:
+            return 0
+        return flop - flop // self.dense * kept
+
+
+class AttentionSum:
+    """Adds up what conventions leave out of the calls of a step, into an `AttentionFlop`."""
+
+    def __init__(self) -> None:
+        self._less: dict[str, dict[str, int]] = {name: {} for name in (*BY_RULE, "hardware")}
+        self._reasons: dict[str, str] = {}
+        self._calls = 0
+
+    def add(self, phase: str, pairs: KeptPairs, flop: int) -> None:
+        """A call, or a gradient of one, of so much dense FLOP."""
+        self._calls += 1
+        for convention, found in self._less.items():
+            less = pairs.less(convention, flop)
+            if less is None:
+                self._reasons.setdefault(convention, NO_TILES if convention == "hardware" else pairs.why)
+            else:
+                found[phase] = found.get(phase, 0) + less
+
+    def total(self) -> AttentionFlop:
+        """The sums; None for a convention that one of the calls does not have."""
+        reasons = self._reasons if self._calls else {"hardware": NO_TILES}
+        known = {name: less if name not in reasons else None for name, less in self._less.items()}
+        return AttentionFlop(known["causal"], known["mask_exact"], self._calls, reasons, known["hardware"])
+
+
+def attention_flop(operations: Iterable[Operation], rules: Mapping[str, str] | None = None) -> AttentionFlop:
+    """Of a step's operations. rules: path of a module → the rule of the masks that it makes (`attention_pairs.py`), for
+    a table whose calls do not say it."""
+    rules, found = rules or {}, AttentionSum()
     for operation in operations:
-        if not _is_attention(operation, rules):
+        if not may_have_mask(operation):
             continue
-        calls += 1
-        rule, why = _rule(operation, rules)
-        if rule is None:
-            reasons |= dict.fromkeys(less, why)
-            continue
-        phase = "forward" if operation.phase == "loss" else operation.phase
-        for convention, found in less.items():
-            found[phase] = found.get(phase, 0) + _less(operation, rule, convention)
-    known = {name: found if name not in reasons else None for name, found in less.items()}
-    return AttentionFlop(known["causal"], known["mask_exact"], calls, reasons)
+        pairs = kept_pairs(operation, rules.get(operation.module, ""))
+        if pairs is not None:
+            phase = "forward" if operation.phase == "loss" else operation.phase
+            found.add(phase, pairs, int(cost(operation).model_flop))
+    return found.total()
 
 
-def _is_attention(operation: Operation, rules: Mapping[str, str]) -> bool:
-    return kind_of(operation.name) == "attention" or (operation.name in _BATCHED and operation.module in rules)
+def may_have_mask(operation: Operation) -> bool:
+    """Whether this is attention, or a product that may be one of its own."""
+    return operation.name in _BATCHED or kind_of(operation.name) == "attention"
 
 
-def _rule(operation: Operation, rules: Mapping[str, str]) -> tuple[str | None, str]:
-    """(the rule of the mask of a call, or None and why)."""
-    named = {"name": operation.name, "module": operation.module or "the model"}
-    if operation.name in _BATCHED:
-        sizes = _sizes(operation)
-        return (rules[operation.module], "") if sizes else (None, UNEQUAL.format(**named))
-    masked = has_any(operation, "attn_mask", "attn_bias", "bias", "mask")
-    causal = bool(attribute(operation, "is_causal", False))
-    if operation.name not in _WITH_HEADS:
-        if has_any(operation, "cum_seq_q", "cum_seq_k", "cu_seqlens_q", "cu_seqlens_k"):
-            return None, PACKED.format(**named)
-        return (None, UNKNOWN_MASK.format(**named)) if masked or causal else (ALL, "")
-    if causal:
-        return (None, UNKNOWN_MASK.format(**named)) if masked else (CAUSAL, "")
-    if not masked:
-        return ALL, ""
-    rule = rules.get(operation.module)
-    return (rule, "") if rule else (None, UNKNOWN_MASK.format(**named))
-
-
-def _less(operation: Operation, rule: str, convention: str) -> int:
-    """FLOP of the pairs that a convention leaves out. Each pair has the same share of a call's products."""
-    if rule == ALL:
-        return 0
-    queries, keys = _sizes(operation)
+def kept_pairs(operation: Operation, rule: str = "") -> KeptPairs | None:
+    """Of a call that may have a mask; None for a product that is none of attention. rule: of its module's masks, where
+    the call itself does not say it. A gradient's call has the pairs of its forward call."""
+    if BLOCK_PAIRS in operation.attributes:
+        return _of_blocks(operation, operation.attributes[BLOCK_PAIRS])
+    rule = attribute(operation, MASK_RULE, "") or rule
+    rule = rule if is_rule(rule) else ""
+    if operation.name in _BATCHED and not rule:
+        return None
+    rule, why = _rule(operation, rule)
+    queries, keys = attention_sizes(operation) or (1, 1)
+    if not rule:
+        return KeptPairs(queries * keys, None, None, why)
     # masks that a module makes align the last query with the last key, `is_causal` of the call the first ones
     shift = 0 if attribute(operation, "is_causal", False) else keys - queries
-    kept = pairs_of(CAUSAL if convention == "causal" else rule, queries, keys, shift)
-    dense = int(cost(operation).model_flop)
-    return dense - dense // (queries * keys) * kept if queries * keys else 0
+    if not (isinstance(queries, int) and isinstance(keys, int)):
+        return _of_symbols(operation, rule, queries, keys)
+    causal = pairs_of(ALL if rule == ALL else CAUSAL, queries, keys, shift)
+    if MASK_PAIRS not in operation.attributes or not (operation.name in _BATCHED or has_any(operation, *_MASKS)):
+        return KeptPairs(queries * keys, causal, pairs_of(rule, queries, keys, shift))
+    batch = operation.attributes[MASK_PAIRS]
+    if not _is_batch(batch):
+        return KeptPairs(queries * keys, causal, None, UNKNOWN_BATCH.format(**_place(operation)))
+    kept, sequences = batch
+    return KeptPairs(queries * keys * sequences, causal * sequences, kept)
 
 
-def _sizes(operation: Operation) -> tuple[int, ...]:
-    """(queries, keys) of a call. Of a batched product the length that two of its three sizes have; empty: none has.
+def _of_symbols(operation: Operation, rule: str, queries: Size, keys: Size) -> KeptPairs:
+    """Pairs of lengths that are symbols: where one formula has them at all sizes."""
+    why, dense = SYMBOLS.format(**_place(operation)), queries * keys
+    if rule != ALL and queries != keys:
+        return KeptPairs(dense, None, None, why)
+    causal = dense if rule == ALL else causal_pairs(queries, keys)
+    exact = causal if rule in (ALL, CAUSAL) and MASK_PAIRS not in operation.attributes else None
+    return KeptPairs(dense, causal, exact, why)
 
-    Scores are (length × width) by (width × length), and every other product of attention and of its gradients has the
-    same three sizes in another order.
+
+def _of_blocks(operation: Operation, blocks: Any) -> KeptPairs:
+    """Pairs of a block mask; its first query is aligned with its first key."""
+    why = UNKNOWN_BLOCKS.format(**_place(operation))
+    held = blocks if isinstance(blocks, Mapping) else {}
+    if "dense" in held:
+        whole, causal, kept = (
+            each if _is_count(each := held.get(name)) else None for name in ("dense", "causal", "kept")
+        )
+        return KeptPairs(whole or 1, causal, kept, PACKED.format(**_place(operation)))
+    queries, keys = attention_sizes(operation)
+    masks, is_causal = held.get("masks"), held.get("causal")
+    if not _is_count(masks) or not masks:
+        return KeptPairs(queries * keys, None, None, why)
+    kept, tiles = (each if _is_count(each := held.get(name)) else None for name in ("kept", "tiles"))
+    dense = queries * keys * masks
+    causal = None if not isinstance(is_causal, bool) else causal_pairs(queries, keys) * masks if is_causal else dense
+    return KeptPairs(dense, causal, kept, why, tiles)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_batch(value: object) -> bool:
+    """Whether this is [pairs, sequences]; a table that was read may hold anything."""
+    if not isinstance(value, (list, tuple)) or len(value) != 2:
+        return False
+    return all(map(_is_count, value)) and value[1] > 0
+
+
+def _place(operation: Operation) -> dict[str, str]:
+    return {"name": operation.name, "module": operation.module or "the model"}
+
+
+def _rule(operation: Operation, rule: str) -> tuple[str, str]:
+    """(the rule of the mask of a call, or "" and why). rule: of the module's masks; "": it says none."""
+    place = _place(operation)
+    if operation.name in _BATCHED:
+        return (rule, "") if attention_sizes(operation) else ("", UNEQUAL.format(**place))
+    masked = has_any(operation, *_MASKS)
+    causal = bool(attribute(operation, "is_causal", False))
+    if operation.name not in _WITH_HEADS:
+        if has_any(operation, "cum_seq_q", "cum_seq_k", "cu_seqlens_q", "cu_seqlens_k", "cu_seq_q"):
+            return "", PACKED.format(**place)
+        return ("", UNKNOWN_MASK.format(**place)) if masked or causal else (ALL, "")
+    if causal:
+        return ("", UNKNOWN_MASK.format(**place)) if masked else (CAUSAL, "")
+    if not masked:
+        return ALL, ""
+    return (rule, "") if rule else ("", UNKNOWN_MASK.format(**place))
+
+
+def attention_sizes(operation: Operation) -> tuple[Size, ...]:
+    """(queries, keys) of a call; empty where its form does not say them.
+
+    Of a batched product the length that two of its three sizes have. Scores are (length × width) by (width × length),
+    and every other product of attention and of its gradients has the same three sizes in another order.
     """
+    if operation.name in _WITH_HEADS:
+        return tuple(shape(operation, name)[-2] for name in ("query", "key"))
     if operation.name not in _BATCHED:
-        return tuple(int(shape(operation, name)[-2]) for name in ("query", "key"))
-    sizes = sorted((*shape(operation, "self", "batch1")[-2:], shape(operation, "mat2", "batch2")[-1]))
-    twice = [int(size) for size, larger in itertools.pairwise(sizes) if size == larger]
+        return ()
+    sizes = (*shape(operation, "self", "batch1")[-2:], shape(operation, "mat2", "batch2")[-1])
+    twice = [one for one, other in itertools.combinations(sizes, 2) if one == other]
     return (twice[0], twice[0]) if twice else ()

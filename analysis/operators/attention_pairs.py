@@ -21,6 +21,8 @@ def causal_pairs(queries: int, keys: int, shift: int = 0) -> int:
     >>> causal_pairs(4, 4)  # 1 + 2 + 3 + 4
     10
     """
+    if queries == keys and isinstance(shift, int) and shift == 0:  # of sizes that are symbols, too
+        return queries * (queries + 1) // 2
     return _up_to(queries, keys, shift)
 
 
@@ -47,6 +49,24 @@ def document_pairs(lengths: Iterable[int], causal: bool = True) -> int:
     return sum(causal_pairs(length, length) if causal else length * length for length in lengths)
 
 
+def packed_pairs(rule: str, lengths: Iterable[int]) -> int:
+    """The same with the rule of a mask in words, of each sequence by itself.
+
+    >>> packed_pairs("window:2", [2, 3])  # 1 + 2, and 1 + 2 + 2
+    8
+    """
+    return sum(pairs_of(rule, length, length) for length in lengths)
+
+
+def padded_pairs(rule: str, queries: int, runs: Iterable[tuple[int, int]], shift: int = 0) -> int:
+    """Pairs of a rule whose keys lie in the runs [start, stop) that padding leaves; queries of padding count.
+
+    >>> padded_pairs("causal", 4, [(1, 3)])  # 0 + 1 + 2 + 2
+    5
+    """
+    return sum(pairs_of(rule, queries, stop, shift) - pairs_of(rule, queries, start, shift) for start, stop in runs)
+
+
 def tile_pairs(queries: int, keys: int, tile: tuple[int, int], shift: int = 0) -> int:
     """Pairs in the tiles that hold a pair of the causal mask: what a kernel computes that leaves out whole tiles alone.
 
@@ -67,10 +87,17 @@ def pairs_of(rule: str, queries: int, keys: int, shift: int = 0) -> int:
         return queries * keys
     if rule == CAUSAL:
         return causal_pairs(queries, keys, shift)
-    width = rule.removeprefix(WINDOW)
-    if rule.startswith(WINDOW) and width.isdecimal():
-        return window_pairs(queries, keys, int(width), shift)
+    if is_rule(rule):
+        return window_pairs(queries, keys, int(rule.removeprefix(WINDOW)), shift)
     raise ValueError(f"expected a rule {ALL!r}, {CAUSAL!r} or {WINDOW + 'N'!r}, got {rule!r}")
+
+
+def is_rule(rule: object) -> bool:
+    """Whether this is a rule in words."""
+    if not isinstance(rule, str):
+        return False
+    width = rule.removeprefix(WINDOW)
+    return rule in (ALL, CAUSAL) or (rule.startswith(WINDOW) and width.isdecimal() and int(width) > 0)
 
 
 def _up_to(queries: int, keys: int, shift: int) -> int:

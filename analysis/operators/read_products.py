@@ -222,7 +222,8 @@ def _attention_backward(operation: Operation, keys: Size) -> Cost:
 
 
 def _packed_keys(operation: Operation) -> Size:
-    if has_any(operation, "cum_seq_k", "cu_seqlens_k") and numel(shape(operation, "cum_seq_k", "cu_seqlens_k")):
+    ends = ("cum_seq_k", "cu_seqlens_k", "cu_seq_k")
+    if has_any(operation, *ends) and numel(shape(operation, *ends)):
         return attribute(operation, "max_k") or needed(operation, "max_seqlen_k")
     return shape(operation, "key")[-3]
 

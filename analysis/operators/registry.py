@@ -115,6 +115,8 @@ _PRODUCTS = _merged(
         read_products.attention_backward_length_first,
         "_flash_attention_backward _efficient_attention_backward",
     ),
+    _counted_rules("attention", read_products.attention_length_first, "_varlen_attn _varlen_attn_out", "torch_attn."),
+    _counted_rules("attention", read_products.attention_backward_length_first, "_varlen_attn_backward", "torch_attn."),
     _counted_rules(
         "attention", read_products.multi_head_attention, "_native_multi_head_attention _triton_multi_head_attention"
     ),

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from analysis.devices import PRECISIONS, unit_of
-from analysis.operators import Cost, lacks_sizes, registry
+from analysis.operators import BY_RULE, Cost, kept_pairs, lacks_sizes, may_have_mask, registry
 from analysis.utilization.counter_operators import OPERATORS, TRAINING_PER_FORWARD, kind_of_operator
 from analysis.utilization.work_times import epoch_parts
 from results import Inconsistent, Unavailable
@@ -22,6 +22,9 @@ from results.records import WHOLE, CleanedOperation, FlopCount, Operation, Profi
 OWN = "flopledger"
 
 METER = "flopledger.UtilizationMeter"
+
+DENSE = "dense"
+"""How every count of ours counts attention (`analysis/operators/attention_conventions.py`)."""
 
 FLOAT32_UNITS = ("fp32", "tf32")
 
@@ -42,6 +45,8 @@ class Numerator:
 
     all_flop adds every operation that is no convolution or matrix product, where the method knows them. Where
     calls have no count: at_least_flop of those that have one, how many have none and, of a profile, their time share.
+    attention: how it is counted, "dense"; "" as the counter does. less: convention of attention → unit → FLOP that it
+    counts less; one that is not known is absent.
     """
 
     method: str
@@ -53,11 +58,19 @@ class Numerator:
     at_least_flop: int | None = None
     unknown_calls: int = 0
     unknown_time_ratio: float | None = None
+    attention: str = ""
+    less: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     @property
     def model_flop(self) -> int | None:
         """The sum over units; None if the method could not count."""
         return None if self.reason else sum(self.flop_by_unit.values())
+
+    def by_convention(self, attention: str) -> dict[str, int] | None:
+        """Unit → model FLOP with attention counted "causal" or "mask_exact"; None where that is not known."""
+        if self.reason or attention not in self.less:
+            return None
+        return {unit: flop - self.less[attention].get(unit, 0) for unit, flop in self.flop_by_unit.items()}
 
 
 @dataclass(frozen=True)
@@ -65,7 +78,8 @@ class TableCount:
     """What one operation table holds: model FLOP by (kind, input dtype), everything else, and bytes.
 
     read_bytes and written_bytes are the unfused sum over operations: an estimate of traffic, no bound. unsized_calls:
-    calls of which the bytes are known in part alone.
+    calls of which the bytes are known in part alone. less: convention of attention → dtype → FLOP that it counts less
+    than this, which is dense; one that is not known is absent.
     """
 
     flop_by_kind_dtype: Mapping[tuple[str, str], int]
@@ -74,6 +88,7 @@ class TableCount:
     written_bytes: int
     not_understood: Mapping[str, int]
     unsized_calls: int = 0
+    less: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     @property
     def model_flop(self) -> int:
@@ -101,7 +116,24 @@ def count_table(operations: Sequence[Operation], costs: Sequence[Cost] | None = 
         read += int(cost.read_bytes)
         written += int(cost.written_bytes)
     unsized = sum(map(lacks_sizes, table))
-    return TableCount(dict(by_kind), other, read, written, dict(registry.not_understood(table)), unsized)
+    unknown = dict(registry.not_understood(table))
+    return TableCount(dict(by_kind), other, read, written, unknown, unsized, _less(table))
+
+
+def _less(table: Iterable[Operation]) -> dict[str, dict[str, int]]:
+    """Convention of attention → dtype → FLOP that it counts less than the dense one, where it is known."""
+    found: dict[str, Counter[str]] = {name: Counter() for name in BY_RULE}
+    for operation in filter(may_have_mask, table):
+        pairs = kept_pairs(operation)
+        if pairs is None:
+            continue
+        for name in list(found):
+            less = pairs.less(name, int(registry.cost(operation).model_flop))
+            if less is None:
+                del found[name]
+            else:
+                found[name][input_dtype(operation)] += less
+    return {name: dict(less) for name, less in found.items()}
 
 
 def input_dtype(operation: Operation) -> str:
@@ -116,16 +148,21 @@ def exact(counted: TableCount, run: Run) -> Numerator:
     With operations that have no formula there is no count, but what the others have at least.
     """
     units: Counter[str] = Counter()
+    less: dict[str, Counter[str]] = {name: Counter() for name in counted.less}
     try:
         for (_kind, dtype), flop in counted.flop_by_kind_dtype.items():
             units[unit_of(dtype, PRECISIONS[run.precision], run.device)] += flop
+        for name, by_dtype in counted.less.items():
+            for dtype, flop in by_dtype.items():
+                less[name][unit_of(dtype, PRECISIONS[run.precision], run.device)] += flop
     except ValueError as fault:
         return Numerator("exact", OWN, reason=str(fault))
     warnings = _executed(counted, run)
     if counted.not_understood:
         reason = f"not_understood: {_calls(counted.not_understood)} have no formula"
         return _partial("exact", OWN, reason, counted.model_flop, counted.not_understood, warnings)
-    return Numerator("exact", OWN, dict(units), counted.model_flop + counted.other_flop, warnings=warnings)
+    every = counted.model_flop + counted.other_flop
+    return Numerator("exact", OWN, dict(units), every, warnings=warnings, attention=DENSE, less=less)
 
 
 def of_loop(run: Run) -> Numerator:
@@ -136,16 +173,25 @@ def of_loop(run: Run) -> Numerator:
             "exact", METER, reason=reason, at_least_flop=run.at_least_flop, unknown_calls=run.unknown_calls or 0
         )
     units: Counter[str] = Counter()
-    if any(isinstance(flop, bool) or not isinstance(flop, (int, float)) for flop in run.executed.values()):
+    held = (*run.executed.values(), *run.attention.values())
+    if any(isinstance(flop, bool) or not isinstance(flop, (int, float)) for flop in held):
         return Numerator("exact", METER, reason="what the meter counted of these steps is no number")
+    less: dict[str, Counter[str]] = {}
     try:
         for name, flop in run.executed.items():
             kind, _, dtype = name.partition("/")
-            unit = unit_of(dtype, PRECISIONS[run.precision], run.device)
-            units[unit_of_kind(kind, run) if dtype == "float32" and unit in FLOAT32_UNITS else unit] += flop
+            units[_unit_of_loop(kind, dtype, run)] += flop
+        for name, flop in run.attention.items():
+            convention, _, dtype = name.partition("/")
+            less.setdefault(convention, Counter())[_unit_of_loop("attention", dtype, run)] += flop
     except ValueError as fault:
         return Numerator("exact", METER, reason=str(fault))
-    return Numerator("exact", METER, dict(units))
+    return Numerator("exact", METER, dict(units), attention=DENSE, less=less)
+
+
+def _unit_of_loop(kind: str, dtype: str, run: Run) -> str:
+    unit = unit_of(dtype, PRECISIONS[run.precision], run.device)
+    return unit_of_kind(kind, run) if dtype == "float32" and unit in FLOAT32_UNITS else unit
 
 
 def theory(counts: Iterable[FlopCount], run: Run, counter: str) -> Numerator:
@@ -254,7 +300,7 @@ def _of_profile(
             raise Inconsistent(f"operations of the profile add up to {sum(units.values())} FLOP, its counts to {flop}")
     except (Unavailable, Inconsistent, ValueError) as fault:
         return Numerator(method, source, reason=str(fault), **_known_part(mine))
-    return Numerator(method, source, units, warnings=_profile_marks(mine))
+    return Numerator(method, source, units, warnings=_profile_marks(mine), attention=DENSE)
 
 
 def _check_whole(mine: Sequence[ProfileCount], products: Sequence[CleanedOperation], method: str, run: Run) -> None:

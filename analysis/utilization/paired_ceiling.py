@@ -64,6 +64,18 @@ class PairedCeiling:
             return PairedUtilization(ratio, None, None, count)
         return PairedUtilization(ratio, ratio * math.exp(spread.low), ratio * math.exp(spread.high), count)
 
+    @property
+    def half_width_ratio(self) -> float | None:
+        """Half of the utilization's 95 % interval on a logarithmic scale, of the unit where it is widest. None for a
+        single pair. It does not depend on how much work a step has."""
+        widths = []
+        for unit in self.s_per_flop:
+            found = self.utilization({unit: 1})
+            if found.low is None or found.high is None:
+                return None
+            widths.append(math.log(found.high / found.low) / 2 if found.low > 0 else math.inf)
+        return max(widths)
+
     def source(self, flop_by_unit: Mapping[str, int]) -> str:
         """The kernels that this work is divided by."""
         kernels = [f"{unit} {self.kernels[unit]}" for unit in sorted(self.kernels) if flop_by_unit.get(unit)]

@@ -17,6 +17,7 @@ from statistics import fmean, variance
 from typing import Any
 
 from analysis.devices import TENSOR_UNITS, telemetry
+from analysis.operators import BY_RULE
 from analysis.utilization.denominators import Denominator
 from analysis.utilization.numerators import PROFILED_METHODS, Numerator
 from analysis.utilization.paired_ceiling import PairedCeiling, paired_ceiling
@@ -166,6 +167,7 @@ def _rows_of(
     row = {**measured.identity, "method": over.method, "numerator_source": over.source, "denominator": "", "status": ""}
     row |= {"model_flop": over.model_flop, "all_flop": over.all_flop, "at_least_flop": over.at_least_flop}
     row |= {"unknown_calls": over.unknown_calls, "unknown_time_ratio": over.unknown_time_ratio}
+    row |= {"attention": over.attention}
     if time is not None and run.status in MEASURED:
         row |= _rates(measured, over.method, time)
     shared, marks = Utilization(**row), (*_cell_marks(measured, over.method), *over.warnings)
@@ -173,7 +175,32 @@ def _rows_of(
         status, reason, fraction = _fraction(measured, over, under)
         surprises = _surprises(measured, fraction, over, under, exact)
         own = {"denominator": under.name, "status": status, "reason": reason, "warnings": (*marks, *surprises)}
-        yield changed(shared, {**fraction, **own})
+        yield changed(shared, {**fraction, **_attention(measured, over, under, time), **own})
+
+
+def _attention(
+    measured: Measurement, over: Numerator, under: Denominator, time: MeanStepTime | None
+) -> dict[str, int | float | None]:
+    """The numerator, and the ratio where there is one, with attention counted by other conventions."""
+    found: dict[str, int | float | None] = {}
+    for name in BY_RULE:
+        by_unit = over.by_convention(name)
+        if by_unit is None:
+            continue
+        found[f"{name}_flop"] = sum(by_unit.values())
+        if time is None or measured.run.status not in MEASURED:
+            continue
+        try:
+            if under.name != PAIRED:
+                ratio = sum(by_unit.values()) / (time.mean_s * under.peak(by_unit))
+            elif measured.paired is not None and over.method not in PROFILED_METHODS:
+                ratio = measured.paired.utilization(by_unit).ratio
+            else:
+                continue
+        except Unavailable:
+            continue  # the dense fraction has the reason
+        found[f"{name}_utilization_ratio"] = ratio
+    return found
 
 
 def _time_of(measured: Measurement, method: str) -> MeanStepTime | None:

@@ -59,7 +59,7 @@ def one_cell(step: Callable[..., Any], kernel: Any, clock: Any, protocol: Any) -
 
     with CeilingBlocks([kernel], clock, protocol.block_s) as beside:
         warm = warm_up(step, clock, protocol)
-        timing = measure_blocks(step, clock, protocol, warm.step_s, beside.run)
+        timing = measure_blocks(step, clock, protocol, warm.step_s, beside)
     found = paired_ceiling(blocks_in_order(warm, timing, beside.samples))
     used = found.utilization({"fp32": kernel.flop}) if found else None
     return {

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 
 from analysis.utilization import block_summary
+from analysis.utilization.paired_ceiling import paired_ceiling
 from results.records import Parameters, Run, Sample
 
 TARGET_CI_RATIO = {"cuda": 0.005, "cpu": 0.03}
@@ -48,13 +49,23 @@ def fewest_blocks(run: Parameters) -> int:
     return max(2, math.ceil(MIN_BLOCKS[kind_of(run)] / (QUICK if run.quick else 1)))
 
 
-def narrowness(run: Run, blocks: Sequence[Sample]) -> tuple[bool, str]:
-    """Whether the blocks' interval is as narrow as was asked for, from enough of them; and that in words."""
+def narrowness(run: Run, blocks: Sequence[Sample], samples: Sequence[Sample] = ()) -> tuple[bool, str]:
+    """Whether the blocks' interval is as narrow as was asked for, from enough of them; and that in words.
+
+    samples: all of this attempt. Where a ceiling was timed beside the blocks, the interval of the ratio counts, too.
+    """
     summary = block_summary(blocks)
     width, target, fewest = summary.half_width_ratio, target_of(run), fewest_blocks(run)
     shown = "no interval" if width is None else f"±{100 * width:.2g} %"
     words = f"{shown} from {len(blocks)} blocks, asked for ±{100 * target:.2g} % from {fewest}"
-    return width is not None and width <= target and len(blocks) >= fewest, words
+    if width is None or width > target or len(blocks) < fewest:
+        return False, words
+    paired = paired_ceiling(samples) if run.paired_ceiling else None
+    ratio = None if paired is None else paired.half_width_ratio
+    if paired is None or (ratio is not None and ratio <= target):
+        return True, words
+    shown = "no interval" if ratio is None else f"±{100 * ratio:.2g} %"
+    return False, f"{shown} of the paired utilization, asked for ±{100 * target:.2g} %"
 
 
 def steps_for(block_s: float, step_s: float) -> int:

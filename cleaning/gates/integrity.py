@@ -108,9 +108,22 @@ def _bound(environment: object, name: str, run: Run) -> float | None:
     return max(known, default=None)
 
 
+OF_ATTENTION = (
+    "attention",
+    "causal_flop",
+    "mask_exact_flop",
+    "causal_utilization_ratio",
+    "mask_exact_utilization_ratio",
+)
+"""Columns that tables of earlier versions lack."""
+
+
 def rebuilt(evidence: Evidence) -> Iterator[Finding]:
     """Each row of the run's own utilization.csv beside what its raw rows give now, and rows that it lacks."""
     now = {_place(row): row for row in evidence.rebuilt}
+    names = header(Utilization)
+    if not any(row.attention for row in evidence.published):  # a table of a version without them
+        names = tuple(name for name in names if name not in OF_ATTENTION)
     there = {_place(row) for row in evidence.published}
     for row in evidence.rebuilt if evidence.keeps_utilization else ():
         if _place(row) not in there:
@@ -120,7 +133,7 @@ def rebuilt(evidence: Evidence) -> Iterator[Finding]:
         if other is None:
             yield Finding(row.cell_id, False, f"{row.method} over {row.denominator}: the raw rows give no such row")
             continue
-        changed = [name for name in header(Utilization) if not _same(getattr(row, name), getattr(other, name))]
+        changed = [name for name in names if not _same(getattr(row, name), getattr(other, name))]
         words = ", ".join(f"{name} is {getattr(row, name)}, not {getattr(other, name)}" for name in changed)
         difference = f"{row.method} over {row.denominator}: {words}" if changed else ""
         yield Finding(row.cell_id, not changed, difference)

@@ -115,10 +115,10 @@ def at_most_one(evidence: Evidence) -> Iterator[Finding]:
 def converged(evidence: Evidence) -> Iterator[Finding]:
     """The interval of the raw blocks, worked out again."""
     for run in evidence.measured_cells:
-        blocks = whole_steps(evidence.samples.get(key_of(run), ()))
-        if not blocks:
+        samples = evidence.samples.get(key_of(run), ())
+        if not (blocks := whole_steps(samples)):
             continue
-        narrow, words = narrowness(run, blocks)
+        narrow, words = narrowness(run, blocks, samples)
         yield Finding(run.cell_id, narrow, "" if narrow else words)
 
 

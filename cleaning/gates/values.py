@@ -43,18 +43,18 @@ def _some(words: Sequence[str]) -> str:
 def statuses(evidence: Evidence) -> Iterator[Finding]:
     """ok: narrow by the raw blocks, without a reason. not_converged: with one, and not narrow. Others: no blocks."""
     for run in evidence.data.runs:
-        blocks = whole_steps(evidence.samples.get(key_of(run), ()))
-        words = _status(run, blocks)
+        words = _status(run, evidence.samples.get(key_of(run), ()))
         yield Finding(run.cell_id, not words, words)
 
 
-def _status(run: Run, blocks: Sequence[Sample]) -> str:
+def _status(run: Run, samples: Sequence[Sample]) -> str:
+    blocks = whole_steps(samples)
     if run.status not in MEASURED:
         fault = "" if run.reason else f"{run.status} without a reason"
         return f"{run.status}, but it has {len(blocks)} measured blocks" if blocks else fault
     if not blocks:
         return f"{run.status}, but it has no measured block"
-    narrow, shown = narrowness(run, blocks)
+    narrow, shown = narrowness(run, blocks, samples)
     if run.status == "ok":
         if not narrow:
             return f"ok, by its blocks {shown}: not_converged"

@@ -13,14 +13,16 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from results import Unavailable
+from results import Unavailable, one_line
 
 EMULATED, REFERENCE, UNKNOWN = "emulated", "reference", "unknown"
 """Beside names of instructions: the dtype has none of its own there; plain loops; a name that is not known here."""
@@ -95,6 +97,44 @@ def log() -> Iterator[Log]:
     others = [line for line in found.lines if not line.startswith(("onednn_verbose", "MKL_VERBOSE"))]
     for line in others:
         print(line)
+
+
+def attempt(run: Callable[[], None]) -> str:
+    """Runs a small product; "" or, in a line, why this torch or processor does not."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a torch says what later ones will not have
+            run()
+    except (RuntimeError, NotImplementedError, AttributeError, ImportError) as fault:
+        return one_line(str(fault), 200)
+    return ""
+
+
+def _products(dtype: str) -> None:
+    import torch
+
+    kind = getattr(torch, dtype)
+    left, image = torch.ones(256, 256, dtype=kind), torch.ones(1, 64, 28, 28, dtype=kind)
+    torch.mm(left, left)
+    torch.nn.functional.conv2d(image, torch.ones(64, 64, 3, 3, dtype=kind), padding=1)
+
+
+def _int8_products() -> None:
+    import torch
+
+    left, image = torch.ones(256, 256), torch.ones(1, 64, 28, 28)
+    to_8_bits = functools.partial(torch.quantize_per_tensor, scale=0.1, zero_point=0)
+    weight = to_8_bits(torch.ones(64, 64, 3, 3), dtype=torch.qint8)
+    nn = torch.ao.nn.quantized.functional
+    nn.linear(to_8_bits(left, dtype=torch.quint8), to_8_bits(left, dtype=torch.qint8))
+    nn.conv2d(to_8_bits(image, dtype=torch.quint8), weight, torch.zeros(64), padding=1)
+
+
+PRODUCTS: Mapping[str, Callable[[], None]] = {
+    **{dtype: functools.partial(_products, dtype) for dtype in ("float32", "bfloat16", "float16")},
+    "int8": _int8_products,
+}
+"""Dtype → a matrix product and a convolution of it, of less than 0.1 s. int8 as torch's quantized layers run it."""
 
 
 def instructions(lines: Iterable[str]) -> dict[str, tuple[str, ...]]:

@@ -53,7 +53,7 @@ class Frame:
 class Tape:
     """What a pass ran. products: (form, module); numbered: number of an autograd node → its place among products.
 
-    executed: shares of what ran in nodes whose gradients cannot be predicted, (phase, module, kind, model FLOP).
+    executed: what ran in nodes whose gradients cannot be predicted, (phase, module, form).
     not_understood: (phase, operator) → calls.
     places: number of a node → the module it belongs to, kept where rows are asked for. frames: of the
     checkpoints. wrote_unsafely: whether an operator was run
@@ -62,7 +62,7 @@ class Tape:
 
     products: list[tuple[ProductForm, str]] = field(default_factory=list)
     numbered: dict[int, int] = field(default_factory=dict)
-    executed: list[tuple[str, str, str, int]] = field(default_factory=list)
+    executed: list[tuple[str, str, ProductForm]] = field(default_factory=list)
     not_understood: Counter[tuple[str, str]] = field(default_factory=Counter)
     places: dict[int, str] = field(default_factory=dict)
     frames: list[Frame] = field(default_factory=list)
@@ -125,8 +125,7 @@ class PredictMode(TorchDispatchMode):
         if self._keep_places and (node := _current_node()) is not None:
             path = tape.places.get(node._sequence_nr(), path)
         if self.phase != "forward":
-            kind, flop = form.forward
-            tape.executed.append((self.runs_in(), path, kind, flop))
+            tape.executed.append((self.runs_in(), path, form))
             return
         if _grad():
             number = _next_number() - 1

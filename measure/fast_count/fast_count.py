@@ -14,7 +14,7 @@ and takes no time of anything. What runs differently on a GPU is counted as a CP
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from analysis.operators import registry
+from analysis.operators import BY_RULE, AttentionFlop, AttentionSum, KeptPairs, attention_flop, kept_pairs, registry
 from measure.fast_count import dispatch_mode, whole_operators
 from measure.fast_count.autograd_reach import NotPredicted, Walk, edges_of
 from measure.fast_count.block_likeness import Likeness, prepared
@@ -30,16 +30,24 @@ from measure.fast_count.block_replay import Blocks, Replay
 from measure.fast_count.checkpoints import add_recomputation, check_predicted, check_shown, check_unhooked, hooks_set
 from measure.fast_count.dispatch_mode import EngineRan, PredictMode, Tape
 from measure.fast_count.intercepted_calls import watched
+from measure.fast_count.product_cost import ProductForm, Share
 from measure.fast_count.reference import trace_model
 from measure.model import (
+    NOTHING,
+    BatchMask,
     ModulePaths,
     Parts,
+    batch_mask,
     check_outputs,
     kept_random,
+    makes_masks,
+    mask_rules,
+    modules,
     noticed,
     on_meta,
     preserved_state,
     tensors,
+    with_mask,
 )
 from results import Unavailable, collector_off, one_line
 
@@ -59,7 +67,9 @@ class CountRow:
     phase: str  # forward, backward or recompute
     module: str
     kind: str
-    flop: int
+    flop: int  # attention dense
+    causal_flop: int | None = None  # the same with attention up to the diagonal where it is causal; None: not known
+    mask_exact_flop: int | None = None  # with the pairs that its masks keep
 
 
 @dataclass(frozen=True)
@@ -69,7 +79,7 @@ class FastCount:
     The total of a phase with a call that no rule counts is None: at_least_flop has the sum of the others, phase →
     FLOP, and unknown_calls how many there are, phase → calls. not_understood: operator → such calls of all phases.
     rows: by module, if asked for. replayed: blocks that were not run. executed: whether the executed trace counted
-    instead; the notes then begin with the reason.
+    instead; the notes then begin with the reason. attention: what other conventions than the dense one count less.
     """
 
     forward_flop: int | None
@@ -82,6 +92,12 @@ class FastCount:
     executed: bool = False
     at_least_flop: Mapping[str, int] = field(default_factory=dict)
     unknown_calls: Mapping[str, int] = field(default_factory=dict)
+    attention: AttentionFlop = field(default_factory=lambda: AttentionSum().total())
+
+    def by_convention(self, attention: str) -> tuple[int | None, int | None]:
+        """(forward, backward) FLOP by a convention of attention, as `StepCount.by_convention`."""
+        forward, backward = self.forward_flop, self.backward_flop
+        return self.attention.flop(attention, "forward", forward), self.attention.flop(attention, "backward", backward)
 
 
 def fast_count(
@@ -158,9 +174,11 @@ def _pass(
     model: torch.nn.Module, task: _Task, reuse: bool, alike: Likeness | None = None
 ) -> tuple[FastCount, Blocks | None]:
     tape = Tape()
-    mode = PredictMode(tape, task.rows)
+    rules = mask_rules(model) if makes_masks(modules(model)) else {}
+    by_module = task.rows or bool(rules)
+    mode = PredictMode(tape, by_module)
     blocks = Blocks(mode, alike or Likeness(model)) if reuse and not _global_hooks() else None
-    paths = ModulePaths(model) if task.rows else None
+    paths = ModulePaths(model) if by_module else None
     inputs, kwargs = on_meta((task.inputs, task.kwargs), task.grad_inputs)
     with watched(mode, blocks, paths):
         before = hooks_set()
@@ -174,21 +192,45 @@ def _pass(
             walk.go(edges_of(tensors(loss)))
             add_recomputation(walk, mode)
         check_shown(mode)
-    return _summed(tape, walk, blocks, task.rows), blocks
+    batch = batch_mask(model, task.inputs, task.kwargs) if rules else NOTHING
+    return _summed(_Ran(tape, walk, [] if blocks is None else blocks.replays, rules, batch), task.rows), blocks
 
 
-def _summed(tape: Tape, walk: Walk, blocks: Blocks | None, by_module: bool) -> FastCount:
+@dataclass(frozen=True)
+class _Ran:
+    """What a pass left. rules: path of a module → the rule of its attention masks; batch: what the inputs add."""
+
+    tape: Tape
+    walk: Walk
+    replays: Sequence[Replay]
+    rules: Mapping[str, str]
+    batch: BatchMask
+    known: dict[tuple[int, str], KeptPairs | None] = field(default_factory=dict)
+
+    def pairs(self, form: ProductForm, module: str) -> KeptPairs | None:
+        """What conventions count of a call's attention; None for a product that is none of attention."""
+        if not form.may_have_mask:
+            return None
+        rule = self.rules.get(module, "")
+        key = id(form), rule
+        if key not in self.known:
+            self.known[key] = kept_pairs(with_mask(form.operation, rule, self.batch))
+        return self.known[key]
+
+
+def _summed(ran: _Ran, by_module: bool) -> FastCount:
     """Add up what ran and what was predicted."""
-    replays = [] if blocks is None else blocks.replays
+    tape, replays = ran.tape, ran.replays
     totals: Counter[str] = Counter()
     totals["forward"] += sum([form.forward[1] for form, _ in tape.products])
     totals["forward"] += sum([replay.template.forward_flop for replay in replays])
-    totals["backward"] += sum([tape.products[place][0].backward_flop(mask) for place, mask in walk.found.products])
+    totals["backward"] += sum([tape.products[place][0].backward_flop(mask) for place, mask in ran.walk.found.products])
     totals["backward"] += sum([replay.backward_flop() for replay in replays])
-    for name, _, _, flop in tape.executed:
-        totals[name] += flop
+    for name, _, form in tape.executed:
+        totals[name] += form.forward[1]
     found = _with_totals(totals, tape.not_understood)
-    return replace(found, rows=_rows(tape, walk, replays) if by_module else (), replayed=len(replays))
+    rows = _rows(ran) if by_module else ()
+    return replace(found, rows=rows, replayed=len(replays), attention=_attention(ran))
 
 
 def _with_totals(totals: Mapping[str, int], unknown: Mapping[tuple[str, str], int]) -> FastCount:
@@ -209,28 +251,63 @@ def _with_totals(totals: Mapping[str, int], unknown: Mapping[tuple[str, str], in
     )
 
 
-def _rows(tape: Tape, walk: Walk, replays: Sequence[Replay]) -> tuple[CountRow, ...]:
+def _attention(ran: _Ran) -> AttentionFlop:
+    """What conventions of attention leave out."""
+    found = AttentionSum()
+    if any(form.may_have_mask for form, _ in ran.tape.products):
+        for phase, module, form, (_, flop) in _shares(ran, attention_alone=True):
+            pairs = ran.pairs(form, module)
+            if pairs is not None:
+                found.add(phase, pairs, flop)
+    return found.total()
+
+
+def _rows(ran: _Ran) -> tuple[CountRow, ...]:
     """The same by module and kind."""
-    table: Counter[tuple[str, str, str]] = Counter()
-    for name, module, kind, flop in _shares(tape, walk, replays):
+    table: dict[tuple[str, str, str], _Flop] = defaultdict(_Flop)
+    for phase, module, form, (kind, flop) in _shares(ran):
         if flop:
-            table[name, module, kind] += flop
-    return tuple(CountRow(*key, flop) for key, flop in table.items())
+            table[phase, module, kind].add(flop, ran.pairs(form, module))
+    return tuple(CountRow(*key, each.flop, each.causal, each.mask_exact) for key, each in table.items())
 
 
-def _shares(tape: Tape, walk: Walk, replays: Sequence[Replay]) -> Iterator[tuple[str, str, str, int]]:
-    """(phase, module, kind, model FLOP) of everything."""
-    yield from (("forward", module, *form.forward) for form, module in tape.products)
-    yield from tape.executed
-    for place, mask in walk.found.products:
+@dataclass(slots=True)
+class _Flop:
+    """A sum of FLOP by convention of attention; None: not known."""
+
+    flop: int = 0
+    causal: int | None = 0
+    mask_exact: int | None = 0
+
+    def add(self, flop: int, pairs: KeptPairs | None) -> None:
+        """pairs: of an attention."""
+        causal, mask_exact = (0, 0) if pairs is None else (pairs.less(name, flop) for name in BY_RULE)
+        self.flop += flop
+        self.causal = None if self.causal is None or causal is None else self.causal + flop - causal
+        self.mask_exact = None if self.mask_exact is None or mask_exact is None else self.mask_exact + flop - mask_exact
+
+
+def _shares(ran: _Ran, attention_alone: bool = False) -> Iterator[tuple[str, str, ProductForm, Share]]:
+    """(phase, module, form of the product or of the one whose gradient it is, share) of everything, or of what may
+    have a mask."""
+    tape = ran.tape
+
+    def wanted(form: ProductForm) -> bool:
+        return not attention_alone or form.may_have_mask
+
+    yield from (("forward", module, form, form.forward) for form, module in tape.products if wanted(form))
+    yield from ((phase, module, form, form.forward) for phase, module, form in tape.executed if wanted(form))
+    for place, mask in ran.walk.found.products:
         form, module = tape.products[place]
-        yield from (("backward", module, *share) for share in form.backward(mask))
-    for replay in replays:
-        products = replay.template.products
-        yield from (("forward", _below(replay.path, where), *form.forward) for form, where in products)
+        if wanted(form):
+            yield from (("backward", module, form, share) for share in form.backward(mask))
+    for replay in ran.replays:
+        products, path = replay.template.products, replay.path
+        yield from (("forward", _below(path, where), form, form.forward) for form, where in products if wanted(form))
         for place, mask in replay.products():
             form, where = products[place]
-            yield from (("backward", _below(replay.path, where), *share) for share in form.backward(mask))
+            if wanted(form):
+                yield from (("backward", _below(path, where), form, share) for share in form.backward(mask))
 
 
 def _below(path: str, where: str) -> str:
@@ -259,7 +336,7 @@ def _executed(task: _Task, reason: str) -> FastCount:
     except Exception as fault:
         again = one_line(str(fault), 200)
         raise Unavailable(f"neither predicted ({reason}) nor traced on fake tensors ({again})") from fault
-    table: Counter[tuple[str, str, str]] = Counter()
+    table: dict[tuple[str, str, str], _Flop] = defaultdict(_Flop)
     totals: Counter[str] = Counter()
     unknown: Counter[tuple[str, str]] = Counter()
     for operation in trace.operations:
@@ -269,10 +346,11 @@ def _executed(task: _Task, reason: str) -> FastCount:
         if registry.bucket_of(operation.name) == "not_understood":
             unknown[name, operation.name] += 1
         if flop and task.rows:
-            table[name, operation.module, operation.kind] += flop
+            table[name, operation.module, operation.kind].add(flop, kept_pairs(operation))
     return replace(
         _with_totals(totals, unknown),
-        rows=tuple(CountRow(*key, flop) for key, flop in table.items()),
+        rows=tuple(CountRow(*key, each.flop, each.causal, each.mask_exact) for key, each in table.items()),
+        attention=attention_flop(trace.operations),
         notes=(f"counted by the executed trace: {reason}",),
         executed=True,
     )

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from analysis.operators import output, registry, shape
+from analysis.operators import may_have_mask, output, registry, shape
 from measure.dispatch import Description, Plan, tensors_in
 from results.records import Operation
 
@@ -43,6 +43,11 @@ class ProductForm:
     made: Any = None
     _backward: dict[Mask, tuple[Share, ...]] = field(default_factory=dict)
     _backward_flop: dict[Mask, int] = field(default_factory=dict)
+
+    @functools.cached_property
+    def may_have_mask(self) -> bool:
+        """Whether this is attention, or a product that may be one of its own."""
+        return may_have_mask(self.operation)
 
     @functools.cached_property
     def node(self) -> str:

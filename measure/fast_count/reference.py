@@ -12,8 +12,8 @@ import torch
 from torch.utils._pytree import tree_map
 
 from measure.fake import fake_copy, fake_mode
-from measure.model import check_outputs, summed
-from measure.operations import Trace, trace_step
+from measure.model import batch_mask, check_outputs, summed
+from measure.operations import Trace, note_ends, trace_step
 
 MakeOptimizer = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
 
@@ -35,6 +35,7 @@ def trace_model(
     """
     mode = fake_mode()
     copied, (given, named) = fake_copy(model, (inputs, dict(kwargs)), mode)
+    note_ends((inputs, dict(kwargs)), (given, named))
     with mode:
         trained = [parameter for parameter in copied.parameters() if parameter.requires_grad]
         optimizer = make_optimizer(trained) if make_optimizer is not None and trained else None
@@ -62,7 +63,10 @@ def trace_model(
         mark("end")
 
     before = 0 if optimizer is None else 1  # the state that the recorded step finds
-    return trace_step(step, model=copied, optimizer=optimizer, inputs=(given, named), mode=mode, steps_before=before)
+    return trace_step(
+        step, model=copied, optimizer=optimizer, inputs=(given, named), mode=mode, steps_before=before,
+        batch=batch_mask(model, inputs, kwargs),
+    )  # fmt: skip
 
 
 def _asking(wanted: bool) -> Callable[[Any], Any]:

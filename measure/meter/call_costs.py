@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from analysis.operators import registration
+from analysis.operators import BY_RULE, registration
 from measure.fast_count import DREW, CountRow, FastCount
 from measure.fast_count.fast_count import fast_count
 from measure.meter.calls import CallKey, Passes
@@ -42,6 +42,8 @@ LATE = (
     "`with meter.step()` block, or before meter.update()"
 )
 
+WATCHED = "a call was counted as a watched step ran it, where masks are not seen"
+
 _UNITS = {torch.float64: "fp64", torch.float16: "fp16", torch.bfloat16: "bf16", torch.int8: "int8"}
 
 
@@ -52,13 +54,17 @@ class CallCost:
     products: (phase, kind, unit) → FLOP; phases are forward, backward, recompute, and again, where a forward pass that
     a checkpoint makes again is not the whole one. unknown_calls: phase → calls without a rule. reason: why something is
     unknown, or what else must be said; empty where nothing is. must_run: whether only a step that runs shows what it
-    costs.
+    costs. less: convention of attention → (phase, unit) → FLOP that it counts less than the dense one; one that is not
+    known is absent, and attention_reasons says why. has_attention: whether there is any attention.
     """
 
     products: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
     unknown_calls: Mapping[str, int] = field(default_factory=dict)
     reason: str = ""
     must_run: bool = False
+    less: Mapping[str, Mapping[tuple[str, str], int]] = field(default_factory=dict)
+    attention_reasons: Mapping[str, str] = field(default_factory=dict)
+    has_attention: bool = False
 
 
 @dataclass(frozen=True)
@@ -66,13 +72,17 @@ class StepFlop:
     """FLOP of any number of passes.
 
     products: (kind, unit) → model FLOP. recompute_flop: what checkpoints compute again. unknown_calls: calls of
-    operators, or of the model itself, that have no count; reasons: why.
+    operators, or of the model itself, that have no count; reasons: why. less: convention of attention → unit → FLOP
+    that it counts less than the dense one, where it is known; attention_reasons: why one is not.
     """
 
     products: Mapping[tuple[str, str], int]
     recompute_flop: int
     unknown_calls: int
     reasons: tuple[str, ...] = ()
+    less: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    attention_reasons: Mapping[str, str] = field(default_factory=dict)
+    has_attention: bool = False
 
     @property
     def by_unit(self) -> dict[str, int]:
@@ -81,6 +91,11 @@ class StepFlop:
         for (_kind, unit), flop in self.products.items():
             units[unit] += flop
         return dict(units)
+
+    def by_convention(self, attention: str) -> dict[str, int] | None:
+        """Unit → model FLOP with attention counted "causal" or "mask_exact"; None where that is not known."""
+        less = self.less.get(attention)
+        return None if less is None else {unit: flop - less.get(unit, 0) for unit, flop in self.by_unit.items()}
 
 
 class CallCosts:
@@ -169,6 +184,7 @@ class CallCosts:
         products: Counter[tuple[str, str]] = Counter()
         recompute_flop = unknown = 0
         reasons: dict[str, None] = {}
+        attention = _AttentionOfCalls()
         for key, each in passes.items():
             cost = self._costs.get(key) or CallCost(unknown_calls={"forward": 1}, reason="not counted yet")
             times = {"forward": each.forward, "backward": each.backward}
@@ -180,6 +196,7 @@ class CallCosts:
                     recompute_flop += each.recomputed * flop
                 if phase in times:
                     products[kind, unit] += times[phase] * flop
+            attention.add(cost, times)
             unknown += sum(times.get(phase, each.backward) * calls for phase, calls in cost.unknown_calls.items())
             unknown += each.hidden + each.late
             if each.hidden:
@@ -188,7 +205,8 @@ class CallCosts:
                 reasons[LATE] = None
             if cost.reason:
                 reasons[cost.reason] = None
-        return StepFlop(dict(products), recompute_flop, unknown, tuple(reasons))
+        conventions = attention.less(), attention.reasons, attention.is_there
+        return StepFlop(dict(products), recompute_flop, unknown, tuple(reasons), *conventions)
 
     def by_module(self, passes: Mapping[CallKey, Passes]) -> dict[tuple[str, str, str], int] | None:
         """(phase, module, kind) → model FLOP of these passes; None where a call has no count, or none by module."""
@@ -241,15 +259,26 @@ class CallCosts:
 
     def _cost(self, counted: FastCount, key: CallKey) -> CallCost:
         products: Counter[tuple[str, str, str]] = Counter()
+        less: dict[str, Counter[tuple[str, str]]] = {name: Counter() for name in BY_RULE}
         for row in counted.rows:
             path = ".".join(filter(None, (key.module, row.module)))
-            products[row.phase, row.kind, self._unit_of(path, row.kind, key.autocast)] += row.flop
+            unit = self._unit_of(path, row.kind, key.autocast)
+            products[row.phase, row.kind, unit] += row.flop
+            for name, kept in zip(BY_RULE, (row.causal_flop, row.mask_exact_flop), strict=True):
+                if kept is None:
+                    less.pop(name, None)
+                elif name in less:
+                    less[name][row.phase, unit] += row.flop - kept
         unknown = {phase: calls for phase, calls in counted.unknown_calls.items() if calls}
         names = ", ".join(sorted(counted.not_understood))
         lines = "; ".join(map(registration, sorted(counted.not_understood)))
         reason = f"no rule for {names}; one is given by {lines}" if unknown else ""
         drew = next((note for note in counted.notes if note.startswith(DREW)), "")
-        return CallCost(dict(products), unknown, reason or drew)
+        attention = counted.attention
+        return CallCost(
+            dict(products), unknown, reason or drew, less=less, attention_reasons=attention.reasons,
+            has_attention=bool(attention.calls),
+        )  # fmt: skip
 
     def _unit_of(self, path: str, kind: str, autocast: torch.dtype | None) -> str:
         return self._unit or self.unit_of(kind, self._dtype_of(path, autocast))
@@ -278,3 +307,26 @@ class CallCosts:
                 if parameter.is_floating_point() and parameter.ndim > 1:
                     return parameter.dtype
         return torch.float32
+
+
+class _AttentionOfCalls:
+    """Adds up what conventions of attention count less. is_there: whether there is any attention."""
+
+    def __init__(self) -> None:
+        self._less: dict[str, Counter[str]] = {name: Counter() for name in BY_RULE}
+        self.reasons: dict[str, str] = {}
+        self.is_there = False
+
+    def add(self, cost: CallCost, times: Mapping[str, int]) -> None:
+        """times: phase → how often a call of this cost ran it."""
+        self.is_there = self.is_there or cost.has_attention
+        for name, found in self._less.items():
+            if name not in cost.less:
+                self.reasons.setdefault(name, cost.attention_reasons.get(name, cost.reason or WATCHED))
+                continue
+            for (phase, unit), flop in cost.less[name].items():
+                found[unit] += times.get(phase, 0) * flop
+
+    def less(self) -> dict[str, dict[str, int]]:
+        """Convention → unit → FLOP, of those that every call has."""
+        return {name: dict(found) for name, found in self._less.items() if name not in self.reasons}

@@ -148,6 +148,7 @@ class LoopRun:
             energy_method="" if energy_j is None else "counter",
             at_least_flop=None if executed else sum(loop.flop.products.values()) // steps or None,
             unknown_calls=None if executed else _unknown_calls(loop.flop, whole),
+            attention=_attention(loop.flop, steps) if executed else {},
         )
         self._store.commit(run, {"samples.csv": samples})
 
@@ -227,6 +228,16 @@ def _executed(flop: StepFlop, whole: StepBlock) -> tuple[dict[str, int], tuple[s
     differing = any(each % steps for each in found.values())
     notes = ("steps: their inputs differ in size, FLOP and time are means over them",) if differing else ()
     return {name: round(each / steps) for name, each in found.items()}, notes
+
+
+def _attention(flop: StepFlop, steps: int) -> dict[str, int]:
+    """ "convention/dtype" → FLOP of the mean step that it counts less than the dense one, where it is known."""
+    found: dict[str, int] = {}
+    for convention, less in flop.less.items():
+        for unit in flop.by_unit:
+            name = f"{convention}/{_DTYPES.get(unit, unit)}"
+            found[name] = found.get(name, 0) + less.get(unit, 0)
+    return {name: round(each / steps) for name, each in found.items()}
 
 
 def _unknown_calls(flop: StepFlop, whole: StepBlock) -> int:

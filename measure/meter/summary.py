@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from analysis.operators import BY_RULE
 from analysis.stats import summarise
 from analysis.utilization import Denominator
 from measure.meter.call_costs import CallCosts, StepFlop
@@ -42,6 +43,9 @@ class MeterSummary:
     items_per_s: inside of steps; None where a step's items are not known. energy_per_item_j: mean power × time from the
     first begin of a step to the last end.
     goodput_ratio: time inside of steps ÷ time from the first step's begin to the last one's end.
+    causal_flop_per_step, mask_exact_flop_per_step, and the utilizations of these names: with attention counted up to
+    the diagonal where it is causal, or by the pairs that its masks keep; all others count it dense. None: not known,
+    and attention_reasons says why.
     frameworks: what the framework around the loop said a step costs, with the difference by cause.
     low, high: ends of the 95 % interval; None below two blocks.
     """
@@ -74,6 +78,12 @@ class MeterSummary:
     frameworks: tuple[FrameworkFlop, ...] = ()
     convention: Mapping[str, str] = field(default_factory=lambda: dict(CONVENTION))
     warnings: tuple[str, ...] = ()
+    causal_flop_per_step: float | None = None
+    mask_exact_flop_per_step: float | None = None
+    causal_utilization_ratio: float | None = None
+    mask_exact_utilization_ratio: float | None = None
+    has_attention: bool = False
+    attention_reasons: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         """What a person reads: utilization first, then what it is made of; a line for each number that is known."""
@@ -87,7 +97,7 @@ class MeterSummary:
             rate = (
                 f"{_short(self.model_flop_per_step / 1e9)} GFLOP a step, {_short(self.model_flop_per_s / 1e9)} GFLOP/s"
             )
-            lines.append(f"model FLOP  {rate}")
+            lines += [f"model FLOP  {rate}", *self._attention()]
         if self.items_per_s is not None:
             lines.append(f"items       {_short(self.items_per_s)} a second")
         if self.energy_per_item_j is not None:
@@ -95,6 +105,21 @@ class MeterSummary:
         if self.goodput_ratio is not None:
             lines.append(f"goodput     {_short(100 * self.goodput_ratio)} % of the time is in steps")
         return "\n".join([*lines, *(f"note: {warning}" for warning in self.warnings)])
+
+    def _attention(self) -> list[str]:
+        """The line of the other conventions of attention, where there is any."""
+        if not self.has_attention or not self.model_flop_per_step:
+            return []
+        parts = []
+        for name in BY_RULE:
+            flop, ratio = getattr(self, f"{name}_flop_per_step"), getattr(self, f"{name}_utilization_ratio")
+            words = name.replace("_", "-")
+            if flop is None:
+                parts.append(f"{words} not known ({self.attention_reasons.get(name, 'a call has no count')})")
+            else:
+                mfu = "" if ratio is None else f", MFU {_short(100 * ratio)} %"
+                parts.append(f"{words} {_short(100 * flop / self.model_flop_per_step)} % of it{mfu}")
+        return [f"attention   counted dense; {'; '.join(parts)}"]
 
     def _interval(self) -> str:
         return _ends(self.utilization_low_ratio, self.utilization_high_ratio, 100.0, "%")
@@ -107,7 +132,8 @@ class MeterSummary:
 
     def scalars(self, prefix: str = "") -> dict[str, float]:
         """The numbers that are known, by name, for a logger. prefix: put before each name, such as "flopledger/"."""
-        numbers = {name: value for name, value in asdict(self).items() if isinstance(value, (int, float))}
+        values = asdict(self) | {"has_attention": None}
+        numbers = {name: value for name, value in values.items() if isinstance(value, (int, float))}
         return {f"{prefix}{name}": float(value) for name, value in numbers.items()}
 
 
@@ -208,11 +234,14 @@ def _rates(
         ]
     row |= {"model_flop_per_step": total / steps, "recompute_flop_per_step": recomputed / steps}
     row["model_flop_per_s"] = total / time_s
+    by_convention = {name: _by_unit(name, flop) for name in BY_RULE}
+    row |= _attention_flop(by_convention, flop, steps)
     try:
         peak = place.peak.peak(by_unit)
         row |= {"peak_flop_per_s": peak, "peak_source": place.peak.source(by_unit)}
         row |= {"utilization_ratio": total / time_s / peak, "hfu_ratio": (total + recomputed) / time_s / peak}
         row |= _interval(blocks, flop, place.peak)
+        row |= _attention_ratios(by_convention, time_s, place.peak)
     except Unavailable as reason:
         reasons.append(f"no utilization: {reason}")
     try:
@@ -222,6 +251,35 @@ def _rates(
     except Unavailable:
         pass  # a ceiling is an extra: most loops have none
     return row, reasons
+
+
+def _by_unit(convention: str, flop: Sequence[StepFlop]) -> Counter[str] | None:
+    """Unit → FLOP by a convention of attention; None where a step does not have it."""
+    found: Counter[str] = Counter()
+    for each in flop:
+        units = each.by_convention(convention)
+        if units is None:
+            return None
+        found.update(units)
+    return found
+
+
+def _attention_flop(
+    by_convention: Mapping[str, Counter[str] | None], flop: Sequence[StepFlop], steps: int
+) -> dict[str, Any]:
+    known = {name: units for name, units in by_convention.items() if units is not None}
+    reasons = {name: why for each in flop for name, why in each.attention_reasons.items()}
+    row: dict[str, Any] = {f"{name}_flop_per_step": sum(units.values()) / steps for name, units in known.items()}
+    return row | {"attention_reasons": reasons, "has_attention": any(each.has_attention for each in flop)}
+
+
+def _attention_ratios(
+    by_convention: Mapping[str, Counter[str] | None], time_s: float, peak: Denominator
+) -> dict[str, float]:
+    known = {name: units for name, units in by_convention.items() if units is not None}
+    return {
+        f"{name}_utilization_ratio": sum(units.values()) / time_s / peak.peak(units) for name, units in known.items()
+    }
 
 
 def _interval(blocks: Sequence[StepBlock], flop: Sequence[StepFlop], peak: Denominator) -> dict[str, float | None]:

@@ -1,4 +1,5 @@
-from .module_masks import mask_rules
+from .batch_masks import NOTHING, BatchMask, Masks, batch_mask, with_mask
+from .module_masks import makes_masks, mask_rules
 from .module_paths import Links, ModulePaths, in_checkpoint, in_gradient_hook
 from .random_state import kept_random
 from .run import arguments, check_outputs, evaluating, preserve_state, summed, tensors
@@ -6,15 +7,20 @@ from .state_snapshot import Parts, modules, on_meta, parts_of, parts_on_meta, pr
 from .work_outside import noticed
 
 __all__ = [
+    "BatchMask",
     "Links",
+    "Masks",
     "ModulePaths",
+    "NOTHING",
     "Parts",
     "arguments",
+    "batch_mask",
     "check_outputs",
     "evaluating",
     "in_checkpoint",
     "in_gradient_hook",
     "kept_random",
+    "makes_masks",
     "mask_rules",
     "preserve_state",
     "modules",
@@ -25,4 +31,5 @@ __all__ = [
     "preserved_state",
     "summed",
     "tensors",
+    "with_mask",
 ]

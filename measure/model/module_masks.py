@@ -7,6 +7,8 @@ say nothing, and kinds of masks that no rule here has (chunks, two-sided windows
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 
 FULL, SLIDING = "full_attention", "sliding_attention"
@@ -17,6 +19,11 @@ def mask_rules(model: torch.nn.Module) -> dict[str, str]:
     """Path of a module → "all", "causal" or "window:N" (`analysis/operators/attention_pairs.py`), where it is known."""
     rules = {path: _rule(module) for path, module in model.named_modules(remove_duplicate=False)}
     return {path: rule for path, rule in rules.items() if rule}
+
+
+def makes_masks(modules: Iterable[torch.nn.Module]) -> bool:
+    """Whether any of these modules says what masks it makes."""
+    return any("is_causal" in module.__dict__ or hasattr(type(module), "is_causal") for module in modules)
 
 
 def _rule(module: torch.nn.Module) -> str:

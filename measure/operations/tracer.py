@@ -26,7 +26,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 from torch.utils._pytree import tree_leaves
 
-from analysis.operators import PRODUCTS
+from analysis.operators import BLOCK_PAIRS, PRODUCTS
 from measure.dispatch import (
     Description,
     Plan,
@@ -39,7 +39,9 @@ from measure.dispatch import (
     tensors_in,
 )
 from measure.fake import FakeMode, Signature, fake_mode, to_fake
-from measure.model import Links, ModulePaths, in_checkpoint, in_gradient_hook, noticed
+from measure.model import BatchMask, Links, Masks, ModulePaths, in_checkpoint, in_gradient_hook, noticed
+from measure.operations.flex_attention import stand_in
+from measure.operations.packed_sequences import sequence_pairs
 from measure.operations.storages import BEFORE, Storages, owner_of
 from results import Unavailable, collector_off, one_line
 from results.records import PHASES, Operation, Storage
@@ -99,19 +101,21 @@ def trace_step(
     inputs: Any = (),
     mode: FakeMode | None = None,
     steps_before: int = 1,
+    batch: BatchMask | None = None,
 ) -> Trace:
     """Run `step` once and return what it did.
 
     mode: the fake mode whose tensors the step works on; None for real tensors, on whatever device they are.
     inputs: tensors of the batch, in any nesting of tuples, lists and dicts. steps_before: steps that are run first and
-    not recorded, so that the recorded one finds its optimizer's state.
+    not recorded, so that the recorded one finds its optimizer's state. batch: what the inputs say of attention masks,
+    where these are without values; None: they are asked.
     Raises Unavailable where fake tensors cannot run an operation (its output depends on data), ValueError for a step
     that announces no phase or an unknown one.
     """
     with contextlib.nullcontext() if mode is None else mode:
         for _ in range(steps_before):
             step(_ignore if mode is None else mode.enter_phase)
-        recorder = Recorder(model, optimizer, inputs, symbolic=mode is not None and mode.shape_env is not None)
+        recorder = Recorder(model, optimizer, inputs, mode is not None and mode.shape_env is not None, batch)
         with recorder.recording(mode):
             step(recorder.mark)
         return recorder.trace()
@@ -124,7 +128,14 @@ def _ignore(_phase: str) -> None:
 class Recorder:
     """Records the operations of one step. A dispatch mode calls `before` and `after` around each."""
 
-    def __init__(self, model: torch.nn.Module, optimizer: Any = None, inputs: Any = (), symbolic: bool = False) -> None:
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizer: Any = None,
+        inputs: Any = (),
+        symbolic: bool = False,
+        batch: BatchMask | None = None,
+    ) -> None:
         self.phase = "optimizer"
         self.active = False
         self._rows: list[tuple[Any, ...]] = []
@@ -132,6 +143,7 @@ class Recorder:
         self._optimizer = optimizer
         self._symbolic = symbolic
         self._paths = ModulePaths(model)
+        self._masks = Masks(model, inputs, batch)
         self._links = Links()
         self._storages = Storages(lambda: len(self._rows) - 1)
         self._numbers = self._storages.numbers
@@ -141,6 +153,7 @@ class Recorder:
         self._marked = False
         self._mode: FakeMode | None = None
         self._hidden: list[str] = []
+        self._blocks: dict[int, dict[str, Any]] = {}
         self._storages.claim(self._parameters, "weight")
         self._storages.claim(model.buffers(), "buffer")
         self._storages.claim([p.grad for p in self._parameters], "gradient")
@@ -167,7 +180,8 @@ class Recorder:
         self._mode = mode
         with collector_off():
             try:
-                with self._paths, noticed(self._outside), _Watch(self) if mode is None else mode.watched_by(self):
+                flex = contextlib.nullcontext() if mode is None else stand_in(self._with_blocks)
+                with flex, self._paths, noticed(self._outside), _Watch(self) if mode is None else mode.watched_by(self):
                     self.active = True
                     yield
             except Exception as fault:
@@ -200,14 +214,31 @@ class Recorder:
         if self._mode is not None:
             self._mode.enter_phase(phase)
 
+    @contextlib.contextmanager
+    def _with_blocks(self, pairs: dict[str, Any]) -> Iterator[None]:
+        """What is recorded inside is an attention whose block mask keeps these pairs."""
+        first = len(self._rows)
+        yield
+        self._blocks.update(dict.fromkeys(range(first, len(self._rows)), pairs))
+
+    def _masked(self, operation: Operation) -> Operation:
+        """The operation, with what is known of its mask."""
+        place = operation.index if operation.forward_index is None else operation.forward_index
+        blocks = self._blocks.get(place)
+        if blocks is not None and operation.kind == "attention":
+            return replace(operation, attributes={**operation.attributes, BLOCK_PAIRS: blocks})
+        return self._masks.noted(operation)
+
     def trace(self) -> Trace:
         """The records of what was recorded. Raises ValueError if the step announced no phase."""
         if not self._marked:
             raise ValueError("expected a step that calls mark('forward'), mark('loss'), …; it announced no phase")
         operations = tuple(
-            Operation(
-                index, d.name, d.kind, phase, module, number, forward_index, d.input_names, d.input_shapes,
-                d.input_dtypes, d.output_shapes, d.output_dtypes, d.attributes, reads, writes, in_hook,
+            self._masked(
+                Operation(
+                    index, d.name, d.kind, phase, module, number, forward_index, d.input_names, d.input_shapes,
+                    d.input_dtypes, d.output_shapes, d.output_dtypes, d.attributes, reads, writes, in_hook,
+                )
             )
             for index, (d, (phase, module, number, forward_index, in_hook), reads, writes) in enumerate(self._rows)
         )  # fmt: skip
@@ -256,6 +287,9 @@ class Recorder:
                 self._storages.resized(tensor)
         if described.kind in PRODUCTS and sparse((*args, *kwargs.values())):
             described = replace(described, name=sparse_name(described.name), kind="")
+        packed = sequence_pairs(plan, args, kwargs) if described.kind == "attention" else None
+        if packed is not None:
+            self._blocks[len(self._rows)] = packed
         self._rows.append((described, place, reads, writes))
 
     def _outside(self, name: str) -> None:

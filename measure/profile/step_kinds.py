@@ -16,7 +16,7 @@ import torch
 
 from analysis.devices import Precision
 from measure.fake import FakeMode, fake_copy, fake_mode, quiet
-from measure.model import summed
+from measure.model import batch_mask, summed
 from measure.operations import Trace, trace_step
 from measure.profile.model_guard import leaves
 from results import one_line
@@ -110,8 +110,9 @@ def _trace_copy(step: ModelStep, mode: FakeMode) -> Trace:
     fake = replace(step, model=copied, args=args, kwargs=kwargs, target=target, optimizer=optimizer)
     before = int(optimizer is not None)
     return trace_step(
-        fake, model=copied, optimizer=optimizer, inputs=(args, kwargs, target), mode=mode, steps_before=before
-    )
+        fake, model=copied, optimizer=optimizer, inputs=(args, kwargs, target), mode=mode, steps_before=before,
+        batch=batch_mask(step.model, step.args, step.kwargs),
+    )  # fmt: skip
 
 
 def _optimizer_of(

@@ -11,7 +11,7 @@ changes (`model_guard.py`). Not claimed: anything of a compiled model, whose ope
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ import torch
 
 from analysis.devices import PRECISIONS
 from analysis.footprint.step import unsized
+from analysis.operators import attention_flop, registry
 from analysis.profile import fused
 from measure.device import apply_precision
 from measure.model import arguments, tensors
@@ -30,7 +31,7 @@ from measure.profile.step_kinds import MODES, ModelStep, traced_on_fakes
 from measure.profiler import check_available, is_compiled, kernel_device
 from measure.timing import Ranges, clock_for, unheard
 from results import collector_off
-from results.records import StepProfile
+from results.records import Operation, StepProfile
 
 Step = Callable[[Callable[[str], None]], Any]
 
@@ -164,7 +165,15 @@ def table_of(
             *_unsized(trace),
             *_left_out(len(left_out), [each.left_out_s for each in found.steps]),
         ),
+        attention={} if unknown else _attention(kept),
     )
+
+
+def _attention(kept: Sequence[Operation]) -> dict[str, Any]:
+    """What conventions of attention count of a step's model FLOP, recomputation left out."""
+    step = [operation for operation in kept if operation.phase != "recompute"]
+    found = attention_flop([replace(operation, phase="forward") for operation in step])
+    return found.as_row("forward", sum(int(registry.cost(operation).model_flop) for operation in step))
 
 
 def _unsized(trace: Trace) -> Iterator[str]:

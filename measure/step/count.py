@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from analysis.operators import AttentionFlop, attention_flop, registry
-from measure.model import mask_rules
+from measure.step.mixture import MixtureFlop, mixture
 from measure.step.step_trace import Optimizer, step_trace
 from results.records import Operation
 
@@ -45,7 +45,9 @@ class StepCount:
     at_least_flop, phase → FLOP, has what the others add up to. optimizer_flop: all arithmetic of the optimizer's step;
     None without an optimizer. other_flop: all arithmetic of the other phases that is no product. not_understood:
     operation → calls without a rule (`flopledger.register` gives one). operations: the same in detail. attention: what
-    other conventions than the dense one count less (`by_convention`).
+    other conventions than the dense one count less (`by_convention`). optimizer_model_flop: of optimizer_flop the
+    matrix products, such as Muon's; they are in no utilization. mixture: router, experts, shared experts and padding
+    of a mixture of experts; None for a model without.
     """
 
     forward_flop: int | None
@@ -58,6 +60,8 @@ class StepCount:
     operations: tuple[OperationCost, ...] = ()
     notes: tuple[str, ...] = ()
     attention: AttentionFlop | None = None
+    optimizer_model_flop: int | None = None
+    mixture: MixtureFlop | None = None
 
     def by_convention(self, attention: str) -> tuple[int | None, int | None]:
         """(forward, backward) FLOP with attention counted "dense" (as all other fields here), "causal" (pairs up to
@@ -129,7 +133,9 @@ def count(
         missing,
         tuple(_operation_cost(key, row, key not in unknown_rows) for key, row in table.items()),
         (*trace.notes, *(f"{name} has no rule; one is given by {registry.registration(name)}" for name in missing)),
-        attention_flop(trace.operations, mask_rules(model)),
+        attention_flop(trace.operations),
+        totals["optimizer"] if known_optimizer else None,
+        mixture(model, trace.operations),
     )
 
 

@@ -15,6 +15,7 @@ from .blocks import (
 from .ceiling_blocks import CeilingBlocks, CeilingKernel
 from .clocks import Clock, clock_for
 from .disturbance import run_wait_s
+from .page_faults import page_fault_warning, process_use
 from .pairs import PairTiming, measure_pairs
 from .profiler_ranges import DOMAIN, Mark, Ranges, unheard
 from .protocols import TIMED_WORKS, Protocol
@@ -41,6 +42,8 @@ __all__ = [
     "measure_pairs",
     "measure_phases",
     "measure_stretch",
+    "page_fault_warning",
+    "process_use",
     "run_wait_s",
     "shortfall",
     "step_time_s",

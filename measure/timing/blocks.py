@@ -34,6 +34,7 @@ import contextlib
 import gc
 import itertools
 import math
+import typing
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -78,6 +79,16 @@ LEAST_CALM = 3
 
 TRIES = 5
 """Of a block, before somebody who stops the process again and again is named as the reason."""
+
+
+class Interleaved(typing.Protocol):
+    """What is timed between the blocks of a step, as a ceiling's kernels are."""
+
+    def run(self) -> None:
+        """Once for each block of the step."""
+
+    def half_width_ratio(self, blocks: Sequence[Sample]) -> float | None:
+        """Half of the 95 % interval of the ratio to these blocks; None where it is unknown."""
 
 
 class WarmUp(NamedTuple):
@@ -150,13 +161,13 @@ def measure_blocks(
     clock: Clock,
     protocol: Protocol,
     step_s: float | None = None,
-    beside: Callable[[], None] | None = None,
+    beside: Interleaved | None = None,
 ) -> Timing:
     """Time blocks until the protocol's rules are met or its cap is reached.
 
     step_s: a step's time as the warm-up saw it (`WarmUp.step_s`), from which K follows; None: one untimed step first.
-    beside: called once for each block, before the first, after the second, before the third, …: what is to be
-    interleaved with them (`measure/timing/ceiling_blocks.py`).
+    beside: run once for each block, before the first, after the second, before the third, …: what is to be interleaved
+    with them (`measure/timing/ceiling_blocks.py`). The rule for the interval then holds for the ratio to it, too.
     """
     estimate_s = step_time_s(_block(step, clock, 1, "warmup")) if step_s is None else step_s
     steps = steps_for(protocol.block_s, estimate_s)
@@ -168,19 +179,20 @@ def measure_blocks(
         while True:
             begun_s, is_before = timed.used_s(), len(blocks) % 2 == 0
             if beside is not None and is_before:
-                beside()
+                beside.run()
             blocks.append(timed.block(steps, "measure", protocol.lead_in_steps))
             if beside is not None and not is_before:
-                beside()
+                beside.run()
             gc.collect()
             steps = _steps_again(blocks[-1], protocol.block_s)
             now_s = timed.used_s()
             calm = [block for block in blocks if not is_disturbed(block)]
-            if again_s == math.inf and _is_enough(blocks, protocol):
+            is_narrow = not _ratio_shortfall(beside, blocks, protocol)
+            if again_s == math.inf and is_narrow and _is_enough(blocks, protocol):
                 again_s = AGAIN_FACTOR * (now_s - origin_s) if AGAIN_FACTOR * len(calm) >= len(blocks) else 0.0
             is_last = (now_s - origin_s) + (now_s - begun_s) > min(protocol.cap_s, again_s)
-            if is_last or _is_enough(calm, protocol):
-                return _timing(blocks, protocol, tuple(timed.suspended))
+            if is_last or (is_narrow and _is_enough(calm, protocol)):
+                return _timing(blocks, protocol, tuple(timed.suspended), beside)
 
 
 def blocks_in_order(warm: WarmUp, timing: Timing, beside: Sequence[Sample] = ()) -> list[Sample]:
@@ -407,6 +419,17 @@ def shortfall(blocks: Sequence[Sample], summary: Summary, protocol: Protocol) ->
     return ""
 
 
+def _ratio_shortfall(beside: Interleaved | None, blocks: Sequence[Sample], protocol: Protocol) -> str:
+    """As `shortfall`, of the ratio to what was interleaved with the blocks."""
+    if beside is None:
+        return ""
+    ratio = beside.half_width_ratio(blocks)
+    if ratio is not None and ratio <= protocol.target_ci_ratio:
+        return ""
+    width = "unknown" if ratio is None else f"±{ratio:.2%}"
+    return f"a 95 % interval of {width} of the paired utilization, wider than ±{protocol.target_ci_ratio:.2%}"
+
+
 def _is_enough(blocks: Sequence[Sample], protocol: Protocol) -> bool:
     return bool(blocks) and not shortfall(blocks, _summary(blocks), protocol)
 
@@ -415,15 +438,18 @@ def _summary(blocks: Sequence[Sample]) -> Summary:
     return summarise([step_time_s(block) for block in blocks], [block.steps for block in blocks])
 
 
-def _timing(measured: Sequence[Sample], protocol: Protocol, suspended: tuple[Sample, ...]) -> Timing:
+def _timing(
+    measured: Sequence[Sample], protocol: Protocol, suspended: tuple[Sample, ...], beside: Interleaved | None
+) -> Timing:
     """Of the undisturbed blocks where these are enough; else of all, if they are; else of the undisturbed again, if
     there are LEAST_CALM of them: a few say more of the step than many that waited."""
     calm = [block for block in measured if not is_disturbed(block)]
     blocks = next((each for each in (calm, measured) if _is_enough(each, protocol)), None)
     blocks = blocks or (calm if len(calm) >= LEAST_CALM else measured)
     aside = () if len(blocks) == len(measured) else tuple(block for block in measured if is_disturbed(block))
+    disturbed = tuple(replace(block, part=DISTURBED) for block in aside)
     summary = _summary(blocks)
-    missing = shortfall(blocks, summary, protocol)
+    missing = shortfall(blocks, summary, protocol) or _ratio_shortfall(beside, (*blocks, *disturbed), protocol)
     ratio = host_bound_ratio(blocks, summary.mean)
     return Timing(
         blocks=tuple(blocks),
@@ -433,7 +459,7 @@ def _timing(measured: Sequence[Sample], protocol: Protocol, suspended: tuple[Sam
         sync_wait_ratio=ratio,
         host_bound=None if ratio is None else ratio <= HOST_BOUND_RATIO,
         suspended=suspended,
-        disturbed=tuple(replace(block, part=DISTURBED) for block in aside),
+        disturbed=disturbed,
     )
 
 

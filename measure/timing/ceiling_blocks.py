@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+from analysis.utilization.paired_ceiling import paired_ceiling
 from measure.timing.blocks import BlockTimer, step_time_s, steps_for
 from measure.timing.clocks import Clock
 from results.records import Sample
@@ -60,6 +61,14 @@ class CeilingBlocks:
         for kernel, timer, calls in zip(self._kernels, self._timers, self._calls, strict=True):
             block = timer.block(calls, CEILING)
             self.samples.append(replace(block, unit=kernel.unit, kernel=kernel.name, flop=calls * kernel.flop))
+
+    def half_width_ratio(self, blocks: Sequence[Sample]) -> float | None:
+        """Half of the 95 % interval of the paired utilization, on a logarithmic scale. None without two pairs.
+
+        blocks: those of the step that these kernels were timed beside.
+        """
+        paired = paired_ceiling((*blocks, *self.samples))
+        return None if paired is None else paired.half_width_ratio
 
     def _calls_of(self, timer: BlockTimer) -> int:
         """Of a block: by the time of a second call, since the first may search algorithms."""

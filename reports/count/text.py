@@ -36,8 +36,8 @@ SHOWN_CAUSES = 12
 
 PHASES = ("forward", "backward")
 
-NOT_LISTED = "the exact count alone keeps no table of operations: ask for another counter, too"
-"""Why `--counters exact` knows no other convention of attention."""
+NOT_LISTED = "no count of this model says it"
+"""Why there is no other convention of attention where no count has one."""
 
 SHOWN_IN_ROW = 2
 """Causes beside the conversion that a row of the table names."""

@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Any
 
 from analysis.formula.algebra import CostDistribution, Padded, Solution, amount, as_csv, plain, pretty, shortest, value
-from analysis.formula.derivation import PART, Axis, Piece, Term, point_text
+from analysis.formula.derivation import OF_ATTENTION, PART, Axis, Piece, Term, point_text
 from analysis.formula.derivation.totals import QUANTITIES
 from reports.shared import WIDTH, Column, Part, Prose, TextTable, page, strong
 
@@ -240,6 +240,8 @@ def _parts(answer: FormulaAnswer) -> Iterator[Part]:
     )
     yield ""
     for name, label in QUANTITIES.items():
+        if name in OF_ATTENTION and answer.totals[name] == answer.totals["model_flop"]:
+            continue  # no attention, or none with a mask
         if name in answer.at_least:
             yield from _formula(f"{label}, at least", answer.at_least[name], answer.point, name)
         else:

@@ -53,6 +53,7 @@ def document(profile: StepProfile) -> dict[str, Any]:
         "between_operations_time_s_by_phase": dict(profile.between_s),
         "machine": None if profile.machine is None else vars(profile.machine),
         "advice": [vars(advice) for advice in advise(profile)],
+        "attention": dict(profile.attention) or None,
         "not_understood": dict(profile.not_understood),
         "notes": list(profile.notes),
     }

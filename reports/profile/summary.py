@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean, median
 
+from analysis.operators import BY_RULE
 from analysis.profile import OPTIMIZER, SIDES, Against, Conservation, ModuleNode, StepRoof, conservation, step_roof
 from reports.shared import digits, percent, si, si_time
 from results.records import StepProfile
@@ -35,6 +36,7 @@ def summary_lines(profile: StepProfile, root: ModuleNode) -> list[Line]:
     return [
         *_size_lines(profile),
         *_flop_lines(root, profile.model_parallel),
+        *_attention_lines(profile, root),
         *_time_lines(profile, root),
         *_recompute_lines(profile, root),
         *_step_lines(profile, root),
@@ -99,6 +101,19 @@ def _flop_lines(root: ModuleNode, together: int) -> list[Line]:
         lines += [(f"a step of the model (× {together})", f"{root.at_least()}{si(root.model_flop * together, 'FLOP')}")]
     before = "" if root.knows_all else "≥ "
     return [*lines, ("other arithmetic", f"{before}{si(root.other_flop, 'FLOP')}")]
+
+
+def _attention_lines(profile: StepProfile, root: ModuleNode) -> list[Line]:
+    """A step's FLOP by the other conventions of attention, where there is any."""
+    found = profile.attention
+    if not found.get("calls") or not root.model_flop:
+        return []
+    words = []
+    for name in BY_RULE:
+        flop, reason = found.get(name), found["reasons"].get(name, "")
+        share = "" if flop is None else f"{si(flop, 'FLOP')} ({percent(flop / root.model_flop)} of dense)"
+        words.append(f"{name.replace('_', '-')} {share or f'not known ({reason})'}")
+    return [("attention is counted dense", ", ".join(words))]
 
 
 def _times(part: int, whole: int) -> str:

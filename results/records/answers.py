@@ -35,6 +35,11 @@ class Utilization(OfCell):
     at_least_flop: int | None = None  # of one step, what is known where model_flop is not, from a profile
     unknown_calls: int = 0  # products of the profile without a count
     unknown_time_ratio: float | None = None  # the share of their time in that of the products
+    attention: str = ""  # how model_flop counts it: dense; empty: as the counter does
+    causal_flop: int | None = None  # model_flop with attention up to the diagonal where it is causal
+    mask_exact_flop: int | None = None  # model_flop with the pairs that the masks of attention keep
+    causal_utilization_ratio: float | None = None
+    mask_exact_utilization_ratio: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +66,11 @@ class Headline(OfCell):
     verdict: str = ""  # the words of the terminal's table
     status: str = ""  # of the cell, as in runs.csv
     reason: str = ""  # why it was not measured, or has no ratio
+    attention: str = ""  # how model_flop counts it: dense; empty: as the counter does
+    causal_flop: int | None = None  # model_flop with attention up to the diagonal where it is causal
+    mask_exact_flop: int | None = None  # model_flop with the pairs that the masks of attention keep
+    causal_utilization_ratio: float | None = None
+    mask_exact_utilization_ratio: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

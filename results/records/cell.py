@@ -97,6 +97,7 @@ class Run(Parameters):
     at_least_flop: int | None = None  # of a meter's mean step, where calls of it have no count: what the others have
     unknown_calls: int | None = None  # of a meter's mean step, rounded up: calls without a count
     instructions: Json = field(default_factory=dict)  # of a CPU: "kind/dtype" → those that its products ran on
+    attention: Json = field(default_factory=dict)  # of a meter's loop: "convention/dtype" → FLOP less than dense
 
     @property
     def cell(self) -> Cell:

@@ -35,6 +35,7 @@ class FlopCount(Record):
     peak_memory_bytes: int | None = None
     parameters: int | None = None  # of the model, by this counter; on its forward total alone
     printed: int | float | None = None  # what its user sees, where that is not native_value
+    attention: Json = field(default_factory=dict)  # of our own total: its convention, and what others count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +85,7 @@ class ProfileCount(OfCell):
     found_at_least_flop: int | None = None  # sum of what was found; found_flop is None if a product has no number
     deduplicated_at_least_flop: int | None = None
     outside_time_ratio: float | None = None  # of the time of kernels that make products, the share of no recorded call
+    attention: str = "dense"  # how cleaned_flop and exact_flop count it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,6 +135,7 @@ class Agreement(Record):
     not_understood: Json = field(default_factory=dict)
     status: str = "ok"
     reason: str = ""
+    attention: str = "dense"  # how exact_flop counts it
 
 
 @dataclass(frozen=True, kw_only=True)

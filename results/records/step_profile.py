@@ -106,6 +106,7 @@ class StepProfile:
     recompute_fwd_factor: float = 0.0  # share of the forward pass that is taken to run again in the backward one
     not_understood: Json = field(default_factory=dict)  # operator → calls without a rule
     notes: tuple[str, ...] = ()
+    attention: Json = field(default_factory=dict)  # of a step's model FLOP: convention, those of others, calls, reasons
 
     @property
     def samples(self) -> int | None:

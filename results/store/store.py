@@ -164,17 +164,37 @@ class Store:
         unknown status or file, a used attempt number, rows of another attempt, a trace that was not written, or a
         value that could not be read back.
         """
-        self._check(run, rows)
-        blocks = layout.blocks(rows)
+        self.commit_group([(run, rows)])
+
+    def commit_group(self, attempts: Sequence[tuple[Run, Mapping[str, Sequence[Record]]]]) -> None:
+        """Keeps attempts at different cells as `commit` keeps one, with one write and one fsync a file for all.
+
+        A kill leaves all of them uncommitted, or those whose rows of runs.csv are whole. Raises ValueError before
+        anything is written if one of them may not be kept, or two are of one cell.
+        """
+        if len({run.cell_id for run, _ in attempts}) < len(attempts):
+            raise ValueError("expected attempts at different cells, got two at one")
+        whole: dict[str, list[bytes]] = {}
+        lines: list[bytes] = []
+        for run, rows in attempts:
+            self._check(run, rows)
+            blocks = layout.blocks(rows)
+            lines.append(layout.encode([self._with_seals(run, rows, blocks)]))
+            for file, block in blocks.items():
+                whole.setdefault(file, []).append(block)
+        self._attempts |= {run.cell_id: run.attempt for run, _ in attempts}
+        for file, parts in whole.items():
+            self._append(file, b"".join(parts))
+        self._append(RUNS, b"".join(lines))
+        for run, rows in attempts:
+            counts = rows.get(FLOP_COUNTS, ())
+            self._count(run, any(isinstance(row, FlopCount) and row.status in FAILED for row in counts))
+
+    def _with_seals(self, run: Run, rows: Mapping[str, Sequence[Record]], blocks: Mapping[str, bytes]) -> Run:
+        """The run with what it commits. blocks: the bytes of its rows."""
         seals = {file: layout.seal(len(rows[file]), layout.head_of(file) + block) for file, block in blocks.items()}
         seals |= {file: [count, whole.hexdigest()[:16]] for file, (count, whole) in self._wholes.items() if count}
-        sealed = dataclasses.replace(run, committed={**run.committed, **self._seals_of(run.trace_id), **seals})
-        line = layout.encode([sealed])
-        self._attempts[run.cell_id] = run.attempt
-        for file, block in blocks.items():
-            self._append(file, block)
-        self._append(RUNS, line)
-        self._count(run, any(isinstance(row, FlopCount) and row.status in FAILED for row in rows.get(FLOP_COUNTS, ())))
+        return dataclasses.replace(run, committed={**run.committed, **self._seals_of(run.trace_id), **seals})
 
     def write_operations(
         self, trace_id: str, operations: Iterable[Operation], storages: Iterable[Storage]
@@ -195,6 +215,14 @@ class Store:
             seals[file] = layout.seal(len(rows), packed)
         self._traces[trace_id] = seals
         return seals
+
+    def has_operations(self, trace_id: str) -> bool:
+        """Whether the operation table of a trace is there, and whole. It is read."""
+        try:
+            read_operations(self.path, trace_id)
+        except (ValueError, Inconsistent):
+            return False
+        return True
 
     def write_profile(self, cell_id: str, attempt: int, rows: Sequence[ProfiledOperation]) -> dict[str, list[Any]]:
         """Keeps what a profiler recorded in an attempt: file → [rows, checksum], which its Run commits.

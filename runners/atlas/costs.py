@@ -172,7 +172,7 @@ def _count(key: CostKey, folder: Path) -> None:
 
 def _cost(key: CostKey) -> ModelCost:
     from runners.footprint.step import NONE, StepOptions
-    from runners.reach import SMALL, operations_at
+    from runners.reach import SMALL, operations_at_each
     from runners.workers import get
 
     parameters = None
@@ -180,7 +180,7 @@ def _cost(key: CostKey) -> ModelCost:
         workload = get(key.model, **key.hyper)
         parameters = _parameters(workload)
         asked = StepOptions(key.model, key.precision, "sgd" if not key.timed else NONE, hyper=key.hyper)
-        low, high = (timed_part(operations_at(asked, batch, key.mode), key.timed) for batch in SMALL)
+        low, high = (timed_part(operations, key.timed) for operations in operations_at_each(asked, SMALL, key.mode))
         return ModelCost(parameters, BatchCost(SMALL[0], step_cost(low), SMALL[1], step_cost(high)), "", (low, high))
     except (ValueError, Unavailable, Inconsistent) as fault:
         return ModelCost(parameters, None, one_line(str(fault), 200))

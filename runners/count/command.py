@@ -164,6 +164,7 @@ def _named(model: str, reason: str) -> str:
 
 def _exactly(model: str, hyper: dict[str, Any], options: Namespace, sizes: Sequence[int]) -> list[ModelCounts]:
     """The fast count alone; nothing where it does not have the answer, and the model has to be recorded."""
+    from analysis.operators import AttentionFlop
     from cleaning.accounts.vocabulary import CAUSES
     from measure.counters.harness import count_isolated
     from reports.count import ModelCounts
@@ -185,6 +186,7 @@ def _exactly(model: str, hyper: dict[str, Any], options: Namespace, sizes: Seque
             causes=(),
             words=CAUSES,
             notes=(f"note: {mine[0].reason}",) if mine[0].reason else (),
+            attention=AttentionFlop.from_rows((row.phase, row.flop, row.attention) for row in mine),
         )
         for size in sizes
         if (mine := [row for row in rows if row.batch_size == size])

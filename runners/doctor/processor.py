@@ -31,7 +31,7 @@ def processor_checks(threads: int) -> list[Check]:
     except Unavailable as fault:
         return [Check("processor", "missing", str(fault), "no derived peak: the measured ceiling alone")]
     lines = [identity_check(found, allowance(), threads), *peak_checks(core_rows(threads, fastest=True))]
-    return [*lines, *cache_checks(_reads(threads))]
+    return [*lines, *product_checks(), *cache_checks(_reads(threads))]
 
 
 def core_rows(threads: int, fastest: bool = False) -> list[Ceiling]:
@@ -73,6 +73,37 @@ def peak_checks(rows: Sequence[Ceiling]) -> Iterator[Check]:
             f"{(row.sm_clock_hz or 0.0) / 1e9:.2f} GHz; {row.per_clock:.4g} a clock counted, {reached:.0%} reached"
         )
         yield Check("derived peak", "warn" if text else "ok", fact, text)
+
+
+def product_checks() -> list[Check]:
+    """A line a dtype: what this torch's libraries run a matrix product and a convolution with, as they say themselves.
+
+    A dtype that the processor has no instructions for is converted around float32, and is slower than that.
+    """
+    from measure.device import product_instructions
+
+    checks = []
+    for dtype, run in product_instructions.PRODUCTS.items():
+        with product_instructions.log() as log:
+            lost = product_instructions.attempt(run)
+        named = {kind.partition("/")[0]: names for kind, names in log.instructions.items()}
+        fact = ", ".join(f"{kind} {_by(named.get(kind, (NOT_SAID,)))}" for kind in PRODUCT_KINDS)
+        slow = EMULATED in {name for names in named.values() for name in names}
+        note = "converted around float32: no faster than that" if slow else ""
+        checks.append(Check("products", "warn" if slow else "ok", f"{dtype}: {fact}", lost or log.reason or note))
+    return checks
+
+
+PRODUCT_KINDS = ("matmul", "convolution")
+
+NOT_SAID = "a library that does not say"
+
+EMULATED = "emulated"
+"""As `measure.device.product_instructions` calls it."""
+
+
+def _by(names: Sequence[str]) -> str:
+    return EMULATED if EMULATED in names else f"by {' and '.join(names)}"
 
 
 def cache_checks(rows: Sequence[Ceiling]) -> list[Check]:

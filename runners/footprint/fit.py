@@ -43,17 +43,19 @@ def fit(
     name: str = "",
     beside: Callable[[StepTrace], int] = lambda _step: 0,
     room: str = "",
+    least: int | None = None,
 ) -> BatchFit:
     """The largest batch whose step leaves `margin_ratio` of a memory free. Raises what `step_at` does.
 
     name: of the device, which decides the workspaces. beside: bytes that lie there throughout.
-    room: the precision whose workspaces of cuDNN have to fit; "": none.
+    room: the precision whose workspaces of cuDNN have to fit; "": none. least: the smallest batch that is looked at;
+    None: the smallest that the step takes.
     """
     known = capability(name)
     return largest_batch(
         lambda batch_size: moments(step_at(batch_size), device, known, beside, room),
         int(memory_bytes * (1 - margin_ratio)),
-        _least(step_at),
+        _least(step_at) if least is None else least,
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -82,6 +82,27 @@ def trace_batch(asked: StepOptions, batch_size: int) -> StepTrace:
     return StepTrace(batch_size, found.operations, found.storages, (*reason, *found.notes))
 
 
+def trace_batches(asked: StepOptions, batch_sizes: Sequence[int]) -> Iterator[StepTrace]:
+    """The step at several batches, of one model where fake tensors can run it (`parts_at`). Raises as `trace_batch`."""
+    from measure.fake import NOT_ON_FAKE, fake_mode, quiet
+    from measure.operations import trace_step
+
+    done = 0
+    with _quietly(), quiet():
+        mode = fake_mode()
+        try:
+            for batch_size, built in zip(batch_sizes, parts_at(asked, batch_sizes, mode), strict=True):
+                with rules(asked.device):
+                    found: Trace = trace_step(
+                        built.step, model=built.model, optimizer=built.optimizer, inputs=built.inputs, mode=mode,
+                        steps_before=0,
+                    )  # fmt: skip
+                yield StepTrace(batch_size, found.operations, found.storages, found.notes)
+                done += 1
+        except NOT_ON_FAKE:
+            yield from (trace_batch(asked, batch_size) for batch_size in batch_sizes[done:])
+
+
 def rules(device: str) -> contextlib.AbstractContextManager[None]:
     """What a device's dispatcher does otherwise than a CPU's."""
     from measure.operations import cuda_rules
@@ -98,12 +119,37 @@ def _quietly() -> Iterator[None]:
 
 def parts(asked: StepOptions, batch_size: int, mode: FakeMode | None, device: str = "cpu") -> StepParts:
     """The step on fake tensors of a mode, whose optimizer has its state; without one on real tensors of a device."""
+    return next(parts_at(asked, (batch_size,), mode, device))
+
+
+def parts_at(
+    asked: StepOptions, batch_sizes: Iterable[int], mode: FakeMode | None, device: str = "cpu"
+) -> Iterator[StepParts]:
+    """`parts` at several batches, of one model and optimizer. Each step is to be run before the next is asked for.
+
+    Not claimed: that a model which keeps something of its first step has the same second one as a model built anew.
+    """
+    built = _build(asked, mode, device)
+    for batch_size in batch_sizes:
+        yield _step_parts(asked, built, batch_size, mode, device)
+        built.model.zero_grad(set_to_none=True)
+
+
+@dataclass(frozen=True)
+class _Built:
+    """A model, and what trains it."""
+
+    workload: Any
+    model: Any
+    optimizer: Any
+
+
+def _build(asked: StepOptions, mode: FakeMode | None, device: str) -> _Built:
     import torch
 
     from measure.fake import to_fake
-    from measure.operations import StepParts
-    from runners.workers import get, in_layout
-    from workloads.training import GradientStep, TrainingStep, have_state, optimizer_of
+    from runners.workers import get
+    from workloads.training import have_state, optimizer_of
 
     workload = get(asked.model, **asked.hyper)
     with torch.random.fork_rng(devices=[]), torch.device(device if mode is None else "meta"):
@@ -115,22 +161,33 @@ def parts(asked: StepOptions, batch_size: int, mode: FakeMode | None, device: st
         to_fake(model, mode)
     trained = _trained(model, asked)
     with contextlib.nullcontext() if mode is None else mode:
-        generator = torch.Generator(device).manual_seed(0) if mode is None else None
-        batch = workload.batch(workload.hyper, batch_size, torch.device(device), generator)
-        batch = in_layout(asked.layout, batch)
         optimizer = optimizer_of("sgd-plain" if asked.optimizer == NONE else asked.optimizer, workload, trained)
         for group in optimizer.param_groups if asked.device == "cuda" and not asked.loop else ():
             if "foreach" in group:
                 group["foreach"] = True
-        step: Any = TrainingStep(
-            model, workload.loss, optimizer, [batch], device.partition(":")[0], **_precision(asked, device),
-            accumulate=min(asked.accumulate, ACCUMULATED),
-        )  # fmt: skip
-        if asked.optimizer == NONE:
-            step = GradientStep(step)
-        elif mode is not None:
+        if asked.optimizer != NONE and mode is not None:
             have_state(optimizer, trained)
-    return StepParts(step, model, None if asked.optimizer == NONE else optimizer, (batch.inputs, batch.target))
+    return _Built(workload, model, optimizer)
+
+
+def _step_parts(asked: StepOptions, built: _Built, batch_size: int, mode: FakeMode | None, device: str) -> StepParts:
+    import torch
+
+    from measure.operations import StepParts
+    from runners.workers import in_layout
+    from workloads.training import GradientStep, TrainingStep
+
+    with contextlib.nullcontext() if mode is None else mode:
+        generator = torch.Generator(device).manual_seed(0) if mode is None else None
+        batch = built.workload.batch(built.workload.hyper, batch_size, torch.device(device), generator)
+        batch = in_layout(asked.layout, batch)
+        step: Any = TrainingStep(
+            built.model, built.workload.loss, built.optimizer, [batch], device.partition(":")[0],
+            **_precision(asked, device), accumulate=min(asked.accumulate, ACCUMULATED),
+        )  # fmt: skip
+    is_whole = asked.optimizer != NONE
+    optimizer = built.optimizer if is_whole else None
+    return StepParts(step if is_whole else GradientStep(step), built.model, optimizer, (batch.inputs, batch.target))
 
 
 def _trained(model: Any, asked: StepOptions) -> list[Any]:

@@ -1,5 +1,5 @@
 from .command import NO_BOUND, add_device_and_step, answer_on_device, show_answer
-from .step import SMALL, cost_at, operations_at
+from .step import SMALL, cost_at, operations_at, operations_at_each
 
 __all__ = [
     "NO_BOUND",
@@ -8,5 +8,6 @@ __all__ = [
     "answer_on_device",
     "cost_at",
     "operations_at",
+    "operations_at_each",
     "show_answer",
 ]

@@ -196,7 +196,7 @@ def _memory(steps: Steps, options: Namespace, device: Device, notes: list[str]) 
     """Memory of the eager step, and the largest batch in the device's; what is not known is a note."""
     from analysis.devices import memory
     from runners.footprint.command import Untraced
-    from runners.footprint.fit import fit, moments
+    from runners.footprint.fit import moments
 
     peak = max(moments(steps.at(options.batch_size), "cuda", device.compute_capability))
     known = next((found for name in (options.device, *device.names) if (found := memory.lookup(name))), None)
@@ -204,11 +204,24 @@ def _memory(steps: Steps, options: Namespace, device: Device, notes: list[str]) 
         notes.append(f"the memory of {device.name} is not in the table: no largest batch")
         return {"eager_peak_bytes": peak}
     try:
-        largest = fit(steps.at, known.memory_bytes, MARGIN_RATIO, "cuda", device.name).largest_batch
+        largest = _largest(steps, known.memory_bytes, device.name)
     except (Untraced, Mistake) as fault:
         notes.append(f"no largest batch: {fault}")
         return {"eager_peak_bytes": peak, "memory_bytes": known.memory_bytes}
     return {"eager_peak_bytes": peak, "memory_bytes": known.memory_bytes, "largest_batch": largest}
+
+
+def _largest(steps: Steps, memory_bytes: int, name: str) -> int:
+    """The largest batch. A batch of one is traced only where two do not fit, or the step takes no two."""
+    from analysis.footprint.step import SMALL
+    from runners.footprint.fit import fit
+
+    asked = (steps.at, memory_bytes, MARGIN_RATIO, "cuda", name)
+    try:
+        largest = fit(*asked, least=SMALL[0]).largest_batch
+    except Mistake:
+        largest = 0
+    return largest or fit(*asked).largest_batch
 
 
 def _show(answer: ReachAnswer, options: Namespace) -> None:

@@ -228,6 +228,8 @@ def _measure_cell(
         disturbance_warning,
         measure_blocks,
         measure_phases,
+        page_fault_warning,
+        process_use,
         suspension,
         warm_up,
     )
@@ -250,9 +252,9 @@ def _measure_cell(
     with ranges.cell(passes.name_of(cell)), CeilingBlocks(kernels, clock, protocol.block_s) as ceiling:
         warm = warm_up(ranged, clock, protocol)
         retries = _allocation_retries(cell.device)
-        others = cpu_contention.Neighbours()
-        timing = measure_blocks(ranged, clock, protocol, warm.step_s, ceiling.run if kernels else None)
-        others_ratio = others.used_ratio()
+        others, used = cpu_contention.Neighbours(), process_use()
+        timing = measure_blocks(ranged, clock, protocol, warm.step_s, ceiling if kernels else None)
+        others_ratio, used = others.used_ratio(), process_use().since(used)
         phases = measure_phases(ranged, clock, protocol, timing.summary.mean)
     start_s, end_s = timing.window
     if not warm.steady:
@@ -263,6 +265,9 @@ def _measure_cell(
         warnings.append(busy)
     if disturbed := disturbance_warning(timing):
         warnings.append(disturbed)
+    run_steps = sum(b.steps + protocol.lead_in_steps for b in (*timing.blocks, *timing.disturbed, *timing.suspended))
+    if faults := page_fault_warning(used, run_steps):
+        warnings.append(faults)
     blocks = (*blocks_in_order(warm, timing, ceiling.samples), *phases)
     if any(block.part == suspension.SUSPENDED for block in blocks):
         warnings.append(suspension.WARNING)

@@ -16,7 +16,7 @@ import shutil
 import signal
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from runners.cli import FAILED, INTERRUPTED, TERMINATED, UNWRITABLE, answering, 
 from runners.sweep import models as sweep_models
 from runners.sweep import what_if
 from runners.sweep.against import options as against_options
+from runners.sweep.executors import LOCAL, check_executor, each_model, open_slots, peak_row, sitting_of
 from runners.sweep.options import (
     EARLIER,
     RUNS,
@@ -40,9 +41,11 @@ from runners.sweep.plan import Grid, cell_of, cells, check, check_images, remain
 from runners.workers import hyper_of_cell
 
 if TYPE_CHECKING:
-    from results.records import Cell
+    from results.records import Cell, Run
     from results.store import Store
-    from runners.sweep.session import Replan
+    from runners.cli import Progress
+    from runners.sweep.executors import Executor, Telemetered
+    from runners.sweep.session import Limits, Replan
     from runners.workers import ProbeResult, TelemetryWatch
 
 PROBE_TIMEOUT_S = 180.0
@@ -105,6 +108,8 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
     from results.store import check_vacant
     from runners.workers import prepare
 
+    if len(options.accelerator or ()) > 1:
+        return each_model(options, RUNS, lambda of_model: _sweep(of_model, command))
     if options.what_if:
         what_if.check_exclusive_options(options)
     resumed = against_options.new_side(resumed_run(options))
@@ -112,10 +117,30 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
     stored = stored_options(resumed)
     against_options.check_options(options, stored)
     check_options(options, stored)
+    check_executor(options)
     if resumed is None and options.out is not None:
         check_vacant(options.out)
     prepare()  # starts importing torch while the rest is checked
-    probed = _probe(str(chosen(options, stored, "device", "auto")))
+    executor = _executor(options, stored)
+    try:
+        return _sweep_on(executor, options, stored, resumed, command)
+    finally:
+        executor.close()
+
+
+def _executor(options: argparse.Namespace, stored: dict[str, Any]) -> Executor:
+    """Where cells are measured. Raises ValueError where there is no such place."""
+    if options.executor == LOCAL:
+        return Local(options.debug)
+    device = str(chosen(options, stored, "device", "auto"))
+    return open_slots(options, device, os.environ.get("OMP_NUM_THREADS", ""))
+
+
+def _sweep_on(
+    executor: Executor, options: argparse.Namespace, stored: dict[str, Any], resumed: Path | None, command: str
+) -> int:
+    """Plans, measures and reports; the exit code. Raises what `_sweep` does."""
+    probed = executor.probe(str(chosen(options, stored, "device", "auto")))
     asked = grid_of(options, stored, probed)
     _check_models(asked)
     grid = _with_batches(asked, options, probed)
@@ -127,7 +152,7 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
     if against_options.is_asked(options, stored):
         from runners.sweep.against import command as against_command
 
-        parts = against_command.SweepParts(_sit_down, _check_models, _notes, _peak_row, _cautions)
+        parts = against_command.SweepParts(_sit_down, _check_models, _notes, peak_row, _cautions)
         return against_command.run(grid, options, resumed, probed, command, parts)
     earlier = [Grid.from_json(options) for options in stored.get(EARLIER, [])]
     if stored and Grid.from_json(stored) != grid:
@@ -145,13 +170,13 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
             say(f"{len(planned) - len(todo)} of {len(planned)} cells are there already")
         if recorder := recorder or nsight.check(todo):
             say(recorder)
-        watch = _sit_down(store, probed) if todo else None
+        begun = executor.sit_down(store, probed) if todo else None
         if resumed is not None:  # not before the machine was found to be one that may go on
             store.replace_manifest(
                 dataclasses.replace(store.manifest.with_command(command), options=as_options(grid, earlier))
             )
         replan = auto_memory.replanning(store, grid, earlier) if grid.auto else None
-        failed = _collect(store, probed, watch, todo, options, replan) if watch else 0
+        failed = _collect(executor, store, probed, begun, todo, options, replan) if begun else 0
         path, statuses, lacking = store.path, store.done(), store.incomplete_cells
     if count := sum(cell.cell_id in lacking for cell in planned):
         say(f"{count} of {len(planned)} cells lack a work that was asked for: {LACKING}")
@@ -161,31 +186,60 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
 
 def _sit_down(store: Store, probed: ProbeResult) -> TelemetryWatch:
     """Begins a session. Raises ValueError if this machine may not go on with the run."""
-    from results import records
     from results.store import harness_version, utc_now
     from runners.workers import TelemetryWatch
 
     watch = TelemetryWatch(probed.device)
-    environment = probed.environment
     version = harness_version()
     for other in {str(sitting.environment.get("harness_version")) for sitting in store.sittings} - {version}:
         say(f"note: earlier sessions of this run were collected by version {other}, this is {version}")
-    store.append_sitting(
-        records.Sitting(
-            sitting=f"s{len(store.sittings)}",
-            started_at=utc_now(),
-            host=socket.gethostname(),
-            device=probed.device,
-            device_name=probed.name,
-            device_uuid=probed.properties.uuid_hash or "",
-            driver=environment.host.driver or "",
-            torch_version=environment.torch.torch or "",
-            peak_row=_peak_row_id(probed),
-            environment={**probed.as_json(), "harness_version": version},
-            preflight=watch.preflight(),
-        )
-    )
+    name, facts = f"s{len(store.sittings)}", {"harness_version": version}
+    store.append_sitting(sitting_of(name, utc_now(), socket.gethostname(), probed, watch.preflight(), facts))
     return watch
+
+
+class Local:
+    """The executor whose cells are measured here, one after the other."""
+
+    unmeasured = 0
+
+    def __init__(self, debug: bool = False) -> None:
+        self._debug = debug
+        self._watch: TelemetryWatch | None = None
+        self._torch = ""
+
+    def probe(self, device: str) -> ProbeResult:
+        """What the device is. Raises ValueError for one that is not there."""
+        return _probe(device)
+
+    def sit_down(self, store: Store, probed: ProbeResult) -> TelemetryWatch:
+        """Begins a session. Raises ValueError if this machine may not go on with the run."""
+        self._watch, self._torch = _sit_down(store, probed), str(probed.environment.torch.torch)
+        return self._watch
+
+    def rows(
+        self,
+        store: Store,
+        cells: Sequence[Cell],
+        limits: Limits,
+        progress: Progress,
+        notes: tuple[str, ...],
+        replan: Replan | None,
+    ) -> Iterator[Run]:
+        """The rows of these cells, each once it is committed, in the session begun last. notes: warnings of each."""
+        from runners.sweep.session import Session
+
+        assert self._watch is not None  # `sit_down` came before
+        self._watch.start()
+        try:
+            name = store.sittings[-1].sitting
+            session = Session(store, name, self._torch, self._watch, limits, progress, self._debug, notes)
+            yield from session.each(cells, replan)
+        finally:
+            self._watch.close()
+
+    def close(self) -> None:
+        """Nothing is held beyond a session."""
 
 
 def _with_batches(grid: Grid, options: argparse.Namespace, probed: ProbeResult) -> Grid:
@@ -201,31 +255,27 @@ def _with_batches(grid: Grid, options: argparse.Namespace, probed: ProbeResult) 
 
 
 def _collect(
+    executor: Executor,
     store: Store,
     probed: ProbeResult,
-    watch: TelemetryWatch,
+    begun: Telemetered,
     todo: list[Cell],
     options: argparse.Namespace,
     replan: Replan | None = None,
 ) -> int:
-    """Measure what is to do, in the session begun last; how many cells failed."""
+    """Measure what is to do, in the session begun last; how many cells failed, or found no device."""
     from runners.cli import Progress
-    from runners.sweep.session import Limits, Session, failed
+    from runners.sweep.session import Limits, failed
 
-    name, version = store.sittings[-1].sitting, str(probed.environment.torch.torch)
     limits = Limits(options.time_budget, options.cell_timeout)
     with Progress(len(todo)) as progress:
-        for line in _cautions(probed, watch):
+        for line in _cautions(probed, begun):
             progress.say(line)
-        watch.start()
-        try:
-            session = Session(store, name, version, watch, limits, progress, options.debug, _notes(probed))
-            return len(failed(session.each(todo, replan)))
-        finally:
-            watch.close()
+        rows = executor.rows(store, todo, limits, progress, _notes(probed), replan)
+        return len(failed(rows)) + executor.unmeasured
 
 
-def _cautions(probed: ProbeResult, watch: TelemetryWatch) -> list[str]:
+def _cautions(probed: ProbeResult, watch: Telemetered) -> list[str]:
     """What a person should know before the numbers come."""
     lines = []
     if probed.device == "cpu":
@@ -306,7 +356,7 @@ def _store(options: argparse.Namespace, resumed: Path | None, grid: Grid, probed
         commands=(command,),
         harness_version=harness_version(),
         options=grid.as_json(),
-        peak_row=_peak_row(probed),
+        peak_row=peak_row(probed),
         notes=_notes(probed),
     )
     return Store.create(path, manifest)
@@ -317,18 +367,6 @@ def _notes(probed: ProbeResult) -> tuple[str, ...]:
     from analysis.devices import stand_in_warning
 
     return (stand_in_warning(probed.name),) if probed.properties.stand_in else ()
-
-
-def _peak_row(probed: ProbeResult) -> dict[str, Any] | None:
-    """A copy of the device's row of analysis/devices/peaks.csv; None where it has none."""
-    from analysis.devices import kept_row
-
-    return kept_row(probed.name, probed.properties.multiprocessors)
-
-
-def _peak_row_id(probed: ProbeResult) -> str:
-    row = _peak_row(probed)
-    return "" if row is None else str(row["row_id"])
 
 
 def _report(path: Path, form: str, convention: str | None) -> None:

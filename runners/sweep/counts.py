@@ -1,4 +1,5 @@
-"""What counters give for the cells of one session: each workload is counted once, at all batches that cells ask for.
+"""What counters give for the cells of one session: each workload is counted at all batches that cells ask for, together
+where they are known before the first is counted, and no batch twice.
 
 Each counter runs in a process of its own. Batches that are too large to count are computed by the law of the batch.
 """
@@ -20,9 +21,10 @@ class Counts:
     def __init__(self) -> None:
         self._rows: dict[str, list[FlopCount]] = {}
         self._batches: dict[str, set[int]] = {}  # workload → those at which some cell wants it counted
+        self._counted: dict[str, set[int]] = {}  # counter and workload → those it was counted at
 
     def ask(self, cell: Cell) -> None:
-        """Says which batches a cell will want, before the first is counted."""
+        """Says which batches a cell will want, best before the first is counted."""
         self._batches.setdefault(_workload(cell), set()).update(_batches(cell))
 
     def of(self, cell: Cell) -> list[FlopCount]:
@@ -39,11 +41,12 @@ class Counts:
         """One counter's rows for a cell, counted together with what the other cells of its workload ask for."""
         workload = _workload(cell)
         key = digest([counter, workload])
-        if key not in self._rows:
-            batches = sorted(self._batches[workload])
-            self._rows[key] = count_isolated(
-                counter, cell.model, hyper_of_cell(cell), batches, TIMEOUT_S, factory=factory_of(cell)
+        before = self._counted.setdefault(key, set())
+        if batches := sorted(self._batches[workload] - before):
+            self._rows.setdefault(key, []).extend(
+                count_isolated(counter, cell.model, hyper_of_cell(cell), batches, TIMEOUT_S, factory=factory_of(cell))
             )
+            before.update(batches)
         mine = _batches(cell)
         return [row for row in self._rows[key] if row.batch_size in mine]
 

@@ -28,6 +28,7 @@ from runners.cli import (
     sizes,
 )
 from runners.sweep import models as sweep_models
+from runners.sweep.executors import EXECUTORS, LOCAL
 from runners.sweep.plan import DEFAULT_METHODS, METHODS, Grid, cells, check_profile
 from runners.sweep.what_if import changes
 from runners.workers import check_name
@@ -190,6 +191,7 @@ def _add_run(run: Any) -> None:
     run.add_argument(
         "--retry-unconverged", action="store_true", help="with --resume: measure cells again whose interval is too wide"
     )
+    _add_executor(run)
     run.add_argument("--time-budget", type=number(float, 0), metavar="S", help="start no cell that would not finish")
     run.add_argument(
         "--cell-timeout",
@@ -201,6 +203,25 @@ def _add_run(run: Any) -> None:
     add_format(run)
     run.add_argument("--convention", choices=CONVENTIONS, help="of the numbers shown (default: flop)")
     run.add_argument("--debug", action="store_true", help="show tracebacks and what workers print")
+
+
+def _add_executor(run: Any) -> None:
+    run.add_argument(
+        "--executor",
+        choices=EXECUTORS,
+        default=LOCAL,
+        help="where cells are measured: here (default), on the devices of a Ray cluster, or in jobs of Slurm "
+        "(docs/cluster.md)",
+    )
+    run.add_argument(
+        "--accelerator", type=names("model"), metavar="NAMES", help="of ray: the device models, as Ray names them"
+    )
+    run.add_argument("--jobs", type=number(int, 1), metavar="N", help="of slurm: how many, a device each (default: 1)")
+    run.add_argument(
+        "--slurm",
+        metavar="NAME=VALUE,…",
+        help="of slurm: what its jobs are submitted with, as in partition=gpu,time=60",
+    )
 
 
 def _batches(text: str) -> tuple[int, ...]:

@@ -6,16 +6,28 @@ written, the caller's Ctrl-C, a used-up time budget and a lost device end a sess
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
+from typing import Protocol as Interface
 
 from analysis.devices import PRECISIONS, unit_of
 from analysis.utilization import works_of
 from measure.timing import Protocol
 from results import Inconsistent, StoreFault
-from results.records import MEASURED, Ceiling, Cell, ProfiledOperation, Record, Run, Telemetry, digest
-from results.store import Store, profile_file, read_operations, utc_now
+from results.records import (
+    MEASURED,
+    Ceiling,
+    Cell,
+    Operation,
+    ProfiledOperation,
+    Record,
+    Run,
+    Storage,
+    Telemetry,
+    digest,
+)
+from results.store import profile_file, utc_now
 from runners.cli import Progress, title
 from runners.sweep import nsight
 from runners.sweep.counts import Counts
@@ -45,11 +57,27 @@ class Limits:
     cell_timeout_s: float = CELL_TIMEOUT_S
 
 
+class RowStore(Interface):
+    """Where a session's rows go: a run's `Store`, or what gathers them for one elsewhere."""
+
+    def next_attempt(self, cell_id: str) -> int: ...
+    def has_operations(self, trace_id: str) -> bool: ...
+    def write_operations(
+        self, trace_id: str, operations: Iterable[Operation], storages: Iterable[Storage]
+    ) -> dict[str, list[Any]]: ...
+    def append_ceilings(self, ceilings: Sequence[Ceiling]) -> None: ...
+    def write_profile(self, cell_id: str, attempt: int, rows: Sequence[ProfiledOperation]) -> dict[str, list[Any]]: ...
+    def write_recording(
+        self, cell_id: str, attempt: int, work: str, source: str, packed: bytes, command: str = ""
+    ) -> dict[str, list[Any]]: ...
+    def commit(self, run: Run, rows: Mapping[str, Sequence[Record]]) -> None: ...
+
+
 @dataclass
 class Session:
     """The state of one session. notes: warnings of each of its rows."""
 
-    store: Store
+    store: RowStore
     name: str
     torch_version: str
     watch: TelemetryWatch
@@ -103,6 +131,11 @@ class Session:
                     self._ask(waiting)
         finally:
             self.close()
+
+    def measure_cell(self, cell: Cell) -> Run:
+        """Measure one cell, whose row is committed; which come after it, somebody else decides."""
+        self._ask([cell])
+        return self._one(cell)
 
     def _is_lost(self, run: Run, waiting: int) -> bool:
         """Whether the device is gone for good, which is said. Telemetry is asked once more after a cell that failed."""
@@ -363,9 +396,7 @@ class Session:
     def _has_trace(self, identity: str) -> bool:
         """Whether the run has this table, whole; what a damaged disk left of one is traced again."""
         if identity not in self._traces:
-            try:
-                read_operations(self.store.path, identity)
-            except (ValueError, Inconsistent):
+            if not self.store.has_operations(identity):
                 return False
             self._traces[identity] = ()
         return True

@@ -20,6 +20,7 @@ from results.store.store import FAILED, Store, read_run
 from tests.support.made_up.made_up_runs import (
     MANIFEST,
     SITTING,
+    Died,
     Failing,
     Mortal,
     Unsynced,
@@ -371,3 +372,92 @@ def test_the_manifest_of_a_run_can_be_replaced(tmp_path):
     assert read_run(tmp_path / "run").manifest == store.manifest
     write_manifest(tmp_path / "run", MANIFEST)
     assert read_manifest(tmp_path / "run") == MANIFEST
+
+
+THREE = ("a" * 16, "b" * 16, "c" * 16)
+
+
+class Waits(Unsynced):
+    """Counts what would be waited for."""
+
+    def __init__(self):
+        self.count = 0
+
+    def fsync(self, fd: int):
+        self.count += 1
+
+
+def contents(path):
+    return {file.name: file.read_bytes() for file in path.glob("*.csv")}
+
+
+def commit_group(store):
+    store.commit_group([(a_run(cell), rows_of(cell)) for cell in THREE])
+
+
+def test_a_group_leaves_what_single_commits_leave(tmp_path):
+    with new_store(tmp_path / "single") as single:
+        for cell in THREE:
+            single.commit(a_run(cell), rows_of(cell))
+    with new_store(tmp_path / "group") as group:
+        commit_group(group)
+        assert group.done() == dict.fromkeys(THREE, "ok")
+    assert contents(tmp_path / "group") == contents(tmp_path / "single")
+    assert read_run(tmp_path / "group").problems == []
+
+
+def test_a_group_waits_once_for_each_file(tmp_path):
+    disk = Waits()
+    with new_store(tmp_path / "run", disk) as store:
+        store.commit(a_run("0" * 16), rows_of("0" * 16))  # which makes the files
+        before = disk.count
+        commit_group(store)
+    assert disk.count - before == 4  # samples, telemetry, counts; then the runs
+
+
+def test_cells_of_a_group_may_have_different_files(tmp_path):
+    with new_store(tmp_path / "run") as store:
+        few = {"samples.csv": samples(THREE[1])}
+        store.commit_group([(a_run(THREE[0], status="crashed"), {}), (a_run(THREE[1]), few), (a_run(THREE[2]), {})])
+        assert store.done() == {THREE[0]: "crashed", THREE[1]: "ok", THREE[2]: "ok"}
+    data = read_run(tmp_path / "run")
+    assert data.problems == []
+    assert set(data.samples["cell_id"]) == {THREE[1]}
+
+
+def test_a_group_with_one_that_may_not_be_kept_writes_nothing(tmp_path):
+    with new_store(tmp_path / "run") as store:
+        before = contents(tmp_path / "run")
+        wrong = {"samples.csv": samples("another")}
+        with pytest.raises(ValueError, match="does not belong to attempt"):
+            store.commit_group([(a_run(THREE[0]), rows_of(THREE[0])), (a_run(THREE[1]), wrong)])
+        with pytest.raises(ValueError, match="expected attempts at different cells"):
+            store.commit_group([(a_run(THREE[0]), {}), (a_run(THREE[0], attempt=2), {})])
+        assert contents(tmp_path / "run") == before
+        assert store.next_attempt(THREE[0]) == 1
+
+
+@pytest.mark.parametrize("part", [None, 0.4])
+def test_a_kill_at_any_call_leaves_whole_attempts(tmp_path, part):
+    """Every call of the group, and in the middle of each: what is committed is intact, resuming measures the rest."""
+    counted = Mortal()
+    with new_store(tmp_path / "count", counted) as store:
+        before = len(counted.calls)
+        commit_group(store)
+        last = len(counted.calls)
+    kept = set()
+    for after in range(before, last):
+        path, disk = tmp_path / f"run-{after}", Mortal(after, part)
+        with pytest.raises(Died), new_store(path, disk) as store:
+            commit_group(store)
+        with Store.resume(path, Unsynced()) as again:
+            done = again.done()
+            again.commit_group(
+                [(a_run(c, again.next_attempt(c)), rows_of(c, again.next_attempt(c))) for c in THREE if c not in done]
+            )
+        data = read_run(path)
+        assert {run.cell_id for run in data.runs} == set(THREE)
+        assert len({run.cell_id for run in data.all_runs}) == len(data.all_runs)
+        assert all("not committed" in problem for problem in data.problems)
+        kept.add(len(done))
+    assert 0 in kept

@@ -67,7 +67,7 @@ def largest_batch(
     at = _Looked(need, least)
     if at.highest(least) > available_bytes:
         return at.fit(0, available_bytes, None)
-    small = [batch for batch in SMALL if least < batch <= most]
+    small = [batch for batch in SMALL if least <= batch <= most]
     high = min((batch for batch in small if at.highest(batch) > available_bytes), default=None)
     low = max((batch for batch in small if high is None or batch < high), default=least)
     guess = _predicted_batch([(batch, at.looked[batch]) for batch in small if batch in at.looked], available_bytes)

@@ -6,7 +6,7 @@ from .footprint_terms import peak_of
 from .interpolate import Point, point_text, value_of
 from .sampling import Axis, NoSample, Restructured, SizeSample, Unfitted, spread
 from .symbolic_table import OWN, Convention, check
-from .totals import FLOP, PART, SIZED, Expr, Term
+from .totals import FLOP, OF_ATTENTION, PART, SIZED, Expr, Term
 
 __all__ = [
     "Axis",
@@ -15,6 +15,7 @@ __all__ = [
     "Expr",
     "FLOP",
     "NoSample",
+    "OF_ATTENTION",
     "OWN",
     "PART",
     "Piece",

@@ -23,7 +23,7 @@ from sympy.polys.rings import ring
 
 from analysis.formula.derivation.interpolate import Form, Monomial, Point, number_of, point_text
 from analysis.formula.derivation.sampling import Sizes, SizeSample, Unfitted, merge_values
-from analysis.operators import numel, registry
+from analysis.operators import BY_RULE, kept_pairs, may_have_mask, numel, registry
 from results.records import Operation
 
 FOOTPRINT = "footprint_bytes"
@@ -45,6 +45,9 @@ Key = tuple[Any, str]
 """(place, quantity); what is of the whole step has a word in place of a place."""
 
 Counts = dict[Key, Form]
+
+LESS, UNKNOWN = "_less", "_unknown"
+"""Ends of quantities of attention: FLOP that a convention counts less, and calls of which that is not known."""
 
 OPEN = "other_flop"
 """The quantity that may have no formula where everything else has: unequal windows are summed one by one (an adaptive
@@ -116,6 +119,8 @@ def _wrong(
     known: dict[int, int | Fraction] = {}  # by the form itself: equal layers share one
     wrong = {}
     for key in exact.keys() | counts.keys():
+        if key[1].endswith((LESS, UNKNOWN)) and (key[0], key[1].replace(LESS, UNKNOWN)) in counts:
+            continue  # whole numbers are known where symbols may not be
         form = counts.get(key, _NOTHING)
         if id(form) not in known:
             known[id(form)] = number_of(form, sample.point)
@@ -153,7 +158,18 @@ def _costs(operation: Operation, convention: Convention) -> tuple[tuple[str, Any
         ("read_bytes", cost.read_bytes),
         ("written_bytes", cost.written_bytes),
         ("calls", 1),
+        *_of_attention(operation, cost.model_flop, convention),
     )
+
+
+def _of_attention(operation: Operation, flop: Any, convention: Convention) -> Iterable[tuple[str, Any]]:
+    """What conventions of attention count less; as a call, where one is not known."""
+    pairs = kept_pairs(operation) if may_have_mask(operation) and operation.phase != "recompute" else None
+    if pairs is None:
+        return
+    for name in BY_RULE:
+        less = pairs.less(name, flop) if convention.rules is registry.TABLE else None
+        yield (f"{name}{UNKNOWN}", 1) if less is None else (f"{name}{LESS}", less)
 
 
 def _of_storage(

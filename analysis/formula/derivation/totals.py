@@ -26,7 +26,8 @@ import sympy
 
 from analysis.formula.derivation.derive import Derived
 from analysis.formula.derivation.interpolate import Form, plus
-from analysis.formula.derivation.symbolic_table import FOOTPRINT, CountKey
+from analysis.formula.derivation.symbolic_table import FOOTPRINT, LESS, UNKNOWN, CountKey
+from analysis.operators import BY_RULE
 
 Expr = Any
 
@@ -36,6 +37,8 @@ KEPT = ("weight", "buffer", "optimizer_state", "input", "activation")
 QUANTITIES = {
     "parameters": "parameters",
     "model_flop": "model FLOP",
+    "causal_flop": "model FLOP, causal",
+    "mask_exact_flop": "model FLOP, mask-exact",
     "all_flop": "all FLOP",
     "bytes_accessed": "bytes accessed",
     "operational_intensity": "FLOP / byte",
@@ -51,6 +54,9 @@ COSTS = ("model_flop", "all_flop", "bytes_accessed", "made_bytes", "calls")
 """What there is of each phase, kind, module and operation. made_bytes: of the storages that it makes."""
 
 FLOP = ("model_flop", "all_flop")
+
+OF_ATTENTION = {f"{name}_flop": name for name in BY_RULE}
+"""Quantity → convention of attention; all others count attention dense (docs/conventions.md)."""
 
 SIZED = ("bytes_accessed", "total_footprint_bytes", "kept_bytes")
 """What lacks a storage whose size is not known, which a step keeps for its backward pass."""
@@ -110,7 +116,7 @@ def totals(
                 whole[name] += term.expression
     whole["all_flop"] = None if derived.without else whole["all_flop"]
     if derived.not_understood:
-        whole.update(dict.fromkeys(FLOP))
+        whole.update(dict.fromkeys((*FLOP, *OF_ATTENTION)))
     if derived.unsized:
         whole.update(dict.fromkeys(SIZED))
     whole["operational_intensity"] = _intensity(whole)
@@ -136,7 +142,12 @@ def _known_sums(derived: Derived) -> dict[str, Expr]:
         "kept_bytes": plus(form for role, form in roles.items() if role in KEPT),
         "io_bytes": roles.get("input", {}),
     }
-    return {name: expression(form) for name, form in found.items()}
+    sums = {name: expression(form) for name, form in found.items()}
+    for name, convention in OF_ATTENTION.items():
+        unknown = derived.total(f"{convention}{UNKNOWN}", lambda place: isinstance(place, CountKey))
+        less = expression(_cost(derived, f"{convention}{LESS}", lambda place: isinstance(place, CountKey)))
+        sums[name] = None if unknown else sums["model_flop"] - less
+    return sums
 
 
 def parts(derived: Derived, by: str) -> dict[str, dict[str, Expr]]:

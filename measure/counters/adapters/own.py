@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from analysis.operators import registry
+from analysis.operators import attention_flop, registry
 from measure.counters.harness import spread
 from measure.counters.harness.rows import rows
 from measure.fake import NOT_ON_FAKE
@@ -66,7 +66,9 @@ def _phase(table: Sequence[Operation], phase: str, note: str, workload: str, bat
         not_understood=registry.not_understood(table),
         reason=note,
     )
-    return rows(blank, spread(own))
+    found = rows(blank, spread(own))
+    said = attention_flop(table).as_row(phase, found[0].flop) if not blank.not_understood else {}
+    return [dataclasses.replace(found[0], attention=said), *found[1:]]
 
 
 def _trace(model: torch.nn.Module, inputs: tuple[Any, ...]) -> tuple[Trace, str]:

@@ -45,6 +45,11 @@ def _row(view: View, sittings: Mapping[str, Sitting]) -> Headline:
         verdict=verdict(view),
         status=run.status,
         reason=run.reason if run.reason or headline else _why_no_ratio(view),
+        attention=row.attention if row else "",
+        causal_flop=row.causal_flop if row else None,
+        mask_exact_flop=row.mask_exact_flop if row else None,
+        causal_utilization_ratio=headline.causal_utilization_ratio if headline else None,
+        mask_exact_utilization_ratio=headline.mask_exact_utilization_ratio if headline else None,
     )
 
 

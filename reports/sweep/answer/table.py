@@ -43,6 +43,7 @@ from reports.shared import (
     verdict,
 )
 from reports.sweep.answer.headline import closing, intervals
+from results import collector_off
 from results.records import Record, Utilization, WorkTime, header, to_columns
 from results.store import key_of
 
@@ -89,7 +90,7 @@ def to_text(built: Built, width: int = WIDTH, colour: bool = False, convention: 
     parts += ["", cells_table(views, scale, unit), ""]
     if any(_OF_PROFILES & set(view.run.methods) for view in shown.views):
         parts += [_METHODS_SAY, "", methods_table(views, shown.work_times), ""]
-    parts += [*peak_lines(shown.views), *failed_lines(shown.views), *warning_lines(shown)]
+    parts += [*peak_lines(shown.views), *attention_lines(views), *failed_lines(shown.views), *warning_lines(shown)]
     parts += [strong(_NOT_FLOP)] if convention != "flop" else []
     return page(parts, width, colour)
 
@@ -209,6 +210,23 @@ def peak_lines(views: Sequence[View]) -> list[str]:
     return lines
 
 
+def attention_lines(views: Sequence[View]) -> list[str]:
+    """What other conventions of attention count of each cell, where they count less."""
+    lines, shared = dict[str, None](), shared_variant(views)
+    for view in views:
+        row = view.headline or view.timed_row
+        if row is None or not row.model_flop:
+            continue
+        flop = {"causal": row.causal_flop, "mask-exact": row.mask_exact_flop}
+        if any(each is not None and each != row.model_flop for each in flop.values()):
+            words = (
+                f"{name} {'not known' if each is None else f'{percent(each / row.model_flop)} of that'}"
+                for name, each in flop.items()
+            )
+            lines[f"{cell_name(view, shared)}: attention is counted dense; {', '.join(words)}"] = None
+    return list(lines)
+
+
 def _doubt(row: Utilization) -> str:
     """The first doubt about the ceiling that a row is divided by, after a semicolon; empty without one."""
     doubts = (session_words(mark) for mark in row.warnings if mark.startswith("ceiling_doubtful"))
@@ -266,7 +284,8 @@ def to_csv(rows: Sequence[Record], record: type[Record]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(header(record))
-    writer.writerows(zip(*to_columns(record, rows), strict=True))
+    with collector_off():
+        writer.writerows(zip(*to_columns(record, rows), strict=True))
     return out.getvalue()
 
 

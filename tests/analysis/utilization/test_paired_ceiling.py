@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,9 @@ import pytest
 
 from analysis.utilization.numerators import Numerator
 from analysis.utilization.paired_ceiling import PairedCeiling, paired_ceiling
+from analysis.utilization.step_times import whole_steps
 from analysis.utilization.utilization import measurement, rows
+from cleaning.facts.targets import narrowness
 from results import Unavailable
 from results.records import Run, Sample
 
@@ -147,3 +150,28 @@ def test_a_unit_without_a_kernel_and_another_work_are_rows_with_a_reason() -> No
     assert row.achieved_flop_per_s == 5 / 2
     (row,) = rows(measured, [Numerator("batch", "profiler", {"fp32": 5})], ())
     assert row.status == "unavailable"
+
+
+def test_a_cell_is_narrow_where_its_ratio_is_too():
+    calm, wide = [1.0] * 8, [0.01, 0.012] * 4
+    steady = interleaved(calm, [0.01] * 8)
+    assert narrowness(RUN, whole_steps(steady), steady) == (True, "±0 % from 8 blocks, asked for ±3 % from 5")
+    noisy = interleaved(calm, wide)
+    narrow, words = narrowness(RUN, whole_steps(noisy), noisy)
+    assert not narrow
+    width = paired(noisy).half_width_ratio
+    assert words == f"±{100 * width:.2g} % of the paired utilization, asked for ±3 %"
+    assert narrowness(replace(RUN, paired_ceiling=False), whole_steps(noisy), noisy)[0], "nobody asked for a ratio"
+    assert narrowness(replace(RUN, target_ci_ratio=0.5), whole_steps(noisy), noisy)[0]
+
+
+def test_the_width_is_that_of_the_widest_unit():
+    samples = interleaved([1.0] * 8, [0.01, 0.012] * 4)
+    start_s = max(sample.start_s for sample in samples)
+    both = [*samples, *(kernel(index * start_s / 8, 0.1, "tf32") for index in range(8))]
+    found = paired(both)
+    alone = PairedCeiling(found.step_s, {"fp32": found.s_per_flop["fp32"]}, found.kernels)
+    assert found.half_width_ratio == alone.half_width_ratio > 0
+    ends = alone.utilization({"fp32": 12345})
+    assert math.log(ends.high / ends.low) / 2 == pytest.approx(alone.half_width_ratio)
+    assert paired(interleaved([1.0], [0.01])).half_width_ratio is None

@@ -147,6 +147,30 @@ def test_the_table_of_the_conventions_follows_from_the_sizes() -> None:
         assert row in text
 
 
+def test_the_table_of_windows_follows_from_the_sizes() -> None:
+    """Mistral-7B: the same, and a window of 4,096 leaves the pairs whose key is 4,096 or more before the query."""
+    layers, width, inner, vocabulary, window = 32, 4096, 14336, 32000, 4096
+    weights = layers * (2 * width * width + 2 * width * width // 4 + 3 * width * inner) + width * vocabulary
+    text = (ROOT / "docs" / "conventions.md").read_text(encoding="utf-8")
+    for tokens in (2048, 8192, 32768, 131072):
+        causal, beyond = tokens * (tokens + 1) // 2, max(tokens - window, 0)
+        every = tokens**2, causal, causal - beyond * (beyond + 1) // 2
+        dense, half, kept = (6 * weights * tokens + 12 * layers * width * pairs for pairs in every)
+        flop = " | ".join(f"{each / 1e15:.3g}" for each in (dense, half, kept))
+        assert f"| {tokens:,} | {flop} | {dense / half:.3f} | {dense / kept:.3f} |" in text
+
+
+def test_the_count_of_a_layer_with_windows_is_the_closed_form() -> None:
+    config = transformers.MistralConfig(num_hidden_layers=1, vocab_size=32000, sliding_window=4096)
+    with torch.device("meta"):
+        model = transformers.MistralForCausalLM(config).train()
+        tokens = torch.zeros(1, 8192, dtype=torch.long)
+    found = flopledger.count(model, tokens, loss_of=lambda output: output.logits)
+    weights = 2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336 + 4096 * 32000
+    kept = 8192 * 8193 // 2 - 4096 * 4097 // 2
+    assert sum(flop or 0 for flop in found.by_convention("mask_exact")) == 6 * weights * 8192 + 12 * 4096 * kept
+
+
 def test_the_count_of_that_model_is_the_closed_form() -> None:
     config = transformers.LlamaConfig(
         hidden_size=4096, intermediate_size=14336, num_hidden_layers=1, num_attention_heads=32, num_key_value_heads=8,

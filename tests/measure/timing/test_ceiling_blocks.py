@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import pytest
 
-from measure.timing.blocks import WarmUp, blocks_in_order, measure_blocks
+from analysis.utilization.paired_ceiling import paired_ceiling
+from measure.timing.blocks import Timing, WarmUp, blocks_in_order, measure_blocks
 from measure.timing.ceiling_blocks import CeilingBlocks, CeilingKernel
 from measure.timing.protocols import Protocol
 from results.records import Sample
@@ -26,7 +28,7 @@ def measured(step_s: float, *kernels_s: float) -> list[Sample]:
     host, protocol = Host(), Protocol.for_device("cpu")
     kernels = [CeilingKernel(f"unit{i}", f"kernel{i}", 100, lasting(host, s)) for i, s in enumerate(kernels_s)]
     with CeilingBlocks(kernels, host, protocol.block_s) as ceiling:
-        timing = measure_blocks(lasting(host, step_s), host, protocol, step_s, ceiling.run)
+        timing = measure_blocks(lasting(host, step_s), host, protocol, step_s, ceiling)
     assert timing.summary.mean == pytest.approx(step_s)
     return blocks_in_order(WarmUp([], steady=True), timing, ceiling.samples)
 
@@ -49,3 +51,51 @@ def test_a_kernels_block_lasts_a_fifth_of_a_steps_block() -> None:
     assert (short.steps, short.flop, short.kernel) == (41, 4100, "kernel0")
     assert short.wall_s == pytest.approx(41 * 0.00104)
     assert (long.steps, long.flop, long.wall_s) == (1, 100, pytest.approx(0.1))
+
+
+class Noisy:
+    """What takes times of the host one after the other, from a list that repeats."""
+
+    def __init__(self, host: Host, *times_s: float) -> None:
+        self._host, self._times_s = host, itertools.cycle(times_s)
+
+    def __call__(self) -> None:
+        self._host.now_s += next(self._times_s)
+
+
+def timed_beside(kernel_s: tuple[float, ...], step_s: tuple[float, ...] = (0.5,)) -> tuple[Timing, list[Sample]]:
+    host, protocol = Host(), Protocol.for_device("cpu")
+    kernels = [CeilingKernel("fp32", "kernel", 100, Noisy(host, *kernel_s))]
+    with CeilingBlocks(kernels, host, protocol.block_s) as ceiling:
+        timing = measure_blocks(Noisy(host, *step_s), host, protocol, step_s[0], ceiling)
+    return timing, ceiling.samples
+
+
+def test_measuring_goes_on_until_the_ratio_is_narrow_too():
+    """Steps are equal, and their own interval has no width; kernels of one call of 0.1 s scatter by 5 %."""
+    steady, _ = timed_beside((0.1,))
+    timing, samples = timed_beside((0.095, 0.105, 0.1, 0.106, 0.094))
+    assert (steady.status, len(steady.blocks)) == ("ok", 5)
+    assert timing.status == "ok"
+    assert len(timing.blocks) > 5
+    widths = [paired_ceiling((*timing.blocks[:n], *samples[:n])).half_width_ratio for n in range(5, len(timing.blocks))]
+    assert all(width > 0.03 for width in widths), "it would have ended there"
+    assert paired_ceiling((*timing.blocks, *samples)).half_width_ratio <= 0.03
+
+
+def test_a_ratio_that_stays_wide_is_the_reason():
+    timing, samples = timed_beside((0.02, 0.2, 0.1))
+    assert timing.status == "not_converged"
+    width = paired_ceiling((*timing.blocks, *samples)).half_width_ratio
+    assert timing.reason == (
+        f"stopped at the cap of 30 s with a 95 % interval of ±{width:.2%} of the paired utilization, wider than ±3.00%"
+    )
+
+
+def test_a_slow_machine_slows_both_and_the_ratio_ends_the_measuring():
+    """Halves of a ratio that move together have no part in its width."""
+    timing, samples = timed_beside((0.1,), (0.5,))
+    found = paired_ceiling((*timing.blocks, *samples))
+    assert found.half_width_ratio == pytest.approx(0.0, abs=1e-9)
+    assert found.utilization({"fp32": 100}).ratio == pytest.approx(0.2)
+    assert found.utilization({"fp32": 7}).ratio == pytest.approx(0.2 * 7 / 100), "no width depends on the work"

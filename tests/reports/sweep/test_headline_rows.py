@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -55,3 +56,13 @@ def test_the_numbers_are_those_of_the_terminal(built: Built, frame: pd.DataFrame
     assert row["achieved_flop_per_s"] / row["peak_flop_per_s"] == pytest.approx(row["utilization_ratio"])
     assert row["model_flop"] / row["step_time_s"] == pytest.approx(row["achieved_flop_per_s"])
     assert row["peak_source"] in " ".join(text.split())
+
+
+def test_conventions_of_attention_are_beside_the_dense_count(built: Built, frame: pd.DataFrame) -> None:
+    assert (frame["attention"] == "dense").all()
+    assert (frame["causal_flop"] == frame["model_flop"]).all(), "these models have no attention"
+    assert "attention" not in to_text(built)
+    view = next(view for view in built.views if view.headline is not None)
+    fewer = [replace(row, model_flop=100, causal_flop=90, mask_exact_flop=None) for row in view.fractions]
+    text = to_text(replace(built, views=(replace(view, fractions=tuple(fewer)),)), width=200)
+    assert "attention is counted dense; causal 90 % of that, mask-exact not known" in text

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import functools
 import json
+import platform
 from dataclasses import replace
 
 import pytest
+import torch
 
+import measure.device
 from analysis.devices import Processor
-from measure.device import Allowance
+from measure.device import Allowance, product_instructions
 from results.records import Ceiling
 from runners.doctor import command, processor
-from runners.doctor.processor import cache_checks, identity_check, peak_checks
+from runners.doctor.processor import cache_checks, identity_check, peak_checks, product_checks
 
 XEON = Processor("GenuineIntel", "6", "85", "4", "Intel(R) Xeon(R) Silver 4114 CPU", frozenset({"fma", "avx512f"}))
 ALLOWED = Allowance((0, 1, 2, 3), (0, 1), 2, 1, 1.5)
@@ -52,6 +57,47 @@ def test_peaks_and_their_refusals() -> None:
     assert known.fact == "fp32 240 GFLOP/s: 2 cores, avx512f at 3.75 GHz; 1 a clock counted, 100% reached"
     assert (none.state, none.fact) == ("warn", "fp32: none; its kernel reached 240 GFLOP/s")
     assert none.cost == "no derived peak: a core issued 1 of 2"
+
+
+def test_products_as_libraries_say(monkeypatch) -> None:
+    """One dtype that has instructions, one that has none, one that this torch does not run."""
+    lines = {
+        "float32": ["MKL_VERBOSE oneMKL Intel(R) Advanced Vector Extensions 2", "MKL_VERBOSE SGEMM(N,N,1) 1ms"],
+        "bfloat16": [
+            f"onednn_verbose,v1,primitive,exec,cpu,{kind}:avx2,fwd,src:bf16::ab::f0 wei:bf16::ab::f0,,,1"
+            for kind in ("matmul,brg", "convolution,brg")
+        ],
+        "float16": [],
+    }
+    log = product_instructions.Log()
+
+    def run(dtype: str) -> None:
+        if not lines[dtype]:
+            raise RuntimeError('"addmm" not implemented\nfor Half')
+        log.lines[:] = lines[dtype]
+
+    monkeypatch.setattr(product_instructions, "_mkl_instructions", [])
+    monkeypatch.setattr(product_instructions, "log", lambda: contextlib.nullcontext(log))
+    monkeypatch.setattr(product_instructions, "PRODUCTS", {dtype: functools.partial(run, dtype) for dtype in lines})
+    known, slow, none = product_checks()
+    assert (known.state, known.cost) == ("ok", "")
+    assert known.fact == "float32: matmul by fma, convolution by a library that does not say"
+    assert (slow.state, slow.fact) == ("warn", "bfloat16: matmul emulated, convolution emulated")
+    assert slow.cost == "converted around float32: no faster than that"
+    assert none.cost == '"addmm" not implemented for Half'
+
+
+def test_products_here() -> None:
+    """Of float32 at least: both kinds, by the instructions that this processor is known to have."""
+    checks = {check.fact.partition(":")[0]: check for check in product_checks()}
+    assert list(checks) == ["float32", "bfloat16", "float16", "int8"]
+    if torch.backends.mkl.is_available() or torch.backends.mkldnn.is_available():
+        assert "matmul by a library" not in checks["float32"].fact
+    flags = measure.device.processor().flags if platform.machine() == "x86_64" else frozenset()
+    if "avx512f" in flags:
+        assert "avx512f" in checks["float32"].fact
+    if "amx_bf16" not in flags:
+        assert "amx" not in checks["bfloat16"].fact
 
 
 def test_caches() -> None:

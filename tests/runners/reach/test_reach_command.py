@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 
 from analysis.reach import BatchCost
+from runners.cli import MARGIN_RATIO, Mistake
+from runners.footprint.command import Steps
+from runners.footprint.fit import moments
 from runners.footprint.step import StepOptions
 from runners.reach import SMALL, cost_at
-from runners.reach.command import main
+from runners.reach.command import _largest, main
 from tests.support.fakes.commands import refused, running
 
 DEVICE = "NVIDIA GeForce RTX 3090"
@@ -53,6 +57,27 @@ def test_a_training_step_has_memory_and_a_largest_batch(reach, asked):
     assert found["largest_batch"] > BATCH
     infer = json.loads(reach(*asked, "--mode", "infer", "--format", "json")[1])
     assert found["bound_time_s"] > 2 * infer["bound_time_s"], "the backward pass reads every weight again"
+
+
+@pytest.mark.parametrize("largest", [0, 1, 2, 3, 40])
+def test_a_batch_of_one_is_traced_only_where_two_do_not_fit(largest):
+    steps = Steps(StepOptions("synthetic_matmul", optimizer="sgd", hyper={"width": 4096}))
+    bytes_free = max(moments(steps.at(largest + 1), "cuda", None)) - 1  # of the first batch that does not fit
+    steps = Steps(StepOptions("synthetic_matmul", optimizer="sgd", hyper={"width": 4096}))
+    assert _largest(steps, math.ceil(bytes_free / (1 - MARGIN_RATIO)), "") == largest
+    assert (1 in steps._traced) == (largest < 2)
+
+
+def test_a_step_that_takes_no_two_has_a_largest_batch():
+    """As an exported graph with its batch fixed to eight has."""
+
+    class OfEight(Steps):
+        def at(self, batch_size):
+            if batch_size != 8:
+                raise Mistake(f"expected a batch of 8, got {batch_size}")
+            return super().at(batch_size)
+
+    assert _largest(OfEight(StepOptions("synthetic_matmul", hyper={"width": 8})), 10**9, "") == 8
 
 
 def test_a_least_time_that_is_none_is_not_printed(reach):

@@ -1,0 +1,169 @@
+"""What does a batch say of its attention masks? Keys that padding leaves, lengths of packed sequences.
+
+Read from two inputs by transformers' names: `attention_mask` (batch, keys), whose zeros are padding, and, where there
+is none and no cache is made, `position_ids` (batch, keys), whose restarts begin another sequence. Nothing of a mask of
+queries by keys is read or made. Inputs without values (fake tensors, meta), on a GPU while a loop runs, masks of four
+dimensions and models of encoder and decoder have a batch mask that says nothing: the pairs are then not known. `Masks`
+puts the rules of a model and what its batch says into the rows of a trace.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+from analysis.operators import MASK_PAIRS, MASK_RULE, attention_sizes, may_have_mask, packed_pairs, padded_pairs
+from measure.model.module_masks import makes_masks, mask_rules
+from results.records import Operation
+
+MASK, POSITIONS = "attention_mask", "position_ids"
+
+_DEPTH = 3
+"""Levels of nested inputs in which a mask is looked for by its name."""
+
+
+@dataclass(frozen=True)
+class BatchMask:
+    """Of a batch, by sequence: runs [start, stop) of keys that padding leaves, or lengths of packed sequences.
+
+    keys: length of each. masks: whether there is anything but the rules of the modules; if there is, and all else is
+    empty, it is not known.
+    """
+
+    masks: bool = True
+    keys: int = 0
+    runs: tuple[tuple[tuple[int, int], ...], ...] = ()
+    lengths: tuple[tuple[int, ...], ...] = ()
+
+    def pairs(self, rule: str, queries: int, keys: int, sequences: int, heads_too: bool = False) -> list[int] | None:
+        """[pairs that masks of this rule keep in all sequences, sequences]; None where they are not known.
+
+        sequences: of the call; heads_too: whether that is a multiple, because heads are in it.
+        """
+        held = len(self.runs) or len(self.lengths)
+        if not held or keys != self.keys or (self.lengths and queries != keys):
+            return None
+        if sequences % held if heads_too else held not in (1, sequences):
+            return None
+        if self.runs:
+            return [sum(padded_pairs(rule, queries, runs, keys - queries) for runs in self.runs), held]
+        return [sum(packed_pairs(rule, lengths) for lengths in self.lengths), held]
+
+
+NOTHING, UNKNOWN = BatchMask(masks=False), BatchMask()
+
+
+def batch_mask(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> BatchMask:
+    """Of a call model(*args, **kwargs)."""
+    given = _named(model, args, kwargs)
+    mask, positions = given.get(MASK), given.get(POSITIONS)
+    config = getattr(model, "config", None)
+    if config is None or (mask is None and (positions is None or _makes_cache(model, given))):
+        return NOTHING
+    if getattr(config, "is_encoder_decoder", False):
+        return UNKNOWN
+    return _padding(mask) if mask is not None else _packing(positions)
+
+
+def _named(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of a call by name, and those of these names in mappings among them."""
+    found: dict[str, Any] = {}
+    _look_into([*args, kwargs], found, _DEPTH)
+    try:
+        bound = inspect.signature(model.forward).bind_partial(*args, **kwargs).arguments
+    except (TypeError, ValueError):
+        bound = {}
+    return found | dict(kwargs) | bound
+
+
+def _look_into(value: Any, found: dict[str, Any], depth: int) -> None:
+    if isinstance(value, Mapping):
+        found.update({name: each for name, each in value.items() if name in (MASK, POSITIONS) and each is not None})
+    if depth and isinstance(value, (Mapping, list, tuple)):
+        for each in value.values() if isinstance(value, Mapping) else value:
+            _look_into(each, found, depth - 1)
+
+
+def _makes_cache(model: torch.nn.Module, given: Mapping[str, Any]) -> bool:
+    """Whether the model makes a cache of keys, and then looks at no position for a mask."""
+    asked = given.get("use_cache")
+    checkpointed = model.training and any(vars(each).get("gradient_checkpointing") for each in model.modules())
+    return not checkpointed and bool(getattr(model.config, "use_cache", False) if asked is None else asked)
+
+
+def _has_values(tensor: Any) -> bool:
+    given = isinstance(tensor, torch.Tensor) and not isinstance(tensor, FakeTensor)
+    return given and tensor.dim() == 2 and not tensor.is_meta
+
+
+def _padding(mask: Any) -> BatchMask:
+    if not _has_values(mask):
+        return UNKNOWN
+    edges = torch.nn.functional.pad((mask != 0).to(torch.int8), (1, 1)).diff(dim=1).cpu()
+    runs = tuple(
+        tuple(zip((row == 1).nonzero().flatten().tolist(), (row == -1).nonzero().flatten().tolist(), strict=True))
+        for row in edges
+    )
+    return BatchMask(keys=mask.shape[1], runs=runs)
+
+
+def _packing(positions: Any) -> BatchMask:
+    if not _has_values(positions):
+        return UNKNOWN
+    length = positions.shape[1]
+    lengths = []
+    for row in (positions.diff(dim=1) != 1).cpu():
+        ends = [0, *((row.nonzero().flatten() + 1).tolist()), length]
+        lengths.append(tuple(stop - start for start, stop in itertools.pairwise(ends)))
+    packed = any(len(each) > 1 for each in lengths)
+    return BatchMask(keys=length, lengths=tuple(lengths)) if packed else NOTHING
+
+
+def with_mask(operation: Operation, rule: str, batch: BatchMask) -> Operation:
+    """A call that may have a mask, with what is known of it. rule: of its module's masks; "": none is known."""
+    if not rule:
+        return operation
+    more: dict[str, Any] = {MASK_RULE: rule}
+    if batch.masks:
+        sizes, first = attention_sizes(operation), operation.input_shapes[0]
+        queries, keys = sizes or (0, 0)
+        more[MASK_PAIRS] = batch.pairs(rule, queries, keys, first[0], heads_too=len(first) == 3)
+    return replace(operation, attributes={**operation.attributes, **more})
+
+
+class Masks:
+    """The masks of one model and batch. inputs: of the step, in any nesting; batch: what they say of masks, where the
+    caller has read it of inputs with values."""
+
+    def __init__(self, model: torch.nn.Module, inputs: Any = (), batch: BatchMask | None = None) -> None:
+        self._rules = mask_rules(model) if makes_masks(model.modules()) else {}
+        if self._rules and batch is None:
+            batch = batch_mask(model, *_arguments(inputs))
+        self._batch = batch or NOTHING
+        self._known: dict[tuple[int, int, str], tuple[Operation, Operation]] = {}
+
+    def noted(self, operation: Operation) -> Operation:
+        """The operation, with what is known of its mask."""
+        rule = self._rules.get(operation.module, "")
+        if not rule or not may_have_mask(operation):
+            return operation
+        # calls of one signature share their attributes, as those without a mask do
+        key = id(operation.attributes), id(operation.input_shapes), rule
+        if key not in self._known:
+            self._known[key] = operation, with_mask(operation, rule, self._batch)
+        return replace(operation, attributes=self._known[key][1].attributes)
+
+
+def _arguments(inputs: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    """Positional and named arguments of the model's call among the inputs of a step: (args, kwargs, …), or (inputs,
+    target)."""
+    parts = inputs if isinstance(inputs, tuple) else (inputs,)
+    first = parts[0] if parts and isinstance(parts[0], (tuple, list)) else parts
+    named = parts[1] if len(parts) > 1 and isinstance(parts[1], Mapping) else {}
+    return tuple(first), named

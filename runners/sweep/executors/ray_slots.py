@@ -1,0 +1,215 @@
+"""Slots of a Ray cluster: an actor for each GPU, or for each node's processor, which Ray places and keeps for us alone.
+
+The address is Ray's own to find (`RAY_ADDRESS`, a cluster on this machine, else a new one here). Ray is asked for whole
+devices and nothing is shared; `runners.sweep.executors.slot` checks what it gave. An actor is never restarted: a lost
+one takes its cell's rows with it, and the cell is handed to another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from runners.sweep.executors.parcel import Order, SlotSettings
+from runners.sweep.executors.remote import Answer, Event, Loss, Ready
+
+SLOT = "runners.sweep.executors.slot:Slot"
+LOOK_S = 5.0
+"""How often the cluster is asked for nodes that are new."""
+
+MOST_ACTORS = 3
+"""For one device: where the process of one died, its node may still be there."""
+
+KIND = "accelerator_type:"
+"""How Ray names the resource of a node's device model."""
+
+ENVIRONMENT = {
+    "RAY_USAGE_STATS_ENABLED": "0",  # nothing is sent to anybody
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # Ray's own behaviour to come, or it warns
+    "RAY_DEDUP_LOGS": "0",
+}
+
+
+class RaySlots:
+    """All devices of a kind that the cluster has. settings.device: auto, cpu or cuda. accelerators: of these models
+    alone, as Ray names them; none: of the only one there is. slot: "module:class" of the actors.
+
+    Raises ValueError where the cluster has no such device, or several models and none was chosen.
+    """
+
+    def __init__(self, settings: SlotSettings, accelerators: Sequence[str] = (), slot: str = SLOT) -> None:
+        import ray
+
+        self._ray: Any = ray
+        self._slot = slot
+        self._accelerators = tuple(accelerators)
+        _connect(ray)
+        self._actors: dict[str, Any] = {}
+        self._waiting: dict[Any, str] = {}  # what an actor was asked → its slot
+        self._unplaced: set[str] = set()
+        self._asked: Counter[str] = Counter()  # slot → actors that were asked for
+        self._looked_s = 0.0
+        try:
+            self._settings = replace(settings, device=self._device(settings.device))
+            self._look()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def expected(self) -> int:
+        """Slots that are there, and those that Ray has not started yet."""
+        return len(self._actors)
+
+    def next(self, timeout_s: float) -> Event | None:
+        """What happened first; None if nothing did in time."""
+        if time.monotonic() - self._looked_s > LOOK_S:
+            self._look()
+        if not self._waiting:
+            time.sleep(timeout_s)
+            return None
+        done, _ = self._ray.wait(list(self._waiting), num_returns=1, timeout=timeout_s)
+        if not done:
+            return None
+        slot = self._waiting.pop(done[0])
+        try:
+            answer = self._ray.get(done[0])
+        except self._ray.exceptions.RayError as fault:
+            reason, refused = _reason(fault)
+            self.dismiss(slot, refused)
+            return Loss(slot, reason)
+        if slot in self._unplaced:
+            self._unplaced.discard(slot)
+            return Ready(slot, answer)
+        return Answer(slot, answer)
+
+    def measure(self, slot: str, order: Order) -> None:
+        """Hands a cell to a slot."""
+        self._waiting[self._actors[slot].measure.remote(order)] = slot
+
+    def dismiss(self, slot: str, refused: bool = True) -> None:
+        """Gives a slot back to Ray; one that is gone is forgotten. refused: nor is it asked for again."""
+        self._asked[slot] = MOST_ACTORS if refused else self._asked[slot]
+        self._unplaced.discard(slot)
+        self._waiting = {ask: name for ask, name in self._waiting.items() if name != slot}
+        if (actor := self._actors.pop(slot, None)) is not None:
+            with contextlib.suppress(self._ray.exceptions.RayError):
+                self._ray.kill(actor)
+
+    def close(self) -> None:
+        """Gives all slots back and leaves the cluster; one that was started here ends."""
+        for slot in list(self._actors):
+            self.dismiss(slot)
+        self._ray.shutdown()
+
+    def _device(self, asked: str) -> str:
+        """cuda if any node of the cluster has a GPU and none was asked for, else cpu."""
+        if asked != "auto":
+            return asked
+        return "cuda" if any(node["Resources"].get("GPU") for node in self._alive()) else "cpu"
+
+    def _alive(self) -> list[Mapping[str, Any]]:
+        return [node for node in self._ray.nodes() if node["Alive"]]
+
+    def _look(self) -> None:
+        """Asks for an actor on every device that has none: of nodes that are new, or where one was lost. Raises
+        ValueError."""
+        self._looked_s = time.monotonic()
+        nodes = [node for node in self._alive() if _devices(node, self._settings.device)]
+        self._check_models(nodes)
+        for node in filter(self._is_chosen, nodes):
+            for number in range(_devices(node, self._settings.device)):
+                slot = f"{node['NodeID'][:8]}-{number}"
+                if slot not in self._actors and self._asked[slot] < MOST_ACTORS:
+                    self._ask(node, slot)
+
+    def _is_chosen(self, node: Mapping[str, Any]) -> bool:
+        return not self._accelerators or _model(node) in self._accelerators
+
+    def _check_models(self, nodes: Sequence[Mapping[str, Any]]) -> None:
+        """Raises ValueError for models that the cluster does not have, or several of which none was chosen."""
+        models = sorted({_model(node) for node in nodes})
+        there = ", ".join(filter(None, models)) or "none that Ray knows by name"
+        missing = [name for name in self._accelerators if name not in models]
+        if missing and not self._actors:
+            raise ValueError(f"--accelerator: expected a model of the cluster ({there}), got {missing[0]}")
+        if len(models) > 1 and not self._accelerators and not self._actors:
+            raise ValueError(f"--accelerator: expected one of the cluster's models ({there}): they are not one run's")
+
+    def _ask(self, node: Mapping[str, Any], slot: str) -> None:
+        """An actor for one device of a node; Ray starts it when nobody else uses the device."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        module, _, name = self._slot.partition(":")
+        needs = {"num_gpus": 1, "num_cpus": 0} if self._settings.device == "cuda" else _processors(node)
+        where = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+        maker = self._ray.remote(getattr(importlib.import_module(module), name))
+        actor = maker.options(**needs, max_restarts=0, scheduling_strategy=where).remote(self._settings)
+        self._actors[slot] = actor
+        self._asked[slot] += 1
+        self._unplaced.add(slot)
+        self._waiting[actor.place.remote()] = slot
+
+
+def _devices(node: Mapping[str, Any], kind: str) -> int:
+    """How many devices of a kind a node has; all its processors are one."""
+    resources = node["Resources"]
+    return int(resources.get("GPU", 0)) if kind == "cuda" else int(resources.get("CPU", 0) >= 1)
+
+
+def _processors(node: Mapping[str, Any]) -> dict[str, float]:
+    """All processors of a node: two cells that share them would each be timed too long."""
+    return {"num_cpus": node["Resources"]["CPU"]}
+
+
+def _model(node: Mapping[str, Any]) -> str:
+    """The model of a node's devices, as Ray names it; "" where it names none."""
+    return next((name.removeprefix(KIND) for name in sorted(node["Resources"]) if name.startswith(KIND)), "")
+
+
+LOSSES = {
+    "ActorDiedError": "its process or its node died",
+    "ActorUnavailableError": "its node does not answer any more",
+}
+"""Ray's word for a loss → ours."""
+
+
+def _reason(fault: BaseException) -> tuple[str, bool]:
+    """Why there is a slot less, in one line, and whether the slot itself said so: an actor's own exception."""
+    cause = getattr(fault, "cause", None)
+    if type(fault).__name__.startswith("RayTaskError") or isinstance(cause, (ValueError, OSError)):
+        return f"not used: {' '.join(str(cause or fault).split())}", True
+    return LOSSES.get(type(fault).__name__, type(fault).__name__), False
+
+
+def _connect(ray: Any) -> None:
+    """Joins the cluster, or starts one here. Raises ValueError where the cluster does not answer."""
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    ray._private.worker._worker_logs_enabled = False  # what nodes say of themselves, it prints to stdout: the answer's
+    with _own_signals():
+        try:
+            ray.init(logging_level="ERROR", log_to_driver=False, include_dashboard=False)
+        except (ConnectionError, ValueError, RuntimeError) as fault:
+            raise ValueError(f"--executor ray: no cluster could be joined: {' '.join(str(fault).split())}") from fault
+
+
+@contextlib.contextmanager
+def _own_signals() -> Iterator[None]:
+    """Ray puts a handler of SIGTERM of its own in the place of the command's."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

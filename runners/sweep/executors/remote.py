@@ -1,0 +1,310 @@
+"""The process that keeps a run whose cells are measured elsewhere: hands them to slots and commits what comes back.
+
+A cell is handed to one slot at a time and taken off the list when its rows are committed, so that it is measured again
+only if its slot was lost before they arrived. Rows arrive one by one; which order they have depends on the slots.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from results.records import Cell, Run
+from results.store import Store, utc_now
+from runners.cli import Progress
+from runners.sweep.executors.parcel import Order, Parcel, Place, failure, keep
+from runners.sweep.executors.sitting import sitting_of
+from runners.sweep.plan import reason_against
+from runners.sweep.session import SPARE_RATIO, Limits, Replan, least_s, trace_id
+from runners.workers import ProbeResult, Stopwatch, uninterrupted
+
+MOST_LOSSES = 2
+"""How many slots may be lost under a cell, before it is taken to be why: its row says so then."""
+
+POLL_S = 1.0
+START_S = 600.0
+"""How long the first slot is waited for: a cluster may start a machine for it, a queue may be long."""
+
+CLOCK_S = 2.0
+"""How far apart two clocks are not mentioned."""
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A slot that can measure."""
+
+    slot: str
+    place: Place
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a slot measured."""
+
+    slot: str
+    parcel: Parcel
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A slot that there is no more, or never was. refused: it said so itself, as one that may not be used."""
+
+    slot: str
+    reason: str
+    refused: bool = False
+
+
+Event = Ready | Answer | Loss
+
+
+class Slots(Protocol):
+    """The slots that an executor has. `expected`: how many there are or may still come."""
+
+    @property
+    def expected(self) -> int: ...
+    def next(self, timeout_s: float) -> Event | None: ...
+    def measure(self, slot: str, order: Order) -> None: ...
+    def dismiss(self, slot: str) -> None: ...
+    def close(self) -> None: ...
+
+
+@dataclass
+class Remote:
+    """Slots, and the session that each of them is in the run. executor: its word on the command line. version: of this
+    program, here and at each slot. utc_s: our clock, seconds since 1970."""
+
+    slots: Slots
+    executor: str
+    version: str
+    utc_s: Callable[[], float] = time.time
+    places: dict[str, Place] = field(default_factory=dict)  # of slots that have no session yet
+    offsets_s: dict[str, float] = field(default_factory=dict)  # slot → its clock minus ours
+    hosts: dict[str, str] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)  # slot → its device
+    sittings: dict[str, str] = field(default_factory=dict)  # slot → session
+    torch_versions: dict[str, str] = field(default_factory=dict)
+    losses: list[str] = field(default_factory=list)
+    unmeasured: int = 0
+
+    def probe(self, _device: str) -> ProbeResult:
+        """The device of the first slot there is. Raises ValueError where there is none within `START_S`."""
+        stopwatch = Stopwatch()
+        while not self.places:
+            if not self.slots.expected:
+                raise ValueError(f"--executor {self.executor}: expected a device to measure on, got none{self.why()}")
+            if stopwatch.elapsed_s > START_S:
+                raise ValueError(f"--executor {self.executor}: no device became free within {START_S:g} s")
+            event = self.slots.next(POLL_S)
+            if isinstance(event, Ready):
+                self.welcome(event)
+            elif isinstance(event, Loss):
+                self.note_loss(event)
+        return next(iter(self.places.values())).probed
+
+    def sit_down(self, store: Store, _probed: ProbeResult) -> Place:
+        """Begins the session of the first slot. Raises ValueError if it may not go on with the run."""
+        slot, place = next(iter(self.places.items()))
+        self.begin(store, slot)
+        return place
+
+    def rows(
+        self,
+        store: Store,
+        cells: Sequence[Cell],
+        limits: Limits,
+        progress: Progress,
+        notes: tuple[str, ...] = (),
+        replan: Replan | None = None,
+    ) -> Iterator[Run]:
+        """The rows of these cells, each once it is committed. notes: warnings of each."""
+        dispatch = Dispatch(store, self, limits, progress, notes)
+        yield from dispatch.each(cells, replan)
+        self.unmeasured = dispatch.unmeasured
+
+    def close(self) -> None:
+        """Gives all slots back."""
+        self.slots.close()
+
+    def welcome(self, event: Ready) -> None:
+        """Remembers a new slot, and how far its clock is from ours."""
+        self.places[event.slot] = event.place
+        self.hosts[event.slot] = event.place.host
+        self.names[event.slot] = event.place.probed.name or event.place.probed.device
+        self.offsets_s[event.slot] = event.place.utc_s - self.utc_s()
+
+    def note_loss(self, event: Loss) -> str:
+        """The line that says which slot there is no more."""
+        host = self.hosts.pop(event.slot, "")
+        self.places.pop(event.slot, None)
+        self.sittings.pop(event.slot, None)
+        line = f"{event.slot}{f' on {host}' if host else ''}: {event.reason}"
+        self.losses.append(line)
+        return line
+
+    def why(self) -> str:
+        """The last loss, to follow what it led to; "" if there was none."""
+        return f" ({self.losses[-1]})" if self.losses else ""
+
+    def begin(self, store: Store, slot: str) -> None:
+        """A slot's session in the run. Raises ValueError if its machine may not go on with it."""
+        place, name = self.places[slot], f"s{len(store.sittings)}"
+        facts = {
+            "harness_version": self.version,
+            "executor": self.executor,
+            "slot": slot,
+            "clock_offset_s": round(self.offsets_s[slot], 1),
+        }
+        store.append_sitting(sitting_of(name, utc_now(), place.host, place.probed, place.preflight, facts))
+        self.sittings[slot] = name
+        self.torch_versions[slot] = str(place.probed.environment.torch.torch)
+        del self.places[slot]
+
+
+@dataclass
+class Dispatch:
+    """One session of a sweep whose cells are measured by slots. notes: warnings of each of its rows."""
+
+    store: Store
+    remote: Remote
+    limits: Limits
+    progress: Progress
+    notes: tuple[str, ...] = ()
+    watch_s: Stopwatch = field(default_factory=Stopwatch)
+    longest_s: float = 0.0
+    unmeasured: int = 0  # cells that no slot was left for
+
+    def __post_init__(self) -> None:
+        self._waiting: deque[Cell] = deque()
+        self._orders: dict[str, Order] = {}  # slot → what it measures now
+        self._idle: deque[str] = deque(self.remote.sittings)
+        self._losses: dict[str, int] = {}  # cell → slots lost under it
+        self._traces: dict[str, bool] = {}
+
+    def each(self, cells: Sequence[Cell], replan: Replan | None = None) -> Iterator[Run]:
+        """Has these cells measured; gives each row once it is committed, and keeps none. Fewer than asked if the time
+        budget ran out, or no slot is left."""
+        self._waiting = deque(cells)
+        for slot in self.remote.sittings:
+            self._announce(slot)
+        for slot in list(self.remote.places):
+            self._seat(slot)
+        while self._waiting or self._orders:
+            self._hand_out()
+            if not self._orders and (not self._waiting or not self.remote.slots.expected):
+                break
+            for run in self._take(self.remote.slots.next(POLL_S)):
+                self.progress.done(run)
+                yield run
+                if replan is not None:
+                    self._waiting = deque(replan(run, list(self._waiting)))
+        if self._waiting:
+            self._say_rest()
+
+    def _hand_out(self) -> None:
+        """A cell for every idle slot; none any more that would not finish in the time budget."""
+        while self._idle and self._waiting:
+            if not self._fits(self._waiting[0]):
+                left = len(self._waiting)
+                self.progress.say(f"time budget: {left} cell{'s' * (left != 1)} not started; --resume goes on")
+                self._waiting.clear()
+                return
+            slot, cell = self._idle.popleft(), self._waiting.popleft()
+            order = self._order(slot, cell)
+            self._orders[slot] = order
+            self.progress.stage(cell, f"on {self.remote.hosts[slot]}")
+            self.remote.slots.measure(slot, order)
+
+    def _order(self, slot: str, cell: Cell) -> Order:
+        version, cell_id = self.remote.torch_versions[slot], cell.cell_id
+        traced = "exact" in cell.methods and not reason_against(cell) and self._has_trace(trace_id(cell, version))
+        number, sitting = self.store.next_attempt(cell_id), self.remote.sittings[slot]
+        return Order(cell, number, sitting, version, utc_now(), traced)
+
+    def _has_trace(self, identity: str) -> bool:
+        """Whether the run has this operation table; asked of the disk until it is there."""
+        if not self._traces.get(identity):
+            self._traces[identity] = self.store.has_operations(identity)
+        return self._traces[identity]
+
+    def _take(self, event: Event | None) -> list[Run]:
+        """The rows that an event brings, and those that have come by now: they are committed together."""
+        measured: list[tuple[Order, Parcel]] = []
+        runs: list[Run] = []
+        with uninterrupted():  # what came is kept
+            while event is not None:
+                if isinstance(event, Ready):
+                    self.remote.welcome(event)
+                    self._seat(event.slot)
+                elif isinstance(event, Loss):
+                    runs += self._lose(event)
+                elif event.slot in self._orders:
+                    measured.append(self._receive(event))
+                event = self.remote.slots.next(0.0)
+            runs += keep(self.store, measured, self.notes) if measured else []
+        self._traces |= {identity: True for _, parcel in measured for identity in parcel.tables}
+        self.longest_s = max([self.longest_s, *(run.duration_s or 0.0 for run in runs)])
+        return runs
+
+    def _receive(self, event: Answer) -> tuple[Order, Parcel]:
+        """A slot's parcel with its order; the slot is idle again."""
+        order = self._orders.pop(event.slot)
+        self._idle.append(event.slot)
+        for line in event.parcel.lines:
+            self.progress.say(f"{self.remote.hosts[event.slot]}: {line}")
+        return order, event.parcel
+
+    def _lose(self, event: Loss) -> list[Run]:
+        """A slot less, which is said."""
+        self.progress.say(self.remote.note_loss(event))
+        if event.slot in self._idle:
+            self._idle.remove(event.slot)
+        return self._retry(self._orders.pop(event.slot, None), event)
+
+    def _seat(self, slot: str) -> None:
+        """A new slot's session, if its device may go on with the run; a slot that may not is given back."""
+        place = self.remote.places[slot]
+        try:
+            self.remote.begin(self.store, slot)
+        except ValueError as fault:
+            self.remote.slots.dismiss(slot)
+            self.progress.say(self.remote.note_loss(Loss(slot, f"not used: {fault}")))
+            return
+        self._idle.append(slot)
+        self._announce(slot)
+        if place.reason:
+            self.progress.say(f"{slot}: {place.reason}")
+
+    def _announce(self, slot: str) -> None:
+        """Which device a slot is, and how far its clock is off."""
+        self.progress.say(f"{slot}: {self.remote.names[slot]} on {self.remote.hosts[slot]}")
+        offset_s = self.remote.offsets_s[slot]
+        if abs(offset_s) > CLOCK_S:
+            which = "ahead of" if offset_s > 0 else "behind"
+            self.progress.say(f"{slot}: its clock is {abs(offset_s):.0f} s {which} ours, which all times of day are of")
+
+    def _retry(self, order: Order | None, event: Loss) -> list[Run]:
+        """A cell whose slot was lost goes back to the head of the list; the row that says why, after too many."""
+        if order is None:
+            return []
+        cell = order.cell
+        lost = self._losses[order.cell.cell_id] = self._losses.get(order.cell.cell_id, 0) + 1
+        if lost <= MOST_LOSSES:
+            self._waiting.appendleft(cell)
+            return []
+        run = failure(order, "crashed", f"its slot was lost {lost} times, the last time: {event.reason}")
+        self.store.commit(run, {})
+        return [run]
+
+    def _fits(self, cell: Cell) -> bool:
+        budget_s = self.limits.time_budget_s
+        if budget_s is None:
+            return True
+        return budget_s - self.watch_s.elapsed_s >= max(SPARE_RATIO * self.longest_s, least_s(cell))
+
+    def _say_rest(self) -> None:
+        self.unmeasured = len(self._waiting)
+        cells = f"{self.unmeasured} cell{'s' * (self.unmeasured != 1)} not started"
+        self.progress.say(f"no device is left{self.remote.why()}: {cells}; --resume goes on")

@@ -1,0 +1,121 @@
+"""Padding and packed sequences of a batch: the pairs that are counted beside the masks that the models really make."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import flopledger
+from analysis.operators import packed_pairs, padded_pairs, pairs_of
+from measure.fast_count.fast_count import fast_count
+from measure.model import batch_mask
+from tests.measure.model.test_module_masks import LENGTH, model_of
+
+WIDTH, BATCH = 32, 3
+OF_PAIR = 2 * 2 * WIDTH
+"""FLOP of a pair in one layer: a score and its use, 2 FLOP a multiply-add, all heads together as wide as the model."""
+
+PADDED = torch.ones(BATCH, LENGTH, dtype=torch.long)
+PADDED[1, 17:] = 0  # on the right
+PADDED[2, :5] = 0  # on the left
+POSITIONS = torch.tensor([[*range(10), *range(9), *range(5)]])
+BATCHES: dict[str, dict[str, Any]] = {
+    "no mask": {},
+    "padding": {"attention_mask": PADDED},
+    "no padding": {"attention_mask": torch.ones_like(PADDED)},
+    "packed": {"position_ids": POSITIONS, "use_cache": False},
+    "packed, and a cache that hides it": {"position_ids": POSITIONS, "use_cache": True},
+}
+CASES = [(name, how) for name in ("llama", "mistral", "gemma3") for how in BATCHES] + [("bert", "padding")]
+
+
+def really_kept(model: torch.nn.Module, kwargs: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> int:
+    """Pairs of all layers and sequences, from the values of the masks of a real call."""
+    original, found = torch.nn.functional.scaled_dot_product_attention, []
+
+    def attend(query: Any, key: Any, value: Any, attn_mask: Any = None, **more: Any) -> Any:
+        queries, keys = query.shape[-2], key.shape[-2]
+        if attn_mask is None:
+            one = queries * (queries + 1) // 2 if more.get("is_causal") else queries * keys
+            found.append(len(query) * one)
+        else:
+            kept = attn_mask if attn_mask.dtype == torch.bool else attn_mask > torch.finfo(attn_mask.dtype).min / 2
+            found.append(int(kept.expand(len(query), 1, queries, keys).sum()))
+        return original(query, key, value, attn_mask, **more)
+
+    with monkeypatch.context() as patch, torch.no_grad():
+        patch.setattr(torch.nn.functional, "scaled_dot_product_attention", attend)
+        model(torch.randint(0, 50, (BATCH, LENGTH)), **kwargs)
+    return sum(found)
+
+
+@pytest.mark.parametrize(("name", "how"), CASES)
+def test_the_mask_exact_count_is_that_of_the_pairs_of_the_real_masks(
+    name: str, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, kwargs = model_of(name, attn_implementation="sdpa"), BATCHES[how]
+    inputs = torch.randint(0, 50, (BATCH, LENGTH))
+    found = flopledger.count(model, inputs, kwargs=kwargs)
+    less = OF_PAIR * (2 * BATCH * LENGTH**2 - really_kept(model, kwargs, monkeypatch))  # of two layers
+    assert found.forward_flop is not None
+    assert found.backward_flop is not None
+    assert found.by_convention("mask_exact") == (found.forward_flop - less, found.backward_flop - 2 * less)
+
+
+@pytest.mark.parametrize(("name", "how"), [*CASES[:10:3], ("bert", "padding")])
+@pytest.mark.parametrize("kind", ["sdpa", "eager"])
+def test_the_fast_count_says_the_same_in_total_and_by_module(name: str, how: str, kind: str) -> None:
+    model, inputs = model_of(name, attn_implementation=kind), torch.randint(0, 50, (BATCH, LENGTH))
+    exact = flopledger.count(model, inputs, kwargs=BATCHES[how])
+    found = fast_count(model, (inputs,), kwargs=BATCHES[how], rows=True)
+    alone = fast_count(model, (inputs,), kwargs=BATCHES[how])
+    for convention in ("dense", "causal", "mask_exact", "hardware"):
+        assert found.by_convention(convention) == alone.by_convention(convention) == exact.by_convention(convention)
+    for phase, causal, kept in zip(
+        ("forward", "backward"), exact.by_convention("causal"), exact.by_convention("mask_exact"), strict=True
+    ):
+        rows = [row for row in found.rows if row.phase == phase]
+        assert sum(row.causal_flop or 0 for row in rows) == causal
+        assert sum(row.mask_exact_flop or 0 for row in rows) == kept
+
+
+def test_without_values_of_a_mask_the_pairs_are_not_known_but_those_up_to_the_diagonal_are() -> None:
+    model, inputs = model_of("llama", attn_implementation="sdpa"), torch.randint(0, 50, (BATCH, LENGTH))
+    known = flopledger.count(model, inputs)
+    meta = {"attention_mask": torch.ones(BATCH, LENGTH, dtype=torch.long, device="meta")}
+    for found in (flopledger.count(model, inputs, kwargs=meta), fast_count(model, (inputs,), kwargs=meta)):
+        assert found.by_convention("mask_exact") == (None, None)
+        assert found.by_convention("causal") == known.by_convention("causal")
+        assert found.attention is not None
+        assert "values are not known" in found.attention.reasons["mask_exact"]
+
+
+def test_a_mask_of_another_length_or_of_four_dimensions_says_nothing() -> None:
+    model, inputs = model_of("llama", attn_implementation="sdpa"), torch.zeros(1, LENGTH, dtype=torch.long)
+    whole = batch_mask(model, (inputs,), {"attention_mask": torch.ones(1, 1, LENGTH, LENGTH)})
+    assert whole.pairs("causal", LENGTH, LENGTH, 1) is None
+    shorter = batch_mask(model, (inputs,), {"attention_mask": torch.ones(1, 5)})
+    assert shorter.pairs("causal", 5, 5, 1) == [15, 1]
+    assert shorter.pairs("causal", LENGTH, LENGTH, 1) is None
+    assert not batch_mask(torch.nn.Linear(3, 3), (inputs,), {"attention_mask": inputs}).masks
+
+
+@pytest.mark.parametrize("rule", ["causal", "all", "window:3", "window:1"])
+@pytest.mark.parametrize("queries", [4, 9])
+def test_padded_and_packed_pairs_are_those_of_a_loop(rule: str, queries: int) -> None:
+    keys, runs = 9, [(0, 2), (5, 8)]
+    shift, window = keys - queries, int(rule.partition(":")[2] or keys)
+
+    def keeps(i: int, j: int, shift: int) -> bool:
+        return rule == "all" or i + shift - window < j <= i + shift
+
+    kept = {j for start, stop in runs for j in range(start, stop)}
+    loop = sum(keeps(i, j, shift) for i in range(queries) for j in kept)
+    assert padded_pairs(rule, queries, runs, shift) == loop
+    lengths = (3, 1, 5)
+    assert packed_pairs(rule, lengths) == sum(
+        keeps(i, j, 0) for length in lengths for i in range(length) for j in range(length)
+    )
+    assert padded_pairs(rule, queries, [(0, keys)], shift) == pairs_of(rule, queries, keys, shift)

@@ -1,0 +1,36 @@
+"""`runners.count` by convention of attention, alone and beside other counters, against the pairs of a window."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from runners.count import command
+from tests.support.fakes.commands import running
+
+CONFIG = {
+    "model_type": "mistral", "architectures": ["MistralForCausalLM"], "sliding_window": 5, "hidden_size": 16,
+    "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8, "num_hidden_layers": 2, "intermediate_size": 16,
+    "vocab_size": 16, "max_position_embeddings": 64,
+}  # fmt: skip
+OF_PAIR = 2 * 2 * 16 * 2 * 3
+"""Of two layers 16 wide and three sequences: a score and its use, 2 FLOP a multiply-add."""
+
+
+@pytest.mark.parametrize("counters", ["exact", "exact,flop_counter_mode"])
+def test_each_way_of_asking_says_the_same(counters: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of 12 · 12 pairs 78 are up to the diagonal, and 1 + 2 + 3 + 4 + 8 · 5 = 50 in the windows."""
+    pytest.importorskip("transformers")
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    words = [f"hf:{tmp_path}", "--hyper", "seq=12", "--batch-size", 3, "--counters", counters, "--format", "json"]
+    code, out, _ = running(command.main, capsys)(*words)
+    assert code == 0
+    found = json.loads(out)["attention"]
+    dense = found["dense"]
+    for convention, pairs in {"causal": 78, "mask_exact": 50}.items():
+        for phase, times in {"forward_flop": 1, "backward_flop": 2}.items():
+            assert dense[phase] - found[convention][phase] == times * OF_PAIR * (144 - pairs)
+    assert found["hardware"] is None
+    assert "hardware" in found["reasons"]

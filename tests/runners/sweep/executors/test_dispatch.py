@@ -1,0 +1,202 @@
+"""Cells handed to slots, without a cluster: each is kept once, whatever becomes of the slots."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from results.records import Cell, Run
+from results.store.manifest import Manifest
+from results.store.store import Store, read_run
+from runners.cli.progress import Progress
+from runners.sweep.executors.remote import MOST_LOSSES, Loss, Ready, Remote
+from runners.sweep.plan import Grid, cells
+from runners.sweep.session import Limits
+from tests.support.cluster.fake_slots import InMemorySlots, place
+from tests.support.made_up.made_up_runs import Unsynced
+
+SIX = [Cell(model="resnet18", batch_size=size, device="cpu") for size in (1, 2, 4, 8, 16, 32)]
+
+
+class Sweep:
+    """A run and the slots that its cells are measured by."""
+
+    def __init__(self, path: Path, *events: Any, **more: Any) -> None:
+        self.slots = InMemorySlots(*events, **more)
+        self.remote = Remote(self.slots, "ray", "1.0", utc_s=lambda: 1_000_000.0)
+        self.said = io.StringIO()
+        self.store = Store.create(path, Manifest(name="made-up", created_at="2026-01-02T03:04:05Z"), Unsynced())
+
+    def rows(self, wanted: list[Cell], replan: Any = None, **limits: Any) -> list[Run]:
+        self.remote.sit_down(self.store, self.remote.probe("auto"))
+        progress = Progress(len(wanted), self.said)
+        return list(self.remote.rows(self.store, wanted, Limits(**limits), progress, ("noted",), replan))
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Iterator[Any]:
+    made: list[Sweep] = []
+
+    def make(*events: Any, **more: Any) -> Sweep:
+        made.append(Sweep(tmp_path / "run", *events, **more))
+        return made[0]
+
+    yield make
+    made[0].store.close()
+
+
+def two(**more: Any) -> tuple[Ready, Ready]:
+    return Ready("a", place("one", utc_s=1_000_000.0)), Ready("b", place("two", utc_s=1_000_000.0, **more))
+
+
+def test_each_cell_is_kept_once_by_whichever_slot_is_free(sweep: Any) -> None:
+    made = sweep(*two())
+    runs = made.rows(SIX)
+    data = read_run(made.store.path)
+    assert data.problems == []
+    assert sorted(run.batch_size for run in data.all_runs) == [1, 2, 4, 8, 16, 32]
+    assert [run.cell_id for run in data.all_runs] == [run.cell_id for run in runs]
+    assert {run.status for run in runs} == {"ok"}
+    assert {run.attempt for run in runs} == {1}
+    assert {slot for slot, _ in made.slots.orders} == {"a", "b"}
+    assert {run.warnings for run in runs} == {("noted",)}
+    assert len(data.samples) == 3 * len(SIX)
+
+
+def test_a_session_is_a_device_of_a_host_and_a_row_says_which(sweep: Any) -> None:
+    made = sweep(*two())
+    made.rows(SIX)
+    data = read_run(made.store.path)
+    hosts = {sitting.sitting: sitting.host for sitting in data.sittings}
+    assert hosts == {"s0": "one", "s1": "two"}
+    of_slots = {"a": "s0", "b": "s1"}
+    measured_by = {cell.cell_id: of_slots[slot] for slot, cell in made.slots.orders}
+    assert {run.cell_id: run.sitting for run in data.runs} == measured_by
+
+
+def test_a_lost_slot_costs_no_cell_and_no_cell_is_measured_twice(sweep: Any) -> None:
+    made = sweep(*two(), answers={"b": 1})  # b measures one, and is lost under its second
+    made.rows(SIX)
+    data = read_run(made.store.path)
+    assert sorted(run.batch_size for run in data.all_runs) == [1, 2, 4, 8, 16, 32]
+    assert {(run.status, run.attempt) for run in data.all_runs} == {("ok", 1)}
+    of_b = [cell for slot, cell in made.slots.orders if slot == "b"]
+    assert len(of_b) == 2
+    assert [slot for slot, cell in made.slots.orders if cell == of_b[1]] == ["b", "a"]
+    assert len(made.slots.orders) == len(SIX) + 1
+    assert "b on two: its node died" in made.said.getvalue()
+
+
+def test_a_cell_that_loses_every_slot_gets_a_row_that_says_so(sweep: Any) -> None:
+    names = "abcd"
+    ready = [Ready(name, place(name, utc_s=1_000_000.0)) for name in names]
+    made = sweep(*ready, answers=dict.fromkeys(names[:-1], 0))
+    made.slots.answers |= {"d": 0}
+    (run,) = made.rows(SIX[:1])
+    assert run.status == "crashed"
+    assert run.reason == f"its slot was lost {MOST_LOSSES + 1} times, the last time: its node died"
+    assert len(made.slots.orders) == MOST_LOSSES + 1
+
+
+def test_without_a_slot_the_rest_is_not_started_and_it_is_said(sweep: Any) -> None:
+    made = sweep(*two(), answers={"a": 1, "b": 1})
+    runs = made.rows(SIX)
+    assert len(runs) == 2
+    assert made.remote.unmeasured == 4
+    assert "no device is left (b on two: its node died): 4 cells not started; --resume goes on" in made.said.getvalue()
+
+
+def test_resuming_measures_the_rest_alone(sweep: Any, tmp_path: Path) -> None:
+    made = sweep(*two(), answers={"a": 1, "b": 1})
+    made.rows(SIX)
+    made.store.close()
+    done = made.store.done()
+    again = Sweep.__new__(Sweep)
+    again.slots = InMemorySlots(*two())
+    again.remote, again.said = Remote(again.slots, "ray", "1.0"), io.StringIO()
+    again.store = Store.resume(tmp_path / "run", Unsynced())
+    again.rows([cell for cell in SIX if cell.cell_id not in done])
+    again.store.close()
+    assert len(again.slots.orders) == 4
+    assert sorted(run.batch_size for run in read_run(tmp_path / "run").all_runs) == [1, 2, 4, 8, 16, 32]
+
+
+def test_another_device_is_not_used(sweep: Any) -> None:
+    """Its rows may not be in one run with those of the first."""
+    made = sweep(*two(name="Another CPU"))
+    made.rows(SIX)
+    assert {slot for slot, _ in made.slots.orders} == {"a"}
+    assert made.slots.dismissed == ["b"]
+    assert "b on two: not used: this machine cannot go on with the run: device_name is 'Another CPU' here" in (
+        made.said.getvalue()
+    )
+
+
+def test_times_of_day_are_of_one_clock(sweep: Any) -> None:
+    """Slots an hour apart: what a slot's clock says of a cell is not kept, how far it is off is."""
+    ahead = Ready("b", place("two", utc_s=1_003_600.0))
+    made = sweep(two()[0], ahead)
+    made.rows(SIX)
+    data = read_run(made.store.path)
+    assert [sitting.environment["clock_offset_s"] for sitting in data.sittings] == [0.0, 3600.0]
+    assert "b: its clock is 3600 s ahead of ours" in made.said.getvalue()
+    began = {sitting.sitting: sitting.started_at for sitting in data.sittings}
+    assert all(run.started_at >= began[run.sitting] > "2026" for run in data.runs)
+    assert [run.started_at for run in data.all_runs] == sorted(run.started_at for run in data.all_runs)
+
+
+def test_a_clock_that_is_off_is_said_of_the_first_slot_too(sweep: Any) -> None:
+    made = sweep(Ready("a", place("one", utc_s=1_000_000.0 - 7200.0)))
+    made.rows(SIX)
+    assert "a: its clock is 7200 s behind ours" in made.said.getvalue()
+
+
+def test_a_time_budget_starts_no_cell_that_would_not_finish(sweep: Any) -> None:
+    made = sweep(*two())
+    assert made.rows(SIX, time_budget_s=0.001) == []
+    assert "time budget: 6 cells not started; --resume goes on" in made.said.getvalue()
+    assert made.remote.unmeasured == 0
+
+
+def test_a_plan_may_change_while_cells_are_out(sweep: Any) -> None:
+    made = sweep(*two())
+    dropped = SIX[-1]
+    made.rows(SIX, lambda run, waiting: [cell for cell in waiting if cell != dropped])
+    assert sorted(run.batch_size for run in read_run(made.store.path).runs) == [1, 2, 4, 8, 16]
+
+
+def test_no_slot_at_all_is_the_callers_mistake(sweep: Any) -> None:
+    made = sweep(Loss("a", "not used: it is in use"))
+    made.slots.there.add("a")
+    with pytest.raises(ValueError, match=r"--executor ray: expected a device to measure on, got none \(a: not used"):
+        made.remote.probe("auto")
+
+
+def test_rows_that_cannot_be_kept_cost_their_cell(sweep: Any) -> None:
+    made = sweep(two()[0])
+    honest = made.slots.measure
+
+    def measure(slot: str, order: Any) -> None:
+        honest(slot, order)
+        if order.cell == SIX[1]:
+            answer = made.slots.events[-1]
+            answer.parcel.rows["samples.csv"][0] = answer.parcel.rows["samples.csv"][0].__class__(
+                part="measure", steps=1, start_s=0.0, wall_s=0.0, cell_id="another"
+            )
+
+    made.slots.measure = measure
+    runs = made.rows(SIX[:3])
+    assert [run.status for run in runs] == ["ok", "crashed", "ok"]
+    assert runs[1].reason.startswith("its rows cannot be kept: samples.csv")
+    assert read_run(made.store.path).problems == []
+
+
+def test_a_grid_of_repeats_is_planned_as_ever(sweep: Any) -> None:
+    grid = Grid(models=("resnet18",), batch_sizes=(1, 2), precisions=("fp32",), device="cpu", repeat=2)
+    made = sweep(*two())
+    made.rows(cells(grid))
+    assert len(read_run(made.store.path).runs) == 4

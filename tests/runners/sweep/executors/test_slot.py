@@ -1,0 +1,256 @@
+"""A slot on its machine: what it sends is what a session on one machine keeps, and its device is its own alone."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from results.records import FlopCount
+from results.store.store import Store, read_operations, read_run
+from runners.sweep import counts
+from runners.sweep import options as sweep_options
+from runners.sweep.counts import Counts
+from runners.sweep.executors import slot as executors_slot
+from runners.sweep.executors.parcel import Order, SlotSettings, keep
+from runners.sweep.executors.registry import check_executor, each_model
+from runners.sweep.executors.slot import Slot, check_single_device, hold
+from runners.workers.fault import WorkerFault
+from tests.support.cluster.fake_slots import place
+from tests.support.fakes.fake_session import MEASURE, TRACE, Scene, cell, in_turn, measured
+from tests.support.made_up.made_up_runs import MANIFEST, SITTING, Unsynced, operations
+
+BEGAN = "2026-03-04T05:06:07Z"
+
+
+def slot_of(scene: Scene) -> Slot:
+    made = Slot(SlotSettings("cpu", 60.0, "1.0"))
+    made._watch = scene.watch  # type: ignore[assignment]
+    return made
+
+
+def order(scene: Scene, wanted: Any, **more: Any) -> Order:
+    return Order(wanted, scene.store.next_attempt(wanted.cell_id), "s1", "2.15.0", BEGAN, **more)
+
+
+@pytest.fixture
+def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    return Scene(tmp_path / "run", monkeypatch)
+
+
+def test_the_rows_of_a_slot_are_those_of_a_session_on_one_machine(scene: Scene, tmp_path: Path) -> None:
+    """The same cells by the same made-up workers: once into a run, once by way of a parcel."""
+    wanted = [cell(), cell("alexnet"), cell(batch_size=4), cell("vgg11")]
+    answers = [measured(), WorkerFault("out_of_memory", "no room"), measured("not_converged", "too wide"), measured()]
+    scene.answers[MEASURE] = in_turn(*answers, *answers)
+    made = slot_of(scene)
+    parcels = [(one, made.measure(one)) for one in (order(scene, each) for each in wanted)]
+    with Store.create(tmp_path / "other", MANIFEST, Unsynced()) as other:
+        other.append_sitting(SITTING)
+        kept = keep(other, parcels)
+    scene.session().collect(wanted)
+    here, there = read_run(scene.path), read_run(tmp_path / "other")
+    assert there.problems == here.problems == []
+    ours = [replace(run, started_at="", duration_s=None) for run in here.runs]
+    assert [replace(run, started_at="", duration_s=None) for run in there.runs] == ours
+    assert {run.started_at for run in kept} == {BEGAN}
+    assert there.rows == here.rows
+    assert there.ceilings == here.ceilings
+    identity = here.runs[0].trace_id
+    assert identity
+    assert read_operations(tmp_path / "other", identity) == read_operations(scene.path, identity)
+
+
+def test_what_the_run_has_is_not_traced_again(scene: Scene) -> None:
+    made = slot_of(scene)
+    first = made.measure(order(scene, cell()))
+    assert list(first.tables) == [first.run.trace_id]
+    assert made.measure(order(scene, cell("alexnet"), traced=True)).tables == {}
+    assert made.measure(order(scene, cell(seed=3))).tables == {}  # this slot sent that table before
+    assert len(scene.asked(TRACE)) == 1
+
+
+def test_two_tables_for_one_trace_cost_the_cell_that_came_second(scene: Scene) -> None:
+    one, two = order(scene, cell()), order(scene, cell(seed=3))
+    first = slot_of(scene).measure(one)
+    scene.answers[TRACE] = replace(scene.answers[TRACE], operations=tuple(operations(3)))
+    second = slot_of(scene).measure(two)
+    ok, run = keep(scene.store, [(one, first), (two, second)])
+    assert ok.status == "ok"
+    assert run.status == "crashed"
+    assert "two tables for one trace" in run.reason
+    assert [each.status for each in read_run(scene.path).runs] == ["ok", "crashed"]
+
+
+def test_a_batch_that_is_asked_for_later_is_counted_and_none_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def count(counter: str, model: str, sizes: Any, batches: list[int], limit_s: float, *, factory: str) -> Any:
+        asked.append(batches)
+        return [
+            FlopCount(counter=counter, workload=model, batch_size=size, phase="forward", flop=size) for size in batches
+        ]
+
+    monkeypatch.setattr(counts, "count_isolated", count)
+    made = Counts()
+    for size, batches in ((8, [1, 2, 8]), (4, [1, 2, 4]), (8, [1, 2, 8])):
+        wanted = cell(batch_size=size, counters=("fvcore",))
+        made.ask(wanted)
+        assert [row.batch_size for row in made.of(wanted)] == batches
+    assert asked == [[1, 2, 8], [4]]
+
+
+def test_a_device_is_held_by_one_slot_at_a_time(tmp_path: Path) -> None:
+    held = hold("cpu", tmp_path)
+    with pytest.raises(ValueError, match=r"for this slot alone, got .*flopledger-cpu.lock held by another"):
+        hold("cpu", tmp_path)
+    os.close(hold("gpu", tmp_path))
+    os.close(held)
+    os.close(hold("cpu", tmp_path))
+
+
+@pytest.mark.parametrize("visible", [None, "", "0,1"])
+def test_a_slot_sees_one_device(visible: str | None) -> None:
+    check_single_device("GPU-1")
+    with pytest.raises(ValueError, match="expected one device in CUDA_VISIBLE_DEVICES"):
+        check_single_device(visible)
+
+
+class Watched:
+    """A watch whose device others use."""
+
+    reason = ""
+
+    def __init__(self, device: str) -> None:
+        self.others = 0 if device == "cpu" else 2
+
+    def preflight(self) -> dict[str, Any]:
+        return {"other_processes": self.others}
+
+    def start(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    monkeypatch.setattr(executors_slot, "TelemetryWatch", Watched)
+    monkeypatch.setattr(executors_slot, "harness_version", lambda: "1.0")
+    monkeypatch.setattr(executors_slot, "prepare", lambda: None)
+    monkeypatch.setattr(executors_slot.tempfile, "gettempdir", lambda: str(tmp_path))
+
+    def make(device: str = "cpu", version: str = "1.0", threads: str = "") -> Slot:
+        made = Slot(SlotSettings(device, 60.0, version, threads))
+        made.probe = lambda: replace(place().probed, device=device)  # type: ignore[method-assign]
+        return made
+
+    return make
+
+
+def test_a_slot_says_what_is_here_and_refuses_what_is_not_its_own(machine: Any) -> None:
+    made = machine()
+    assert made.place().probed.name == "A CPU"
+    with pytest.raises(ValueError, match="held by another"):
+        machine().place()
+    made.close()
+    machine().place()
+    with pytest.raises(ValueError, match=r"expected version 2\.0, as where the run is kept, got 1\.0"):
+        machine(version="2.0").place()
+    with pytest.raises(ValueError, match="expected a device that nobody else uses, got one with 2 other processes"):
+        machine("cuda").place()
+
+
+def test_a_slot_has_the_threads_of_the_process_that_keeps_the_run(machine: Any) -> None:
+    machine().place()
+    assert "OMP_NUM_THREADS" not in os.environ
+    made = machine("cuda", threads="3")
+    with pytest.raises(ValueError, match="nobody else"):
+        made.place()
+    assert os.environ["OMP_NUM_THREADS"] == "3"
+
+
+def parsed(*words: str) -> argparse.Namespace:
+    return sweep_options.parser().parse_args(words)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("--jobs", "2"), "--jobs: expected --executor slurm beside it, got --executor local"),
+        (("--executor", "slurm", "--accelerator", "H100"), "--accelerator: expected --executor ray beside it"),
+        (("--executor", "ray", "--against", "."), "--against: expected --executor local, got --executor ray"),
+        (("--executor", "ray", "--what-if"), "--what-if: expected --executor local, got --executor ray"),
+        (("--executor", "ray", "--profile", "nsys"), "--profile: expected kineto with --executor ray, got nsys"),
+        (("--executor", "slurm", "--device", "cuda:1"), "--device: expected auto, cpu or cuda with --executor slurm"),
+    ],
+)
+def test_options_that_do_not_go_together(words: tuple[str, ...], expected: str) -> None:
+    check_executor(parsed())
+    with pytest.raises(ValueError, match=f"^{expected}"):
+        check_executor(parsed(*words))
+
+
+@pytest.mark.parametrize(("executor", "module", "line"), [("ray", "ray", "ray>="), ("slurm", "submitit", "submitit>=")])
+def test_an_executor_that_is_not_installed(
+    executor: str, module: str, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    honest = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *more: None if name == module else honest(name, *more)
+    )
+    from runners.sweep.command import main
+
+    with pytest.raises(SystemExit) as left:
+        main(["--executor", executor])
+    assert left.value.code == 2
+    said = capsys.readouterr().err.strip().splitlines()
+    assert len(said) == 1
+    assert f"--executor {executor}: {module} is not installed: python -m pip install '{line}" in said[0]
+
+
+def test_each_model_has_a_run_of_its_own_in_one_directory(tmp_path: Path) -> None:
+    swept = []
+
+    def sweep(of_model: argparse.Namespace) -> int:
+        swept.append((of_model.accelerator, of_model.out, of_model.resume))
+        of_model.begun = True
+        return {"A100": 1, "H100": 0}[of_model.accelerator[0]]
+
+    words = ("--executor", "ray", "--accelerator", "A100,H100")
+    options = parsed(*words, "--out", str(tmp_path))
+    options.begun = False
+    assert each_model(options, tmp_path / "runs", sweep) == 1
+    assert swept == [(("A100",), tmp_path / "A100", None), (("H100",), tmp_path / "H100", None)]
+    assert options.begun
+    (tmp_path / "A100").mkdir()
+    (tmp_path / "A100" / "manifest.json").touch()
+    swept.clear()
+    again = parsed(*words, "--resume", str(tmp_path))
+    again.begun = False
+    each_model(again, tmp_path / "runs", sweep)
+    assert [resume for _, _, resume in swept] == [str(tmp_path / "A100"), None]
+    swept.clear()
+    unnamed = parsed(*words)
+    unnamed.begun = False
+    each_model(unnamed, tmp_path / "runs", sweep)
+    assert {out.parent.parent for _, out, _ in swept} == {tmp_path / "runs"}
+    assert len({out.parent for _, out, _ in swept}) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [(("--format", "json"), "expected one model with --format json"), (("--resume",), "expected the directory")],
+)
+def test_several_models_need_a_directory_and_a_table(words: tuple[str, ...], expected: str, tmp_path: Path) -> None:
+    options = parsed("--executor", "ray", "--accelerator", "A100,H100", *words)
+    with pytest.raises(ValueError, match=expected):
+        each_model(options, tmp_path, lambda of_model: 0)

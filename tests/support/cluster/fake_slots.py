@@ -1,0 +1,125 @@
+"""Slots that measure nothing: their rows are made up, and they are lost, full, slow or wrong as they are told."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import tempfile
+import time
+from collections import deque
+from typing import Any
+
+from measure.device.environment import DeviceProperties, Environment
+from results.records import Cell, Run
+from runners.sweep.executors.parcel import Order, Parcel, Place, SlotSettings
+from runners.sweep.executors.remote import Answer, Event, Loss, Ready
+from runners.workers.probe import ProbeResult
+from tests.support.made_up.made_up_runs import flop_count, samples
+
+SETTINGS = SlotSettings("cpu", 60.0, "1.0")
+
+CLOCK_S = "FLOPLEDGER_TEST_CLOCK_S"
+"""How far the clock of a node is ahead, in its environment."""
+
+FULL = "FLOPLEDGER_TEST_FULL"
+"""Set on a node whose disk takes nothing."""
+
+CELL_S = "FLOPLEDGER_TEST_CELL_S"
+"""How long a cell takes on a node."""
+
+
+def place(host: str = "", name: str = "A CPU", utc_s: float = 0.0) -> Place:
+    probed = ProbeResult(device="cpu", environment=Environment(), properties=DeviceProperties(name=name))
+    return Place(host or socket.gethostname(), probed, {}, utc_s or time.time())
+
+
+def parcel(order: Order, status: str = "ok", **fields: Any) -> Parcel:
+    """Rows that tell the cell and the attempt."""
+    cell_id = order.cell.cell_id
+    run = Run(
+        **vars(order.cell),
+        cell_id=cell_id,
+        attempt=order.attempt,
+        sitting=order.sitting,
+        status=status,
+        started_at="2001-01-01T00:00:00Z",  # by a clock that is not ours
+        duration_s=0.25,
+        window_start_s=1.0,
+        window_end_s=2.0,
+        **fields,
+    )
+    rows = {
+        "samples.csv": samples(cell_id, order.attempt),
+        "flop_counts.csv": [flop_count(cell_id, order.attempt, flop=2, native_value=1, native_unit="mac")],
+    }
+    return Parcel(run, rows)
+
+
+class MadeUpSlot:
+    """A slot as Ray and submitit make one, by its name."""
+
+    def __init__(self, settings: SlotSettings) -> None:
+        self.settings = settings
+
+    def place(self) -> Place:
+        return place(utc_s=time.time() + float(os.environ.get(CLOCK_S, "0")))
+
+    def measure(self, order: Order) -> Parcel:
+        time.sleep(float(os.environ.get(CELL_S, "0")))
+        if os.environ.get(FULL):
+            resource.setrlimit(resource.RLIMIT_FSIZE, (16, resource.RLIM_INFINITY))
+            try:
+                with tempfile.TemporaryFile() as file:
+                    file.write(b"0" * 4096)
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        return parcel(order)
+
+    def close(self) -> None:
+        pass
+
+
+class RefusedSlot(MadeUpSlot):
+    """One whose device may not be used."""
+
+    def place(self) -> Place:
+        raise ValueError("expected a device that nobody else uses, got one with 2 other processes")
+
+
+class InMemorySlots:
+    """The slots of a test, in its own process. answers: how many orders a slot answers before it is lost."""
+
+    def __init__(self, *events: Event, answers: dict[str, int] | None = None) -> None:
+        self.events = deque(events)
+        self.answers = dict(answers or {})
+        self.orders: list[tuple[str, Cell]] = []
+        self.attempts: list[int] = []
+        self.dismissed: list[str] = []
+        self.closed = False
+        self.there = {event.slot for event in events if isinstance(event, Ready)}
+
+    @property
+    def expected(self) -> int:
+        return len(self.there)
+
+    def next(self, timeout_s: float) -> Event | None:
+        event = self.events.popleft() if self.events else None
+        if isinstance(event, Loss):
+            self.there.discard(event.slot)
+        return event
+
+    def measure(self, slot: str, order: Order) -> None:
+        self.orders.append((slot, order.cell))
+        self.attempts.append(order.attempt)
+        left = self.answers.get(slot, len(self.orders))
+        if slot in self.answers:
+            self.answers[slot] = left - 1
+        self.events.append(Answer(slot, parcel(order)) if left > 0 else Loss(slot, "its node died"))
+
+    def dismiss(self, slot: str) -> None:
+        self.dismissed.append(slot)
+        self.there.discard(slot)
+
+    def close(self) -> None:
+        self.closed = True

@@ -1,0 +1,51 @@
+"""A sweep of made-up cells on a Ray cluster, as a process of its own or in a test's: what is there already is not
+measured again.
+
+    python -m tests.support.cluster.ray_driver RUN CELLS
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from results.records import Cell, Run
+from results.store.manifest import Manifest, utc_now
+from results.store.store import Store
+from runners.cli.progress import Progress
+from runners.sweep.executors.ray_slots import RaySlots
+from runners.sweep.executors.remote import Remote
+from runners.sweep.session import Limits
+from tests.support.cluster.fake_slots import SETTINGS
+
+SLOT = "tests.support.cluster.fake_slots:MadeUpSlot"
+
+
+def plan(count: int) -> list[Cell]:
+    """So many cells."""
+    return [Cell(model="resnet18", batch_size=size, device="cpu") for size in range(1, count + 1)]
+
+
+def sweep(path: Path, count: int, slot: str = SLOT, each: Callable[[Run], None] = lambda run: None) -> str:
+    """Measures what the run lacks, and gives what was said. each: called after each row."""
+    stream = io.StringIO()
+    remote = Remote(RaySlots(SETTINGS, slot=slot), "ray", SETTINGS.version)
+    try:
+        remote.probe("auto")
+        begun = (path / "manifest.json").exists()
+        with Store.resume(path) if begun else Store.create(path, Manifest(name="r", created_at=utc_now())) as store:
+            done = store.done()
+            todo = [cell for cell in plan(count) if cell.cell_id not in done]
+            if todo:
+                remote.sit_down(store, remote.probe("auto"))
+            for run in remote.rows(store, todo, Limits(), Progress(len(todo), stream)):
+                each(run)
+    finally:
+        remote.close()
+    return stream.getvalue()
+
+
+if __name__ == "__main__":
+    print(sweep(Path(sys.argv[1]), int(sys.argv[2])))
