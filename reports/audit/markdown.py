@@ -135,7 +135,7 @@ def _farthest(numbers: Sequence[Answer]) -> str:
 BY_LENGTH = """
 ## By length
 
-Ratios by the causes above; no formula is run for this table. `python -m runners.audit MODEL --tokens N` runs them.
+Ratios by the causes above; no formula is run for this table. `python -m runners.audit MODEL --tokens 131072` runs them.
 """
 
 LENGTHS = (512, 8192, 32_768, 131_072)
