@@ -57,6 +57,13 @@ class RankGrid:
         (p − 1) ÷ (m + p − 1) (Narayanan et al., arXiv 2104.04473, section 2.2.1, as a share of the whole step)."""
         return Fraction(self.pp - 1, self.microbatches + self.pp - 1)
 
+    @property
+    def name(self) -> str:
+        """As `parse_plan` reads it: "ddp=2", "fsdp=2,tp=2"; an axis of one rank is left out, unless all are."""
+        sizes = {self.replicas: self.dp, "tp": self.tp, "pp": self.pp}
+        kept = {axis: size for axis, size in sizes.items() if size > 1} or {self.replicas: 1}
+        return ",".join(f"{axis}={size}" for axis, size in kept.items())
+
     def coordinates(self, rank: int) -> Coordinates:
         """Where a rank is."""
         return Coordinates(rank // (self.dp * self.tp), rank // self.tp % self.dp, rank % self.tp)
@@ -90,6 +97,29 @@ def parse_sizes(text: str) -> dict[str, int]:
             raise ValueError(f"{axis}={number}: expected 1: {axis} is not counted yet, {', '.join(AXES)} are")
         sizes[axis] = int(number)
     return {axis: sizes.get(axis, 1) for axis in AXES}
+
+
+def parse_plan(text: str) -> RankGrid:
+    """The grid of "ddp=2", "fsdp=4" or "ddp=2,tp=2": of `parse_sizes`' axes, the data axis named by what replicas do.
+
+    dp is another word for ddp. Raises ValueError, one line, for what is no plan, or for an axis that is not trained.
+    """
+    axis = text.partition("=")[0].strip()
+    replicas = [word for word in REPLICAS if f"{word}=" in text.replace(" ", "")]
+    if len(replicas) > 1:
+        raise ValueError(f"expected one of {' and '.join(REPLICAS)}, got both in {text!r}")
+    if axis not in (*REPLICAS, *AXES, *LATER):
+        raise ValueError(f"expected a plan like ddp=2, fsdp=2 or ddp=2,tp=2, got {text!r}")
+    plain = text
+    for word in replicas:
+        plain = plain.replace(word, "dp")
+    sizes = parse_sizes(plain)
+    if sizes["pp"] > 1:
+        raise ValueError(
+            f"expected the axes {', '.join(REPLICAS)} and tp, got pp={sizes['pp']}, which is counted alone"
+        )
+    kind = replicas[0] if replicas else REPLICAS[0]
+    return RankGrid(dp=sizes["dp"], tp=sizes["tp"], replicas=kind)
 
 
 def grid_of(

@@ -1,6 +1,6 @@
 from .ceiling_doubts import disagreement, kernel, loaded
 from .counter_operators import ELEMENTS, FLOP_PER_NATIVE, OPERATORS, kind_of_operator
-from .denominators import Denominator, ceiling_of, datasheet
+from .denominators import Denominator, ceiling_of, datasheet, of_ranks
 from .numerators import (
     OWN,
     PROFILED_METHODS,
@@ -54,6 +54,7 @@ __all__ = [
     "measurement",
     "no_less_than_known",
     "of_loop",
+    "of_ranks",
     "profiled",
     "rows",
     "theory",

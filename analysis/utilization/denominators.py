@@ -7,7 +7,7 @@ there is no default and no partial sum: work on a unit without a peak makes the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from analysis.devices import ISSUE, PRECISIONS, name_refusal, peaks, unit_of
 from analysis.devices import ceilings as devices_ceilings
@@ -74,6 +74,23 @@ def denominators(
     found = (sheet, at_clock(sheet, clock_hz), ceiling_of(here, sheet.device, highest_hz), user(peak_tflops))
     cores = [row for row in here if row.operation == ISSUE]
     return (*found, derived(cores, run)) if cores else found
+
+
+def of_ranks(one: Denominator, ranks: int, measured: Sequence[Mapping[str, float]] = ()) -> Denominator:
+    """The peak of several devices of one kind: the sum of what each reached, or as many times that of one.
+
+    measured: of each rank, unit → FLOP/s of its ceiling; where not all have a unit, and for what is no ceiling, times.
+    """
+    if ranks == 1:
+        return one
+    values, sources = {}, {}
+    for unit, peak in one.peak_by_unit.items():
+        every = [rank[unit] for rank in measured if unit in rank]
+        added = one.name == "ceiling" and len(every) == ranks
+        values[unit] = sum(every) if added else ranks * peak
+        word = f"{ranks} ranks, of the first:" if added else f"{ranks} ×"
+        sources[unit] = f"{word} {one.sources[unit]}"
+    return replace(one, peak_by_unit=values, sources=sources)
 
 
 def datasheet(device_name: str, device: str, multiprocessors: int | None = None) -> Denominator:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from analysis.devices import peaks
+from analysis.parallel import parse_plan
 from cleaning.facts import date_fault
 from cleaning.gates.evidence import Evidence
 from cleaning.gates.finding import RUN, Finding
@@ -62,10 +63,11 @@ def grid_coverage(evidence: Evidence) -> Iterator[Finding]:
         differing = min((_differing(run, grid) for grid in grids), key=len)
         words = ", ".join(f"{name} is {getattr(run, name)!r}" for name in differing)
         yield Finding(run.cell_id, not differing, f"not asked for: {words}" if differing else "")
-    there = {(run.model, run.batch_size, run.precision, run.repeat, run.layout) for run in evidence.data.all_runs}
+    runs = evidence.data.all_runs
+    there = {(run.model, run.batch_size, run.precision, run.repeat, run.layout, run.parallel) for run in runs}
     for grid in grids:
         missing = [point for point in _points(grid) if point not in there]
-        words = ", ".join(f"{model} b{size} {name} #{repeat + 1}" for model, size, name, repeat, _ in missing[:3])
+        words = ", ".join(f"{model} b{size} {name} #{repeat + 1}" for model, size, name, repeat, *_ in missing[:3])
         yield Finding(RUN, not missing, f"asked for and not there: {words}, {len(missing)} in all" if missing else "")
 
 
@@ -85,6 +87,7 @@ def _differing(run: Run, grid: Mapping[str, Any]) -> list[str]:
         offered = _batches(run, grid) if name == "batch_size" else grid.get(option)
         its_own = name == "batch_size" and offered == [] and "batch_sizes" in grid
         wrong += [name] if not its_own and getattr(run, name) not in (offered or ()) else []
+    wrong += ["parallel"] if run.parallel not in _plans(grid) else []
     kept = grid.get("digests")
     digests = kept if isinstance(kept, Mapping) else {}
     wrong += ["model_digest"] if run.model_digest != digests.get(run.model, "") else []
@@ -101,7 +104,24 @@ def _batches(run: Run, grid: Mapping[str, Any]) -> Sequence[int]:
     """Batch sizes that were asked for; none where they were looked for, or are the model's own."""
     steps = grid["auto"].get("steps", {}) if isinstance(grid.get("auto"), Mapping) else {}
     found = steps.get(f"{run.model} {run.precision}", {}) if isinstance(steps, Mapping) else {}
-    return found.get("batches", ()) if isinstance(found, Mapping) and found else grid.get("batch_sizes") or ()
+    if isinstance(found, Mapping) and found:
+        batches: Sequence[int] = found.get("batches", ())
+        return batches
+    return [size * _replicas(grid, run.parallel) for size in grid.get("batch_sizes") or ()]
+
+
+def _plans(grid: Mapping[str, Any]) -> Sequence[str]:
+    """How steps were to be split over ranks; of one device alone: not at all."""
+    plans = grid.get("parallel")
+    return plans if isinstance(plans, list) and plans else [""]
+
+
+def _replicas(grid: Mapping[str, Any], plan: str) -> int:
+    """How many batches of a sweep's sizes a step has: one, or with weak scaling one for each replica of its plan."""
+    try:
+        return parse_plan(plan).dp if plan and grid.get("scaling") == "weak" else 1
+    except ValueError:
+        return 1
 
 
 def _points(grid: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
@@ -111,7 +131,9 @@ def _points(grid: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
         for model in grid["models"]:
             for size in grid.get("batch_sizes") or ():
                 for precision in grid.get("precisions") or ():
-                    yield model, size, precision, repeat, grid.get("layout", "channels_first")
+                    for plan in _plans(grid):
+                        whole = size * _replicas(grid, plan)
+                        yield model, whole, precision, repeat, grid.get("layout", "channels_first"), plan
 
 
 def _plain(value: Any) -> Any:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from analysis.devices import PRECISIONS
 from analysis.operators import Cost, registry
+from analysis.parallel import parse_plan
 from analysis.utilization import (
     PROFILED_METHODS,
     Denominator,
@@ -29,6 +30,7 @@ from analysis.utilization import (
     measurement,
     no_less_than_known,
     of_loop,
+    of_ranks,
     post2021,
     profiled,
     rows,
@@ -43,6 +45,7 @@ from cleaning.profile import clean_profile, profile_counts, why_unprofiled
 from cleaning.reconcile.agreement import agreement, phase_sums
 from cleaning.reconcile.backward_ratio import TableSides, profile_ratios, ratios, sides_of
 from cleaning.reconcile.batch_law import batch_laws
+from cleaning.reconcile.parallel_steps import parallel_steps
 from cleaning.reconcile.view import Built, View
 from results import Inconsistent, Unavailable, collector_off, shortened
 from results.records import (
@@ -54,8 +57,11 @@ from results.records import (
     CleaningLog,
     FlopCount,
     Operation,
+    ParallelStep,
     ProfileCount,
     ProfiledOperation,
+    RankCollective,
+    RankRow,
     Ratio,
     Record,
     Run,
@@ -121,6 +127,7 @@ class _Raw:
         self.read_recording = read_recording
         self.samples = by_cell(data.records(Sample))
         self.telemetry = by_cell(data.records(Telemetry))
+        self.ranks = by_cell(data.records(RankRow))
         self.counts = by_cell(cleaned.flop_counts)
         self.left_out = by_cell(cleaned.dropped_counts)
         self.problems: list[str] = []
@@ -206,13 +213,14 @@ def _join_cells(data: RunData, cleaned: Cleaned, cells: Sequence[_Cell], problem
         for cell in cells
     ]
 
+    steps, trouble = _parallel_steps(data, rows_of("step_times"))
     return Built(
         cleaned=replace(cleaned, log=cleaned.log + rows_of("log")),
         utilization=tuple(row for cell in cells for row in cell.view.fractions),
         step_times=rows_of("step_times"),
         views=tuple(cell.view for cell in cells),
         sittings=tuple(data.sittings),
-        problems=(*data.problems, *problems),
+        problems=(*data.problems, *problems, *trouble),
         work_times=rows_of("work_times"),
         cleaned_operations=rows_of("cleaned_operations"),
         profile_counts=rows_of("profile_counts"),
@@ -220,7 +228,17 @@ def _join_cells(data: RunData, cleaned: Cleaned, cells: Sequence[_Cell], problem
         agreement=rows_of("agreement"),
         batch_laws=rows_of("batch_laws"),
         post2021=rows_of("post2021"),
+        parallel_steps=steps,
     )
+
+
+def _parallel_steps(data: RunData, times: Sequence[StepTime]) -> tuple[tuple[ParallelStep, ...], list[str]]:
+    """The rows of cells of several ranks, or the problem of their plans."""
+    try:
+        ranks, collectives = by_cell(data.records(RankRow)), by_cell(data.records(RankCollective))
+        return parallel_steps(data.runs, times, ranks, collectives), []
+    except ValueError as fault:
+        return (), [f"parallel: {fault}"]
 
 
 def by_cell(rows: Iterable[R]) -> dict[Key, list[R]]:
@@ -385,7 +403,15 @@ def _fractions(
 def _denominators(run: Run, clock_hz: float | None, raw: _Raw) -> tuple[Denominator, ...]:
     sitting = raw.sittings.get(run.sitting)
     peak_tflops = _peak_tflops(raw.data.manifest.options)
-    return denominators(run, raw.sheet(run), clock_hz, raw.data.ceilings, peak_tflops, _highest_hz(sitting))
+    single = denominators(run, raw.sheet(run), clock_hz, raw.data.ceilings, peak_tflops, _highest_hz(sitting))
+    if not run.parallel:
+        return single
+    ranks = raw.ranks.get(key_of(run), [])
+    try:
+        world = parse_plan(run.parallel).world
+    except ValueError as fault:
+        return tuple(Denominator(each.name, reason=f"parallel: {fault}") for each in single)
+    return tuple(of_ranks(each, world, [row.ceiling for row in ranks]) for each in single)
 
 
 def _highest_hz(sitting: Sitting | None) -> float | None:

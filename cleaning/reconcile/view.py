@@ -17,6 +17,7 @@ from results.records import (
     Agreement,
     BatchLaw,
     CleanedOperation,
+    ParallelStep,
     ProfileCount,
     Ratio,
     Run,
@@ -98,6 +99,7 @@ class Built:
     agreement: tuple[Agreement, ...] = ()
     batch_laws: tuple[BatchLaw, ...] = ()
     post2021: tuple[Utilization, ...] = ()
+    parallel_steps: tuple[ParallelStep, ...] = ()
 
 
 def _place(row: Utilization) -> int:

@@ -1,4 +1,5 @@
-"""Imported by the server that forks children, first of all: it ends with the process that started it, not by Ctrl-C.
+"""Imported by the server that forks children, first of all: it ends with the process that started it, not by Ctrl-C
+or SIGTERM.
 
 A server that still imports torch would else outlive a parent that was killed, or print where in its imports Ctrl-C met
 it. Its children answer Ctrl-C as any process does. Anywhere else this does nothing: the variable names the parent, and
@@ -22,10 +23,20 @@ def in_children(number: int, frame: object) -> None:
         signal.default_int_handler(number, None)
 
 
+def end_children(number: int, frame: object) -> None:
+    """What SIGTERM does: who ends a whole process group (torchrun does) leaves the parent the processes that it needs
+    to keep its rows."""
+    if os.getpid() != SERVER:
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+
 if (parent := os.environ.pop(SERVER_OF, "")) and multiprocessing.parent_process() is None:
     if parent != str(os.getppid()):
         os._exit(0)  # it has ended already
     die_with_parent()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, in_children)
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, end_children)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})

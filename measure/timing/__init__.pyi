@@ -1,4 +1,5 @@
 from .blocks import (
+    Announce,
     BlockTimer,
     agree,
     blocks_in_order,
@@ -19,14 +20,18 @@ from .page_faults import page_fault_warning, process_use
 from .pairs import PairTiming, measure_pairs
 from .profiler_ranges import DOMAIN, Mark, Ranges, unheard
 from .protocols import TIMED_WORKS, Protocol
+from .rank_blocks import END, BlockOrder, follow_orders, slowest_blocks
 from .suspension import WARNING
 
 __all__ = [
+    "Announce",
+    "BlockOrder",
     "BlockTimer",
     "CeilingBlocks",
     "CeilingKernel",
     "Clock",
     "DOMAIN",
+    "END",
     "Mark",
     "PairTiming",
     "Protocol",
@@ -38,6 +43,7 @@ __all__ = [
     "clock_for",
     "collector_off",
     "disturbance_warning",
+    "follow_orders",
     "measure_blocks",
     "measure_pairs",
     "measure_phases",
@@ -46,6 +52,7 @@ __all__ = [
     "process_use",
     "run_wait_s",
     "shortfall",
+    "slowest_blocks",
     "step_time_s",
     "steps_for",
     "unheard",

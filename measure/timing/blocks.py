@@ -66,6 +66,10 @@ __all__ = [
 
 Step = Callable[..., Any]
 
+Announce = Callable[[int, str, int], None]
+"""Called before each block with its steps, its part and its lead-in steps: where other ranks must run the same ones
+(`measure/timing/rank_blocks.py`). It returns when all are ready."""
+
 HOST_BOUND_RATIO = 0.05
 """A device that is done within this share of a step when the host starts to wait had caught up with the host."""
 
@@ -136,13 +140,13 @@ def step_time_s(block: Sample) -> float:
     return (block.wall_s if block.device_s is None else block.device_s) / block.steps
 
 
-def warm_up(step: Step, clock: Clock, protocol: Protocol) -> WarmUp:
+def warm_up(step: Step, clock: Clock, protocol: Protocol, announce: Announce | None = None) -> WarmUp:
     """Run steps until two neighbouring blocks agree (see `Protocol`).
 
     The first block is one step: it may compile, search algorithms and allocate, so it counts towards no limit and
     predicts nothing; a second block always follows.
     """
-    with BlockTimer(step, clock) as timed:
+    with BlockTimer(step, clock, announce) as timed:
         blocks = [timed.block(1, "warmup")]
         origin_s = timed.used_s()
         while True:
@@ -162,6 +166,7 @@ def measure_blocks(
     protocol: Protocol,
     step_s: float | None = None,
     beside: Interleaved | None = None,
+    announce: Announce | None = None,
 ) -> Timing:
     """Time blocks until the protocol's rules are met or its cap is reached.
 
@@ -169,11 +174,11 @@ def measure_blocks(
     beside: run once for each block, before the first, after the second, before the third, …: what is to be interleaved
     with them (`measure/timing/ceiling_blocks.py`). The rule for the interval then holds for the ratio to it, too.
     """
-    estimate_s = step_time_s(_block(step, clock, 1, "warmup")) if step_s is None else step_s
+    estimate_s = step_time_s(block_of(step, clock, 1, "warmup")) if step_s is None else step_s
     steps = steps_for(protocol.block_s, estimate_s)
     summarise([1.0, 1.0])  # loads what the interval needs, outside of the timed part
     blocks: list[Sample] = []
-    with collector_off(), BlockTimer(step, clock) as timed:
+    with collector_off(), BlockTimer(step, clock, announce) as timed:
         origin_s = timed.used_s()  # not before what compiling left was collected, which may take a second
         again_s = math.inf
         while True:
@@ -202,7 +207,9 @@ def blocks_in_order(warm: WarmUp, timing: Timing, beside: Sequence[Sample] = ())
     return sorted(blocks, key=lambda block: block.start_s)
 
 
-def measure_phases(step: Step, clock: Clock, protocol: Protocol, step_s: float | None = None) -> list[Sample]:
+def measure_phases(
+    step: Step, clock: Clock, protocol: Protocol, step_s: float | None = None, announce: Announce | None = None
+) -> list[Sample]:
     """Time the phases of a step, in a pass of its own.
 
     step: takes a `mark` and calls it as each phase begins and with "end" after the last. What runs before the first
@@ -210,14 +217,16 @@ def measure_phases(step: Step, clock: Clock, protocol: Protocol, step_s: float |
     the whole block. device_s: between events; wall_s: how long the host took to issue the phase (on a CPU: to do it).
     An event at each mark costs the device under 2 µs, so a headline time is never taken from this pass.
     """
-    estimate_s = step_time_s(_block(step, clock, 1, "warmup")) if step_s is None else step_s
+    estimate_s = step_time_s(block_of(step, clock, 1, "warmup")) if step_s is None else step_s
     steps = steps_for(protocol.block_s, estimate_s)
     blocks: list[Sample] = []
     with collector_off(), SuspensionWatch() as watch:
         origin_s = clock.wall_s()
         for done in range(1, protocol.phase_blocks + 1):
             watch.was_suspended()
-            block = _phase_block(step, clock, steps, protocol.lead_in_steps)
+            if announce is not None:
+                announce(steps, "phase", protocol.lead_in_steps)
+            block = phase_block(step, clock, steps, protocol.lead_in_steps)
             blocks += [replace(each, part=SUSPENDED) for each in block] if watch.was_suspended() else block
             gc.collect()
             elapsed_s = clock.wall_s() - origin_s
@@ -269,7 +278,8 @@ def measure_stretch(step: Step, clock: Clock, lengths: Sequence[int], work: str)
     return blocks
 
 
-def _block(step: Step, clock: Clock, steps: int, part: str, lead_in_steps: int = 0) -> Sample:
+def block_of(step: Step, clock: Clock, steps: int, part: str, lead_in_steps: int = 0) -> Sample:
+    """One block, whatever happens to the process meanwhile."""
     for _ in range(lead_in_steps):
         step()
     start_s = clock.wall_s()
@@ -299,8 +309,8 @@ class BlockTimer:
     suspended: those that were, in order.
     """
 
-    def __init__(self, step: Step, clock: Clock) -> None:
-        self._step, self._clock = step, clock
+    def __init__(self, step: Step, clock: Clock, announce: Announce | None = None) -> None:
+        self._step, self._clock, self._announce = step, clock, announce
         self._watch = SuspensionWatch()
         self._lost_s = 0.0
         self.suspended: list[Sample] = []
@@ -321,8 +331,10 @@ class BlockTimer:
         for _ in range(TRIES):
             begun_s = self._clock.wall_s()
             self._watch.was_suspended()
+            if self._announce is not None:
+                self._announce(steps, part, lead_in_steps)
             before = disturbance()
-            block = _block(self._step, self._clock, steps, part, lead_in_steps)
+            block = block_of(self._step, self._clock, steps, part, lead_in_steps)
             block = replace(block, **vars(disturbance().since(before)))
             if not self._watch.was_suspended():
                 return block
@@ -331,7 +343,8 @@ class BlockTimer:
         raise Unavailable(f"the process was suspended in each of {TRIES} tries of a block of {steps} steps")
 
 
-def _phase_block(step: Step, clock: Clock, steps: int, lead_in_steps: int) -> list[Sample]:
+def phase_block(step: Step, clock: Clock, steps: int, lead_in_steps: int) -> list[Sample]:
+    """One block whose phases are timed: a sample for each."""
     points: list[tuple[str, float, Any]] = []
 
     def mark(phase: str) -> None:

@@ -1,5 +1,5 @@
 from .accounts import Account, AccountCause, AccountLaw, AccountRatio
-from .answers import Headline, StepTime, Utilization, WorkTime
+from .answers import Headline, ParallelStep, StepTime, Utilization, WorkTime
 from .calls import APPLIED, FUNCTION, MODULE, Call, CallRecording, ModuleInfo, PlainCall, Sized, tensors
 from .cell import Cell, Parameters, Run, Sitting, identity
 from .characterization import (
@@ -55,7 +55,7 @@ from .rows import (
     to_text,
     to_values,
 )
-from .samples import Ceiling, Sample, Telemetry
+from .samples import Ceiling, RankCollective, RankRow, RankSample, RankTelemetry, Sample, Telemetry
 from .step_profile import Machine, StepModule, StepOperation, StepProfile
 from .verdicts import FAIL, OPEN, PASS, Verdict, stands
 from .vocabulary import (
@@ -125,11 +125,16 @@ __all__ = [
     "PHASES",
     "PLAIN",
     "PROFILED",
+    "ParallelStep",
     "Parameters",
     "PlainCall",
     "ProfileCount",
     "ProfiledOperation",
     "RECORDERS",
+    "RankCollective",
+    "RankRow",
+    "RankSample",
+    "RankTelemetry",
     "Ratio",
     "Record",
     "RecordedStep",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from results.records.rows import OfCell
+from results.records.vocabulary import Json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,5 +120,37 @@ class WorkTime(OfCell):
     agrees: bool | None = None  # the intervals of time_s and real_time_s have a point in common
     status: str = "ok"
     reason: str = ""
+    variant: str = ""
+    repeat: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParallelStep(OfCell):
+    """parallel.csv: a step that several ranks trained: how evenly, with how much waiting, how it scales; of raw rows.
+
+    Scaling is each rank's rate of items against that of the plan with the fewest ranks: strong at the same batch of all
+    ranks together, weak at the same batch of each replica.
+    """
+
+    parallel: str
+    ranks: int
+    time_s: float | None = None  # of the slowest rank
+    compute_ratio: float | None = None  # of a recorded step, mean of the ranks; so are the next three
+    exposed_ratio: float | None = None
+    overlapped_ratio: float | None = None
+    idle_ratio: float | None = None
+    imbalance_ratio: float | None = None  # longest computing of a rank ÷ their mean − 1
+    late_rank: int | None = None  # for which the others wait longest, where that is worth a name
+    late_name: str = ""  # its host and device
+    late_ratio: float | None = None  # how long each other one waits for it, of a recorded step
+    late_since_step: int | None = None
+    collective_bytes: Json = field(default_factory=dict)  # kind → bytes that a rank gives in a step, the largest
+    strong_ratio: float | None = None
+    strong_low_ratio: float | None = None  # 95 % interval
+    strong_high_ratio: float | None = None
+    weak_ratio: float | None = None
+    weak_low_ratio: float | None = None
+    weak_high_ratio: float | None = None
+    reason: str = ""  # why it was not measured, or the steps were not recorded
     variant: str = ""
     repeat: int = 0

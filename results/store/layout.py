@@ -21,6 +21,10 @@ from results.records import (
     Ceiling,
     FlopCount,
     Operation,
+    RankCollective,
+    RankRow,
+    RankSample,
+    RankTelemetry,
     Record,
     Run,
     Sample,
@@ -32,11 +36,17 @@ from results.records import (
 )
 
 FLOP_COUNTS = "flop_counts.csv"
+RANKS, RANK_SAMPLES, RANK_TELEMETRY = "ranks.csv", "rank_samples.csv", "rank_telemetry.csv"
+COLLECTIVES = "collectives.csv"
 
 CELL_FILES: dict[str, type[Record]] = {
     "samples.csv": Sample,
     "telemetry.csv": Telemetry,
     FLOP_COUNTS: FlopCount,
+    RANKS: RankRow,
+    RANK_SAMPLES: RankSample,
+    RANK_TELEMETRY: RankTelemetry,
+    COLLECTIVES: RankCollective,
 }
 """File → record, of the rows that belong to an attempt at a cell. The first two fields are cell_id and attempt."""
 

@@ -64,7 +64,10 @@ UNITS: Mapping[str, Range] = {
 """The end of a field's name → its range; the first that fits."""
 
 FIELDS: Mapping[str, Range] = {
-    **dict.fromkeys(("flop_per_s", "bytes_per_s", "cores", "per_clock"), POSITIVE),
+    **dict.fromkeys(("flop_per_s", "bytes_per_s", "cores", "per_clock", "RankRow.ceiling"), POSITIVE),
+    "group_size": FROM_ONE,
+    "ranks": FROM_ONE,
+    **dict.fromkeys(("late_rank", "collective_bytes"), NOT_NEGATIVE),
     **dict.fromkeys(
         ("batch_size", "image_size", "num_classes", "epoch_images", "steps", "items", "items_per_step", "threads"),
         FROM_ONE,
@@ -73,8 +76,8 @@ FIELDS: Mapping[str, Range] = {
         (
             "asked", "attempt", "blocks", "blocks_a", "blocks_b", "call", "calls", "disturbed_blocks",
             "effective_blocks", "flop", "group", "id", "index", "instance", "involuntary_switches", "kernels",
-            "launches", "nbytes", "operations",
-            "outliers", "own_parameters", "parameters", "parent", "recording", "removed", "repaired", "repeat",
+            "late_since_step", "launches", "nbytes", "operations",
+            "outliers", "own_parameters", "parameters", "parent", "rank", "recording", "removed", "repaired", "repeat",
             "repeats", "step", "units", "unknown",
         ),
         NOT_NEGATIVE,

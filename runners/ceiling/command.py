@@ -55,6 +55,10 @@ def _run(options: argparse.Namespace) -> int:
     from runners.cli import output_files
     from runners.workers import Worker, prepare
 
+    if options.collectives:
+        from runners.ceiling import collectives
+
+        return collectives.run(options)
     _check_device(options)
     if options.out is not None:
         output_files.make(options.out)
@@ -193,6 +197,11 @@ def _parser() -> Parser:
         "--budget", type=number(float, 0.1), default=BUDGET_S, metavar="S", help=f"seconds of timing ({BUDGET_S:g})"
     )
     parser.add_argument("--threads", type=_counts, metavar="N,N", help="of torch on a CPU, one after another (its own)")
+    parser.add_argument(
+        "--collectives",
+        action="store_true",
+        help="instead: collectives between the ranks of torchrun, over sizes (docs/cluster.md)",
+    )
     parser.add_argument("--out", type=Path, metavar="DIR", help="write ceilings.csv and the pictures here")
     add_format(parser, "table, csv or json (table)")
     parser.add_argument("--debug", action="store_true", help="show what the worker prints")

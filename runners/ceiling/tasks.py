@@ -7,7 +7,7 @@ because the parent imports this module for its types.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,9 @@ from measure.ceiling import Move, Trial, moves, sweep
 from results.records import Ceiling
 
 if TYPE_CHECKING:
+    from analysis.parallel import CollectiveRate
     from measure.ceiling import Bench
+    from measure.parallel import Seat
 
 ANY = "fp32"
 """The flags under which copies and launches are timed; no copy depends on them."""
@@ -107,6 +109,17 @@ def _bench(blank: Ceiling, share_s: float) -> Iterator[Bench]:
         yield bench
         if bench.device.type == "cuda":
             torch.cuda.empty_cache()
+
+
+def collectives(seat: Seat, sizes: Sequence[int]) -> list[CollectiveRate]:
+    """Collectives between this rank and the others (measure.parallel)."""
+    import torch
+
+    from measure.parallel import collective_rates
+
+    if seat.device.startswith("cuda"):
+        torch.cuda.set_device(torch.device(seat.device))
+    return collective_rates(seat, sizes)
 
 
 def quick(device: str, precisions: tuple[str, ...], budget_s: float) -> list[Ceiling]:

@@ -19,7 +19,8 @@ from runners.cli.terminal import page_width
 
 def title(cell: Cell | Run) -> str:
     """A cell in a few words."""
-    extra = [f"repeat {cell.repeat}"] if cell.repeat else []
+    extra = [cell.parallel] if cell.parallel else []
+    extra += [f"repeat {cell.repeat}"] if cell.repeat else []
     return " ".join([cell.model, f"batch {cell.batch_size}", cell.precision, *extra])
 
 

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from results.records import Record
 
 HEADLINE = "headline.csv"
+PARALLEL = "parallel.csv"
+"""Of a run with cells of several ranks alone."""
+
 PARQUET = ".parquet"
 
 SAME = 1e-9
@@ -87,6 +90,7 @@ def _rows_of(built: Built) -> dict[str, tuple[Sequence[Record], type[Record]]]:
         "cleaned/batch_law.csv": (built.batch_laws, records.BatchLaw),
         "cleaned/flop_counts.csv": (built.cleaned.flop_counts, records.FlopCount),
         "cleaned/cleaning_log.csv": (built.cleaned.log, records.CleaningLog),
+        **({PARALLEL: (built.parallel_steps, records.ParallelStep)} if built.parallel_steps else {}),
     }
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -25,12 +25,14 @@ if TYPE_CHECKING:
 
     from measure.device import Log
     from measure.operations import FakeMode, StepParts, Trace
-    from measure.timing import Protocol
+    from measure.timing import Announce, Protocol
     from workloads.catalogue import Batch, Workload
 
 
 ISSUE_RATIO, MOST_ISSUE_S = 0.02, 0.2
 """Of the budget for ceilings: how long the kernel of each kind of instructions runs, at most so many seconds."""
+
+Split = Callable[["torch.nn.Module"], "torch.nn.Module"]
 
 _LEFT: list[passes.Subject] = []
 """What this process measured last, for its other works: one at most."""
@@ -112,8 +114,11 @@ class Prepared:
     flags: Mapping[str, Any]
 
 
-def prepare(cell: Cell) -> Prepared:
+def prepare(cell: Cell, split: Split | None = None, shard: int = 0) -> Prepared:
     """The cell's model, batches and step on its device, under its precision's flags, which are read back.
+
+    split: what puts the model on several ranks. shard: which of several parts of the data this is; weights are of the
+    cell's seed on all of them.
 
     Raises ValueError where those are not what was set, Unavailable for a precision that the device does not have.
     """
@@ -138,7 +143,8 @@ def prepare(cell: Cell) -> Prepared:
     with device:
         model = workload.build(**workload.hyper)
     _lay_out(cell, model)
-    batches = Batches(cell, workload, device)
+    model = model if split is None else split(model)
+    batches = Batches(replace(cell, seed=cell.seed + shard), workload, device)
     few = batches.some(cell.batch_size)
     step, optimizer = _step(cell, workload, model, few, device.type)
     return Prepared(workload, model, batches, few, step, optimizer, clock, began_s, before)
@@ -149,42 +155,57 @@ def measure(cell: Cell, protocol: Protocol, beside: Sequence[Ceiling] = ()) -> C
 
     beside: the rows of the ceilings whose kernels are timed between its blocks, if it asks for that.
     """
-    from measure.device import apply_precision
-    from measure.operations import trace_step
-
     _LEFT.clear()
     made = prepare(cell)
-    workload, model, step, clock = made.workload, made.model, made.step, made.clock
-    inputs = [(batch.inputs, batch.target) for batch in made.few]
-    with _products_log(cell.device) as product_log:
-        traced = trace_step(step, model=model, optimizer=made.optimizer, inputs=inputs, steps_before=0)
-    found = CellFindings(
-        flags_before=made.flags,
-        executed=executed_flop(traced),
-        first_loss=_loss(step),
-        items_per_step=workload.items(workload.hyper, cell.batch_size),
-        parameters=sum(parameter.numel() for parameter in model.parameters()),
-        instructions=product_log.instructions,
-    )
-    del traced
+    model, step, clock = made.model, made.step, made.clock
+    found = first_step(cell, made)
     if cell.input_pipeline:
-        del inputs
         made.few.clear()
         step.batches = made.batches.endless(cell.batch_size)
     if cell.compile:
         found = replace(found, compile_s=compile_step(step, clock))
-    measured = _measure_cell(cell, step, clock, protocol, found, beside)
-    after = apply_precision.read_flags()
+    measured = time_cell(cell, step, clock, protocol, found, beside)
+    after, wrong = flags_after(cell)
     measured = replace(measured, findings=replace(measured.findings, flags_after=after))
-    wrong = apply_precision.check(
-        after, PRECISIONS[cell.precision], cell.device, cell.cudnn_benchmark, cell.deterministic
-    )
     if wrong:
-        return replace(measured, status="invalid", reason=_disagree(wrong, "after"))
+        return replace(measured, status="invalid", reason=wrong)
     if protocol.works:
         step_s = _step_s(measured.blocks)
         _LEFT.append(passes.Subject(cell, model, step, made.batches, clock, protocol, step_s, made.began_s))
     return measured
+
+
+def flags_after(cell: Cell) -> tuple[Mapping[str, Any], str]:
+    """The flags as they are now, and what of them disagrees with the cell's precision; "" if nothing."""
+    from measure.device import apply_precision
+
+    after = apply_precision.read_flags()
+    wrong = apply_precision.check(
+        after, PRECISIONS[cell.precision], cell.device, cell.cudnn_benchmark, cell.deterministic
+    )
+    return after, _disagree(wrong, "after") if wrong else ""
+
+
+def first_step(cell: Cell, made: Prepared, steps_before: int = 0) -> CellFindings:
+    """What the first real step of a cell says: its FLOP by kind and dtype, its loss, the sizes.
+
+    steps_before: untold steps before it, where one does more than those that follow.
+    """
+    from measure.operations import trace_step
+
+    inputs = [(batch.inputs, batch.target) for batch in made.few]
+    with _products_log(cell.device) as product_log:
+        traced = trace_step(
+            made.step, model=made.model, optimizer=made.optimizer, inputs=inputs, steps_before=steps_before
+        )
+    return CellFindings(
+        flags_before=made.flags,
+        executed=executed_flop(traced),
+        first_loss=_loss(made.step),
+        items_per_step=made.workload.items(made.workload.hyper, cell.batch_size),
+        parameters=sum(parameter.numel() for parameter in made.model.parameters()),
+        instructions=product_log.instructions,
+    )
 
 
 def _products_log(device: str) -> AbstractContextManager[Log]:
@@ -213,10 +234,20 @@ def _step_s(blocks: Iterable[Sample]) -> float:
     return float(sum(step_time_s(block) * block.steps for block in timed) / sum(block.steps for block in timed))
 
 
-def _measure_cell(
-    cell: Cell, step: Any, clock: Any, protocol: Protocol, findings: CellFindings, beside: Sequence[Ceiling] = ()
+def time_cell(
+    cell: Cell,
+    step: Any,
+    clock: Any,
+    protocol: Protocol,
+    findings: CellFindings,
+    beside: Sequence[Ceiling] = (),
+    announce: Announce | None = None,
 ) -> CellMeasurement:
-    """Warm up, measure, split into phases; with memory and loss read where nothing is timed."""
+    """Warm up, measure, split into phases; with memory and loss read where nothing is timed.
+
+    announce: tells other ranks which block comes (`measure.timing`); who else uses the processors is not asked then,
+    because they do.
+    """
     import torch
 
     from measure.ceiling import ceiling_kernels
@@ -250,12 +281,12 @@ def _measure_cell(
             else "paired_ceiling: no ceiling of this precision was measured, so none was timed beside the steps"
         )
     with ranges.cell(passes.name_of(cell)), CeilingBlocks(kernels, clock, protocol.block_s) as ceiling:
-        warm = warm_up(ranged, clock, protocol)
+        warm = warm_up(ranged, clock, protocol, announce)
         retries = _allocation_retries(cell.device)
         others, used = cpu_contention.Neighbours(), process_use()
-        timing = measure_blocks(ranged, clock, protocol, warm.step_s, ceiling if kernels else None)
-        others_ratio, used = others.used_ratio(), process_use().since(used)
-        phases = measure_phases(ranged, clock, protocol, timing.summary.mean)
+        timing = measure_blocks(ranged, clock, protocol, warm.step_s, ceiling if kernels else None, announce)
+        others_ratio, used = others.used_ratio() if announce is None else None, process_use().since(used)
+        phases = measure_phases(ranged, clock, protocol, timing.summary.mean, announce)
     start_s, end_s = timing.window
     if not warm.steady:
         warnings.append(f"not_steady: warming up ended at its cap of {protocol.warm_cap_s:.3g} s")

@@ -8,6 +8,7 @@ failed, 2 the caller's mistake, 3 the store could not be written, 130 Ctrl-C, 14
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import datetime
 import os
@@ -38,15 +39,17 @@ from runners.sweep.options import (
     union,
 )
 from runners.sweep.plan import Grid, cell_of, cells, check, check_images, remaining
-from runners.workers import hyper_of_cell
+from runners.sweep.ranks import exchange
+from runners.workers import hyper_of_cell, place_of
 
 if TYPE_CHECKING:
     from results.records import Cell, Run
     from results.store import Store
     from runners.cli import Progress
     from runners.sweep.executors import Executor, Telemetered
-    from runners.sweep.session import Limits, Replan
-    from runners.workers import ProbeResult, TelemetryWatch
+    from runners.sweep.ranks import Crew
+    from runners.sweep.session import Limits, Replan, Session
+    from runners.workers import Place, ProbeResult, TelemetryWatch
 
 PROBE_TIMEOUT_S = 180.0
 
@@ -60,6 +63,11 @@ class Terminated(KeyboardInterrupt):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; its exit code."""
+    place = place_of(os.environ)
+    if place is not None and place.rank:
+        from runners.sweep.ranks import follow
+
+        return follow(place)
     made = parser()
     options = made.parse_args(arguments)
     options.begun = False  # whether there is a directory that --resume goes on with
@@ -130,6 +138,9 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
 
 def _executor(options: argparse.Namespace, stored: dict[str, Any]) -> Executor:
     """Where cells are measured. Raises ValueError where there is no such place."""
+    place = place_of(os.environ)
+    if place is not None and chosen(options, stored, "parallel", ()):
+        return RankExecutor(place, options.debug)
     if options.executor == LOCAL:
         return Local(options.debug)
     device = str(chosen(options, stored, "device", "auto"))
@@ -227,19 +238,54 @@ class Local:
         replan: Replan | None,
     ) -> Iterator[Run]:
         """The rows of these cells, each once it is committed, in the session begun last. notes: warnings of each."""
-        from runners.sweep.session import Session
-
         assert self._watch is not None  # `sit_down` came before
         self._watch.start()
         try:
             name = store.sittings[-1].sitting
-            session = Session(store, name, self._torch, self._watch, limits, progress, self._debug, notes)
+            session = self._session(store, name, self._torch, self._watch, limits, progress, self._debug, notes)
             yield from session.each(cells, replan)
         finally:
             self._watch.close()
 
+    def _session(self, *parts: Any) -> Session:
+        from runners.sweep.session import Session
+
+        return Session(*parts)
+
     def close(self) -> None:
         """Nothing is held beyond a session."""
+
+
+class RankExecutor(Local):
+    """The executor whose cells are trained by the ranks of torchrun, of which this process is the first."""
+
+    def __init__(self, place: Place, debug: bool = False) -> None:
+        super().__init__(debug)
+        self._exchange = exchange.Exchange(place)
+        self._crew: Crew | None = None
+
+    def probe(self, device: str) -> ProbeResult:
+        """What this rank's device is, when all ranks have said theirs. Raises ValueError where they differ."""
+        from runners.sweep.ranks import Crew
+
+        probed = super().probe(device)
+        self._crew = Crew(self._exchange, probed)
+        self._exchange.put("start", (probed.device, self._debug))
+        self._crew.meet()
+        return probed
+
+    def _session(self, *parts: Any) -> Session:
+        from runners.sweep.ranks import RankSession
+
+        assert self._crew is not None  # `probe` came before
+        return RankSession(self._crew, *parts)
+
+    def close(self) -> None:
+        """Lets the other ranks end."""
+        with contextlib.suppress(exchange.LostExchange):
+            if self._crew is not None:
+                self._crew.order(None)
+        self._exchange.close()
 
 
 def _with_batches(grid: Grid, options: argparse.Namespace, probed: ProbeResult) -> Grid:

@@ -80,7 +80,10 @@ def merge_findings(parts: Sequence[WorkFindings]) -> WorkFindings:
 
 @dataclass(frozen=True)
 class CellMeasurement:
-    """What measuring one cell gave: raw blocks, what was found beside them, the operations of its works' profiles."""
+    """What measuring one cell gave: raw blocks, what was found beside them, the operations of its works' profiles.
+
+    ranks: rows of the files that several ranks have, without the cell and the attempt.
+    """
 
     status: str
     reason: str
@@ -89,6 +92,7 @@ class CellMeasurement:
     findings: CellFindings = field(default_factory=CellFindings)
     operations: tuple[ProfiledOperation, ...] = ()
     recordings: Mapping[str, WorkRecording] = field(default_factory=dict)
+    ranks: Rows = field(default_factory=dict)
 
     def with_works(self, works: WorkFindings) -> CellMeasurement:
         """With the cell's other works; status, reason and the numbers of its own step stay as they are."""

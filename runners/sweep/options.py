@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,8 +31,9 @@ from runners.cli import (
 from runners.sweep import models as sweep_models
 from runners.sweep.executors import EXECUTORS, LOCAL
 from runners.sweep.plan import DEFAULT_METHODS, METHODS, Grid, cells, check_profile
+from runners.sweep.ranks import options as ranks_options
 from runners.sweep.what_if import changes
-from runners.workers import check_name
+from runners.workers import check_name, place_of
 from workloads.catalogue import ENTRIES, OPTIMIZERS, OWN, SUITES, hyper_of
 
 if TYPE_CHECKING:
@@ -64,6 +66,7 @@ def parser() -> Parser:
     """The parser of `runners.sweep`."""
     made = Parser(prog="python -m runners.sweep", description=DESCRIPTION)
     _add_grid(made.add_argument_group("what is measured"))
+    ranks_options.add_options(made.add_argument_group("on several ranks"))
     how = made.add_argument_group("how it is counted and timed")
     _add_counting(how)
     _add_timing(how)
@@ -273,6 +276,11 @@ def check_options(options: argparse.Namespace, stored: dict[str, Any]) -> None:
     if options.epoch_images is not None and "epoch" not in methods:
         raise ValueError(f"--epoch-images: expected --methods with epoch beside it, got {','.join(methods)}")
     check_name(str(chosen(options, stored, "device", "auto")))
+    names = (*ranks_options.ALONE, "data", "methods", "batch_sizes")
+    values = {name: chosen(options, stored, name, None) for name in names} | {"device": options.device or "auto"}
+    values |= {"executor": options.executor}
+    plans = tuple(chosen(options, stored, "parallel", ()))
+    ranks_options.check(plans, values, place_of(os.environ))
 
 
 def _requested_sizes(options: argparse.Namespace, stored: dict[str, Any]) -> dict[str, dict[str, Any]]:

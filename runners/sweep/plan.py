@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from analysis.parallel import parse_plan
 from measure.counters.harness import COUNTERS
 from results.records import WORKS, Cell
 from runners.sweep.models import catalogue_entry
@@ -63,6 +64,8 @@ class Grid:
     frozen: tuple[str, ...] = ()
     checkpoint: tuple[str, ...] = ()
     paired_ceiling: bool = False
+    parallel: tuple[str, ...] = ()  # plans; none: one device
+    scaling: str = "strong"  # weak: batch sizes are of each replica
     digests: Mapping[str, str] = field(default_factory=dict)  # of models that lie in files: runners/sweep/models.py
 
     def as_json(self) -> dict[str, Any]:
@@ -117,15 +120,32 @@ def cells(grid: Grid) -> list[Cell]:
         precisions = list(grid.precisions)
         chance.shuffle(precisions)
         for precision in precisions:
-            points = [(model, size) for model in grid.models for size in grid.batches_of(model, precision)]
+            points = [
+                (model, whole, plan)
+                for model in grid.models
+                for size in grid.batches_of(model, precision)
+                for plan in grid.parallel or ("",)
+                for whole in [global_batch(plan, size, grid.scaling)]
+            ]
             chance.shuffle(points)
-            for model, batch_size in points:
-                cell = cell_of(grid, model, batch_size, precision, repeat)
+            for model, batch_size, plan in points:
+                cell = cell_of(grid, model, batch_size, precision, repeat, plan)
                 ordered.setdefault(cell.cell_id, cell)
     return list(ordered.values())
 
 
-def cell_of(grid: Grid, model: str, batch_size: int, precision: str, repeat: int = 0) -> Cell:
+def global_batch(plan: str, size: int, scaling: str) -> int:
+    """Samples of all ranks together in a step. Raises ValueError for a number that replicas cannot share."""
+    replicas = parse_plan(plan).dp if plan else 1
+    if scaling == "weak":
+        return size * replicas
+    if size % replicas:
+        near = max(replicas, round(size / replicas) * replicas)
+        raise ValueError(f"--batch-sizes: expected multiples of {replicas} with {plan}, got {size}; nearest {near}")
+    return size
+
+
+def cell_of(grid: Grid, model: str, batch_size: int, precision: str, repeat: int = 0, plan: str = "") -> Cell:
     """One point of the grid."""
     return Cell(
         model=model,
@@ -156,6 +176,7 @@ def cell_of(grid: Grid, model: str, batch_size: int, precision: str, repeat: int
         frozen=grid.frozen,
         checkpoint=grid.checkpoint,
         paired_ceiling=grid.paired_ceiling,
+        parallel=plan,
     )
 
 

@@ -25,6 +25,7 @@ from results.records import (
     Run,
     Storage,
     Telemetry,
+    changed,
     digest,
 )
 from results.store import profile_file, utc_now
@@ -33,7 +34,16 @@ from runners.sweep import nsight
 from runners.sweep.counts import Counts
 from runners.sweep.findings import Attempt, CellMeasurement, CellOutcome, OperationTable, WorkFindings, merge_findings
 from runners.sweep.plan import reason_against, worker_key
-from runners.workers import Stopwatch, TelemetryWatch, Worker, WorkerFault, classify, hyper_of_cell, uninterrupted
+from runners.workers import (
+    Stopwatch,
+    TelemetryWatch,
+    WindowEnergy,
+    Worker,
+    WorkerFault,
+    classify,
+    hyper_of_cell,
+    uninterrupted,
+)
 
 CELL_TIMEOUT_S = 900.0
 TRACE_TIMEOUT_S = 300.0
@@ -188,7 +198,7 @@ class Session:
         except KeyboardInterrupt:
             self.close()
             self._learn(duration_s=stopwatch.elapsed_s)
-            self._commit(CellOutcome("interrupted", "Ctrl-C or a signal"))
+            self._commit(self._interruption())
             raise
         except (StoreFault, OSError):  # nothing can be kept, or no process started: the next cell would fare the same
             raise
@@ -197,6 +207,10 @@ class Session:
         self._learn(duration_s=stopwatch.elapsed_s)
         self.longest_s = max(self.longest_s, stopwatch.elapsed_s)
         return self._commit(outcome)
+
+    def _interruption(self) -> CellOutcome:
+        """What becomes of a cell within which the session is ended."""
+        return CellOutcome("interrupted", "Ctrl-C or a signal")
 
     def _begun(self, cell: Cell) -> Attempt:
         """The attempt before anything is measured, with the units of its policy on this device."""
@@ -362,11 +376,19 @@ class Session:
                 Telemetry(cell_id=cell.cell_id, attempt=number, **vars(reading))
                 for reading in self.watch.window(start_s, end_s)
             ],
+            **{
+                file: [changed(row, {"cell_id": cell.cell_id, "attempt": number}) for row in records]
+                for file, records in measured.ranks.items()
+            },
         }
-        energy = self.watch.energy(start_s, end_s)
+        energy = self._energy(cell, start_s, end_s)
         self._learn(energy=energy)
         warnings = (*so_far.warnings, *measured.warnings, *energy.warnings)
         return CellOutcome(measured.status, measured.reason, warnings, rows)
+
+    def _energy(self, cell: Cell, start_s: float, end_s: float) -> WindowEnergy:
+        """Of the device, over the window."""
+        return self.watch.energy(start_s, end_s)
 
     def _renew(self, cell: Cell) -> None:
         """A fresh worker where device, precision, compile setting or repeat change."""
@@ -407,9 +429,7 @@ class Session:
         if key in self._ceilings:
             return
         self._ceilings.add(key)
-        found: list[Ceiling] | WorkerFault = self.measurer.call(
-            "runners.sweep.cell:ceilings", self.name, *key, budget_s, timeout_s=10 * budget_s + 60
-        )
+        found = self._measure_ceilings(key, budget_s, 10 * budget_s + 60)
         if isinstance(found, WorkerFault):
             self._say(found)
             self.progress.say(f"no ceiling of {cell.precision} on {cell.device}: {found.status}: {found.reason}")
@@ -418,6 +438,12 @@ class Session:
             self._ceiling_rows[key] = found
         if cell.deterministic:  # whose settings count only before a process's first product
             self.measurer.stop()
+
+    def _measure_ceilings(self, key: tuple[str, str], budget_s: float, timeout_s: float) -> list[Ceiling] | WorkerFault:
+        found: list[Ceiling] | WorkerFault = self.measurer.call(
+            "runners.sweep.cell:ceilings", self.name, *key, budget_s, timeout_s=timeout_s
+        )
+        return found
 
     def protocol(self, cell: Cell) -> Protocol:
         left_s, asked = self._time_left_s(), works_of(cell)

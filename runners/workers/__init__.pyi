@@ -3,6 +3,7 @@ from .batches import FEW_BATCHES, MORE_BATCHES, SMALL_BATCH_BYTES, Batches, in_l
 from .cell_sizes import hyper_of_cell
 from .devices import BUSY_LOAD_RATIO, check_name
 from .fault import WorkerFault
+from .place import Place, place_of
 from .pool import Stopwatch, Worker, prepare, uninterrupted
 from .probe import ProbeResult
 from .telemetry import TelemetryWatch, WindowEnergy
@@ -17,6 +18,7 @@ __all__ = [
     "WorkerFault",
     "LARGEST_REAL",
     "MORE_BATCHES",
+    "Place",
     "ProbeResult",
     "SMALL_BATCH_BYTES",
     "Stopwatch",
@@ -29,6 +31,7 @@ __all__ = [
     "get",
     "hyper_of_cell",
     "in_layout",
+    "place_of",
     "prepare",
     "uninterrupted",
 ]

@@ -24,6 +24,10 @@ ALLOWED = {
     ("measure/audit/packages.py", "exec"): "a function of an installed package, in a confined process",
     ("measure/peak_tables/definitions.py", "exec"): "a package's table of peaks, in a process that reaches nothing",
     ("runners/sweep/executors/mailbox.py", "pickle.loads"): "what a job of one's own left in a directory of one's own",
+    (
+        "runners/sweep/ranks/exchange.py",
+        "pickle.loads",
+    ): "what ranks of one torchrun tell each other, as in torch",
     ("runners/workers/pool.py", "pickle.loads"): "the answer of a process of its own",
 }
 """(file, call) → why it may be there. Nothing else may."""

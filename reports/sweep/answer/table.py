@@ -43,6 +43,7 @@ from reports.shared import (
     verdict,
 )
 from reports.sweep.answer.headline import closing, intervals
+from reports.sweep.answer.rank_table import parallel_parts
 from results import collector_off
 from results.records import Record, Utilization, WorkTime, header, to_columns
 from results.store import key_of
@@ -90,6 +91,7 @@ def to_text(built: Built, width: int = WIDTH, colour: bool = False, convention: 
     parts += ["", cells_table(views, scale, unit), ""]
     if any(_OF_PROFILES & set(view.run.methods) for view in shown.views):
         parts += [_METHODS_SAY, "", methods_table(views, shown.work_times), ""]
+    parts += parallel_parts(shown.parallel_steps, views)
     parts += [*peak_lines(shown.views), *attention_lines(views), *failed_lines(shown.views), *warning_lines(shown)]
     parts += [strong(_NOT_FLOP)] if convention != "flop" else []
     return page(parts, width, colour)

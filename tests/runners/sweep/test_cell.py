@@ -269,7 +269,7 @@ STARVED = tuple((phase, 0.020, 0.0005) for phase, *_ in BUSY)
 
 
 class TestMeasureOnASimulatedGpu:
-    """`_measure_cell` over a clock with device time; memory is asked of a made-up torch.cuda."""
+    """`time_cell` over a clock with device time; memory is asked of a made-up torch.cuda."""
 
     def timed(
         self, monkeypatch, phases=BUSY, retries=(0, 0), protocol=CUDA_PROTOCOL, loss=1.5, device="cuda", others=0.0
@@ -279,7 +279,7 @@ class TestMeasureOnASimulatedGpu:
         clock = FakeClock()
         step = simulated(clock, *phases)
         step.last_loss = torch.tensor(loss)
-        return sweep_cell._measure_cell(cell(device=device), step, clock, protocol, CellFindings())
+        return sweep_cell.time_cell(cell(device=device), step, clock, protocol, CellFindings())
 
     def test_times_are_the_devices(self, monkeypatch):
         found = self.timed(monkeypatch)
@@ -324,7 +324,7 @@ class TestMeasureOnASimulatedGpu:
             clock.issue(0.0001, 0.01 * 1.02 ** next(calls))
 
         step.last_loss = torch.tensor(1.5)
-        found = sweep_cell._measure_cell(cell(device="cuda"), step, clock, CUDA_PROTOCOL, CellFindings())
+        found = sweep_cell.time_cell(cell(device="cuda"), step, clock, CUDA_PROTOCOL, CellFindings())
         assert found.warnings[0].startswith("not_steady: warming up ended at its cap of 20 s")
         assert found.status == "not_converged"
 
@@ -343,7 +343,7 @@ class TestMeasureOnASimulatedGpu:
     def test_on_a_processor_nothing_of_cuda_is_asked(self, monkeypatch):
         cuda = FakeCuda(monkeypatch, retries=())
         clock = FakeClock(has_device=False)
-        found = sweep_cell._measure_cell(cell(), simulated(clock, *BUSY), clock, CPU_PROTOCOL, CellFindings())
+        found = sweep_cell.time_cell(cell(), simulated(clock, *BUSY), clock, CPU_PROTOCOL, CellFindings())
         assert cuda.said == []
         assert found.findings.host_bound is None
         assert {block.device_s for block in found.blocks} == {None}
@@ -367,7 +367,7 @@ class TestMeasureOnASimulatedGpu:
         of = cell(device="cuda")
         assert opened == [True, f"synthetic_convolution 2 fp32 {of.cell_id}"]
         clock = FakeClock(has_device=False)
-        sweep_cell._measure_cell(cell(), simulated(clock, *BUSY), clock, CPU_PROTOCOL, CellFindings())
+        sweep_cell.time_cell(cell(), simulated(clock, *BUSY), clock, CPU_PROTOCOL, CellFindings())
         assert opened[2] is False
 
 

@@ -28,7 +28,7 @@ def graphs(monkeypatch):
 
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=backend))
     monkeypatch.setattr(
-        sweep_cell, "_measure_cell", lambda cell, step, clock, protocol, found: CellMeasurement("ok", "", ())
+        sweep_cell, "time_cell", lambda cell, step, clock, protocol, found: CellMeasurement("ok", "", ())
     )
     yield given
     torch.compiler.reset()

@@ -97,6 +97,7 @@ class TestIdentifiers:
             "frozen": ("features.*",),
             "checkpoint": ("layer1",),
             "paired_ceiling": True,
+            "parallel": "ddp=2",
         }
         assert tuple(other) == header(Cell), "each parameter of a cell"
         changed = {dataclasses.replace(plain, **{name: value}).cell_id for name, value in other.items()}

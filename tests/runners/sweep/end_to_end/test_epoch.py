@@ -244,13 +244,13 @@ def test_the_cells_own_numbers_were_read_before_the_passes(models, data, monkeyp
 
 def test_a_cell_that_became_invalid_has_no_works(models, monkeypatch):
     """Its times would not be of this precision."""
-    honest = sweep_cell._measure_cell
+    honest = sweep_cell.time_cell
 
     def flipped(*arguments):
         torch.set_float32_matmul_precision("high")
         return honest(*arguments)
 
-    monkeypatch.setattr(sweep_cell, "_measure_cell", flipped)
+    monkeypatch.setattr(sweep_cell, "time_cell", flipped)
     of = cell()
     try:
         assert sweep_cell.measure(of, short(of)).status == "invalid"

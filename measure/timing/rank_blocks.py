@@ -1,0 +1,80 @@
+"""Blocks of a step that several ranks run together: one rank decides, the others run what it announces.
+
+How long to warm up, how many steps a block has and when to stop follow from times, which differ from rank to rank; if
+each decided for itself, they would wait in collectives for each other for ever. So the first rank decides (`warm_up`,
+`measure_blocks`, `measure_phases` with `announce`), and tells the others before each block.
+
+Not claimed: that ranks begin a block at one moment. They leave one barrier, which is some tens of microseconds.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from measure.timing.blocks import Step, block_of, collector_off, phase_block, step_time_s
+from measure.timing.clocks import Clock
+from measure.timing.disturbance import disturbance
+from measure.timing.suspension import SUSPENDED, SuspensionWatch
+from results import Inconsistent
+from results.records import Sample
+
+END = "end"
+"""The part of the last order."""
+
+
+@dataclass(frozen=True)
+class BlockOrder:
+    """A block that is to be run now; of no steps where there are no more."""
+
+    steps: int
+    part: str
+    lead_in_steps: int = 0
+
+
+def follow_orders(step: Step, clock: Clock, order: Callable[[], BlockOrder]) -> list[Sample]:
+    """Run each block that is ordered, until the order to end; what they took on this rank, in order.
+
+    order: waits for the next one. A block in which this process was suspended has the part "suspended".
+    """
+    blocks: list[Sample] = []
+    with collector_off(), SuspensionWatch() as watch:
+        while (asked := order()).part != END:
+            watch.was_suspended()
+            run = _phases if asked.part == "phase" else _whole
+            found = run(step, clock, asked)
+            blocks += [replace(each, part=SUSPENDED) for each in found] if watch.was_suspended() else found
+            gc.collect()
+    return blocks
+
+
+def _whole(step: Step, clock: Clock, order: BlockOrder) -> list[Sample]:
+    before = disturbance()
+    block = block_of(step, clock, order.steps, order.part, order.lead_in_steps)
+    return [replace(block, **vars(disturbance().since(before)))]
+
+
+def _phases(step: Step, clock: Clock, order: BlockOrder) -> list[Sample]:
+    return phase_block(step, clock, order.steps, order.lead_in_steps)
+
+
+def slowest_blocks(first: Sequence[Sample], others: Sequence[Sequence[Sample]]) -> list[Sample]:
+    """Of each block of whole steps that of the rank that took longest, when and as what the first rank ran it; phases
+    are the first rank's. A block in which any rank was suspended is not to be used.
+
+    first: of the rank that decides, in any order; others: of each other rank, as they ran. Raises Inconsistent where
+    their numbers of steps differ.
+    """
+    own = sorted((block for block in first if not block.phase), key=lambda block: block.start_s)
+    beside = [[block for block in blocks if not block.phase] for blocks in others]
+    for blocks in beside:
+        if [block.steps for block in blocks] != [block.steps for block in own]:
+            raise Inconsistent(f"expected {len(own)} blocks of equal steps on all ranks, got {len(blocks)} on another")
+    slowest = []
+    for place, block in enumerate(own):
+        peers = [block, *(blocks[place] for blocks in beside)]
+        longest = max(peers, key=step_time_s)
+        part = SUSPENDED if any(peer.part == SUSPENDED for peer in peers) else block.part
+        slowest.append(replace(longest, part=part, start_s=block.start_s))
+    return [*slowest, *(block for block in first if block.phase)]

@@ -1,0 +1,68 @@
+"""What a person is shown of cells that several ranks trained: how a step is divided, who is late, how it scales."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cleaning.reconcile import View
+from reports.shared import Column, Part, TextTable, digits, percent, strong
+from results.records import ParallelStep
+from results.store import key_of
+
+_UNKNOWN = "–"
+
+HEADING = "On several ranks: shares of a recorded step, and each rank's items/s against the fewest ranks'."
+
+
+def parallel_parts(steps: Sequence[ParallelStep], views: Sequence[View]) -> list[Part]:
+    """The table of such cells and a line for each late rank; nothing for a run without any. views: in their order."""
+    rows = {key_of(step): step for step in steps}
+    shown = [rows[key_of(view.run)] for view in views if key_of(view.run) in rows and view.measured]
+    if not shown:
+        return []
+    return [strong(HEADING), "", _table(shown), "", *filter(None, map(late_line, shown))]
+
+
+def _table(steps: Sequence[ParallelStep]) -> TextTable:
+    columns = (
+        Column("model", right=False, wraps=True, least=14),
+        Column("batch", right=True),
+        Column("plan", right=False),
+        Column("step ms", right=True),
+        Column("computes", right=True, rank=2),
+        Column("exposed", right=True),
+        Column("hidden", right=True),
+        Column("imbalance", right=True, rank=3),
+        Column("strong", right=True, rank=1),
+        Column("weak", right=True, rank=1),
+    )
+    return TextTable(columns, [_cells(step) for step in steps])
+
+
+def _cells(step: ParallelStep) -> list[str]:
+    shares = (step.compute_ratio, step.exposed_ratio, step.overlapped_ratio, step.imbalance_ratio)
+    return [
+        step.model,
+        str(step.batch_size),
+        step.parallel,
+        _UNKNOWN if step.time_s is None else digits(step.time_s * 1e3),
+        *(_UNKNOWN if share is None else percent(share) for share in shares),
+        _scaling(step.strong_ratio, step.strong_low_ratio, step.strong_high_ratio),
+        _scaling(step.weak_ratio, step.weak_low_ratio, step.weak_high_ratio),
+    ]
+
+
+def _scaling(ratio: float | None, low: float | None, high: float | None) -> str:
+    if ratio is None:
+        return _UNKNOWN
+    return percent(ratio) if low is None or high is None else f"{percent(ratio)} ({percent(low)} to {percent(high)})"
+
+
+def late_line(step: ParallelStep) -> str:
+    """Who is waited for, how long, and since when; "" where nobody is worth a name."""
+    if step.late_rank is None or step.late_ratio is None:
+        return ""
+    since = "" if step.late_since_step is None else f", in each recorded step from {step.late_since_step} on"
+    whom = f"rank {step.late_rank} ({step.late_name})"
+    name = f"{step.model} b{step.batch_size} {step.parallel}"
+    return f"{name}: the others wait for {whom} {percent(step.late_ratio)} of a step{since}"

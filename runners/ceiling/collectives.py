@@ -1,0 +1,82 @@
+"""`torchrun --nproc-per-node N -m runners.ceiling --collectives`: how fast are collectives between these ranks?
+
+Every rank times them in a worker of its own; the first one prints. Exit codes as the command's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from runners.cli import FAILED, Mistake, passing, put, say, show_page
+from runners.workers import Place, Worker, WorkerFault, devices, place_of, prepare
+
+if TYPE_CHECKING:
+    from analysis.parallel import CollectiveRate
+
+SIZES = tuple(4 << (10 + 2 * step) for step in range(8))
+"""Bytes of a buffer: 4 KiB, 16 KiB, … 64 MiB."""
+
+FILE = "collective_rates.csv"
+PREFIX = "flopledger/ceiling"
+TIMEOUT_S, COLLECTIVE_S = 600.0, 120.0
+
+
+def run(options: argparse.Namespace) -> int:
+    """Everything after parsing. Raises Mistake, StoreFault."""
+    place = place_of(os.environ)
+    if place is None:
+        raise Mistake(
+            "--collectives: expected to be started as torchrun --nproc-per-node N -m runners.ceiling --collectives, "
+            "got a single process"
+        )
+    if options.precisions or options.threads:
+        raise Mistake("--precisions, --threads: not with --collectives, which moves float32")
+    prepare()
+    worker = Worker("ceiling", quiet=not options.debug)
+    try:
+        rows = _rows(worker, options.device, place)
+    finally:
+        worker.stop()
+        passing("")
+    if place.rank:
+        return FAILED if isinstance(rows, WorkerFault) else 0
+    if isinstance(rows, WorkerFault):
+        say(f"error: {rows.status}: {rows.reason}")
+        return FAILED
+    _show(rows, options)
+    return FAILED if any(row.status != "ok" for row in rows) else 0
+
+
+def _rows(worker: Worker, asked: str, place: Place) -> list[CollectiveRate] | WorkerFault:
+    """The rows of this rank's worker, which are those of all."""
+    from measure.parallel import Seat
+
+    kind = devices.probe(worker, asked).device.partition(":")[0]
+    seat = Seat(place.rank, place.world, place.device(kind), place.address, PREFIX, COLLECTIVE_S, place.is_alone)
+    passing(f"timing collectives between {place.world} ranks")
+    found: list[CollectiveRate] | WorkerFault = worker.call(
+        "runners.ceiling.tasks:collectives", seat, SIZES, timeout_s=TIMEOUT_S
+    )
+    return found
+
+
+def _show(rows: Sequence[CollectiveRate], options: argparse.Namespace) -> None:
+    """Data on stdout; with --out a file, too. Raises StoreFault."""
+    from analysis.parallel import CollectiveRate
+    from reports.ceiling import collectives_text
+    from reports.sweep.answer import to_csv, to_json
+    from runners.cli import output_files
+
+    if options.format == "json":
+        print(to_json(rows), end="")
+    elif options.format == "csv":
+        print(to_csv(rows, CollectiveRate), end="")
+    else:
+        show_page(lambda width, colour: collectives_text(rows, width, colour))
+    if options.out is not None:
+        output_files.make(options.out)
+        put(options.out / FILE, to_csv(rows, CollectiveRate))
+        say(f"written: {options.out / FILE}")

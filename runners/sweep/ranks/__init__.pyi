@@ -1,0 +1,9 @@
+from .crew import Crew
+from .follower import follow
+from .session import RankSession
+
+__all__ = [
+    "Crew",
+    "RankSession",
+    "follow",
+]

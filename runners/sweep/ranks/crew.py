@@ -1,0 +1,202 @@
+"""The ranks of a sweep, from their parent processes' side: the first one orders, each does its part, all answer.
+
+Whatever ends or hangs on one rank becomes that rank's fault, and the others do not wait for it for ever: a rank whose
+worker fails says so, and the worker of every other rank that has not answered some seconds later is killed by its own
+parent. A parent that does not answer at all is named, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from analysis.devices import Reading
+from results.records import Cell
+from runners.sweep.ranks.exchange import Exchange, LostExchange
+from runners.workers import ProbeResult, TelemetryWatch, Worker, WorkerFault
+
+if TYPE_CHECKING:
+    from measure.timing import Protocol
+
+GRACE_S = 10.0
+"""Between a rank's fault and the end of those that have not answered since."""
+
+MEETING_S = 300.0
+"""For all ranks to look at their device."""
+
+LAST_WORD_S = 4.0
+"""For ranks that are being ended to say so; one that does not was lost before."""
+
+GUARD_S = 0.5
+
+COLLECTIVE_SHARE = 1 / 3
+"""Of a cell's limit, after which a collective gives up waiting for a rank; at most so many seconds."""
+
+LONGEST_COLLECTIVE_S = 300.0
+
+
+@dataclass(frozen=True)
+class RankFacts:
+    """Which device a rank has."""
+
+    rank: int
+    host: str
+    device: str
+    device_name: str
+
+
+@dataclass(frozen=True)
+class CellOrder:
+    """A cell that the first ranks are to train together. collective_s: see `Seat.timeout_s`."""
+
+    cell: Cell
+    protocol: Protocol
+    ranks: int
+    timeout_s: float
+
+    @property
+    def collective_s(self) -> float:
+        return min(LONGEST_COLLECTIVE_S, COLLECTIVE_SHARE * self.timeout_s)
+
+
+@dataclass(frozen=True)
+class CeilingOrder:
+    """Ceilings that all ranks are to find at once."""
+
+    sitting: str
+    precision: str
+    budget_s: float
+    timeout_s: float
+    ranks: int
+
+
+Order = CellOrder | CeilingOrder
+
+
+@dataclass(frozen=True)
+class RankAnswer:
+    """What became of a rank's part. found: what its task gave, or a WorkerFault. readings: of its device meanwhile, by
+    its host's clock; energy_j: over the window of what was timed."""
+
+    facts: RankFacts
+    found: Any
+    readings: tuple[Reading, ...] = ()
+    energy_j: float | None = None
+
+
+@dataclass
+class Crew:
+    """One rank's parent, among the others. others: who they are, for the first rank."""
+
+    exchange: Exchange
+    probed: ProbeResult
+    others: dict[int, RankFacts] = field(default_factory=dict)
+    lost: set[int] = field(default_factory=set)
+    orders: int = 0
+
+    @property
+    def rank(self) -> int:
+        return self.exchange.place.rank
+
+    @property
+    def facts(self) -> RankFacts:
+        return RankFacts(self.rank, socket.gethostname(), self.probed.device, self.probed.name)
+
+    def meet(self) -> None:
+        """Learn who the others are. Raises ValueError where one does not come, or has another device."""
+        for rank in range(1, self.exchange.place.world):
+            found = self.exchange.take(f"hello/{rank}", MEETING_S)
+            if found is None:
+                raise ValueError(f"rank {rank} did not say which device it has within {MEETING_S:.0f} s")
+            if isinstance(found, str):
+                raise ValueError(f"rank {rank}: {found}")
+            if found.device_name != self.facts.device_name:
+                words = f"{self.facts.device_name!r} (rank 0) and {found.device_name!r} (rank {rank})"
+                raise ValueError(f"--parallel: expected ranks with one kind of device, got {words}")
+            self.others[rank] = found
+
+    def order(self, order: Order | None) -> int:
+        """Tell all ranks what comes next; None: nothing more. The order's number."""
+        self.orders += 1
+        self.exchange.put(f"order/{self.orders}", (order,))
+        return self.orders
+
+    def do(self, number: int, order: Order, worker: Worker, watch: TelemetryWatch) -> RankAnswer:
+        """This rank's part of an order."""
+        with self._guarded(number, worker) as hung:
+            found = worker.call(*task_of(order, self, number), timeout_s=order.timeout_s)
+        if hung:
+            found = WorkerFault("timeout", hung[0])
+        if isinstance(found, WorkerFault):
+            self.exchange.put(f"fault/{number}", self.rank)
+            return RankAnswer(self.facts, found)
+        start_s, end_s = window_of(found)
+        if start_s is None or end_s is None:
+            return RankAnswer(self.facts, found)
+        energy = watch.energy(start_s, end_s)
+        return RankAnswer(self.facts, found, tuple(watch.window(start_s, end_s)), energy.energy_j)
+
+    def answer(self, number: int, answer: RankAnswer) -> None:
+        """Send this rank's part to the first one."""
+        self.exchange.put(f"answer/{number}/{self.rank}", answer)
+
+    def answers(self, number: int, ranks: Iterable[int], within_s: float) -> dict[int, RankAnswer]:
+        """The parts of other ranks; of one that does not answer in time the fault that this is, and it is lost."""
+        found: dict[int, RankAnswer] = {}
+        for rank in ranks:
+            answer = self.exchange.take(f"answer/{number}/{rank}", within_s)
+            if answer is None:
+                self.lost.add(rank)
+                words = f"its process gave no answer for {within_s:.0f} s"
+                answer = RankAnswer(self.others[rank], WorkerFault("timeout", words))
+            found[rank] = answer
+        return found
+
+    def missing(self) -> list[int]:
+        """When this rank is being ended: those that do not say that they are, too, because they ended before."""
+        return [rank for rank in self.others if not self.exchange.take(f"ended/{rank}", LAST_WORD_S)]
+
+    @contextlib.contextmanager
+    def _guarded(self, number: int, worker: Worker) -> Iterator[list[str]]:
+        """Kills the worker of a call that has not ended some seconds after another rank's fault; then says so."""
+        done, said = threading.Event(), []
+
+        def guard() -> None:
+            with contextlib.suppress(LostExchange):  # torchrun is gone, and this process will be
+                while not done.wait(GUARD_S):
+                    if self.exchange.is_there(f"fault/{number}"):
+                        if not done.wait(GRACE_S):
+                            said.append(f"it hangs: it gave no answer for {GRACE_S:.0f} s after others had failed")
+                            worker.abandon()
+                        return
+
+        thread = threading.Thread(target=guard, daemon=True)
+        thread.start()
+        try:
+            yield said
+        finally:
+            done.set()
+            thread.join()
+
+
+def task_of(order: Order, crew: Crew, number: int) -> tuple[Any, ...]:
+    """What a rank's worker is to be called with."""
+    from measure.parallel import Seat
+
+    device = crew.probed.device
+    if isinstance(order, CeilingOrder):
+        return "runners.sweep.cell:ceilings", order.sitting, device, order.precision, order.budget_s
+    place = crew.exchange.place
+    prefix = f"flopledger/cell{number}"
+    seat = Seat(crew.rank, order.ranks, device, place.address, prefix, order.collective_s, place.is_alone)
+    return "runners.sweep.ranks.task:measure_rank", order.cell, order.protocol, seat
+
+
+def window_of(found: Any) -> tuple[float | None, float | None]:
+    """Host times between which a rank's part was timed; None for what was not."""
+    measured = getattr(found, "measured", None)
+    return (None, None) if measured is None else (measured.findings.window_start_s, measured.findings.window_end_s)

@@ -1,0 +1,90 @@
+"""Every rank of a sweep but the first: it looks at its device, does its part of what the first orders, and answers.
+
+It reads no options, prints nothing and keeps no file: what is to be said is the first rank's. It ends with 0 when that
+rank says so, and with 130 or 143 when torchrun ends it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+from typing import Any
+
+from runners.cli import FAILED, INTERRUPTED, TERMINATED
+from runners.sweep.ranks.crew import CellOrder, Crew, Order
+from runners.sweep.ranks.exchange import Exchange, LostExchange
+from runners.workers import Place, ProbeResult, TelemetryWatch, Worker, WorkerFault, prepare
+
+PROBE_S = 180.0
+
+
+class Termination(KeyboardInterrupt):
+    """SIGTERM came."""
+
+
+def follow(place: Place) -> int:
+    """Do what the first rank orders, until it orders nothing more; the exit code."""
+    signal.signal(signal.SIGTERM, _terminate)
+    prepare()
+    exchange = Exchange(place)
+    try:
+        return _follow(exchange)
+    except Termination:
+        _say_farewell(exchange)
+        return TERMINATED
+    except KeyboardInterrupt:
+        _say_farewell(exchange)
+        return INTERRUPTED
+    except LostExchange as fault:
+        print(f"error: rank {place.rank}: torchrun's store is gone: {fault}", file=sys.stderr)
+        return FAILED
+    finally:
+        exchange.close()
+
+
+def _terminate(_signal: int, _frame: object) -> None:
+    raise Termination
+
+
+def _say_farewell(exchange: Exchange) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    with contextlib.suppress(LostExchange, OSError):
+        exchange.put(f"ended/{exchange.place.rank}", True)
+
+
+def _follow(exchange: Exchange) -> int:
+    kind, debug = exchange.take("start")
+    device = exchange.place.device(kind)
+    worker = Worker("measure", quiet=not debug)
+    probed: ProbeResult | WorkerFault = worker.call("runners.workers.probe:probe", device, timeout_s=PROBE_S)
+    hello = f"hello/{exchange.place.rank}"
+    if isinstance(probed, WorkerFault):
+        exchange.put(hello, probed.reason)
+        return FAILED
+    crew, watch = Crew(exchange, probed), TelemetryWatch(device)
+    exchange.put(hello, crew.facts)
+    watch.start()
+    try:
+        _obey(crew, worker, watch)
+    finally:
+        watch.close()
+        worker.stop()
+    return 0
+
+
+def _obey(crew: Crew, worker: Worker, watch: TelemetryWatch) -> None:
+    """Each order that concerns this rank, until the last."""
+    while True:
+        crew.orders += 1
+        (order,) = crew.exchange.take(f"order/{crew.orders}")
+        if order is None:
+            return
+        if crew.rank < order.ranks:
+            crew.answer(crew.orders, _part(crew, order, worker, watch))
+
+
+def _part(crew: Crew, order: Order, worker: Worker, watch: TelemetryWatch) -> Any:
+    if isinstance(order, CellOrder):
+        worker.stop()  # a group is joined by a process that has joined no other
+    return crew.do(crew.orders, order, worker, watch)

@@ -1,0 +1,100 @@
+"""A session whose cells are trained by several ranks: what a session of one device does, and the ranks' part of it.
+
+Counting, tracing and keeping are the first rank's alone. Ceilings are found by all ranks at once, because a host gives
+several less than one; cells by those that their plan names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from analysis.devices import best
+from analysis.parallel import parse_plan
+from results.records import Ceiling, Cell, Run
+from runners.sweep.findings import CellMeasurement, CellOutcome
+from runners.sweep.ranks.crew import CeilingOrder, CellOrder, Crew, RankAnswer
+from runners.sweep.ranks.exchange import LostExchange
+from runners.sweep.ranks.joining import fault_of, join_ranks
+from runners.sweep.session import Session
+from runners.workers import WindowEnergy, WorkerFault
+
+if TYPE_CHECKING:
+    from runners.sweep.ranks.joining import Ceilings
+
+PATIENCE_S = 60.0
+"""For the answers of other ranks once this one is done."""
+
+
+class RankSession(Session):
+    """A session of the first rank. crew: the others."""
+
+    def __init__(self, crew: Crew, *parts: Any) -> None:
+        super().__init__(*parts)
+        self.crew = crew
+        self._of_ranks: dict[str, Ceilings] = {}
+        self._energy_j: float | None = None
+
+    def _train(self, cell: Cell) -> CellMeasurement | WorkerFault:
+        if not cell.parallel:
+            return super()._train(cell)
+        grid = parse_plan(cell.parallel)
+        order = CellOrder(cell, self.protocol(cell), grid.world, self._timeout_s())
+        self.measurer.stop()  # a group is joined by a process that has joined no other
+        answers = self._answers(order)
+        self._energy_j = _sum([answer.energy_j for answer in answers.values()])
+        if fault := fault_of(answers, grid.world):
+            return fault
+        return join_ranks(cell, grid, answers, self._of_ranks.get(cell.precision, {}))
+
+    def _answers(self, order: CellOrder | CeilingOrder) -> dict[int, RankAnswer]:
+        """Every rank's part of an order, the first one's first."""
+        number = self.crew.order(order)
+        mine = self.crew.do(number, order, self.measurer, self.watch)
+        return {0: mine, **self.crew.answers(number, range(1, order.ranks), PATIENCE_S)}
+
+    def _measure_ceilings(self, key: tuple[str, str], budget_s: float, timeout_s: float) -> list[Ceiling] | WorkerFault:
+        precision = key[1]
+        answers = self._answers(CeilingOrder(self.name, precision, budget_s, timeout_s, self.crew.exchange.place.world))
+        self._of_ranks[precision] = {
+            rank: _by_unit(answer.found) for rank, answer in answers.items() if isinstance(answer.found, list)
+        }
+        found: list[Ceiling] | WorkerFault = answers[0].found
+        return found
+
+    def _energy(self, cell: Cell, start_s: float, end_s: float) -> WindowEnergy:
+        """Of all ranks' GPUs; processors are shared by ranks, and each would tell the energy of all."""
+        if not cell.parallel:
+            return super()._energy(cell, start_s, end_s)
+        return WindowEnergy() if self._energy_j is None else WindowEnergy(self._energy_j, "counter")
+
+    def _interruption(self) -> CellOutcome:
+        """torchrun ends all ranks when one is gone: then that is why."""
+        try:
+            gone = self.crew.missing()
+        except LostExchange:  # torchrun itself is gone
+            gone = []
+        if not gone:
+            return super()._interruption()
+        facts = [self.crew.others[rank] for rank in gone]
+        names = ", ".join(f"rank {each.rank} ({each.host} {each.device})" for each in facts)
+        return CellOutcome("crashed", f"{names}: its process is gone, and torchrun ended the others")
+
+    def _is_lost(self, run: Run, waiting: int) -> bool:
+        if not self.crew.lost:
+            return super()._is_lost(run, waiting)
+        names = ", ".join(f"rank {rank}" for rank in sorted(self.crew.lost))
+        self.progress.say(f"{names} gave no answer: {waiting} cells not started; --resume goes on")
+        return True
+
+
+def _by_unit(rows: Sequence[Ceiling]) -> dict[str, float]:
+    """Unit → FLOP/s of its fastest kernel."""
+    units = dict.fromkeys(row.unit for row in rows if row.unit)
+    found = {unit: best(rows, unit) for unit in units}
+    return {unit: float(row.flop_per_s) for unit, row in found.items() if row is not None and row.flop_per_s}
+
+
+def _sum(values: Sequence[Any]) -> float | None:
+    """None where one is not known."""
+    return None if None in values or not values else float(sum(values))

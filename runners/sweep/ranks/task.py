@@ -1,0 +1,114 @@
+"""What one rank does for a cell, inside its worker: join the group, split the model, train, be timed, be recorded.
+
+All ranks run the same steps in the same order: the first one decides about the blocks, the others follow. torch is
+imported inside the functions, because the parent imports this module for its types.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from analysis.parallel import RankGrid, parse_plan
+from measure.parallel import Seat
+from results.records import Cell, Sample
+from runners.sweep import cell as sweep_cell
+from runners.sweep.findings import CellFindings, CellMeasurement
+
+if TYPE_CHECKING:
+    from measure.parallel import RankGroup
+    from measure.timing import Protocol
+
+RECORDED_STEPS = (2, 5)
+"""Least and most steps under the profiler, after one that is not kept."""
+
+
+@dataclass(frozen=True)
+class RankMeasurement:
+    """What a rank found. measured: its own blocks and findings; held_parameters: elements that it holds; recording: of
+    the profiler; steps_before: steps of this model before the recorded ones, which are numbered from 0."""
+
+    measured: CellMeasurement
+    held_parameters: int
+    recording: bytes
+    steps_before: int
+
+
+def measure_rank(
+    cell: Cell, protocol: Protocol, seat: Seat, styles: Mapping[str, str] | None = None
+) -> RankMeasurement:
+    """One rank's part of a cell. Raises ValueError for sizes or a plan that the model does not take, RuntimeError where
+    another rank is gone or hangs."""
+    import torch
+
+    from measure.parallel import held_parameters, rank_group, split_model
+
+    grid = parse_plan(cell.parallel)
+    shard = grid.coordinates(seat.rank).dp
+    mine = replace(cell, batch_size=cell.batch_size // grid.dp, device=seat.device)
+    if seat.device.startswith("cuda"):
+        torch.cuda.set_device(torch.device(seat.device))
+    with rank_group(seat) as group:
+        split = functools.partial(split_model, grid=grid, device=torch.device(seat.device), styles=styles)
+        made = sweep_cell.prepare(mine, split, shard)
+        ahead = int(grid.tp > 1)  # in its first step DTensor asks what operations make of whole tensors
+        found = sweep_cell.first_step(mine, made, ahead)
+        measured = _measurement(mine, made, protocol, found, group)
+        before = ahead + steps_run(measured.blocks, protocol)
+        recording = _recording(made, protocol, measured.blocks, group)
+        held = held_parameters(made.model)
+    after, wrong = sweep_cell.flags_after(mine)
+    if wrong:
+        raise ValueError(wrong)
+    findings = replace(measured.findings, flags_after=after, items_per_step=_items(found, grid))
+    return RankMeasurement(replace(measured, findings=findings), held, recording, before)
+
+
+def _items(found: CellFindings, grid: RankGrid) -> int | None:
+    """Of all ranks together."""
+    return None if found.items_per_step is None else found.items_per_step * grid.dp
+
+
+def _measurement(cell: Cell, made: Any, protocol: Protocol, found: CellFindings, group: RankGroup) -> CellMeasurement:
+    """This rank's blocks, and what was found beside them."""
+    from measure.timing import END, follow_orders
+
+    if group.rank == 0:
+        measured = sweep_cell.time_cell(cell, made.step, made.clock, protocol, found, announce=group.announce)
+        group.announce(0, END)
+        return measured
+    blocks = follow_orders(made.step, made.clock, group.order)
+    timed = [block for block in blocks if block.part == "measure"]
+    window = (timed[0].start_s, timed[-1].start_s + timed[-1].wall_s) if timed else (None, None)
+    found = replace(
+        found, window_start_s=window[0], window_end_s=window[1], peak_memory_bytes=_peak_memory(cell.device)
+    )
+    return CellMeasurement("ok", "", tuple(blocks), findings=found)
+
+
+def _peak_memory(device: str) -> int | None:
+    import torch
+
+    return int(torch.cuda.max_memory_allocated(device)) if device.startswith("cuda") else None
+
+
+def steps_run(blocks: Sequence[Sample], protocol: Protocol) -> int:
+    """Steps of a model so far: the first one, those of all blocks, and those that led into them."""
+    whole = [block for block in blocks if not block.phase]
+    split = [block for block in blocks if block.phase == "forward"]
+    led_in = sum(block.part != "warmup" for block in whole) + len(split)
+    return 1 + sum(block.steps for block in (*whole, *split)) + protocol.lead_in_steps * led_in
+
+
+def _recording(made: Any, protocol: Protocol, blocks: Sequence[Sample], group: RankGroup) -> bytes:
+    """Some more steps of all ranks under the profiler: as many as the first rank says."""
+    from measure.parallel import record_steps
+    from measure.timing import step_time_s
+
+    timed = [block for block in blocks if block.part == "measure"]
+    longest_s = max((step_time_s(block) for block in timed), default=protocol.profile_cap_s)
+    least, most = RECORDED_STEPS
+    count: int = group.share(max(least, min(most, int(protocol.profile_cap_s / longest_s))))
+    return record_steps(made.step, count, made.step.device_type == "cuda")

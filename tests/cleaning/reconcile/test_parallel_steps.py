@@ -1,0 +1,105 @@
+"""Rows of cells that several ranks trained, from made-up times: scaling, shares and the late rank, derived by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from analysis.utilization import Denominator, of_ranks
+from cleaning.reconcile.parallel_steps import parallel_steps
+from results.records import ParallelStep, RankCollective, RankRow, Run, StepTime
+
+
+def run(parallel: str, batch_size: int = 8, **more: object) -> Run:
+    of = {"model": "m", "batch_size": batch_size, "device": "cpu", "parallel": parallel}
+    name = {"cell_id": f"{parallel}-{batch_size}", "attempt": 1, "sitting": "s0"}
+    return Run(**{**of, **name, "status": "ok", "items_per_step": batch_size, **more})
+
+
+def time(of: Run, mean_s: float, half: float = 0.0) -> StepTime:
+    name = {"cell_id": of.cell_id, "attempt": 1, "model": "m", "batch_size": of.batch_size, "precision": "fp32"}
+    times = {"mean_s": mean_s, "median_s": mean_s, "p5_s": mean_s, "p95_s": mean_s}
+    ends = {"low_s": mean_s * (1 - half), "high_s": mean_s * (1 + half)}
+    blocks = {"blocks": 5, "effective_blocks": 5.0, "steps": 50, "outliers": 0}
+    return StepTime(**name, **times, **ends, **blocks, device="cpu", clock="wall")
+
+
+def rank(of: Run, number: int, **more: object) -> RankRow:
+    return RankRow(cell_id=of.cell_id, attempt=1, rank=number, host="h", device="cpu", **more)
+
+
+def rows(runs: list[Run], times: list[StepTime], ranks: list[RankRow] = []) -> list[ParallelStep]:  # noqa: B006
+    by_cell: dict[tuple[str, int], list[RankRow]] = {}
+    for row in ranks:
+        by_cell.setdefault((row.cell_id, row.attempt), []).append(row)
+    return list(parallel_steps(runs, times, by_cell, {}))
+
+
+def test_scaling_is_the_rate_of_each_rank_against_the_fewest_ranks() -> None:
+    one, two, large = run("ddp=1"), run("ddp=2"), run("ddp=2", 16)
+    found = {row.cell_id: row for row in rows([one, two, large], [time(one, 8.0), time(two, 5.0), time(large, 10.0)])}
+    assert found["ddp=2-8"].strong_ratio == pytest.approx(8 / (2 * 5))
+    assert found["ddp=2-8"].weak_ratio is None, "no single rank has a batch of 4"
+    assert found["ddp=2-16"].weak_ratio == pytest.approx(8 / 10)
+    assert found["ddp=2-16"].strong_ratio is None, "no single rank has a batch of 16"
+    assert found["ddp=1-8"].strong_ratio is None
+
+
+def test_its_interval_has_the_noise_of_both_times() -> None:
+    one, two = run("ddp=1"), run("ddp=2")
+    row = rows([one, two], [time(one, 8.0, 0.03), time(two, 5.0, 0.04)])[1]
+    half = math.hypot(*(math.log((1 + half) / (1 - half)) / 2 for half in (0.03, 0.04)))
+    assert row.strong_low_ratio == pytest.approx(0.8 * math.exp(-half))
+    assert row.strong_high_ratio == pytest.approx(0.8 * math.exp(half))
+
+
+def test_what_failed_is_compared_with_nothing() -> None:
+    one, two = run("ddp=1", status="crashed", reason="rank 0 of 1: gone"), run("ddp=2")
+    first, second = rows([one, two], [time(two, 5.0)])
+    assert (first.reason, first.time_s, second.strong_ratio) == ("rank 0 of 1: gone", None, None)
+
+
+def test_fewest_ranks_of_the_same_kind_come_first() -> None:
+    ddp, fsdp, two = run("ddp=1"), run("fsdp=1"), run("fsdp=2")
+    row = rows([ddp, fsdp, two], [time(ddp, 8.0), time(fsdp, 10.0), time(two, 5.0)])[2]
+    assert row.strong_ratio == pytest.approx(1.0)
+
+
+def test_a_late_rank_is_named_by_how_long_each_other_waits() -> None:
+    """Of 1 s: two ranks wait 0.2 s each, 0.38 s of these 0.4 s for rank 2; each of two others thus 0.19 s."""
+    of = run("ddp=3", 9)
+    times = {"compute_s": 0.6, "exposed_s": 0.3, "overlapped_s": 0.1, "memory_s": 0.0, "idle_s": 0.1}
+    waits = [(0.2, 0.05), (0.2, 0.0), (0.0, 0.95)]
+    ranks = [
+        rank(of, number, **times, wait_s=wait, waited_for_ratio=share, late_since_step=7 if number == 2 else None)
+        for number, (wait, share) in enumerate(waits)
+    ]
+    (row,) = rows([of], [time(of, 1.0)], ranks)
+    assert (row.late_rank, row.late_name, row.late_since_step) == (2, "h cpu", 7)
+    assert row.late_ratio == pytest.approx(0.19)
+    assert (row.compute_ratio, row.exposed_ratio, row.overlapped_ratio) == pytest.approx((0.6, 0.3, 0.1))
+    assert row.imbalance_ratio == pytest.approx(0.0)
+    prompt = [RankRow(**{**vars(each), "wait_s": 0.01 * each.wait_s}) for each in ranks]
+    assert rows([of], [time(of, 1.0)], prompt)[0].late_rank is None, "0.2 % of a step"
+
+
+def test_bytes_are_those_of_the_rank_that_gives_most() -> None:
+    of = run("ddp=2")
+    given = [
+        RankCollective(
+            cell_id=of.cell_id, attempt=1, rank=number, kind="broadcast", calls=1.0, given_bytes=size, time_s=0.1
+        )
+        for number, size in enumerate((10.0, 30.0))
+    ]
+    (row,) = parallel_steps([of], [time(of, 1.0)], {}, {(of.cell_id, 1): given})
+    assert row.collective_bytes == {"broadcast": 30.0}
+
+
+def test_a_peak_of_ranks_is_the_sum_of_their_ceilings_or_times_a_datasheets() -> None:
+    ceiling = Denominator("ceiling", {"fp32": 100.0, "bf16": 400.0}, {"fp32": "a", "bf16": "b"})
+    both = of_ranks(ceiling, 2, [{"fp32": 100.0, "bf16": 400.0}, {"fp32": 90.0}])
+    assert both.peak_by_unit == {"fp32": 190.0, "bf16": 800.0}
+    sheet = Denominator("datasheet", {"fp32": 100.0}, {"fp32": "a"})
+    assert of_ranks(sheet, 2, [{"fp32": 1.0}, {"fp32": 1.0}]).peak_by_unit == {"fp32": 200.0}
+    assert of_ranks(sheet, 1) is sheet

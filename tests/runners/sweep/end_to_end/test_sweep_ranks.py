@@ -1,0 +1,221 @@
+"""Sweeps under torchrun with two processes over gloo: replicas, and ranks that are killed, hang or are slow."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+
+from results.records import RankCollective, RankRow, RankSample, Run, Sample
+from results.store import RunData, read_run
+from tests.support.fakes import real_sweeps
+from tests.support.fakes.real_sweeps import QUICK, Sweep
+
+pytestmark = pytest.mark.survival
+
+WIDTH, BATCH, CALLS = 256, 64, 3
+
+NET = f"""
+import os, signal, time
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self, act):
+        super().__init__()
+        self.first, self.last = torch.nn.Linear({WIDTH}, {WIDTH}), torch.nn.Linear({WIDTH}, {WIDTH})
+        self.act, self.calls = act, 0
+    def forward(self, x):
+        self.calls += 1
+        if os.environ.get("RANK") == "1" and self.calls > {CALLS}:
+            self.act()
+        return self.last(self.first(x))
+
+def sound():
+    return Net(lambda: None)
+def killed():
+    return Net(lambda: os.kill(os.getpid(), signal.SIGKILL))
+def hung():
+    return Net(lambda: time.sleep(1000))
+def late():
+    return Net(lambda: time.sleep(0.02))
+"""
+"""Two products, whose weights and biases are 2 · (256² + 256) numbers. Rank 1 acts after its third step."""
+
+FORWARD_FLOP = 2 * 2 * BATCH * WIDTH**2
+STEP_FLOP = 3 * FORWARD_FLOP - FORWARD_FLOP // 2
+"""The first product's input needs no gradient."""
+
+GRADIENT_BYTES = 4 * 2 * (WIDTH**2 + WIDTH)
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+@pytest.fixture
+def torchrun(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Sweep]:
+    run = ("-m", "torch.distributed.run", "--nproc-per-node", 2, "--master-port", free_port(), "-m", "runners.sweep")
+    monkeypatch.setattr(real_sweeps, "command", lambda *words: [sys.executable, *map(str, (*run, *words))])
+    return Sweep
+
+
+def words(folder: Path, *models: str) -> tuple[object, ...]:
+    (folder / "net.py").write_text(NET)
+    names = ",".join(f"{folder}/net.py:{model}" for model in models)
+    grid = ("--models", names, "--input", WIDTH, "--batch-sizes", BATCH, "--methods", "exact")
+    return (*QUICK, *grid, "--cell-timeout", 24, "--out", folder / "run")
+
+
+def runs(data: RunData) -> dict[tuple[str, str], Run]:
+    return {(run.model.rpartition(":")[2], run.parallel): run for run in data.runs}
+
+
+def rows(data: RunData, record: type, run: Run) -> list:
+    return [row for row in data.records(record) if row.cell_id == run.cell_id]
+
+
+def test_ranks_that_are_killed_hang_or_are_slow_cost_their_own_row(
+    tmp_path: Path, torchrun: Callable[..., Sweep]
+) -> None:
+    with torchrun(*words(tmp_path, "killed", "hung", "late"), "--parallel", "ddp=2", cwd=tmp_path) as sweep:
+        assert sweep.end(150) == 1, sweep.said
+    data = read_run(tmp_path / "run")
+    found = runs(data)
+    assert {model: run.status for (model, _), run in found.items()} == {
+        "killed": "crashed",
+        "hung": "timeout",
+        "late": "ok",
+    }
+    name = f"rank 1 of 2 ({socket.gethostname()} cpu)"
+    assert found["killed", "ddp=2"].reason.startswith(f"{name}: the worker died of SIGKILL")
+    assert found["hung", "ddp=2"].reason.startswith(f"{name}: it hangs")
+    late = {row.rank: row for row in rows(data, RankRow, found["late", "ddp=2"])}
+    assert late[1].waited_for_ratio > 0.9
+    assert late[1].late_since_step is not None
+    assert late[0].late_since_step is None
+    assert late[0].wait_s > 0.6 * 0.02
+
+
+def check_replicas(data: RunData, run: Run) -> None:
+    """What two replicas share: each half of the FLOP, all of the gradients."""
+    ranks = rows(data, RankRow, run)
+    assert [row.rank for row in ranks] == [0, 1]
+    assert [row.executed for row in ranks] == [{"matmul/float32": STEP_FLOP // 2}] * 2
+    assert run.executed == {"matmul/float32": STEP_FLOP}
+    assert run.items_per_step == BATCH
+    for row in rows(data, RankCollective, run):
+        assert (row.kind, row.given_bytes) == ("all_reduce", GRADIENT_BYTES)
+    blocks = {(row.index, row.rank): row for row in rows(data, RankSample, run) if row.part == "measure"}
+    system = [row for row in rows(data, Sample, run) if row.part == "measure"]
+    own = sorted((row for (_, rank), row in blocks.items() if rank == 0), key=lambda row: row.start_s)
+    other = sorted((row for (_, rank), row in blocks.items() if rank == 1), key=lambda row: row.start_s)
+    assert [row.wall_s for row in system] == [max(a.wall_s, b.wall_s) for a, b in zip(own, other, strict=True)]
+
+
+def test_shared_weights_and_a_single_rank_beside_replicas(tmp_path: Path, torchrun: Callable[..., Sweep]) -> None:
+    plans = ("--parallel", "ddp=1", "dp=2", "fsdp=2")
+    with torchrun(*words(tmp_path, "sound"), *plans, cwd=tmp_path) as sweep:
+        assert sweep.end(150) == 0, sweep.said
+    data = read_run(tmp_path / "run")
+    found = {run.parallel: run for run in data.runs}
+    assert {plan: run.status for plan, run in found.items()} == dict.fromkeys(("ddp=1", "ddp=2", "fsdp=2"), "ok")
+    check_replicas(data, found["ddp=2"])
+    whole = GRADIENT_BYTES // 4
+    held = {plan: [row.parameters for row in rows(data, RankRow, run)] for plan, run in found.items()}
+    assert held == {"ddp=1": [whole], "ddp=2": [whole] * 2, "fsdp=2": [whole // 2] * 2}
+    assert {run.parameters for run in data.runs} == {whole}
+    kinds = {row.kind for row in rows(data, RankCollective, found["fsdp=2"])}
+    assert "all_gather" in kinds
+    answer = (tmp_path / "run" / "utilization.csv").read_text()
+    assert "2 ranks, of the first: fp32" in answer
+
+
+def test_collectives_are_timed_over_sizes_by_all_ranks(tmp_path: Path) -> None:
+    run = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(free_port())]
+    command = [*run, "-m", "runners.ceiling", "--collectives", "--device", "cpu", "--format", "json"]
+    answer = subprocess.run(
+        command, cwd=tmp_path, env=real_sweeps.ENVIRON, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert answer.returncode == 0, answer.stderr
+    rows = json.loads(answer.stdout)
+    assert {(row["operation"], row["status"], row["ranks"], row["backend"]) for row in rows} == {
+        (operation, "ok", 2, "gloo") for operation in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
+    }
+    assert len(rows) == 4 * 8
+    for row in rows:
+        assert row["algorithm_bytes_per_s"] * row["median_s"] == pytest.approx(row["nbytes"])
+        half = 1 if row["operation"] == "all_reduce" else 0.5
+        assert row["link_bytes_per_s"] == pytest.approx(half * row["algorithm_bytes_per_s"])
+    largest = max(row["nbytes"] for row in rows)
+    assert all(row["median_s"] > 1e-3 for row in rows if row["nbytes"] == largest), "64 MiB are no launch"
+
+
+CONFIG = {
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "intermediate_size": 256,
+    "vocab_size": 512,
+}
+
+
+@pytest.mark.slow
+def test_modules_split_over_ranks_do_the_single_devices_work(tmp_path: Path, torchrun: Callable[..., Sweep]) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    model = ("--models", f"hf:{tmp_path}/config.json", "--batch-sizes", 4, "--methods", "exact", "--cell-timeout", 90)
+    plans = ("--parallel", "tp=2", "fsdp=2", "--out", tmp_path / "run")
+    with torchrun(*QUICK, *model, *plans, cwd=tmp_path) as sweep:
+        assert sweep.end(200) == 0, sweep.said
+    data = read_run(tmp_path / "run")
+    found = {run.parallel: run for run in data.runs}
+    assert found["tp=2"].executed == found["fsdp=2"].executed
+    assert "executed_differs" not in (tmp_path / "run" / "utilization.csv").read_text()
+    held = [row.parameters for row in rows(data, RankRow, found["tp=2"])]
+    assert held[0] == held[1] < 0.51 * found["tp=2"].parameters
+    calls = {row.kind: row.calls for row in rows(data, RankCollective, found["tp=2"])}
+    assert calls["all_reduce"] >= 2 * 2 * CONFIG["num_hidden_layers"], "two a layer, forward and backward"
+
+
+@pytest.mark.gpu
+def test_two_gpus_train_over_nccl(tmp_path: Path, torchrun: Callable[..., Sweep]) -> None:
+    """Needs two CUDA devices."""
+    if torch.cuda.device_count() < 2:
+        pytest.skip("no CUDA device")
+    given = [*words(tmp_path, "sound"), "--device", "cuda", "--precisions", "fp32", "--parallel", "ddp=2", "fsdp=2"]
+    with torchrun(*given, cwd=tmp_path) as sweep:
+        assert sweep.end(300) == 0, sweep.said
+    data = read_run(tmp_path / "run")
+    assert len(data.runs) == 2
+    for run in data.runs:
+        assert run.executed == {"matmul/float32": STEP_FLOP}
+        assert [row.device for row in rows(data, RankRow, run)] == ["cuda", "cuda:1"]
+
+
+def test_a_rank_whose_process_is_killed_is_named(tmp_path: Path, torchrun: Callable[..., Sweep]) -> None:
+    with torchrun(*words(tmp_path, "late"), "--parallel", "ddp=2", cwd=tmp_path) as sweep:
+        sweep.wait_for("1 cell, at least")
+        sweep.run_for(3)
+        rank = next(child for child in psutil.Process(sweep.process.pid).children() if rank_of(child) == "1")
+        os.kill(rank.pid, signal.SIGKILL)
+        sweep.end(60)
+    (run,) = read_run(tmp_path / "run").runs
+    assert run.status == "crashed"
+    assert run.reason == f"rank 1 ({socket.gethostname()} cpu): its process is gone, and torchrun ended the others"
+
+
+def rank_of(process: psutil.Process) -> str | None:
+    return process.environ().get("RANK")

@@ -1,0 +1,182 @@
+"""The ranks' parents over a store in memory: who failed by itself, who hangs, who does not answer; what is refused."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from results.records import Cell
+from runners.sweep.plan import Grid, cells
+from runners.sweep.ranks import crew as ranks_crew
+from runners.sweep.ranks import options
+from runners.sweep.ranks.crew import CeilingOrder, Crew, RankAnswer, RankFacts
+from runners.sweep.ranks.joining import fault_of, is_followed
+from runners.workers import Place, ProbeResult, WorkerFault, place_of
+
+ENVIRON = {
+    "RANK": "3",
+    "WORLD_SIZE": "4",
+    "LOCAL_RANK": "1",
+    "LOCAL_WORLD_SIZE": "2",
+    "MASTER_ADDR": "host",
+    "MASTER_PORT": "29500",
+    "TORCHELASTIC_USE_AGENT_STORE": "True",
+}
+
+LOST = "RuntimeError: [gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:4242"
+
+
+class MemoryExchange:
+    """A store that all ranks of a test share."""
+
+    def __init__(self, rank: int, values: dict[str, Any]) -> None:
+        self.place = Place(rank, 2, rank, 2, ("host", 1))
+        self._values = values
+
+    def put(self, key: str, value: Any) -> None:
+        self._values[key] = value
+
+    def take(self, key: str, within_s: float = 1e9) -> Any:
+        return self._values.get(key)
+
+    def is_there(self, key: str) -> bool:
+        return key in self._values
+
+
+class MadeUpWorker:
+    """A worker whose task ends when it is abandoned, or at once with this answer."""
+
+    def __init__(self, answer: Any = None) -> None:
+        self._answer, self.killed = answer, threading.Event()
+
+    def call(self, *_task: Any, timeout_s: float) -> Any:
+        if self._answer is not None:
+            return self._answer
+        killed = self.killed.wait(20)
+        return WorkerFault("crashed", "the worker died of SIGKILL" if killed else "nobody killed it")
+
+    def abandon(self) -> None:
+        self.killed.set()
+
+
+def crew(rank: int, values: dict[str, Any]) -> Crew:
+    made = Crew(MemoryExchange(rank, values), ProbeResult(device="cpu"))  # type: ignore[arg-type]
+    made.others = {1 - rank: RankFacts(1 - rank, "h", "cpu", "")}
+    return made
+
+
+ORDER = CeilingOrder("s0", "fp32", 1.0, 30.0, 2)
+
+
+def answer(rank: int, found: Any) -> RankAnswer:
+    return RankAnswer(RankFacts(rank, "h", "cpu", ""), found)
+
+
+def test_a_rank_that_hangs_is_killed_after_anothers_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranks_crew, "GRACE_S", 0.2)
+    monkeypatch.setattr(ranks_crew, "GUARD_S", 0.02)
+    values: dict[str, Any] = {}
+    hung = crew(1, values)
+    before_s, worker = time.monotonic(), MadeUpWorker()
+    values["fault/7"] = 0
+    found = hung.do(7, ORDER, worker, None).found  # type: ignore[arg-type]
+    assert time.monotonic() - before_s >= 0.2, "the others' fault may be followed by its own"
+    assert worker.killed.is_set()
+    assert (found.status, found.reason.partition(":")[0]) == ("timeout", "it hangs")
+
+
+def test_a_fault_is_told_to_the_others_and_a_result_is_not() -> None:
+    values: dict[str, Any] = {}
+    crew(1, values).do(3, ORDER, MadeUpWorker([]), None)  # type: ignore[arg-type]
+    assert values == {}
+    crew(1, values).do(4, ORDER, MadeUpWorker(WorkerFault("out_of_memory", "no room")), None)  # type: ignore[arg-type]
+    assert values == {"fault/4": 1}
+
+
+def test_a_rank_that_does_not_answer_is_lost_and_named() -> None:
+    first = crew(0, {})
+    found = first.answers(1, [1], 0.01)
+    assert first.lost == {1}
+    fault = fault_of({0: answer(0, WorkerFault("crashed", LOST)), **found}, 2)
+    assert fault is not None
+    assert (fault.status, fault.reason) == ("timeout", "rank 1 of 2 (h cpu): its process gave no answer for 0 s")
+
+
+def test_the_rank_that_failed_by_itself_is_the_reason() -> None:
+    memory, lost = WorkerFault("out_of_memory", "no room"), WorkerFault("crashed", LOST)
+    assert is_followed(lost)
+    assert not is_followed(memory)
+    fault = fault_of({0: answer(0, lost), 1: answer(1, memory), 2: answer(2, lost)}, 3)
+    assert fault == WorkerFault("out_of_memory", "rank 1 of 3 (h cpu): no room")
+    both = fault_of({0: answer(0, lost), 1: answer(1, lost)}, 2)
+    assert both == WorkerFault("crashed", f"rank 0 of 2 (h cpu): {LOST}")
+    assert fault_of({0: answer(0, [])}, 1) is None
+
+
+def test_ranks_of_other_devices_are_refused_with_both_names() -> None:
+    first = crew(0, {"hello/1": RankFacts(1, "b", "cuda:1", "NVIDIA T4")})
+    with pytest.raises(ValueError, match=r"one kind of device, got '' \(rank 0\) and 'NVIDIA T4' \(rank 1\)"):
+        first.meet()
+    first.exchange.put("hello/1", "no such device")
+    with pytest.raises(ValueError, match="rank 1: no such device"):
+        first.meet()
+
+
+def test_ranks_that_torchrun_does_not_end_too_are_missing() -> None:
+    values: dict[str, Any] = {}
+    assert crew(0, values).missing() == [1]
+    values["ended/1"] = True
+    assert crew(0, values).missing() == []
+
+
+def test_a_place_is_what_torchrun_says() -> None:
+    assert place_of(ENVIRON) == Place(3, 4, 1, 2, ("host", 29500))
+    assert place_of({**ENVIRON, "TORCHELASTIC_USE_AGENT_STORE": "False"}) is None
+    assert place_of({}) is None
+
+
+TWO = Place(0, 2, 0, 2, ("host", 1))
+REFUSED = {
+    "without torchrun": (("ddp=2",), {}, None, "expected to be started as torchrun"),
+    "without a plan": ((), {}, TWO, "expected a plan such as ddp=2 under torchrun"),
+    "more ranks": (("ddp=2", "ddp=4"), {}, TWO, "at most 2 ranks, as torchrun started, got ddp=4"),
+    "split replicas": (("ddp=2,tp=2",), {}, Place(0, 4, 0, 4, ("host", 1)), "expected fsdp=2,tp=2"),
+    "compiled": (("ddp=2",), {"compile": True}, TWO, "--compile: not with --parallel"),
+    "images": (("ddp=2",), {"data": "cifar10:x"}, TWO, "--data: expected synthetic"),
+    "profiles": (("ddp=2",), {"methods": ("one", "exact")}, TWO, "got one"),
+    "auto": (("ddp=2",), {"batch_sizes": ()}, TWO, "got auto"),
+    "one device": (("ddp=2",), {"device": "cuda:1"}, TWO, "got cuda:1"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_does_not_go_with_ranks_is_one_line(what: str) -> None:
+    plans, values, place, words = REFUSED[what]
+    with pytest.raises(ValueError, match=words):
+        options.check(plans, values, place)
+
+
+def test_what_goes_with_ranks_is_accepted() -> None:
+    options.check(("ddp=2", "fsdp=1"), {"methods": ("theory", "exact"), "batch_sizes": (8,)}, TWO)
+    options.check((), {"compile": True}, None)
+
+
+def points(**more: Any) -> set[tuple[str, int]]:
+    grid = Grid(models=("resnet18",), precisions=("fp32",), device="cpu", parallel=("ddp=1", "fsdp=4"), **more)
+    return {(cell.parallel, cell.batch_size) for cell in cells(grid)}
+
+
+def test_batches_are_of_all_ranks_or_of_each_replica() -> None:
+    assert points(batch_sizes=(8,)) == {("ddp=1", 8), ("fsdp=4", 8)}
+    assert points(batch_sizes=(8,), scaling="weak") == {("ddp=1", 8), ("fsdp=4", 32)}
+    with pytest.raises(ValueError, match="multiples of 4 with fsdp=4, got 6; nearest 8"):
+        points(batch_sizes=(6,))
+
+
+def test_a_cell_without_a_plan_has_the_id_it_had() -> None:
+    cell = Cell(model="resnet18", batch_size=8, device="cpu")
+    assert cell.cell_id == "2d48c5cfacc0a1a9"
+    assert Cell(model="resnet18", batch_size=8, device="cpu", parallel="ddp=2").cell_id != cell.cell_id
