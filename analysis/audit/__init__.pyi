@@ -7,6 +7,7 @@ from .network_rules import causes_of
 from .parts import CONVENTIONS, ENCODERS, forward
 from .readings import reading
 from .rules import CAUSES, GELU_GATES, RULES
+from .state_space import pattern_of
 
 __all__ = [
     "Answer",
@@ -34,6 +35,7 @@ __all__ = [
     "matrices",
     "network_configuration",
     "networks",
+    "pattern_of",
     "reading",
     "target",
     "training_flop",

@@ -12,7 +12,7 @@ from analysis.audit.encoder_decoder import bart, t5
 from analysis.audit.network import Model, NetworkSizes
 from analysis.audit.parts import DENSE, HEAD, MLP, PROJECTIONS, SCORES, forward
 from analysis.audit.products import ADAPTERS, Form, Products, ProductTerm, by_part
-from analysis.audit.state_space import mamba2, nemotron_h
+from analysis.audit.state_space import hybrid, mamba2
 from analysis.audit.vision import dit, tower, vit
 
 
@@ -85,7 +85,8 @@ def _adapter(rank: int, taken: int, given: int, tokens: int, layers: int, first:
 
 FORMS: Mapping[str, Form] = {
     "mamba2": mamba2,
-    "nemotron_h": nemotron_h,
+    "nemotron_h": hybrid,
+    "bamba": hybrid,
     "t5": t5,
     "bart": bart,
     "vit": vit,

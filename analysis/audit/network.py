@@ -109,7 +109,21 @@ def network_configuration(network: NetworkSizes) -> dict[str, Any]:
         given["tie_word_embeddings"] = bool(given["tie_word_embeddings"])
     if network.model_type == "bart":
         given["max_position_embeddings"] = network["positions"]
+    if network.model_type == "bamba":
+        given |= {name: given.pop(own) for own, name in BAMBA.items()}
+        given["attn_layer_indices"] = [int(index) for index in network.words["attn_layer_indices"].split("+")]
     return _nested(network, given) if network.base else given
+
+
+BAMBA = {
+    "ssm_state_size": "mamba_d_state",
+    "mamba_num_heads": "mamba_n_heads",
+    "mamba_head_dim": "mamba_d_head",
+    "n_groups": "mamba_n_groups",
+    "conv_kernel": "mamba_d_conv",
+    "chunk_size": "mamba_chunk_size",
+}
+"""A size's name in the table, which is Nemotron-H's → Bamba's."""
 
 
 def _nested(network: NetworkSizes, given: dict[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from analysis.audit.network import Model, NetworkSizes
 from analysis.audit.parts import EXPERTS, MLP, ROUTER, SCORES
 from analysis.audit.products import ADAPTERS, CONVOLUTION, MERGER, PATCHES, SCALARS, SCAN, TABLES, Products, ProductTerm
 from analysis.audit.rules import RULES
+from analysis.audit.state_space import pattern_of
 from analysis.audit.vision import VISION_SCORES, tower
 
 Causes = Mapping[str, int]
@@ -122,9 +123,9 @@ def bridge(network: NetworkSizes, tokens: int) -> Causes:
 
 def _mixers(network: NetworkSizes) -> tuple[int, int, int]:
     """Layers of Mamba-2, their inner width and the states of a channel."""
+    layers = pattern_of(network).count("M")
     if network.model_type == "mamba2":
-        return network["num_hidden_layers"], network["num_heads"] * network["head_dim"], network["state_size"]
-    layers = network.words["hybrid_override_pattern"].count("M")
+        return layers, network["num_heads"] * network["head_dim"], network["state_size"]
     return layers, network["mamba_num_heads"] * network["mamba_head_dim"], network["ssm_state_size"]
 
 
@@ -132,7 +133,7 @@ def automodel(network: NetworkSizes, tokens: int) -> Causes:
     """NeMo Automodel's hybrids: all MLPs have a gate, an attention is as wide as the hidden size."""
     found = products(network, tokens)
     layers, inner, state = _mixers(network)
-    hidden, attentions = network["hidden_size"], network.words["hybrid_override_pattern"].count("*")
+    hidden, attentions = network["hidden_size"], pattern_of(network).count("*")
     heads, kept, head_dim = (network[name] for name in ("num_attention_heads", "num_key_value_heads", "head_dim"))
     narrow = 2 * hidden * (hidden + hidden * kept // heads) - 2 * hidden * head_dim * (heads + kept)
     widths = narrow + 2 * tokens * (hidden - heads * head_dim)
@@ -143,6 +144,19 @@ def automodel(network: NetworkSizes, tokens: int) -> Causes:
         "convolution_left_out": -_of(found, CONVOLUTION),
         "scan_width": 21 * tokens * inner * state * layers - _of(found, SCAN),
     }
+
+
+def as_decoder(framework: str) -> NetworkRule:
+    """A formula that takes a hybrid, each layer of which has an MLP, for a transformer: attention in all layers."""
+
+    def rule(network: NetworkSizes, tokens: int) -> Causes:
+        names = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim")
+        sizes = {name: network[name] for name in (*names, "intermediate_size", "vocab_size", "gated")}
+        taken = Architecture(network.name, network.family, "mistral", network.source, **sizes)
+        difference = training_flop(taken, tokens) - training_flop(network, tokens)
+        return {**RULES[framework](taken, tokens), "state_space_as_attention": difference}
+
+    return rule
 
 
 def by_decoder(framework: str) -> NetworkRule:
@@ -211,18 +225,27 @@ def veomni_lora(network: NetworkSizes, tokens: int) -> Causes:
     return {"gradient_of_input": needless_gradients(products(network, tokens))}
 
 
+STATE_SPACES = ("mamba2", "nemotron_h", "bamba")
+
+HUB_TYPES = (*STATE_SPACES, "t5", "bart", "vit")
+"""Types of transformers, but those that are built on a decoder of the table."""
+
 NETWORK_RULES: Mapping[str, Mapping[str, NetworkRule]] = {
-    "verl": {"lora": by_decoder("verl")} | dict.fromkeys(("mamba2", "nemotron_h", "t5", "bart", "vit"), everything),
-    "veomni": {"lora": veomni_lora, "qwen2_vl": veomni_tower}
-    | dict.fromkeys(("mamba2", "nemotron_h", "t5", "bart", "vit"), everything),
-    "nemo_automodel": {"lora": by_decoder("nemo_automodel"), "nemotron_h": automodel},
+    "verl": {"lora": by_decoder("verl")} | dict.fromkeys(HUB_TYPES, everything),
+    "veomni": {"lora": veomni_lora, "qwen2_vl": veomni_tower} | dict.fromkeys(HUB_TYPES, everything),
+    "nemo_automodel": {
+        "lora": by_decoder("nemo_automodel"),
+        "nemotron_h": automodel,
+        "bamba": as_decoder("nemo_automodel"),
+    },
     "megatron_bridge": {
         "lora": by_decoder("megatron_bridge"),
         "qwen2_vl": text_alone("megatron_bridge"),
         "mamba2": bridge,
         "nemotron_h": bridge,
+        "bamba": bridge,
     },
-    "trl": {"lora": by_decoder("trl")},
+    "trl": {"lora": by_decoder("trl"), "bamba": as_decoder("trl")},
     "litgpt": {"lora": litgpt},
     "torchtitan": {"lora": by_all_parameters("torchtitan")},
     "transformers": {
@@ -230,9 +253,8 @@ NETWORK_RULES: Mapping[str, Mapping[str, NetworkRule]] = {
         "qwen2_vl": transformers_tower,
         "dit": everything,
     }
-    | dict.fromkeys(("mamba2", "nemotron_h", "t5", "bart", "vit"), transformers),
-    "lightning": {"mamba2": lightning, "nemotron_h": lightning}
-    | dict.fromkeys(("t5", "bart", "vit", "dit", "lora"), nothing),
-    "megatron_lm": {"mamba2": bridge, "nemotron_h": bridge},
+    | dict.fromkeys(HUB_TYPES, transformers),
+    "lightning": dict.fromkeys(STATE_SPACES, lightning) | dict.fromkeys(("t5", "bart", "vit", "dit", "lora"), nothing),
+    "megatron_lm": dict.fromkeys(STATE_SPACES, bridge),
 }
 """Framework → type → rule."""

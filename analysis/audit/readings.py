@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from analysis.audit.architecture import Architecture
 from analysis.audit.network import Model, NetworkSizes
 from analysis.audit.parts import projection_weights
+from analysis.audit.state_space import pattern_of
 
 if TYPE_CHECKING:
     from analysis.audit.answers import Framework
@@ -89,7 +90,7 @@ def megatron_lm_hybrid(network: NetworkSizes, tokens: int) -> Fraction:
     """3 × forward, by the letters of its pattern. A Mamba-2 layer has an inner width of 2 × hidden, and a scan of 7
     operations for each state of each of its channels."""
     hidden, heads = network["hidden_size"], network.get("num_attention_heads")
-    pattern = network.words.get("hybrid_override_pattern", "M" * network.get("num_hidden_layers"))
+    matrices = 3 if network.get("gated") else 2
     inner = 2 * hidden
     state = network.get("state_size") or network["ssm_state_size"]
     mixers = network.get("num_heads") or network["mamba_num_heads"]
@@ -101,10 +102,10 @@ def megatron_lm_hybrid(network: NetworkSizes, tokens: int) -> Fraction:
     of_layer = {
         "M": Fraction(mixer),
         "*": 4 * queries * (hidden * (1 + kept) + Fraction(tokens, 2)),
-        "-": Fraction(4 * hidden * network.get("intermediate_size")),
+        "-": Fraction(2 * matrices * hidden * network.get("intermediate_size")),
         "E": Fraction(4 * hidden * (active + shared)),
     }
-    forward = sum(of_layer[letter] for letter in pattern) + 2 * hidden * network["vocab_size"]
+    forward = sum(of_layer[letter] for letter in pattern_of(network)) + 2 * hidden * network["vocab_size"]
     return Fraction(3 * tokens * forward)
 
 
@@ -117,7 +118,7 @@ READINGS: Mapping[str, tuple[Formulas, str]] = {
     "nanochat": ({"nanochat": _decoder(nanochat)}, "models of its own form alone"),
     "megatron_lm": (
         dict.fromkeys(("gpt2", "gpt_oss", *GATED), _decoder(megatron_lm))
-        | dict.fromkeys(("mamba2", "nemotron_h"), _network(megatron_lm_hybrid)),
+        | dict.fromkeys(("mamba2", "nemotron_h", "bamba"), _network(megatron_lm_hybrid)),
         "decoders and hybrids, and its options have no gate but SwiGLU and the quick GeGLU",
     ),
     "maxtext": (

@@ -46,6 +46,7 @@ CAUSES = {
     "grouped_convolution": "the gradient of a grouped convolution's weights is counted for each pair of channels",
     "scan_left_out": "the scan of a state space layer is left out",
     "scan_width": "the scan is counted by a number for each state of a position, not by its products",
+    "state_space_as_attention": "layers of a state space are counted as layers of attention",
     "state_width": "the inner width of a state space layer is taken for twice the hidden size",
     "other_positions": "weights are counted for another number of positions than they are applied to",
     "gradient_of_input": "the gradient of an input is counted that none asks for",

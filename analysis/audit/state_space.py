@@ -1,4 +1,4 @@
-"""Products of Mamba-2 and of hybrids with attention (Nemotron-H), as transformers' modules run them.
+"""Products of Mamba-2 and of hybrids with attention (Nemotron-H, Bamba), as transformers' modules run them.
 
 The scan is the chunked one of the state space duality (Dao and Gu, arXiv:2405.21060, section 6): products inside each
 chunk of positions, and a small one over the chunks. Positions are padded to whole chunks, and so is their count here.
@@ -25,10 +25,19 @@ def mamba2(network: NetworkSizes, tokens: int, attention: str = DENSE) -> Produc
     ]
 
 
-def nemotron_h(network: NetworkSizes, tokens: int, attention: str = DENSE) -> Products:
-    """Layers of one mixer each, by the letters of a pattern: M Mamba-2, * attention, - MLP, E experts."""
-    pattern, hidden = network.words["hybrid_override_pattern"], network["hidden_size"]
-    words = network["vocab_size"] * hidden
+def pattern_of(network: NetworkSizes) -> str:
+    """A letter for each mixer, one after the other: M Mamba-2, * attention, - MLP, E experts. A layer of Bamba is two
+    of them: Mamba-2 or, where `attn_layer_indices` says so, attention; and an MLP."""
+    if network.model_type == "bamba":
+        attentions = [int(index) for index in network.words["attn_layer_indices"].split("+")]
+        return "".join("*-" if index in attentions else "M-" for index in range(network["num_hidden_layers"]))
+    return network.words.get("hybrid_override_pattern") or "M" * network["num_hidden_layers"]
+
+
+def hybrid(network: NetworkSizes, tokens: int, attention: str = DENSE) -> Products:
+    """By the letters of its pattern, a normalisation before each."""
+    pattern, hidden = pattern_of(network), network["hidden_size"]
+    words, matrices = network["vocab_size"] * hidden, 3 if network.get("gated") else 2
     sizes = {
         "state": network["ssm_state_size"],
         "heads": network["mamba_num_heads"],
@@ -37,7 +46,7 @@ def nemotron_h(network: NetworkSizes, tokens: int, attention: str = DENSE) -> Pr
     return [
         *mixer(network, tokens, pattern.count("M"), attention, **sizes),
         *_attention(network, tokens, pattern.count("*"), attention),
-        linear(MLP, 2 * hidden * network["intermediate_size"], tokens, pattern.count("-")),
+        linear(MLP, matrices * hidden * network["intermediate_size"], tokens, pattern.count("-")),
         *_experts(network, tokens, pattern.count("E")),
         linear(HEAD, words, tokens),
         scalars(hidden * (len(pattern) + 1)),

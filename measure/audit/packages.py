@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from analysis.audit import ENCODERS, GELU_GATES, Architecture, Model, NetworkSizes, matrices
+from analysis.audit import ENCODERS, GELU_GATES, Architecture, Model, NetworkSizes, matrices, pattern_of
 from measure.audit.exact_numbers import Exact, exact_view, exactly
 from measure.audit.modules import hub_config, hub_model, outputs, sample
 
@@ -178,15 +178,15 @@ def megatron_bridge(folder: Path) -> tuple[Formula, list[str]]:
 
 def is_hybrid(model: Model) -> bool:
     """Of layers of Mamba-2."""
-    return model.model_type in ("mamba2", "nemotron_h")
+    return model.model_type in ("mamba2", "nemotron_h", "bamba")
 
 
 def hybrid_provider(network: Any, tokens: int) -> SimpleNamespace:
     """The sizes of a hybrid under Megatron's names; a model of Mamba-2 alone is one without attention."""
     hidden = network["hidden_size"]
-    pattern = network.words.get("hybrid_override_pattern", "")
+    pattern = pattern_of(network)
     sizes = {
-        "num_layers": network.get("num_hidden_layers") or len(pattern),
+        "num_layers": len(pattern),
         "hidden_size": hidden,
         "num_attention_heads": network.get("num_attention_heads") or 1,
         "num_query_groups": network.get("num_key_value_heads") or 1,
@@ -205,7 +205,7 @@ def hybrid_provider(network: Any, tokens: int) -> SimpleNamespace:
     return SimpleNamespace(
         is_hybrid_model=True,
         hybrid_override_pattern=pattern,
-        gated_linear_unit=False,
+        gated_linear_unit=bool(network.get("gated")),
         make_vocab_size_divisible_by=1,
         tensor_model_parallel_size=1,
         **{name: exactly(value) for name, value in sizes.items()},

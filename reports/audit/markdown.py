@@ -63,6 +63,8 @@ FAULTS = """
   head). Draft of a report: [verl-embedding](upstream/verl-embedding.md). Qwen2-VL with pictures ends in an
   AttributeError: its tower's configuration has `mlp_ratio`, and no `intermediate_size`. Draft:
   [verl-qwen2-vl](upstream/verl-qwen2-vl.md).
+* **TRL**, **NeMo Automodel**: Bamba is taken for a transformer without a warning; 29 of its 32 layers have no
+  attention.
 * **TRL**: an MLP without a gate is counted as one with a gate. Mixtral's, DeepSeek-V3's and gpt-oss' configurations
   end in an AttributeError, though the function names Mixtral. Draft: [trl-experts](upstream/trl-experts.md).
 * **Megatron-Bridge**, Megatron-LM: a gate is counted only where it is SwiGLU, so that Gemma 3's MLP and gpt-oss'
@@ -72,7 +74,8 @@ FAULTS = """
 * **MaxText**: of a window of w it counts tokens × w ÷ 2 pairs, as if the window were masked once more; a causal mask
   and a window leave tokens × w − w (w − 1) ÷ 2. Draft: [maxtext-window](upstream/maxtext-window.md).
 * **verl**, **NeMo Automodel**, **Megatron-Bridge**, **TRL**, **torchtitan**, **transformers**: LoRA is counted as
-  training of all weights.
+  training of all weights. Megatron-Bridge has a formula for frozen weights, and uses it for one model on one dataset.
+  Draft: [bridge-lora](upstream/bridge-lora.md).
 * **Megatron-Bridge**, **NeMo Automodel**: the router's product is left out (small).
 """
 
@@ -132,7 +135,7 @@ def _farthest(numbers: Sequence[Answer]) -> str:
 BY_LENGTH = """
 ## By length
 
-Ratios by the causes above: no formula is run for this table. A test of a framework's numbers holds its causes.
+Ratios by the causes above; no formula is run for this table. `python -m runners.audit MODEL --tokens 131072` runs them.
 """
 
 LENGTHS = (512, 8192, 32_768, 131_072)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from torch.utils.flop_counter import FlopCounterMode
+from transformers import Trainer
 
-from analysis.audit import NetworkSizes, networks, training_flop
+from analysis.audit import NetworkSizes, causes_of, networks, training_flop
 from analysis.operators.registry import cost
 from measure.audit.modules import hub_model, outputs, sample
 from measure.fast_count import trace_model
@@ -27,6 +30,11 @@ SIZES: Mapping[str, Mapping[str, int]] = {
         "ssm_state_size": 6, "mamba_num_heads": 4, "mamba_head_dim": 10, "n_groups": 2, "chunk_size": 4,
         "vocab_size": 40, "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 12,
         "moe_shared_expert_intermediate_size": 14,
+    },
+    "bamba-9b": {
+        "hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4,
+        "intermediate_size": 20, "ssm_state_size": 6, "mamba_num_heads": 4, "mamba_head_dim": 8, "chunk_size": 4,
+        "vocab_size": 40,
     },
     "t5-small": {"d_model": 16, "d_kv": 6, "d_ff": 24, "num_layers": 2, "num_heads": 4, "vocab_size": 40},
     "flan-t5-xxl": {"d_model": 16, "d_kv": 6, "d_ff": 24, "num_layers": 2, "num_heads": 4, "vocab_size": 40},
@@ -51,7 +59,8 @@ SIZES: Mapping[str, Mapping[str, int]] = {
 def shrunk(name: str) -> NetworkSizes:
     network = networks()[name]
     base = small("llama") if network.model_type == "lora" else None
-    words = network.words | ({"hybrid_override_pattern": "M*E-M"} if network.model_type == "nemotron_h" else {})
+    patterns = {"nemotron_h": {"hybrid_override_pattern": "M*E-M"}, "bamba": {"attn_layer_indices": "1"}}
+    words = {**network.words, **patterns.get(network.model_type, {})}
     return replace(network, sizes={**network.sizes, **SIZES[name]}, words=words, base=base)
 
 
@@ -90,3 +99,48 @@ def test_frozen_weights_have_half_of_the_backward_pass() -> None:
 
 def test_small_sizes_are_those_of_the_test_of_decoders() -> None:
     assert (SHRUNK["hidden_size"], SHRUNK["head_dim"], SHRUNK["intermediate_size"]) == (16, 8, 24)
+
+
+@pytest.mark.parametrize("name", ["mamba2-130m", "nemotron-h", "bamba-9b", "vit-base", "llama-3-8b-lora"])
+def test_torchs_counter_is_what_lightnings_rule_says(name: str) -> None:
+    network = shrunk(name) if name in SIZES else without_experts()
+    made = hub_model(network)
+    with FlopCounterMode(display=False) as counter:
+        outputs(made(**sample(network, TOKENS))).sum().backward()
+    causes = causes_of(network, TOKENS, "lightning")
+    assert counter.get_total_flops() == training_flop(network, TOKENS) + sum(causes.values())
+
+
+def without_experts() -> NetworkSizes:
+    """Those of a hybrid run as one grouped product, for which torch's counter has no formula."""
+    network = shrunk("nemotron-3-nano-30b-a3b")
+    return replace(network, words={"hybrid_override_pattern": "M*-M"})
+
+
+@pytest.mark.parametrize("name", list(SIZES))
+def test_trainers_count_is_what_its_rule_says(name: str) -> None:
+    network = shrunk(name)
+    inputs: Any = sample(network, TOKENS)
+    said = Trainer.floating_point_ops(SimpleNamespace(model=hub_model(network)), inputs)  # type: ignore[arg-type]
+    assert said == training_flop(network, TOKENS) + sum(causes_of(network, TOKENS, "transformers").values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "tokens"),
+    [
+        ("mamba2-130m", 1000),  # four chunks, the last one padded
+        ("nemotron-h-8b", 300),
+        ("t5-base", 512),
+        ("bart-large", 1024),
+        ("vit-huge", 257),
+        ("dit-xl-2", 256),
+        ("llama-3-8b-lora", 4096),
+        ("llama-3-70b-lora", 512),
+        ("qwen2.5-7b-lora", 131_072),
+    ],
+)
+def test_published_sizes_are_what_their_modules_run(name: str, tokens: int) -> None:
+    network = networks()[name]
+    trace = trace_model(hub_model(network), (), sample(network, tokens), train=False, grad_inputs=None, loss_of=outputs)
+    assert sum(int(cost(each).model_flop) for each in trace.operations) == training_flop(network, tokens)
