@@ -41,6 +41,7 @@ OPERATORS = {
         **{f"aten._scaled_dot_product_{name}": "attention" for name in _FUSED_ATTENTION},
         **{f"aten._scaled_dot_product_{name}_backward": "attention" for name in _FUSED_ATTENTION},
         **dict.fromkeys(("aten._flash_attention_forward", "aten._flash_attention_backward"), "attention"),
+        **dict.fromkeys((f"torch_attn._varlen_attn{end}" for end in ("", "_out", "_backward")), "attention"),
         **dict.fromkeys(("aten._efficient_attention_forward", "aten._efficient_attention_backward"), "attention"),
         **dict.fromkeys(("flex_attention", "flex_attention_backward"), "attention"),
     },
