@@ -164,7 +164,7 @@ def measure(path: Path, out: Path, say: Callable[[str], None]) -> None:
     timed("tables", lambda: [put(out / file, content) for file, content in derived_tables(built)], say)
     timed("text", lambda: to_text(built, 100, False, "flop"), say)
     drawn = timed("figures", lambda: command._pictures(out), say)
-    page = timed("page", lambda: command._page(built, drawn, data.manifest, data.ceilings), say)
+    page = timed("page", lambda: command._page(built, drawn, data.manifest, data.ceilings, None), say)
     say(f"{len(data.runs)} cells, {len(drawn)} pictures of {sum(map(len, drawn.values())) / 1e6:.1f} MB")
     say(f"page: {len(page) / 1e6:.2f} MB")
 

@@ -16,7 +16,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from analysis.reach import IN_PARTS, BatchCost, StepCost, step_cost
 from results import Inconsistent, Unavailable, collector_off, one_line
 from results.records import StepOperation
 from runners.atlas.counting_rules import rules_digest
+
+if TYPE_CHECKING:
+    from runners.footprint.step import StepOptions
 
 TRACED = "amp-bf16"
 """The precision of every trace: amp-fp16 has the same sizes, and the measurements had no scaler."""
@@ -172,7 +175,7 @@ def _count(key: CostKey, folder: Path) -> None:
 
 def _cost(key: CostKey) -> ModelCost:
     from runners.footprint.step import NONE, StepOptions
-    from runners.reach import SMALL, operations_at_each
+    from runners.reach import SMALL
     from runners.workers import get
 
     parameters = None
@@ -180,12 +183,23 @@ def _cost(key: CostKey) -> ModelCost:
         workload = get(key.model, **key.hyper)
         parameters = _parameters(workload)
         asked = StepOptions(key.model, key.precision, "sgd" if not key.timed else NONE, hyper=key.hyper)
-        low, high = (timed_part(operations, key.timed) for operations in operations_at_each(asked, SMALL, key.mode))
+        low, high = (timed_part(operations, key.timed) for operations in _at_small(asked, key.mode))
         return ModelCost(parameters, BatchCost(SMALL[0], step_cost(low), SMALL[1], step_cost(high)), "", (low, high))
     except (ValueError, Unavailable, Inconsistent) as fault:
         return ModelCost(parameters, None, one_line(str(fault), 200))
     except Exception as fault:  # noqa: BLE001  the edge: a model's own code may raise anything
         return ModelCost(parameters, None, one_line(f"{type(fault).__name__}: {fault}", 200))
+
+
+def _at_small(asked: StepOptions, mode: str) -> list[Operations]:
+    """The operations at both batches, of one model. Where they differ, of a model each: the first step of some
+    (convit's relative positions) makes what later ones use again."""
+    from runners.reach import SMALL, operations_at, operations_at_each
+
+    low, high = operations_at_each(asked, SMALL, mode)
+    if [each.name for each in low] == [each.name for each in high]:
+        return [low, high]
+    return [operations_at(asked, batch_size, mode) for batch_size in SMALL]
 
 
 def timed_part(operations: Operations, phases: Sequence[str]) -> Operations:
