@@ -117,18 +117,18 @@ def count_table(operations: Sequence[Operation], costs: Sequence[Cost] | None = 
         written += int(cost.written_bytes)
     unsized = sum(map(lacks_sizes, table))
     unknown = dict(registry.not_understood(table))
-    return TableCount(dict(by_kind), other, read, written, unknown, unsized, _less(table))
+    return TableCount(dict(by_kind), other, read, written, unknown, unsized, _less(priced))
 
 
-def _less(table: Iterable[Operation]) -> dict[str, dict[str, int]]:
+def _less(priced: Iterable[tuple[Operation, Cost]]) -> dict[str, dict[str, int]]:
     """Convention of attention → dtype → FLOP that it counts less than the dense one, where it is known."""
     found: dict[str, Counter[str]] = {name: Counter() for name in BY_RULE}
-    for operation in filter(may_have_mask, table):
-        pairs = kept_pairs(operation)
+    for operation, cost in priced:
+        pairs = kept_pairs(operation) if may_have_mask(operation) else None
         if pairs is None:
             continue
         for name in list(found):
-            less = pairs.less(name, int(registry.cost(operation).model_flop))
+            less = pairs.less(name, int(cost.model_flop))
             if less is None:
                 del found[name]
             else:

@@ -23,9 +23,9 @@ from pathlib import Path
 from results.records import Cell
 from results.store import Manifest, Store, utc_now
 from runners.cli import Progress
-from runners.sweep.executors.parcel import SlotSettings
 from runners.sweep.executors.ray_slots import RaySlots
 from runners.sweep.executors.remote import Remote
+from runners.sweep.executors.result import SlotSettings
 from runners.sweep.plan import Grid, cells, remaining
 from runners.sweep.session import Limits
 
@@ -64,7 +64,7 @@ def drive(path: Path, count: int) -> None:
     began_s = time.perf_counter()
     remote = Remote(RaySlots(SlotSettings("cpu", 60.0, "1.0"), slot=SLOT), "ray", "1.0")
     try:
-        remote.sit_down(store, remote.probe("cpu"))
+        remote.begin_session(store, remote.probe("cpu"))
         print(f"join        {time.perf_counter() - began_s:8.2f} s   until Ray's first slot", flush=True)
         _measure(store, remote, todo)
     finally:

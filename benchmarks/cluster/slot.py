@@ -7,7 +7,7 @@ import time
 
 from measure.device import DeviceProperties, Environment
 from results.records import FlopCount, Run, Sample
-from runners.sweep.executors.parcel import Order, Parcel, Place, SlotSettings
+from runners.sweep.executors.result import CellResult, Order, SlotFacts, SlotSettings
 from runners.workers import ProbeResult
 
 BLOCKS, COUNTS = 20, 12
@@ -20,11 +20,11 @@ class EmptySlot:
     def __init__(self, settings: SlotSettings) -> None:
         self.settings = settings
 
-    def place(self) -> Place:
+    def place(self) -> SlotFacts:
         probed = ProbeResult(device="cpu", environment=Environment(), properties=DeviceProperties(name="none"))
-        return Place(socket.gethostname(), probed, {}, time.time())
+        return SlotFacts(socket.gethostname(), probed, {}, time.time())
 
-    def measure(self, order: Order) -> Parcel:
+    def measure(self, order: Order) -> CellResult:
         cell_id, number = order.cell.cell_id, order.attempt
         run = Run(
             **vars(order.cell),
@@ -55,7 +55,7 @@ class EmptySlot:
             )
             for i in range(COUNTS)
         ]
-        return Parcel(run, {"samples.csv": samples, "flop_counts.csv": counts})
+        return CellResult(run, {"samples.csv": samples, "flop_counts.csv": counts})
 
     def close(self) -> None:
         """Nothing was opened."""

@@ -1,4 +1,5 @@
 from .collective_times import collective_rates
+from .member import GroupMember
 from .model_split import held_parameters, record_steps, split_model
 from .rank_trace import (
     RankStep,
@@ -7,13 +8,12 @@ from .rank_trace import (
     trace_single,
 )
 from .real_group import RankGroup, rank_group
-from .seat import Seat
 from .styles import check_styles, own_plan
 
 __all__ = [
     "RankGroup",
     "RankStep",
-    "Seat",
+    "GroupMember",
     "check_styles",
     "collective_rates",
     "gradient_buckets",

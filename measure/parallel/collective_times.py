@@ -17,8 +17,8 @@ import torch
 import torch.distributed as dist
 
 from analysis.parallel import COLLECTIVES, CollectiveRate, sent_share
+from measure.parallel.member import GroupMember
 from measure.parallel.real_group import RankGroup, rank_group
-from measure.parallel.seat import Seat
 from measure.timing import Clock, clock_for
 from results import one_line
 
@@ -30,23 +30,23 @@ MOST_CALLS = 200
 Call = Callable[[], Any]
 
 
-def collective_rates(seat: Seat, sizes: Sequence[int]) -> list[CollectiveRate]:
+def collective_rates(member: GroupMember, sizes: Sequence[int]) -> list[CollectiveRate]:
     """A row for each collective and size, the same on all ranks. sizes: bytes of the buffer, rounded up to
     elements that ranks can share. A collective that the backend does not have is a row with the reason."""
-    clock = clock_for(seat.device)
-    with rank_group(seat) as group:
-        return [_rate(seat, group, clock, operation, size) for operation in COLLECTIVES for size in sizes]
+    clock = clock_for(member.device)
+    with rank_group(member) as group:
+        return [_rate(member, group, clock, operation, size) for operation in COLLECTIVES for size in sizes]
 
 
-def _rate(seat: Seat, group: RankGroup, clock: Clock, operation: str, size: int) -> CollectiveRate:
-    elements = -(-size // (ELEMENT_BYTES * seat.world)) * seat.world
+def _rate(member: GroupMember, group: RankGroup, clock: Clock, operation: str, size: int) -> CollectiveRate:
+    elements = -(-size // (ELEMENT_BYTES * member.world)) * member.world
     nbytes = elements * ELEMENT_BYTES
     backend = dist.get_backend()
     blank = CollectiveRate(
-        operation=operation, ranks=seat.world, backend=backend, device=seat.device.partition(":")[0], nbytes=nbytes
+        operation=operation, ranks=member.world, backend=backend, device=member.device.partition(":")[0], nbytes=nbytes
     )
     try:
-        call = _call(operation, elements, seat)
+        call = _call(operation, elements, member)
         call()
         clock.synchronize()
     except (NotImplementedError, ValueError) as fault:
@@ -61,13 +61,13 @@ def _rate(seat: Seat, group: RankGroup, clock: Clock, operation: str, size: int)
         median_s=median(times_s),
         best_s=min(times_s),
         algorithm_bytes_per_s=rate,
-        link_bytes_per_s=rate * float(sent_share(operation, seat.world)),
+        link_bytes_per_s=rate * float(sent_share(operation, member.world)),
     )
 
 
 def _block_s(call: Call, calls: int, clock: Clock, group: RankGroup) -> float:
     """Seconds of so many calls on this rank, from when all ranks are there."""
-    group.meet()
+    group.barrier()
     start_s = clock.wall_s()
     for _ in range(calls):
         call()
@@ -75,10 +75,10 @@ def _block_s(call: Call, calls: int, clock: Clock, group: RankGroup) -> float:
     return clock.wall_s() - start_s
 
 
-def _call(operation: str, elements: int, seat: Seat) -> Call:
-    device = torch.device(seat.device)
-    whole = torch.randn(elements, generator=torch.Generator().manual_seed(seat.rank)).to(device)
-    part = whole[: elements // seat.world].clone()
+def _call(operation: str, elements: int, member: GroupMember) -> Call:
+    device = torch.device(member.device)
+    whole = torch.randn(elements, generator=torch.Generator().manual_seed(member.rank)).to(device)
+    part = whole[: elements // member.world].clone()
     other = torch.empty_like(whole)
     calls: dict[str, Call] = {
         "all_reduce": lambda: dist.all_reduce(whole, dist.ReduceOp.AVG if device.type == "cuda" else dist.ReduceOp.MAX),

@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, TCPStore
 
-from measure.parallel.seat import Seat
+from measure.parallel.member import GroupMember
 from measure.timing import END, BlockOrder
 
 LOOPBACK = "lo"
@@ -35,13 +35,13 @@ class RankGroup:
         """The first rank says which block comes, and all begin it."""
         self.share(BlockOrder(steps, part, lead_in_steps))
         if part != END:
-            self.meet()
+            self.barrier()
 
     def order(self) -> BlockOrder:
         """The other ranks wait for the next block, and all begin it."""
         order: BlockOrder = self.share(None)
         if order.part != END:
-            self.meet()
+            self.barrier()
         return order
 
     def share(self, value: Any) -> Any:
@@ -56,27 +56,27 @@ class RankGroup:
         dist.all_reduce(found, dist.ReduceOp.MAX, group=self._control)
         return [float(value) for value in found]
 
-    def meet(self) -> None:
+    def barrier(self) -> None:
         """All ranks wait for the last."""
         dist.barrier(group=self._control)
 
 
 @contextlib.contextmanager
-def rank_group(seat: Seat) -> Iterator[RankGroup]:
-    """Join the group of a seat. Raises RuntimeError (of torch.distributed) where the ranks do not meet."""
-    on_cuda = seat.device.startswith("cuda")
-    if seat.alone and LOOPBACK in (name for _, name in socket.if_nameindex()):
+def rank_group(member: GroupMember) -> Iterator[RankGroup]:
+    """Join the group of a member. Raises RuntimeError (of torch.distributed) where the ranks do not meet."""
+    on_cuda = member.device.startswith("cuda")
+    if member.alone and LOOPBACK in (name for _, name in socket.if_nameindex()):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)  # a host whose name does not resolve has this one still
-    limit = timedelta(seconds=seat.timeout_s)
-    store = PrefixStore(seat.prefix, TCPStore(*seat.address, is_master=False, timeout=limit))
+    limit = timedelta(seconds=member.timeout_s)
+    store = PrefixStore(member.prefix, TCPStore(*member.address, is_master=False, timeout=limit))
     dist.init_process_group(
         "nccl" if on_cuda else "gloo",
         store=store,
-        rank=seat.rank,
-        world_size=seat.world,
+        rank=member.rank,
+        world_size=member.world,
         timeout=limit,
-        device_id=torch.device(seat.device) if on_cuda else None,
+        device_id=torch.device(member.device) if on_cuda else None,
     )
     control = dist.new_group(backend="gloo", timeout=limit)
-    yield RankGroup(seat.rank, control)
+    yield RankGroup(member.rank, control)
     dist.destroy_process_group()  # after an error it may hang, and the process ends anyway

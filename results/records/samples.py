@@ -112,9 +112,7 @@ class RankRow(Record):
     idle_s: float | None = None
     wait_s: float | None = None  # for others to enter a collective
     waited_for_ratio: float | None = None  # of all waiting of all ranks: that for this rank
-    late_since_step: int | None = (
-        None  # from which on the others waited for it most, to the last; empty: not to the last
-    )
+    late_since_step: int | None = None  # from which on, to the last, the others waited for it most
 
 
 @dataclass(frozen=True, kw_only=True)

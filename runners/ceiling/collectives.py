@@ -52,13 +52,15 @@ def run(options: argparse.Namespace) -> int:
 
 def _rows(worker: Worker, asked: str, place: Place) -> list[CollectiveRate] | WorkerFault:
     """The rows of this rank's worker, which are those of all."""
-    from measure.parallel import Seat
+    from measure.parallel import GroupMember
 
     kind = devices.probe(worker, asked).device.partition(":")[0]
-    seat = Seat(place.rank, place.world, place.device(kind), place.address, PREFIX, COLLECTIVE_S, place.is_alone)
+    member = GroupMember(
+        place.rank, place.world, place.device(kind), place.address, PREFIX, COLLECTIVE_S, place.is_alone
+    )
     passing(f"timing collectives between {place.world} ranks")
     found: list[CollectiveRate] | WorkerFault = worker.call(
-        "runners.ceiling.tasks:collectives", seat, SIZES, timeout_s=TIMEOUT_S
+        "runners.ceiling.tasks:collectives", member, SIZES, timeout_s=TIMEOUT_S
     )
     return found
 

@@ -18,7 +18,7 @@ from results.records import Ceiling
 if TYPE_CHECKING:
     from analysis.parallel import CollectiveRate
     from measure.ceiling import Bench
-    from measure.parallel import Seat
+    from measure.parallel import GroupMember
 
 ANY = "fp32"
 """The flags under which copies and launches are timed; no copy depends on them."""
@@ -111,15 +111,15 @@ def _bench(blank: Ceiling, share_s: float) -> Iterator[Bench]:
             torch.cuda.empty_cache()
 
 
-def collectives(seat: Seat, sizes: Sequence[int]) -> list[CollectiveRate]:
+def collectives(member: GroupMember, sizes: Sequence[int]) -> list[CollectiveRate]:
     """Collectives between this rank and the others (measure.parallel)."""
     import torch
 
     from measure.parallel import collective_rates
 
-    if seat.device.startswith("cuda"):
-        torch.cuda.set_device(torch.device(seat.device))
-    return collective_rates(seat, sizes)
+    if member.device.startswith("cuda"):
+        torch.cuda.set_device(torch.device(member.device))
+    return collective_rates(member, sizes)
 
 
 def quick(device: str, precisions: tuple[str, ...], budget_s: float) -> list[Ceiling]:

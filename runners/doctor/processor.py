@@ -82,13 +82,13 @@ def product_checks() -> list[Check]:
     """
     from measure.device import product_instructions
 
-    checks = []
+    checks, emulated = [], product_instructions.EMULATED
     for dtype, run in product_instructions.PRODUCTS.items():
         with product_instructions.log() as log:
             lost = product_instructions.attempt(run)
         named = {kind.partition("/")[0]: names for kind, names in log.instructions.items()}
-        fact = ", ".join(f"{kind} {_by(named.get(kind, (NOT_SAID,)))}" for kind in PRODUCT_KINDS)
-        slow = EMULATED in {name for names in named.values() for name in names}
+        fact = ", ".join(f"{kind} {_by(named.get(kind, (NOT_SAID,)), emulated)}" for kind in PRODUCT_KINDS)
+        slow = emulated in {name for names in named.values() for name in names}
         note = "converted around float32: no faster than that" if slow else ""
         checks.append(Check("products", "warn" if slow else "ok", f"{dtype}: {fact}", lost or log.reason or note))
     return checks
@@ -98,12 +98,9 @@ PRODUCT_KINDS = ("matmul", "convolution")
 
 NOT_SAID = "a library that does not say"
 
-EMULATED = "emulated"
-"""As `measure.device.product_instructions` calls it."""
 
-
-def _by(names: Sequence[str]) -> str:
-    return EMULATED if EMULATED in names else f"by {' and '.join(names)}"
+def _by(names: Sequence[str], emulated: str) -> str:
+    return emulated if emulated in names else f"by {' and '.join(names)}"
 
 
 def cache_checks(rows: Sequence[Ceiling]) -> list[Check]:

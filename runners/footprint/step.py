@@ -64,11 +64,7 @@ def trace_batch(asked: StepOptions, batch_size: int) -> StepTrace:
         try:
             mode = fake_mode()
             built = parts(asked, batch_size, mode)
-            with rules(asked.device):
-                found: Trace = trace_step(
-                    built.step, model=built.model, optimizer=built.optimizer, inputs=built.inputs, mode=mode,
-                    steps_before=0,
-                )  # fmt: skip
+            found = _trace(asked, built, mode)
         except NOT_ON_FAKE as fault:
             if not isinstance(fault, Unavailable):
                 raise
@@ -82,21 +78,26 @@ def trace_batch(asked: StepOptions, batch_size: int) -> StepTrace:
     return StepTrace(batch_size, found.operations, found.storages, (*reason, *found.notes))
 
 
+def _trace(asked: StepOptions, built: StepParts, mode: FakeMode) -> Trace:
+    """One step on the fake tensors of a mode."""
+    from measure.operations import trace_step
+
+    with rules(asked.device):
+        return trace_step(
+            built.step, model=built.model, optimizer=built.optimizer, inputs=built.inputs, mode=mode, steps_before=0
+        )
+
+
 def trace_batches(asked: StepOptions, batch_sizes: Sequence[int]) -> Iterator[StepTrace]:
     """The step at several batches, of one model where fake tensors can run it (`parts_at`). Raises as `trace_batch`."""
     from measure.fake import NOT_ON_FAKE, fake_mode, quiet
-    from measure.operations import trace_step
 
     done = 0
     with _quietly(), quiet():
         mode = fake_mode()
         try:
             for batch_size, built in zip(batch_sizes, parts_at(asked, batch_sizes, mode), strict=True):
-                with rules(asked.device):
-                    found: Trace = trace_step(
-                        built.step, model=built.model, optimizer=built.optimizer, inputs=built.inputs, mode=mode,
-                        steps_before=0,
-                    )  # fmt: skip
+                found = _trace(asked, built, mode)
                 yield StepTrace(batch_size, found.operations, found.storages, found.notes)
                 done += 1
         except NOT_ON_FAKE:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from results.store import Store
     from runners.cli import Progress
     from runners.sweep.executors import Executor, Telemetered
-    from runners.sweep.ranks import Crew
+    from runners.sweep.ranks import RankPeers
     from runners.sweep.session import Limits, Replan, Session
     from runners.workers import Place, ProbeResult, TelemetryWatch
 
@@ -163,7 +163,7 @@ def _sweep_on(
     if against_options.is_asked(options, stored):
         from runners.sweep.against import command as against_command
 
-        parts = against_command.SweepParts(_sit_down, _check_models, _notes, peak_row, _cautions)
+        parts = against_command.SweepParts(_begin_session, _check_models, _notes, peak_row, _cautions)
         return against_command.run(grid, options, resumed, probed, command, parts)
     earlier = [Grid.from_json(options) for options in stored.get(EARLIER, [])]
     if stored and Grid.from_json(stored) != grid:
@@ -181,7 +181,7 @@ def _sweep_on(
             say(f"{len(planned) - len(todo)} of {len(planned)} cells are there already")
         if recorder := recorder or nsight.check(todo):
             say(recorder)
-        begun = executor.sit_down(store, probed) if todo else None
+        begun = executor.begin_session(store, probed) if todo else None
         if resumed is not None:  # not before the machine was found to be one that may go on
             store.replace_manifest(
                 dataclasses.replace(store.manifest.with_command(command), options=as_options(grid, earlier))
@@ -195,7 +195,7 @@ def _sweep_on(
     return FAILED if failed or _any_failed(planned, statuses) else 0
 
 
-def _sit_down(store: Store, probed: ProbeResult) -> TelemetryWatch:
+def _begin_session(store: Store, probed: ProbeResult) -> TelemetryWatch:
     """Begins a session. Raises ValueError if this machine may not go on with the run."""
     from results.store import harness_version, utc_now
     from runners.workers import TelemetryWatch
@@ -223,9 +223,9 @@ class Local:
         """What the device is. Raises ValueError for one that is not there."""
         return _probe(device)
 
-    def sit_down(self, store: Store, probed: ProbeResult) -> TelemetryWatch:
+    def begin_session(self, store: Store, probed: ProbeResult) -> TelemetryWatch:
         """Begins a session. Raises ValueError if this machine may not go on with the run."""
-        self._watch, self._torch = _sit_down(store, probed), str(probed.environment.torch.torch)
+        self._watch, self._torch = _begin_session(store, probed), str(probed.environment.torch.torch)
         return self._watch
 
     def rows(
@@ -238,7 +238,7 @@ class Local:
         replan: Replan | None,
     ) -> Iterator[Run]:
         """The rows of these cells, each once it is committed, in the session begun last. notes: warnings of each."""
-        assert self._watch is not None  # `sit_down` came before
+        assert self._watch is not None  # `begin_session` came before
         self._watch.start()
         try:
             name = store.sittings[-1].sitting
@@ -262,29 +262,29 @@ class RankExecutor(Local):
     def __init__(self, place: Place, debug: bool = False) -> None:
         super().__init__(debug)
         self._exchange = exchange.Exchange(place)
-        self._crew: Crew | None = None
+        self._peers: RankPeers | None = None
 
     def probe(self, device: str) -> ProbeResult:
         """What this rank's device is, when all ranks have said theirs. Raises ValueError where they differ."""
-        from runners.sweep.ranks import Crew
+        from runners.sweep.ranks import RankPeers
 
         probed = super().probe(device)
-        self._crew = Crew(self._exchange, probed)
+        self._peers = RankPeers(self._exchange, probed)
         self._exchange.put("start", (probed.device, self._debug))
-        self._crew.meet()
+        self._peers.gather_facts()
         return probed
 
     def _session(self, *parts: Any) -> Session:
         from runners.sweep.ranks import RankSession
 
-        assert self._crew is not None  # `probe` came before
-        return RankSession(self._crew, *parts)
+        assert self._peers is not None  # `probe` came before
+        return RankSession(self._peers, *parts)
 
     def close(self) -> None:
         """Lets the other ranks end."""
         with contextlib.suppress(exchange.LostExchange):
-            if self._crew is not None:
-                self._crew.order(None)
+            if self._peers is not None:
+                self._peers.order(None)
         self._exchange.close()
 
 

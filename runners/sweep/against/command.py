@@ -52,7 +52,7 @@ SHARED = (
 class SweepParts:
     """What the sweep does for any run, and does for each side here."""
 
-    sit_down: Callable[[Store, ProbeResult], TelemetryWatch]
+    begin_session: Callable[[Store, ProbeResult], TelemetryWatch]
     check_models: Callable[[Grid], None]
     notes: Callable[[ProbeResult], tuple[str, ...]]
     peak_row: Callable[[ProbeResult], dict[str, Any] | None]
@@ -226,7 +226,7 @@ def _collect(
     if len(todo) < len(plan.pairs):
         print(f"{len(plan.pairs) - len(todo)} of {len(plan.pairs)} pairs of cells are there already", file=sys.stderr)
     if todo:
-        watches = [parts.sit_down(store, probed) for store in stores]
+        watches = [parts.begin_session(store, probed) for store in stores]
         with Progress(2 * len(todo)) as progress:
             for line in parts.cautions(probed, watches[0]):
                 progress.say(line)

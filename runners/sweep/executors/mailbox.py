@@ -1,4 +1,4 @@
-"""A slot in a batch job: orders and parcels are files in a directory that both machines see.
+"""A slot in a batch job: orders and results are files in a directory that both machines see.
 
 Each file appears whole, under a number that is used once. The slot reads its orders in turn and ends when it is told
 to, or when the other side has been silent for `SILENCE_S`, by its own clock: times of two machines are not compared.
@@ -13,13 +13,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from runners.sweep.executors.parcel import SlotSettings
+from runners.sweep.executors.result import SlotSettings
 
 POLL_S = 0.2
 BEAT_S = 5.0
 SILENCE_S = 300.0
 
-END, BEAT, PLACE, FAULT = "end", "beat", "place", "fault"
+END, BEAT, FACTS, FAULT = "end", "beat", "facts", "fault"
 
 
 class Mailbox:
@@ -54,7 +54,7 @@ def serve(folder: str, settings: SlotSettings, slot: str, silence_s: float = SIL
     module, _, name = slot.partition(":")
     mailbox, made = Mailbox(Path(folder)), getattr(importlib.import_module(module), name)(settings)
     try:
-        mailbox.put(PLACE, made.place())
+        mailbox.put(FACTS, made.place())
         return _answer_orders(mailbox, made, silence_s)
     except (ValueError, OSError) as fault:
         mailbox.put(FAULT, " ".join(str(fault).split()))
@@ -74,6 +74,6 @@ def _answer_orders(mailbox: Mailbox, slot: Any, silence_s: float) -> str:
         if order is None:
             time.sleep(POLL_S)
             continue
-        mailbox.put(f"parcel-{number}", slot.measure(order))
+        mailbox.put(f"result-{number}", slot.measure(order))
         number, heard_s = number + 1, time.monotonic()
     return "end"

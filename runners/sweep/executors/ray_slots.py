@@ -18,8 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from runners.sweep.executors.parcel import Order, SlotSettings
 from runners.sweep.executors.remote import Answer, Event, Loss, Ready
+from runners.sweep.executors.result import Order, SlotSettings
 
 SLOT = "runners.sweep.executors.slot:Slot"
 LOOK_S = 5.0

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from results.records import Cell, Run
     from results.store import Store
     from runners.cli import Progress
-    from runners.sweep.executors.parcel import SlotSettings
     from runners.sweep.executors.remote import Remote
+    from runners.sweep.executors.result import SlotSettings
     from runners.sweep.session import Limits, Replan
     from runners.workers import ProbeResult
 
@@ -46,7 +46,7 @@ class Executor(Protocol):
     unmeasured: int
 
     def probe(self, device: str) -> ProbeResult: ...
-    def sit_down(self, store: Store, probed: ProbeResult) -> Telemetered: ...
+    def begin_session(self, store: Store, probed: ProbeResult) -> Telemetered: ...
     def rows(
         self,
         store: Store,
@@ -110,8 +110,8 @@ def open_slots(options: argparse.Namespace, device: str, threads: str) -> Remote
     """The slots of a cluster. device: auto, cpu or cuda. threads: OMP_NUM_THREADS here. Raises ValueError where there
     are none."""
     from results.store import harness_version
-    from runners.sweep.executors.parcel import SlotSettings
     from runners.sweep.executors.remote import Remote
+    from runners.sweep.executors.result import SlotSettings
 
     settings = SlotSettings(device, options.cell_timeout, harness_version(), threads, options.debug)
     return Remote(_slots(options, settings), options.executor, settings.version)

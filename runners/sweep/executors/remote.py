@@ -15,7 +15,7 @@ from typing import Protocol
 from results.records import Cell, Run
 from results.store import Store, utc_now
 from runners.cli import Progress
-from runners.sweep.executors.parcel import Order, Parcel, Place, failure, keep
+from runners.sweep.executors.result import CellResult, Order, SlotFacts, failure, keep
 from runners.sweep.executors.sitting import sitting_of
 from runners.sweep.plan import reason_against
 from runners.sweep.session import SPARE_RATIO, Limits, Replan, least_s, trace_id
@@ -37,7 +37,7 @@ class Ready:
     """A slot that can measure."""
 
     slot: str
-    place: Place
+    place: SlotFacts
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Answer:
     """What a slot measured."""
 
     slot: str
-    parcel: Parcel
+    result: CellResult
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Remote:
     executor: str
     version: str
     utc_s: Callable[[], float] = time.time
-    places: dict[str, Place] = field(default_factory=dict)  # of slots that have no session yet
+    places: dict[str, SlotFacts] = field(default_factory=dict)  # of slots that have no session yet
     offsets_s: dict[str, float] = field(default_factory=dict)  # slot → its clock minus ours
     hosts: dict[str, str] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)  # slot → its device
@@ -99,12 +99,12 @@ class Remote:
                 raise ValueError(f"--executor {self.executor}: no device became free within {START_S:g} s")
             event = self.slots.next(POLL_S)
             if isinstance(event, Ready):
-                self.welcome(event)
+                self.add_slot(event)
             elif isinstance(event, Loss):
                 self.note_loss(event)
         return next(iter(self.places.values())).probed
 
-    def sit_down(self, store: Store, _probed: ProbeResult) -> Place:
+    def begin_session(self, store: Store, _probed: ProbeResult) -> SlotFacts:
         """Begins the session of the first slot. Raises ValueError if it may not go on with the run."""
         slot, place = next(iter(self.places.items()))
         self.begin(store, slot)
@@ -128,7 +128,7 @@ class Remote:
         """Gives all slots back."""
         self.slots.close()
 
-    def welcome(self, event: Ready) -> None:
+    def add_slot(self, event: Ready) -> None:
         """Remembers a new slot, and how far its clock is from ours."""
         self.places[event.slot] = event.place
         self.hosts[event.slot] = event.place.host
@@ -190,7 +190,7 @@ class Dispatch:
         for slot in self.remote.sittings:
             self._announce(slot)
         for slot in list(self.remote.places):
-            self._seat(slot)
+            self._begin_session(slot)
         while self._waiting or self._orders:
             self._hand_out()
             if not self._orders and (not self._waiting or not self.remote.slots.expected):
@@ -231,30 +231,30 @@ class Dispatch:
 
     def _take(self, event: Event | None) -> list[Run]:
         """The rows that an event brings, and those that have come by now: they are committed together."""
-        measured: list[tuple[Order, Parcel]] = []
+        measured: list[tuple[Order, CellResult]] = []
         runs: list[Run] = []
         with uninterrupted():  # what came is kept
             while event is not None:
                 if isinstance(event, Ready):
-                    self.remote.welcome(event)
-                    self._seat(event.slot)
+                    self.remote.add_slot(event)
+                    self._begin_session(event.slot)
                 elif isinstance(event, Loss):
                     runs += self._lose(event)
                 elif event.slot in self._orders:
                     measured.append(self._receive(event))
                 event = self.remote.slots.next(0.0)
             runs += keep(self.store, measured, self.notes) if measured else []
-        self._traces |= {identity: True for _, parcel in measured for identity in parcel.tables}
+        self._traces |= {identity: True for _, result in measured for identity in result.tables}
         self.longest_s = max([self.longest_s, *(run.duration_s or 0.0 for run in runs)])
         return runs
 
-    def _receive(self, event: Answer) -> tuple[Order, Parcel]:
-        """A slot's parcel with its order; the slot is idle again."""
+    def _receive(self, event: Answer) -> tuple[Order, CellResult]:
+        """A slot's result with its order; the slot is idle again."""
         order = self._orders.pop(event.slot)
         self._idle.append(event.slot)
-        for line in event.parcel.lines:
+        for line in event.result.lines:
             self.progress.say(f"{self.remote.hosts[event.slot]}: {line}")
-        return order, event.parcel
+        return order, event.result
 
     def _lose(self, event: Loss) -> list[Run]:
         """A slot less, which is said."""
@@ -263,7 +263,7 @@ class Dispatch:
             self._idle.remove(event.slot)
         return self._retry(self._orders.pop(event.slot, None), event)
 
-    def _seat(self, slot: str) -> None:
+    def _begin_session(self, slot: str) -> None:
         """A new slot's session, if its device may go on with the run; a slot that may not is given back."""
         place = self.remote.places[slot]
         try:

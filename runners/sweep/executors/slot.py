@@ -16,7 +16,7 @@ from typing import Any
 
 from results.store import harness_version
 from runners.cli import Progress
-from runners.sweep.executors.parcel import Order, Parcel, ParcelStore, Place, SlotSettings
+from runners.sweep.executors.result import CellResult, Order, ResultStore, SlotFacts, SlotSettings
 from runners.sweep.session import Limits, Session
 from runners.workers import ProbeResult, TelemetryWatch, Worker, WorkerFault, prepare
 
@@ -46,11 +46,11 @@ class Slot:
         self.settings = settings
         self.lines = Lines()
         self._session: Session | None = None
-        self._store: ParcelStore | None = None
+        self._store: ResultStore | None = None
         self._watch: TelemetryWatch | None = None
         self._held: int | None = None
 
-    def place(self) -> Place:
+    def place(self) -> SlotFacts:
         """What is here. Raises ValueError where nothing may be measured: another version of this program, a device that
         is not there or not this slot's alone."""
         own = harness_version()
@@ -67,7 +67,7 @@ class Slot:
         if others := preflight.get("other_processes"):
             raise ValueError(f"expected a device that nobody else uses, got one with {others} other processes")
         self._watch.start()
-        return Place(socket.gethostname(), probed, preflight, self.utc_s(), self._watch.reason)
+        return SlotFacts(socket.gethostname(), probed, preflight, self.utc_s(), self._watch.reason)
 
     def probe(self) -> ProbeResult:
         """The device, asked in a process that ends again. Raises ValueError."""
@@ -85,14 +85,14 @@ class Slot:
         """This machine's clock, in seconds since 1970."""
         return time.time()
 
-    def measure(self, order: Order) -> Parcel:
+    def measure(self, order: Order) -> CellResult:
         """One attempt at a cell. Raises OSError where this machine has no room for a process."""
-        store = self._store = self._store or ParcelStore(order)
+        store = self._store = self._store or ResultStore(order)
         store.order = order
         self.session(order, store).measure_cell(order.cell)
         return store.take(self.lines.take())
 
-    def session(self, order: Order, store: ParcelStore) -> Session:
+    def session(self, order: Order, store: ResultStore) -> Session:
         """The session of this slot, which is begun with its first cell: workers, ceilings and counts stay."""
         if self._session is None:
             assert self._watch is not None  # `place` came before

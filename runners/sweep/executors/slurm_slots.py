@@ -15,9 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from runners.sweep.executors.mailbox import BEAT, BEAT_S, END, FAULT, PLACE, POLL_S, SILENCE_S, Mailbox, serve
-from runners.sweep.executors.parcel import Order, SlotSettings
+from runners.sweep.executors.mailbox import BEAT, BEAT_S, END, FACTS, FAULT, POLL_S, SILENCE_S, Mailbox, serve
 from runners.sweep.executors.remote import Answer, Event, Loss, Ready
+from runners.sweep.executors.result import Order, SlotSettings
 
 FOLDER = Path("results/jobs")
 """Below the working directory, which the jobs must see, too."""
@@ -43,7 +43,7 @@ def parameters_of(text: str) -> dict[str, str]:
 class SlurmSlots:
     """So many jobs, a slot each. settings.device: auto and cuda ask for a GPU for each job, cpu for a node of its own.
 
-    folder: for orders and parcels; None: one below `FOLDER`. Raises ValueError where there is no Slurm, or it refuses.
+    folder: for orders and results; None: one below `FOLDER`. Raises ValueError where there is no Slurm, or it refuses.
     """
 
     def __init__(
@@ -119,13 +119,13 @@ class SlurmSlots:
 
     def _event(self) -> Event | None:
         for slot, box in self._boxes.items():
-            if slot in self._unplaced and (place := box.take(PLACE)) is not None:
+            if slot in self._unplaced and (place := box.take(FACTS)) is not None:
                 self._unplaced.discard(slot)
                 return Ready(slot, place)
-            if slot in self._busy and (parcel := box.take(f"parcel-{self._numbers[slot]}")) is not None:
+            if slot in self._busy and (result := box.take(f"result-{self._numbers[slot]}")) is not None:
                 self._busy.discard(slot)
                 self._numbers[slot] += 1
-                return Answer(slot, parcel)
+                return Answer(slot, result)
             if slot in self._jobs and (fault := box.take(FAULT)) is not None:
                 self.dismiss(slot)
                 return Loss(slot, f"not used: {fault}")

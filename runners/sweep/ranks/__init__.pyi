@@ -1,9 +1,9 @@
-from .crew import Crew
 from .follower import follow
+from .peers import RankPeers
 from .session import RankSession
 
 __all__ = [
-    "Crew",
+    "RankPeers",
     "RankSession",
     "follow",
 ]

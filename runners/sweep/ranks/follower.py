@@ -12,8 +12,8 @@ import sys
 from typing import Any
 
 from runners.cli import FAILED, INTERRUPTED, TERMINATED
-from runners.sweep.ranks.crew import CellOrder, Crew, Order
 from runners.sweep.ranks.exchange import Exchange, LostExchange
+from runners.sweep.ranks.peers import CellOrder, Order, RankPeers
 from runners.workers import Place, ProbeResult, TelemetryWatch, Worker, WorkerFault, prepare
 
 PROBE_S = 180.0
@@ -31,10 +31,10 @@ def follow(place: Place) -> int:
     try:
         return _follow(exchange)
     except Termination:
-        _say_farewell(exchange)
+        _say_end(exchange)
         return TERMINATED
     except KeyboardInterrupt:
-        _say_farewell(exchange)
+        _say_end(exchange)
         return INTERRUPTED
     except LostExchange as fault:
         print(f"error: rank {place.rank}: torchrun's store is gone: {fault}", file=sys.stderr)
@@ -47,7 +47,7 @@ def _terminate(_signal: int, _frame: object) -> None:
     raise Termination
 
 
-def _say_farewell(exchange: Exchange) -> None:
+def _say_end(exchange: Exchange) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     with contextlib.suppress(LostExchange, OSError):
         exchange.put(f"ended/{exchange.place.rank}", True)
@@ -62,29 +62,29 @@ def _follow(exchange: Exchange) -> int:
     if isinstance(probed, WorkerFault):
         exchange.put(hello, probed.reason)
         return FAILED
-    crew, watch = Crew(exchange, probed), TelemetryWatch(device)
-    exchange.put(hello, crew.facts)
+    peers, watch = RankPeers(exchange, probed), TelemetryWatch(device)
+    exchange.put(hello, peers.facts)
     watch.start()
     try:
-        _obey(crew, worker, watch)
+        _do_orders(peers, worker, watch)
     finally:
         watch.close()
         worker.stop()
     return 0
 
 
-def _obey(crew: Crew, worker: Worker, watch: TelemetryWatch) -> None:
+def _do_orders(peers: RankPeers, worker: Worker, watch: TelemetryWatch) -> None:
     """Each order that concerns this rank, until the last."""
     while True:
-        crew.orders += 1
-        (order,) = crew.exchange.take(f"order/{crew.orders}")
+        peers.orders += 1
+        (order,) = peers.exchange.take(f"order/{peers.orders}")
         if order is None:
             return
-        if crew.rank < order.ranks:
-            crew.answer(crew.orders, _part(crew, order, worker, watch))
+        if peers.rank < order.ranks:
+            peers.answer(peers.orders, _part(peers, order, worker, watch))
 
 
-def _part(crew: Crew, order: Order, worker: Worker, watch: TelemetryWatch) -> Any:
+def _part(peers: RankPeers, order: Order, worker: Worker, watch: TelemetryWatch) -> Any:
     if isinstance(order, CellOrder):
         worker.stop()  # a group is joined by a process that has joined no other
-    return crew.do(crew.orders, order, worker, watch)
+    return peers.do(peers.orders, order, worker, watch)

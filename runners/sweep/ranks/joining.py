@@ -18,7 +18,7 @@ from measure.timing import slowest_blocks, step_time_s
 from results import Inconsistent
 from results.records import Cell, RankCollective, RankRow, RankSample, RankTelemetry, Sample
 from runners.sweep.findings import CellMeasurement, Rows
-from runners.sweep.ranks.crew import RankAnswer
+from runners.sweep.ranks.peers import RankAnswer
 from runners.workers import WorkerFault
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from analysis.devices import best
 from analysis.parallel import parse_plan
 from results.records import Ceiling, Cell, Run
 from runners.sweep.findings import CellMeasurement, CellOutcome
-from runners.sweep.ranks.crew import CeilingOrder, CellOrder, Crew, RankAnswer
 from runners.sweep.ranks.exchange import LostExchange
 from runners.sweep.ranks.joining import fault_of, join_ranks
+from runners.sweep.ranks.peers import CeilingOrder, CellOrder, RankAnswer, RankPeers
 from runners.sweep.session import Session
 from runners.workers import WindowEnergy, WorkerFault
 
@@ -27,11 +27,11 @@ PATIENCE_S = 60.0
 
 
 class RankSession(Session):
-    """A session of the first rank. crew: the others."""
+    """A session of the first rank. peers: the others."""
 
-    def __init__(self, crew: Crew, *parts: Any) -> None:
+    def __init__(self, peers: RankPeers, *parts: Any) -> None:
         super().__init__(*parts)
-        self.crew = crew
+        self.peers = peers
         self._of_ranks: dict[str, Ceilings] = {}
         self._energy_j: float | None = None
 
@@ -49,13 +49,15 @@ class RankSession(Session):
 
     def _answers(self, order: CellOrder | CeilingOrder) -> dict[int, RankAnswer]:
         """Every rank's part of an order, the first one's first."""
-        number = self.crew.order(order)
-        mine = self.crew.do(number, order, self.measurer, self.watch)
-        return {0: mine, **self.crew.answers(number, range(1, order.ranks), PATIENCE_S)}
+        number = self.peers.order(order)
+        mine = self.peers.do(number, order, self.measurer, self.watch)
+        return {0: mine, **self.peers.answers(number, range(1, order.ranks), PATIENCE_S)}
 
     def _measure_ceilings(self, key: tuple[str, str], budget_s: float, timeout_s: float) -> list[Ceiling] | WorkerFault:
         precision = key[1]
-        answers = self._answers(CeilingOrder(self.name, precision, budget_s, timeout_s, self.crew.exchange.place.world))
+        answers = self._answers(
+            CeilingOrder(self.name, precision, budget_s, timeout_s, self.peers.exchange.place.world)
+        )
         self._of_ranks[precision] = {
             rank: _by_unit(answer.found) for rank, answer in answers.items() if isinstance(answer.found, list)
         }
@@ -71,19 +73,19 @@ class RankSession(Session):
     def _interruption(self) -> CellOutcome:
         """torchrun ends all ranks when one is gone: then that is why."""
         try:
-            gone = self.crew.missing()
+            gone = self.peers.missing()
         except LostExchange:  # torchrun itself is gone
             gone = []
         if not gone:
             return super()._interruption()
-        facts = [self.crew.others[rank] for rank in gone]
+        facts = [self.peers.others[rank] for rank in gone]
         names = ", ".join(f"rank {each.rank} ({each.host} {each.device})" for each in facts)
         return CellOutcome("crashed", f"{names}: its process is gone, and torchrun ended the others")
 
     def _is_lost(self, run: Run, waiting: int) -> bool:
-        if not self.crew.lost:
+        if not self.peers.lost:
             return super()._is_lost(run, waiting)
-        names = ", ".join(f"rank {rank}" for rank in sorted(self.crew.lost))
+        names = ", ".join(f"rank {rank}" for rank in sorted(self.peers.lost))
         self.progress.say(f"{names} gave no answer: {waiting} cells not started; --resume goes on")
         return True
 

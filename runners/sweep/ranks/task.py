@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from analysis.parallel import RankGrid, parse_plan
-from measure.parallel import Seat
+from measure.parallel import GroupMember
 from results.records import Cell, Sample
 from runners.sweep import cell as sweep_cell
 from runners.sweep.findings import CellFindings, CellMeasurement
@@ -37,7 +37,7 @@ class RankMeasurement:
 
 
 def measure_rank(
-    cell: Cell, protocol: Protocol, seat: Seat, styles: Mapping[str, str] | None = None
+    cell: Cell, protocol: Protocol, member: GroupMember, styles: Mapping[str, str] | None = None
 ) -> RankMeasurement:
     """One rank's part of a cell. Raises ValueError for sizes or a plan that the model does not take, RuntimeError where
     another rank is gone or hangs."""
@@ -46,12 +46,12 @@ def measure_rank(
     from measure.parallel import held_parameters, rank_group, split_model
 
     grid = parse_plan(cell.parallel)
-    shard = grid.coordinates(seat.rank).dp
-    mine = replace(cell, batch_size=cell.batch_size // grid.dp, device=seat.device)
-    if seat.device.startswith("cuda"):
-        torch.cuda.set_device(torch.device(seat.device))
-    with rank_group(seat) as group:
-        split = functools.partial(split_model, grid=grid, device=torch.device(seat.device), styles=styles)
+    shard = grid.coordinates(member.rank).dp
+    mine = replace(cell, batch_size=cell.batch_size // grid.dp, device=member.device)
+    if member.device.startswith("cuda"):
+        torch.cuda.set_device(torch.device(member.device))
+    with rank_group(member) as group:
+        split = functools.partial(split_model, grid=grid, device=torch.device(member.device), styles=styles)
         made = sweep_cell.prepare(mine, split, shard)
         ahead = int(grid.tp > 1)  # in its first step DTensor asks what operations make of whole tensors
         found = sweep_cell.first_step(mine, made, ahead)

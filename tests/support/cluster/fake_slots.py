@@ -12,8 +12,8 @@ from typing import Any
 
 from measure.device.environment import DeviceProperties, Environment
 from results.records import Cell, Run
-from runners.sweep.executors.parcel import Order, Parcel, Place, SlotSettings
 from runners.sweep.executors.remote import Answer, Event, Loss, Ready
+from runners.sweep.executors.result import CellResult, Order, SlotFacts, SlotSettings
 from runners.workers.probe import ProbeResult
 from tests.support.made_up.made_up_runs import flop_count, samples
 
@@ -29,12 +29,12 @@ CELL_S = "FLOPLEDGER_TEST_CELL_S"
 """How long a cell takes on a node."""
 
 
-def place(host: str = "", name: str = "A CPU", utc_s: float = 0.0) -> Place:
+def place(host: str = "", name: str = "A CPU", utc_s: float = 0.0) -> SlotFacts:
     probed = ProbeResult(device="cpu", environment=Environment(), properties=DeviceProperties(name=name))
-    return Place(host or socket.gethostname(), probed, {}, utc_s or time.time())
+    return SlotFacts(host or socket.gethostname(), probed, {}, utc_s or time.time())
 
 
-def parcel(order: Order, status: str = "ok", **fields: Any) -> Parcel:
+def result(order: Order, status: str = "ok", **fields: Any) -> CellResult:
     """Rows that tell the cell and the attempt."""
     cell_id = order.cell.cell_id
     run = Run(
@@ -53,7 +53,7 @@ def parcel(order: Order, status: str = "ok", **fields: Any) -> Parcel:
         "samples.csv": samples(cell_id, order.attempt),
         "flop_counts.csv": [flop_count(cell_id, order.attempt, flop=2, native_value=1, native_unit="mac")],
     }
-    return Parcel(run, rows)
+    return CellResult(run, rows)
 
 
 class MadeUpSlot:
@@ -62,10 +62,10 @@ class MadeUpSlot:
     def __init__(self, settings: SlotSettings) -> None:
         self.settings = settings
 
-    def place(self) -> Place:
+    def place(self) -> SlotFacts:
         return place(utc_s=time.time() + float(os.environ.get(CLOCK_S, "0")))
 
-    def measure(self, order: Order) -> Parcel:
+    def measure(self, order: Order) -> CellResult:
         time.sleep(float(os.environ.get(CELL_S, "0")))
         if os.environ.get(FULL):
             resource.setrlimit(resource.RLIMIT_FSIZE, (16, resource.RLIM_INFINITY))
@@ -74,7 +74,7 @@ class MadeUpSlot:
                     file.write(b"0" * 4096)
             finally:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-        return parcel(order)
+        return result(order)
 
     def close(self) -> None:
         pass
@@ -83,7 +83,7 @@ class MadeUpSlot:
 class RefusedSlot(MadeUpSlot):
     """One whose device may not be used."""
 
-    def place(self) -> Place:
+    def place(self) -> SlotFacts:
         raise ValueError("expected a device that nobody else uses, got one with 2 other processes")
 
 
@@ -115,7 +115,7 @@ class InMemorySlots:
         left = self.answers.get(slot, len(self.orders))
         if slot in self.answers:
             self.answers[slot] = left - 1
-        self.events.append(Answer(slot, parcel(order)) if left > 0 else Loss(slot, "its node died"))
+        self.events.append(Answer(slot, result(order)) if left > 0 else Loss(slot, "its node died"))
 
     def dismiss(self, slot: str) -> None:
         self.dismissed.append(slot)

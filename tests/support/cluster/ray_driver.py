@@ -39,7 +39,7 @@ def sweep(path: Path, count: int, slot: str = SLOT, each: Callable[[Run], None] 
             done = store.done()
             todo = [cell for cell in plan(count) if cell.cell_id not in done]
             if todo:
-                remote.sit_down(store, remote.probe("auto"))
+                remote.begin_session(store, remote.probe("auto"))
             for run in remote.rows(store, todo, Limits(), Progress(len(todo), stream)):
                 each(run)
     finally:

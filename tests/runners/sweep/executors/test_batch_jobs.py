@@ -19,9 +19,9 @@ from results.store.manifest import Manifest, utc_now
 from results.store.store import Store, read_run
 from runners.cli.progress import Progress
 from runners.sweep.executors import slurm_slots
-from runners.sweep.executors.mailbox import BEAT, END, FAULT, PLACE, Mailbox, serve
-from runners.sweep.executors.parcel import Order
+from runners.sweep.executors.mailbox import BEAT, END, FACTS, FAULT, Mailbox, serve
 from runners.sweep.executors.remote import Remote
+from runners.sweep.executors.result import Order
 from runners.sweep.executors.slurm_slots import SlurmSlots, is_in_queue, parameters_of
 from runners.sweep.session import Limits
 from tests.support.cluster.fake_slots import CELL_S, SETTINGS
@@ -44,10 +44,10 @@ class TestMailbox:
         box.put(BEAT, 1)
         assert box.get(END) is None
         assert serve(str(tmp_path), SETTINGS, SLOT, silence_s=0.3) == "silence"
-        parcels = [box.take(f"parcel-{number}") for number in range(4)]
-        assert [parcel.run.cell_id for parcel in parcels] == [cell.cell_id for cell in (*cells, cells[0])]
-        assert box.take("parcel-0") is None
-        assert box.take(PLACE).probed.name == "A CPU"
+        results = [box.take(f"result-{number}") for number in range(4)]
+        assert [result.run.cell_id for result in results] == [cell.cell_id for cell in (*cells, cells[0])]
+        assert box.take("result-0") is None
+        assert box.take(FACTS).probed.name == "A CPU"
 
     def test_it_ends_when_it_is_told_to(self, tmp_path: Path) -> None:
         Mailbox(tmp_path).put(END, True)
@@ -118,7 +118,7 @@ def sweep(
     try:
         probed = remote.probe("cpu")
         with Store.create(path / "run", Manifest(name="r", created_at=utc_now())) as store:
-            remote.sit_down(store, probed)
+            remote.begin_session(store, probed)
             for run in remote.rows(store, plan(count), Limits(), Progress(count, stream)):
                 each(run, slots)
     finally:

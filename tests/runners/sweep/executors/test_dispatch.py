@@ -32,7 +32,7 @@ class Sweep:
         self.store = Store.create(path, Manifest(name="made-up", created_at="2026-01-02T03:04:05Z"), Unsynced())
 
     def rows(self, wanted: list[Cell], replan: Any = None, **limits: Any) -> list[Run]:
-        self.remote.sit_down(self.store, self.remote.probe("auto"))
+        self.remote.begin_session(self.store, self.remote.probe("auto"))
         progress = Progress(len(wanted), self.said)
         return list(self.remote.rows(self.store, wanted, Limits(**limits), progress, ("noted",), replan))
 
@@ -184,7 +184,7 @@ def test_rows_that_cannot_be_kept_cost_their_cell(sweep: Any) -> None:
         honest(slot, order)
         if order.cell == SIX[1]:
             answer = made.slots.events[-1]
-            answer.parcel.rows["samples.csv"][0] = answer.parcel.rows["samples.csv"][0].__class__(
+            answer.result.rows["samples.csv"][0] = answer.result.rows["samples.csv"][0].__class__(
                 part="measure", steps=1, start_s=0.0, wall_s=0.0, cell_id="another"
             )
 

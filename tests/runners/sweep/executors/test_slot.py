@@ -17,8 +17,8 @@ from runners.sweep import counts
 from runners.sweep import options as sweep_options
 from runners.sweep.counts import Counts
 from runners.sweep.executors import slot as executors_slot
-from runners.sweep.executors.parcel import Order, SlotSettings, keep
 from runners.sweep.executors.registry import check_executor, each_model
+from runners.sweep.executors.result import Order, SlotSettings, keep
 from runners.sweep.executors.slot import Slot, check_single_device, hold
 from runners.workers.fault import WorkerFault
 from tests.support.cluster.fake_slots import place
@@ -44,15 +44,15 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
 
 
 def test_the_rows_of_a_slot_are_those_of_a_session_on_one_machine(scene: Scene, tmp_path: Path) -> None:
-    """The same cells by the same made-up workers: once into a run, once by way of a parcel."""
+    """The same cells by the same made-up workers: once into a run, once by way of a result."""
     wanted = [cell(), cell("alexnet"), cell(batch_size=4), cell("vgg11")]
     answers = [measured(), WorkerFault("out_of_memory", "no room"), measured("not_converged", "too wide"), measured()]
     scene.answers[MEASURE] = in_turn(*answers, *answers)
     made = slot_of(scene)
-    parcels = [(one, made.measure(one)) for one in (order(scene, each) for each in wanted)]
+    results = [(one, made.measure(one)) for one in (order(scene, each) for each in wanted)]
     with Store.create(tmp_path / "other", MANIFEST, Unsynced()) as other:
         other.append_sitting(SITTING)
-        kept = keep(other, parcels)
+        kept = keep(other, results)
     scene.session().collect(wanted)
     here, there = read_run(scene.path), read_run(tmp_path / "other")
     assert there.problems == here.problems == []

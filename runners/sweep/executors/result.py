@@ -1,7 +1,7 @@
-"""What travels between the process that keeps a run and a slot that measures for it: an order there, a parcel back.
+"""What travels between the process that keeps a run and a slot that measures for it: an order there, a result back.
 
-A slot has no run directory. Its session writes into a `ParcelStore`, and `keep` writes the same rows into the run,
-under the same checks, when the parcel has arrived: until then the cell is not measured. Torch-free and picklable.
+A slot has no run directory. Its session writes into a `ResultStore`, and `keep` writes the same rows into the run,
+under the same checks, when the result has arrived: until then the cell is not measured. Torch-free and picklable.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class SlotSettings:
 
 
 @dataclass(frozen=True)
-class Place:
+class SlotFacts:
     """What a slot says of itself before its first cell. utc_s: its clock, seconds since 1970. reason: why there is no
     telemetry; empty if there is."""
 
@@ -55,7 +55,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Parcel:
+class CellResult:
     """One attempt at a cell, as its session wrote it. profile: of its works. recordings: (work, recorder, content,
     command) of each. lines: what is to be told."""
 
@@ -68,7 +68,7 @@ class Parcel:
     lines: Sequence[str] = ()
 
 
-class ParcelStore:
+class ResultStore:
     """Has the methods of a `Store` that a session calls, and keeps what they are given until `take`."""
 
     def __init__(self, order: Order) -> None:
@@ -112,11 +112,11 @@ class ParcelStore:
     def commit(self, run: Run, rows: Mapping[str, Sequence[Record]]) -> None:
         self._run, self._rows = run, dict(rows)
 
-    def take(self, lines: Sequence[str]) -> Parcel:
-        """The parcel; nothing of it is kept here. Raises ValueError if no attempt was committed."""
+    def take(self, lines: Sequence[str]) -> CellResult:
+        """The result; nothing of it is kept here. Raises ValueError if no attempt was committed."""
         if self._run is None:
             raise ValueError("expected an attempt that was committed, got none")
-        parcel = Parcel(
+        result = CellResult(
             self._run,
             self._rows,
             self._profile,
@@ -127,37 +127,37 @@ class ParcelStore:
         )
         self._run, self._rows, self._profile = None, {}, ()
         self._recordings, self._ceilings, self._tables = [], [], {}
-        return parcel
+        return result
 
 
-def keep(store: Store, measured: Sequence[tuple[Order, Parcel]], notes: Sequence[str] = ()) -> list[Run]:
-    """Writes parcels into the run, the cells' own rows last; Ctrl-C waits until they are whole. notes: more warnings.
+def keep(store: Store, measured: Sequence[tuple[Order, CellResult]], notes: Sequence[str] = ()) -> list[Run]:
+    """Writes results into the run, the cells' own rows last; Ctrl-C waits until they are whole. notes: more warnings.
 
     Rows that cannot be kept (a value that could not be read back, an operation table that is not the one that the run
     has) cost their cell, whose row says so. Raises StoreFault.
     """
     with uninterrupted():
-        store.append_ceilings([row for _, parcel in measured for row in parcel.ceilings])
+        store.append_ceilings([row for _, result in measured for row in result.ceilings])
         try:
-            attempts = [(_run(store, order, parcel, notes), parcel.rows) for order, parcel in measured]
+            attempts = [(_run(store, order, result, notes), result.rows) for order, result in measured]
             store.commit_group(attempts)
             return [run for run, _ in attempts]
         except (ValueError, Inconsistent) as fault:
             if len(measured) == 1:
-                order, parcel = measured[0]
-                run = failure(order, "crashed", f"its rows cannot be kept: {fault}", parcel.run.duration_s)
+                order, result = measured[0]
+                run = failure(order, "crashed", f"its rows cannot be kept: {fault}", result.run.duration_s)
                 store.commit(run, {})
                 return [run]
         return [
-            run for order, parcel in measured for run in keep(store, [(order, replace(parcel, ceilings=()))], notes)
+            run for order, result in measured for run in keep(store, [(order, replace(result, ceilings=()))], notes)
         ]
 
 
-def _run(store: Store, order: Order, parcel: Parcel, notes: Sequence[str]) -> Run:
-    """The row of a parcel, whose files that are no rows are written."""
-    warnings = (*notes, *parcel.run.warnings)
-    seals = _seals(store, order, parcel)
-    return replace(parcel.run, started_at=order.began_at, warnings=warnings, committed=seals)
+def _run(store: Store, order: Order, result: CellResult, notes: Sequence[str]) -> Run:
+    """The row of a result, whose files that are no rows are written."""
+    warnings = (*notes, *result.run.warnings)
+    seals = _seals(store, order, result)
+    return replace(result.run, started_at=order.began_at, warnings=warnings, committed=seals)
 
 
 def failure(order: Order, status: str, reason: str, duration_s: float | None = None) -> Run:
@@ -174,14 +174,14 @@ def failure(order: Order, status: str, reason: str, duration_s: float | None = N
     )
 
 
-def _seals(store: Store, order: Order, parcel: Parcel) -> dict[str, Any]:
-    """Writes a parcel's files that are no rows; file → its seal."""
+def _seals(store: Store, order: Order, result: CellResult) -> dict[str, Any]:
+    """Writes a result's files that are no rows; file → its seal."""
     cell_id = order.cell.cell_id
     seals: dict[str, Any] = {}
-    for trace_id, table in parcel.tables.items():
+    for trace_id, table in result.tables.items():
         store.write_operations(trace_id, table.operations, table.storages)
-    if parcel.profile:
-        seals |= store.write_profile(cell_id, order.attempt, parcel.profile)
-    for work, source, packed, command in parcel.recordings:
+    if result.profile:
+        seals |= store.write_profile(cell_id, order.attempt, result.profile)
+    for work, source, packed, command in result.recordings:
         seals |= store.write_recording(cell_id, order.attempt, work, source, packed, command)
     return seals

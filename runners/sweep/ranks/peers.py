@@ -51,7 +51,7 @@ class RankFacts:
 
 @dataclass(frozen=True)
 class CellOrder:
-    """A cell that the first ranks are to train together. collective_s: see `Seat.timeout_s`."""
+    """A cell that the first ranks are to train together. collective_s: see `GroupMember.timeout_s`."""
 
     cell: Cell
     protocol: Protocol
@@ -89,7 +89,7 @@ class RankAnswer:
 
 
 @dataclass
-class Crew:
+class RankPeers:
     """One rank's parent, among the others. others: who they are, for the first rank."""
 
     exchange: Exchange
@@ -106,7 +106,7 @@ class Crew:
     def facts(self) -> RankFacts:
         return RankFacts(self.rank, socket.gethostname(), self.probed.device, self.probed.name)
 
-    def meet(self) -> None:
+    def gather_facts(self) -> None:
         """Learn who the others are. Raises ValueError where one does not come, or has another device."""
         for rank in range(1, self.exchange.place.world):
             found = self.exchange.take(f"hello/{rank}", MEETING_S)
@@ -183,17 +183,17 @@ class Crew:
             thread.join()
 
 
-def task_of(order: Order, crew: Crew, number: int) -> tuple[Any, ...]:
+def task_of(order: Order, peers: RankPeers, number: int) -> tuple[Any, ...]:
     """What a rank's worker is to be called with."""
-    from measure.parallel import Seat
+    from measure.parallel import GroupMember
 
-    device = crew.probed.device
+    device = peers.probed.device
     if isinstance(order, CeilingOrder):
         return "runners.sweep.cell:ceilings", order.sitting, device, order.precision, order.budget_s
-    place = crew.exchange.place
+    place = peers.exchange.place
     prefix = f"flopledger/cell{number}"
-    seat = Seat(crew.rank, order.ranks, device, place.address, prefix, order.collective_s, place.is_alone)
-    return "runners.sweep.ranks.task:measure_rank", order.cell, order.protocol, seat
+    member = GroupMember(peers.rank, order.ranks, device, place.address, prefix, order.collective_s, place.is_alone)
+    return "runners.sweep.ranks.task:measure_rank", order.cell, order.protocol, member
 
 
 def window_of(found: Any) -> tuple[float | None, float | None]:

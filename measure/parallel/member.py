@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Seat:
+class GroupMember:
     """A rank's place in a group. address: host and port of the store where ranks meet; prefix: of this group's keys
     in it; timeout_s: of a collective, after which the ranks that wait for one that hangs fail; alone: all ranks are on
     one host."""

@@ -10,10 +10,10 @@ import pytest
 
 from results.records import Cell
 from runners.sweep.plan import Grid, cells
-from runners.sweep.ranks import crew as ranks_crew
 from runners.sweep.ranks import options
-from runners.sweep.ranks.crew import CeilingOrder, Crew, RankAnswer, RankFacts
+from runners.sweep.ranks import peers as ranks_peers
 from runners.sweep.ranks.joining import fault_of, is_followed
+from runners.sweep.ranks.peers import CeilingOrder, RankAnswer, RankFacts, RankPeers
 from runners.workers import Place, ProbeResult, WorkerFault, place_of
 
 ENVIRON = {
@@ -62,8 +62,8 @@ class MadeUpWorker:
         self.killed.set()
 
 
-def crew(rank: int, values: dict[str, Any]) -> Crew:
-    made = Crew(MemoryExchange(rank, values), ProbeResult(device="cpu"))  # type: ignore[arg-type]
+def peers(rank: int, values: dict[str, Any]) -> RankPeers:
+    made = RankPeers(MemoryExchange(rank, values), ProbeResult(device="cpu"))  # type: ignore[arg-type]
     made.others = {1 - rank: RankFacts(1 - rank, "h", "cpu", "")}
     return made
 
@@ -76,10 +76,10 @@ def answer(rank: int, found: Any) -> RankAnswer:
 
 
 def test_a_rank_that_hangs_is_killed_after_anothers_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranks_crew, "GRACE_S", 0.2)
-    monkeypatch.setattr(ranks_crew, "GUARD_S", 0.02)
+    monkeypatch.setattr(ranks_peers, "GRACE_S", 0.2)
+    monkeypatch.setattr(ranks_peers, "GUARD_S", 0.02)
     values: dict[str, Any] = {}
-    hung = crew(1, values)
+    hung = peers(1, values)
     before_s, worker = time.monotonic(), MadeUpWorker()
     values["fault/7"] = 0
     found = hung.do(7, ORDER, worker, None).found  # type: ignore[arg-type]
@@ -90,14 +90,14 @@ def test_a_rank_that_hangs_is_killed_after_anothers_fault(monkeypatch: pytest.Mo
 
 def test_a_fault_is_told_to_the_others_and_a_result_is_not() -> None:
     values: dict[str, Any] = {}
-    crew(1, values).do(3, ORDER, MadeUpWorker([]), None)  # type: ignore[arg-type]
+    peers(1, values).do(3, ORDER, MadeUpWorker([]), None)  # type: ignore[arg-type]
     assert values == {}
-    crew(1, values).do(4, ORDER, MadeUpWorker(WorkerFault("out_of_memory", "no room")), None)  # type: ignore[arg-type]
+    peers(1, values).do(4, ORDER, MadeUpWorker(WorkerFault("out_of_memory", "no room")), None)  # type: ignore[arg-type]
     assert values == {"fault/4": 1}
 
 
 def test_a_rank_that_does_not_answer_is_lost_and_named() -> None:
-    first = crew(0, {})
+    first = peers(0, {})
     found = first.answers(1, [1], 0.01)
     assert first.lost == {1}
     fault = fault_of({0: answer(0, WorkerFault("crashed", LOST)), **found}, 2)
@@ -117,19 +117,19 @@ def test_the_rank_that_failed_by_itself_is_the_reason() -> None:
 
 
 def test_ranks_of_other_devices_are_refused_with_both_names() -> None:
-    first = crew(0, {"hello/1": RankFacts(1, "b", "cuda:1", "NVIDIA T4")})
+    first = peers(0, {"hello/1": RankFacts(1, "b", "cuda:1", "NVIDIA T4")})
     with pytest.raises(ValueError, match=r"one kind of device, got '' \(rank 0\) and 'NVIDIA T4' \(rank 1\)"):
-        first.meet()
+        first.gather_facts()
     first.exchange.put("hello/1", "no such device")
     with pytest.raises(ValueError, match="rank 1: no such device"):
-        first.meet()
+        first.gather_facts()
 
 
 def test_ranks_that_torchrun_does_not_end_too_are_missing() -> None:
     values: dict[str, Any] = {}
-    assert crew(0, values).missing() == [1]
+    assert peers(0, values).missing() == [1]
     values["ended/1"] = True
-    assert crew(0, values).missing() == []
+    assert peers(0, values).missing() == []
 
 
 def test_a_place_is_what_torchrun_says() -> None:
