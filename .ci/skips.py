@@ -22,9 +22,16 @@ def skipped(report: Path) -> list[tuple[str, str]]:
     found = []
     for case in cases:
         for skip in case.iter("skipped"):
-            place = case.get("classname", "").replace(".", "/") + ".py::" + case.get("name", "").partition("[")[0]
-            found.append((place, skip.get("message", "")))
+            found.append((test_id(case.get("classname", ""), case.get("name", "")), skip.get("message", "")))
     return found
+
+
+def test_id(where: str, name: str) -> str:
+    """`file::Class::name`, without parameters: modules are lower-case names, classes begin with a capital letter."""
+    parts = where.split(".")
+    modules = [part for part in parts if not part[:1].isupper()]
+    classes = parts[len(modules) :]
+    return "::".join(["/".join(modules) + ".py", *classes, name.partition("[")[0]])
 
 
 def expected(file: Path) -> dict[str, str]:
