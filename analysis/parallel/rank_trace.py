@@ -66,7 +66,7 @@ def is_causal(trace: RankTrace) -> bool:
         raise ValueError(f"cp: expected attention by scaled_dot_product_attention, got {names}")
     rules = {_mask_rule(each) for each in calls}
     if len(rules) > 1 or not rules <= {CAUSAL, ALL}:
-        words = " and ".join(sorted(rule or "attention with a mask that is not known" for rule in rules))
+        words = " and ".join(sorted(rule or "a mask that is not known" for rule in rules))
         raise ValueError(
             f"cp: torch's ring attention has the causal mask everywhere or none, got attention with {words}"
         )
