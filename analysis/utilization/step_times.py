@@ -10,7 +10,7 @@ import functools
 from collections.abc import Sequence
 from dataclasses import replace
 
-from analysis.stats import Summary, summarise
+from analysis.stats import LAG1, Summary, summarise
 from results.records import PHASES, Run, Sample, StepTime, identity
 
 DISTURBED_RATIO = 0.05
@@ -39,15 +39,16 @@ def block_means_s(blocks: Sequence[Sample]) -> list[float]:
     return [time_s / block.steps for time_s, block in zip(times_s, blocks, strict=True)]
 
 
-def block_summary(blocks: Sequence[Sample]) -> Summary:
-    """Seconds a step over the blocks, each weighted by its steps. Raises ValueError without blocks."""
-    return _summary(tuple(block_means_s(blocks)), tuple(block.steps for block in blocks))
+def block_summary(blocks: Sequence[Sample], rule: str = LAG1) -> Summary:
+    """Seconds a step over the blocks, each weighted by its steps. rule: of the interval, as the cell's row names it
+    (`Run.interval_rule`). Raises ValueError without blocks."""
+    return _summary(tuple(block_means_s(blocks)), tuple(block.steps for block in blocks), rule)
 
 
 @functools.lru_cache(maxsize=16)
-def _summary(means_s: tuple[float, ...], steps: tuple[int, ...]) -> Summary:
+def _summary(means_s: tuple[float, ...], steps: tuple[int, ...], rule: str) -> Summary:
     """Kept, since a cell's utilization and its step times ask for the same blocks, one after the other."""
-    return summarise(means_s, steps)
+    return summarise(means_s, steps, rule=rule)
 
 
 def whole_steps(samples: Sequence[Sample]) -> list[Sample]:
@@ -79,7 +80,7 @@ def _with_disturbed(row: StepTime, blocks: Sequence[Sample], samples: Sequence[S
 
 
 def _row(run: Run, phase: str, blocks: Sequence[Sample], total_s: float | None) -> StepTime:
-    summary = block_summary(blocks)
+    summary = block_summary(blocks, run.interval_rule)
     return StepTime(
         **identity(run, StepTime),
         phase=phase,

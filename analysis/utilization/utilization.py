@@ -18,6 +18,7 @@ from typing import Any
 
 from analysis.devices import TENSOR_UNITS, telemetry
 from analysis.operators import BY_RULE
+from analysis.stats import LAG1
 from analysis.utilization.denominators import Denominator
 from analysis.utilization.numerators import PROFILED_METHODS, Numerator
 from analysis.utilization.paired_ceiling import PairedCeiling, paired_ceiling
@@ -90,9 +91,10 @@ def measurement(run: Run, samples: Iterable[Sample], readings: Iterable[Telemetr
     key = (run.cell_id, run.attempt)
     timed = [sample for sample in samples if (sample.cell_id, sample.attempt) == key]
     mine = [reading for reading in readings if (reading.cell_id, reading.attempt) == key]
-    time, works = step_time(timed), {row.work: row for row in work_times(run, timed)}
+    time = step_time(timed, run.interval_rule)
+    works = {row.work: row for row in work_times(run, timed)}
     one_clock_hz = _clock_of(blocks_of(timed, "one"), mine)
-    paired = paired_ceiling(timed)
+    paired = paired_ceiling(timed, run.interval_rule)
     start_s, end_s = run.window_start_s, run.window_end_s
     if start_s is None or end_s is None or not end_s > start_s:
         return Measurement(run, time, works=works, one_clock_hz=one_clock_hz, paired=paired)
@@ -110,15 +112,16 @@ def _clock_of(blocks: Sequence[Sample], readings: Sequence[Telemetry]) -> float 
     return telemetry.mean_sm_clock_hz(readings, min(block.start_s for block in blocks), end_s)
 
 
-def step_time(samples: Sequence[Sample]) -> MeanStepTime | None:
+def step_time(samples: Sequence[Sample], rule: str = LAG1) -> MeanStepTime | None:
     """Step time from the measured blocks of whole steps, weighted by their steps; None if there are none.
 
-    Device time where every block has it, else wall time: one clock for all blocks, never a mixture.
+    Device time where every block has it, else wall time: one clock for all blocks, never a mixture. rule: of the
+    interval (`Run.interval_rule`).
     """
     blocks = whole_steps(samples)
     if not blocks:
         return None
-    summary, steps = block_summary(blocks), sum(block.steps for block in blocks)
+    summary, steps = block_summary(blocks, rule), sum(block.steps for block in blocks)
     drift = _drift(block_means_s(blocks), summary.drift_ratio)
     return MeanStepTime(summary.mean, summary.low, summary.high, steps, drift)
 

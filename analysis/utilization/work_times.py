@@ -122,13 +122,13 @@ def _times_of_works(run: Run, blocks: Sequence[Sample]) -> dict[str, Mean]:
     means = {}
     for work in ("one", "batch", "last"):
         if mine := [block for block in blocks if _work(block) == work]:
-            means[work] = _mean(mine)
+            means[work] = _mean(mine, run.interval_rule)
     epoch = _epoch(run, means)
     return means if epoch is None else {**means, "epoch": epoch}
 
 
-def _mean(blocks: Sequence[Sample]) -> Mean:
-    summary = block_summary(blocks)
+def _mean(blocks: Sequence[Sample], rule: str) -> Mean:
+    summary = block_summary(blocks, rule)
     width = summary.half_width_ratio
     return Mean(summary.mean, None if width is None else width * summary.mean)
 

@@ -27,7 +27,7 @@ def lasting(host: Host, lasts_s: float) -> Callable[[], None]:
 def measured(step_s: float, *kernels_s: float) -> list[Sample]:
     host, protocol = Host(), Protocol.for_device("cpu")
     kernels = [CeilingKernel(f"unit{i}", f"kernel{i}", 100, lasting(host, s)) for i, s in enumerate(kernels_s)]
-    with CeilingBlocks(kernels, host, protocol.block_s) as ceiling:
+    with CeilingBlocks(kernels, host, protocol) as ceiling:
         timing = measure_blocks(lasting(host, step_s), host, protocol, step_s, ceiling)
     assert timing.summary.mean == pytest.approx(step_s)
     return blocks_in_order(WarmUp([], steady=True), timing, ceiling.samples)
@@ -66,7 +66,7 @@ class Noisy:
 def timed_beside(kernel_s: tuple[float, ...], step_s: tuple[float, ...] = (0.5,)) -> tuple[Timing, list[Sample]]:
     host, protocol = Host(), Protocol.for_device("cpu")
     kernels = [CeilingKernel("fp32", "kernel", 100, Noisy(host, *kernel_s))]
-    with CeilingBlocks(kernels, host, protocol.block_s) as ceiling:
+    with CeilingBlocks(kernels, host, protocol) as ceiling:
         timing = measure_blocks(Noisy(host, *step_s), host, protocol, step_s[0], ceiling)
     return timing, ceiling.samples
 

@@ -330,7 +330,8 @@ def test_warm_up_ends_when_two_blocks_agree_and_the_minimum_is_reached():
     blocks, steady, _ = warm
     assert steady
     # the first step compiles: outside of the cap
-    unknown = dict.fromkeys(("run_wait_s", "involuntary_switches", "steal_s", "throttled_s"))  # this machine's own
+    names = ("run_wait_s", "involuntary_switches", "steal_s", "throttled_s", "pressure_s", "group_pressure_s")
+    unknown = dict.fromkeys(names)  # this machine's own
     expected = Sample(part="warmup", steps=1, start_s=1000.0, wall_s=30.0, device_s=30.0, sync_wait_s=30.0)
     assert dataclasses.replace(blocks[0], **unknown) == expected
     # then 1 step (K of 0.5 s at 30 s a step), then 6 = ceil(0.525 / 0.1) each: 0.1 + 5 * 0.6 = 3.1 s >= 3 s
