@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from analysis.stats import LAG1_RAISED
 from analysis.utilization.paired_ceiling import paired_ceiling
 from measure.timing.blocks import Timing, WarmUp, blocks_in_order, measure_blocks
 from measure.timing.ceiling_blocks import CeilingBlocks, CeilingKernel
@@ -78,15 +79,15 @@ def test_measuring_goes_on_until_the_ratio_is_narrow_too():
     assert (steady.status, len(steady.blocks)) == ("ok", 5)
     assert timing.status == "ok"
     assert len(timing.blocks) > 5
-    widths = [paired_ceiling((*timing.blocks[:n], *samples[:n])).half_width_ratio for n in range(5, len(timing.blocks))]
+    widths = [paired_ceiling((*timing.blocks[:n], *samples[:n]), LAG1_RAISED).half_width_ratio for n in range(5, len(timing.blocks))]
     assert all(width > 0.03 for width in widths), "it would have ended there"
-    assert paired_ceiling((*timing.blocks, *samples)).half_width_ratio <= 0.03
+    assert paired_ceiling((*timing.blocks, *samples), LAG1_RAISED).half_width_ratio <= 0.03
 
 
 def test_a_ratio_that_stays_wide_is_the_reason():
     timing, samples = timed_beside((0.02, 0.2, 0.1))
     assert timing.status == "not_converged"
-    width = paired_ceiling((*timing.blocks, *samples)).half_width_ratio
+    width = paired_ceiling((*timing.blocks, *samples), LAG1_RAISED).half_width_ratio
     assert timing.reason == (
         f"stopped at the cap of 30 s with a 95 % interval of ±{width:.2%} of the paired utilization, wider than ±3.00%"
     )
