@@ -51,7 +51,9 @@ def main() -> int:
         print(f"| {name} | {found[0] * 1e6:.0f} µs | {median(found) * 1e6:.0f} µs |")
     ended.set()
     ratio = median(found) / BLOCK_S
-    print(f"\n{ratio:.2%} of a block of {BLOCK_S:g} s; goal {GOAL_RATIO:.1%}. Absent: {', '.join(absent(True)) or 'nothing'}")
+    print(
+        f"\n{ratio:.2%} of a block of {BLOCK_S:g} s; goal {GOAL_RATIO:.1%}. Absent: {', '.join(absent(True)) or 'nothing'}"
+    )
     return int(ratio > GOAL_RATIO)
 
 

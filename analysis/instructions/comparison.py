@@ -178,7 +178,9 @@ def _of_operator(
     verdicts = Counter(each.verdict for each in found)
     reasons = ", ".join(dict.fromkeys(each.reason.partition(":")[0] for each in found if each.reason))
     if verdicts[UNEXPLAINED]:
-        return replace(row, reason=f"{verdicts[UNEXPLAINED]} of {len(found)} calls" + (reasons and f"; others: {reasons}"))
+        return replace(
+            row, reason=f"{verdicts[UNEXPLAINED]} of {len(found)} calls" + (reasons and f"; others: {reasons}")
+        )
     return replace(row, verdict=DIFFERENT if verdicts[DIFFERENT] else EQUAL, reason=reasons)
 
 

@@ -78,7 +78,10 @@ def _counted(names: Sequence[str], maker: str, timeout_s: float) -> Iterator[tup
             trigger = next((line for line in lines if line.startswith(TRIGGER)), "")
             counts = executions(lines)
             if trigger:
-                yield trigger.removeprefix(TRIGGER), {**arithmetic(counts, generated), "instructions": sum(counts.values())}
+                yield (
+                    trigger.removeprefix(TRIGGER),
+                    {**arithmetic(counts, generated), "instructions": sum(counts.values())},
+                )
 
 
 def compile_switch(folder: Path) -> Path:

@@ -162,6 +162,7 @@ _REDUCTIONS: dict[str, Callable[[], Call]] = {
     "adamw": _optimizer("AdamW"),
 }
 
+
 def _backward(name: str) -> Callable[[], Call]:
     """The gradients of all tensors of a product, from a graph that is kept."""
 

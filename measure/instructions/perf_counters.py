@@ -88,7 +88,9 @@ class Linux:
     def __init__(self) -> None:
         number = SYSCALLS.get(platform.machine())
         if number is None:
-            raise Unavailable(f"no performance counters: expected one of {', '.join(SYSCALLS)}, got {platform.machine()}")
+            raise Unavailable(
+                f"no performance counters: expected one of {', '.join(SYSCALLS)}, got {platform.machine()}"
+            )
         self._number, self._library = number, ctypes.CDLL(None, use_errno=True)
 
     def open(self, attributes: bytes) -> int:
@@ -144,7 +146,9 @@ class FlopCounters:
             raise Unavailable(f"event {event.config:#x}: expected 24 bytes, got {len(content)}")
         count, asked_ns, counted_ns = struct.unpack("=QQQ", content)
         if counted_ns < asked_ns or not asked_ns:
-            raise Unavailable(f"event {event.config:#x} was counted for {counted_ns} of {asked_ns} ns: others use the counters")
+            raise Unavailable(
+                f"event {event.config:#x} was counted for {counted_ns} of {asked_ns} ns: others use the counters"
+            )
         return int(count)
 
     def _why(self, event: Event, fault: OSError) -> str:

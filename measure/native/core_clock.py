@@ -61,7 +61,9 @@ def chain_code() -> bytes:
     round_ = b"\x48\x01\xd0" * ADDITIONS + b"\x48\xff\xc9"  # add rax, rdx; …; dec rcx
     back = -(len(round_) + 6)
     again = b"\x0f\x85" + back.to_bytes(4, "little", signed=True)  # jnz to the first addition
-    return b"\x48\x89\xf9\x31\xc0\xba\x03\x00\x00\x00" + round_ + again + b"\xc3"  # mov rcx, rdi; xor eax, eax; mov edx, 3
+    return (
+        b"\x48\x89\xf9\x31\xc0\xba\x03\x00\x00\x00" + round_ + again + b"\xc3"
+    )  # mov rcx, rdi; xor eax, eax; mov edx, 3
 
 
 def _chain() -> Callable[[int], object]:

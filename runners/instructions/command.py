@@ -136,4 +136,9 @@ def _values(row: InstructionComparison) -> tuple[Any, ...]:
 
 def _line(row: InstructionComparison) -> str:
     name, *numbers, verdict, reason = _values(row)
-    return f"{name:24}" + "".join(f"{number:14,}" if number != "" else " " * 14 for number in numbers) + f"  {verdict}" + (reason and f": {reason}")
+    return (
+        f"{name:24}"
+        + "".join(f"{number:14,}" if number != "" else " " * 14 for number in numbers)
+        + f"  {verdict}"
+        + (reason and f": {reason}")
+    )

@@ -90,7 +90,12 @@ def test_calls_of_a_step_are_compared_one_by_one() -> None:
     calls = [("aten.mm", {"fma": 48}), ("aten.view", {}), ("aten.mm", {"fma": 560, "mul": 1})]
     calls += [("aten.convolution", {"fma": taps_inside(image)})]
     conv, mm = compare_calls(calls, [one, other, image])
-    assert (mm.name, mm.multiply_adds, mm.executed, mm.verdict) == ("aten.mm", 48 + 315, {"fma": 608, "mul": 1}, DIFFERENT)
+    assert (mm.name, mm.multiply_adds, mm.executed, mm.verdict) == (
+        "aten.mm",
+        48 + 315,
+        {"fma": 608, "mul": 1},
+        DIFFERENT,
+    )
     assert mm.reason == "padding of vectors"
     assert (conv.verdict, conv.reason) == (DIFFERENT, "taps on the padding are not executed")
     assert conv.multiply_adds == math.prod((2, 6, 8, 8, 2, 3, 3)) > taps_inside(image)

@@ -130,7 +130,9 @@ def test_a_thermal_zone_of_the_processor_is_read_where_no_driver_shows_its_senso
 
 
 def test_a_machine_without_a_sensor_names_those_that_were_looked_for(tmp_path):
-    with pytest.raises(Unavailable, match="no sensor among coretemp, k10temp, zenpower, and no zone among x86_pkg_temp"):
+    with pytest.raises(
+        Unavailable, match="no sensor among coretemp, k10temp, zenpower, and no zone among x86_pkg_temp"
+    ):
         cpu_energy.package_temperature_c(tmp_path)
 
 

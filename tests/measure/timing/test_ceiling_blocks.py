@@ -79,7 +79,10 @@ def test_measuring_goes_on_until_the_ratio_is_narrow_too():
     assert (steady.status, len(steady.blocks)) == ("ok", 5)
     assert timing.status == "ok"
     assert len(timing.blocks) > 5
-    widths = [paired_ceiling((*timing.blocks[:n], *samples[:n]), LAG1_RAISED).half_width_ratio for n in range(5, len(timing.blocks))]
+    widths = [
+        paired_ceiling((*timing.blocks[:n], *samples[:n]), LAG1_RAISED).half_width_ratio
+        for n in range(5, len(timing.blocks))
+    ]
     assert all(width > 0.03 for width in widths), "it would have ended there"
     assert paired_ceiling((*timing.blocks, *samples), LAG1_RAISED).half_width_ratio <= 0.03
 

@@ -49,9 +49,13 @@ class Card:
 
 @pytest.fixture(autouse=True)
 def blocks_lack(monkeypatch):
-    """Columns of the disturbance record that this host does not fill, with a reason each; none unless a test says so."""
+    """Columns of the disturbance record that this host leaves empty, with a reason each; none before a test says so."""
     lacking: dict[str, str] = {}
-    monkeypatch.setattr(telemetry, "absent", lambda on_cpu: {**lacking, "core_clock_hz": "none"} if on_cpu else dict(lacking))
+
+    def absent(on_cpu: bool) -> dict[str, str]:
+        return {**lacking, "core_clock_hz": "none"} if on_cpu else dict(lacking)
+
+    monkeypatch.setattr(telemetry, "absent", absent)
     return lacking
 
 
