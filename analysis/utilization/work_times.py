@@ -153,7 +153,7 @@ def _real_epoch(run: Run, segments: Sequence[Sample]) -> Mean | None:
         return None
     total_s = sum(mean_s * each.steps for mean_s, each in zip(block_means_s(ordered), ordered, strict=True))
     even = ordered[:-1] if last else ordered
-    half_s = _mean(even).half_s if even else None
+    half_s = _mean(even, run.interval_rule).half_s if even else None
     inside = sum(segment.steps for segment in even)
     return Mean(total_s, None if half_s is None else half_s * math.sqrt(inside * steps))
 

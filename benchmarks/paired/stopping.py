@@ -4,11 +4,11 @@
 
 Series of blocks whose neighbours are correlated (log-normal, first-order autoregressive) are stopped by the rule of
 `measure/timing` on a CPU: after each block from the fewest on, once the interval is within 3 % of the mean, at the cap
-of 30 s at the latest. Blocks of 0.2 s are ten at least (2 s), those of a long step five, and 150 or 60 at most. The
+of 60 s at the latest. Blocks of 0.2 s are ten at least (2 s), those of a long step five, and 300 or 120 at most. The
 share is of the series that met the rule; those that came to the cap are rows that did not converge. RULES has the
 intervals that are compared: those of `analysis.stats`, and others that are not in use.
 
-`--runs` takes the blocks of measured cells instead (None: the published runs): series drawn from each cell's by the
+Then the blocks of the published runs' cells (with `--runs DIR`: of those in a folder alone): series drawn from each by the
 stationary bootstrap (Politis and Romano, J. Am. Stat. Assoc. 89, 1994), stretches of ten blocks on average, whose true
 mean is that of the cell.
 
@@ -40,9 +40,9 @@ TARGET = 0.03
 CORRELATIONS = (0.0, 0.2, 0.4, 0.6, 0.8)
 SCATTERS = (0.01, 0.03, 0.09)
 """Standard deviation of a block's logarithm."""
-LENGTHS = ((10, 150), (5, 60))
+LENGTHS = ((10, 300), (5, 120))
 """Fewest and most blocks: of 0.2 s, and of half a second, which a long step has."""
-LEAST_S, CAP_S, LEAST_MEASURED = 2.0, 30.0, 5
+LEAST_S, CAP_S, LEAST_MEASURED = 2.0, 60.0, 5
 """Of the protocol on a CPU: seconds at least and at most, blocks at least."""
 LEAST_BLOCKS = 12
 """Of a cell whose autocorrelation is estimated, or from whose blocks series are drawn."""
@@ -205,14 +205,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--series", type=int, default=2000, help="of each kind")
     parser.add_argument("--rules", default=",".join(INTERVAL_RULES), help=f"of {'; '.join(RULES)}; or all")
-    parser.add_argument("--runs", type=Path, default=PUBLISHED, metavar="DIR", help="whose folders are runs")
+    parser.add_argument("--runs", type=Path, metavar="DIR", help="whose folders are runs, without simulating")
     options = parser.parse_args()
     names = list(RULES) if options.rules == "all" else options.rules.split(",")
     if unknown := [name for name in names if name not in RULES]:
         parser.error(f"--rules: expected some of {'; '.join(RULES)}, got {unknown[0]!r}")
-    runs = [path.parent for path in sorted(options.runs.glob("*/samples.csv"))]
-    tables = (simulated(options.series, names), correlations(runs), measured(runs, options.series // 10, names))
-    for table in tables:
+    runs = [path.parent for path in sorted((options.runs or PUBLISHED).glob("*/samples.csv"))]
+    of_runs = (correlations(runs), measured(runs, options.series // 10, names))
+    for table in of_runs if options.runs else (simulated(options.series, names), *of_runs):
         for line in (*table, ""):
             print(line, flush=True)
 

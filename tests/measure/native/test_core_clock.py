@@ -14,7 +14,8 @@ from measure.native import core_clock_hz
 from measure.native.core_clock import ADDITIONS, LONG, SHORT, chain_code, chain_hz
 from results import Unavailable
 
-SOURCE = f"mov %rdi, %rcx\nxor %eax, %eax\nmov $3, %edx\n1:\n.rept {ADDITIONS}\nadd %rdx, %rax\n.endr\ndec %rcx\njnz 1b\nret\n"
+SOURCE = "mov %rdi, %rcx\nxor %eax, %eax\nmov $3, %edx\n1:\n"
+SOURCE += f".rept {ADDITIONS}\nadd %rdx, %rax\n.endr\ndec %rcx\njnz 1b\nret\n"
 HERE = pytest.mark.skipif(
     sys.platform != "linux" or platform.machine() != "x86_64", reason="the chain is code of x86-64 Linux"
 )
