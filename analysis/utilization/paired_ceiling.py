@@ -88,7 +88,10 @@ class PairedCeiling:
 
 
 def paired_ceiling(samples: Sequence[Sample], rule: str = LAG1) -> PairedCeiling | None:
-    """Of one attempt's samples. rule: of the interval (`Run.interval_rule`). None where no ceiling was timed between its blocks, or no measured block has one."""
+    """Of one attempt's samples. None where no ceiling was timed between its blocks, or no measured block has one.
+
+    rule: of the interval (`Run.interval_rule`).
+    """
     ordered = sorted((s for s in samples if not s.work and not s.phase), key=lambda s: s.start_s)
     steps = [s for s in ordered if s.part in ("measure", "disturbed")]
     beside: dict[str, list[Sample]] = {}

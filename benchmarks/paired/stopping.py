@@ -8,8 +8,8 @@ of 60 s at the latest. Blocks of 0.2 s are ten at least (2 s), those of a long s
 share is of the series that met the rule; those that came to the cap are rows that did not converge. RULES has the
 intervals that are compared: those of `analysis.stats`, and others that are not in use.
 
-Then the blocks of the published runs' cells (with `--runs DIR`: of those in a folder alone): series drawn from each by the
-stationary bootstrap (Politis and Romano, J. Am. Stat. Assoc. 89, 1994), stretches of ten blocks on average, whose true
+Then the blocks of the published runs' cells (with `--runs DIR`: of those in a folder alone): series drawn from each by
+the stationary bootstrap (Politis and Romano, J. Am. Stat. Assoc. 89, 1994), stretches of ten blocks on average, whose true
 mean is that of the cell.
 
 Not claimed: that a machine's noise is of the first kind, or that drawn stretches keep a correlation that is longer than

@@ -2,8 +2,8 @@
 
 Linux tells it as cpufreq's `scaling_cur_freq`; most virtual machines have none, and the clock in their /proc/cpuinfo is
 a constant. There, additions are timed of which each waits for the one before: each takes one cycle on every core of
-`analysis/devices/processors.csv` (`core_kernels.c` says which additions do), so that additions a second are the clock. The
-time is the difference of a long chain and a short one, the least of some tries each, so that the call is not in it.
+`analysis/devices/processors.csv` (`core_kernels.c` says which additions do), so that additions a second are the clock.
+The time is the difference of a long chain and a short one, the least of some tries each, so that the call is not in it.
 
 Not claimed: the clock under the instructions of a step. Right after wide vector instructions a core that runs additions
 alone may have a higher one (docs/benchmarks.md).
@@ -57,7 +57,7 @@ def _taken_ns(chain: Callable[[int], object], rounds: int, now_ns: Callable[[], 
 
 
 def chain_code() -> bytes:
-    """A function of x86-64 that runs as many rounds of additions as its argument says (System V's calling convention)."""
+    """A function of x86-64 (called as System V has it) that runs as many rounds of additions as its argument says."""
     round_ = b"\x48\x01\xd0" * ADDITIONS + b"\x48\xff\xc9"  # add rax, rdx; …; dec rcx
     back = -(len(round_) + 6)
     again = b"\x0f\x85" + back.to_bytes(4, "little", signed=True)  # jnz to the first addition

@@ -11,8 +11,8 @@
 Each is read before and after a block, outside of its time; what a system does not say is None, and `absent` says why.
 
 Not claimed: neighbours that take no processor time from it (caches, memory, the other hardware thread, heat) leave no
-trace here but the clock and the temperature, and a thread that waits for another one that was set aside does not count as
-waiting. Throttling of a group above the process's own is not seen.
+trace here but the clock and the temperature, and a thread that waits for another one that was set aside does not count
+as waiting. Throttling of a group above the process's own is not seen.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ class Protocol:
     """The rules of one cell. Seconds, counts and ratios; `for_device` has the values in use.
 
     block_s: shortest block. min_blocks, min_time_s: least that is measured. cap_s: most, untimed parts included.
-    target_ci_ratio: half width of the 95 % interval ÷ mean at which measuring stops. interval_rule: how that interval is
-    made (`analysis.stats.INTERVAL_RULES`).
+    target_ci_ratio: half width of the 95 % interval ÷ mean at which measuring stops. interval_rule: how that interval
+    is made (`analysis.stats.INTERVAL_RULES`).
     warm_*: at least `warm_min_steps` and `warm_min_s`, then until two neighbouring blocks of `warm_block_s` differ by
     no more than `warm_tolerance_ratio`; at most `warm_cap_s`, counted after the first step (which may compile).
     phase_*: blocks of the separate pass that splits a step.

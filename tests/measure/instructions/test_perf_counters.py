@@ -108,7 +108,7 @@ def test_a_counter_that_was_shared_is_no_count(root: Path) -> None:
 def test_what_the_system_refuses_has_its_setting(root: Path) -> None:
     with pytest.raises(Unavailable, match=r"event 0x3c7: Permission denied \(perf_event_paranoid is 4\)"):
         flop_counters(root, Files(root, {}, refuses=errno.EACCES)).flop(lambda: None)
-    with pytest.raises(Unavailable, match="event 0x3c7: No such file or directory$"):
+    with pytest.raises(Unavailable, match=r"event 0x3c7: No such file or directory$"):
         flop_counters(root, Files(root, {}, refuses=errno.ENOENT)).flop(lambda: None)
 
 

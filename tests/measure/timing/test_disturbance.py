@@ -189,8 +189,8 @@ def test_where_most_blocks_wait_all_are_used_as_soon_as_they_meet_the_rules(monk
 
 
 def test_disturbed_blocks_are_replaced_for_as_long_again_as_all_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Steps of 2 s, and 2.11 s with a wait: the first five meet the rules after 10.22 s, by the rule lag1. Three were undisturbed; those
-    that follow all wait, and at twice that time the rules are met by all."""
+    """Steps of 2 s, and 2.11 s with a wait: the first five meet the rules (lag1) after 10.22 s. Three were undisturbed;
+    those that follow all wait, and at twice that time the rules are met by all."""
     machine = Machine(held=(), step_s=2.0)
     machine.extra_s = 0.11
     machine.held = {1, 3, *range(5, 1000)}
