@@ -9,8 +9,8 @@ share is of the series that met the rule; those that came to the cap are rows th
 intervals that are compared: those of `analysis.stats`, and others that are not in use.
 
 Then the blocks of the published runs' cells (with `--runs DIR`: of those in a folder alone): series drawn from each by
-the stationary bootstrap (Politis and Romano, J. Am. Stat. Assoc. 89, 1994), stretches of ten blocks on average, whose true
-mean is that of the cell.
+the stationary bootstrap (Politis and Romano, J. Am. Stat. Assoc. 89, 1994), stretches of ten blocks on average, whose
+true mean is that of the cell.
 
 Not claimed: that a machine's noise is of the first kind, or that drawn stretches keep a correlation that is longer than
 they are. Cells that converged early have few blocks and are not drawn from: the drawn ones are the noisy ones.

@@ -51,7 +51,7 @@ def count_instructions(names: Sequence[str], timeout_s: float = TIMEOUT_S) -> di
     An operator that fails has {"failed": 1}. Raises Unavailable where a tool is missing or the process died.
     """
     found = {name: {"failed": 1} for name in names}
-    for trigger, lanes in _counted(names, MAKER, timeout_s):
+    for trigger, lanes in _dumps(names, MAKER, timeout_s):
         if trigger in found:
             found[trigger] = lanes
     return found
@@ -62,11 +62,11 @@ def count_calls(name: str, maker: str, timeout_s: float = TIMEOUT_S) -> list[tup
 
     maker: "module:function", which returns the step of this name as a call without arguments. Raises Unavailable.
     """
-    found = [(trigger.partition(":"), lanes) for trigger, lanes in _counted([name], maker, timeout_s) if ":" in trigger]
+    found = [(trigger.partition(":"), lanes) for trigger, lanes in _dumps([name], maker, timeout_s) if ":" in trigger]
     return [(operator, lanes) for (_, _, operator), lanes in sorted(found, key=lambda each: int(each[0][0]))]
 
 
-def _counted(names: Sequence[str], maker: str, timeout_s: float) -> Iterator[tuple[str, dict[str, int]]]:
+def _dumps(names: Sequence[str], maker: str, timeout_s: float) -> Iterator[tuple[str, dict[str, int]]]:
     """(what was written with the counts, kind → lanes) of each dump."""
     check_decoder()  # half a minute and more before it is needed
     with tempfile.TemporaryDirectory(prefix="flopledger-") as folder:

@@ -197,7 +197,7 @@ class CountedCalls(TorchDispatchMode):
     its number and name."""
 
     def __init__(self, switch: ctypes.CDLL) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._switch, self.calls = switch, 0
 
     def __torch_dispatch__(

@@ -72,7 +72,7 @@ EVENTS: Mapping[str, tuple[Event, ...]] = {
 """Microarchitecture, as analysis/devices/processors.csv names it → what to add up."""
 
 
-class Kernel(Protocol):
+class SystemCalls(Protocol):
     """The system calls that counting needs. Each raises OSError."""
 
     def open(self, attributes: bytes) -> int:
@@ -98,13 +98,13 @@ class Linux:
         file = self._library.syscall(
             ctypes.c_long(self._number), attributes, 0, every_processor, no_group, ctypes.c_ulong(no_flags)
         )
-        return self._checked(file)
+        return self._answer(file)
 
     def control(self, file: int, request: int) -> None:
-        self._checked(self._library.ioctl(file, ctypes.c_ulong(request), 0))
+        self._answer(self._library.ioctl(file, ctypes.c_ulong(request), 0))
 
     @staticmethod
-    def _checked(answer: int) -> int:
+    def _answer(answer: int) -> int:
         if answer < 0:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
@@ -117,7 +117,7 @@ class FlopCounters:
 
     type: int
     events: tuple[Event, ...]
-    kernel: Kernel
+    kernel: SystemCalls
     paranoid: str = ""
 
     def flop(self, call: Callable[[], object]) -> int:
@@ -157,7 +157,7 @@ class FlopCounters:
         return f"event {event.config:#x}: {fault.strerror}{level}"
 
 
-def flop_counters(root: Path = Path("/"), kernel: Kernel | None = None) -> FlopCounters:
+def flop_counters(root: Path = Path("/"), kernel: SystemCalls | None = None) -> FlopCounters:
     """Those of this machine. Raises Unavailable, in one line, where it has none, or none that are known."""
     folder = root / "sys/bus/event_source/devices"
     number = next(filter(None, (_text(folder / name / "type") for name in PMUS)), "")

@@ -76,12 +76,12 @@ class CoreState:
 def disturbance() -> Disturbance:
     """As of now."""
     switches = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
-    return Disturbance(involuntary_switches=switches, **{name: _known(read) for name, read in _TOTALS.items()})
+    return Disturbance(involuntary_switches=switches, **{name: _or_none(read) for name, read in _TOTALS.items()})
 
 
 def core_state() -> CoreState:
     """As of now; it takes about 0.1 ms of the core where the clock has to be timed."""
-    return CoreState(**{name: _known(read) for name, read in _STATE.items()})
+    return CoreState(**{name: _or_none(read) for name, read in _STATE.items()})
 
 
 def absent(on_cpu: bool) -> dict[str, str]:
@@ -100,10 +100,10 @@ def run_wait_s() -> float | None:
 
     None where the system does not count it.
     """
-    return _known(_run_wait_s)
+    return _or_none(_run_wait_s)
 
 
-def _known(read: Callable[[], float]) -> float | None:
+def _or_none(read: Callable[[], float]) -> float | None:
     try:
         return read()
     except Unavailable:

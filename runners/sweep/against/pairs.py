@@ -225,8 +225,12 @@ def measurement_of(side: SideRun, protocol: Protocol) -> CellMeasurement:
     if side.wrong:
         status, reason = "invalid", f"flags read back after the cell disagree with the precision: {side.wrong}"
     last = blocks[-1]
-    window = {"window_start_s": blocks[0].start_s, "window_end_s": last.start_s + last.wall_s}
-    found = replace(side.findings, interval_rule=protocol.interval_rule, **window)
+    found = replace(
+        side.findings,
+        window_start_s=blocks[0].start_s,
+        window_end_s=last.start_s + last.wall_s,
+        interval_rule=protocol.interval_rule,
+    )
     return CellMeasurement(status, reason, tuple(samples), (IN_TURN, *side.warnings), found)
 
 

@@ -1,6 +1,6 @@
 """What the disturbance record costs: seconds of both readings of a block, and of the core's state after it.
 
-    python -m benchmarks.disturbance [--threads 3] [--readings 300]
+    python -m benchmarks.paired.disturbance [--threads 3] [--readings 300]
 
 Least and median of the readings, in processor time of the thread. Against a block of 0.2 s, which is 20 steps of 10 ms:
 the goal is at most 0.5 % of it. The readings lie outside of a block's time, so that this is time of a cell, not of a
