@@ -84,9 +84,9 @@ class Rule:
 
 RULES: Mapping[str, Rule] = {
     **{name: Rule(partial(ends_of, rule=name)) for name in INTERVAL_RULES},
-    "lag1, twice the blocks at least": Rule(partial(ends_of, rule=LAG1), fewest=2),
-    "lag1, confirmed": Rule(partial(ends_of, rule=LAG1), confirm=1.25),
-    "lag1_raised, confirmed": Rule(partial(ends_of, rule=LAG1_RAISED), confirm=1.25),
+    "lag1 twice the blocks": Rule(partial(ends_of, rule=LAG1), fewest=2),
+    "lag1 confirmed": Rule(partial(ends_of, rule=LAG1), confirm=1.25),
+    "lag1_raised confirmed": Rule(partial(ends_of, rule=LAG1_RAISED), confirm=1.25),
     "batch means": Rule(of_batch_means),
     "fixed width": Rule(partial(ends_of, rule=LAG1), fixed=True),
 }

@@ -22,7 +22,7 @@ end. Waiting after every step would put a launch gap into each of them.
 
 Not claimed: nothing here looks at clocks, heat or other processes; telemetry does. The interval says how well *this*
 process in *this* window knows its mean, not how processes differ. Stopping when the interval is narrow costs coverage
-(simulated, ten blocks or more: 0.97 for independent blocks, 0.91 for blocks of autocorrelation 0.4, 0.86 for 0.6;
+(simulated, a scatter of 1 or 3 %: 0.957 and more for blocks of autocorrelation up to 0.4, 0.905 and more for 0.6;
 `benchmarks/paired/stopping.py`).
 
 The numbers of the rules, and their sources, are in `protocols.py`.

@@ -33,7 +33,7 @@ def sizes_of(name: str) -> dict[str, int]:
     raise Unavailable(f"{name} trains with none of the image sizes {', '.join(map(str, IMAGE_SIZES))}")
 
 
-def made(name: str) -> tuple[Any, Callable[..., Any]]:
+def model_and_step(name: str) -> tuple[Any, Callable[..., Any]]:
     """(the model, its step without the optimizer, which may be told of its phases), on the CPU, from one seed."""
     import importlib
 
@@ -53,12 +53,12 @@ def made(name: str) -> tuple[Any, Callable[..., Any]]:
 
 def make(name: str) -> Callable[[], Any]:
     """The step as a call without arguments, as `measure.instructions.count_calls` asks for it."""
-    return made(name)[1]
+    return model_and_step(name)[1]
 
 
 def operations_of(name: str) -> tuple[Operation, ...]:
     """The ATen calls of the same step, with their sizes."""
     from measure.operations import trace_step
 
-    model, step = made(name)
+    model, step = model_and_step(name)
     return tuple(trace_step(step, model=model, steps_before=0).operations)

@@ -44,12 +44,12 @@ def test_a_confirmed_rule_asks_again_after_a_quarter_more_blocks() -> None:
     """Equal blocks are narrow after 8, and again after 10; those that scatter from the ninth on are not."""
     rows = np.ones((2, 40))
     rows[1, 8:] = np.tile([1.0, 3.0], 16)
-    share, held, blocks = stopped(rows, 1.0, 8, RULES["lag1, confirmed"])
+    share, held, blocks = stopped(rows, 1.0, 8, RULES["lag1 confirmed"])
     assert (share, held, blocks) == (0.5, 1.0, 10.0)
 
 
 def test_a_rule_of_twice_the_blocks_waits_for_them() -> None:
-    assert stopped(np.ones((2, 40)), 1.0, 8, RULES["lag1, twice the blocks at least"]) == (1.0, 1.0, 16.0)
+    assert stopped(np.ones((2, 40)), 1.0, 8, RULES["lag1 twice the blocks"]) == (1.0, 1.0, 16.0)
 
 
 def test_a_fixed_width_is_reported_whatever_was_found() -> None:
