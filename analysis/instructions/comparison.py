@@ -57,6 +57,9 @@ REASONS: Mapping[str, str] = {
     "mv": "the result is scaled and added by fused multiply-adds: one for each row",
     "conv2d_3x3_padded": "taps on the padding are not executed",
     "bilinear": "some products are separate multiplications and additions",
+    "conv2d_3x3_padded.backward": "taps on the padding are not executed",
+    "linear.backward": "products that begin a sum are multiplications",
+    "attention.backward": f"scores are computed again, and in the softmax {_POLYNOMIAL}",
     "hardswish": "minimum and maximum count as comparisons by definition",
 }  # fmt: skip
 """Operator → what the kinds of its instructions show, where the numbers differ."""
