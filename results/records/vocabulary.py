@@ -10,7 +10,7 @@ from typing import Any
 
 from results.records.rows import Record, json_default
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 STATUSES = (
     "ok",
