@@ -13,9 +13,10 @@ from analysis.audit.architecture import Architecture
 from analysis.audit.forms import products, training_flop
 from analysis.audit.network import Model, NetworkSizes
 from analysis.audit.parts import EXPERTS, MLP, ROUTER, SCORES
+from analysis.audit.profiler_rules import NETWORKS, calflops, deepspeed
 from analysis.audit.products import ADAPTERS, CONVOLUTION, MERGER, PATCHES, SCALARS, SCAN, TABLES, Products, ProductTerm
 from analysis.audit.rules import RULES
-from analysis.audit.state_space import pattern_of
+from analysis.audit.state_space import channels, heads_of, pattern_of
 from analysis.audit.vision import VISION_SCORES, tower
 
 Causes = Mapping[str, int]
@@ -90,16 +91,16 @@ def transformers_tower(network: NetworkSizes, tokens: int) -> Causes:
 def lightning(network: NetworkSizes, tokens: int) -> Causes:
     """PyTorch's counter: the gradient of a grouped convolution's weights as one of all channels with all."""
     found = products(network, tokens)
-    channels = convolution_channels(network)
+    wide = _convolved(network)
     convolutions = sum(each.forward_flop for each in found if each.part == CONVOLUTION)
-    return {"grouped_convolution": convolutions * (channels - 1), "experts_not_seen": -_of(found, EXPERTS)}
+    return {"grouped_convolution": convolutions * (wide - 1), "experts_not_seen": -_of(found, EXPERTS)}
 
 
-def convolution_channels(network: NetworkSizes) -> int:
-    """Of a Mamba-2 layer's."""
-    heads = network.get("num_heads") or network["mamba_num_heads"]
-    head_dim = network["head_dim"] if network.get("num_heads") else network["mamba_head_dim"]
-    return heads * head_dim + 2 * network["n_groups"] * (network.get("state_size") or network["ssm_state_size"])
+def _convolved(network: NetworkSizes) -> int:
+    """Channels of the convolution of a state space layer."""
+    if network.model_type in ("mamba", "jamba"):
+        return network["expand"] * network["hidden_size"]
+    return channels(network)[0]
 
 
 def nothing(network: NetworkSizes, tokens: int) -> Causes:
@@ -123,10 +124,8 @@ def bridge(network: NetworkSizes, tokens: int) -> Causes:
 
 def _mixers(network: NetworkSizes) -> tuple[int, int, int]:
     """Layers of Mamba-2, their inner width and the states of a channel."""
-    layers = pattern_of(network).count("M")
-    if network.model_type == "mamba2":
-        return layers, network["num_heads"] * network["head_dim"], network["state_size"]
-    return layers, network["mamba_num_heads"] * network["mamba_head_dim"], network["ssm_state_size"]
+    heads, head_dim, state = heads_of(network)
+    return pattern_of(network).count("M"), heads * head_dim, state
 
 
 def automodel(network: NetworkSizes, tokens: int) -> Causes:
@@ -225,10 +224,16 @@ def veomni_lora(network: NetworkSizes, tokens: int) -> Causes:
     return {"gradient_of_input": needless_gradients(products(network, tokens))}
 
 
-STATE_SPACES = ("mamba2", "nemotron_h", "bamba")
+CHUNKED = ("mamba2", "nemotron_h", "bamba")
+"""State spaces for which Megatron has a formula."""
+
+STATE_SPACES = (*CHUNKED, "mamba", "jamba", "zamba2")
 
 HUB_TYPES = (*STATE_SPACES, "t5", "bart", "vit")
 """Types of transformers, but those that are built on a decoder of the table."""
+
+EXACT = ("t5", "bart", "vit", "dit", "qwen2_vl", "llava", "lora")
+"""Types whose module PyTorch's counter counts exactly."""
 
 NETWORK_RULES: Mapping[str, Mapping[str, NetworkRule]] = {
     "verl": {"lora": by_decoder("verl")} | dict.fromkeys(HUB_TYPES, everything),
@@ -251,10 +256,13 @@ NETWORK_RULES: Mapping[str, Mapping[str, NetworkRule]] = {
     "transformers": {
         "lora": by_all_parameters("transformers"),
         "qwen2_vl": transformers_tower,
+        "llava": transformers_tower,
         "dit": everything,
     }
     | dict.fromkeys(HUB_TYPES, transformers),
-    "lightning": dict.fromkeys(STATE_SPACES, lightning) | dict.fromkeys(("t5", "bart", "vit", "dit", "lora"), nothing),
-    "megatron_lm": dict.fromkeys(STATE_SPACES, bridge),
+    "lightning": dict.fromkeys(STATE_SPACES, lightning) | dict.fromkeys(EXACT, nothing),
+    "deepspeed": dict.fromkeys(NETWORKS, deepspeed),
+    "calflops": dict.fromkeys(NETWORKS, calflops),
+    "megatron_lm": dict.fromkeys(CHUNKED, bridge),
 }
 """Framework → type → rule."""
