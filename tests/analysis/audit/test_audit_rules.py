@@ -118,10 +118,9 @@ def test_an_einsum_is_counted_as_numpy_prints_it() -> None:
 
 
 def test_composer_keeps_24_bits_of_what_llm_foundry_says() -> None:
-    model = architectures()["llama-3-8b"]
-    said = said_by("llm_foundry", model, 4096)
-    assert said > 2**24
-    assert said_by("composer", model, 4096) == int(np.float32(said)) != said
+    model = architectures()["smollm2-135m"]
+    said = said_by("llm_foundry", model, 1001)
+    assert said_by("composer", model, 1001) == int(np.float32(said)) != said
 
 
 def test_what_no_cause_explains_is_told() -> None:
