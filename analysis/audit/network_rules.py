@@ -13,8 +13,8 @@ from analysis.audit.architecture import Architecture
 from analysis.audit.forms import products, training_flop
 from analysis.audit.network import Model, NetworkSizes
 from analysis.audit.parts import EXPERTS, MLP, ROUTER, SCORES
-from analysis.audit.profiler_rules import NETWORKS, calflops, deepspeed
 from analysis.audit.products import ADAPTERS, CONVOLUTION, MERGER, PATCHES, SCALARS, SCAN, TABLES, Products, ProductTerm
+from analysis.audit.profiler_rules import NETWORKS, calflops, deepspeed
 from analysis.audit.rules import RULES
 from analysis.audit.state_space import channels, heads_of, pattern_of
 from analysis.audit.vision import VISION_SCORES, tower
@@ -146,16 +146,31 @@ def automodel(network: NetworkSizes, tokens: int) -> Causes:
 
 
 def as_decoder(framework: str) -> NetworkRule:
-    """A formula that takes a hybrid, each layer of which has an MLP, for a transformer: attention in all layers."""
+    """A formula that takes a hybrid for a transformer: attention and an MLP, or experts, in all layers."""
 
     def rule(network: NetworkSizes, tokens: int) -> Causes:
-        names = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim")
-        sizes = {name: network[name] for name in (*names, "intermediate_size", "vocab_size", "gated")}
-        taken = Architecture(network.name, network.family, "mistral", network.source, **sizes)
+        taken = _as_transformer(network)
+        thin = _of(products(network, tokens), ADAPTERS)
         difference = training_flop(taken, tokens) - training_flop(network, tokens)
-        return {**RULES[framework](taken, tokens), "state_space_as_attention": difference}
+        found = {"adapters_left_out": -thin, "state_space_as_attention": difference + thin}
+        return {**RULES[framework](taken, tokens), **found}
 
     return rule
+
+
+def _as_transformer(network: NetworkSizes) -> Architecture:
+    """Of the sizes that a hybrid's configuration has under a transformer's names. All these hybrids' MLPs have a gate;
+    experts are in half of the layers, as Jamba's are."""
+    names = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size")
+    sizes = {name: network[name] for name in names}
+    heads, experts = network["num_attention_heads"], network.get("n_routed_experts")
+    sizes["num_key_value_heads"] = network.get("num_key_value_heads") or heads
+    sizes["head_dim"] = network.get("head_dim") or 2 * network["hidden_size"] // heads
+    if experts:
+        sizes |= {"num_experts": experts, "num_experts_per_tok": network["num_experts_per_tok"]}
+        sizes["moe_intermediate_size"] = network["intermediate_size"]
+        sizes["first_k_dense_replace"] = network["num_hidden_layers"] - network["num_hidden_layers"] // 2
+    return Architecture(network.name, network.family, "mistral", network.source, gated=1, **sizes)
 
 
 def by_decoder(framework: str) -> NetworkRule:
@@ -236,12 +251,12 @@ EXACT = ("t5", "bart", "vit", "dit", "qwen2_vl", "llava", "lora")
 """Types whose module PyTorch's counter counts exactly."""
 
 NETWORK_RULES: Mapping[str, Mapping[str, NetworkRule]] = {
-    "verl": {"lora": by_decoder("verl")} | dict.fromkeys(HUB_TYPES, everything),
-    "veomni": {"lora": veomni_lora, "qwen2_vl": veomni_tower} | dict.fromkeys(HUB_TYPES, everything),
+    "verl": {"lora": by_decoder("verl")} | dict.fromkeys((*HUB_TYPES, "llava"), everything),
+    "veomni": {"lora": veomni_lora, "qwen2_vl": veomni_tower} | dict.fromkeys((*HUB_TYPES, "llava"), everything),
     "nemo_automodel": {
         "lora": by_decoder("nemo_automodel"),
         "nemotron_h": automodel,
-        "bamba": as_decoder("nemo_automodel"),
+        **dict.fromkeys(("bamba", "jamba", "zamba2"), as_decoder("nemo_automodel")),
     },
     "megatron_bridge": {
         "lora": by_decoder("megatron_bridge"),
@@ -250,7 +265,7 @@ NETWORK_RULES: Mapping[str, Mapping[str, NetworkRule]] = {
         "nemotron_h": bridge,
         "bamba": bridge,
     },
-    "trl": {"lora": by_decoder("trl"), "bamba": as_decoder("trl")},
+    "trl": {"lora": by_decoder("trl"), **dict.fromkeys(("bamba", "zamba2"), as_decoder("trl"))},
     "litgpt": {"lora": litgpt},
     "torchtitan": {"lora": by_all_parameters("torchtitan")},
     "transformers": {

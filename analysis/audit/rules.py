@@ -156,9 +156,10 @@ def _automodel_fallback(model: Architecture, tokens: int) -> Causes:
         + 6 * pairs(model, tokens) * (2 * channels - pair_width(model)),
         "attention_halved": -6 * pairs(model, tokens) * channels,
         "head_transform_left_out": -_transform(model, tokens),
+        "router_left_out": -3 * parts[ROUTER],
     }
     if model.gated:
-        found["gate_left_out"] = -parts[MLP]
+        found["gate_left_out"] = -(parts[MLP] + parts[EXPERTS])
     return found
 
 

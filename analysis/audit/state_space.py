@@ -210,7 +210,5 @@ def routed(network: NetworkSizes, tokens: int, layers: int, one: int) -> Product
     all_layers = one * layers
     return [
         linear(ROUTER, network["hidden_size"] * experts, tokens, layers),
-        ProductTerm(
-            EXPERTS, all_layers * active * tokens, all_layers * experts, spare=all_layers * (experts - active)
-        ),
+        ProductTerm(EXPERTS, all_layers * active * tokens, all_layers * experts, spare=all_layers * (experts - active)),
     ]

@@ -112,7 +112,14 @@ def _words_after_picture(model: NetworkSizes, tokens: int, device: str) -> dict[
     return {"input_ids": words, "pixel_values": torch.zeros(1, 3, side, side, device=device)}
 
 
-SAMPLES = {"t5": _pair, "bart": _pair, "vit": _picture, "dit": _latent, "qwen2_vl": _picture_and_words, "llava": _words_after_picture}
+SAMPLES = {
+    "t5": _pair,
+    "bart": _pair,
+    "vit": _picture,
+    "dit": _latent,
+    "qwen2_vl": _picture_and_words,
+    "llava": _words_after_picture,
+}
 """Type → what it is called with, where it is not words alone."""
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from analysis.audit import ENCODERS, GELU_GATES, Architecture, Model, NetworkSizes, matrices, pattern_of
 from measure.audit.exact_numbers import Exact, exact_view, exactly
 from measure.audit.modules import hub_config, hub_model, outputs, sample
-from measure.audit.profilers import META, Asked, Formula, calflops, deepspeed, posed, speed_monitor
+from measure.audit.profilers import META, SCALED, Asked, Formula, by_periods, calflops, deepspeed, posed, speed_monitor
 
 PEAK = "the device's peak, which it asks for beside the count, is not looked up"
 
@@ -335,7 +335,7 @@ def lightning(folder: Path) -> tuple[Formula, list[str]]:
         module, given = posed(model, tokens)
         return measure_flops(module, lambda: outputs(module(**given)), lambda values: values.sum())
 
-    return formula, [META]
+    return by_periods(formula), [META, SCALED]
 
 
 def llm_foundry(folder: Path) -> tuple[Formula, list[str]]:

@@ -7,24 +7,52 @@ Both count a forward pass, and take a training step for three of it.
 from __future__ import annotations
 
 import functools
+import math
 import os
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
 
-from analysis.audit import Architecture, Model
+from analysis.audit import Architecture, Model, NetworkSizes, target
 from measure.audit.modules import hub_model, sample
 
 Formula = Callable[[Model, int], Any]
 """(model, tokens) → FLOP of a training step of one sequence, as the framework says."""
 
-META = "transformers' module on meta tensors, with a mask of ones and the picture's grid, where it asks for their values"
+META = (
+    "transformers' module on meta tensors, with a mask of ones and the picture's grid, where it asks for their values"
+)
 
 UNWRAPPED = "torch's own decompositions for meta tensors call torch's functions as they were before the profile"
+
+
+UNRECORDED = "the forward pass runs without recording gradients, which changes no count"
+
+
+SCALED = "of Mamba and Jamba, whose scan runs position by position, one and two periods of layers, scaled to all"
+
+
+def by_periods(formula: Formula) -> Formula:
+    """A formula that runs a module, of which a Mamba's or a Jamba's layers repeat: two short ones say what a period
+    costs, and what there is beside."""
+
+    def scaled(model: Model, tokens: int) -> Any:
+        if not isinstance(model, NetworkSizes) or model.model_type not in ("mamba", "jamba"):
+            return formula(model, tokens)
+        period = math.lcm(model.get("attn_layer_period") or 1, model.get("expert_layer_period") or 1)
+        periods, rest = divmod(model["num_hidden_layers"], period)
+        if rest:
+            raise ValueError(f"expected whole periods of {period} layers, got {model['num_hidden_layers']}")
+        short = (replace(model, sizes={**model.sizes, "num_hidden_layers": times * period}) for times in (1, 2))
+        one, two = (formula(each, tokens) for each in short)
+        return one + (periods - 1) * (two - one)
+
+    return scaled
 
 
 def posed(model: Model, tokens: int) -> tuple[Any, dict[str, torch.Tensor]]:
@@ -34,6 +62,9 @@ def posed(model: Model, tokens: int) -> tuple[Any, dict[str, torch.Tensor]]:
     module.train(model.model_type != "bart")  # which draws a number to skip layers when it trains
     if isinstance(model, Architecture) or model.base is not None:
         given["attention_mask"] = torch.ones(1, 1, tokens, tokens, dtype=torch.bool, device="meta")
+    if model.model_type == "bart":
+        short = target(tokens)
+        given["decoder_attention_mask"] = torch.ones(1, 1, short, short, dtype=torch.bool, device="meta")
     os.environ["TRANSFORMERS_DISABLE_TORCH_CHECK"] = "1"  # that the picture has as many words as patches
     if model.model_type == "qwen2_vl":
         given["position_ids"] = torch.zeros(3, 1, tokens, dtype=torch.long, device="meta")
@@ -66,12 +97,13 @@ def deepspeed(folder: Path) -> tuple[Formula, list[str]]:
         profile = FlopsProfiler(module)
         profile.start_profile()
         try:
-            module(**given)
+            with torch.no_grad():
+                module(**given)
             return 3 * profile.get_total_flops()
         finally:
             profile.end_profile()
 
-    return formula, [META, UNWRAPPED]
+    return by_periods(formula), [META, SCALED, UNWRAPPED, UNRECORDED]
 
 
 def calflops(folder: Path) -> tuple[Formula, list[str]]:
@@ -84,7 +116,8 @@ def calflops(folder: Path) -> tuple[Formula, list[str]]:
         module, given = posed(model, tokens)
         wanted = {"include_backPropagation": True, "compute_bp_factor": 2}
         try:
-            return calculate_flops(module, kwargs=given, print_results=False, output_as_string=False, **wanted)[0]
+            with torch.no_grad():
+                return calculate_flops(module, kwargs=given, print_results=False, output_as_string=False, **wanted)[0]
         except Exception:  # after which it leaves torch's functions wrapped
             calculate_pipline._reload_functionals(calculate_pipline.old_functions)
             calculate_pipline._reload_tensor_methods(calculate_pipline.old_functions)
@@ -92,7 +125,7 @@ def calflops(folder: Path) -> tuple[Formula, list[str]]:
             calculate_pipline.module_mac_count.clear()
             raise
 
-    return formula, [META, UNWRAPPED, "compute_bp_factor is the whole number 2"]
+    return by_periods(formula), [META, SCALED, UNWRAPPED, UNRECORDED, "compute_bp_factor is the whole number 2"]
 
 
 class _Log:
@@ -115,7 +148,9 @@ class Asked:
 def speed_monitor(batch_end: Callable[..., None], said: Any) -> Any:
     """FLOP/s that the monitor logs of two batches that end a second apart, on one device."""
     log = _Log()
-    histories = {name: deque(maxlen=2) for name in ("history_samples", "history_tokens", "history_wct", "history_flops")}
+    histories = {
+        name: deque(maxlen=2) for name in ("history_samples", "history_tokens", "history_wct", "history_flops")
+    }
     monitor = SimpleNamespace(**histories, gpu_flops_available=0, divider=1, total_eval_wct=0.0)
     for second in range(2):
         clock = SimpleNamespace(total_seconds=lambda second=second: float(second))

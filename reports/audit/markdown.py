@@ -30,10 +30,10 @@ numbers, {explained} are explained whole.
   `analysis/audit/networks.csv`).
 * Read, not run: a formula that is in no package, in our own words from the source at the commit that is named.
 * A Mamba-2 layer's scan is counted as the chunked products that its module runs in plain torch, a Mamba layer's as the
-  product that reads its states. An
-  encoder-decoder's target has a quarter of the source's tokens, a vision-language model's sequence one picture
-  (Qwen2-VL's of 1,024 patches, LLaVA's of 576) among its tokens, and its tower is trained; a vision or diffusion transformer has the positions of one picture, whatever is asked for.
-  With LoRA the decoder is frozen, and its backward pass has the gradients of inputs alone.
+  product that reads its states. An encoder-decoder's target has a quarter of the source's tokens, a vision-language
+  model's sequence one picture (Qwen2-VL's of 1,024 patches, LLaVA's of 576) among its tokens, and its tower is trained;
+  a vision or diffusion transformer has the positions of one picture, whatever is asked for. With LoRA the decoder is
+  frozen, and its backward pass has the gradients of inputs alone.
 * One cell: `python -m runners.audit MODEL --frameworks NAME --tokens 4096`.
 """
 
@@ -64,8 +64,8 @@ FAULTS = """
   head). Draft of a report: [verl-embedding](upstream/verl-embedding.md). Qwen2-VL with pictures ends in an
   AttributeError: its tower's configuration has `mlp_ratio`, and no `intermediate_size`. Draft:
   [verl-qwen2-vl](upstream/verl-qwen2-vl.md).
-* **TRL**, **NeMo Automodel**: Bamba is taken for a transformer without a warning; 29 of its 32 layers have no
-  attention.
+* **TRL**, **NeMo Automodel**: hybrids are taken for transformers without a warning: Bamba and Zamba2, of which 29 of 32
+  and 68 of 81 layers have no attention, and by NeMo Automodel Jamba, too.
 * **TRL**: an MLP without a gate is counted as one with a gate. Mixtral's, DeepSeek-V3's and gpt-oss' configurations
   end in an AttributeError, though the function names Mixtral. Draft: [trl-experts](upstream/trl-experts.md).
 * **Megatron-Bridge**, Megatron-LM: a gate is counted only where it is SwiGLU, so that Gemma 3's MLP and gpt-oss'

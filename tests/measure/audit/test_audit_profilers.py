@@ -16,7 +16,12 @@ TOKENS = 10
 
 def models() -> list[Model]:
     """One of each type."""
-    return [*(small(kind) for kind in TYPES), *(shrunk(name) for name in SIZES), small_llava(), networks()["qwen2-vl-2b"]]
+    return [
+        *(small(kind) for kind in TYPES),
+        *(shrunk(name) for name in SIZES),
+        small_llava(),
+        networks()["qwen2-vl-2b"],
+    ]
 
 
 @pytest.mark.slow
