@@ -147,7 +147,7 @@ def rounded(flop: int) -> int:
     return int(float(f"{flop + 1:.3e}"))
 
 
-def together(one: Elements, other: Elements) -> Elements:
+def added_causes(one: Elements, other: Elements) -> Elements:
     """Both, added up cause by cause."""
     return {cause: one.get(cause, 0) + other.get(cause, 0) for cause in (*one, *other)}
 
@@ -162,7 +162,7 @@ def _hybrid(network: NetworkSizes, tokens: int) -> Elements:
     experts = network.get("num_experts_per_tok") * network.get("moe_intermediate_size")
     experts += network.get("moe_shared_expert_intermediate_size")
     inside = pattern.count("-") * network["intermediate_size"] + pattern.count("E") * experts
-    return together(_mixers(network, tokens, pattern.count("M")), {ACTIVATIONS: tokens * inside})
+    return added_causes(_mixers(network, tokens, pattern.count("M")), {ACTIVATIONS: tokens * inside})
 
 
 def _zamba2(network: NetworkSizes, tokens: int) -> Elements:
@@ -189,7 +189,7 @@ def _jamba(network: NetworkSizes, tokens: int) -> Elements:
         ACTIVATIONS: tokens * network["intermediate_size"] * mlps,
         SOFTMAX: tokens * network["n_routed_experts"] * of_experts,
     }
-    return together(_selective(network, tokens, layers - periodic(network, "attn_layer")), beside)
+    return added_causes(_selective(network, tokens, layers - periodic(network, "attn_layer")), beside)
 
 
 def _t5(network: NetworkSizes, tokens: int) -> Elements:
@@ -227,14 +227,16 @@ def _qwen2_vl(network: NetworkSizes, tokens: int) -> Elements:
     """Two normalisations a layer of the tower, and one and a GELU of what merges patches."""
     wide = network["patches"] * network["embed_dim"]
     of_tower = {ACTIVATIONS: wide, NORMALISATIONS: AFFINE * wide * (2 * network["depth"] + 1)}
-    return together(elements(network.decoder, tokens), of_tower)
+    return added_causes(elements(network.decoder, tokens), of_tower)
 
 
 def _llava(network: NetworkSizes, tokens: int) -> Elements:
     """Two normalisations a layer of the tower, one before, and one of the class token after. Its GELU are of functions
     that are not wrapped, or of a name that was taken before."""
     normalised = (network["patches"] + 1) * (2 * network["num_hidden_layers"] + 1) + 1
-    return together(elements(network.decoder, tokens), {NORMALISATIONS: AFFINE * normalised * network["hidden_size"]})
+    return added_causes(
+        elements(network.decoder, tokens), {NORMALISATIONS: AFFINE * normalised * network["hidden_size"]}
+    )
 
 
 NETWORKS: Mapping[str, Callable[[NetworkSizes, int], Elements]] = {

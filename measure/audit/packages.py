@@ -18,7 +18,17 @@ from typing import Any
 from analysis.audit import ENCODERS, GELU_GATES, Architecture, Model, NetworkSizes, matrices, pattern_of
 from measure.audit.exact_numbers import Exact, exact_view, exactly
 from measure.audit.modules import hub_config, hub_model, outputs, sample
-from measure.audit.profilers import META, SCALED, Asked, Formula, by_periods, calflops, deepspeed, posed, speed_monitor
+from measure.audit.profilers import (
+    META,
+    SCALED,
+    BatchModel,
+    Formula,
+    by_periods,
+    calflops,
+    deepspeed,
+    posed,
+    speed_monitor,
+)
 
 PEAK = "the device's peak, which it asks for beside the count, is not looked up"
 
@@ -380,7 +390,7 @@ def composer(folder: Path) -> tuple[Formula, list[str]]:
     asked, shims = llm_foundry(folder.with_name("llm_foundry"))
     names = {
         "dist": SimpleNamespace(get_world_size=lambda: 1, all_reduce=lambda *_, **__: None),
-        "ComposerModel": Asked,
+        "ComposerModel": BatchModel,
         "Callable": Callable,
         "torch": torch,
     }

@@ -138,7 +138,7 @@ class _Log:
         self.metrics.update(metrics)
 
 
-class Asked:
+class BatchModel:
     """A model of Composer, which says the FLOP of a batch."""
 
     def __init__(self, said: Any) -> None:
@@ -157,5 +157,5 @@ def speed_monitor(batch_end: Callable[..., None], said: Any) -> Any:
         counted = SimpleNamespace(value=second)
         stamp = SimpleNamespace(sample=counted, token=counted, total_wct=clock)
         device = SimpleNamespace(tensor_to_device=lambda tensor: tensor)
-        batch_end(monitor, SimpleNamespace(timestamp=stamp, model=Asked(said), device=device, batch=None), log)
+        batch_end(monitor, SimpleNamespace(timestamp=stamp, model=BatchModel(said), device=device, batch=None), log)
     return int(log.metrics["throughput/flops_per_sec"])
