@@ -148,7 +148,7 @@ class BatchModel:
 def speed_monitor(batch_end: Callable[..., None], said: Any) -> Any:
     """FLOP/s that the monitor logs of two batches that end a second apart, on one device."""
     log = _Log()
-    histories = {
+    histories: dict[str, deque[Any]] = {
         name: deque(maxlen=2) for name in ("history_samples", "history_tokens", "history_wct", "history_flops")
     }
     monitor = SimpleNamespace(**histories, gpu_flops_available=0, divider=1, total_eval_wct=0.0)

@@ -45,7 +45,7 @@ SIZES: Mapping[str, Mapping[str, int]] = {
     "jamba-52b": {
         "hidden_size": 16, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4,
         "intermediate_size": 20, "state_size": 6, "conv_kernel": 3, "time_step_rank": 5, "vocab_size": 40,
-        "n_routed_experts": 8, "attn_layer_period": 3, "attn_layer_offset": 1,
+        "n_routed_experts": 8, "attn_layer_period": 4, "attn_layer_offset": 1,
     },
     "zamba2-1.2b": {
         "hidden_size": 16, "num_hidden_layers": 5, "num_attention_heads": 4, "intermediate_size": 20,
