@@ -21,7 +21,7 @@ from analysis.operators import BY_RULE
 from analysis.utilization.denominators import Denominator
 from analysis.utilization.numerators import PROFILED_METHODS, Numerator
 from analysis.utilization.paired_ceiling import PairedCeiling, paired_ceiling
-from analysis.utilization.step_times import block_means_s, block_summary, whole_steps
+from analysis.utilization.step_times import block_means_s, summary_of, whole_steps
 from analysis.utilization.work_times import WORKS_OF_METHODS, blocks_of, variant, work_times
 from results import Unavailable
 from results.records import MEASURED, WORKS, Run, Sample, Telemetry, Utilization, WorkTime, changed, identity
@@ -87,9 +87,9 @@ def measurement(run: Run, samples: Iterable[Sample], readings: Iterable[Telemetr
 
     Energy is what the run row says, else what the readings give for its window.
     """
-    key = (run.cell_id, run.attempt)
-    timed = [sample for sample in samples if (sample.cell_id, sample.attempt) == key]
-    mine = [reading for reading in readings if (reading.cell_id, reading.attempt) == key]
+    cell_id, attempt = run.cell_id, run.attempt
+    timed = [sample for sample in samples if sample.cell_id == cell_id and sample.attempt == attempt]
+    mine = [reading for reading in readings if reading.cell_id == cell_id and reading.attempt == attempt]
     time, works = step_time(timed), {row.work: row for row in work_times(run, timed)}
     one_clock_hz = _clock_of(blocks_of(timed, "one"), mine)
     paired = paired_ceiling(timed)
@@ -118,9 +118,11 @@ def step_time(samples: Sequence[Sample]) -> MeanStepTime | None:
     blocks = whole_steps(samples)
     if not blocks:
         return None
-    summary, steps = block_summary(blocks), sum(block.steps for block in blocks)
-    drift = _drift(block_means_s(blocks), summary.drift_ratio)
-    return MeanStepTime(summary.mean, summary.low, summary.high, steps, drift)
+    means_s, steps = block_means_s(blocks), [block.steps for block in blocks]
+    summary = summary_of(means_s, steps)
+    return MeanStepTime(
+        summary.mean, summary.low, summary.high, sum(steps), _drift(means_s, summary.drift_ratio)
+    )
 
 
 def _drift(means_s: Sequence[float], drift_ratio: float | None) -> str:

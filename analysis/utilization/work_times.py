@@ -104,7 +104,8 @@ def work_times(run: Run, samples: Sequence[Sample]) -> list[WorkTime]:
 
 def blocks_of(samples: Sequence[Sample], work: str) -> list[Sample]:
     """The measured blocks of one work, without a profiler."""
-    return [s for s in samples if s.part == "measure" and not s.phase and s.steps > 0 and _work(s) == work]
+    names = ("", work) if work == "batch" else (work,)
+    return [s for s in samples if s.work in names and s.part == "measure" and not s.phase and s.steps > 0]
 
 
 def _work(sample: Sample) -> str:

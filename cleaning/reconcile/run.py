@@ -9,7 +9,9 @@ problem of the run.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -244,8 +246,8 @@ def _parallel_steps(data: RunData, times: Sequence[StepTime]) -> tuple[tuple[Par
 def by_cell(rows: Iterable[R]) -> dict[Key, list[R]]:
     """Attempt → its rows, in their order."""
     cells: dict[Key, list[R]] = {}
-    for row in rows:
-        cells.setdefault(key_of(row), []).append(row)
+    for key, mine in itertools.groupby(rows, operator.attrgetter("cell_id", "attempt")):
+        cells.setdefault(key, []).extend(mine)
     return cells
 
 

@@ -16,7 +16,7 @@ import operator
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -46,15 +46,21 @@ class Record:
             raise ValueError(f"{cls.__name__}: {fault}") from fault
 
 
-def of_values(record: type[R], names: Iterable[str], values: Iterable[Any]) -> R:
-    """The record of one value for each of its fields, without the calls that `__init__` makes for each of them.
+def of_columns(record: type[R], same: Mapping[str, Any], columns: Mapping[str, Sequence[Any]]) -> Iterator[R]:
+    """Records of the values of each field, without the calls that `__init__` makes for each of them.
 
-    For rows by the hundred thousand, where it takes a third of the time. Nothing is checked: names are all the record's
-    fields in order, values of the fields' types.
+    For rows by the hundred thousand, where it takes a quarter of the time. same: the fields of which all records have
+    one value; columns: of each other field the values, as many in each, at least one column. Nothing is checked: names
+    are all the record's fields, values of the fields' types.
     """
-    row = object.__new__(record)
-    vars(row).update(zip(names, values, strict=True))
-    return row
+    new, put, names = object.__new__, object.__setattr__, tuple(columns)
+    blank = {name: same.get(name) for name in header(record)}
+    for values in zip(*columns.values(), strict=True):
+        held = blank.copy()
+        held.update(zip(names, values, strict=True))
+        row = new(record)
+        put(row, "__dict__", held)  # at once: a record is frozen, and its fields one by one take twice as long
+        yield row
 
 
 def changed(row: R, values: Mapping[str, Any]) -> R:
