@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from analysis.operators import Cost, registry
 from analysis.utilization import OWN, PROFILER, epoch_parts
 from cleaning.counts import known_sum, whole_sum
 from cleaning.profile import FORWARD, STEP, why_unprofiled
-from results.records import WHOLE, CleanedOperation, FlopCount, Operation, Ratio, Run, changed, identity
+from results.records import WHOLE, CellRows, CleanedOperation, FlopCount, Operation, Ratio, Run, identity
 
 LEVELS = ("model", "kind", "module", "operation")
 STATES = ("found", "cleaned")
@@ -50,11 +51,6 @@ class TableSides:
     rows: tuple[Ratio, ...]
     closed: Closed
 
-    def of(self, run: Run) -> Iterator[Ratio]:
-        """The table's rows as those of a cell."""
-        columns = identity(run, Ratio)
-        return (changed(row, columns) for row in self.rows)
-
 
 def sides_of(table: Sequence[Operation] | None, costs: Sequence[Cost] | None = None) -> TableSides:
     """Of one table, for all runs that have it. costs: of each operation, where they are known."""
@@ -65,19 +61,27 @@ def sides_of(table: Sequence[Operation] | None, costs: Sequence[Cost] | None = N
     return TableSides(tuple(_beside(row, closed) for row in _rows(blank, _table_sides(table, costs))), closed)
 
 
+Part = tuple[Mapping[str, Any], Sequence[Ratio]]
+"""Of `CellRows`: rows, and the columns in which they are a cell's own."""
+
+
 def ratios(
     run: Run,
     operations: Sequence[CleanedOperation],
     table: Sequence[Operation] | None,
     counts: Sequence[FlopCount],
-    known: TableSides | None = None,
 ) -> tuple[Ratio, ...]:
-    """All ratios of a run. operations: of its cleaned profile; table: its own trace; counts: of its counters; known:
-    `sides_of` the table, where they have been calculated."""
-    of_table = sides_of(table) if known is None else known
-    profile = [_beside(row, of_table.closed) for row in _of_profile(run, operations, PROFILER)]
-    counted = [_beside(row, of_table.closed) for row in _of_counters(run, counts)]
-    return (*profile, *of_table.of(run), *counted)
+    """All ratios of a run. operations: of its cleaned profile; table: its own trace; counts: of its counters."""
+    return tuple(CellRows(ratio_parts(run, operations, sides_of(table), counts)))
+
+
+def ratio_parts(
+    run: Run, operations: Sequence[CleanedOperation], of_table: TableSides, counts: Sequence[FlopCount]
+) -> tuple[Part, ...]:
+    """The same in parts: those of the table, `sides_of` it, are of every cell that has it."""
+    profile = tuple(_beside(row, of_table.closed) for row in _of_profile(run, operations, PROFILER))
+    counted = tuple(_beside(row, of_table.closed) for row in _of_counters(run, counts))
+    return ({}, profile), (identity(run, Ratio), of_table.rows), ({}, counted)
 
 
 def profile_ratios(

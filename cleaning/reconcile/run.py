@@ -40,12 +40,12 @@ from analysis.utilization import (
     theory_as_published,
     works_of,
 )
-from analysis.utilization.denominators import denominators
+from analysis.utilization.denominators import SessionPeaks, denominators, session_peaks
 from analysis.utilization.step_times import step_times
 from cleaning.counts import Cleaned, clean
 from cleaning.profile import clean_profile, profile_counts, why_unprofiled
 from cleaning.reconcile.agreement import agreement, phase_sums
-from cleaning.reconcile.backward_ratio import TableSides, profile_ratios, ratios, sides_of
+from cleaning.reconcile.backward_ratio import Part, TableSides, profile_ratios, ratio_parts, sides_of
 from cleaning.reconcile.batch_law import batch_laws
 from cleaning.reconcile.parallel_steps import parallel_steps
 from cleaning.reconcile.view import Built, View
@@ -55,6 +55,7 @@ from results.records import (
     WORKS,
     Agreement,
     BatchLaw,
+    CellRows,
     CleanedOperation,
     CleaningLog,
     FlopCount,
@@ -80,6 +81,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 R = TypeVar("R", bound=Record)
+T = TypeVar("T")
 ReadOperations = Callable[[str], Sequence[Operation]]
 ReadProfile = Callable[[str, int], Sequence[ProfiledOperation]]
 ReadRecording = Callable[[str], "tuple[pd.DataFrame, pd.DataFrame]"]
@@ -98,7 +100,7 @@ class _Cell:
     work_times: tuple[WorkTime, ...]
     cleaned_operations: tuple[CleanedOperation, ...]
     profile_counts: tuple[ProfileCount, ...]
-    ratios: tuple[Ratio, ...]
+    ratios: tuple[Part, ...]
     agreement: tuple[Agreement, ...]
     batch_laws: tuple[BatchLaw, ...]
     post2021: tuple[Utilization, ...]
@@ -134,23 +136,24 @@ class _Raw:
         self.left_out = by_cell(cleaned.dropped_counts)
         self.problems: list[str] = []
         self.sittings = {sitting.sitting: sitting for sitting in reversed(data.sittings)}
-        self._sheets: dict[tuple[str, str], Denominator] = {}
+        self._peaks: dict[tuple[str, str], SessionPeaks] = {}
 
-    def sheet(self, run: Run) -> Denominator:
-        """The datasheet's peaks of the device of a run, looked up once."""
+    def peaks(self, run: Run) -> SessionPeaks:
+        """The peaks of the device of a run in its session, looked up once."""
         key = run.sitting, run.device
-        if key not in self._sheets:
+        if key not in self._peaks:
             sitting = self.sittings.get(run.sitting)
-            name = sitting.device_name if sitting else ""
-            self._sheets[key] = datasheet(name, run.device, _multiprocessors(sitting))
-        return self._sheets[key]
+            sheet = datasheet(sitting.device_name if sitting else "", run.device, _multiprocessors(sitting))
+            peak_tflops = _peak_tflops(self.data.manifest.options)
+            self._peaks[key] = session_peaks(run, sheet, self.data.ceilings, peak_tflops, _highest_hz(sitting))
+        return self._peaks[key]
 
     def check_whole(self, file: str) -> None:
         """Raises Inconsistent for a file that is not what its attempt committed."""
         if file in self.data.damaged:
             raise Inconsistent(f"{file} is not what was committed")
 
-    def rows_or_problem(self, what: str, run: Run, derive: Callable[[], Iterable[R]]) -> tuple[R, ...]:
+    def rows_or_problem(self, what: str, run: Run, derive: Callable[[], Iterable[T]]) -> tuple[T, ...]:
         """What one analysis of one cell gives; nothing and a problem if its data contradict each other."""
         try:
             return tuple(derive())
@@ -226,7 +229,7 @@ def _join_cells(data: RunData, cleaned: Cleaned, cells: Sequence[_Cell], problem
         work_times=rows_of("work_times"),
         cleaned_operations=rows_of("cleaned_operations"),
         profile_counts=rows_of("profile_counts"),
-        ratios=rows_of("ratios"),
+        ratios=CellRows(rows_of("ratios")),
         agreement=rows_of("agreement"),
         batch_laws=rows_of("batch_laws"),
         post2021=rows_of("post2021"),
@@ -304,16 +307,15 @@ def _cell(run: Run, raw: _Raw, of_table: _OfTable, counted: TableCount | str) ->
         work_times=tuple(measured.works.values()),
         cleaned_operations=profile.operations + recorded.operations,
         profile_counts=profile.counts + recorded.counts,
-        ratios=raw.rows_or_problem("ratios", run, lambda: _ratios(run, profile, of_table, counts)) + recorded.ratios,
+        ratios=(
+            *raw.rows_or_problem("ratios", run, lambda: ratio_parts(run, profile.operations, of_table.sides, counts)),
+            ({}, recorded.ratios),
+        ),
         agreement=raw.rows_or_problem("agreement", run, lambda: agreement(run, counts, of_table.traced)),
         batch_laws=raw.rows_or_problem("batch law", run, lambda: batch_laws(run, (*counts, *left_out))),
         post2021=tuple(post2021.rows(measured, found, under)),
         log=profile.log + recorded.log,
     )
-
-
-def _ratios(run: Run, profile: _Profile, of_table: _OfTable, counts: Sequence[FlopCount]) -> tuple[Ratio, ...]:
-    return ratios(run, profile.operations, of_table.operations, counts, of_table.sides)
 
 
 def _profile(run: Run, raw: _Raw, table: Sequence[Operation] | None) -> _Profile:
@@ -403,9 +405,7 @@ def _fractions(
 
 
 def _denominators(run: Run, clock_hz: float | None, raw: _Raw) -> tuple[Denominator, ...]:
-    sitting = raw.sittings.get(run.sitting)
-    peak_tflops = _peak_tflops(raw.data.manifest.options)
-    single = denominators(run, raw.sheet(run), clock_hz, raw.data.ceilings, peak_tflops, _highest_hz(sitting))
+    single = denominators(run, raw.peaks(run), clock_hz)
     if not run.parallel:
         return single
     ranks = raw.ranks.get(key_of(run), [])

@@ -40,6 +40,7 @@ from .counts import Agreement, BatchLaw, CleanedOperation, CleaningLog, FlopCoun
 from .footprint import FootprintCheck, FootprintPrediction
 from .operations import Kernel, Operation, OperationInstance, ProfiledOperation, Storage
 from .rows import (
+    CellRows,
     OfCell,
     Record,
     cell_text,
@@ -87,6 +88,7 @@ __all__ = [
     "CallTime",
     "Ceiling",
     "Cell",
+    "CellRows",
     "ChangeTrial",
     "Characterization",
     "CleanedOperation",

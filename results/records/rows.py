@@ -65,10 +65,42 @@ def of_columns(record: type[R], same: Mapping[str, Any], columns: Mapping[str, S
 
 def changed(row: R, values: Mapping[str, Any]) -> R:
     """`dataclasses.replace` for rows by the hundred thousand. Nothing is checked: values are of the record's fields."""
+    held = vars(row).copy()
+    held.update(values)
     other = object.__new__(type(row))
-    vars(other).update(vars(row))
-    vars(other).update(values)
+    object.__setattr__(other, "__dict__", held)
     return other
+
+
+class CellRows(Sequence[R]):
+    """Rows of one cell after the other, as a tuple of them would be; what cells have in common is kept once.
+
+    parts: (own, rows): rows that belong to a cell with the values of `own` in place of theirs, which are the first
+    columns of their file; {}: as they are. A row is made when it is asked for. Raises ValueError for other columns.
+    """
+
+    def __init__(self, parts: Iterable[tuple[Mapping[str, Any], Sequence[R]]]) -> None:
+        self.parts = tuple((own, rows) for own, rows in parts if rows)
+        found = {(tuple(own), header(type(rows[0]))) for own, rows in self.parts if own}
+        if len(found) > 1 or any(names != first[: len(names)] for names, first in found):
+            raise ValueError(f"expected the same first columns of one record for all parts, got {sorted(found)}")
+
+    def __len__(self) -> int:
+        return sum(len(rows) for _, rows in self.parts)
+
+    def __iter__(self) -> Iterator[R]:
+        for own, rows in self.parts:
+            yield from (changed(row, own) for row in rows) if own else rows
+
+    @typing.overload
+    def __getitem__(self, place: int) -> R: ...
+    @typing.overload
+    def __getitem__(self, place: slice) -> tuple[R, ...]: ...
+    def __getitem__(self, place: int | slice) -> R | tuple[R, ...]:
+        return tuple(self)[place]
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,15 +162,22 @@ def to_columns(record: type[R], rows: Sequence[R]) -> list[list[str]]:
 
 def _column_texts(record: type[Record], name: str, column: _Column, values: Sequence[Any]) -> list[str]:
     kinds = set(map(type, values))
-    if kinds <= column.simple:
-        return list(map(repr, values))
-    if column.optional and kinds <= column.simple | {types.NoneType}:
-        return ["" if value is None else repr(value) for value in values]
+    if kinds <= (column.simple | {types.NoneType} if column.optional else column.simple):
+        return _number_texts(values, kinds - {types.NoneType})
     words = kinds == {str} and column.short is literal
     if words or (kinds == {tuple} <= {*column.kinds} and _are_of_words(values)):
         known = {value: cell_text(value) for value in set(values)}
         return [known[value] for value in values]
     return [_checked_text(record, name, column, value) for value in values]
+
+
+def _number_texts(values: Sequence[Any], kinds: set[type]) -> list[str]:
+    """kinds: the types of the numbers. Of one type equal numbers have one text, but for zeros of either sign."""
+    known = dict.fromkeys(values) if len(kinds) == 1 else {}
+    if not known or 0.0 in known:
+        return ["" if value is None else repr(value) for value in values]
+    known = {value: "" if value is None else repr(value) for value in known}
+    return list(map(known.__getitem__, values))
 
 
 def _are_of_words(values: Iterable[tuple[Any, ...]]) -> bool:

@@ -309,9 +309,7 @@ def _read_rows(scan: Scan, file: str, record: type[R]) -> list[R]:
     return rows
 
 
-def _all_rows(
-    file: str, record: type[R], names: Sequence[str], lines: Sequence[bytes], version: int
-) -> list[R] | None:
+def _all_rows(file: str, record: type[R], names: Sequence[str], lines: Sequence[bytes], version: int) -> list[R] | None:
     """What `_row` gives of each line, quicker where there are many; None where one of them cannot be read."""
     try:
         rows = list(records(file, record, names, [b"".join(line + b"\n" for line in lines)], version, whole=True))

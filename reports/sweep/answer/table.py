@@ -10,7 +10,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import typing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -45,7 +46,7 @@ from reports.shared import (
 from reports.sweep.answer.headline import closing, intervals
 from reports.sweep.answer.rank_table import parallel_parts
 from results import collector_off
-from results.records import Record, Utilization, WorkTime, header, to_columns
+from results.records import CellRows, Record, Utilization, WorkTime, changed, header, kinds_of, to_columns
 from results.store import key_of
 
 _UNKNOWN = "–"
@@ -283,12 +284,51 @@ def _untimed(built: Built) -> dict[tuple[str, int], list[str]]:
 
 def to_csv(rows: Sequence[Record], record: type[Record]) -> str:
     """Rows as CSV, the header being the record's fields; unknown is an empty field."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(header(record))
+    shared = isinstance(rows, CellRows)
     with collector_off():
-        writer.writerows(zip(*to_columns(record, rows), strict=True))
-    return out.getvalue()
+        lines = _lines_of_cells(rows, record) if shared else _lines(record, to_columns(record, rows))
+        return "\n".join([_csv_line(header(record)), *lines, ""])
+
+
+def _lines_of_cells(rows: CellRows[Any], record: type[Record]) -> Iterator[str]:
+    """The same lines; of rows that cells share, all but the first columns is put together once."""
+    width = max((len(own) for own, _ in rows.parts), default=0)
+    firsts = to_columns(record, [changed(shared[0], own) for own, shared in rows.parts])
+    starts, rests = list(_lines(record, firsts, slice(width))), dict[int, list[str]]()
+    for place, (own, shared) in enumerate(rows.parts):
+        if not own:
+            yield from _lines(record, to_columns(record, shared))
+            continue
+        if id(shared) not in rests:
+            rests[id(shared)] = list(_lines(record, to_columns(record, shared), slice(width, None)))
+        yield from (f"{starts[place]},{rest}" for rest in rests[id(shared)])
+
+
+def _lines(record: type[Record], columns: Sequence[Sequence[str]], part: slice = slice(None)) -> Iterator[str]:
+    """Lines of CSV without their ends. part: which of the record's columns they have."""
+    hints = typing.get_type_hints(record)
+    fields = [
+        texts if {*kinds_of(hints[name])} <= _NUMBERS else _as_fields(texts)
+        for name, texts in zip(header(record)[part], columns[part], strict=True)
+    ]
+    return map(",".join, zip(*fields, strict=True))
+
+
+_NUMBERS = {int, float, bool}
+"""What has no text that CSV would quote."""
+
+
+def _as_fields(texts: Sequence[str]) -> list[str]:
+    """Texts as CSV has them, with quotes where they need some."""
+    known = {text: _csv_line((text, ""))[:-1] for text in set(texts)}
+    return list(map(known.__getitem__, texts))
+
+
+def _csv_line(texts: Sequence[str]) -> str:
+    """A line of CSV without its end."""
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerow(texts)
+    return out.getvalue()[:-1]
 
 
 def to_json(rows: Sequence[Record]) -> str:
