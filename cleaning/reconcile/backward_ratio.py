@@ -79,17 +79,16 @@ def ratio_parts(
     run: Run, operations: Sequence[CleanedOperation], of_table: TableSides, counts: Sequence[FlopCount]
 ) -> tuple[Part, ...]:
     """The same in parts: those of the table, `sides_of` it, are of every cell that has it."""
-    profile = tuple(_beside(row, of_table.closed) for row in _of_profile(run, operations, PROFILER))
+    profile = profile_ratios(run, operations, of_table, PROFILER)
     counted = tuple(_beside(row, of_table.closed) for row in _of_counters(run, counts))
     return ({}, profile), (identity(run, Ratio), of_table.rows), ({}, counted)
 
 
 def profile_ratios(
-    run: Run, operations: Sequence[CleanedOperation], table: Sequence[Operation] | None, source: str
+    run: Run, operations: Sequence[CleanedOperation], of_table: TableSides, source: str
 ) -> tuple[Ratio, ...]:
-    """The ratios of one source's profile alone. operations: of this source; table: the run's own trace."""
-    closed = sides_of(table).closed
-    return tuple(_beside(row, closed) for row in _of_profile(run, operations, source))
+    """The ratios of one source's profile alone. operations: of this source; of_table: of the run's own trace."""
+    return tuple(_beside(row, of_table.closed) for row in _of_profile(run, operations, source))
 
 
 def closed_form(table: Sequence[Operation]) -> Closed:

@@ -12,6 +12,7 @@ import functools
 import itertools
 import math
 import operator
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -44,7 +45,7 @@ from analysis.utilization.denominators import SessionPeaks, denominators, sessio
 from analysis.utilization.step_times import step_times
 from cleaning.counts import Cleaned, clean
 from cleaning.profile import clean_profile, profile_counts, why_unprofiled
-from cleaning.reconcile.agreement import agreement, phase_sums
+from cleaning.reconcile.agreement import agreement
 from cleaning.reconcile.backward_ratio import Part, TableSides, profile_ratios, ratio_parts, sides_of
 from cleaning.reconcile.batch_law import batch_laws
 from cleaning.reconcile.parallel_steps import parallel_steps
@@ -281,7 +282,6 @@ class _OfTable:
 
     def __init__(self, operations: Sequence[Operation] | None) -> None:
         self.operations = operations
-        self.traced = phase_sums(operations)
 
     @functools.cached_property
     def costs(self) -> list[Cost]:
@@ -291,13 +291,30 @@ class _OfTable:
     def sides(self) -> TableSides:
         return sides_of(self.operations, self.costs)
 
+    @functools.cached_property
+    def flop_by_phase(self) -> Counter[str]:
+        """Phase → model FLOP."""
+        found = Counter[str]()
+        for operation, cost in zip(self.operations or (), self.costs, strict=True):
+            found[operation.phase] += int(cost.model_flop)
+        return found
+
+    def traced(self, phase: str) -> int | None:
+        """Model FLOP of a phase; None without a table."""
+        return None if self.operations is None else self.flop_by_phase[phase]
+
+    @property
+    def traced_phases(self) -> Callable[[Iterable[str]], int] | None:
+        """The same of phases together."""
+        return None if self.operations is None else lambda phases: sum(self.flop_by_phase[each] for each in phases)
+
 
 def _cell(run: Run, raw: _Raw, of_table: _OfTable, counted: TableCount | str) -> _Cell:
     """Everything of one cell, while its operation table is at hand."""
-    key, table = key_of(run), of_table.operations
+    key = key_of(run)
     samples, counts, left_out = raw.samples.get(key, []), raw.counts.get(key, []), raw.left_out.get(key, [])
     measured = measurement(run, samples, raw.telemetry.get(key, []))
-    profile, recorded = _profile(run, raw, table), _clean_recordings(run, raw, table)
+    profile, recorded = _profile(run, raw, of_table), _clean_recordings(run, raw, of_table)
     found = _numerators(run, counts, counted, (profile, recorded))
     under = _denominators(run, measured.clock_hz, raw)
     fractions = _fractions(measured, found, under, raw)
@@ -318,13 +335,14 @@ def _cell(run: Run, raw: _Raw, of_table: _OfTable, counted: TableCount | str) ->
     )
 
 
-def _profile(run: Run, raw: _Raw, table: Sequence[Operation] | None) -> _Profile:
+def _profile(run: Run, raw: _Raw, of_table: _OfTable) -> _Profile:
     """A cell's profile, cleaned; where it is damaged or absent, its counts are rows with the reason."""
     try:
         raw.check_whole(profile_file(run.cell_id, run.attempt))
         calls = raw.read_profile(run.cell_id, run.attempt) if run.profiled else ()
         clean = clean_profile(run, calls)
-        return _Profile(tuple(clean.operations), profile_counts(run, clean.operations, table), tuple(clean.log))
+        counts = profile_counts(run, clean.operations, of_table.traced_phases)
+        return _Profile(tuple(clean.operations), counts, tuple(clean.log))
     except _FAULTS as fault:
         why = f"profile of cell {run.cell_id}: {fault}"
         raw.problems.append(why)
@@ -333,7 +351,7 @@ def _profile(run: Run, raw: _Raw, table: Sequence[Operation] | None) -> _Profile
         return _Profile(counts=tuple(count for count in profile_counts(lost, (), None) if count.work in asked))
 
 
-def _clean_recordings(run: Run, raw: _Raw, table: Sequence[Operation] | None) -> _Profile:
+def _clean_recordings(run: Run, raw: _Raw, of_table: _OfTable) -> _Profile:
     """What the recordings of a cell's works hold, cleaned; one that is damaged or absent is a reason in its counts."""
     if not run.profile or raw.read_recording is None:
         return _Profile()
@@ -364,9 +382,9 @@ def _clean_recordings(run: Run, raw: _Raw, table: Sequence[Operation] | None) ->
     rows = tuple(operations)
     return _Profile(
         rows,
-        profile_counts(seen, rows, table, run.profile, outside),
+        profile_counts(seen, rows, of_table.traced_phases, run.profile, outside),
         tuple(log),
-        raw.rows_or_problem("ratios", run, lambda: profile_ratios(seen, rows, table, run.profile)),
+        raw.rows_or_problem("ratios", run, lambda: profile_ratios(seen, rows, of_table.sides, run.profile)),
     )
 
 
