@@ -1,5 +1,5 @@
 from .bound_colours import COLOURS
-from .cell_names import cell_name, model_name, shared_variant, variant_lines, variant_of
+from .cell_names import cell_name, model_name, own_lines, shared_variant, variant_lines
 from .columns import csv_text
 from .figure_panels import (
     GREY,
@@ -124,6 +124,7 @@ __all__ = [
     "natural",
     "natural_size",
     "other_ceilings",
+    "own_lines",
     "page",
     "percent",
     "percent_top",
@@ -148,7 +149,6 @@ __all__ = [
     "title",
     "unpaired_sentence",
     "variant_lines",
-    "variant_of",
     "used_half_width",
     "verdict",
     "why",

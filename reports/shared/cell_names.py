@@ -19,16 +19,29 @@ def variant_of(view: View) -> str:
 
 
 def shared_variant(views: Sequence[View]) -> str:
-    """The variant of all cells, if they have the same."""
-    variants = {variant_of(view) for view in views}
-    return variants.pop() if len(variants) == 1 else ""
+    """The parts of a variant that all cells have, in the order of the first."""
+    variants = [_parts(variant_of(view)) for view in views]
+    return ", ".join(part for part in variants[0] if all(part in each for each in variants)) if variants else ""
+
+
+def own_lines(view: View, shared: str) -> list[str]:
+    """The lines of a cell's variant, without the parts that all cells share."""
+    return variant_lines(_own(view, shared))
 
 
 def cell_name(view: View, shared: str = "") -> str:
-    """A cell in a few words, without the variant that all share."""
-    run, variant = view.run, variant_of(view)
-    beside = f", {variant}" if variant and variant != shared else ""
+    """A cell in a few words, without the parts of its variant that all cells share."""
+    run, variant = view.run, _own(view, shared)
+    beside = f", {variant}" if variant else ""
     return f"{run.model} b{run.batch_size} {run.precision}{_repeat(run)}{beside}"
+
+
+def _own(view: View, shared: str) -> str:
+    return ", ".join(part for part in _parts(variant_of(view)) if part not in _parts(shared))
+
+
+def _parts(variant: str) -> list[str]:
+    return [part for part in variant.split(", ") if part]
 
 
 def _repeat(run: Run) -> str:
@@ -38,7 +51,7 @@ def _repeat(run: Run) -> str:
 def variant_lines(variant: str) -> list[str]:
     """A variant without names where values say enough: layout=channels_last, compile=true → channels_last, compile."""
     lines = []
-    for part in filter(None, variant.split(", ")):
+    for part in _parts(variant):
         name, _, value = part.partition("=")
         lines.append(name if value == "true" else value if value[:1].isalpha() and value != "false" else part)
     return lines

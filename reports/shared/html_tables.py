@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 from cleaning.reconcile import View
-from reports.shared.cell_names import cell_name, model_name, shared_variant, variant_lines, variant_of
+from reports.shared.cell_names import cell_name, model_name, own_lines, shared_variant
 from reports.shared.numbers import session_words
 
 DASH = "–"
@@ -124,7 +124,7 @@ class Names:
     def columns(self, cell_id: str) -> Cells:
         """Model (with its variant on lines below), batch, precision."""
         view = self._views[cell_id]
-        below = [] if variant_of(view) == self.shared else variant_lines(variant_of(view))
+        below = own_lines(view, self.shared)
         return ("\n".join((model_name(view.run), *below)), str(view.run.batch_size), view.run.precision)
 
     def short(self, cell_id: str) -> str:

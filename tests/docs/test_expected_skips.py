@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / ".ci" / "skips.py"
 LIST = ROOT / "tests" / "expected_skips.txt"
-TESTS = '''
+TESTS = """
 import pytest
 
 @pytest.mark.skip(reason="no disk")
@@ -20,7 +20,7 @@ def test_function(size): ...
 class TestGroup:
     @pytest.mark.skip(reason="no Slurm")
     def test_method(self): ...
-'''
+"""
 
 
 @pytest.fixture
@@ -54,7 +54,8 @@ def test_a_listed_function_and_a_listed_method_may_be_skipped(report: Path) -> N
 
 def test_each_listed_test_exists() -> None:
     specification = importlib.util.spec_from_file_location("skips", SCRIPT)
-    assert specification and specification.loader
+    assert specification
+    assert specification.loader
     skips = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(skips)
     for test in skips.expected(LIST):

@@ -29,6 +29,7 @@ from reports.shared import (
     digits,
     merged,
     model_name,
+    own_lines,
     page,
     percent,
     session_words,
@@ -39,8 +40,6 @@ from reports.shared import (
     span,
     strong,
     used_half_width,
-    variant_lines,
-    variant_of,
     verdict,
 )
 from reports.sweep.answer.headline import closing, intervals
@@ -146,9 +145,7 @@ def cells_table(views: Sequence[View], scale: float = 1e12, unit: str = "TFLOP/s
         Column("items/s", right=True, rank=6),
     )
     shared = shared_variant(views)
-    rows = [
-        _cells(view, [] if variant_of(view) == shared else variant_lines(variant_of(view)), scale) for view in views
-    ]
+    rows = [_cells(view, own_lines(view, shared), scale) for view in views]
     return TextTable(columns, rows, styles=["" if view.measured else "dim" for view in views])
 
 
@@ -164,7 +161,7 @@ def methods_table(views: Sequence[View], times: Sequence[WorkTime]) -> TextTable
     columns += [Column(name, right=True, rank=rank) for name, rank in heads.items()]
     shared, rows = shared_variant(views), []
     for view in views:
-        below = [] if variant_of(view) == shared else variant_lines(variant_of(view))
+        below = own_lines(view, shared)
         used = [_used(view, method) for method in asked]
         rows.append([*_start(view, below), *used, *(_epoch(view, epochs) if epochs else ())])
     return TextTable(columns, rows)

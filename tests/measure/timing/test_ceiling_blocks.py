@@ -88,7 +88,7 @@ def test_a_ratio_that_stays_wide_is_the_reason():
     assert timing.status == "not_converged"
     width = paired_ceiling((*timing.blocks, *samples)).half_width_ratio
     assert timing.reason == (
-        f"stopped at the cap of 30 s with a 95 % interval of ±{width:.2%} of the paired utilization, wider than ±3.00%"
+        f"stopped at the cap of 60 s with a 95 % interval of ±{width:.2%} of the paired utilization, wider than ±3.00%"
     )
 
 

@@ -258,12 +258,12 @@ def test_a_wild_step_is_not_converged_at_the_cap():
 
 def test_a_step_of_many_seconds_costs_few_steps_and_says_so():
     clock = FakeClock(has_device=False)
-    step = Steps(clock, (0.0, 8.0))
-    timing = measure_blocks(step, clock, CPU, step_s=8.0)
-    # 8, 16, 24 s; a fourth would end at 32 s, over the cap of 30 s
+    step = Steps(clock, (0.0, 16.0))
+    timing = measure_blocks(step, clock, CPU, step_s=16.0)
+    # 16, 32, 48 s; a fourth would end at 64 s, over the cap of 60 s
     assert step.calls == 3
     assert timing.status == "not_converged"
-    assert timing.reason == "stopped at the cap of 30 s with 3 of at least 5 blocks"
+    assert timing.reason == "stopped at the cap of 60 s with 3 of at least 5 blocks"
 
 
 def test_one_block_is_measured_however_little_time_is_left():

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from types import SimpleNamespace
+from typing import Any
 
 import pandas
 import pytest
 
-from reports.shared.cell_names import variant_lines
+from reports.shared.cell_names import cell_name, own_lines, shared_variant, variant_lines
 from reports.shared.figure_panels import groups
 from reports.shared.layout import page, table_of
 from results.digests import hashed
@@ -60,6 +62,27 @@ def test_groups_of_one_column_are_named_by_its_values() -> None:
 def test_a_variant_is_named_by_values_that_are_words() -> None:
     words = "layout=channels_last, compile=true, frozen=false, kind=i8, steps=4"
     assert variant_lines(words) == ["channels_last", "compile", "frozen=false", "i8", "steps=4"]
+
+
+def test_a_part_that_all_cells_share_is_in_no_cells_name() -> None:
+    variants = ("layout=channels_last, image_size=96, lr=1", "image_size=96", "compile=true, image_size=96")
+    views: Any = [
+        SimpleNamespace(
+            run=SimpleNamespace(model="net", batch_size=4, precision="fp32", repeat=0),
+            fractions=[SimpleNamespace(variant=variant)],
+        )
+        for variant in variants
+    ]
+    shared = shared_variant(views)
+    assert shared == "image_size=96"
+    assert [cell_name(view, shared) for view in views] == [
+        "net b4 fp32, layout=channels_last, lr=1",
+        "net b4 fp32",
+        "net b4 fp32, compile=true",
+    ]
+    assert [own_lines(view, shared) for view in views] == [["channels_last", "lr=1"], [], ["compile"]]
+    assert shared_variant(views[:1]) == variants[0]
+    assert shared_variant([]) == ""
 
 
 @pytest.mark.parametrize(
