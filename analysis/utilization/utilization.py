@@ -79,8 +79,14 @@ class Measurement:
     @functools.cached_property
     def blank(self) -> Utilization:
         """A row that says which cell it is of, and nothing more."""
-        empty = dict.fromkeys(("method", "numerator_source", "denominator", "status"), "")
-        return Utilization(**identity(self.run, Utilization), variant=variant(self.run), **empty)
+        return Utilization(
+            **identity(self.run, Utilization),
+            variant=variant(self.run),
+            method="",
+            numerator_source="",
+            denominator="",
+            status="",
+        )
 
 
 def measurement(run: Run, samples: Iterable[Sample], readings: Iterable[Telemetry]) -> Measurement:

@@ -16,7 +16,7 @@ from analysis.operators import Cost, registry
 from analysis.utilization import OWN, PROFILER, epoch_parts
 from cleaning.counts import known_sum, whole_sum
 from cleaning.profile import FORWARD, STEP, why_unprofiled
-from results.records import WHOLE, CellRows, CleanedOperation, FlopCount, Operation, Ratio, Run, identity
+from results.records import WHOLE, CellRows, CleanedOperation, FlopCount, Operation, Ratio, Run, changed, identity
 
 LEVELS = ("model", "kind", "module", "operation")
 STATES = ("found", "cleaned")
@@ -240,25 +240,24 @@ def _rows(blank: Ratio, table: Table) -> Iterator[Ratio]:
     for level, name in sorted(table, key=lambda key: LEVELS.index(key[0])):
         sides = table[level, name]
         forward, backward = (whole_sum(counts) if counts else None for counts in (sides.forward, sides.backward))
-        row = replace(
-            blank,
-            level=level,
-            name=name,
-            forward_at_least_flop=(known_sum(sides.forward) or 0) if sides.forward else None,
-            backward_at_least_flop=(known_sum(sides.backward) or 0) if sides.backward else None,
-            unknown_calls=[*sides.forward, *sides.backward].count(None),
-        )
-        yield _divided(row, forward, backward, sides)
+        own = {
+            "level": level,
+            "name": name,
+            "forward_at_least_flop": (known_sum(sides.forward) or 0) if sides.forward else None,
+            "backward_at_least_flop": (known_sum(sides.backward) or 0) if sides.backward else None,
+            "unknown_calls": [*sides.forward, *sides.backward].count(None),
+        }
+        yield _divided(changed(blank, own), forward, backward, sides)
 
 
 def _divided(row: Ratio, forward: int | None, backward: int | None, sides: Sides | None = None) -> Ratio:
     """The row with its quotient, or with why there is none; what is missing in a number is said beside it."""
     gaps = _gaps(sides or Sides([forward], [backward]))
-    row = replace(row, forward_flop=forward, backward_flop=backward, reason=gaps)
+    own = {"forward_flop": forward, "backward_flop": backward, "reason": gaps}
     if forward and backward is not None:
-        return replace(row, ratio=backward / forward)
+        return changed(row, {**own, "ratio": backward / forward})
     nothing = [] if forward != 0 else ["0 FLOP in forward"]
-    return replace(row, status="unavailable", reason="; ".join([*nothing, *([row.reason] if row.reason else [])]))
+    return changed(row, {**own, "status": "unavailable", "reason": "; ".join([*nothing, *([gaps] if gaps else [])])})
 
 
 def _gaps(sides: Sides) -> str:
@@ -287,4 +286,4 @@ def _beside(row: Ratio, closed: Closed) -> Ratio:
     if row.level != "model":
         return row
     reason = "; ".join(word for word in (row.reason, closed.reason) if word)
-    return replace(row, exact_ratio=closed.ratio, reason=reason)
+    return changed(row, {"exact_ratio": closed.ratio, "reason": reason})

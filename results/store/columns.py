@@ -6,6 +6,7 @@ What every reader of a table shares, whether it wants records (here) or a pandas
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import types
 import typing
@@ -16,7 +17,7 @@ from typing import Any, TypeVar
 from results.records import SCHEMA_VERSION, Record, from_cell, header, kinds_of, of_columns, to_text
 from results.store.layout import decode, lines_of
 from results.store.migrations import migrate
-from results.store.ranges import check_value
+from results.store.ranges import check_value, has_range
 from results.text_files import csv_lines, read_text
 
 R = TypeVar("R", bound=Record)
@@ -41,7 +42,7 @@ def records(
     whole: nothing is unknown but where the field's type says so. Raises ValueError as `texts` does, for text that its
     field cannot hold, and for a number outside its field's range; each with the name of the file.
     """
-    hints, required = typing.get_type_hints(record), _required_fields(record, whole)
+    hints, required = _hints(record), _required_fields(record, whole)
     same: dict[str, Any] = {}
     columns: dict[str, Sequence[Any]] = {}
     for name, values in texts(file, record, names, blocks, version).items():
@@ -60,29 +61,41 @@ def records(
 
 def _known(record: type[Record], name: str, hint: Any, texts: set[str]) -> dict[str, Any]:
     """Text → value. Raises ValueError for text that the field cannot hold, and for a number outside its range."""
-    if kinds_of(hint) == (float,) and (numbers := _finite(texts)):
-        ends = min(numbers), max(numbers)  # every range is all that lies between two numbers
-        known: dict[str, Any] = dict(zip(texts, numbers, strict=True))
-    else:
+    known = _numbers(texts, kinds_of(hint))
+    if known is None:
         known = {text: _value(text, hint, name) for text in texts}
-        ends = known.values()  # type: ignore[assignment]
-    for value in ends:
-        check_value(record, name, value)
+        told: Iterable[Any] = known.values()
+    else:
+        numbers = [value for value in known.values() if value is not None]
+        told = (min(numbers), max(numbers)) if numbers else ()  # a range is all that lies between two numbers
+    if has_range(record, name):
+        for value in told:
+            check_value(record, name, value)
     return known
 
 
-def _finite(texts: Iterable[str]) -> list[float]:
-    """The numbers that texts are; none if one of them is none, or not finite."""
+def _numbers(texts: Iterable[str], kinds: tuple[Any, ...]) -> dict[str, Any] | None:
+    """Text → number, or None for an empty text; None where one is no finite number, or the field is none of numbers."""
+    if kinds not in ((int,), (float,)):
+        return None
+    (kind,) = kinds
     try:
-        numbers = list(map(float, texts))
+        known = {text: kind(text) if text else None for text in texts}
     except ValueError:
-        return []
-    return numbers if all(map(math.isfinite, numbers)) else []
+        return None
+    finite = kind is int or all(value is None or math.isfinite(value) for value in known.values())
+    return known if finite else None
 
 
+@functools.cache
+def _hints(record: Any) -> dict[str, Any]:
+    return typing.get_type_hints(record)
+
+
+@functools.cache
 def _required_fields(record: Any, whole: bool) -> frozenset[str]:
     """The fields that every row has: not unknown by their type and, unless the rows are whole, without a default."""
-    hints = typing.get_type_hints(record)
+    hints = _hints(record)
     absent = dataclasses.MISSING
     needed = [f.name for f in dataclasses.fields(record) if whole or f.default is f.default_factory is absent]
     return frozenset(name for name in needed if types.NoneType not in typing.get_args(hints[name]))

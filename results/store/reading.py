@@ -81,7 +81,8 @@ class RunData:
     def records(self, record: type[R]) -> tuple[R, ...]:
         """The rows of one kind: Sample, Telemetry or FlopCount."""
         file = next(file for file, kind in CELL_FILES.items() if kind is record)
-        return tuple(row for row in self.rows.get(file, ()) if isinstance(row, record))
+        rows = self.rows.get(file, ())
+        return rows if {*map(type, rows)} <= {record} else tuple(row for row in rows if isinstance(row, record))
 
     @functools.cached_property
     def samples(self) -> pd.DataFrame:

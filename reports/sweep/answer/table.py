@@ -281,9 +281,10 @@ def _untimed(built: Built) -> dict[tuple[str, int], list[str]]:
 
 def to_csv(rows: Sequence[Record], record: type[Record]) -> str:
     """Rows as CSV, the header being the record's fields; unknown is an empty field."""
-    shared = isinstance(rows, CellRows)
     with collector_off():
-        lines = _lines_of_cells(rows, record) if shared else _lines(record, to_columns(record, rows))
+        lines = (
+            _lines_of_cells(rows, record) if isinstance(rows, CellRows) else _lines(record, to_columns(record, rows))
+        )
         return "\n".join([_csv_line(header(record)), *lines, ""])
 
 
