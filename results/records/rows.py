@@ -177,10 +177,10 @@ def _column_texts(record: type[Record], name: str, column: _Column, values: Sequ
 
 def _number_texts(values: Sequence[Any], kinds: set[type]) -> list[str]:
     """kinds: the types of the numbers. Of one type equal numbers have one text, but for zeros of either sign."""
-    known = dict.fromkeys(values) if len(kinds) == 1 else {}
-    if not known or 0.0 in known:
+    distinct = set(values) if len(kinds) == 1 else set()
+    if not distinct or 0.0 in distinct:
         return ["" if value is None else repr(value) for value in values]
-    known = {value: "" if value is None else repr(value) for value in known}
+    known = {value: "" if value is None else repr(value) for value in distinct}
     return list(map(known.__getitem__, values))
 
 

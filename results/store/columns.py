@@ -42,7 +42,8 @@ def records(
     whole: nothing is unknown but where the field's type says so. Raises ValueError as `texts` does, for text that its
     field cannot hold, and for a number outside its field's range; each with the name of the file.
     """
-    hints, required = _hints(record), _required_fields(record, whole)
+    hints = _hints(record)
+    required = _required_fields(record, whole)  # type: ignore[arg-type]  # a class can be hashed
     same: dict[str, Any] = {}
     columns: dict[str, Sequence[Any]] = {}
     for name, values in texts(file, record, names, blocks, version).items():
@@ -135,8 +136,9 @@ def texts(
     """
     columns: dict[str, list[str]] = {name: [] for name in header(record)}
     defaults = _defaults(record)
-    for block in filter(None, blocks):
-        _extend(file, columns, _by_column(file, names, block, version), defaults)
+    for block in blocks:
+        if block:
+            _extend(file, columns, _by_column(file, names, block, version), defaults)
     return columns
 
 
