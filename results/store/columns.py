@@ -42,7 +42,7 @@ def records(
     whole: nothing is unknown but where the field's type says so. Raises ValueError as `texts` does, for text that its
     field cannot hold, and for a number outside its field's range; each with the name of the file.
     """
-    hints = _hints(record)
+    hints = _hints(record)  # type: ignore[arg-type]  # a class can be hashed
     required = _required_fields(record, whole)  # type: ignore[arg-type]  # a class can be hashed
     same: dict[str, Any] = {}
     columns: dict[str, Sequence[Any]] = {}
