@@ -62,17 +62,14 @@ def _row(outcome: Outcome, fault: Fault) -> dict[str, Any]:
 
 
 def _show(rows: Sequence[Mapping[str, Any]], form: str, detail: bool) -> None:
-    import csv
     import json
+
+    from reports.shared import csv_of
 
     if form == "json":
         print(json.dumps(rows, indent=1, ensure_ascii=False, allow_nan=False))
     elif form == "csv":
-        writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow(rows[0] if rows else ())
-        nested = ("found", "seen", "right")
-        for row in rows:
-            writer.writerow([json.dumps(v) if k in nested and v is not None else v for k, v in row.items()])
+        sys.stdout.write(csv_of(rows))
     else:
         show_page(lambda width, colour: _table(rows, detail, width, colour))
 

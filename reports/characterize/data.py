@@ -5,15 +5,14 @@ Ratios run from 0 to 1; unknown is null, or an empty field. Every table's column
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from analysis.characterize import GROUPS, Merge, Mix
 from reports.characterize import variants as characterize_variants
 from reports.characterize.text import CharacterizeAnswer, shown_types
-from results.records import WorkloadRecording, cell_text
+from reports.shared import csv_text
+from results.records import WorkloadRecording
 
 Row = dict[str, Any]
 
@@ -190,13 +189,8 @@ def _tail_rows(seen: CharacterizeAnswer) -> list[Row]:
 
 
 def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    header = _names(rows)
-    if header:
-        writer.writerow(header)
-    writer.writerows([cell_text(row[name]) for name in header] for row in rows)
-    return out.getvalue()
+    names = _names(rows)
+    return csv_text(names, ([row[name] for name in names] for row in rows)) if names else ""
 
 
 def _names(rows: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -9,7 +9,7 @@ from analysis.devices import PRECISIONS
 from analysis.stats import MARGIN_RATIO, conditions, difference
 from analysis.utilization import block_means_s, whole_steps
 from cleaning.gates import samples_and_telemetry
-from reports.findings.data import Published, widest
+from reports.findings.data import Published, common_settings, widest
 from reports.findings.shared import IN_PART, OPEN, SETTLED, Section, cells, link, named, share, table
 from reports.shared import digits
 from results.records import Run, Sample, Utilization, to_text
@@ -21,7 +21,7 @@ COMPARED = ("batch_size", "layout", "precision", "compile")
 
 
 def what_the_post_means(runs: Sequence[Published], folder: str) -> Section:
-    """Both arithmetics over the same cells: ours, and multiply-adds over a peak in FLOP."""
+    """Both arithmetics over the cells of the commonest precision and layout."""
     title = "What the post's 0.3 to 0.75 mean, in FLOP over the right peak"
     run = next((run for run in widest(runs) if run.post2021), None)
     answer = (
@@ -31,14 +31,15 @@ def what_the_post_means(runs: Sequence[Published], folder: str) -> Section:
     if run is None:
         return Section(title, IN_PART, answer + "No published run has both arithmetics.")
     rows, factors, ids = [], [], []
-    for cell in run.measured_cells:
+    for cell in sorted(common_settings(run.measured_cells), key=lambda cell: (cell.model, cell.batch_size)):
         ours, theirs = run.headline(cell), _of_the_post(run, cell)
         if ours is None or theirs is None or not theirs.utilization_ratio:
             continue
         factor = (ours.utilization_ratio or 0.0) / theirs.utilization_ratio
         factors.append(factor)
         ids.append(cell.cell_id)
-        rows.append((cell.model, cells([cell.cell_id]), share(theirs), share(ours), f"{factor:.3f}"))
+        where = (cell.model, str(cell.batch_size), cells([cell.cell_id]))
+        rows.append((*where, share(theirs), share(ours), f"{factor:.3f}"))
     if not rows:
         return Section(title, IN_PART, answer + "No published run has both arithmetics.")
     answer += (
@@ -50,7 +51,7 @@ def what_the_post_means(runs: Sequence[Published], folder: str) -> Section:
         "the same peak. The factor is not 2 exactly: fvcore adds normalisation (below 2), and 3 × forward has a "
         "gradient that nobody asks for (below 2, too)."
     )
-    heads = ("model", "cell", "post's arithmetic, %", "FLOP over the peak, %", "factor")
+    heads = ("model", "batch", "cell", "post's arithmetic, %", "FLOP over the peak, %", "factor")
     return Section(title, IN_PART, answer, (note, table(heads, rows)))
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -57,11 +55,7 @@ def to_text(answer: BudgetAnswer, form: str, rows: bool = False, width: int = WI
     if form == "json":
         return json.dumps(document(answer), indent=2, ensure_ascii=False) + "\n"
     if form == "csv":
-        out = io.StringIO()
-        csv.writer(out, lineterminator="\n").writerows(
-            project_shared.answers_csv(answer.answers, answer.reached, answer.confidence)
-        )
-        return out.getvalue()
+        return project_shared.answers_csv(answer.answers, answer.reached, answer.confidence)
     return page(_parts(answer, rows), width, colour)
 
 

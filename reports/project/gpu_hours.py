@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -53,11 +51,7 @@ def document(answer: GpuHoursAnswer) -> dict[str, Any]:
 
 
 def _csv(answer: GpuHoursAnswer) -> str:
-    out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows(
-        project_shared.answers_csv(answer.answers, answer.reached, answer.confidence)
-    )
-    return out.getvalue()
+    return project_shared.answers_csv(answer.answers, answer.reached, answer.confidence)
 
 
 def _parts(answer: GpuHoursAnswer, rows: bool) -> list[Part]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,7 +10,7 @@ from itertools import groupby
 
 from analysis.project.papers import ASSUMED, BETWEEN, NOT, PAPERS, REPRODUCED, VERDICTS, PaperCell, count
 from analysis.stats import amount
-from reports.shared import WIDTH, Column, Hanging, Part, TextTable, page, strong
+from reports.shared import WIDTH, Column, Hanging, Part, TextTable, csv_text, page, strong
 
 MARKS = {REPRODUCED: "=", ASSUMED: "≈", NOT: "✗"}
 """Verdict → its mark in a table."""
@@ -50,11 +48,7 @@ _COLUMNS = tuple(
 
 def to_csv(cells: Iterable[PaperCell]) -> str:
     """A row a cell; unknown is empty."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, [field.name for field in fields(PaperCell)], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(asdict(cell) for cell in cells)
-    return text.getvalue()
+    return csv_text([field.name for field in fields(PaperCell)], (asdict(cell).values() for cell in cells))
 
 
 def to_json(paper: str, cells: Sequence[PaperCell]) -> str:

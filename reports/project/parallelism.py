@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +10,7 @@ from typing import Any
 from analysis.project.parallelism import Cluster, ParallelStep, Plan, Transformer
 from reports.project.budget import plan_words
 from reports.project.shared import quantity
-from reports.shared import WIDTH, Column, Part, TextTable, page, strong
+from reports.shared import WIDTH, Column, Part, TextTable, csv_of, page, strong
 
 PLAN = ("data", "tensor", "pipeline", "micro", "zero", "recompute")
 TIMES = ("compute_s", "moved_s", "kernels_s", "tensor_s", "send_s", "bubble_s", "data_s", "data_exposed_s", "update_s")
@@ -66,12 +64,7 @@ def _row(plan: Plan, step: ParallelStep) -> dict[str, Any]:
 
 
 def _csv(answer: ParallelismAnswer) -> str:
-    out = io.StringIO()
-    rows = [_row(plan, step) for plan, step in answer.found]
-    writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return out.getvalue()
+    return csv_of([_row(plan, step) for plan, step in answer.found])
 
 
 def _parts(answer: ParallelismAnswer, most: int) -> list[Part]:

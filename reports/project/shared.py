@@ -9,7 +9,7 @@ from typing import Any
 
 from analysis.project.compute import RULES_OF_THUMB, Observation, PredictedUtilization
 from analysis.stats import Estimate, Swing, Uncertain
-from reports.shared import Column, TextTable, digits, si, table_of
+from reports.shared import Column, TextTable, csv_text, digits, si, table_of
 
 LABELS: Mapping[str, tuple[str, str]] = {
     "flop": ("training compute", "FLOP"),
@@ -195,19 +195,15 @@ def runs_table(rows: Sequence[Observation]) -> TextTable:
     return table_of([heads, *rows_of_runs], words=(1, 2, 3, 6), wraps=(1, 2, 6), keep=3)
 
 
-def answers_csv(answers: Mapping[str, Estimate], reached: ReachedUtilization, confidence: float) -> list[list[Any]]:
-    """Rows of the CSV of answers; an end that is not there is empty."""
+def answers_csv(answers: Mapping[str, Estimate], reached: ReachedUtilization, confidence: float) -> str:
+    """The CSV of answers; an end that is not there is empty."""
     low, high = reached.utilization.interval(confidence)
-    found: list[list[Any]] = [["quantity", "value", "low", "high", "confidence", "unit"]]
-    for name, each in answers.items():
-        found.append(
-            [name, *(_text(value) for value in (each.value, each.low, each.high)), confidence, LABELS[name][1]]
-        )
-    utilization = (_text(value) for value in (reached.utilization.median, low, high))
-    found.append(["utilization_ratio", *utilization, confidence, ""])
-    peak = _text(reached.peak_flop_per_s)
-    return [*found, ["peak_flop_per_s", peak, peak, peak, confidence, "FLOP/s"]]
-
-
-def _text(value: float) -> str:
-    return repr(float(value)) if math.isfinite(value) else ""
+    peak = reached.peak_flop_per_s
+    numbers = {name: (each.value, each.low, each.high, LABELS[name][1]) for name, each in answers.items()}
+    numbers["utilization_ratio"] = (reached.utilization.median, low, high, "")
+    numbers["peak_flop_per_s"] = (peak, peak, peak, "FLOP/s")
+    rows = [
+        (name, *(float(end) if math.isfinite(end) else None for end in ends), confidence, unit)
+        for name, (*ends, unit) in numbers.items()
+    ]
+    return csv_text(("quantity", "value", "low", "high", "confidence", "unit"), rows)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,7 +12,7 @@ from analysis.stats import amount
 from reports.project import monte_carlo
 from reports.project.monte_carlo import DrawnAnswers
 from reports.project.shared import quantity
-from reports.shared import WIDTH, Part, page, strong, table_of
+from reports.shared import WIDTH, Part, csv_text, page, strong, table_of
 
 MANY = 1e18
 """From here on an amount is written as a power of ten."""
@@ -107,13 +105,11 @@ def _on(answer: ProjectionAnswer) -> str:
 
 def to_csv(answer: ProjectionAnswer) -> str:
     """A row a quantity: name, value, low, high, unit. Unknown is empty."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("quantity", "value", "low", "high", "unit"))
+    rows = []
     for name, (_, unit) in quantities(answer).items():
         key = f"{side.replace(' ', '_')}_{name}" if (side := sides(answer).get(name)) else name
-        writer.writerow((key, *(("" if value is None else value) for value in _values(answer, name)), unit))
-    return text.getvalue()
+        rows.append((key, *_values(answer, name), unit))
+    return csv_text(("quantity", "value", "low", "high", "unit"), rows)
 
 
 def to_json(answer: ProjectionAnswer) -> str:

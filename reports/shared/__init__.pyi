@@ -1,6 +1,6 @@
 from .bound_colours import COLOURS
 from .cell_names import cell_name, model_name, own_lines, shared_variant, variant_lines
-from .columns import csv_text
+from .columns import csv_of, csv_text
 from .figure_panels import (
     GREY,
     batch_axis,
@@ -71,6 +71,7 @@ from .numbers import (
 from .unpaired import MARK, ceiling_name, other_ceilings, ranks, unpaired_sentence
 
 __all__ = [
+    "csv_of",
     "csv_text",
     "CELL",
     "COLOURS",

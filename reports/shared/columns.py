@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from results.printable import printable
@@ -23,6 +23,11 @@ def csv_text(names: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
     writer.writerow(names)
     writer.writerows([cell_text(value) for value in row] for row in rows)
     return file.getvalue()
+
+
+def csv_of(rows: Sequence[Mapping[str, Any]]) -> str:
+    """`csv_text` of rows that all have the names of the first; "" without rows."""
+    return csv_text(list(rows[0]), (row.values() for row in rows)) if rows else ""
 
 
 def columns(rows: Sequence[Sequence[str]], left: Collection[int] = ()) -> list[str]:

@@ -177,11 +177,7 @@ def _placed(view: View) -> str:
     if ceiling is not None and ceiling.utilization_ratio is not None:
         return f"{percent(ceiling.utilization_ratio)} of the ceiling"
     intensity = view.counted.flop_per_byte if view.counted else None
-    return (
-        f"{digits(intensity, 2)} FLOP per byte moved"
-        if intensity is not None
-        else f"of {OF_WHAT[headline.denominator]}"
-    )
+    return f"{digits(intensity, 2)} FLOP/byte" if intensity is not None else f"of {OF_WHAT[headline.denominator]}"
 
 
 def si_time(seconds: float) -> str:

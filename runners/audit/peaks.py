@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import subprocess
 import sys
@@ -11,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reports.shared import Part, page, strong, table_of
+from reports.shared import Part, csv_of, page, strong, table_of
 from runners.cli import FAILED, Mistake, say, show_page
 
 if TYPE_CHECKING:
@@ -101,9 +100,7 @@ def _show(rows: Sequence[Mapping[str, Any]], form: str) -> None:
     if form == "json":
         print(json.dumps(rows, indent=1, ensure_ascii=False, allow_nan=False))
     elif form == "csv":
-        writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow(rows[0])
-        writer.writerows(row.values() for row in rows)
+        sys.stdout.write(csv_of(rows))
     else:
         show_page(lambda width, colour: page(_parts(rows), width, colour))
 

@@ -63,24 +63,15 @@ def accounts_text(answers: Sequence[ModelCounts], options: Namespace, width: int
 
 def _explanations(answers: Sequence[ModelCounts], options: Namespace, width: int) -> str:
     """Each number that was pasted, for each model."""
-    import csv
-    import io
-
     from reports.count import pasted as count_pasted
-    from reports.shared import page
+    from reports.shared import csv_of, page
 
     found = [(answer, count_pasted.explain(answer, each)) for answer in answers for each in options.pasted]
     documents = [{"model": answer.model, **count_pasted.document(each)} for answer, each in found]
     if options.format == "json":
         return json.dumps(documents, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     if options.format == "csv":
-        out = io.StringIO()
-        writer = csv.DictWriter(out, list(documents[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(
-            {k: json.dumps(v) if isinstance(v, list) else v for k, v in each.items()} for each in documents
-        )
-        return out.getvalue()
+        return csv_of(documents)
     return "\n".join(
         page([f"{answer.model}, batch {answer.batch_size}", *count_pasted.to_lines(answer, each)], width)
         for answer, each in found

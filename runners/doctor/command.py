@@ -9,7 +9,6 @@ a clock, or exits with 2 for a name that no table holds: a device is never guess
 
 from __future__ import annotations
 
-import csv
 import json
 import sys
 from argparse import Namespace
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.devices import name_refusal, peaks, processors
 from analysis.devices.precisions import UNITS
-from reports.shared import Column, Hanging, Part, Styled, TextTable, page, strong
+from reports.shared import Column, Hanging, Part, Styled, TextTable, csv_of, page, strong
 from results import StoreFault, Unavailable
 from runners.cli import FAILED, Mistake, Parser, add_format, guarded, say, show_page
 
@@ -346,9 +345,7 @@ def _as_row(line: Check) -> dict[str, Any]:
 
 
 def _write_csv(rows: list[dict[str, Any]]) -> None:
-    writer = csv.DictWriter(sys.stdout, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
+    sys.stdout.write(csv_of(rows))
 
 
 def _table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[Part]:

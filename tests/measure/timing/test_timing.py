@@ -128,7 +128,7 @@ def test_the_least_of_a_cell_is_that_of_its_own_step_and_of_each_work_that_is_ti
 
 def test_another_work_stops_by_the_same_rules_but_sooner():
     passed = Protocol.for_device("cpu", works=("one",)).for_pass()
-    assert (passed.warm_cap_s, passed.cap_s, passed.warm_min_s) == pytest.approx((5 / 3, 10, 1 / 3))
+    assert (passed.warm_cap_s, passed.cap_s, passed.warm_min_s) == pytest.approx((5 / 3, 20, 1 / 3))
     assert (passed.phase_blocks, passed.phase_cap_s, passed.works) == (0, 0, ())
     for rule in ("target_ci_ratio", "min_blocks", "min_time_s", "block_s", "warm_tolerance_ratio", "lead_in_steps"):
         assert getattr(passed, rule) == getattr(CPU, rule)

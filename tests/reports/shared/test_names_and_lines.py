@@ -10,6 +10,7 @@ import pandas
 import pytest
 
 from reports.shared.cell_names import cell_name, own_lines, shared_variant, variant_lines
+from reports.shared.columns import csv_of
 from reports.shared.figure_panels import groups
 from reports.shared.layout import page, table_of
 from results.digests import hashed
@@ -62,6 +63,15 @@ def test_groups_of_one_column_are_named_by_its_values() -> None:
 def test_a_variant_is_named_by_values_that_are_words() -> None:
     words = "layout=channels_last, compile=true, frozen=false, kind=i8, steps=4"
     assert variant_lines(words) == ["channels_last", "compile", "frozen=false", "i8", "steps=4"]
+
+
+def test_rows_as_csv_have_no_formula_and_no_null() -> None:
+    rows = [
+        {"name": "=HYPERLINK(1)", "right": True, "at": [1, 2], "value": None},
+        {"name": "a,b", "right": 0.1, "at": -1, "value": ""},
+    ]
+    assert csv_of(rows) == 'name,right,at,value\n\'=HYPERLINK(1),true,"[1,2]",\n"a,b",0.1,-1,\n'
+    assert csv_of([]) == ""
 
 
 def test_a_part_that_all_cells_share_is_in_no_cells_name() -> None:

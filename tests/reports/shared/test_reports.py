@@ -115,7 +115,7 @@ def test_a_variant_in_short() -> None:
     ("cell", "words"),
     [
         (view(fraction(0.4), fraction(0.41, "ceiling")), "41 % of the ceiling"),
-        (view(fraction(0.5, "ceiling"), intensity=12.0), "12 FLOP per byte moved"),
+        (view(fraction(0.5, "ceiling"), intensity=12.0), "12 FLOP/byte"),
         (view(fraction(0.5, "ceiling")), "of the measured ceiling"),
         (view(fraction(0.4), status="not_converged"), "not converged"),
         (view(fraction(0.4), host_bound=True), "host-bound: the GPU waits"),
@@ -141,9 +141,9 @@ def test_a_verdict_is_on_the_method_that_is_told_and_not_on_another() -> None:
     """fvcore knows no fused attention; the exact count, which the row shows, does."""
     gap = ("not_understood: fvcore has no rule for attention",)
     other = fraction(0.3, method="theory", numerator_source="fvcore", warnings=gap)
-    assert verdict(view(fraction(0.4), other, intensity=5)) == "5.0 FLOP per byte moved"
+    assert verdict(view(fraction(0.4), other, intensity=5)) == "5.0 FLOP/byte"
     doubt = ("above_one: by an overcount",)
-    assert verdict(view(fraction(0.4, warnings=doubt), intensity=5)) != "5.0 FLOP per byte moved"
+    assert verdict(view(fraction(0.4, warnings=doubt), intensity=5)) != "5.0 FLOP/byte"
 
 
 def test_a_variant_that_all_cells_share_is_told_once() -> None:
