@@ -138,6 +138,7 @@ class _Raw:
         self.problems: list[str] = []
         self.sittings = {sitting.sitting: sitting for sitting in reversed(data.sittings)}
         self._peaks: dict[tuple[str, str], SessionPeaks] = {}
+        self._fp32: dict[tuple[str, str], Denominator] = {}
 
     def peaks(self, run: Run) -> SessionPeaks:
         """The peaks of the device of a run in its session, looked up once."""
@@ -148,6 +149,15 @@ class _Raw:
             peak_tflops = _peak_tflops(self.data.manifest.options)
             self._peaks[key] = session_peaks(run, sheet, self.data.ceilings, peak_tflops, _highest_hz(sitting))
         return self._peaks[key]
+
+    def fp32_peak(self, run: Run, under: Sequence[Denominator]) -> Denominator:
+        """The peak that the 2021 post would divide by. under: the cell's denominators, of which it is."""
+        if run.parallel:
+            return post2021.fp32_peak(under)
+        key = run.sitting, run.device
+        if key not in self._fp32:
+            self._fp32[key] = post2021.fp32_peak(under)
+        return self._fp32[key]
 
     def check_whole(self, file: str) -> None:
         """Raises Inconsistent for a file that is not what its attempt committed."""
@@ -330,7 +340,7 @@ def _cell(run: Run, raw: _Raw, of_table: _OfTable, counted: TableCount | str) ->
         ),
         agreement=raw.rows_or_problem("agreement", run, lambda: agreement(run, counts, of_table.traced)),
         batch_laws=raw.rows_or_problem("batch law", run, lambda: batch_laws(run, (*counts, *left_out))),
-        post2021=tuple(post2021.rows(measured, found, under)),
+        post2021=tuple(post2021.rows(measured, found, raw.fp32_peak(run, under))),
         log=profile.log + recorded.log,
     )
 
