@@ -25,6 +25,7 @@ from analysis.utilization import (
     Denominator,
     Measurement,
     Numerator,
+    SessionPeaks,
     TableCount,
     ceiling_doubts,
     count_table,
@@ -37,11 +38,12 @@ from analysis.utilization import (
     post2021,
     profiled,
     rows,
+    session_peaks,
     theory,
     theory_as_published,
     works_of,
 )
-from analysis.utilization.denominators import SessionPeaks, denominators, session_peaks
+from analysis.utilization.denominators import denominators
 from analysis.utilization.step_times import step_times
 from cleaning.counts import Cleaned, clean
 from cleaning.profile import clean_profile, profile_counts, why_unprofiled
@@ -138,6 +140,7 @@ class _Raw:
         self.problems: list[str] = []
         self.sittings = {sitting.sitting: sitting for sitting in reversed(data.sittings)}
         self._peaks: dict[tuple[str, str], SessionPeaks] = {}
+        self._fp32: dict[tuple[str, str], Denominator] = {}
 
     def peaks(self, run: Run) -> SessionPeaks:
         """The peaks of the device of a run in its session, looked up once."""
@@ -148,6 +151,15 @@ class _Raw:
             peak_tflops = _peak_tflops(self.data.manifest.options)
             self._peaks[key] = session_peaks(run, sheet, self.data.ceilings, peak_tflops, _highest_hz(sitting))
         return self._peaks[key]
+
+    def fp32_peak(self, run: Run, under: Sequence[Denominator]) -> Denominator:
+        """The peak that the 2021 post would divide by. under: the cell's denominators, of which it is."""
+        if run.parallel:
+            return post2021.fp32_peak(under)
+        key = run.sitting, run.device
+        if key not in self._fp32:
+            self._fp32[key] = post2021.fp32_peak(under)
+        return self._fp32[key]
 
     def check_whole(self, file: str) -> None:
         """Raises Inconsistent for a file that is not what its attempt committed."""
@@ -299,12 +311,12 @@ class _OfTable:
             found[operation.phase] += int(cost.model_flop)
         return found
 
-    def traced(self, phase: str) -> int | None:
+    def flop_of_phase(self, phase: str) -> int | None:
         """Model FLOP of a phase; None without a table."""
         return None if self.operations is None else self.flop_by_phase[phase]
 
     @property
-    def traced_phases(self) -> Callable[[Iterable[str]], int] | None:
+    def flop_of_phases(self) -> Callable[[Iterable[str]], int] | None:
         """The same of phases together."""
         return None if self.operations is None else lambda phases: sum(self.flop_by_phase[each] for each in phases)
 
@@ -328,9 +340,9 @@ def _cell(run: Run, raw: _Raw, of_table: _OfTable, counted: TableCount | str) ->
             *raw.rows_or_problem("ratios", run, lambda: ratio_parts(run, profile.operations, of_table.sides, counts)),
             ({}, recorded.ratios),
         ),
-        agreement=raw.rows_or_problem("agreement", run, lambda: agreement(run, counts, of_table.traced)),
+        agreement=raw.rows_or_problem("agreement", run, lambda: agreement(run, counts, of_table.flop_of_phase)),
         batch_laws=raw.rows_or_problem("batch law", run, lambda: batch_laws(run, (*counts, *left_out))),
-        post2021=tuple(post2021.rows(measured, found, under)),
+        post2021=tuple(post2021.rows(measured, found, raw.fp32_peak(run, under))),
         log=profile.log + recorded.log,
     )
 
@@ -341,7 +353,7 @@ def _profile(run: Run, raw: _Raw, of_table: _OfTable) -> _Profile:
         raw.check_whole(profile_file(run.cell_id, run.attempt))
         calls = raw.read_profile(run.cell_id, run.attempt) if run.profiled else ()
         clean = clean_profile(run, calls)
-        counts = profile_counts(run, clean.operations, of_table.traced_phases)
+        counts = profile_counts(run, clean.operations, of_table.flop_of_phases)
         return _Profile(tuple(clean.operations), counts, tuple(clean.log))
     except _FAULTS as fault:
         why = f"profile of cell {run.cell_id}: {fault}"
@@ -382,7 +394,7 @@ def _clean_recordings(run: Run, raw: _Raw, of_table: _OfTable) -> _Profile:
     rows = tuple(operations)
     return _Profile(
         rows,
-        profile_counts(seen, rows, of_table.traced_phases, run.profile, outside),
+        profile_counts(seen, rows, of_table.flop_of_phases, run.profile, outside),
         tuple(log),
         raw.rows_or_problem("ratios", run, lambda: profile_ratios(seen, rows, of_table.sides, run.profile)),
     )

@@ -48,7 +48,7 @@ def records(
     columns: dict[str, Sequence[Any]] = {}
     for name, values in texts(file, record, names, blocks, version).items():
         try:
-            known = _known(record, name, hints[name], set(values))
+            known = _values(record, name, hints[name], set(values))
             if None in known.values() and name in required:
                 raise ValueError(f"{name}: expected a number, got nothing")
         except ValueError as fault:
@@ -60,7 +60,7 @@ def records(
     return tuple(of_columns(record, same, columns))
 
 
-def _known(record: type[Record], name: str, hint: Any, texts: set[str]) -> dict[str, Any]:
+def _values(record: type[Record], name: str, hint: Any, texts: set[str]) -> dict[str, Any]:
     """Text → value. Raises ValueError for text that the field cannot hold, and for a number outside its range."""
     known = _numbers(texts, kinds_of(hint))
     if known is None:

@@ -257,6 +257,15 @@ def test_equal_numbers_of_tuples_keep_their_own_texts():
     assert to_columns(Run, runs)[header(Run).index("methods")] == ["[1]", "[true]", "[1.0]", "[1]"]
 
 
+def test_zeros_of_either_sign_and_whole_times_keep_their_own_texts():
+    given = {"model": "m", "batch_size": 1, "device": "cpu", "cell_id": "c", "attempt": 1, "sitting": "s"}
+    of = {values: [Run(**given, status="ok", duration_s=value) for value in values] for values in (
+        (0.0, -0.0, None, 0.5), (1, 1.0, None), (2.5, 2.5),
+    )}  # fmt: skip
+    found = [to_columns(Run, runs)[header(Run).index("duration_s")] for runs in of.values()]
+    assert found == [["0.0", "-0.0", "", "0.5"], ["1", "1.0", ""], ["2.5", "2.5"]]
+
+
 @pytest.mark.parametrize(("field", "value"), [("batch_size", 1.5), ("model", None), ("reason", 3)])
 def test_columns_refuse_what_could_not_be_read_back(field, value):
     given = {"model": "m", "batch_size": 1, "device": "cpu", "cell_id": "c", "attempt": 1, "sitting": "s"}
@@ -404,7 +413,7 @@ def test_rows_that_cells_share_are_rows_of_each_cell():
     assert shared[0].cell_id == "a"
 
 
-@pytest.mark.parametrize("second", [{"attempt": 1}, {"attempt": 1, "cell_id": "b"}, {"name": "n"}])
+@pytest.mark.parametrize("second", [{"cell_id": "b"}, {"attempt": 1, "cell_id": "b"}, {"name": "n"}])
 def test_rows_that_cells_share_differ_in_the_same_first_columns(second):
     with pytest.raises(ValueError, match="expected the same first columns of one record for all parts"):
         CellRows([({"cell_id": "b", "attempt": 2}, [a_ratio()]), (second, [a_ratio()])])

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from results.records import SCHEMA_VERSION, Telemetry
@@ -258,7 +258,7 @@ NAMES = ("cell_id", "attempt", "time_s")
 
 WHOLE_LINES = st.lists(
     st.one_of(
-        st.lists(st.sampled_from(["a", "b", "1", "1.5", "", "é"]), min_size=3, max_size=3).map(",".join),
+        st.lists(st.sampled_from(["a", "b", "1", "1.5", "", "é", "x\ry"]), min_size=2, max_size=4).map(",".join),
         st.text('ab1,"\r\0é ', max_size=9),
     ).map(str.encode)
     | st.binary(max_size=6).map(lambda line: line.replace(b"\n", b"")),
@@ -274,6 +274,8 @@ def columns_or_fault(block):
 
 
 @given(WHOLE_LINES)
+@example(b"a,1\rx,1\n")
+@example(b"a,1,1,1\na,1\n")
 def test_lines_without_quotes_are_read_as_csv_is(block):
     assert columns_or_fault(block) == columns_or_fault(lambda: decode(lines_of(block)))
 

@@ -8,6 +8,7 @@ an epoch takes. All of it fits the width that it is asked for and needs no colou
 from __future__ import annotations
 
 import csv
+import functools
 import io
 import json
 import typing
@@ -78,6 +79,7 @@ CONVENTIONS = {
 _NOT_FLOP = "These are not utilizations in FLOP: leave out --convention for those. docs/post2021.md says what differs."
 
 
+@collector_off()
 def to_text(built: Built, width: int = WIDTH, colour: bool = False, convention: str = "flop") -> str:
     """Everything a person is shown at the end: one sentence, tables, what the columns divide by, what failed."""
     shown = built if convention == "flop" else _by_the_post(built)
@@ -304,16 +306,19 @@ def _lines_of_cells(rows: CellRows[Any], record: type[Record]) -> Iterator[str]:
 
 def _lines(record: type[Record], columns: Sequence[Sequence[str]], part: slice = slice(None)) -> Iterator[str]:
     """Lines of CSV without their ends. part: which of the record's columns they have."""
-    hints = typing.get_type_hints(record)
+    plain = _without_quotes(record)  # type: ignore[arg-type]  # a class can be hashed
     fields = [
-        texts if {*kinds_of(hints[name])} <= _NUMBERS else _as_fields(texts)
+        texts if name in plain else _as_fields(texts)
         for name, texts in zip(header(record)[part], columns[part], strict=True)
     ]
     return map(",".join, zip(*fields, strict=True))
 
 
-_NUMBERS = {int, float, bool}
-"""What has no text that CSV would quote."""
+@functools.cache
+def _without_quotes(record: type[Record]) -> frozenset[str]:
+    """The fields of numbers, which have no text that CSV would quote."""
+    hints = typing.get_type_hints(record)
+    return frozenset(name for name in header(record) if {*kinds_of(hints[name])} <= {int, float, bool})
 
 
 def _as_fields(texts: Sequence[str]) -> list[str]:

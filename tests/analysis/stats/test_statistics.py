@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.stats.summary import (
+    _median,
     autocorrelation,
     effective_size,
     log_interval,
@@ -53,6 +54,7 @@ def test_order_statistics_are_those_of_numpy_to_the_last_digit(values: list[floa
     weights = data.draw(st.lists(st.integers(1, 1000), min_size=len(values), max_size=len(values)))
     summary, x, w = summarise(values, weights), np.array(values), np.array(weights, dtype=float)
     assert [summary.p5, summary.median, summary.p95] == np.quantile(x, (0.05, 0.5, 0.95)).tolist()
+    assert _median(sorted(values)) == np.median(x)
     away = np.abs(x - summary.median)
     limit = max(3 * 1.482602218505602 * np.median(away), 4 * np.finfo(float).eps * x.max())
     assert summary.outliers == np.count_nonzero(away > limit)
