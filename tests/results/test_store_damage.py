@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from results.records import SCHEMA_VERSION, Telemetry
@@ -273,6 +273,7 @@ def columns_or_fault(block):
         return str(fault)
 
 
+@settings(deadline=None)
 @given(WHOLE_LINES)
 @example(b"a,1\rx,1\n")
 @example(b"a,1,1,1\na,1\n")
@@ -280,6 +281,7 @@ def test_lines_without_quotes_are_read_as_csv_is(block):
     assert columns_or_fault(block) == columns_or_fault(lambda: decode(lines_of(block)))
 
 
+@settings(deadline=None)
 @given(WHOLE_LINES)
 def test_lines_are_found_by_their_first_two_fields(tmp_path_factory, block):
     expected: dict[tuple[str, int], bytes] = {}

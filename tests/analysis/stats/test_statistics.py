@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis.stats.summary import (
@@ -49,6 +49,7 @@ def test_the_interval_of_alternating_blocks_is_students():
     assert summary.half_width_ratio == pytest.approx(half / 2)
 
 
+@settings(deadline=None)  # the first example imports scipy
 @given(st.lists(st.floats(1e-9, 1e9), min_size=1, max_size=40), st.data())
 def test_order_statistics_are_those_of_numpy_to_the_last_digit(values: list[float], data: st.DataObject) -> None:
     weights = data.draw(st.lists(st.integers(1, 1000), min_size=len(values), max_size=len(values)))
