@@ -1,7 +1,19 @@
 from .collective_rates import COLLECTIVES, CollectiveRate, sent_share
 from .ledger import Collective, Ledger, RankWork, Recording, ledger_of
-from .rank_grid import REPLICAS, SCHEDULES, Coordinates, RankGrid, grid_of, parse_plan, parse_sizes
-from .rank_trace import LocalParameter, RankTrace, same_work
+from .link_use import LinkUse, link_uses
+from .rank_grid import (
+    REPLICAS,
+    SCHEDULES,
+    Coordinates,
+    RankGrid,
+    grid_of,
+    nearest_divisor,
+    parse_plan,
+    parse_sizes,
+    ran_all,
+)
+from .rank_trace import LocalParameter, RankTrace, is_causal, same_work
+from .stages import stage_starts
 
 __all__ = [
     "COLLECTIVES",
@@ -9,6 +21,7 @@ __all__ = [
     "CollectiveRate",
     "Coordinates",
     "Ledger",
+    "LinkUse",
     "LocalParameter",
     "REPLICAS",
     "RankGrid",
@@ -17,9 +30,14 @@ __all__ = [
     "Recording",
     "SCHEDULES",
     "grid_of",
+    "is_causal",
     "ledger_of",
+    "link_uses",
+    "nearest_divisor",
     "parse_plan",
     "parse_sizes",
+    "ran_all",
     "same_work",
     "sent_share",
+    "stage_starts",
 ]

@@ -1,9 +1,12 @@
 """The ledger of a parallel step: what each rank does, and that all of it together is the single device's work.
 
-The sum over ranks is the single device's count, plus what is replicated, plus what is computed again. Replicated is
-work that no axis divides: a product that each of `tp` ranks runs whole, or that each replica and micro-batch runs
-whole because its size does not follow the batch. Both are found by module: the sum over the tensor axis is once or
-exactly tp times the undivided micro-batch, and all micro-batches are once or exactly as often the global batch.
+The sum over ranks is the single device's count, plus what is replicated, plus what is computed again, less what is
+skipped. Replicated is work that no axis divides: a product that each of `tp` ranks runs whole, that each of `cp` ranks
+runs whole because its size does not follow the sequence, or that each replica and micro-batch runs whole because its
+size does not follow the batch. All are found by module: the sum over the tensor axis is once or exactly tp times the
+undivided micro-batch, a part of the sequence alone is exactly 1/cp or all of it, and all micro-batches are once or
+exactly as often the global batch. Skipped is causal attention: of cp × cp blocks of queries and keys one device counts
+all, the masked ones too, and ring attention does not run the (cp − 1) · cp ÷ 2 that the mask hides whole.
 Anything else stays in `unexplained_flop`: a fault of ours or a plan that does not compute the model.
 """
 
@@ -12,10 +15,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from analysis.operators.registry import cost
-from analysis.parallel.rank_grid import Coordinates, RankGrid
-from analysis.parallel.rank_trace import COLLECTIVES, WAITS, LocalParameter, RankTrace, message_bytes
+from analysis.parallel.rank_grid import ATTENTION, Coordinates, RankGrid
+from analysis.parallel.rank_trace import COLLECTIVES, EXPERT_COUNTS, WAITS, LocalParameter, RankTrace, message_bytes
 from analysis.parallel.stages import FORWARD, Stages, split
 from results.records import Operation
 
@@ -25,8 +29,8 @@ Work = Mapping[tuple[str, str, str], int]
 Buckets = Callable[[Sequence[LocalParameter]], Sequence[int]]
 """Gradients in the order in which they come → bytes of each all-reduce."""
 
-SHARDS = "dp"
-"""The axis of collectives that name no group: those of fully_shard."""
+EXPERTS = "experts"
+"""Group of the ranks that have the same experts."""
 
 STATE_COPIES = 4
 """Weight, gradient, and Adam's two moments of a trained parameter, each in its own dtype."""
@@ -34,8 +38,8 @@ STATE_COPIES = 4
 
 @dataclass(frozen=True)
 class Collective:
-    """Calls of one kind in a step on one rank. group: an axis; size: ranks in it; nbytes: of all calls, each as
-    `message_bytes` has it."""
+    """Calls of one kind in a step on one rank. group: as in `RankGrid.group_size`; size: ranks in it; nbytes: of all
+    calls, each as `message_bytes` has it."""
 
     kind: str
     group: str
@@ -62,13 +66,24 @@ class RankWork:
 
 @dataclass(frozen=True)
 class Replica:
-    """Work that is done more often than once. axis: "tp", or "dp" for replicas and micro-batches; times: how often."""
+    """Work that is done more often than once. axis: "tp", "cp", or "dp" for replicas and micro-batches; times: how
+    often."""
 
     phase: str
     module: str
     kind: str
     axis: str
     times: int
+    flop: int
+
+
+@dataclass(frozen=True)
+class Skip:
+    """Masked blocks of attention that one device counts and no rank runs."""
+
+    phase: str
+    module: str
+    kind: str
     flop: int
 
 
@@ -80,6 +95,7 @@ class Ledger:
     works: Mapping[Coordinates, RankWork]
     single_flop: int
     replicas: tuple[Replica, ...]
+    skips: tuple[Skip, ...] = ()
 
     def work(self, place: Coordinates) -> RankWork:
         """What the rank at these coordinates does."""
@@ -101,34 +117,44 @@ class Ledger:
         return sum(replica.flop for replica in self.replicas)
 
     @property
+    def skipped_flop(self) -> int:
+        """What is named in `skips`."""
+        return sum(skip.flop for skip in self.skips)
+
+    @property
     def unexplained_flop(self) -> int:
         """0, or something is wrong."""
-        return self.sum_flop - self.single_flop - self.replicated_flop - self.recomputed_flop
+        explained = self.single_flop + self.replicated_flop + self.recomputed_flop - self.skipped_flop
+        return self.sum_flop - explained
 
 
 @dataclass(frozen=True)
 class Recording:
-    """What a ledger is made from. ranks: by place on the tensor axis, all of them; micro, whole: a single device's step
-    on one micro-batch and on the global batch; single_flop: forward and backward of the latter, counted in another
-    way."""
+    """What a ledger is made from. ranks: of one replica and stage, cp · tp of them, in order; micro, whole: a single
+    device's step on one micro-batch and on the global batch; single_flop: forward and backward of the latter, counted
+    in another way; part: a single device's step on one of the cp parts of a micro-batch, where there are several."""
 
     ranks: Sequence[RankTrace]
     micro: RankTrace
     whole: RankTrace
     single_flop: int
+    part: RankTrace | None = None
 
 
 def ledger_of(recording: Recording, grid: RankGrid, buckets: Buckets) -> Ledger:
     """The ledger of a step. Raises ValueError where the layers do not suffice for the stages."""
     works: dict[Coordinates, RankWork] = {}
     known: dict[int, list[list[RankWork]]] = {}
-    for tensor, trace in enumerate(recording.ranks):
+    for place, trace in enumerate(recording.ranks):
+        context, tensor = divmod(place, grid.tp)
         if id(trace) not in known:
             stages = split(trace, grid.pp)
             known[id(trace)] = [_replica_works(trace, stages, stage, grid, buckets) for stage in range(grid.pp)]
-        for stage, replicas in enumerate(known[id(trace)]):
-            works.update({Coordinates(stage, data, tensor): work for data, work in enumerate(replicas)})
-    return Ledger(grid, works, recording.single_flop, tuple(_replicas(recording, grid)))
+        for stage, copies in enumerate(known[id(trace)]):
+            own = copies[context :: grid.cp]
+            works.update({Coordinates(stage, data, tensor, context): work for data, work in enumerate(own)})
+    replicas, skips = _explained(recording, grid)
+    return Ledger(grid, works, recording.single_flop, replicas, skips)
 
 
 def work_of(operations: Sequence[Operation]) -> Counter[tuple[str, str, str]]:
@@ -143,11 +169,12 @@ def work_of(operations: Sequence[Operation]) -> Counter[tuple[str, str, str]]:
 
 
 def _replica_works(trace: RankTrace, stages: Stages, stage: int, grid: RankGrid, buckets: Buckets) -> list[RankWork]:
-    """The work of each replica's rank: they differ by the weights that they hold, where they share them."""
+    """The work of each rank of the data and context axes, as if all were at the place of this trace on the latter: they
+    differ by the weights that they hold, where they share them."""
     first = _rank_work(trace, stages, stage, grid, buckets)
     found = [first]
-    for replica in range(1, grid.dp):
-        held = [each.part(replica, grid.dp) for each in _held(trace, stages, stage)]
+    for replica in range(1, grid.copies):
+        held = [each.part(replica, grid.copies) for each in _held(trace, stages, stage)]
         sizes = sum(each.numel for each in held), _state_bytes(trace, stages, stage, held)
         same = sizes == (found[-1].parameters, found[-1].state_bytes)
         found.append(found[-1] if same else replace(first, parameters=sizes[0], state_bytes=sizes[1]))
@@ -202,20 +229,37 @@ def _collectives(operations: Sequence[Operation], trace: RankTrace, grid: RankGr
             if operation.name not in COLLECTIVES:
                 raise ValueError(f"expected collectives of {', '.join(COLLECTIVES)}, got {operation.name}")
             kind = COLLECTIVES[operation.name]
-            axis = trace.axes.get(str(operation.attributes.get("group_name")), SHARDS)
+            axis = trace.axes.get(str(operation.attributes.get("group_name")), _unnamed(operation, grid))
             calls[kind, axis] += grid.microbatches
             nbytes[kind, axis] += message_bytes(operation) * grid.microbatches
-    sizes = {"dp": grid.dp, "tp": grid.tp, "pp": grid.pp}
-    return [Collective(*key, sizes.get(key[1], 0), count, nbytes[key]) for key, count in calls.items()]
+    return [Collective(*key, grid.group_size(key[1]), count, nbytes[key]) for key, count in calls.items()]
+
+
+def _unnamed(operation: Operation, grid: RankGrid) -> str:
+    """The group of a collective that names none: how many tokens each expert gets, or fully_shard's."""
+    return "ep" if operation.name == EXPERT_COUNTS else copies_group(grid)
+
+
+def copies_group(grid: RankGrid) -> str:
+    """The group of the ranks that have the same weights."""
+    return "dp" if grid.cp == 1 else "cp" if grid.dp == 1 else "dp,cp"
 
 
 def _reductions(trace: RankTrace, held: Sequence[LocalParameter], grid: RankGrid, buckets: Buckets) -> list[Collective]:
-    """The all-reduces of gradients between replicas, once a step."""
-    if grid.dp == 1 or grid.replicas == "fsdp":
+    """The all-reduces of gradients between ranks that have the same weights, once a step; experts have groups of
+    their own."""
+    if grid.replicas == "fsdp":
         return []
     named = {name: each for each in held for name in each.names}
-    found = buckets([named[name] for name in trace.gradients if name in named])
-    return [Collective("all_reduce", "dp", grid.dp, len(found), sum(found))] if found else []
+    arrived = [named[name] for name in trace.gradients if name in named]
+    found = []
+    for group in (copies_group(grid), EXPERTS):
+        size = grid.group_size(group)
+        own = [each for each in arrived if (each.names[0] in trace.experts) == (group == EXPERTS)]
+        sizes = buckets(own) if size > 1 else ()
+        if sizes:
+            found.append(Collective("all_reduce", group, size, len(sizes), sum(sizes)))
+    return found
 
 
 def _tied(held: Sequence[LocalParameter], trace: RankTrace, stages: Stages) -> list[Collective]:
@@ -237,19 +281,41 @@ def _sends(stages: Stages, stage: int, grid: RankGrid) -> list[Collective]:
     return found
 
 
-def _replicas(recording: Recording, grid: RankGrid) -> list[Replica]:
-    """Work that the tensor axis, or replicas and micro-batches, do not divide."""
+def _explained(recording: Recording, grid: RankGrid) -> tuple[tuple[Replica, ...], tuple[Skip, ...]]:
+    """Work that the tensor or the context axis, or replicas and micro-batches, do not divide; and what is skipped."""
     ranks: Counter[tuple[str, str, str]] = Counter()
     for trace in recording.ranks:
         ranks.update(work_of(trace.operations))
     micro, whole = work_of(recording.micro.operations), work_of(recording.whole.operations)
+    part = None if recording.part is None else work_of(recording.part.operations)
     shares = grid.dp * grid.microbatches
-    found = []
+    replicas, skips = [], []
     for key in whole:
         if key[0] == "recompute":
             continue
-        if grid.tp > 1 and ranks[key] == grid.tp * micro[key]:
-            found.append(Replica(*key, "tp", grid.tp, shares * (grid.tp - 1) * micro[key]))
+        once, repeats = _context_work(key, micro[key], None if part is None else part[key], ranks[key], grid)
+        if once < micro[key]:
+            skips.append(Skip(*key, shares * (micro[key] - once)))
+        if repeats > 1:
+            replicas.append(Replica(*key, "cp", repeats, shares * (repeats - 1) * once))
+        if grid.tp > 1 and ranks[key] == grid.tp * repeats * once:
+            replicas.append(Replica(*key, "tp", grid.tp, shares * (grid.tp - 1) * repeats * once))
         if shares > 1 and micro[key] == whole[key]:
-            found.append(Replica(*key, "dp", shares, (shares - 1) * whole[key]))
-    return found
+            replicas.append(Replica(*key, "dp", shares, (shares - 1) * whole[key]))
+    return tuple(replicas), tuple(skips)
+
+
+def _context_work(
+    key: tuple[str, str, str], micro: int, part: int | None, ranks: int, grid: RankGrid
+) -> tuple[int, int]:
+    """What the context axis makes of this work of a micro-batch: (what is done once, how often).
+
+    part: of one part of the sequence; None: it is not divided. ranks: of all context and tensor ranks together.
+    """
+    if part is None:
+        return micro, 1
+    if key[2] == ATTENTION:
+        run = Fraction(micro * (grid.cp + 1), 2 * grid.cp)
+        causal = run.denominator == 1 and ranks in (run, grid.tp * run)
+        return (int(run), 1) if causal else (micro, 1)
+    return micro, (grid.cp if part == micro else 1)

@@ -1,21 +1,31 @@
 """How ranks are laid out: the axes of a plan, each rank's coordinates, and the idle part of a pipeline.
 
-The tensor axis is innermost, then data, then pipeline, as in `analysis.project.parallelism`: rank = (pipeline · dp +
-data) · tp + tensor. Context and expert parallelism are names that are known here and refused: nothing is left out of a
-count without a word.
+The tensor axis is innermost, then context, data and pipeline: rank = ((pipeline · dp + data) · cp + context) · tp +
+tensor. Experts are shared by ranks of the data and context axes, which are counted as one for that: ep of them that
+follow each other hold all experts together, and there are dp · cp ÷ ep such groups.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-AXES = ("dp", "tp", "pp")
-"""Data, tensor and pipeline parallelism, as a plan names them."""
+AXES = ("dp", "tp", "pp", "cp", "ep")
+"""Data, tensor, pipeline, context and expert parallelism, as a plan names them."""
 
-LATER = ("cp", "ep")
-"""Axes that are known and not counted, but for size 1."""
+TRAINED = ("tp", "pp", "cp")
+"""Axes that a sweep trains with, beside those of REPLICAS."""
+
+MICROBATCHES = "m"
+"""How a plan that is trained names its micro-batches."""
+
+PER_STAGE = 2
+"""Micro-batches for each stage, where a plan that is trained does not say how many."""
+
+ATTENTION = "attention"
+"""The kind of operations of which the context axis skips what a causal mask hides."""
 
 MOST_RANKS = 1024
 
@@ -33,15 +43,19 @@ class Coordinates:
     pp: int
     dp: int
     tp: int
+    cp: int = 0
 
 
 @dataclass(frozen=True)
 class RankGrid:
-    """Sizes of the axes. microbatches: of one replica in one step; schedule, replicas: of SCHEDULES and REPLICAS."""
+    """Sizes of the axes. microbatches: of one replica in one step; schedule, replicas: of SCHEDULES and REPLICAS. ep
+    is no axis of the world: it divides dp · cp."""
 
     dp: int = 1
     tp: int = 1
     pp: int = 1
+    cp: int = 1
+    ep: int = 1
     microbatches: int = 1
     schedule: str = "1f1b"
     replicas: str = "ddp"
@@ -49,7 +63,22 @@ class RankGrid:
     @property
     def world(self) -> int:
         """All ranks."""
-        return self.dp * self.tp * self.pp
+        return self.dp * self.cp * self.tp * self.pp
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Of the axes of the world, the outermost first."""
+        return {"pp": self.pp, "dp": self.dp, "cp": self.cp, "tp": self.tp}
+
+    @property
+    def copies(self) -> int:
+        """Ranks that have the same weights, or share them with fsdp: each sees other tokens."""
+        return self.dp * self.cp
+
+    @property
+    def expert_copies(self) -> int:
+        """Ranks of the whole world's tensor, context and data axes that have the same experts."""
+        return self.copies * self.tp // self.ep
 
     @property
     def bubble(self) -> Fraction:
@@ -59,18 +88,30 @@ class RankGrid:
 
     @property
     def name(self) -> str:
-        """As `parse_plan` reads it: "ddp=2", "fsdp=2,tp=2"; an axis of one rank is left out, unless all are."""
-        sizes = {self.replicas: self.dp, "tp": self.tp, "pp": self.pp}
+        """As `parse_plan` reads it: "ddp=2", "fsdp=2,tp=2", "pp=2,m=4"; an axis of one rank is left out, unless all
+        are."""
+        sizes = {self.replicas: self.dp, "tp": self.tp, "cp": self.cp, "pp": self.pp}
         kept = {axis: size for axis, size in sizes.items() if size > 1} or {self.replicas: 1}
+        kept |= {MICROBATCHES: self.microbatches} if self.pp > 1 else {}
         return ",".join(f"{axis}={size}" for axis, size in kept.items())
 
     def coordinates(self, rank: int) -> Coordinates:
         """Where a rank is."""
-        return Coordinates(rank // (self.dp * self.tp), rank // self.tp % self.dp, rank % self.tp)
+        return Coordinates(
+            rank // (self.copies * self.tp),
+            rank // (self.cp * self.tp) % self.dp,
+            rank % self.tp,
+            rank // self.tp % self.cp,
+        )
 
-    def rank(self, pp: int = 0, dp: int = 0, tp: int = 0) -> int:
+    def rank(self, pp: int = 0, dp: int = 0, tp: int = 0, cp: int = 0) -> int:
         """The rank at these coordinates."""
-        return (pp * self.dp + dp) * self.tp + tp
+        return ((pp * self.dp + dp) * self.cp + cp) * self.tp + tp
+
+    def group_size(self, group: str) -> int:
+        """Ranks of a group of collectives: an axis; "dp,cp"; "experts", that have the same ones. 0: no such group."""
+        sizes = {"dp": self.dp, "tp": self.tp, "pp": self.pp, "cp": self.cp, "ep": self.ep}
+        return {**sizes, "dp,cp": self.copies, "experts": self.expert_copies}.get(group, 0)
 
     def places(self) -> Iterator[Coordinates]:
         """Of all ranks, in order."""
@@ -84,42 +125,70 @@ class RankGrid:
 
 def parse_sizes(text: str) -> dict[str, int]:
     """The axes of "dp=2,tp=4". Raises ValueError, one line, for an axis or a size that is none."""
+    sizes = _numbers(text, AXES)
+    return {axis: sizes.get(axis, 1) for axis in AXES}
+
+
+def _numbers(text: str, axes: Sequence[str]) -> dict[str, int]:
+    """Each name's number. Raises ValueError, one line, for what is no list of these names with their numbers."""
     sizes: dict[str, int] = {}
     for part in text.split(","):
         axis, separator, number = (piece.strip() for piece in part.partition("="))
         if not separator or not number.isdecimal() or int(number) < 1:
             raise ValueError(f"expected AXIS=N,AXIS=N with N of 1 or more, as in dp=2,tp=4, got {part.strip()!r}")
-        if axis not in (*AXES, *LATER):
-            raise ValueError(f"expected the axes {', '.join(AXES)}, got {axis!r}")
+        if axis not in axes:
+            raise ValueError(f"expected the axes {', '.join(axes)}, got {axis!r}")
         if axis in sizes:
             raise ValueError(f"expected each axis once, got {axis} twice")
-        if axis in LATER and int(number) > 1:
-            raise ValueError(f"{axis}={number}: expected 1: {axis} is not counted yet, {', '.join(AXES)} are")
         sizes[axis] = int(number)
-    return {axis: sizes.get(axis, 1) for axis in AXES}
+    return sizes
 
 
 def parse_plan(text: str) -> RankGrid:
-    """The grid of "ddp=2", "fsdp=4" or "ddp=2,tp=2": of `parse_sizes`' axes, the data axis named by what replicas do.
+    """The grid of "ddp=2", "fsdp=4", "ddp=2,cp=2" or "pp=2,m=4": axes that are trained, the data axis named by what
+    replicas do.
 
-    dp is another word for ddp. Raises ValueError, one line, for what is no plan, or for an axis that is not trained.
+    dp is another word for ddp. m: micro-batches of a pipeline, two for each stage where none is said. Raises
+    ValueError, one line, for what is no plan, or for an axis that is not trained.
     """
     axis = text.partition("=")[0].strip()
     replicas = [word for word in REPLICAS if f"{word}=" in text.replace(" ", "")]
     if len(replicas) > 1:
         raise ValueError(f"expected one of {' and '.join(REPLICAS)}, got both in {text!r}")
-    if axis not in (*REPLICAS, *AXES, *LATER):
-        raise ValueError(f"expected a plan like ddp=2, fsdp=2 or ddp=2,tp=2, got {text!r}")
+    if axis not in (*REPLICAS, *AXES, MICROBATCHES):
+        raise ValueError(f"expected a plan like ddp=2, fsdp=2, ddp=2,tp=2 or pp=2, got {text!r}")
     plain = text
     for word in replicas:
         plain = plain.replace(word, "dp")
-    sizes = parse_sizes(plain)
-    if sizes["pp"] > 1:
-        raise ValueError(
-            f"expected the axes {', '.join(REPLICAS)} and tp, got pp={sizes['pp']}, which is counted alone"
-        )
+    sizes = _numbers(plain, (*AXES, MICROBATCHES))
+    if sizes.pop("ep", 1) > 1:
+        raise ValueError(f"expected the axes {', '.join((*REPLICAS, *TRAINED))}, got ep, which is counted alone")
     kind = replicas[0] if replicas else REPLICAS[0]
-    return RankGrid(dp=sizes["dp"], tp=sizes["tp"], replicas=kind)
+    stages, count = sizes.get("pp", 1), sizes.pop(MICROBATCHES, None)
+    if stages > 1 and any(size > 1 for axis, size in sizes.items() if axis != "pp"):
+        raise ValueError(f"expected pp alone: stages that are split or repeated are counted alone, got {text!r}")
+    if count is not None and (stages == 1 or count < stages):
+        raise ValueError(f"expected {MICROBATCHES}=N with pp, N of at least pp={stages}, got {text!r}")
+    if sizes.get("tp", 1) > 1 and sizes.get("cp", 1) > 1:
+        raise ValueError(f"expected tp or cp: both together are counted alone, got {text!r}")
+    microbatches = (count or PER_STAGE * stages) if stages > 1 else 1
+    return RankGrid(**sizes, microbatches=microbatches, schedule=SCHEDULES[0], replicas=kind)
+
+
+def ran_all(kind: str, counted_flop: int, run_flop: int, plan: str) -> bool:
+    """Whether all ranks together ran what was counted of one device; of causal attention, what ring attention runs:
+    of n × n blocks of queries and keys those n · (n + 1) ÷ 2 that the mask does not hide whole. plan: "" for none; one
+    that cannot be read has no context axis."""
+    ranks = 1
+    if plan and kind == ATTENTION:
+        with contextlib.suppress(ValueError):
+            ranks = parse_plan(plan).cp
+    return run_flop == counted_flop or (ranks > 1 and 2 * ranks * run_flop == (ranks + 1) * counted_flop)
+
+
+def nearest_divisor(number: int, wanted: int) -> int:
+    """The divisor of a number that is nearest to the wanted one, the smaller of two."""
+    return min((n for n in range(1, number + 1) if number % n == 0), key=lambda n: (abs(n - wanted), n))
 
 
 def grid_of(
@@ -132,6 +201,11 @@ def grid_of(
     """The grid of a step over a global batch of so many samples. microbatches: None for one without a pipeline, and
     for one of each sample with one. Raises ValueError for what does not divide, or for too many ranks."""
     data = sizes["dp"]
+    if data * sizes["cp"] % sizes["ep"]:
+        near = nearest_divisor(data * sizes["cp"], sizes["ep"])
+        raise ValueError(f"expected ep to divide dp · cp = {data * sizes['cp']}, got ep={sizes['ep']}; nearest {near}")
+    if replicas == "fsdp" and sizes["ep"] > 1:
+        raise ValueError(f"expected ep=1 where replicas share the weights (fsdp), got ep={sizes['ep']}")
     if replicas == "fsdp" and sizes["pp"] > 1:
         raise ValueError(f"expected pp=1 where replicas share the weights (fsdp), got pp={sizes['pp']}")
     if batch % data:
@@ -140,8 +214,7 @@ def grid_of(
     share = batch // data
     count = (share if sizes["pp"] > 1 else 1) if microbatches is None else microbatches
     if share % count:
-        divisors = [each for each in range(1, share + 1) if share % each == 0]
-        near = min(divisors, key=lambda each: abs(each - count))
+        near = nearest_divisor(share, count)
         raise ValueError(f"expected micro-batches that divide a replica's {share} samples, got {count}; nearest {near}")
     grid = RankGrid(**sizes, microbatches=count, schedule=schedule, replicas=replicas)
     if grid.world > MOST_RANKS:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from analysis.operators import itemsize
+from analysis.operators import MASK_PAIRS, MASK_RULE, itemsize
 from results.records import Operation, Storage
 
 
@@ -44,7 +44,8 @@ class LocalParameter:
 @dataclass(frozen=True)
 class RankTrace:
     """A step of one rank. gradients: first names of parameters, in the order in which their gradients are complete;
-    buffers: name → bytes; axes: name of a process group → axis of the mesh."""
+    buffers: name → bytes; axes: name of a process group → axis of the mesh; experts: first names of the parameters that
+    are divided over the expert axis."""
 
     operations: tuple[Operation, ...]
     storages: tuple[Storage, ...]
@@ -52,6 +53,33 @@ class RankTrace:
     gradients: tuple[str, ...]
     buffers: Mapping[str, int] = field(default_factory=dict)
     axes: Mapping[str, str] = field(default_factory=dict)
+    experts: frozenset[str] = frozenset()
+
+
+def is_causal(trace: RankTrace) -> bool:
+    """Whether the attention of a step hides later keys, by the kernel's own mask or by one that its module says is
+    that. Raises ValueError for what torch's ring attention does not run: attention that is not in one kernel, that has
+    another mask, or that is causal in some modules only."""
+    calls = [each for each in trace.operations if each.kind == "attention" and each.phase == "forward"]
+    if not calls or any(each.name != RING_KERNEL for each in calls):
+        names = ", ".join(sorted({each.name for each in calls})) or "none in one kernel"
+        raise ValueError(f"cp: expected attention by scaled_dot_product_attention, got {names}")
+    rules = {_mask_rule(each) for each in calls}
+    if len(rules) > 1 or not rules <= {CAUSAL, ALL}:
+        words = " and ".join(sorted(rule or "a mask that is not known" for rule in rules))
+        raise ValueError(
+            f"cp: torch's ring attention has the causal mask everywhere or none, got attention with {words}"
+        )
+    return rules == {CAUSAL}
+
+
+def _mask_rule(call: Operation) -> str:
+    """Which keys each query sees; "" where a mask is not known."""
+    if call.attributes.get("is_causal") is True:
+        return CAUSAL
+    if "attn_mask" not in call.input_names:
+        return ALL
+    return "" if MASK_PAIRS in call.attributes else str(call.attributes.get(MASK_RULE, ""))
 
 
 def same_work(one: RankTrace, other: RankTrace) -> bool:
@@ -78,6 +106,15 @@ def _memory(storage: Storage) -> tuple[Any, ...]:
     return storage.nbytes, storage.role, storage.born_index, storage.died_index
 
 
+ALL, CAUSAL = "all", "causal"
+"""Rules of masks that ring attention has."""
+
+RING_KERNEL = "aten._scaled_dot_product_flash_attention_for_cpu"
+"""The fused attention of a CPU, whose tensors fake ones are."""
+
+EXPERT_COUNTS = "c10d.alltoall_base_"
+"""The collective by which ranks that share experts tell each other how many tokens come."""
+
 COLLECTIVES: Mapping[str, str] = {
     "_c10d_functional.all_reduce": "all_reduce",
     "_c10d_functional.all_reduce_": "all_reduce",
@@ -87,6 +124,7 @@ COLLECTIVES: Mapping[str, str] = {
     "_c10d_functional.all_to_all_single": "all_to_all",
     "_c10d_functional.broadcast": "broadcast",
     "_c10d_functional.broadcast_": "broadcast",
+    EXPERT_COUNTS: "all_to_all",
     "c10d._allgather_base_": "all_gather",
     "c10d._reduce_scatter_base_": "reduce_scatter",
 }

@@ -53,20 +53,40 @@ def layer_prefix(operations: Sequence[Operation]) -> str:
     return max(flop, key=lambda prefix: (flop[prefix], -len(prefix)), default="")
 
 
+def layer_stages(operations: Sequence[Operation], count: int) -> tuple[str, dict[int, int]]:
+    """The module whose numbered children are the layers, and the stage of each layer. Raises ValueError for fewer
+    layers than stages."""
+    prefix = layer_prefix(operations)
+    numbers = sorted({number for each in operations if (number := _layer(each.module, prefix)) is not None})
+    if len(numbers) < count:
+        raise ValueError(f"expected at least pp={count} layers, numbered children of one module; got {len(numbers)}")
+    each, more = divmod(len(numbers), count)
+    ends = [(each + 1) * min(stage, more) + each * max(0, stage - more) for stage in range(1, count + 1)]
+    return prefix, {
+        number: next(stage for stage, end in enumerate(ends) if place < end) for place, number in enumerate(numbers)
+    }
+
+
+def stage_starts(trace: RankTrace, count: int) -> list[str]:
+    """The modules with which the second stage and those after it begin. Raises ValueError for fewer layers than
+    stages, or for a weight that several stages would hold."""
+    prefix, stage_of = layer_stages(trace.operations, count)
+    stages = split(trace, count)
+    for parameter, homes in zip(trace.parameters, stages.of_parameter, strict=True):
+        if len(homes) > 1:
+            raise ValueError(
+                f"pp={count}: expected each weight in one stage, got {' and '.join(parameter.names)}, which are one"
+            )
+    firsts = [min(number for number, own in stage_of.items() if own == stage) for stage in range(1, count)]
+    return [f"{prefix}.{number}" for number in firsts]
+
+
 def split(trace: RankTrace, count: int) -> Stages:
     """The stages of a step. Raises ValueError for fewer layers than stages."""
     if count == 1:
         whole = frozenset({0})
         return Stages(1, (0,) * len(trace.operations), (whole,) * len(trace.parameters), (0,) * len(trace.buffers))
-    prefix = layer_prefix(trace.operations)
-    numbers = sorted({number for each in trace.operations if (number := _layer(each.module, prefix)) is not None})
-    if len(numbers) < count:
-        raise ValueError(f"expected at least pp={count} layers, numbered children of one module; got {len(numbers)}")
-    each, more = divmod(len(numbers), count)
-    ends = [(each + 1) * min(stage, more) + each * max(0, stage - more) for stage in range(1, count + 1)]
-    stage_of = {
-        number: next(stage for stage, end in enumerate(ends) if place < end) for place, number in enumerate(numbers)
-    }
+    prefix, stage_of = layer_stages(trace.operations, count)
     places = tuple(_stages(trace.operations, prefix, stage_of, count))
     owners = _owners(trace.operations, places)
     return Stages(

@@ -79,6 +79,7 @@ def _row(
         collective_bytes=_bytes(collectives),
         reason=run.reason,
         variant=variant(run),
+        bubble_ratio=float(grid.bubble) if grid.pp > 1 else None,
         **_shares(ranks),
         **_late(ranks),
         **({} if own is None else {**_scaling("strong", own, steps), **_scaling("weak", own, steps)}),

@@ -50,6 +50,7 @@ from cleaning.profile import clean_profile, profile_counts, why_unprofiled
 from cleaning.reconcile.agreement import agreement
 from cleaning.reconcile.backward_ratio import Part, TableSides, profile_ratios, ratio_parts, sides_of
 from cleaning.reconcile.batch_law import batch_laws
+from cleaning.reconcile.device_repeats import kept_apart
 from cleaning.reconcile.parallel_steps import parallel_steps
 from cleaning.reconcile.view import Built, View
 from results import Inconsistent, Unavailable, collector_off, shortened
@@ -224,7 +225,7 @@ def _join_cells(data: RunData, cleaned: Cleaned, cells: Sequence[_Cell], problem
         return tuple(row for cell in cells for row in getattr(cell, name))
 
     runs = {key_of(run): run for run in data.runs}
-    divided = [row for cell in cells for row in cell.view.fractions]
+    divided = kept_apart([row for cell in cells for row in cell.view.fractions], runs, data.sittings)
     fractions = by_cell(ceiling_doubts.marked(divided, runs, data.ceilings, data.sittings))
     cells = [
         replace(cell, view=replace(cell.view, fractions=tuple(fractions.get(key_of(cell.view.run), ()))))
@@ -245,7 +246,7 @@ def _join_cells(data: RunData, cleaned: Cleaned, cells: Sequence[_Cell], problem
         ratios=CellRows(rows_of("ratios")),
         agreement=rows_of("agreement"),
         batch_laws=rows_of("batch_laws"),
-        post2021=rows_of("post2021"),
+        post2021=kept_apart(rows_of("post2021"), runs, data.sittings),
         parallel_steps=steps,
     )
 

@@ -2,7 +2,8 @@
 
 A step on them dispatches what the same step on a CPU would, autocast included, and attention stays whole. They cannot
 answer what depends on values: such an operation raises Unavailable, with one exception that every fp16 step needs:
-inside the phase "optimizer" a scalar read is answered with 0 (GradScaler's found_inf: a good step), and noted.
+inside the phase "optimizer" a scalar read is answered with 0 (GradScaler's found_inf: a good step), and noted. Whoever
+knows the number that would be read says it (`scalars_are`).
 
 `SHAPES` has what torch gives no rule for on fake tensors: the CTC loss, whose kernels are the CPU's and cuDNN's alone.
 It is for lengths that are tensors: with lists of lengths torch's own derivative does not run on fake tensors, and such
@@ -93,6 +94,7 @@ class FakeMode(FakeTensorMode):
         self.phase = "optimizer"
         self.notes: list[str] = []
         self.shortcuts = shape_env is None
+        self._scalar: int | None = None
         self._watcher: Watcher | None = None
         self._memo = Memo(self)
         if self.shortcuts:
@@ -129,6 +131,15 @@ class FakeMode(FakeTensorMode):
             yield
         finally:
             self._watcher = watcher
+
+    @contextlib.contextmanager
+    def scalars_are(self, value: int) -> Iterator[None]:
+        """Numbers that are read from tensors meanwhile are this one."""
+        before, self._scalar = self._scalar, value
+        try:
+            yield
+        finally:
+            self._scalar = before
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -188,6 +199,8 @@ class FakeMode(FakeTensorMode):
                 return (out[0], *(self._as(tensor, args[_STATISTICS[func]].dtype) for tensor in out[1:]))
             return self._separate_storages(out) if func in _APART else out
         except _NOT_ON_FAKE as fault:
+            if func is _SCALAR and self._scalar is not None:
+                return self._scalar
             if func is _SCALAR and self.phase == "optimizer":
                 return self._zero(args[0])
             if func in SHAPES:

@@ -1,6 +1,9 @@
 from .collective_times import collective_rates
+from .context import is_balanced, ring_attention, sequence_length, sequence_part, with_positions
+from .experts import EXPERT_STYLES, own_expert_plan
 from .member import GroupMember
-from .model_split import held_parameters, record_steps, split_model
+from .model_split import held_parameters, rank_mesh, record_steps, split_model
+from .pipeline import pipeline_stage
 from .rank_trace import (
     RankStep,
     gradient_buckets,
@@ -11,6 +14,7 @@ from .real_group import RankGroup, rank_group
 from .styles import check_styles, own_plan
 
 __all__ = [
+    "EXPERT_STYLES",
     "RankGroup",
     "RankStep",
     "GroupMember",
@@ -18,10 +22,18 @@ __all__ = [
     "collective_rates",
     "gradient_buckets",
     "held_parameters",
+    "is_balanced",
+    "own_expert_plan",
     "own_plan",
+    "pipeline_stage",
     "rank_group",
+    "rank_mesh",
     "record_steps",
+    "ring_attention",
+    "sequence_length",
+    "sequence_part",
     "split_model",
     "trace_rank",
     "trace_single",
+    "with_positions",
 ]

@@ -15,23 +15,29 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.distributed.device_mesh import init_device_mesh
 
+from measure.parallel.fake_group import copies_mesh
 from measure.parallel.styles import apply_plan, own_plan, shard_weights
 
 if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
     from analysis.parallel import RankGrid
 
 
-def split_model(
-    model: torch.nn.Module, grid: RankGrid, device: torch.device, styles: Mapping[str, str] | None = None
-) -> torch.nn.Module:
-    """The model of this rank, to be trained in the place of the one given. A plan of one rank changes nothing.
+def rank_mesh(grid: RankGrid, device: torch.device) -> DeviceMesh:
+    """The axes of a plan over the ranks of the default group."""
+    return init_device_mesh(device.type, tuple(grid.sizes.values()), mesh_dim_names=tuple(grid.sizes))
 
-    styles: pattern → style of the tensor axis; None: the model's own. Raises ValueError for a model without a plan, or
-    one that the plan does not fit.
+
+def split_model(
+    model: torch.nn.Module, grid: RankGrid, mesh: DeviceMesh, styles: Mapping[str, str] | None = None
+) -> torch.nn.Module:
+    """The model of this rank, to be trained in the place of the one given; of a grid without a pipeline. A plan of one
+    rank changes nothing. Ranks of the context axis have the same weights, and this does not divide their tokens.
+
+    mesh: of `rank_mesh`; styles: pattern → style of the tensor axis; None: the model's own. Raises ValueError for a
+    model without a plan, or one that the plan does not fit.
     """
-    if grid.world == 1:
-        return model
-    mesh = init_device_mesh(device.type, (grid.dp, grid.tp), mesh_dim_names=("dp", "tp"))
     if grid.tp > 1:
         plan = own_plan(model) if styles is None else styles
         if not plan:
@@ -39,12 +45,13 @@ def split_model(
                 f"tp={grid.tp}: expected a model with a tp_plan of its own (transformers), got one without"
             )
         apply_plan(model, mesh["tp"], plan, strict=styles is not None)
-    if grid.dp == 1:
+    if grid.copies == 1:
         return model
+    copies = copies_mesh(mesh)
     if grid.replicas == "fsdp":
-        shard_weights(model, mesh["dp"])
+        shard_weights(model, copies)
         return model
-    return torch.nn.parallel.DistributedDataParallel(model, process_group=mesh["dp"].get_group())
+    return torch.nn.parallel.DistributedDataParallel(model, process_group=copies.get_group())
 
 
 def held_parameters(model: torch.nn.Module) -> int:

@@ -7,6 +7,7 @@ computes with and hands to collectives. The optimizer's step is not run.
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +20,9 @@ from analysis.parallel import LocalParameter, RankTrace
 from measure.fake import NOT_ON_FAKE, fake_mode, quiet, to_fake
 from measure.model import check_outputs, summed
 from measure.operations import trace_step
-from measure.parallel.fake_group import fake_mesh, group_axes, no_global_shapes
+from measure.parallel.context import ring_attention, sequence_part
+from measure.parallel.experts import apply_experts, spread_evenly
+from measure.parallel.fake_group import copies_mesh, expert_mesh, fake_mesh, group_axes, no_global_shapes
 from measure.parallel.styles import apply_plan, shard_weights
 from results import Unavailable, one_line
 
@@ -35,18 +38,24 @@ BUCKET_BYTES = 25 * 1024**2
 
 @dataclass(frozen=True)
 class RankStep:
-    """What every rank runs. build: the model, on the default device, meta here; inputs: of a micro-batch, on any
-    device; plan: pattern → style; strict: as in `apply_plan`; sharded: whether replicas share the weights (FSDP)."""
+    """What every rank runs. build: the model, on the default device, meta here; inputs: of a micro-batch, whole, on any
+    device; plan: pattern → style; strict: as in `apply_plan`; sharded: whether replicas share the weights (FSDP);
+    balanced, causal: of the context axis, as in `ring_attention`; experts: pattern → style of the expert axis, of so
+    many ranks."""
 
     build: Callable[[], torch.nn.Module]
     inputs: tuple[Any, ...]
     plan: Mapping[str, str] = field(default_factory=dict)
     strict: bool = False
     sharded: bool = False
+    balanced: bool = False
+    causal: bool = False
+    experts: Mapping[str, str] = field(default_factory=dict)
+    expert_ranks: int = 1
 
 
 def trace_rank(step: RankStep, sizes: Mapping[str, int], rank: int) -> RankTrace:
-    """The step of this rank of a mesh, the axis "tp" among its axes (`fake_mesh`).
+    """The step of this rank of a mesh with the axes "dp", "cp" and "tp" in this order, "tp" innermost (`fake_mesh`).
 
     Raises ValueError for a plan that does not fit the model, Unavailable where fake tensors cannot run the step.
     """
@@ -64,29 +73,63 @@ def _trace(step: RankStep, mesh: DeviceMesh | None) -> RankTrace:
     with torch.device("meta"):
         model = step.build().train()
     to_fake(model, mode)
-    inputs = to_fake(step.inputs, mode)
-    if mesh is not None and step.plan:
-        with mode:
-            apply_plan(model, mesh["tp"], step.plan, step.strict)
-    rows = {}
-    if mesh is not None and step.sharded:
-        rows = {name: _local(each).shape[0] for name, each in model.named_parameters() if each.dim()}
-        shard_weights(model, mesh["dp"])  # outside of the mode: it makes meshes, whose values are read
-    with quiet(), no_global_shapes(mode), warnings.catch_warnings():
+    inputs = step.inputs
+    place = _Place()
+    around: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+    if mesh is not None:
+        place = _split(model, step, mesh, mode)
+        context = mesh["cp"]
+        if context.size() > 1:
+            parts = context.get_local_rank(), context.size(), step.balanced
+            inputs = tuple(sequence_part(each, *parts) for each in inputs)
+            around = ring_attention(context, step.balanced, step.causal)
+    with around, quiet(), no_global_shapes(mode), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view")
         try:
-            return _record(model, inputs, mode, {} if mesh is None else group_axes(mesh), rows)
+            return _record(model, to_fake(inputs, mode), mode, place)
         except NOT_ON_FAKE as fault:
             if mesh is None or isinstance(fault, Unavailable):
                 raise Unavailable(f"fake tensors cannot run the step: {one_line(str(fault), 200)}") from fault
-            ranks = mesh["tp"].size()
+            words = {"tp": "tensor", "cp": "context"}
+            ranks = [
+                f"{mesh[axis].size()} ranks of the {word} axis" for axis, word in words.items() if mesh[axis].size() > 1
+            ]
             reason = one_line(str(fault), 200)
-            raise ValueError(f"plan: the model does not run on {ranks} ranks of the tensor axis: {reason}") from fault
+            raise ValueError(f"plan: the model does not run on {' and '.join(ranks) or 'a rank'}: {reason}") from fault
 
 
-def _record(
-    model: torch.nn.Module, inputs: Any, mode: FakeMode, axes: Mapping[str, str], rows: Mapping[str, int]
-) -> RankTrace:
+@dataclass(frozen=True)
+class _Place:
+    """What is known of a model that was split. axes, experts: as in RankTrace; rows: name of a parameter → rows that
+    replicas share, where they do."""
+
+    axes: Mapping[str, str] = field(default_factory=dict)
+    experts: frozenset[str] = frozenset()
+    rows: Mapping[str, int] = field(default_factory=dict)
+
+
+def _split(model: torch.nn.Module, step: RankStep, mesh: DeviceMesh, mode: FakeMode) -> _Place:
+    """Put the plans of a step on its model, as this rank of the mesh."""
+    axes = group_axes(mesh)
+    experts: list[str] = []
+    tensor = mesh["tp"]
+    if step.expert_ranks > 1:
+        wide = expert_mesh(mesh, step.expert_ranks)
+        axes = group_axes(mesh, wide["ep"])
+        with mode:
+            experts = apply_experts(model, wide["ep"], tensor, step.experts, step.strict)
+        spread_evenly(model, mode, step.experts, step.expert_ranks, tensor.size())
+    if tensor.size() > 1 and step.plan:
+        with mode:
+            apply_plan(model, tensor, step.plan, step.strict)
+    rows = {}
+    if step.sharded:
+        rows = {name: _local(each).shape[0] for name, each in model.named_parameters() if each.dim()}
+        shard_weights(model, copies_mesh(mesh))  # outside of the mode: it makes meshes, whose values are read
+    return _Place(axes, frozenset(experts), rows)
+
+
+def _record(model: torch.nn.Module, inputs: Any, mode: FakeMode, place: _Place) -> RankTrace:
     arrivals: list[str] = []
     hooks = [
         parameter.register_post_accumulate_grad_hook(lambda _grad, name=name: arrivals.append(name))
@@ -99,10 +142,11 @@ def _record(
     return RankTrace(
         found.operations,
         found.storages,
-        tuple(local_parameters(model, rows)),
+        tuple(local_parameters(model, place.rows)),
         tuple(arrivals),
         {name: _local(buffer).nbytes for name, buffer in model.named_buffers()},
-        axes,
+        place.axes,
+        place.experts,
     )
 
 

@@ -10,7 +10,7 @@ have no values here. Not claimed: experts, packed weights, quantized ones; a sty
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,6 +25,7 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
+from analysis.parallel import nearest_divisor
 from results import nearest
 
 if TYPE_CHECKING:
@@ -93,17 +94,22 @@ def check_heads(model: torch.nn.Module, plan: Mapping[str, str], ranks: int) -> 
     for name in ("num_attention_heads", "num_key_value_heads"):
         heads = getattr(text, name, None)
         if isinstance(heads, int) and heads % ranks:
-            near = min((n for n in range(1, heads + 1) if heads % n == 0), key=lambda n: (abs(n - ranks), n))
+            near = nearest_divisor(heads, ranks)
             raise ValueError(f"expected tp to divide {heads} {name}, got tp={ranks}; nearest {near}")
 
 
 def matches(model: torch.nn.Module, pattern: str) -> Iterator[str]:
     """Paths of the modules that a pattern means."""
+    return like((path for path, _ in model.named_modules() if path), pattern)
+
+
+def like(names: Iterable[str], pattern: str) -> Iterator[str]:
+    """Those of these dotted names that a pattern means."""
     parts = pattern.split(".")
-    for path, _ in model.named_modules():
-        own = path.split(".")
-        if path and len(own) == len(parts) and all(map(fnmatch.fnmatchcase, own, parts)):
-            yield path
+    for name in names:
+        own = name.split(".")
+        if len(own) == len(parts) and all(map(fnmatch.fnmatchcase, own, parts)):
+            yield name
 
 
 def apply_plan(model: torch.nn.Module, mesh: DeviceMesh, plan: Mapping[str, str], strict: bool) -> None:

@@ -18,7 +18,7 @@ Answers = Sequence[tuple[str, int, Ledger]]
 """(model, global batch, its ledger)."""
 
 UNEXPLAINED = {
-    False: "one device does more than all ranks; as a product of samples of different replicas or micro-batches",
+    False: "one device does more than all ranks; as a product of samples or tokens that are on different ranks",
     True: "please report this model and plan",
 }
 """Whether ranks do too much → what is said of it."""
@@ -44,7 +44,7 @@ def document(model: str, batch_size: int, found: Ledger) -> dict[str, Any]:
         "model": model,
         "batch_size": batch_size,
         "world": grid.world,
-        "axes": {"pp": grid.pp, "dp": grid.dp, "tp": grid.tp},
+        "axes": {**grid.sizes, "ep": grid.ep},
         "microbatches": grid.microbatches,
         "schedule": grid.schedule,
         "replicas": grid.replicas,
@@ -53,6 +53,7 @@ def document(model: str, batch_size: int, found: Ledger) -> dict[str, Any]:
         "single_device_model_flop": found.single_flop,
         "replicated_flop": found.replicated_flop,
         "recomputed_flop": found.recomputed_flop,
+        "skipped_flop": found.skipped_flop,
         "unexplained_flop": found.unexplained_flop,
         "replicated": [
             {
@@ -65,6 +66,9 @@ def document(model: str, batch_size: int, found: Ledger) -> dict[str, Any]:
             }
             for each in found.replicas
         ],
+        "skipped": [
+            {"phase": each.phase, "module": each.module, "kind": each.kind, "flop": each.flop} for each in found.skips
+        ],
     }
 
 
@@ -73,7 +77,7 @@ def _rank(found: Ledger, rank: int) -> dict[str, Any]:
     work = found.work(place)
     return {
         "rank": rank,
-        "coordinates": {"pp": place.pp, "dp": place.dp, "tp": place.tp},
+        "coordinates": {axis: getattr(place, axis) for axis in found.grid.sizes},
         "forward_flop": work.total("forward"),
         "backward_flop": work.total("backward"),
         "recomputed_flop": work.total("recompute"),
@@ -106,7 +110,8 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
 
 def _parts(model: str, batch_size: int, found: Ledger) -> list[Part]:
     grid = found.grid
-    axes = " × ".join(f"{axis} {size}" for axis, size in (("pp", grid.pp), ("dp", grid.dp), ("tp", grid.tp)))
+    axes = " × ".join(f"{axis} {size}" for axis, size in grid.sizes.items() if axis != "cp" or size > 1)
+    axes += f", experts over {grid.ep}" * (grid.ep > 1)
     share = batch_size // grid.dp // grid.microbatches
     parts: list[Part] = [
         strong(f"{model}, batch {batch_size} over {grid.world} ranks ({axes})"),
@@ -121,6 +126,8 @@ def _parts(model: str, batch_size: int, found: Ledger) -> list[Part]:
     ]
     if found.replicas:
         parts += ["", "Replicated:", *_replicas(found)]
+    if found.skips:
+        parts += ["", "Skipped: blocks of attention that the causal mask hides, and that one device's count has."]
     if found.unexplained_flop:
         parts += ["", f"{found.unexplained_flop:,} FLOP are not explained: {UNEXPLAINED[found.unexplained_flop > 0]}."]
     return parts
@@ -132,6 +139,7 @@ def _sums(found: Ledger) -> TextTable:
         ("single device", found.single_flop),
         ("replicated", found.replicated_flop),
         ("recomputed", found.recomputed_flop),
+        *([("skipped", -found.skipped_flop)] if found.skips else []),
         ("not explained", found.unexplained_flop),
     ]
     columns = (Column("model FLOP of a step"), Column("", right=True))
@@ -154,9 +162,8 @@ def _groups(found: Ledger) -> list[tuple[RankWork, list[Coordinates]]]:
 
 def _name(found: Ledger, places: Sequence[Coordinates]) -> str:
     """Where on each axis they are, if they are not everywhere on it."""
-    sizes = {"pp": found.grid.pp, "dp": found.grid.dp, "tp": found.grid.tp}
     parts = []
-    for axis, size in sizes.items():
+    for axis, size in found.grid.sizes.items():
         values = {getattr(place, axis) for place in places}
         if len(values) < size:
             first, last = min(values), max(values)

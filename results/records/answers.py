@@ -154,3 +154,4 @@ class ParallelStep(OfCell):
     reason: str = ""  # why it was not measured, or the steps were not recorded
     variant: str = ""
     repeat: int = 0
+    bubble_ratio: float | None = None  # of a pipeline: what its schedule leaves a stage without work, of a step

@@ -69,7 +69,7 @@ def _add_parallel(made: Parser) -> None:
     """The options of a step that is split over ranks (docs/parallel.md)."""
     group = made.add_argument_group("a step over many ranks (docs/parallel.md)")
     group.add_argument(
-        "--parallel", metavar="dp=N,tp=N,pp=N", help="each rank's FLOP, memory and collectives, and their sum"
+        "--parallel", metavar="dp=N,tp=N,…", help="over dp, tp, pp, cp, ep: each rank's FLOP, memory and collectives"
     )
     group.add_argument(
         "--plan", type=Path, metavar="FILE", help="TOML or JSON: module pattern → style (the model's own)"

@@ -1,13 +1,14 @@
 """`runners.count MODEL --parallel "dp=2,tp=4,pp=2"`: what each rank of a parallel step runs, and what all of them do.
 
 Each distinct rank's step is recorded on a fake process group and fake tensors (`measure/parallel`), in this process:
-first and last rank of the tensor axis, and the ones between them only where these two differ. The single device's count
-comes from the fast count, which knows nothing of ranks.
+first and last rank of the tensor and the context axis, and the ones between them only where these two differ. The
+single device's count comes from the fast count, which knows nothing of ranks.
 """
 
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,8 @@ from runners.cli import FAILED, MISTAKE, Mistake, hyper_of, instructed, passing,
 from runners.count.options import changes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import torch
 
     from analysis.parallel import Ledger, RankGrid, RankTrace
@@ -91,11 +94,26 @@ def ledger_of_model(model: str, options: Namespace) -> Ledger:
         _step(workload, size) for size in (options.batch_size, options.batch_size // grid.dp // grid.microbatches)
     )
     single = _single_flop(whole)
-    plan, strict = _plan(model, workload, options)
+    step = replace(_planned(micro, workload, options), sharded=grid.replicas == "fsdp")
+    undivided = trace_single(micro)
+    part = None
+    if grid.cp > 1:
+        step, part = _divided(step, micro, undivided, grid)
     passing(f"{model}: ranks")
-    ranks = _ranks(replace(micro, plan=plan, strict=strict, sharded=grid.replicas == "fsdp"), grid)
-    recording = Recording(ranks, trace_single(micro), trace_single(whole), single)
+    recording = Recording(_ranks(step, grid), undivided, trace_single(whole), single, part)
     return ledger_of(recording, grid, gradient_buckets)
+
+
+def _divided(step: RankStep, micro: RankStep, undivided: RankTrace, grid: RankGrid) -> tuple[RankStep, RankTrace]:
+    """The step that ranks of the context axis run, and a single device's on one part of the sequence. Raises ValueError
+    for a model whose sequences or attention cannot be divided."""
+    from analysis.parallel import is_causal
+    from measure.parallel import is_balanced, sequence_length, sequence_part, trace_single
+
+    causal = is_causal(undivided)
+    balanced = is_balanced(sequence_length(micro.inputs), grid.cp, causal)
+    parts = tuple(sequence_part(each, 0, grid.cp, balanced) for each in micro.inputs)
+    return replace(step, balanced=balanced, causal=causal), trace_single(replace(micro, inputs=parts))
 
 
 def _step(workload: Workload, size: int) -> RankStep:
@@ -125,38 +143,62 @@ def _single_flop(step: RankStep) -> int:
     return found.forward_flop + found.backward_flop
 
 
-def _plan(model: str, workload: Workload, options: Namespace) -> tuple[dict[str, str], bool]:
-    """The plan of the tensor axis, and whether each pattern has to mean a module. Raises ValueError without any."""
+def _planned(step: RankStep, workload: Workload, options: Namespace) -> RankStep:
+    """The step with the plans of the tensor and the expert axis: the file's, or the model's own.
+
+    Raises ValueError for an axis without a plan.
+    """
     import torch
 
-    from measure.parallel import own_plan
+    from measure.parallel import EXPERT_STYLES, own_expert_plan, own_plan
 
-    if options.grid.tp == 1:
-        return {}, False
+    grid: RankGrid = options.grid
+    if grid.tp == 1 and grid.ep == 1:
+        return step
     if options.styles is not None:
-        return options.styles, True
-    with torch.device("meta"):
-        found = own_plan(_built(workload))
-    if not found:
-        raise ValueError(f"has no tp_plan of its own: expected --plan FILE with tp={options.grid.tp}")
-    return found, False
+        experts = {pattern: style for pattern, style in options.styles.items() if style in EXPERT_STYLES}
+        plan = {pattern: style for pattern, style in options.styles.items() if style not in EXPERT_STYLES}
+    else:
+        with torch.device("meta"):
+            model = _built(workload)
+        experts, plan = own_expert_plan(model), own_plan(model)
+        if grid.ep > 1:  # a module whose tokens go to their experts is not divided otherwise
+            plan = {pattern: style for pattern, style in plan.items() if not _is_within(pattern, experts)}
+    for axis, size, found in (("tp", grid.tp, plan), ("ep", grid.ep, experts)):
+        if size > 1 and not found:
+            raise ValueError(f"has no {axis}_plan of its own: expected --plan FILE with {axis}={size}")
+    strict = options.styles is not None
+    return replace(step, plan=plan, strict=strict, experts=experts, expert_ranks=grid.ep)
+
+
+def _is_within(pattern: str, others: Iterable[str]) -> bool:
+    """Whether it means what one of the others means, or something inside of that."""
+    return any(pattern == other or pattern.startswith(f"{other}.") for other in others)
 
 
 def _ranks(step: RankStep, grid: RankGrid) -> list[RankTrace]:
-    """The traces along the tensor axis.
+    """The traces of one replica and stage, context × tensor.
 
-    Shards of a dimension never grow with the rank (torch.chunk), so that where the first and the last rank do the same,
-    all between them do.
+    Shards of a dimension never grow with the rank (torch.chunk), so that where the first and the last rank of an axis
+    do the same, all between them do. Under causal attention each rank of the context axis has masks of its own.
     """
-    from analysis.parallel import same_work
     from measure.parallel import trace_rank
 
-    sizes = {"pp": grid.pp, "dp": grid.dp, "tp": grid.tp}
-    first = trace_rank(step, sizes, 0)
-    if grid.tp == 1:
-        return [first]
-    last = trace_rank(step, sizes, grid.rank(tp=grid.tp - 1))
-    if same_work(first, last):
-        return [first] * grid.tp
-    between = [trace_rank(step, sizes, grid.rank(tp=place)) for place in range(1, grid.tp - 1)]
-    return [first, *between, last]
+    def tensor_line(context: int) -> list[RankTrace]:
+        return _line(lambda place: [trace_rank(step, grid.sizes, grid.rank(tp=place, cp=context))], grid.tp)
+
+    return _line(tensor_line, grid.cp)
+
+
+def _line(trace: Callable[[int], list[RankTrace]], size: int) -> list[RankTrace]:
+    """The traces of all places of an axis, in order: of its ends alone where those do the same."""
+    from analysis.parallel import same_work
+
+    first = trace(0)
+    if size == 1:
+        return first
+    last = trace(size - 1)
+    if all(map(same_work, first, last)):
+        return first * size
+    between = [each for place in range(1, size - 1) for each in trace(place)]
+    return [*first, *between, *last]

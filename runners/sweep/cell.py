@@ -32,7 +32,12 @@ if TYPE_CHECKING:
 ISSUE_RATIO, MOST_ISSUE_S = 0.02, 0.2
 """Of the budget for ceilings: how long the kernel of each kind of instructions runs, at most so many seconds."""
 
-Split = Callable[["torch.nn.Module"], "torch.nn.Module"]
+Split = Callable[["Workload", "torch.nn.Module", "list[Batch]"], "tuple[torch.nn.Module, list[Batch], Schedule | None]"]
+"""What puts a model on several ranks: workload, model and whole batches → what this rank trains, on which batches, and
+the schedule that its steps follow, if they follow one."""
+
+Schedule = Callable[[Sequence[Any], Any], "torch.Tensor | None"]
+"""As in `ScheduledStep`."""
 
 _LEFT: list[passes.Subject] = []
 """What this process measured last, for its other works: one at most."""
@@ -117,7 +122,7 @@ class Prepared:
 def prepare(cell: Cell, split: Split | None = None, shard: int = 0) -> Prepared:
     """The cell's model, batches and step on its device, under its precision's flags, which are read back.
 
-    split: what puts the model on several ranks. shard: which of several parts of the data this is; weights are of the
+    split: as above. shard: which of several parts of the data this is; weights are of the
     cell's seed on all of them.
 
     Raises ValueError where those are not what was set, Unavailable for a precision that the device does not have.
@@ -143,10 +148,10 @@ def prepare(cell: Cell, split: Split | None = None, shard: int = 0) -> Prepared:
     with device:
         model = workload.build(**workload.hyper)
     _lay_out(cell, model)
-    model = model if split is None else split(model)
     batches = Batches(replace(cell, seed=cell.seed + shard), workload, device)
     few = batches.some(cell.batch_size)
-    step, optimizer = _step(cell, workload, model, few, device.type)
+    model, few, schedule = (model, few, None) if split is None else split(workload, model, few)
+    step, optimizer = _step(cell, workload, model, few, device.type, schedule)
     return Prepared(workload, model, batches, few, step, optimizer, clock, began_s, before)
 
 
@@ -201,7 +206,7 @@ def first_step(cell: Cell, made: Prepared, steps_before: int = 0) -> CellFinding
     return CellFindings(
         flags_before=made.flags,
         executed=executed_flop(traced),
-        first_loss=_loss(made.step),
+        first_loss=loss_of(made.step),
         items_per_step=made.workload.items(made.workload.hyper, cell.batch_size),
         parameters=sum(parameter.numel() for parameter in made.model.parameters()),
         instructions=product_log.instructions,
@@ -302,12 +307,12 @@ def time_cell(
     blocks = (*blocks_in_order(warm, timing, ceiling.samples), *phases)
     if any(block.part == suspension.SUSPENDED for block in blocks):
         warnings.append(suspension.WARNING)
-    last_loss = _loss(step)
-    if not math.isfinite(last_loss):
+    last_loss = loss_of(step)
+    if last_loss is not None and not math.isfinite(last_loss):
         warnings.append(f"loss: the last loss was {last_loss}")
     findings = replace(
         findings,
-        last_loss=last_loss if math.isfinite(last_loss) else None,
+        last_loss=last_loss if last_loss is not None and math.isfinite(last_loss) else None,
         warmup_steps=sum(block.steps for block in warm.blocks),
         warmup_s=sum(block.wall_s for block in warm.blocks),
         window_start_s=start_s,
@@ -337,14 +342,23 @@ def _lay_out(cell: Cell, model: torch.nn.Module) -> None:
         model.to(memory_format=torch.channels_last)
 
 
-def _step(cell: Cell, workload: Workload, model: Any, batches: list[Batch], device_type: str) -> tuple[Any, Any]:
+def _step(
+    cell: Cell,
+    workload: Workload,
+    model: Any,
+    batches: list[Batch],
+    device_type: str,
+    schedule: Schedule | None = None,
+) -> tuple[Any, Any]:
     """The training step, and its optimizer."""
     import torch
 
-    from workloads.training import TrainingStep, optimizer_of
+    from workloads.training import ScheduledStep, TrainingStep, optimizer_of
 
     policy: Precision = PRECISIONS[cell.precision]
     optimizer = optimizer_of(cell.optimizer, workload, model.parameters())
+    if schedule is not None:
+        return ScheduledStep(schedule, optimizer, batches, device_type), optimizer
     step = TrainingStep(
         model,
         workload.loss,
@@ -382,8 +396,9 @@ def executed_flop(traced: Trace) -> dict[str, int]:
     return {f"{kind}/{dtype}": flop for (kind, dtype), flop in sorted(by_kind.items())}
 
 
-def _loss(step: Any) -> float:
-    return float(step.last_loss)
+def loss_of(step: Any) -> float | None:
+    """The loss of a step's last run; None on a rank that has none."""
+    return None if step.last_loss is None else float(step.last_loss)
 
 
 def _allocation_retries(device: str) -> int:

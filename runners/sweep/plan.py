@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from analysis.parallel import parse_plan
+from analysis.parallel import RankGrid, parse_plan
 from measure.counters.harness import COUNTERS
 from results.records import WORKS, Cell
 from runners.sweep.models import catalogue_entry
@@ -135,14 +135,14 @@ def cells(grid: Grid) -> list[Cell]:
 
 
 def global_batch(plan: str, size: int, scaling: str) -> int:
-    """Samples of all ranks together in a step. Raises ValueError for a number that replicas cannot share."""
-    replicas = parse_plan(plan).dp if plan else 1
-    if scaling == "weak":
-        return size * replicas
-    if size % replicas:
-        near = max(replicas, round(size / replicas) * replicas)
-        raise ValueError(f"--batch-sizes: expected multiples of {replicas} with {plan}, got {size}; nearest {near}")
-    return size
+    """Samples of all ranks together in a step. Raises ValueError for a number that replicas or micro-batches cannot
+    share."""
+    grid = parse_plan(plan) if plan else RankGrid()
+    parts = grid.microbatches * (grid.dp if scaling == "strong" else 1)
+    if size % parts:
+        near = max(parts, round(size / parts) * parts)
+        raise ValueError(f"--batch-sizes: expected multiples of {parts} with {plan}, got {size}; nearest {near}")
+    return size * grid.dp if scaling == "weak" else size
 
 
 def cell_of(grid: Grid, model: str, batch_size: int, precision: str, repeat: int = 0, plan: str = "") -> Cell:

@@ -3,12 +3,13 @@ from .input_errors import mismatch
 from .inputs import draw, positional, resized, split, takes
 from .losses import mean_loss
 from .meta import without_values
-from .step import OPTIMIZERS, GradientStep, InferenceStep, TrainingStep, have_state, optimizer_of
+from .step import OPTIMIZERS, GradientStep, InferenceStep, ScheduledStep, TrainingStep, have_state, optimizer_of
 
 __all__ = [
     "GradientStep",
     "InferenceStep",
     "OPTIMIZERS",
+    "ScheduledStep",
     "TrainingStep",
     "draw",
     "fault_text",

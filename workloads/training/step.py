@@ -123,6 +123,37 @@ class TrainingStep:
         return other
 
 
+class ScheduledStep(TrainingStep):
+    """A training step whose forward pass, loss and backward pass follow a schedule of several ranks.
+
+    Calls `mark` with "forward", "optimizer" and "end": passes of different samples take turns, and have no phases.
+    run: does them for a batch (inputs, target), gradients added, and gives the loss, or None where this rank has none;
+    then `last_loss` is None.
+    """
+
+    def __init__(
+        self,
+        run: Callable[[Sequence[Any], Any], torch.Tensor | None],
+        optimizer: torch.optim.Optimizer,
+        batches: Sequence[Batch],
+        device_type: str,
+    ) -> None:
+        super().__init__(run, _unasked, optimizer, batches, device_type)
+
+    def __call__(self, mark: Mark = unheard) -> None:
+        batch = next(self.batches)
+        self.optimizer.zero_grad(set_to_none=True)
+        mark("forward")
+        self.last_loss = self.model(batch.inputs, batch.target)
+        mark("optimizer")
+        self.optimizer.step()
+        mark("end")
+
+
+def _unasked(_output: Any, _target: Any) -> torch.Tensor:
+    raise NotImplementedError("the schedule has the loss")
+
+
 class GradientStep:
     """A callable that does one training step's forward, loss and backward, and no optimizer's step.
 

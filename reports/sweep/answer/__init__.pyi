@@ -1,4 +1,5 @@
 from .headline_table import headline_rows
+from .link_table import links_text
 from .parquet import NEEDED, can_write, to_parquet
 from .table import to_csv, to_json, to_text
 from .what_if import what_if_text
@@ -7,6 +8,7 @@ __all__ = [
     "NEEDED",
     "can_write",
     "headline_rows",
+    "links_text",
     "to_csv",
     "to_json",
     "to_parquet",

@@ -20,7 +20,8 @@ def parallel_parts(steps: Sequence[ParallelStep], views: Sequence[View]) -> list
     shown = [rows[key_of(view.run)] for view in views if key_of(view.run) in rows and view.measured]
     if not shown:
         return []
-    return [strong(HEADING), "", _table(shown), "", *filter(None, map(late_line, shown))]
+    lines = [line for step in shown for line in (pipeline_line(step), late_line(step)) if line]
+    return [strong(HEADING), "", _table(shown), "", *lines]
 
 
 def _table(steps: Sequence[ParallelStep]) -> TextTable:
@@ -56,6 +57,19 @@ def _scaling(ratio: float | None, low: float | None, high: float | None) -> str:
     if ratio is None:
         return _UNKNOWN
     return percent(ratio) if low is None or high is None else f"{percent(ratio)} ({percent(low)} to {percent(high)})"
+
+
+def pipeline_line(step: ParallelStep) -> str:
+    """What a pipeline's stages wait by their schedule, and what they compute; "" for a step without a pipeline."""
+    if step.bubble_ratio is None:
+        return ""
+    name = f"{step.model} b{step.batch_size} {step.parallel}"
+    seen = (
+        ""
+        if step.compute_ratio is None
+        else f"; {percent(1 - step.compute_ratio)} of a recorded step passed without computing"
+    )
+    return f"{name}: the schedule leaves a stage {percent(step.bubble_ratio)} of a step without work{seen}"
 
 
 def late_line(step: ParallelStep) -> str:

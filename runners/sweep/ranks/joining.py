@@ -87,11 +87,15 @@ def join_ranks(cell: Cell, grid: RankGrid, answers: Answers, ceilings: Ceilings)
         ],
         "collectives.csv": [] if report is None else _collectives(report),
     }
+    last: RankMeasurement = found[grid.world - 1]  # the one that has the loss, with a pipeline
+    losses = last.measured.findings if grid.pp > 1 else first.measured.findings
     memory = [each.measured.findings.peak_memory_bytes for each in found.values()]
     findings = replace(
         first.measured.findings,
         executed=_sum_of(each.measured.findings.executed for each in found.values()),
         peak_memory_bytes=None if None in memory else max(memory),
+        first_loss=losses.first_loss,
+        last_loss=losses.last_loss,
     )
     warnings = (*first.measured.warnings, *([f"recorded_steps: {problem}"] if problem else []))
     blocks = tuple(slowest_blocks(first.measured.blocks, others))
@@ -131,7 +135,7 @@ def _row(
         cell_id="",
         attempt=0,
         rank=rank,
-        place=f"dp={place.dp},tp={place.tp}",
+        place=",".join(f"{axis}={getattr(place, axis)}" for axis, size in grid.sizes.items() if size > 1) or "dp=0",
         host=answer.facts.host,
         device=answer.facts.device,
         device_name=answer.facts.device_name,

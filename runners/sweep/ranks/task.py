@@ -6,7 +6,7 @@ imported inside the functions, because the parent imports this module for its ty
 
 from __future__ import annotations
 
-import functools
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -18,8 +18,11 @@ from runners.sweep import cell as sweep_cell
 from runners.sweep.findings import CellFindings, CellMeasurement
 
 if TYPE_CHECKING:
+    import torch
+
     from measure.parallel import RankGroup
     from measure.timing import Protocol
+    from workloads.catalogue import Batch, Workload
 
 RECORDED_STEPS = (2, 5)
 """Least and most steps under the profiler, after one that is not kept."""
@@ -43,18 +46,27 @@ def measure_rank(
     another rank is gone or hangs."""
     import torch
 
-    from measure.parallel import held_parameters, rank_group, split_model
+    from measure.parallel import held_parameters, rank_group
 
     grid = parse_plan(cell.parallel)
     shard = grid.coordinates(member.rank).dp
     mine = replace(cell, batch_size=cell.batch_size // grid.dp, device=member.device)
     if member.device.startswith("cuda"):
         torch.cuda.set_device(torch.device(member.device))
-    with rank_group(member) as group:
-        split = functools.partial(split_model, grid=grid, device=torch.device(member.device), styles=styles)
+    if grid.pp > 1:
+        protocol = replace(protocol, phase_blocks=0)  # passes of different samples take turns
+    whole: list[int] = []
+    with rank_group(member) as group, contextlib.ExitStack() as around:
+
+        def split(workload: Workload, model: torch.nn.Module, few: list[Batch]) -> Any:
+            whole.append(sum(parameter.numel() for parameter in model.parameters()))
+            if grid.pp > 1:
+                return _stage(mine, workload, model, few, grid)
+            return _divided(workload, model, few, grid, mine.device, styles, around)
+
         made = sweep_cell.prepare(mine, split, shard)
-        ahead = int(grid.tp > 1)  # in its first step DTensor asks what operations make of whole tensors
-        found = sweep_cell.first_step(mine, made, ahead)
+        ahead = int(grid.tp * grid.cp * grid.pp > 1)  # in its first step torch asks for shapes
+        found = replace(sweep_cell.first_step(mine, made, ahead), parameters=whole[0])
         measured = _measurement(mine, made, protocol, found, group)
         before = ahead + steps_run(measured.blocks, protocol)
         recording = _recording(made, protocol, measured.blocks, group)
@@ -64,6 +76,87 @@ def measure_rank(
         raise ValueError(wrong)
     findings = replace(measured.findings, flags_after=after, items_per_step=_items(found, grid))
     return RankMeasurement(replace(measured, findings=findings), held, recording, before)
+
+
+def _stage(
+    cell: Cell, workload: Workload, model: torch.nn.Module, few: list[Batch], grid: RankGrid
+) -> tuple[torch.nn.Module, list[Batch], sweep_cell.Schedule]:
+    """What this rank trains of a pipeline. Raises ValueError for a model or a precision that it does not take."""
+    import torch
+
+    from analysis.devices import PRECISIONS
+    from analysis.parallel import stage_starts
+    from measure.parallel import RankStep, pipeline_stage, trace_single
+
+    policy = PRECISIONS[cell.precision]
+    if policy.scaler:
+        raise ValueError(f"pp={grid.pp}: expected a precision without scaled gradients, got {cell.precision}")
+    target = few[0].target
+    if not (target is None or isinstance(target, torch.Tensor)):
+        raise ValueError(
+            f"pp={grid.pp}: expected one tensor as target, which micro-batches share, got {type(target).__name__}"
+        )
+    inputs = few[0].inputs
+    part = tuple(each.chunk(grid.microbatches)[0] if isinstance(each, torch.Tensor) else each for each in inputs)
+    starts = stage_starts(trace_single(RankStep(lambda: workload.build(**workload.hyper), part)), grid.pp)
+    autocast = getattr(torch, policy.autocast) if policy.autocast else None
+    stage = pipeline_stage(model, inputs, starts, grid, workload.loss, torch.device(cell.device), autocast)
+    return stage.model, few, stage.run
+
+
+def _divided(
+    workload: Workload,
+    model: torch.nn.Module,
+    few: list[Batch],
+    grid: RankGrid,
+    device: str,
+    styles: Mapping[str, str] | None,
+    around: contextlib.ExitStack,
+) -> tuple[torch.nn.Module, list[Batch], None]:
+    """What this rank trains of replicas, split modules and divided sequences; ring attention lasts as long as
+    `around`. Raises ValueError for a model that the plan does not fit."""
+    import torch
+
+    from analysis.parallel import is_causal
+    from measure.parallel import (
+        RankStep,
+        is_balanced,
+        rank_mesh,
+        ring_attention,
+        sequence_length,
+        sequence_part,
+        split_model,
+        trace_single,
+        with_positions,
+    )
+
+    if grid.world == 1:
+        return model, few, None
+    mesh = rank_mesh(grid, torch.device(device))
+    if grid.cp > 1:
+        length = sequence_length(few[0].inputs)
+        _check_target(few[0].target, length)
+        causal = is_causal(trace_single(RankStep(lambda: workload.build(**workload.hyper), few[0].inputs)))
+        part = mesh["cp"].get_local_rank(), grid.cp, is_balanced(length, grid.cp, causal)
+        few = [
+            replace(
+                each,
+                inputs=tuple(sequence_part(one, *part) for one in each.inputs),
+                target=sequence_part(each.target, *part),
+            )
+            for each in few
+        ]
+        with_positions(model, sequence_part(torch.arange(length, device=device)[None], *part))
+        around.enter_context(ring_attention(mesh["cp"], part[2], causal))
+    return split_model(model, grid, mesh, styles), few, None
+
+
+def _check_target(target: Any, length: int) -> None:
+    """Raises ValueError for a target that cannot be divided as the sequences are."""
+    shape = tuple(getattr(target, "shape", ()))
+    if target is not None and shape[1:2] != (length,):
+        said = " × ".join(map(str, shape)) or type(target).__name__
+        raise ValueError(f"cp: expected a target of batch × {length} tokens, as the inputs, got {said}")
 
 
 def _items(found: CellFindings, grid: RankGrid) -> int | None:
@@ -83,7 +176,11 @@ def _measurement(cell: Cell, made: Any, protocol: Protocol, found: CellFindings,
     timed = [block for block in blocks if block.part == "measure"]
     window = (timed[0].start_s, timed[-1].start_s + timed[-1].wall_s) if timed else (None, None)
     found = replace(
-        found, window_start_s=window[0], window_end_s=window[1], peak_memory_bytes=_peak_memory(cell.device)
+        found,
+        window_start_s=window[0],
+        window_end_s=window[1],
+        peak_memory_bytes=_peak_memory(cell.device),
+        last_loss=sweep_cell.loss_of(made.step),
     )
     return CellMeasurement("ok", "", tuple(blocks), findings=found)
 

@@ -15,6 +15,10 @@ PLANS = {
     "fsdp=2,tp=2": ("fsdp=2,tp=2", 4, "fsdp"),
     "tp=2": ("tp=2", 2, "ddp"),
     "ddp=1,tp=2": ("tp=2", 2, "ddp"),
+    "pp=2": ("pp=2,m=4", 2, "ddp"),
+    "m=3,pp=3": ("pp=3,m=3", 3, "ddp"),
+    "fsdp=2,cp=2": ("fsdp=2,cp=2", 4, "fsdp"),
+    "cp=4": ("cp=4", 4, "ddp"),
 }
 
 
@@ -33,8 +37,11 @@ REFUSED = {
     "ddp=0": "expected AXIS=N",
     "ddp=2,fsdp=2": "expected one of ddp and fsdp",
     "ddp=2,dp=2": "expected each axis once",
-    "pp=2": "which is counted alone",
-    "ep=2": "is not counted yet",
+    "ep=2": "got ep, which is counted alone",
+    "ddp=2,pp=2": "expected pp alone",
+    "pp=4,m=3": "expected m=N with pp, N of at least pp=4",
+    "ddp=2,m=2": "expected m=N with pp",
+    "tp=2,cp=2": "expected tp or cp",
     "zero=2": "expected a plan like",
 }
 

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from analysis.parallel import Coordinates, RankGrid, grid_of, parse_sizes
+from analysis.parallel import Coordinates, RankGrid, grid_of, parse_sizes, ran_all
 
 
 def test_the_tensor_axis_is_innermost_and_the_pipeline_outermost():
@@ -17,6 +17,18 @@ def test_the_tensor_axis_is_innermost_and_the_pipeline_outermost():
     assert grid.coordinates(4) == Coordinates(0, 1, 0)
     assert grid.coordinates(8) == Coordinates(1, 0, 0)
     assert [grid.rank(each.pp, each.dp, each.tp) for each in grid.places()] == list(range(24))
+
+
+def test_the_context_axis_is_between_data_and_tensor_and_experts_are_shared_over_both():
+    """dp=2, cp=3, tp=2: rank = (2nd replica · 3 + 3rd part) · 2 + 2nd shard. Six ranks of one shard see other tokens;
+    three of them have all experts together, so that four ranks of the twelve have the same ones."""
+    grid = RankGrid(dp=2, cp=3, tp=2, ep=3)
+    assert grid.world == 12
+    assert grid.rank(dp=1, cp=2, tp=1) == (1 * 3 + 2) * 2 + 1 == 11
+    assert grid.coordinates(11) == Coordinates(0, 1, 1, 2)
+    assert [grid.rank(each.pp, each.dp, each.tp, each.cp) for each in grid.places()] == list(range(12))
+    groups = {"dp,cp": 6, "experts": 12 // 3, "ep": 3, "cp": 3, "tp": 2, "elsewhere": 0}
+    assert {group: grid.group_size(group) for group in groups} == groups
 
 
 def test_the_bubble_is_what_a_stage_waits_of_a_step():
@@ -36,12 +48,12 @@ def test_a_plan_that_is_none_is_one_line():
         "dp": "expected AXIS=N",
         "dp=0": "N of 1 or more",
         "dp=2,dp=2": "dp twice",
-        "data=2": "expected the axes dp, tp, pp, got 'data'",
-        "cp=2": "cp is not counted yet",
+        "data=2": "expected the axes dp, tp, pp, cp, ep, got 'data'",
+        "cp=2,cp=2": "cp twice",
     }.items():
         with pytest.raises(ValueError, match=words):
             parse_sizes(text)
-    assert parse_sizes("tp=2, ep=1") == {"dp": 1, "tp": 2, "pp": 1}
+    assert parse_sizes("tp=2, ep=1") == {"dp": 1, "tp": 2, "pp": 1, "cp": 1, "ep": 1}
 
 
 def test_a_batch_that_does_not_divide_is_one_line():
@@ -51,5 +63,20 @@ def test_a_batch_that_does_not_divide_is_one_line():
         grid_of(parse_sizes("pp=2"), 6, 4)
     with pytest.raises(ValueError, match="at most 1024 ranks, got 2048"):
         grid_of(parse_sizes("dp=256,tp=8"), 256)
+    with pytest.raises(ValueError, match="ep to divide dp · cp = 6, got ep=4; nearest 3"):
+        grid_of(parse_sizes("dp=3,cp=2,ep=4"), 6)
+    with pytest.raises(ValueError, match="expected ep=1 where replicas share the weights"):
+        grid_of(parse_sizes("dp=2,ep=2"), 6, replicas="fsdp")
     assert grid_of(parse_sizes("pp=2"), 6).microbatches == 6
     assert grid_of(parse_sizes("dp=2"), 6).microbatches == 1
+
+
+def test_causal_attention_runs_the_blocks_that_the_mask_does_not_hide():
+    """Of 4 × 4 blocks: the diagonal and the 6 below it. Other products run whole; without a plan all does."""
+    whole, run = 16, sum(key <= query for query in range(4) for key in range(4))
+    assert ran_all("attention", whole, run, "ddp=2,cp=4")
+    assert ran_all("attention", whole, whole, "cp=4")
+    assert not ran_all("matmul", whole, run, "cp=4")
+    assert not ran_all("attention", whole, run, "ddp=4")
+    assert not ran_all("attention", whole, run, "cp=2")
+    assert not ran_all("attention", whole, run, "no plan")

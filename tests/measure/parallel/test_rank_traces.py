@@ -20,8 +20,7 @@ def found(text, batch, build=BlockNet, plan=BLOCK_PLAN, replicas="ddp"):
     grid = grid_of(parse_sizes(text), batch, replicas=replicas)
     share = batch // grid.dp // grid.microbatches
     step = RankStep(build, (torch.ones(share, 8),), plan, True, replicas == "fsdp")
-    sizes = {"pp": grid.pp, "dp": grid.dp, "tp": grid.tp}
-    ranks = [trace_rank(step, sizes, grid.rank(tp=place)) for place in range(grid.tp)]
+    ranks = [trace_rank(step, grid.sizes, grid.rank(tp=place)) for place in range(grid.tp)]
     whole = RankStep(build, (torch.ones(batch, 8),))
     with torch.device("meta"):
         count = fast_count(build(), whole.inputs, train=True)
@@ -120,7 +119,7 @@ def test_uneven_shards_are_counted_apart_and_add_up():
 
 
 def test_first_and_last_rank_tell_whether_all_do_the_same():
-    sizes, step = {"pp": 1, "dp": 1, "tp": 4}, RankStep(BlockNet, (torch.ones(2, 8),), BLOCK_PLAN)
+    sizes, step = {"pp": 1, "dp": 1, "cp": 1, "tp": 4}, RankStep(BlockNet, (torch.ones(2, 8),), BLOCK_PLAN)
     uneven = RankStep(BlockNet, (torch.ones(2, 8),), UNEVEN)
     assert same_work(trace_rank(step, sizes, 0), trace_rank(step, sizes, 3))
     assert not same_work(trace_rank(uneven, sizes, 0), trace_rank(uneven, sizes, 3))
@@ -149,7 +148,7 @@ def test_shared_weights_are_gathered_twice_and_their_gradients_scattered_once():
 
 
 def test_a_replica_s_part_of_shared_weights_is_what_that_rank_has():
-    sizes, step = {"pp": 1, "dp": 4, "tp": 2}, RankStep(BlockNet, (torch.ones(2, 8),), BLOCK_PLAN, True, True)
+    sizes, step = {"pp": 1, "dp": 4, "cp": 1, "tp": 2}, RankStep(BlockNet, (torch.ones(2, 8),), BLOCK_PLAN, True, True)
     first, last = trace_rank(step, sizes, 0), trace_rank(step, sizes, 6)
     assert [each.part(3, 4) for each in first.parameters] == list(last.parameters)
 
@@ -225,7 +224,7 @@ def test_what_torch_cannot_run_is_one_line():
     """50 numbers between up and down over four ranks are 13, 13, 13 and 11; torch's styles take them for 4 · 13."""
     step = RankStep(lambda: BlockNet(25), (torch.ones(2, 8),), BLOCK_PLAN)
     with pytest.raises(ValueError, match=r"does not run on 4 ranks of the tensor.*same reduction dim") as refusal:
-        trace_rank(step, {"pp": 1, "dp": 1, "tp": 4}, 0)
+        trace_rank(step, {"pp": 1, "dp": 1, "cp": 1, "tp": 4}, 0)
     assert "\n" not in str(refusal.value)
 
 

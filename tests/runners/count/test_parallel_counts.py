@@ -22,6 +22,10 @@ LLAMA = {
     "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 32, "num_hidden_layers": 2,
     "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 64, "vocab_size": 98,
 }  # fmt: skip
+MIXTRAL = {
+    **LLAMA, "model_type": "mixtral", "architectures": ["MixtralForCausalLM"], "num_key_value_heads": 4,
+    "num_local_experts": 4, "num_experts_per_tok": 2,
+}  # fmt: skip
 SEQUENCE = 16
 
 
@@ -61,11 +65,45 @@ def test_a_model_with_a_plan_of_its_own_adds_up_to_the_formula(count, llama):
     assert found["sum_model_flop"] == found["single_device_model_flop"] + sum(rest)
     assert rest == (0, 0, 0)
     assert [rank["rank"] for rank in found["ranks"]] == list(range(8))
-    assert found["ranks"][5]["coordinates"] == {"pp": 1, "dp": 0, "tp": 1}
+    assert found["ranks"][5]["coordinates"] == {"pp": 1, "dp": 0, "cp": 0, "tp": 1}
     assert sum(rank["forward_flop"] + rank["backward_flop"] for rank in found["ranks"]) == found["sum_model_flop"]
     assert [rank["bubble_ratio"] for rank in found["ranks"]] == 8 * [pytest.approx(1 / 3)]
     assert all(rank["state_bytes"] > 16 * rank["parameters"] - 1 for rank in found["ranks"])
     assert set(found["ranks"][0]["collectives"][0]) == {"kind", "group", "size", "calls", "bytes"}
+
+
+def test_sequences_over_ranks_add_up_to_the_formula_but_for_masked_blocks(count, llama):
+    """Of the attention of each block, 2 · 2 · 16² · 32 FLOP of a sample forward, a quarter is one of 2 × 2 blocks."""
+    arguments = ("--parallel", "dp=2,cp=2", "--seq", SEQUENCE, "--batch-size", 2, "--format", "json")
+    code, out, _ = count(llama, *arguments)
+    assert code == 0
+    found = json.loads(out)
+    attention = 3 * 2 * 2 * 2 * 2 * SEQUENCE**2 * 32
+    assert found["skipped_flop"] == attention // 4
+    assert {each["kind"] for each in found["skipped"]} == {"attention"}
+    assert found["sum_model_flop"] == found["single_device_model_flop"] + found["replicated_flop"] - attention // 4
+    assert found["unexplained_flop"] == 0
+    assert found["ranks"][1]["coordinates"] == {"pp": 0, "dp": 0, "cp": 1, "tp": 0}
+    code, out, _ = count(llama, *arguments[:-2])
+    assert code == 0
+    assert "over 4 ranks (pp 1 × dp 2 × cp 2 × tp 1)" in " ".join(out.split())
+    assert "blocks of attention that the causal mask hides" in " ".join(out.split())
+
+
+def test_all_axes_together_and_experts_by_the_models_own_plan(count, tmp_path):
+    """The axes of a mixture of experts: 32 ranks, four of which share the experts of a stage."""
+    (tmp_path / "mixtral.json").write_text(json.dumps(MIXTRAL))
+    arguments = ("--parallel", "dp=2,tp=4,pp=2,cp=2,ep=4", "--seq", SEQUENCE, "--format", "json")
+    code, out, _ = count(f"hf:{tmp_path / 'mixtral.json'}", *arguments)
+    found = json.loads(out)
+    assert code == 0
+    assert (found["world"], found["axes"]) == (32, {"pp": 2, "dp": 2, "cp": 2, "tp": 4, "ep": 4})
+    rest = found["replicated_flop"] + found["recomputed_flop"] - found["skipped_flop"]
+    assert found["sum_model_flop"] == found["single_device_model_flop"] + rest
+    assert found["unexplained_flop"] == 0
+    assert found["skipped_flop"] == 3 * 2 * 4 * 2 * 2 * SEQUENCE**2 * 32 // 4  # two layers, four samples
+    groups = {(each["kind"], each["group"], each["size"]) for each in found["ranks"][0]["collectives"]}
+    assert {("all_to_all", "ep", 4), ("all_gather", "cp", 2), ("all_reduce", "experts", 4)} <= groups
 
 
 def test_a_plan_from_a_file_and_what_it_leaves_whole(count, net, plan):
@@ -108,7 +146,10 @@ def test_checkpointed_layers_are_recomputed_and_named_apart(count, net):
 def test_what_cannot_be_is_refused_in_a_line(count, net, llama, plan, tmp_path):
     net = (net, "--input", 8, "--parallel")
     refused(count(*net, "dp=2,tp"), "--parallel: expected AXIS=N")
-    refused(count(*net, "ep=2"), "ep is not counted yet")
+    refused(count(*net, "dp=2,ep=4"), "expected ep to divide dp · cp = 2, got ep=4; nearest 2")
+    refused(count(*net, "dp=2,ep=2"), "has no ep_plan of its own: expected --plan FILE with ep=2")
+    refused(count(*net, "cp=2"), "expected attention by scaled_dot_product_attention, got none in one kernel")
+    refused(count(llama, "--parallel", "cp=3", "--seq", 16), "multiple of cp=3, got 16 tokens; nearest 15")
     refused(count(*net, "dp=2", "--batch-size", 3), "multiple of dp=2, got 3")
     refused(count(*net, "dp=2,pp=2", "--replicas", "fsdp"), "expected pp=1 where replicas share the weights")
     refused(count(*net, "dp=2", "--law"), "--parallel: goes without --law")

@@ -8,6 +8,7 @@ import importlib
 import io
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -34,6 +35,25 @@ ENVIRON = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100", "OMP_NUM_THR
 
 def command(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "runners.sweep", *map(str, arguments)]
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def under_torchrun(monkeypatch: Any, ranks: int) -> type[Sweep]:
+    """Sweeps of this test are of so many ranks under torchrun."""
+    run = ("torch.distributed.run", "--nproc-per-node", ranks, "--master-port", free_port(), "-m", "runners.sweep")
+    monkeypatch.setattr(f"{__name__}.command", lambda *words: [sys.executable, "-m", *map(str, (*run, *words))])
+    return Sweep
+
+
+def rows(data: Any, record: type, run: Any) -> list[Any]:
+    """A run's rows of one cell."""
+    return [row for row in data.records(record) if row.cell_id == run.cell_id]
 
 
 def sweep(*arguments: object, cwd: Path, timeout_s: float = 240.0) -> subprocess.CompletedProcess[str]:

@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch import nn
 
+FUNCTIONAL_GATHER = "_c10d_functional::all_gather_into_tensor"
+
 BLOCK_PLAN = {"layers.*.up": "colwise", "layers.*.down": "rowwise"}
 
 
@@ -62,16 +64,16 @@ def run_rank(rank: int, world: int, folder: str) -> None:
     split = BlockNet()
     apply_plan(split, init_device_mesh("cpu", (world,)), BLOCK_PLAN, strict=True)
     split(torch.ones(4, 8)).sum().backward()  # DTensor asks once what operations make of whole tensors
-    _profile(_training(split), Path(folder) / f"tensor-{rank}.json")
+    profiled(_training(split), Path(folder) / f"tensor-{rank}.json")
     replica = nn.parallel.DistributedDataParallel(BlockNet(256, 3))
     for _ in range(2):
         replica(torch.ones(4, 8)).sum().backward()
-    _profile(_training(replica), Path(folder) / f"data-{rank}.json")
+    profiled(_training(replica), Path(folder) / f"data-{rank}.json")
     shards = BlockNet()
     shard_weights(shards, init_device_mesh("cpu", (world,)))
     shards(torch.ones(4, 8)).sum().backward()
-    _profile(_training(shards), Path(folder) / f"shards-{rank}.json")
-    _profile(_stage_step(rank, world), Path(folder) / f"stages-{rank}.json")
+    profiled(_training(shards), Path(folder) / f"shards-{rank}.json")
+    profiled(_stage_step(rank, world), Path(folder) / f"stages-{rank}.json")
     torch.distributed.destroy_process_group()
 
 
@@ -99,7 +101,8 @@ def _stage_step(rank: int, world: int) -> Callable[[], object]:
     return step
 
 
-def _profile(step: Callable[[], object], file: Path) -> None:
+def profiled(step: Callable[[], object], file: Path) -> None:
+    """Write what torch.profiler sees of a step: name and sizes of each call that is in no call of the same name."""
     activities = [torch.profiler.ProfilerActivity.CPU]
     with torch.profiler.profile(activities=activities, record_shapes=True) as seen:
         step()
@@ -113,24 +116,27 @@ def _names_below(event: Any) -> set[str]:
 
 
 def executed_flop(rows: list[Any]) -> int:
-    """Model FLOP of the products that kernels ran: 2 · m · k · n."""
+    """Model FLOP of the products that kernels ran: 2 · m · k · n, in a batch of products as often."""
     total = 0
     for name, shapes in rows:
-        if name in ("aten::mm", "aten::addmm"):
-            (m, k), (_, n) = [shape for shape in shapes if len(shape) == 2][-2:]
-            total += 2 * m * k * n
+        if name in ("aten::mm", "aten::addmm", "aten::bmm"):
+            left, right = shapes[1:3] if name == "aten::addmm" else shapes[:2]
+            total += 2 * math.prod(left) * right[-1]
     return total
 
 
-def executed_messages(rows: list[Any]) -> dict[tuple[str, str], int]:
-    """(kind, "calls" or "bytes") → how many, of four bytes a number. gloo scatters sums by an all-reduce of its own."""
+def executed_messages(rows: list[Any], world: int = 2) -> dict[tuple[str, str], int]:
+    """(kind, "calls" or "bytes") → how many, of four bytes a number. gloo scatters sums by an all-reduce of its own; of
+    a functional gather the profiler has what this rank gives to it."""
     scatters = any(name == "c10d::_reduce_scatter_base_" for name, _ in rows)
     kinds = {"c10d::_allgather_base_": "all_gather", "c10d::_reduce_scatter_base_": "reduce_scatter"}
-    kinds |= {"gloo:send": "send", "gloo:recv": "receive"}
+    kinds |= {"gloo:send": "send", "gloo:recv": "receive", "c10d::alltoall_base_": "all_to_all"}
     kinds |= {} if scatters else {"gloo:all_reduce": "all_reduce"}
+    kinds |= {FUNCTIONAL_GATHER: "all_gather"}
     found: Counter[tuple[str, str]] = Counter()
     for name, shapes in rows:
         if name in kinds:
             found[kinds[name], "calls"] += 1
-            found[kinds[name], "bytes"] += 4 * max(math.prod(shape) for shape in shapes if shape)
+            ranks = world if name == FUNCTIONAL_GATHER else 1
+            found[kinds[name], "bytes"] += 4 * ranks * max(math.prod(shape) for shape in shapes if shape)
     return dict(found)

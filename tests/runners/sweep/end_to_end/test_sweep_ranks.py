@@ -18,7 +18,7 @@ import torch
 from results.records import RankCollective, RankRow, RankSample, Run, Sample
 from results.store import RunData, read_run
 from tests.support.fakes import real_sweeps
-from tests.support.fakes.real_sweeps import QUICK, Sweep
+from tests.support.fakes.real_sweeps import QUICK, Sweep, rows
 
 pytestmark = pytest.mark.survival
 
@@ -57,17 +57,9 @@ STEP_FLOP = 3 * FORWARD_FLOP - FORWARD_FLOP // 2
 GRADIENT_BYTES = 4 * 2 * (WIDTH**2 + WIDTH)
 
 
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
-
-
 @pytest.fixture
 def torchrun(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Sweep]:
-    run = ("-m", "torch.distributed.run", "--nproc-per-node", 2, "--master-port", free_port(), "-m", "runners.sweep")
-    monkeypatch.setattr(real_sweeps, "command", lambda *words: [sys.executable, *map(str, (*run, *words))])
-    return Sweep
+    return real_sweeps.under_torchrun(monkeypatch, 2)
 
 
 def words(folder: Path, *models: str) -> tuple[object, ...]:
@@ -79,10 +71,6 @@ def words(folder: Path, *models: str) -> tuple[object, ...]:
 
 def runs(data: RunData) -> dict[tuple[str, str], Run]:
     return {(run.model.rpartition(":")[2], run.parallel): run for run in data.runs}
-
-
-def rows(data: RunData, record: type, run: Run) -> list:
-    return [row for row in data.records(record) if row.cell_id == run.cell_id]
 
 
 def test_ranks_that_are_killed_hang_or_are_slow_cost_their_own_row(
@@ -143,7 +131,15 @@ def test_shared_weights_and_a_single_rank_beside_replicas(tmp_path: Path, torchr
 
 @pytest.mark.slow
 def test_collectives_are_timed_over_sizes_by_all_ranks(tmp_path: Path) -> None:
-    run = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(free_port())]
+    run = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node",
+        "2",
+        "--master-port",
+        str(real_sweeps.free_port()),
+    ]
     command = [*run, "-m", "runners.ceiling", "--collectives", "--device", "cpu", "--format", "json"]
     answer = subprocess.run(
         command, cwd=tmp_path, env=real_sweeps.ENVIRON, capture_output=True, text=True, timeout=120, check=False
@@ -189,6 +185,28 @@ def test_modules_split_over_ranks_do_the_single_devices_work(tmp_path: Path, tor
     assert held[0] == held[1] < 0.51 * found["tp=2"].parameters
     calls = {row.kind: row.calls for row in rows(data, RankCollective, found["tp=2"])}
     assert calls["all_reduce"] >= 2 * 2 * CONFIG["num_hidden_layers"], "two a layer, forward and backward"
+
+
+@pytest.mark.slow
+def test_split_modules_whose_weights_replicas_share_on_four_ranks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two replicas of two shards: the work of tp=2 alone, and half of its weights on each rank."""
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    model = ("--models", f"hf:{tmp_path}/config.json", "--batch-sizes", 4, "--methods", "exact", "--cell-timeout", 150)
+    plans = ("--parallel", "fsdp=2,tp=2", "tp=2", "--out", tmp_path / "run")
+    with real_sweeps.under_torchrun(monkeypatch, 4)(*QUICK, *model, *plans, cwd=tmp_path) as sweep:
+        assert sweep.end(400) == 0, sweep.said
+    data = read_run(tmp_path / "run")
+    found = {run.parallel: run for run in data.runs}
+    assert {plan: run.status for plan, run in found.items()} == {"fsdp=2,tp=2": "ok", "tp=2": "ok"}
+    assert found["fsdp=2,tp=2"].executed == found["tp=2"].executed
+    shards = rows(data, RankRow, found["fsdp=2,tp=2"])
+    assert [row.place for row in shards] == ["dp=0,tp=0", "dp=0,tp=1", "dp=1,tp=0", "dp=1,tp=1"]
+    halves = {row.rank: row.parameters for row in rows(data, RankRow, found["tp=2"])}
+    assert [a.parameters + b.parameters for a, b in zip(shards[:2], shards[2:], strict=True)] == [halves[0], halves[1]]
+    kinds = {row.kind for row in rows(data, RankCollective, found["fsdp=2,tp=2"])}
+    assert {"all_gather", "all_reduce"} <= kinds
 
 
 @pytest.mark.gpu

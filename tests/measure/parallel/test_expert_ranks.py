@@ -1,0 +1,96 @@
+"""Experts divided over ranks: hand-derived sizes, and what two real processes over gloo executed."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+import torch
+
+from analysis.parallel import Coordinates, Recording, grid_of, ledger_of, parse_sizes
+from measure.fast_count.fast_count import fast_count
+from measure.parallel import RankStep, gradient_buckets, own_expert_plan, trace_rank, trace_single
+from tests.support.nets.divided_nets import SIZES, TOKENS, mixture, run_expert_rank, tokens
+from tests.support.nets.parallel_nets import BlockNet, executed_flop
+
+pytest.importorskip("transformers.distributed.expert_parallel")
+
+WIDTH, BETWEEN, LAYERS = SIZES["hidden_size"], SIZES["intermediate_size"], SIZES["num_hidden_layers"]
+EXPERTS, CHOSEN = SIZES["num_local_experts"], SIZES["num_experts_per_tok"]
+WEIGHTS = 3 * WIDTH * BETWEEN
+"""Of an expert: gate, up and down."""
+
+
+def found(text, batch):
+    """The ledger of the mixture over these axes."""
+    grid = grid_of(parse_sizes(text), batch)
+    with torch.device("meta"):
+        model = mixture()
+    plan = own_expert_plan(model)
+    micro = RankStep(mixture, (tokens(batch // grid.dp // grid.microbatches),))
+    step = RankStep(mixture, micro.inputs, experts=plan, expert_ranks=grid.ep)
+    whole = RankStep(mixture, (tokens(batch),))
+    count = fast_count(model, whole.inputs, train=True)
+    single = count.forward_flop + count.backward_flop
+    ranks = [trace_rank(step, grid.sizes, 0)]
+    return ledger_of(Recording(ranks, trace_single(micro), trace_single(whole), single), grid, gradient_buckets)
+
+
+def test_each_rank_has_its_experts_and_exchanges_its_tokens():
+    """Two ranks, a sample each: 16 tokens, each to two experts, are 32 rows of 32 numbers, there and back."""
+    ledger = found("dp=2,ep=2", 2)
+    work = ledger.work(Coordinates(0, 0, 0))
+    alone = found("dp=2", 2).work(Coordinates(0, 0, 0))
+    assert alone.parameters - work.parameters == LAYERS * EXPERTS // 2 * WEIGHTS
+    assert work.total("forward", "backward") == alone.total("forward", "backward")
+    rows = TOKENS * CHOSEN
+    sums = {(each.kind, each.group, each.size): (each.calls, each.nbytes) for each in work.collectives}
+    assert sums["all_to_all", "ep", 2] == (
+        LAYERS * (4 + 1),  # to the experts and back, and both backward; and how many come
+        LAYERS * (4 * rows * WIDTH * 4 + EXPERTS * 8),
+    )
+    dense = work.parameters - LAYERS * EXPERTS // 2 * WEIGHTS
+    assert sums["all_reduce", "dp", 2] == (1, 4 * dense), "each expert is on one rank"
+    assert ("all_reduce", "experts", 1) not in sums
+    assert ledger.unexplained_flop == 0
+    assert ledger.sum_flop == ledger.single_flop + ledger.replicated_flop
+
+
+def test_experts_that_several_ranks_have_are_reduced_among_these():
+    """dp=2 × cp=2 with ep=2: two ranks of four have the same experts."""
+    work = found("dp=4,ep=2", 4).work(Coordinates(0, 3, 0))
+    sums = {(each.kind, each.group, each.size): each.nbytes for each in work.collectives}
+    assert sums["all_reduce", "experts", 2] == 4 * LAYERS * EXPERTS // 2 * WEIGHTS
+
+
+@pytest.mark.cluster
+def test_products_of_two_real_processes_add_up_however_tokens_are_routed(tmp_path):
+    """Rows are routed by the model's own router, unevenly; each row's product is run once, on one of both ranks."""
+    torch.multiprocessing.spawn(run_expert_rank, (2, str(tmp_path)), nprocs=2)
+    ledger = found("dp=2,ep=2", 2)
+    rows = [json.loads((tmp_path / f"experts-{rank}.json").read_text()) for rank in range(2)]
+    products = Counter()
+    for work in map(ledger.work, ledger.grid.places()):
+        for (_, _, kind), flop in work.flop.items():
+            products[kind] += flop
+    assert sum(map(executed_flop, rows)) == products["matmul"]
+    given = [[shapes for name, shapes in each if name == "c10d::alltoall_base_"] for each in rows]
+    predicted = [each for each in ledger.work(Coordinates(0, 0, 0)).collectives if each.kind == "all_to_all"]
+    assert [len(each) for each in given] == [predicted[0].calls] * 2
+    torch.manual_seed(0)
+    model = mixture()
+    for rank in range(2):
+        logits = torch.load(tmp_path / f"experts-{rank}.pt")
+        torch.testing.assert_close(logits, model(tokens(2)[rank : rank + 1]).logits.detach(), atol=1e-5, rtol=1e-4)
+
+
+def test_experts_that_do_not_divide_are_one_line():
+    with pytest.raises(ValueError, match="expected ep to divide 4 experts, got ep=3; nearest"):
+        found("dp=3,ep=3", 3)
+    step = RankStep(BlockNet, (torch.ones(2, 8),), experts={"layers.*": "ep_dispatch_experts"}, expert_ranks=2)
+    with pytest.raises(ValueError, match="expected a plan with ep_dispatch_experts for a module and grouped_gemm"):
+        trace_rank(step, {"pp": 1, "dp": 2, "cp": 1, "tp": 1}, 0)
+    step = RankStep(BlockNet, (torch.ones(2, 8),), experts={"layers.*": "experts"}, expert_ranks=2)
+    with pytest.raises(ValueError, match=r"expected ep_dispatch_experts or grouped_gemm with ep, got 'experts'"):
+        trace_rank(step, {"pp": 1, "dp": 2, "cp": 1, "tp": 1}, 0)

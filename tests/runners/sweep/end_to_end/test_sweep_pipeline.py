@@ -1,0 +1,131 @@
+"""Sweeps under torchrun with two processes over gloo: a pipeline's stages, divided sequences, and what cannot be."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from analysis.parallel import CollectiveRate
+from reports.sweep.answer import to_csv
+from results.records import RankCollective, RankRow, Run
+from results.store import RunData, read_run
+from runners.report import command
+from tests.support.fakes.commands import refused, running
+from tests.support.fakes.real_sweeps import QUICK, rows, under_torchrun
+
+pytestmark = pytest.mark.cluster
+
+WIDTH, TOKENS, BATCH, LAYERS = 32, 16, 8, 4
+
+NET = f"""
+import torch
+from torch import nn
+
+class Layers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear({WIDTH}, {WIDTH}) for _ in range({LAYERS}))
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x).relu()
+        return x
+
+class Attending(Layers):
+    def forward(self, x):
+        for layer in self.layers:
+            y = layer(x)[:, None]
+            x = x + nn.functional.scaled_dot_product_attention(y, y, y, is_causal=True)[:, 0]
+        return x
+
+class Deciding(Layers):
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x) if x.sum() > 0 else layer(-x)
+        return x
+
+def layers():
+    return Layers()
+def attending():
+    return Attending()
+def deciding():
+    return Deciding()
+"""
+
+PRODUCT = 2 * BATCH * TOKENS * WIDTH**2
+ATTENTION = 2 * 2 * BATCH * TOKENS**2 * WIDTH
+
+
+def test_stages_and_parts_do_the_single_devices_work_or_say_why_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "net.py").write_text(NET)
+    models = ",".join(f"{tmp_path}/net.py:{name}" for name in ("layers", "attending", "deciding"))
+    grid = ("--models", models, "--input", f"{TOKENS}x{WIDTH}", "--batch-sizes", BATCH, "--methods", "exact")
+    plans = ("--parallel", "ddp=1", "pp=2", "cp=2", "--cell-timeout", 60, "--out", tmp_path / "run")
+    with under_torchrun(monkeypatch, 2)(*QUICK, *grid, *plans, cwd=tmp_path) as sweep:
+        assert sweep.end(180) == 1, sweep.said
+    data = read_run(tmp_path / "run")
+    found = {(run.model.rpartition(":")[2], run.parallel): run for run in data.runs}
+    check_pipeline(data, found["layers", "pp=2,m=4"], tmp_path / "run")
+    assert found["attending", "pp=2,m=4"].executed == found["attending", "ddp=1"].executed
+    check_context(data, found["attending", "cp=2"])
+    refused = {key: (run.status, run.reason) for key, run in found.items() if run.status != "ok"}
+    assert set(refused) == {("layers", "cp=2"), ("deciding", "cp=2"), ("deciding", "pp=2,m=4")}
+    assert "expected attention by scaled_dot_product_attention" in refused["layers", "cp=2"][1]
+    assert "executed_differs" not in (tmp_path / "run" / "utilization.csv").read_text()
+    check_links(tmp_path, capsys)
+
+
+def check_pipeline(data: RunData, run: Run, folder: Path) -> None:
+    """Two of four layers a stage; four micro-batches of 2 · 16 · 32 numbers go there, their gradients back."""
+    assert run.status == "ok", run.reason
+    assert run.executed == {"matmul/float32": (3 * LAYERS - 1) * PRODUCT}
+    first, last = rows(data, RankRow, run)
+    assert first.executed == {"matmul/float32": (3 * 2 - 1) * PRODUCT}
+    assert last.executed == {"matmul/float32": 3 * 2 * PRODUCT}
+    assert (first.place, last.place) == ("pp=0", "pp=1")
+    assert [row.parameters for row in (first, last)] == [2 * (WIDTH**2 + WIDTH)] * 2
+    assert run.parameters == LAYERS * (WIDTH**2 + WIDTH)
+    assert run.first_loss is not None
+    assert run.last_loss is not None
+    sent = {(row.rank, row.kind): (row.calls, row.given_bytes) for row in rows(data, RankCollective, run)}
+    whole = 4 * BATCH * TOKENS * WIDTH
+    assert sent[0, "send"] == sent[1, "send"] == (4, whole)
+    with (folder / "parallel.csv").open() as file:
+        (row,) = (row for row in csv.DictReader(file) if row["cell_id"] == run.cell_id)
+    assert float(row["bubble_ratio"]) == pytest.approx(1 / 5)
+    assert 0 < float(row["compute_ratio"]) < 1
+
+
+def check_context(data: RunData, run: Run) -> None:
+    """Halves of each sequence: of four blocks of attention the masked one is not run."""
+    assert run.status == "ok", run.reason
+    products, attention = (3 * LAYERS - 1) * PRODUCT, 3 * LAYERS * ATTENTION * 3 // 4
+    assert run.executed == {"attention/float32": attention, "matmul/float32": products}
+    assert [row.executed["matmul/float32"] for row in rows(data, RankRow, run)] == [products // 2] * 2
+    kinds = {row.kind for row in rows(data, RankCollective, run)}
+    assert {"all_gather", "all_to_all", "all_reduce"} <= kinds
+
+
+def check_links(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each collective of the run beside a made-up rate of all-reduces; what has none says so."""
+    report = running(command.main, capsys)
+    refused(report(folder / "run", "--links", folder / "none"), "expected collective_rates.csv of runners.ceiling")
+    refused(report(folder / "run", "--links", folder, "--check"), "--links: expected one run, without --check")
+    one = CollectiveRate(
+        operation="all_reduce", ranks=2, backend="gloo", device="cpu", nbytes=4096, link_bytes_per_s=1e12
+    )
+    (folder / "collective_rates.csv").write_text(to_csv([one], CollectiveRate))
+    code, out, _ = report(folder / "run", "--links", folder, "--format", "json")
+    assert code == 0
+    found = json.loads(out)
+    assert {row["kind"] for row in found} >= {"send", "all_reduce", "all_gather", "all_to_all"}
+    for row in found:
+        assert (row["link_ratio"] is None) == (row["kind"] != "all_reduce") == bool(row["reason"])
+    assert max(row["link_ratio"] or 0 for row in found) < 0.1, "no loopback has 1 TB/s"
+    code, out, _ = report(folder / "run", "--links", folder)
+    assert code == 0
+    assert "all_reduce" in out
