@@ -45,6 +45,7 @@ MAD_TO_SIGMA = 1.482602218505602
 LAG1, LAG1_RAISED = "lag1", "lag1_raised"
 INTERVAL_RULES = {LAG1: 0.0, LAG1_RAISED: 0.5}
 """Rule of an interval, as `runs.csv` names it → by how many 1 / sqrt(n) the autocorrelation is raised."""
+_FOUR_EPS = 4 * np.finfo(np.float64).eps
 _HIGHEST_CORRELATION = 0.95
 _FEWEST_EFFECTIVE = 2.0
 _LARGEST_EXPONENT = 600.0
@@ -91,8 +92,9 @@ def summarise(
     """
     values, shares = _weighted_values(block_means, weights)
     mean = float(shares @ values)
-    p5, median, p95 = (float(q) for q in np.quantile(values, (0.05, 0.5, 0.95)))
-    effective_n = effective_size(values, shares, rule)
+    ordered: list[float] = np.sort(values).tolist()
+    p5, median, p95 = (_quantile(ordered, share) for share in (0.05, 0.5, 0.95))
+    effective_n = _effective_size(values, shares / shares.sum(), rule)
     half = _half_width(values - mean, shares, effective_n)
     low, high = (None, None) if half is None else _ends(values, mean, half, signed)
     return Summary(
@@ -138,7 +140,8 @@ def means(rows: Sequence[Sequence[float]] | Array, rule: str = LAG1) -> Means:
     rounding = (4 * np.finfo(np.float64).eps * np.abs(x).max(axis=1)) ** 2
     known = (spread > rounding) & (n >= 3)
     r1 = (residuals[:, 1:] * residuals[:, :-1]).sum(axis=1) / n / np.where(known, spread, 1.0)
-    r = _raised(np.where(known, r1 + (1 + 4 * r1) / n, 0.0), n, rule)
+    r = np.clip(np.where(known, r1 + (1 + 4 * r1) / n, 0.0), 0.0, _HIGHEST_CORRELATION)
+    r = np.minimum(r + _raised_by(rule, n), _HIGHEST_CORRELATION)
     effective = np.maximum(n * (1 - r) / (1 + r), min(_FEWEST_EFFECTIVE, float(n)))
     half = t_quantiles(effective - 1) * np.sqrt(spread / (effective - 1))
     logarithmic = (x >= 0).all(axis=1) & (mean > 0)
@@ -161,7 +164,11 @@ def log_interval(mean: float, half_width: float) -> tuple[float, float]:
 
 def autocorrelation(values: Sequence[float] | Array, weights: Sequence[float] | Array | None = None) -> float:
     """Lag-1 autocorrelation, corrected for its bias: r1 + (1 + 4 r1) / n. 0 below three values or without spread."""
-    x, shares = _weighted_values(values, weights)
+    return _autocorrelation(*_weighted_values(values, weights))
+
+
+def _autocorrelation(x: Array, shares: Array) -> float:
+    """shares: weights that sum to 1."""
     residuals = x - shares @ x
     spread = float(shares @ residuals**2)
     if len(x) < 3 or spread <= _rounding(x):
@@ -178,16 +185,20 @@ def effective_size(
 
     r is kept between 0 and 0.95, before and after it is raised. Raises ValueError for an unknown rule.
     """
-    n = len(values)
-    r = float(_raised(np.asarray(autocorrelation(values, weights)), n, rule))
+    return _effective_size(*_weighted_values(values, weights), rule)
+
+
+def _effective_size(x: Array, shares: Array, rule: str) -> float:
+    n = len(x)
+    r = min(max(_autocorrelation(x, shares), 0.0), _HIGHEST_CORRELATION)
+    r = min(r + _raised_by(rule, n), _HIGHEST_CORRELATION)
     return max(n * (1 - r) / (1 + r), min(_FEWEST_EFFECTIVE, float(n)))
 
 
-def _raised(r: Array, n: int, rule: str) -> Array:
+def _raised_by(rule: str, n: int) -> float:
     if rule not in INTERVAL_RULES:
         raise ValueError(f"expected a rule of intervals among {', '.join(INTERVAL_RULES)}, got {rule!r}")
-    kept = np.clip(r, 0.0, _HIGHEST_CORRELATION)
-    return np.minimum(kept + INTERVAL_RULES[rule] / math.sqrt(n), _HIGHEST_CORRELATION)
+    return INTERVAL_RULES[rule] / math.sqrt(n)
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float, float] | None:
@@ -233,20 +244,38 @@ def _drift(values: Array, shares: Array) -> float | None:
     third = len(values) // 3
     if third == 0:
         return None
-    first = float(np.average(values[:third], weights=shares[:third]))
-    last = float(np.average(values[-third:], weights=shares[-third:]))
+    first, last = (_average(values[part], shares[part]) for part in (slice(third), slice(-third, None)))
     return None if first == 0 else last / first - 1
+
+
+def _average(values: Array, weights: Array) -> float:
+    """As `np.average` has it, without its questions."""
+    return float((values * weights).sum() / weights.sum())
 
 
 def _outliers(values: Array, median: float) -> int:
     distance = np.abs(values - median)
-    limit = OUTLIER_MADS * MAD_TO_SIGMA * float(np.median(distance))
+    limit = OUTLIER_MADS * MAD_TO_SIGMA * _median(np.sort(distance).tolist())
     return int(np.count_nonzero(distance > max(limit, math.sqrt(_rounding(values)))))
+
+
+def _median(ordered: Sequence[float]) -> float:
+    """Of values in order, as `np.median` has it."""
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+
+
+def _quantile(ordered: Sequence[float], share: float) -> float:
+    """Of values in order, as `np.quantile` has it to the last digit: on the line between the two values beside it."""
+    place = (len(ordered) - 1) * share
+    at = int(place)
+    low, high, part = ordered[at], ordered[min(at + 1, len(ordered) - 1)], place - at
+    return high - (high - low) * (1 - part) if part >= 0.5 else low + (high - low) * part
 
 
 def _rounding(values: Array) -> float:
     """Variance that equal values can show through rounding alone."""
-    return float((4 * np.finfo(np.float64).eps * np.max(np.abs(values))) ** 2)
+    return float((_FOUR_EPS * np.abs(values).max()) ** 2)
 
 
 def _weighted_values(values: Sequence[float] | Array, weights: Sequence[float] | Array | None) -> tuple[Array, Array]:

@@ -92,6 +92,8 @@ def paired_ceiling(samples: Sequence[Sample], rule: str = LAG1) -> PairedCeiling
 
     rule: of the interval (`Run.interval_rule`).
     """
+    if "ceiling" not in {s.part for s in samples}:
+        return None
     ordered = sorted((s for s in samples if not s.work and not s.phase), key=lambda s: s.start_s)
     steps = [s for s in ordered if s.part in ("measure", "disturbed")]
     beside: dict[str, list[Sample]] = {}
