@@ -39,6 +39,7 @@ CONFIDENCE = 0.95
 OUTLIER_MADS = 3.0
 MAD_TO_SIGMA = 1.482602218505602
 """1 / Phi^-1(3/4): the median absolute deviation of a normal sample times this is its standard deviation."""
+_FOUR_EPS = 4 * np.finfo(np.float64).eps
 _HIGHEST_CORRELATION = 0.95
 _FEWEST_EFFECTIVE = 2.0
 _LARGEST_EXPONENT = 600.0
@@ -78,8 +79,9 @@ def summarise(block_means: Sequence[float], weights: Sequence[float] | None = No
     """
     values, shares = _weighted_values(block_means, weights)
     mean = float(shares @ values)
-    p5, median, p95 = (float(q) for q in np.quantile(values, (0.05, 0.5, 0.95)))
-    effective_n = effective_size(values, shares)
+    ordered: list[float] = np.sort(values).tolist()
+    p5, median, p95 = (_quantile(ordered, share) for share in (0.05, 0.5, 0.95))
+    effective_n = _effective_size(values, shares / shares.sum())
     half = _half_width(values - mean, shares, effective_n)
     low, high = (None, None) if half is None else _ends(values, mean, half, signed)
     return Summary(
@@ -148,7 +150,11 @@ def log_interval(mean: float, half_width: float) -> tuple[float, float]:
 
 def autocorrelation(values: Sequence[float] | Array, weights: Sequence[float] | Array | None = None) -> float:
     """Lag-1 autocorrelation, corrected for its bias: r1 + (1 + 4 r1) / n. 0 below three values or without spread."""
-    x, shares = _weighted_values(values, weights)
+    return _autocorrelation(*_weighted_values(values, weights))
+
+
+def _autocorrelation(x: Array, shares: Array) -> float:
+    """shares: weights that sum to 1."""
     residuals = x - shares @ x
     spread = float(shares @ residuals**2)
     if len(x) < 3 or spread <= _rounding(x):
@@ -160,8 +166,12 @@ def autocorrelation(values: Sequence[float] | Array, weights: Sequence[float] | 
 
 def effective_size(values: Sequence[float] | Array, weights: Sequence[float] | Array | None = None) -> float:
     """n (1 - r) / (1 + r) with r = `autocorrelation`, kept between 0 and 0.95; at least 2 (or n, if that is less)."""
-    n = len(values)
-    r = min(max(autocorrelation(values, weights), 0.0), _HIGHEST_CORRELATION)
+    return _effective_size(*_weighted_values(values, weights))
+
+
+def _effective_size(x: Array, shares: Array) -> float:
+    n = len(x)
+    r = min(max(_autocorrelation(x, shares), 0.0), _HIGHEST_CORRELATION)
     return max(n * (1 - r) / (1 + r), min(_FEWEST_EFFECTIVE, float(n)))
 
 
@@ -208,20 +218,38 @@ def _drift(values: Array, shares: Array) -> float | None:
     third = len(values) // 3
     if third == 0:
         return None
-    first = float(np.average(values[:third], weights=shares[:third]))
-    last = float(np.average(values[-third:], weights=shares[-third:]))
+    first, last = (_average(values[part], shares[part]) for part in (slice(third), slice(-third, None)))
     return None if first == 0 else last / first - 1
+
+
+def _average(values: Array, weights: Array) -> float:
+    """As `np.average` has it, without its questions."""
+    return float((values * weights).sum() / weights.sum())
 
 
 def _outliers(values: Array, median: float) -> int:
     distance = np.abs(values - median)
-    limit = OUTLIER_MADS * MAD_TO_SIGMA * float(np.median(distance))
+    limit = OUTLIER_MADS * MAD_TO_SIGMA * _median(np.sort(distance).tolist())
     return int(np.count_nonzero(distance > max(limit, math.sqrt(_rounding(values)))))
+
+
+def _median(ordered: Sequence[float]) -> float:
+    """Of values in order, as `np.median` has it."""
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+
+
+def _quantile(ordered: Sequence[float], share: float) -> float:
+    """Of values in order, as `np.quantile` has it to the last digit: on the line between the two values beside it."""
+    place = (len(ordered) - 1) * share
+    at = int(place)
+    low, high, part = ordered[at], ordered[min(at + 1, len(ordered) - 1)], place - at
+    return high - (high - low) * (1 - part) if part >= 0.5 else low + (high - low) * part
 
 
 def _rounding(values: Array) -> float:
     """Variance that equal values can show through rounding alone."""
-    return float((4 * np.finfo(np.float64).eps * np.max(np.abs(values))) ** 2)
+    return float((_FOUR_EPS * np.abs(values).max()) ** 2)
 
 
 def _weighted_values(values: Sequence[float] | Array, weights: Sequence[float] | Array | None) -> tuple[Array, Array]:

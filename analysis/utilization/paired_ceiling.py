@@ -84,6 +84,8 @@ class PairedCeiling:
 
 def paired_ceiling(samples: Sequence[Sample]) -> PairedCeiling | None:
     """Of one attempt's samples. None where no ceiling was timed between its blocks, or no measured block has one."""
+    if "ceiling" not in {s.part for s in samples}:
+        return None
     ordered = sorted((s for s in samples if not s.work and not s.phase), key=lambda s: s.start_s)
     steps = [s for s in ordered if s.part in ("measure", "disturbed")]
     beside: dict[str, list[Sample]] = {}

@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 
 from analysis.stats import log_interval
 from analysis.utilization.step_times import block_means_s, block_summary
-from results.records import MEASURED, WORKS, Parameters, Run, Sample, WorkTime, identity, non_default, to_text
+from results.records import MEASURED, WORKS, Cell, Parameters, Run, Sample, WorkTime, identity, non_default, to_text
 
 WORKS_OF_METHODS = {"one": ("one",), "batch": ("batch",), "epoch": ("batch", "last", "epoch")}
 """Method → the works it needs the time of."""
@@ -82,7 +82,7 @@ def images_of(run: Parameters, work: str) -> int:
 
 def variant(run: Run) -> str:
     """What sets this cell apart beside model, batch size, precision and device: "layout=channels_last"; else empty."""
-    other = {name: value for name, value in non_default(run.cell).items() if name not in _NO_VARIANT}
+    other = {name: value for name, value in non_default(run, Cell).items() if name not in _NO_VARIANT}
     other |= other.pop("hyper", {})
     return ", ".join(f"{name}={to_text(value)}" for name, value in other.items())
 
@@ -104,7 +104,8 @@ def work_times(run: Run, samples: Sequence[Sample]) -> list[WorkTime]:
 
 def blocks_of(samples: Sequence[Sample], work: str) -> list[Sample]:
     """The measured blocks of one work, without a profiler."""
-    return [s for s in samples if s.part == "measure" and not s.phase and s.steps > 0 and _work(s) == work]
+    names = ("", work) if work == "batch" else (work,)
+    return [s for s in samples if s.work in names and s.part == "measure" and not s.phase and s.steps > 0]
 
 
 def _work(sample: Sample) -> str:

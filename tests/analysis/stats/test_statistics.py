@@ -7,10 +7,11 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis.stats.summary import (
+    _median,
     autocorrelation,
     effective_size,
     log_interval,
@@ -46,6 +47,22 @@ def test_the_interval_of_alternating_blocks_is_students():
     assert summary.high == pytest.approx(2 * math.exp(half / 2))  # symmetric on a logarithmic scale
     assert summary.low == pytest.approx(2 / math.exp(half / 2))
     assert summary.half_width_ratio == pytest.approx(half / 2)
+
+
+@settings(deadline=None)  # the first example imports scipy
+@given(st.lists(st.floats(1e-9, 1e9), min_size=1, max_size=40), st.data())
+def test_order_statistics_are_those_of_numpy_to_the_last_digit(values: list[float], data: st.DataObject) -> None:
+    weights = data.draw(st.lists(st.integers(1, 1000), min_size=len(values), max_size=len(values)))
+    summary, x, w = summarise(values, weights), np.array(values), np.array(weights, dtype=float)
+    assert [summary.p5, summary.median, summary.p95] == np.quantile(x, (0.05, 0.5, 0.95)).tolist()
+    assert _median(sorted(values)) == np.median(x)
+    away = np.abs(x - summary.median)
+    limit = max(3 * 1.482602218505602 * np.median(away), 4 * np.finfo(float).eps * x.max())
+    assert summary.outliers == np.count_nonzero(away > limit)
+    if len(values) >= 3:
+        third, shares = len(values) // 3, w / w.sum()
+        first, last = (np.average(x[part], weights=shares[part]) for part in (slice(third), slice(-third, None)))
+        assert summary.drift_ratio == last / first - 1
 
 
 def test_the_interval_of_times_that_scatter_stays_above_0():
