@@ -55,6 +55,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "report": ("report",),
     "parquet": ("parquet",),
     "cluster": ("cluster",),
+    "instructions": ("instructions",),
     "lightning": ("integrations", "lightning"),
     "hf": ("integrations", "transformers", "accelerate"),
 }

@@ -95,10 +95,11 @@ def _kind(row: Any) -> tuple[Any, ...]:
 
 
 def _rows(found: Any, file: str, record: Any, key: Any) -> list[Any]:
+    from results.store.layout import lines_of
     from results.store.reading import _row
 
-    version = found.manifest.schema_version
-    return [_row(file, record, found.heads[file], line, version) for line in found.lines[file].get(key, ())]
+    version, lines = found.manifest.schema_version, lines_of(found.blocks[file].get(key, b""))
+    return [_row(file, record, found.heads[file], line, version) for line in lines]
 
 
 def _table_bytes(run: Path, trace_id: str) -> int:

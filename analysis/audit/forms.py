@@ -12,7 +12,7 @@ from analysis.audit.encoder_decoder import bart, t5
 from analysis.audit.network import Model, NetworkSizes
 from analysis.audit.parts import DENSE, HEAD, MLP, PROJECTIONS, SCORES, forward
 from analysis.audit.products import ADAPTERS, Form, Products, ProductTerm, by_part
-from analysis.audit.state_space import hybrid, mamba2
+from analysis.audit.state_space import hybrid, jamba, mamba, mamba2, zamba2
 from analysis.audit.vision import dit, tower, vit
 
 
@@ -84,14 +84,18 @@ def _adapter(rank: int, taken: int, given: int, tokens: int, layers: int, first:
 
 
 FORMS: Mapping[str, Form] = {
+    "mamba": mamba,
     "mamba2": mamba2,
     "nemotron_h": hybrid,
     "bamba": hybrid,
+    "jamba": jamba,
+    "zamba2": zamba2,
     "t5": t5,
     "bart": bart,
     "vit": vit,
     "dit": dit,
     "qwen2_vl": vision_language,
+    "llava": vision_language,
     "lora": lora,
 }
 """Type of a network → its closed form."""

@@ -41,6 +41,10 @@ class NetworkSizes:
         """A size that is 0 where it is not named."""
         return self.sizes.get(name, 0)
 
+    def indices(self, name: str) -> list[int]:
+        """Those of the layers that a word names."""
+        return [int(index) for index in self.words[name].split("+")]
+
     @property
     def positions(self) -> int:
         """The longest sequence; 0: any length."""
@@ -105,28 +109,52 @@ def network_configuration(network: NetworkSizes) -> dict[str, Any]:
     """What transformers' configuration of this type is built from."""
     given: dict[str, Any] = {name: value for name, value in network.sizes.items() if name != "positions"}
     given |= network.words
-    if "tie_word_embeddings" in given:
-        given["tie_word_embeddings"] = bool(given["tie_word_embeddings"])
+    for name in TRUTHS & given.keys():
+        given[name] = bool(given[name])
     if network.model_type == "bart":
         given["max_position_embeddings"] = network["positions"]
+    given = {OWN_NAMES.get(network.model_type, {}).get(name, name): value for name, value in given.items()}
     if network.model_type == "bamba":
-        given |= {name: given.pop(own) for own, name in BAMBA.items()}
-        given["attn_layer_indices"] = [int(index) for index in network.words["attn_layer_indices"].split("+")]
-    return _nested(network, given) if network.base else given
+        given["attn_layer_indices"] = network.indices("attn_layer_indices")
+    if network.model_type == "zamba2":
+        hybrid = network.indices("hybrid_layer_ids")
+        layers = range(network["num_hidden_layers"])
+        given["layers_block_type"] = ["hybrid" if index in hybrid else "linear_attention" for index in layers]
+        del given["hybrid_layer_ids"]
+    return NESTED[network.model_type](network, given) if network.model_type in NESTED else given
 
 
-BAMBA = {
-    "ssm_state_size": "mamba_d_state",
-    "mamba_num_heads": "mamba_n_heads",
-    "mamba_head_dim": "mamba_d_head",
-    "n_groups": "mamba_n_groups",
-    "conv_kernel": "mamba_d_conv",
-    "chunk_size": "mamba_chunk_size",
+TRUTHS = {"tie_word_embeddings", "use_mem_rope", "use_shared_attention_adapter"}
+"""Sizes that are truth values in transformers."""
+
+OWN_NAMES = {
+    "bamba": {
+        "ssm_state_size": "mamba_d_state",
+        "mamba_num_heads": "mamba_n_heads",
+        "mamba_head_dim": "mamba_d_head",
+        "n_groups": "mamba_n_groups",
+        "conv_kernel": "mamba_d_conv",
+        "chunk_size": "mamba_chunk_size",
+    },
+    "jamba": {
+        "state_size": "mamba_d_state",
+        "conv_kernel": "mamba_d_conv",
+        "expand": "mamba_expand",
+        "time_step_rank": "mamba_dt_rank",
+        "n_routed_experts": "num_experts",
+    },
+    "zamba2": {
+        "ssm_state_size": "mamba_d_state",
+        "mamba_num_heads": "n_mamba_heads",
+        "mamba_head_dim": "mamba_headdim",
+        "n_groups": "mamba_ngroups",
+        "conv_kernel": "mamba_d_conv",
+    },
 }
-"""A size's name in the table, which is Nemotron-H's → Bamba's."""
+"""Type → a size's name in the table, which is Mamba's or Nemotron-H's → the type's own."""
 
 
-def _nested(network: NetworkSizes, given: dict[str, Any]) -> dict[str, Any]:
+def _qwen2_vl(network: NetworkSizes, given: dict[str, Any]) -> dict[str, Any]:
     """Of a tower and a decoder. A word that is the picture's is the last of the vocabulary; axes of positions share
     a head as 2 : 3 : 3."""
     text, half = configuration(network.decoder), network.decoder.head_dim // 2
@@ -139,3 +167,18 @@ def _nested(network: NetworkSizes, given: dict[str, Any]) -> dict[str, Any]:
         "tie_word_embeddings": bool(network.decoder.tied),
         "image_token_id": network.decoder.vocab_size - 1,
     }
+
+
+def _llava(network: NetworkSizes, given: dict[str, Any]) -> dict[str, Any]:
+    """Of CLIP's tower and a decoder; the word that is the picture's is the last of the vocabulary."""
+    return {
+        "text_config": configuration(network.decoder) | {"model_type": network.decoder.model_type},
+        "vision_config": {name: given[name] for name in CLIP} | {"model_type": "clip_vision_model"},
+        "image_token_index": network.decoder.vocab_size - 1,
+    }
+
+
+CLIP = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "image_size", "patch_size")
+
+NESTED = {"qwen2_vl": _qwen2_vl, "llava": _llava}
+"""Type of a tower and a decoder → its configuration."""

@@ -14,8 +14,9 @@ from analysis.audit.forms import products, training_flop
 from analysis.audit.network import Model, NetworkSizes
 from analysis.audit.parts import EXPERTS, MLP, ROUTER, SCORES
 from analysis.audit.products import ADAPTERS, CONVOLUTION, MERGER, PATCHES, SCALARS, SCAN, TABLES, Products, ProductTerm
+from analysis.audit.profiler_rules import NETWORKS, calflops, deepspeed
 from analysis.audit.rules import RULES
-from analysis.audit.state_space import pattern_of
+from analysis.audit.state_space import channels, heads_of, pattern_of
 from analysis.audit.vision import VISION_SCORES, tower
 
 Causes = Mapping[str, int]
@@ -90,16 +91,16 @@ def transformers_tower(network: NetworkSizes, tokens: int) -> Causes:
 def lightning(network: NetworkSizes, tokens: int) -> Causes:
     """PyTorch's counter: the gradient of a grouped convolution's weights as one of all channels with all."""
     found = products(network, tokens)
-    channels = convolution_channels(network)
+    wide = _convolved(network)
     convolutions = sum(each.forward_flop for each in found if each.part == CONVOLUTION)
-    return {"grouped_convolution": convolutions * (channels - 1), "experts_not_seen": -_of(found, EXPERTS)}
+    return {"grouped_convolution": convolutions * (wide - 1), "experts_not_seen": -_of(found, EXPERTS)}
 
 
-def convolution_channels(network: NetworkSizes) -> int:
-    """Of a Mamba-2 layer's."""
-    heads = network.get("num_heads") or network["mamba_num_heads"]
-    head_dim = network["head_dim"] if network.get("num_heads") else network["mamba_head_dim"]
-    return heads * head_dim + 2 * network["n_groups"] * (network.get("state_size") or network["ssm_state_size"])
+def _convolved(network: NetworkSizes) -> int:
+    """Channels of the convolution of a state space layer."""
+    if network.model_type in ("mamba", "jamba"):
+        return network["expand"] * network["hidden_size"]
+    return channels(network)[0]
 
 
 def nothing(network: NetworkSizes, tokens: int) -> Causes:
@@ -123,10 +124,8 @@ def bridge(network: NetworkSizes, tokens: int) -> Causes:
 
 def _mixers(network: NetworkSizes) -> tuple[int, int, int]:
     """Layers of Mamba-2, their inner width and the states of a channel."""
-    layers = pattern_of(network).count("M")
-    if network.model_type == "mamba2":
-        return layers, network["num_heads"] * network["head_dim"], network["state_size"]
-    return layers, network["mamba_num_heads"] * network["mamba_head_dim"], network["ssm_state_size"]
+    heads, head_dim, state = heads_of(network)
+    return pattern_of(network).count("M"), heads * head_dim, state
 
 
 def automodel(network: NetworkSizes, tokens: int) -> Causes:
@@ -147,16 +146,31 @@ def automodel(network: NetworkSizes, tokens: int) -> Causes:
 
 
 def as_decoder(framework: str) -> NetworkRule:
-    """A formula that takes a hybrid, each layer of which has an MLP, for a transformer: attention in all layers."""
+    """A formula that takes a hybrid for a transformer: attention and an MLP, or experts, in all layers."""
 
     def rule(network: NetworkSizes, tokens: int) -> Causes:
-        names = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim")
-        sizes = {name: network[name] for name in (*names, "intermediate_size", "vocab_size", "gated")}
-        taken = Architecture(network.name, network.family, "mistral", network.source, **sizes)
+        taken = _as_transformer(network)
+        thin = _of(products(network, tokens), ADAPTERS)
         difference = training_flop(taken, tokens) - training_flop(network, tokens)
-        return {**RULES[framework](taken, tokens), "state_space_as_attention": difference}
+        found = {"adapters_left_out": -thin, "state_space_as_attention": difference + thin}
+        return {**RULES[framework](taken, tokens), **found}
 
     return rule
+
+
+def _as_transformer(network: NetworkSizes) -> Architecture:
+    """Of the sizes that a hybrid's configuration has under a transformer's names. All these hybrids' MLPs have a gate;
+    experts are in half of the layers, as Jamba's are."""
+    names = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size")
+    sizes = {name: network[name] for name in names}
+    heads, experts = network["num_attention_heads"], network.get("n_routed_experts")
+    sizes["num_key_value_heads"] = network.get("num_key_value_heads") or heads
+    sizes["head_dim"] = network.get("head_dim") or 2 * network["hidden_size"] // heads
+    if experts:
+        sizes |= {"num_experts": experts, "num_experts_per_tok": network["num_experts_per_tok"]}
+        sizes["moe_intermediate_size"] = network["intermediate_size"]
+        sizes["first_k_dense_replace"] = network["num_hidden_layers"] - network["num_hidden_layers"] // 2
+    return Architecture(network.name, network.family, "mistral", network.source, gated=1, **sizes)
 
 
 def by_decoder(framework: str) -> NetworkRule:
@@ -225,18 +239,24 @@ def veomni_lora(network: NetworkSizes, tokens: int) -> Causes:
     return {"gradient_of_input": needless_gradients(products(network, tokens))}
 
 
-STATE_SPACES = ("mamba2", "nemotron_h", "bamba")
+CHUNKED = ("mamba2", "nemotron_h", "bamba")
+"""State spaces for which Megatron has a formula."""
+
+STATE_SPACES = (*CHUNKED, "mamba", "jamba", "zamba2")
 
 HUB_TYPES = (*STATE_SPACES, "t5", "bart", "vit")
 """Types of transformers, but those that are built on a decoder of the table."""
 
+EXACT = ("t5", "bart", "vit", "dit", "qwen2_vl", "llava", "lora")
+"""Types whose module PyTorch's counter counts exactly."""
+
 NETWORK_RULES: Mapping[str, Mapping[str, NetworkRule]] = {
-    "verl": {"lora": by_decoder("verl")} | dict.fromkeys(HUB_TYPES, everything),
-    "veomni": {"lora": veomni_lora, "qwen2_vl": veomni_tower} | dict.fromkeys(HUB_TYPES, everything),
+    "verl": {"lora": by_decoder("verl")} | dict.fromkeys((*HUB_TYPES, "llava"), everything),
+    "veomni": {"lora": veomni_lora, "qwen2_vl": veomni_tower} | dict.fromkeys((*HUB_TYPES, "llava"), everything),
     "nemo_automodel": {
         "lora": by_decoder("nemo_automodel"),
         "nemotron_h": automodel,
-        "bamba": as_decoder("nemo_automodel"),
+        **dict.fromkeys(("bamba", "jamba", "zamba2"), as_decoder("nemo_automodel")),
     },
     "megatron_bridge": {
         "lora": by_decoder("megatron_bridge"),
@@ -245,16 +265,19 @@ NETWORK_RULES: Mapping[str, Mapping[str, NetworkRule]] = {
         "nemotron_h": bridge,
         "bamba": bridge,
     },
-    "trl": {"lora": by_decoder("trl"), "bamba": as_decoder("trl")},
+    "trl": {"lora": by_decoder("trl"), **dict.fromkeys(("bamba", "zamba2"), as_decoder("trl"))},
     "litgpt": {"lora": litgpt},
     "torchtitan": {"lora": by_all_parameters("torchtitan")},
     "transformers": {
         "lora": by_all_parameters("transformers"),
         "qwen2_vl": transformers_tower,
+        "llava": transformers_tower,
         "dit": everything,
     }
     | dict.fromkeys(HUB_TYPES, transformers),
-    "lightning": dict.fromkeys(STATE_SPACES, lightning) | dict.fromkeys(("t5", "bart", "vit", "dit", "lora"), nothing),
-    "megatron_lm": dict.fromkeys(STATE_SPACES, bridge),
+    "lightning": dict.fromkeys(STATE_SPACES, lightning) | dict.fromkeys(EXACT, nothing),
+    "deepspeed": dict.fromkeys(NETWORKS, deepspeed),
+    "calflops": dict.fromkeys(NETWORKS, calflops),
+    "megatron_lm": dict.fromkeys(CHUNKED, bridge),
 }
 """Framework → type → rule."""

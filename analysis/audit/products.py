@@ -15,9 +15,10 @@ from analysis.audit.network import NetworkSizes
 from analysis.audit.parts import DENSE, SCORES
 from analysis.operators import causal_pairs
 
-SCAN, CONVOLUTION, PATCHES, MERGER, CONDITION, ADAPTERS, SCALARS, TABLES = (
+SCAN, CONVOLUTION, TIME_STEP, PATCHES, MERGER, CONDITION, ADAPTERS, SCALARS, TABLES = (
     "scan",
     "convolution",
+    "time_step",
     "patches",
     "merger",
     "condition",

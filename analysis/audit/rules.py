@@ -7,6 +7,7 @@ Raises KeyError for a type of model that a rule does not know; the caller then s
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 
@@ -23,6 +24,7 @@ from analysis.audit.parts import (
     pair_width,
     pairs,
 )
+from analysis.audit.profiler_rules import calflops, deepspeed
 from analysis.operators import causal_pairs, window_pairs
 
 CAUSES = {
@@ -49,11 +51,18 @@ CAUSES = {
     "state_space_as_attention": "layers of a state space are counted as layers of attention",
     "state_width": "the inner width of a state space layer is taken for twice the hidden size",
     "other_positions": "weights are counted for another number of positions than they are applied to",
-    "gradient_of_input": "the gradient of an input is counted that none asks for",
+    "gradient_of_input": "a gradient is counted that none asks for, as that of a picture",
     "frozen_as_trained": "frozen weights are counted as if they were trained",
     "adapters_left_out": "the products of adapters are left out",
     "vision_left_out": "the tower of a vision-language model is left out",
     "patches_left_out": "the product that embeds patches is left out",
+    "operator_not_seen": "the products that are written with the operator @ are not counted",
+    "activations_counted": "an operation is counted for each element of some activations",
+    "normalisations_counted": "5 operations are counted for each element of a layer normalisation, 4 without weights",
+    "softmax_counted": "an operation is counted for each element of some softmaxes",
+    "biases_counted": "the additions of the bias of a convolution are counted, or one position's of an addmm's",
+    "einsum_rounded": "an einsum is counted as numpy prints it: one operation more, with four digits",
+    "kept_in_float32": "the number is kept in float32, which has 24 bits",
     "not_supported": "the framework gives 0 for this type of model",
 }
 """Cause → what it says, for people."""
@@ -147,9 +156,10 @@ def _automodel_fallback(model: Architecture, tokens: int) -> Causes:
         + 6 * pairs(model, tokens) * (2 * channels - pair_width(model)),
         "attention_halved": -6 * pairs(model, tokens) * channels,
         "head_transform_left_out": -_transform(model, tokens),
+        "router_left_out": -3 * parts[ROUTER],
     }
     if model.gated:
-        found["gate_left_out"] = -parts[MLP]
+        found["gate_left_out"] = -(parts[MLP] + parts[EXPERTS])
     return found
 
 
@@ -229,6 +239,14 @@ def llm_foundry(model: Architecture, tokens: int) -> Causes:
         "attention_width": by_hidden - _dense_pairs(model, tokens),
         "parameters_without_product": 6 * tokens * scalars,
     }
+
+
+def composer(model: Architecture, tokens: int) -> Causes:
+    """Composer's SpeedMonitor: what LLM Foundry's model says, in a tensor of float32."""
+    causes = llm_foundry(model, tokens)
+    said = 3 * sum(forward(model, tokens).values()) + sum(causes.values())
+    kept = int(struct.unpack("f", struct.pack("f", said))[0])
+    return {**causes, "kept_in_float32": kept - said}
 
 
 def nanochat(model: Architecture, tokens: int) -> Causes:
@@ -350,6 +368,9 @@ RULES: Mapping[str, Rule] = {
     "transformers": transformers,
     "lightning": lightning,
     "llm_foundry": llm_foundry,
+    "composer": composer,
+    "deepspeed": deepspeed,
+    "calflops": calflops,
     "nanogpt": nanogpt,
     "nanochat": nanochat,
     "megatron_lm": megatron_lm,

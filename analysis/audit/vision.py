@@ -1,13 +1,25 @@
-"""Products of models of pictures: the vision transformer, the diffusion transformer, a vision-language model's tower.
+"""Products of models of pictures: the vision transformer, the diffusion transformer, vision-language models' towers.
 
 A picture asks for no gradient: the product that embeds its patches has one in the backward pass, its weight's.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
 from analysis.audit.network import NetworkSizes
 from analysis.audit.parts import DENSE, HEAD, MLP, PROJECTIONS
-from analysis.audit.products import CONDITION, MERGER, PATCHES, Products, linear, scalars, scores, table
+from analysis.audit.products import (
+    CONDITION,
+    MERGER,
+    PATCHES,
+    Products,
+    linear,
+    scalars,
+    scores,
+    table,
+)
 
 VISION, VISION_SCORES = "vision", "vision_attention"
 """Parts of a tower: its matrices, and its attention."""
@@ -49,7 +61,12 @@ def dit(network: NetworkSizes, tokens: int, attention: str = DENSE) -> Products:
 
 
 def tower(network: NetworkSizes) -> Products:
-    """Qwen2-VL's, of one picture. Its attention sees the picture; four patches become one token of the decoder."""
+    """Of one picture, with what turns its patches into the decoder's tokens."""
+    return TOWERS[network.model_type](network)
+
+
+def merging(network: NetworkSizes) -> Products:
+    """Qwen2-VL's. Its attention sees the picture; four patches become one token of the decoder."""
     embed, depth, picture = network["embed_dim"], network["depth"], network["patches"]
     hidden = network.decoder.hidden_size
     merge = network["spatial_merge_size"] ** 2
@@ -62,3 +79,26 @@ def tower(network: NetworkSizes) -> Products:
         linear(MERGER, joint * (joint + hidden), picture // merge),
         scalars(depth * (9 * embed + wide) + 2 * embed + joint + hidden),
     ]
+
+
+def clip(network: NetworkSizes) -> Products:
+    """LLaVA's: CLIP's, with a class token that the decoder does not see. It sees what goes into the last layer, which
+    runs all the same, and whose gradients no loss asks for."""
+    embed, depth, wide = network["hidden_size"], network["num_hidden_layers"], network["intermediate_size"]
+    hidden, patches = network.decoder.hidden_size, network["patches"]
+    pixels, seen = 3 * network["patch_size"] ** 2, patches + 1
+    matrices, pairs = 4 * embed * embed + 2 * embed * wide, scores(seen, seen, 2 * embed, 1, part=VISION_SCORES)
+    return [
+        linear(PATCHES, pixels * embed, patches, gradients=1),
+        linear(VISION, matrices, seen, depth - 1),
+        linear(VISION, matrices, seen, gradients=0),
+        replace(pairs, multiply_adds=pairs.multiply_adds * (depth - 1)),
+        replace(pairs, gradients=0),
+        linear(MERGER, embed * hidden + hidden * hidden, patches),
+        scalars(depth * (9 * embed + wide) + 5 * embed + 2 * hidden),
+        table((patches + 1) * embed),
+    ]
+
+
+TOWERS: Mapping[str, Callable[[NetworkSizes], Products]] = {"qwen2_vl": merging, "llava": clip}
+"""Type → products of its tower."""

@@ -1,3 +1,21 @@
-from .comparison import DIFFERENT, EQUAL, UNEXPLAINED, InstructionComparison, compare
+from .comparison import (
+    COUNTED,
+    DIFFERENT,
+    EQUAL,
+    UNEXPLAINED,
+    InstructionComparison,
+    compare,
+    compare_calls,
+    taps_inside,
+)
 
-__all__ = ["DIFFERENT", "EQUAL", "UNEXPLAINED", "InstructionComparison", "compare"]
+__all__ = [
+    "COUNTED",
+    "DIFFERENT",
+    "EQUAL",
+    "InstructionComparison",
+    "UNEXPLAINED",
+    "compare",
+    "compare_calls",
+    "taps_inside",
+]

@@ -10,8 +10,15 @@ only padding of the last dimension is derived from the numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from analysis.operators import total
+from results.records import Operation
+
+T = TypeVar("T")
 
 EQUAL, DIFFERENT, UNEXPLAINED = "equal", "different", "unexplained"
 
@@ -20,6 +27,9 @@ ARITHMETIC = ("fma", "mul", "add", "div", "sqrt", "reciprocal", "min_max", "roun
 
 FLOP = {"fma": 2, "mul": 1, "add": 1, "div": 1, "sqrt": 1}
 """Kind → FLOP of a lane in `InstructionComparison.executed_flop`."""
+
+COUNTED = "flop"
+"""The kind of what a processor's counters say: FLOP of all kinds together."""
 
 TILES = (8, 16, 24, 32)
 """Lanes of fp32 in 1 to 4 vectors of AVX2."""
@@ -47,6 +57,9 @@ REASONS: Mapping[str, str] = {
     "mv": "the result is scaled and added by fused multiply-adds: one for each row",
     "conv2d_3x3_padded": "taps on the padding are not executed",
     "bilinear": "some products are separate multiplications and additions",
+    "conv2d_3x3_padded.backward": "taps on the padding are not executed",
+    "linear.backward": "products that begin a sum are multiplications",
+    "attention.backward": f"scores are computed again, and in the softmax {_POLYNOMIAL}",
     "hardswish": "minimum and maximum count as comparisons by definition",
 }  # fmt: skip
 """Operator → what the kinds of its instructions show, where the numbers differ."""
@@ -65,8 +78,14 @@ class InstructionComparison:
 
     @property
     def executed_flop(self) -> int:
-        """FLOP of all lanes; a fused multiply-add is 2."""
-        return sum(FLOP.get(kind, 0) * lanes for kind, lanes in self.executed.items())
+        """FLOP of all lanes; a fused multiply-add is 2. What a counter said, where it was one (`COUNTED`)."""
+        own = sum(FLOP.get(kind, 0) * lanes for kind, lanes in self.executed.items())
+        return self.executed.get(COUNTED, own)
+
+    @property
+    def lanes(self) -> int:
+        """Of arithmetic instructions; a fused one is one."""
+        return sum(self.executed.get(kind, 0) for kind in ARITHMETIC)
 
 
 def compare(
@@ -80,7 +99,9 @@ def compare(
         return InstructionComparison(
             name, multiply_adds, other_flop, executed, UNEXPLAINED, "the operator was not counted"
         )
-    if multiply_adds:
+    if COUNTED in executed:
+        verdict, reason = _of_flop(2 * multiply_adds + other_flop, executed[COUNTED], sizes)
+    elif multiply_adds:
         verdict, reason = _of_products(multiply_adds, executed, sizes)
     else:
         lanes = sum(executed.get(kind, 0) for kind in ARITHMETIC)
@@ -90,15 +111,30 @@ def compare(
     return InstructionComparison(name, multiply_adds, other_flop, executed, verdict, reason)
 
 
+def _of_flop(flop: int, executed: int, sizes: tuple[int, ...]) -> tuple[str, str]:
+    """Of a counter's total."""
+    if executed == flop:
+        return EQUAL, ""
+    padded = _padded(flop, executed, sizes)
+    return (DIFFERENT, padded) if padded else (UNEXPLAINED, "")
+
+
+def _padded(defined: int, executed: int, sizes: tuple[int, ...]) -> str:
+    """Which of the sizes was rounded up to whole vectors, if that is the difference."""
+    for size in sizes:
+        for tile in TILES:
+            whole = -(-size // tile) * tile
+            if whole > size and executed * size == defined * whole:
+                return f"padding of vectors: {size} is executed as {whole}"
+    return ""
+
+
 def _of_products(multiply_adds: int, executed: Mapping[str, int], sizes: tuple[int, ...]) -> tuple[str, str]:
     fused = executed.get("fma", 0)
     if fused == multiply_adds:
         return EQUAL, ""
-    for size in sizes:
-        for tile in TILES:
-            whole = -(-size // tile) * tile
-            if whole > size and fused * size == multiply_adds * whole:
-                return DIFFERENT, f"padding of vectors: {size} is executed as {whole}"
+    if padded := _padded(multiply_adds, fused, sizes):
+        return DIFFERENT, padded
     first = multiply_adds - fused
     outputs = math.prod(sizes)
     if sizes and first in (outputs, 2 * outputs) and first <= executed.get("mul", 0):
@@ -107,3 +143,75 @@ def _of_products(multiply_adds: int, executed: Mapping[str, int], sizes: tuple[i
             f"with {first:,} products that begin a sum, {first // outputs} a result, as multiplications",
         )
     return UNEXPLAINED, ""
+
+
+def compare_calls(
+    calls: Sequence[tuple[str, Mapping[str, int]]], operations: Sequence[Operation]
+) -> list[InstructionComparison]:
+    """A row for each ATen operator of a step that does arithmetic, by definition or as executed; products first.
+
+    calls: (operator, kind → lanes) of each call as it was executed, in order; operations: the same step's by
+    definition, in order. Calls of one operator are compared one by one; where their numbers differ, their sums are.
+    """
+    executed, defined = _by_name(calls), _by_name((each.name, each) for each in operations)
+    rows = [_of_operator(name, executed.get(name, []), defined.get(name, [])) for name in {**defined, **executed}]
+    kept = [row for row in rows if row.multiply_adds or row.other_flop or row.lanes]
+    return sorted(kept, key=lambda row: (not row.multiply_adds, -row.multiply_adds, -row.lanes, row.name))
+
+
+def _by_name(pairs: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
+    found: dict[str, list[T]] = {}
+    for name, value in pairs:
+        found.setdefault(name, []).append(value)
+    return found
+
+
+def _of_operator(
+    name: str, executed: Sequence[Mapping[str, int]], operations: Sequence[Operation]
+) -> InstructionComparison:
+    cost = total(operations)
+    lanes: Counter[str] = Counter()
+    for each in executed:
+        lanes.update(each)
+    row = InstructionComparison(name, cost.model_flop // 2, cost.other_flop, dict(lanes), UNEXPLAINED)
+    if len(executed) != len(operations):
+        return replace(row, reason=f"{len(executed)} calls were executed, {len(operations)} are in the step's table")
+    pairs = zip(executed, operations, strict=True)
+    found = [_of_call(name, counts, operation) for counts, operation in pairs]
+    verdicts = Counter(each.verdict for each in found)
+    reasons = ", ".join(dict.fromkeys(each.reason.partition(":")[0] for each in found if each.reason))
+    if verdicts[UNEXPLAINED]:
+        return replace(
+            row, reason=f"{verdicts[UNEXPLAINED]} of {len(found)} calls" + (reasons and f"; others: {reasons}")
+        )
+    return replace(row, verdict=DIFFERENT if verdicts[DIFFERENT] else EQUAL, reason=reasons)
+
+
+def _of_call(name: str, counts: Mapping[str, int], operation: Operation) -> InstructionComparison:
+    cost = total([operation])
+    sizes = tuple(operation.output_shapes[0]) if operation.output_shapes else ()
+    row = compare(name, cost.model_flop // 2, cost.other_flop, counts, sizes)
+    if row.verdict == UNEXPLAINED and name == "aten.convolution" and counts.get("fma") == taps_inside(operation):
+        return replace(row, verdict=DIFFERENT, reason="taps on the padding are not executed")
+    return row
+
+
+def taps_inside(operation: Operation) -> int:
+    """Multiply-adds of a convolution without those whose tap lies on its padding. 0 for a transposed one."""
+    by_name = dict(zip(operation.input_names, operation.input_shapes, strict=True))
+    image, weight, asked = by_name["input"], by_name["weight"], operation.attributes
+    if asked.get("transposed"):
+        return 0
+    spatial = len(weight) - 2
+    inside = 1
+    for axis in range(spatial):
+        size, kernel = image[2 + axis], weight[2 + axis]
+        stride, padding, dilation = (_of_axis(asked[key], axis) for key in ("stride", "padding", "dilation"))
+        outputs = operation.output_shapes[0][2 + axis]
+        starts = (place * stride - padding for place in range(outputs))
+        inside *= sum(0 <= start + tap * dilation < size for start in starts for tap in range(kernel))
+    return int(image[0] * weight[0] * weight[1] * inside)
+
+
+def _of_axis(values: Sequence[int], axis: int) -> int:
+    return values[axis] if len(values) > 1 else values[0]

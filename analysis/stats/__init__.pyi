@@ -27,7 +27,18 @@ from .sequential import (
     look_sizes,
     sequential_ratio,
 )
-from .summary import MAD_TO_SIGMA, Summary, log_interval, means, median_interval, summarise, t_quantile
+from .summary import (
+    INTERVAL_RULES,
+    LAG1,
+    LAG1_RAISED,
+    MAD_TO_SIGMA,
+    Summary,
+    log_interval,
+    means,
+    median_interval,
+    summarise,
+    t_quantile,
+)
 
 __all__ = [
     "ABOVE",
@@ -36,8 +47,11 @@ __all__ = [
     "Ends",
     "Estimate",
     "FIRST_LOOK",
+    "INTERVAL_RULES",
     "Input",
     "JointNormal",
+    "LAG1",
+    "LAG1_RAISED",
     "MAD_TO_SIGMA",
     "MARGIN_RATIO",
     "OF_A_STEP",

@@ -7,6 +7,9 @@ interval of the mean is Student's t on an *effective* number of blocks, estimate
   back and a negative value counts as 0, so that the interval is never narrower than for independent blocks;
 * n_eff = n (1 - r) / (1 + r), the size of an independent sample whose mean is as certain (Bayley and Hammersley,
   Suppl. J. R. Stat. Soc. 8, 1946; Zwiers and von Storch, J. Climate 8, 1995);
+* by the rule `lag1_raised`, r is first raised by 0.5 / sqrt(n), half of the standard error of r1 for independent values
+  (Bartlett, Suppl. J. R. Stat. Soc. 8, 1946): few blocks cannot show how much they depend on each other, and a rule
+  that stops as soon as the interval is narrow stops where r1 came out low;
 * half width = t(0.975, n_eff - 1) * sqrt(V / (n_eff - 1)), V being the mean squared residual. For independent blocks
   this is the usual t s / sqrt(n), because V / (n - 1) = s**2 / n. Bayley and Hammersley's form also undoes that
   residuals of autocorrelated data are too small;
@@ -18,7 +21,7 @@ interval of the mean is Student's t on an *effective* number of blocks, estimate
 Assumed: one level for the whole window, normal block means, and at most first-order dependence. Seen in simulation
 (`tests/analysis/stats/test_statistics.py`): coverage of 0.96 for independent blocks (slightly wide on purpose) and 0.94
 to 0.95 for r = 0.4 from 50 blocks on; with 10 blocks of r = 0.4 it is 0.92, because ten values cannot show their own
-dependence.
+dependence. Where measuring stops at a narrow interval: `benchmarks/paired/stopping.py`.
 
 Not claimed: no correction for differences between processes (repeat the sweep for those), and none for drift, which
 is reported beside the interval. Nothing is dropped: outliers are counted and stay in the mean.
@@ -39,6 +42,10 @@ CONFIDENCE = 0.95
 OUTLIER_MADS = 3.0
 MAD_TO_SIGMA = 1.482602218505602
 """1 / Phi^-1(3/4): the median absolute deviation of a normal sample times this is its standard deviation."""
+LAG1, LAG1_RAISED = "lag1", "lag1_raised"
+INTERVAL_RULES = {LAG1: 0.0, LAG1_RAISED: 0.5}
+"""Rule of an interval, as `runs.csv` names it → by how many 1 / sqrt(n) the autocorrelation is raised."""
+_FOUR_EPS = 4 * np.finfo(np.float64).eps
 _HIGHEST_CORRELATION = 0.95
 _FEWEST_EFFECTIVE = 2.0
 _LARGEST_EXPONENT = 600.0
@@ -70,16 +77,24 @@ class Summary:
     effective_n: float
 
 
-def summarise(block_means: Sequence[float], weights: Sequence[float] | None = None, *, signed: bool = False) -> Summary:
+def summarise(
+    block_means: Sequence[float],
+    weights: Sequence[float] | None = None,
+    *,
+    signed: bool = False,
+    rule: str = LAG1,
+) -> Summary:
     """Summary of block means in order of time.
 
-    weights: steps in each block (None: equal). signed: values such as differences, which can be negative. Raises
-    ValueError for an empty list, a value that is not finite, or weights that are not positive or not one a block.
+    weights: steps in each block (None: equal). signed: values such as differences, which can be negative. rule: of the
+    interval, one of INTERVAL_RULES. Raises ValueError for an empty list, a value that is not finite, weights that are
+    not positive or not one a block, or a rule that is not known.
     """
     values, shares = _weighted_values(block_means, weights)
     mean = float(shares @ values)
-    p5, median, p95 = (float(q) for q in np.quantile(values, (0.05, 0.5, 0.95)))
-    effective_n = effective_size(values, shares)
+    ordered: list[float] = np.sort(values).tolist()
+    p5, median, p95 = (_quantile(ordered, share) for share in (0.05, 0.5, 0.95))
+    effective_n = _effective_size(values, shares / shares.sum(), rule)
     half = _half_width(values - mean, shares, effective_n)
     low, high = (None, None) if half is None else _ends(values, mean, half, signed)
     return Summary(
@@ -107,10 +122,10 @@ class Means:
     high: Array | None
 
 
-def means(rows: Sequence[Sequence[float]]) -> Means:
+def means(rows: Sequence[Sequence[float]] | Array, rule: str = LAG1) -> Means:
     """Mean, median and 95 % interval of the mean of each row, as `summarise` has them with equal weights.
 
-    rows: values in order of time, as many in each. Raises ValueError for rows of no values.
+    rows: values in order of time, as many in each. Raises ValueError for rows of no values, or an unknown rule.
     """
     x = np.asarray(rows, dtype=np.float64)
     if x.ndim != 2 or x.shape[1] == 0:
@@ -126,6 +141,7 @@ def means(rows: Sequence[Sequence[float]]) -> Means:
     known = (spread > rounding) & (n >= 3)
     r1 = (residuals[:, 1:] * residuals[:, :-1]).sum(axis=1) / n / np.where(known, spread, 1.0)
     r = np.clip(np.where(known, r1 + (1 + 4 * r1) / n, 0.0), 0.0, _HIGHEST_CORRELATION)
+    r = np.minimum(r + _raised_by(rule, n), _HIGHEST_CORRELATION)
     effective = np.maximum(n * (1 - r) / (1 + r), min(_FEWEST_EFFECTIVE, float(n)))
     half = t_quantiles(effective - 1) * np.sqrt(spread / (effective - 1))
     logarithmic = (x >= 0).all(axis=1) & (mean > 0)
@@ -148,7 +164,11 @@ def log_interval(mean: float, half_width: float) -> tuple[float, float]:
 
 def autocorrelation(values: Sequence[float] | Array, weights: Sequence[float] | Array | None = None) -> float:
     """Lag-1 autocorrelation, corrected for its bias: r1 + (1 + 4 r1) / n. 0 below three values or without spread."""
-    x, shares = _weighted_values(values, weights)
+    return _autocorrelation(*_weighted_values(values, weights))
+
+
+def _autocorrelation(x: Array, shares: Array) -> float:
+    """shares: weights that sum to 1."""
     residuals = x - shares @ x
     spread = float(shares @ residuals**2)
     if len(x) < 3 or spread <= _rounding(x):
@@ -158,11 +178,27 @@ def autocorrelation(values: Sequence[float] | Array, weights: Sequence[float] | 
     return r1 + (1 + 4 * r1) / len(x)
 
 
-def effective_size(values: Sequence[float] | Array, weights: Sequence[float] | Array | None = None) -> float:
-    """n (1 - r) / (1 + r) with r = `autocorrelation`, kept between 0 and 0.95; at least 2 (or n, if that is less)."""
-    n = len(values)
-    r = min(max(autocorrelation(values, weights), 0.0), _HIGHEST_CORRELATION)
+def effective_size(
+    values: Sequence[float] | Array, weights: Sequence[float] | Array | None = None, rule: str = LAG1
+) -> float:
+    """n (1 - r) / (1 + r) with r = `autocorrelation`, raised as the rule says; at least 2 (or n, if that is less).
+
+    r is kept between 0 and 0.95, before and after it is raised. Raises ValueError for an unknown rule.
+    """
+    return _effective_size(*_weighted_values(values, weights), rule)
+
+
+def _effective_size(x: Array, shares: Array, rule: str) -> float:
+    n = len(x)
+    r = min(max(_autocorrelation(x, shares), 0.0), _HIGHEST_CORRELATION)
+    r = min(r + _raised_by(rule, n), _HIGHEST_CORRELATION)
     return max(n * (1 - r) / (1 + r), min(_FEWEST_EFFECTIVE, float(n)))
+
+
+def _raised_by(rule: str, n: int) -> float:
+    if rule not in INTERVAL_RULES:
+        raise ValueError(f"expected a rule of intervals among {', '.join(INTERVAL_RULES)}, got {rule!r}")
+    return INTERVAL_RULES[rule] / math.sqrt(n)
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float, float] | None:
@@ -208,20 +244,38 @@ def _drift(values: Array, shares: Array) -> float | None:
     third = len(values) // 3
     if third == 0:
         return None
-    first = float(np.average(values[:third], weights=shares[:third]))
-    last = float(np.average(values[-third:], weights=shares[-third:]))
+    first, last = (_average(values[part], shares[part]) for part in (slice(third), slice(-third, None)))
     return None if first == 0 else last / first - 1
+
+
+def _average(values: Array, weights: Array) -> float:
+    """As `np.average` has it, without its questions."""
+    return float((values * weights).sum() / weights.sum())
 
 
 def _outliers(values: Array, median: float) -> int:
     distance = np.abs(values - median)
-    limit = OUTLIER_MADS * MAD_TO_SIGMA * float(np.median(distance))
+    limit = OUTLIER_MADS * MAD_TO_SIGMA * _median(np.sort(distance).tolist())
     return int(np.count_nonzero(distance > max(limit, math.sqrt(_rounding(values)))))
+
+
+def _median(ordered: Sequence[float]) -> float:
+    """Of values in order, as `np.median` has it."""
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+
+
+def _quantile(ordered: Sequence[float], share: float) -> float:
+    """Of values in order, as `np.quantile` has it to the last digit: on the line between the two values beside it."""
+    place = (len(ordered) - 1) * share
+    at = int(place)
+    low, high, part = ordered[at], ordered[min(at + 1, len(ordered) - 1)], place - at
+    return high - (high - low) * (1 - part) if part >= 0.5 else low + (high - low) * part
 
 
 def _rounding(values: Array) -> float:
     """Variance that equal values can show through rounding alone."""
-    return float((4 * np.finfo(np.float64).eps * np.max(np.abs(values))) ** 2)
+    return float((_FOUR_EPS * np.abs(values).max()) ** 2)
 
 
 def _weighted_values(values: Sequence[float] | Array, weights: Sequence[float] | Array | None) -> tuple[Array, Array]:

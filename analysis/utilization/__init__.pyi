@@ -1,6 +1,6 @@
 from .ceiling_doubts import disagreement, kernel, loaded
 from .counter_operators import ELEMENTS, FLOP_PER_NATIVE, OPERATORS, kind_of_operator
-from .denominators import Denominator, ceiling_of, datasheet, of_ranks
+from .denominators import Denominator, SessionPeaks, ceiling_of, datasheet, of_ranks, session_peaks
 from .numerators import (
     OWN,
     PROFILED_METHODS,
@@ -33,6 +33,7 @@ __all__ = [
     "OWN",
     "PROFILED_METHODS",
     "PROFILER",
+    "SessionPeaks",
     "TableCount",
     "block_means_s",
     "block_summary",
@@ -57,6 +58,7 @@ __all__ = [
     "of_ranks",
     "profiled",
     "rows",
+    "session_peaks",
     "theory",
     "theory_as_published",
     "variant",

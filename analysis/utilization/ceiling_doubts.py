@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from analysis.devices import best
 from analysis.devices.precisions import UNITS
 from analysis.stats import MARGIN_RATIO
-from results.records import Ceiling, Run, Sitting, Utilization
+from results.records import Ceiling, Run, Sitting, Utilization, changed
 
 CODE = "ceiling_doubtful"
 
@@ -113,20 +112,20 @@ def marked(
 ) -> Iterator[Utilization]:
     """The rows, those of a ceiling with a mark where it is doubtful. runs: attempt → its row."""
     known = {sitting.sitting: sitting for sitting in sittings}
-    beaten, cells = _beaten(rows, runs), dict[tuple[str, int], tuple[str, ...]]()
+    beaten, told = _beaten(rows, runs), dict[tuple[str, ...], tuple[str, ...]]()
     for row in rows:
         run = runs.get((row.cell_id, row.attempt))
         if row.denominator != "ceiling" or row.peak_flop_per_s is None or run is None:
             yield row
             continue
-        key = row.cell_id, row.attempt
-        if key not in cells:
-            cells[key] = doubts(ceilings, known.get(run.sitting), run)
-        why = list(cells[key])
+        key = run.sitting, run.device, run.precision, run.convolution_unit, run.matmul_unit  # all that doubts look at
+        if key not in told:
+            told[key] = doubts(ceilings, known.get(run.sitting), run)
+        why = list(told[key])
         above = beaten.get((run.sitting, run.device, row.peak_flop_per_s))
         if above is not None and (row.utilization_ratio or 0.0) <= 1:
             why.append(f"another cell reaches {above:.3g} × of it")
-        yield replace(row, warnings=(*row.warnings, f"{CODE}: {'; '.join(why)}")) if why else row
+        yield changed(row, {"warnings": (*row.warnings, f"{CODE}: {'; '.join(why)}")}) if why else row
 
 
 def _beaten(rows: Iterable[Utilization], runs: Mapping[tuple[str, int], Run]) -> dict[tuple[str, str, float], float]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from analysis.devices import ISSUE, PRECISIONS, name_refusal, peaks, unit_of
 from analysis.devices import ceilings as devices_ceilings
@@ -31,6 +32,19 @@ class Denominator:
     clock_hz: Mapping[str, float] = field(default_factory=dict)
     device: peaks.Device | None = None
     refused: Mapping[str, str] = field(default_factory=dict)
+    _answers: dict[Any, tuple[float | None, str, str]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def answer(self, flop_by_unit: Mapping[str, int]) -> tuple[float | None, str, str]:
+        """`peak` and `source` of this work, and why there is none, if so. Kept, since rows ask for the same again."""
+        work = tuple(flop_by_unit.items())
+        if work not in self._answers:
+            try:
+                self._answers[work] = self.peak(flop_by_unit), self.source(flop_by_unit), ""
+            except Unavailable as fault:
+                self._answers[work] = None, "", str(fault)
+        return self._answers[work]
 
     def peak(self, flop_by_unit: Mapping[str, int]) -> float:
         """ΣF / Σ(F/P) in FLOP/s: the rate of a step whose every part runs at the peak of its own unit.
@@ -57,23 +71,40 @@ class Denominator:
         return "; ".join(dict.fromkeys(needed))
 
 
-def denominators(
+@dataclass(frozen=True)
+class SessionPeaks:
+    """What all cells of a session on one device are divided by. cores: the session's rows of `issue`."""
+
+    sheet: Denominator
+    ceiling: Denominator
+    user: Denominator
+    cores: tuple[Ceiling, ...] = ()
+
+
+def session_peaks(
     run: Run,
     sheet: Denominator,
-    clock_hz: float | None,
     ceilings: Iterable[Ceiling],
     peak_tflops: float | None,
     highest_hz: float | None = None,
-) -> tuple[Denominator, ...]:
-    """The denominators of one cell: datasheet, clock, ceiling, user, and on a CPU whose cores were timed, derived.
+) -> SessionPeaks:
+    """The peaks of the session and the device of a run.
 
-    sheet: from `datasheet`. clock_hz: mean SM clock of the window, None if none was observed. peak_tflops: the user's
-    own, in 10^12 FLOP/s. highest_hz: the highest SM clock that the device names.
+    sheet: from `datasheet`. ceilings: of all sessions. peak_tflops: the user's own, in 10^12 FLOP/s. highest_hz: the
+    highest SM clock that the device names.
     """
     here = [ceiling for ceiling in ceilings if ceiling.sitting == run.sitting and ceiling.device == run.device]
-    found = (sheet, at_clock(sheet, clock_hz), ceiling_of(here, sheet.device, highest_hz), user(peak_tflops))
-    cores = [row for row in here if row.operation == ISSUE]
-    return (*found, derived(cores, run)) if cores else found
+    cores = tuple(row for row in here if row.operation == ISSUE)
+    return SessionPeaks(sheet, ceiling_of(here, sheet.device, highest_hz), user(peak_tflops), cores)
+
+
+def denominators(run: Run, peaks: SessionPeaks, clock_hz: float | None) -> tuple[Denominator, ...]:
+    """The denominators of one cell: datasheet, clock, ceiling, user, and on a CPU whose cores were timed, derived.
+
+    peaks: of its session and device. clock_hz: mean SM clock of the window, None if none was observed.
+    """
+    found = (peaks.sheet, at_clock(peaks.sheet, clock_hz), peaks.ceiling, peaks.user)
+    return (*found, derived(peaks.cores, run)) if peaks.cores else found
 
 
 def of_ranks(one: Denominator, ranks: int, measured: Sequence[Mapping[str, float]] = ()) -> Denominator:

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from analysis.stats import summarise
+from analysis.stats import LAG1, summarise
 from analysis.utilization.step_times import block_means_s, is_disturbed
 from results import Unavailable
 from results.records import Sample
@@ -41,11 +41,15 @@ class PairedUtilization:
 
 @dataclass(frozen=True)
 class PairedCeiling:
-    """Pairs in order of time. step_s: of each, s a step. s_per_flop: unit → of each, s. kernels: unit → what ran."""
+    """Pairs in order of time. step_s: of each, s a step. s_per_flop: unit → of each, s. kernels: unit → what ran.
+
+    rule: of the interval (`Run.interval_rule`).
+    """
 
     step_s: tuple[float, ...]
     s_per_flop: Mapping[str, tuple[float, ...]]
     kernels: Mapping[str, str]
+    rule: str = LAG1
 
     def utilization(self, flop_by_unit: Mapping[str, int]) -> PairedUtilization:
         """Of a step. flop_by_unit: its work. Raises Unavailable for work on a unit without a kernel, and for none."""
@@ -59,7 +63,8 @@ class PairedCeiling:
         ideal_s = [sum(flop * each for flop, each in zip(work.values(), pair, strict=True)) for pair in times]
         ideal, step = fmean(ideal_s), fmean(self.step_s)
         ratio, count = ideal / step, len(ideal_s)
-        spread = summarise([a / ideal - b / step for a, b in zip(ideal_s, self.step_s, strict=True)], signed=True)
+        differences = [a / ideal - b / step for a, b in zip(ideal_s, self.step_s, strict=True)]
+        spread = summarise(differences, signed=True, rule=self.rule)
         if spread.low is None or spread.high is None:
             return PairedUtilization(ratio, None, None, count)
         return PairedUtilization(ratio, ratio * math.exp(spread.low), ratio * math.exp(spread.high), count)
@@ -82,8 +87,13 @@ class PairedCeiling:
         return f"{'; '.join(kernels)}, timed beside the steps, {len(self.step_s)} pairs"
 
 
-def paired_ceiling(samples: Sequence[Sample]) -> PairedCeiling | None:
-    """Of one attempt's samples. None where no ceiling was timed between its blocks, or no measured block has one."""
+def paired_ceiling(samples: Sequence[Sample], rule: str = LAG1) -> PairedCeiling | None:
+    """Of one attempt's samples. None where no ceiling was timed between its blocks, or no measured block has one.
+
+    rule: of the interval (`Run.interval_rule`).
+    """
+    if "ceiling" not in {s.part for s in samples}:
+        return None
     ordered = sorted((s for s in samples if not s.work and not s.phase), key=lambda s: s.start_s)
     steps = [s for s in ordered if s.part in ("measure", "disturbed")]
     beside: dict[str, list[Sample]] = {}
@@ -97,7 +107,7 @@ def paired_ceiling(samples: Sequence[Sample]) -> PairedCeiling | None:
     blocks, *kernels = zip(*(calm if len(calm) >= LEAST_PAIRS else pairs), strict=True)
     rates = [_s_per_flop(each) for each in kernels]
     names = {unit: each[0].kernel for unit, each in beside.items()}
-    return PairedCeiling(tuple(block_means_s(blocks)), dict(zip(beside, rates, strict=True)), names)
+    return PairedCeiling(tuple(block_means_s(blocks)), dict(zip(beside, rates, strict=True)), names, rule)
 
 
 def _s_per_flop(blocks: Sequence[Sample]) -> tuple[float, ...]:

@@ -32,9 +32,11 @@ METHODS = ("theory", "one", "batch", "epoch", "exact")
 CONVENTION = "convention: post2021: a multiply-add is 1, over the fp32 peak whatever the precision"
 
 
-def rows(measured: Measurement, found: Iterable[Numerator], under: Sequence[Denominator]) -> list[Utilization]:
-    """utilization_post2021.csv of one cell: each method over one peak. found, under: as for `utilization.rows`."""
-    peak = fp32_peak(under)
+def rows(measured: Measurement, found: Iterable[Numerator], peak: Denominator) -> list[Utilization]:
+    """utilization_post2021.csv of one cell: each method over one peak, `fp32_peak` of the cell's denominators.
+
+    found: as for `utilization.rows`.
+    """
     return [
         _with_warning(measured.run, row) for row in utilization.rows(measured, numerators(found, measured.run), [peak])
     ]

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Sequence
 from dataclasses import replace
 
-from analysis.stats import Summary, summarise
+from analysis.stats import LAG1, Summary, summarise
 from results.records import PHASES, Run, Sample, StepTime, identity
 
 DISTURBED_RATIO = 0.05
@@ -34,20 +34,26 @@ def block_clock(blocks: Sequence[Sample]) -> str:
 
 def block_means_s(blocks: Sequence[Sample]) -> list[float]:
     """Seconds a step of each block, all by one clock."""
-    on_device = [block.device_s for block in blocks if block.device_s is not None]
-    times_s = on_device if len(on_device) == len(blocks) else [block.wall_s for block in blocks]
-    return [time_s / block.steps for time_s, block in zip(times_s, blocks, strict=True)]
+    if block_clock(blocks) == "device":
+        return [block.device_s / block.steps for block in blocks if block.device_s is not None]
+    return [block.wall_s / block.steps for block in blocks]
 
 
-def block_summary(blocks: Sequence[Sample]) -> Summary:
-    """Seconds a step over the blocks, each weighted by its steps. Raises ValueError without blocks."""
-    return _summary(tuple(block_means_s(blocks)), tuple(block.steps for block in blocks))
+def block_summary(blocks: Sequence[Sample], rule: str = LAG1) -> Summary:
+    """Seconds a step over the blocks, each weighted by its steps. rule: of the interval, as the cell's row names it
+    (`Run.interval_rule`). Raises ValueError without blocks."""
+    return summary_of(block_means_s(blocks), [block.steps for block in blocks], rule)
+
+
+def summary_of(means_s: Sequence[float], steps: Sequence[int], rule: str = LAG1) -> Summary:
+    """The same of `block_means_s` and the steps of each block."""
+    return _summary(tuple(means_s), tuple(steps), rule)
 
 
 @functools.lru_cache(maxsize=16)
-def _summary(means_s: tuple[float, ...], steps: tuple[int, ...]) -> Summary:
+def _summary(means_s: tuple[float, ...], steps: tuple[int, ...], rule: str) -> Summary:
     """Kept, since a cell's utilization and its step times ask for the same blocks, one after the other."""
-    return summarise(means_s, steps)
+    return summarise(means_s, steps, rule=rule)
 
 
 def whole_steps(samples: Sequence[Sample]) -> list[Sample]:
@@ -79,7 +85,8 @@ def _with_disturbed(row: StepTime, blocks: Sequence[Sample], samples: Sequence[S
 
 
 def _row(run: Run, phase: str, blocks: Sequence[Sample], total_s: float | None) -> StepTime:
-    summary = block_summary(blocks)
+    steps = [block.steps for block in blocks]
+    summary = summary_of(block_means_s(blocks), steps, run.interval_rule)
     return StepTime(
         **identity(run, StepTime),
         phase=phase,
@@ -92,7 +99,7 @@ def _row(run: Run, phase: str, blocks: Sequence[Sample], total_s: float | None) 
         high_s=summary.high,
         blocks=summary.n,
         effective_blocks=summary.effective_n,
-        steps=sum(block.steps for block in blocks),
+        steps=sum(steps),
         drift_ratio=summary.drift_ratio,
         outliers=summary.outliers,
         share_ratio=summary.mean / total_s if total_s else None,

@@ -18,10 +18,11 @@ from typing import Any
 
 from analysis.devices import TENSOR_UNITS, telemetry
 from analysis.operators import BY_RULE
+from analysis.stats import LAG1
 from analysis.utilization.denominators import Denominator
 from analysis.utilization.numerators import PROFILED_METHODS, Numerator
 from analysis.utilization.paired_ceiling import PairedCeiling, paired_ceiling
-from analysis.utilization.step_times import block_means_s, block_summary, whole_steps
+from analysis.utilization.step_times import block_means_s, summary_of, whole_steps
 from analysis.utilization.work_times import WORKS_OF_METHODS, blocks_of, variant, work_times
 from results import Unavailable
 from results.records import MEASURED, WORKS, Run, Sample, Telemetry, Utilization, WorkTime, changed, identity
@@ -77,9 +78,16 @@ class Measurement:
     paired: PairedCeiling | None = None
 
     @functools.cached_property
-    def identity(self) -> dict[str, Any]:
-        """The columns of each of the cell's rows that say which cell they are of."""
-        return {**identity(self.run, Utilization), "variant": variant(self.run)}
+    def blank(self) -> Utilization:
+        """A row that says which cell it is of, and nothing more."""
+        return Utilization(
+            **identity(self.run, Utilization),
+            variant=variant(self.run),
+            method="",
+            numerator_source="",
+            denominator="",
+            status="",
+        )
 
 
 def measurement(run: Run, samples: Iterable[Sample], readings: Iterable[Telemetry]) -> Measurement:
@@ -87,12 +95,13 @@ def measurement(run: Run, samples: Iterable[Sample], readings: Iterable[Telemetr
 
     Energy is what the run row says, else what the readings give for its window.
     """
-    key = (run.cell_id, run.attempt)
-    timed = [sample for sample in samples if (sample.cell_id, sample.attempt) == key]
-    mine = [reading for reading in readings if (reading.cell_id, reading.attempt) == key]
-    time, works = step_time(timed), {row.work: row for row in work_times(run, timed)}
+    cell_id, attempt = run.cell_id, run.attempt
+    timed = [sample for sample in samples if sample.cell_id == cell_id and sample.attempt == attempt]
+    mine = [reading for reading in readings if reading.cell_id == cell_id and reading.attempt == attempt]
+    time = step_time(timed, run.interval_rule)
+    works = {row.work: row for row in work_times(run, timed)}
     one_clock_hz = _clock_of(blocks_of(timed, "one"), mine)
-    paired = paired_ceiling(timed)
+    paired = paired_ceiling(timed, run.interval_rule)
     start_s, end_s = run.window_start_s, run.window_end_s
     if start_s is None or end_s is None or not end_s > start_s:
         return Measurement(run, time, works=works, one_clock_hz=one_clock_hz, paired=paired)
@@ -110,17 +119,18 @@ def _clock_of(blocks: Sequence[Sample], readings: Sequence[Telemetry]) -> float 
     return telemetry.mean_sm_clock_hz(readings, min(block.start_s for block in blocks), end_s)
 
 
-def step_time(samples: Sequence[Sample]) -> MeanStepTime | None:
+def step_time(samples: Sequence[Sample], rule: str = LAG1) -> MeanStepTime | None:
     """Step time from the measured blocks of whole steps, weighted by their steps; None if there are none.
 
-    Device time where every block has it, else wall time: one clock for all blocks, never a mixture.
+    Device time where every block has it, else wall time: one clock for all blocks, never a mixture. rule: of the
+    interval (`Run.interval_rule`).
     """
     blocks = whole_steps(samples)
     if not blocks:
         return None
-    summary, steps = block_summary(blocks), sum(block.steps for block in blocks)
-    drift = _drift(block_means_s(blocks), summary.drift_ratio)
-    return MeanStepTime(summary.mean, summary.low, summary.high, steps, drift)
+    means_s, steps = block_means_s(blocks), [block.steps for block in blocks]
+    summary = summary_of(means_s, steps, rule)
+    return MeanStepTime(summary.mean, summary.low, summary.high, sum(steps), _drift(means_s, summary.drift_ratio))
 
 
 def _drift(means_s: Sequence[float], drift_ratio: float | None) -> str:
@@ -164,13 +174,13 @@ def _rows_of(
 ) -> Iterator[Utilization]:
     """One numerator over each denominator; what these rows share is put together once."""
     run, time = measured.run, _time_of(measured, over.method)
-    row = {**measured.identity, "method": over.method, "numerator_source": over.source, "denominator": "", "status": ""}
+    row: dict[str, Any] = {"method": over.method, "numerator_source": over.source}
     row |= {"model_flop": over.model_flop, "all_flop": over.all_flop, "at_least_flop": over.at_least_flop}
     row |= {"unknown_calls": over.unknown_calls, "unknown_time_ratio": over.unknown_time_ratio}
     row |= {"attention": over.attention}
     if time is not None and run.status in MEASURED:
         row |= _rates(measured, over.method, time)
-    shared, marks = Utilization(**row), (*_cell_marks(measured, over.method), *over.warnings)
+    shared, marks = changed(measured.blank, row), (*_cell_marks(measured, over.method), *over.warnings)
     for under in denominators:
         status, reason, fraction = _fraction(measured, over, under)
         surprises = _surprises(measured, fraction, over, under, exact)
@@ -190,17 +200,24 @@ def _attention(
         found[f"{name}_flop"] = sum(by_unit.values())
         if time is None or measured.run.status not in MEASURED:
             continue
-        try:
-            if under.name != PAIRED:
-                ratio = sum(by_unit.values()) / (time.mean_s * under.peak(by_unit))
-            elif measured.paired is not None and over.method not in PROFILED_METHODS:
-                ratio = measured.paired.utilization(by_unit).ratio
-            else:
-                continue
-        except Unavailable:
-            continue  # the dense fraction has the reason
-        found[f"{name}_utilization_ratio"] = ratio
+        ratio = _ratio_by_convention(measured, over, under, time.mean_s, by_unit)
+        if ratio is not None:  # else the dense fraction has the reason
+            found[f"{name}_utilization_ratio"] = ratio
     return found
+
+
+def _ratio_by_convention(
+    measured: Measurement, over: Numerator, under: Denominator, mean_s: float, by_unit: Mapping[str, int]
+) -> float | None:
+    if under.name != PAIRED:
+        peak, _, _ = under.answer(by_unit)
+        return None if peak is None else sum(by_unit.values()) / (mean_s * peak)
+    if measured.paired is None or over.method in PROFILED_METHODS:
+        return None
+    try:
+        return measured.paired.utilization(by_unit).ratio
+    except Unavailable:
+        return None
 
 
 def _time_of(measured: Measurement, method: str) -> MeanStepTime | None:
@@ -262,7 +279,7 @@ def _fraction(
     run, time, flop = measured.run, _time_of(measured, over.method), over.model_flop
     if under.name == PAIRED:
         return _paired_fraction(measured, over, time)
-    peak, source, absent = _peak(over, under)
+    peak, source, absent = under.answer(over.flop_by_unit)
     known: dict[str, float | str | None] = {"peak_flop_per_s": peak, "peak_source": source}
     if run.status not in MEASURED:
         return run.status, run.reason, known
@@ -318,14 +335,6 @@ def _untimed(measured: Measurement, method: str) -> tuple[str, str]:
     """Status and reason of a row whose numerator has no time."""
     work = measured.works.get(method)
     return ("invalid", "no measured block of steps") if work is None else (work.status, work.reason)
-
-
-def _peak(over: Numerator, under: Denominator) -> tuple[float | None, str, str]:
-    """Peak, its source, and why there is none."""
-    try:
-        return under.peak(over.flop_by_unit), under.source(over.flop_by_unit), ""
-    except Unavailable as fault:
-        return None, "", str(fault)
 
 
 def _surprises(

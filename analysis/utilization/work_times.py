@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 
 from analysis.stats import log_interval
 from analysis.utilization.step_times import block_means_s, block_summary
-from results.records import MEASURED, WORKS, Parameters, Run, Sample, WorkTime, identity, non_default, to_text
+from results.records import MEASURED, WORKS, Cell, Parameters, Run, Sample, WorkTime, identity, non_default, to_text
 
 WORKS_OF_METHODS = {"one": ("one",), "batch": ("batch",), "epoch": ("batch", "last", "epoch")}
 """Method → the works it needs the time of."""
@@ -82,7 +82,7 @@ def images_of(run: Parameters, work: str) -> int:
 
 def variant(run: Run) -> str:
     """What sets this cell apart beside model, batch size, precision and device: "layout=channels_last"; else empty."""
-    other = {name: value for name, value in non_default(run.cell).items() if name not in _NO_VARIANT}
+    other = {name: value for name, value in non_default(run, Cell).items() if name not in _NO_VARIANT}
     other |= other.pop("hyper", {})
     return ", ".join(f"{name}={to_text(value)}" for name, value in other.items())
 
@@ -104,7 +104,8 @@ def work_times(run: Run, samples: Sequence[Sample]) -> list[WorkTime]:
 
 def blocks_of(samples: Sequence[Sample], work: str) -> list[Sample]:
     """The measured blocks of one work, without a profiler."""
-    return [s for s in samples if s.part == "measure" and not s.phase and s.steps > 0 and _work(s) == work]
+    names = ("", work) if work == "batch" else (work,)
+    return [s for s in samples if s.work in names and s.part == "measure" and not s.phase and s.steps > 0]
 
 
 def _work(sample: Sample) -> str:
@@ -122,13 +123,13 @@ def _times_of_works(run: Run, blocks: Sequence[Sample]) -> dict[str, Mean]:
     means = {}
     for work in ("one", "batch", "last"):
         if mine := [block for block in blocks if _work(block) == work]:
-            means[work] = _mean(mine)
+            means[work] = _mean(mine, run.interval_rule)
     epoch = _epoch(run, means)
     return means if epoch is None else {**means, "epoch": epoch}
 
 
-def _mean(blocks: Sequence[Sample]) -> Mean:
-    summary = block_summary(blocks)
+def _mean(blocks: Sequence[Sample], rule: str) -> Mean:
+    summary = block_summary(blocks, rule)
     width = summary.half_width_ratio
     return Mean(summary.mean, None if width is None else width * summary.mean)
 
@@ -153,7 +154,7 @@ def _real_epoch(run: Run, segments: Sequence[Sample]) -> Mean | None:
         return None
     total_s = sum(mean_s * each.steps for mean_s, each in zip(block_means_s(ordered), ordered, strict=True))
     even = ordered[:-1] if last else ordered
-    half_s = _mean(even).half_s if even else None
+    half_s = _mean(even, run.interval_rule).half_s if even else None
     inside = sum(segment.steps for segment in even)
     return Mean(total_s, None if half_s is None else half_s * math.sqrt(inside * steps))
 

@@ -57,10 +57,10 @@ def one_cell(step: Callable[..., Any], kernel: Any, clock: Any, protocol: Any) -
     from analysis.utilization.paired_ceiling import paired_ceiling
     from measure.timing import CeilingBlocks, blocks_in_order, measure_blocks, warm_up
 
-    with CeilingBlocks([kernel], clock, protocol.block_s) as beside:
+    with CeilingBlocks([kernel], clock, protocol) as beside:
         warm = warm_up(step, clock, protocol)
         timing = measure_blocks(step, clock, protocol, warm.step_s, beside)
-    found = paired_ceiling(blocks_in_order(warm, timing, beside.samples))
+    found = paired_ceiling(blocks_in_order(warm, timing, beside.samples), protocol.interval_rule)
     used = found.utilization({"fp32": kernel.flop}) if found else None
     return {
         "step": timing.summary.mean, "step_low": timing.summary.low, "step_high": timing.summary.high,

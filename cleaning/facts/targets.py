@@ -54,13 +54,13 @@ def narrowness(run: Run, blocks: Sequence[Sample], samples: Sequence[Sample] = (
 
     samples: all of this attempt. Where a ceiling was timed beside the blocks, the interval of the ratio counts, too.
     """
-    summary = block_summary(blocks)
+    summary = block_summary(blocks, run.interval_rule)
     width, target, fewest = summary.half_width_ratio, target_of(run), fewest_blocks(run)
     shown = "no interval" if width is None else f"±{100 * width:.2g} %"
     words = f"{shown} from {len(blocks)} blocks, asked for ±{100 * target:.2g} % from {fewest}"
     if width is None or width > target or len(blocks) < fewest:
         return False, words
-    paired = paired_ceiling(samples) if run.paired_ceiling else None
+    paired = paired_ceiling(samples, run.interval_rule) if run.paired_ceiling else None
     ratio = None if paired is None else paired.half_width_ratio
     if paired is None or (ratio is not None and ratio <= target):
         return True, words

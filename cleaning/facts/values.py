@@ -15,6 +15,7 @@ from typing import Any
 from analysis.devices import PRECISIONS
 from analysis.devices.precisions import UNITS
 from analysis.operators import KINDS
+from analysis.stats import INTERVAL_RULES
 from results.records import PHASES, RECORDERS, STATUSES, WORKS, Record, kinds_of
 
 LEAST: Mapping[str, float] = {
@@ -40,6 +41,7 @@ WORDS: Mapping[str, Sequence[str]] = {
     "matmul_unit": ("", *UNITS),
     "unit": ("", *UNITS),
     "energy_method": ("", "counter", "polled"),
+    "interval_rule": tuple(INTERVAL_RULES),
     "part": ("warmup", "measure", "phase", "profiled", "suspended", "disturbed", "ceiling"),
     "work": ("", *WORKS),
     "native_unit": ("", "mac", "flop"),

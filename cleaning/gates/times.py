@@ -187,5 +187,5 @@ def _mean(evidence: Evidence, run: Run) -> tuple[float, float] | None:
     blocks = whole_steps(evidence.samples.get(key_of(run), ()))
     if not blocks:
         return None
-    summary = block_summary(blocks)
+    summary = block_summary(blocks, run.interval_rule)
     return summary.mean, math.inf if summary.half_width_ratio is None else summary.half_width_ratio

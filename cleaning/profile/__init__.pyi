@@ -4,7 +4,6 @@ from .clean import (
     clean_profile,
     mark_outside_step,
     profile_counts,
-    traced_flop,
     why_unprofiled,
 )
 from .instances import FORWARD, STEP
@@ -17,6 +16,5 @@ __all__ = [
     "clean_profile",
     "profile_counts",
     "mark_outside_step",
-    "traced_flop",
     "why_unprofiled",
 ]

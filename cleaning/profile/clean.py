@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from analysis.operators import registry
 from analysis.trace import kind_of_call
 from analysis.utilization import PROFILER, epoch_parts, images_of
 from cleaning.counts import Outcome, known_sum, whole_sum
@@ -22,7 +21,6 @@ from results import Inconsistent
 from results.records import (
     CleanedOperation,
     CleaningLog,
-    Operation,
     ProfileCount,
     ProfiledOperation,
     Run,
@@ -40,6 +38,9 @@ AT_LEAST = {
     "cleaned": "at_least_flop",
 }
 """State → the field that has what is known of its total, at least."""
+
+Traced = Callable[[Sequence[str]], int]
+"""Phases → model FLOP of a trace's operations in them together."""
 
 ProfileStep = Callable[[tuple[Instance, ...]], Outcome[Instance]]
 
@@ -107,19 +108,19 @@ def why_unprofiled(run: Run, work: str) -> str:
 def profile_counts(
     run: Run,
     operations: Sequence[CleanedOperation],
-    table: Sequence[Operation] | None,
+    traced: Traced | None,
     source: str = PROFILER,
     outside: Mapping[str, float | None] | None = None,
 ) -> tuple[ProfileCount, ...]:
     """Model FLOP of forward and backward of each work that has a profile or should have one, and of an epoch.
 
-    operations: those of this run's profile, all of one source. table: its own trace, of one batch. An epoch is counted
+    operations: those of this run's profile, all of one source. traced: its own trace, of one batch. An epoch is counted
     if the method was asked for: its full batches and the last one. outside: work → CleanedProfile.outside_time_ratio.
     """
     asked = {"one": "one" in run.methods, "batch": bool({"batch", "epoch"} & set(run.methods))}
     asked["last"] = "epoch" in run.methods and "last" in epoch_parts(run)
     works = [work for work in asked if asked[work] or work in run.profiled or work in run.unprofiled]
-    counted = {(work, phase): _count(run, operations, table, work, phase) for work in works for phase, _ in PHASES}
+    counted = {(work, phase): _count(run, operations, traced, work, phase) for work in works for phase, _ in PHASES}
     rows = {key: replace(row, outside_time_ratio=(outside or {}).get(row.work)) for key, row in counted.items()}
     if "epoch" in run.methods:
         rows.update({("epoch", phase): _epoch(run, rows, phase) for phase, _ in PHASES})
@@ -129,13 +130,8 @@ def profile_counts(
 # --- counts ----------------------------------------------------------------------------------------------------------
 
 
-def traced_flop(table: Sequence[Operation], phases: Sequence[str]) -> int:
-    """Model FLOP of these phases by our own trace of a step."""
-    return int(registry.total(operation for operation in table if operation.phase in phases).model_flop)
-
-
 def _count(
-    run: Run, operations: Sequence[CleanedOperation], table: Sequence[Operation] | None, work: str, phase: str
+    run: Run, operations: Sequence[CleanedOperation], traced: Traced | None, work: str, phase: str
 ) -> ProfileCount:
     items = images_of(run, work)
     blank = _blank(run, work, phase, items)
@@ -144,11 +140,10 @@ def _count(
         return replace(blank, status="unavailable", reason=why)
     recorded = [row for row in operations if row.work == work]
     rows = [row for row in recorded if row.phase in dict(PHASES)[phase]]
-    same_batch = table is not None and items == run.batch_size
     return replace(
         blank,
         **_sums(rows),
-        exact_flop=traced_flop(table or (), dict(PHASES)[phase]) if same_batch else None,
+        exact_flop=traced(dict(PHASES)[phase]) if traced is not None and items == run.batch_size else None,
         operations=len(rows),
         removed=sum(row.found_flop != row.deduplicated_flop for row in rows),
         repaired=sum(row.cleaned_flop not in (None, row.deduplicated_flop) for row in rows),

@@ -8,13 +8,11 @@ difference of one is a disagreement. It does not explain a difference; the opera
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Mapping, Sequence
 
 from analysis.utilization import OPERATORS, OWN
 from cleaning.counts import by_counter_and_phase, is_model_flop, of_the_model
-from cleaning.profile import traced_flop
-from results.records import Agreement, FlopCount, Operation, Run, identity, to_text
+from results.records import Agreement, FlopCount, Run, identity, to_text
 
 Groups = Mapping[tuple[str, str], Sequence[FlopCount]]
 
@@ -23,26 +21,15 @@ Traced = Callable[[str], int | None]
 """Phase → model FLOP of a table's operations in it; None without a table."""
 
 
-def phase_sums(table: Sequence[Operation] | None) -> Traced:
-    """The sums of one table, each calculated once for all runs that have it. Raises ValueError when it is called."""
-
-    @functools.cache
-    def sum_of(phase: str) -> int | None:
-        return None if table is None else traced_flop(table, (phase,))
-
-    return sum_of
-
-
 def agreement(run: Run, counts: Sequence[FlopCount], traced: Traced) -> tuple[Agreement, ...]:
     """One row a counter and phase at the cell's own batch, extrapolated ones marked, failures with their reason.
 
-    counts: this cell's, cleaned, totals among them. traced: `phase_sums` the operations of the cell's training step.
+    counts: this cell's, cleaned, totals among them. traced: of the operations of the cell's training step.
 
     `exact_flop` is what our own counter (`flopledger`) counted of the same batch: of the same graph, because all
     counters run in eval mode. Where there is none it is the operation table, summed over its phase forward (the loss
     left out) or backward. The two differ where training runs more than evaluation does: auxiliary heads of googlenet
-    and inception_v3; the row of our own counter says so. None where there is neither. Raises ValueError where the table
-    lacks what a formula needs.
+    and inception_v3; the row of our own counter says so. None where there is neither.
     """
     groups = by_counter_and_phase(run, counts)
     exact = {phase: _exact(run, phase, groups, traced) for _, phase in groups}

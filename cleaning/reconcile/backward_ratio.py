@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from analysis.operators import Cost, registry
 from analysis.utilization import OWN, PROFILER, epoch_parts
 from cleaning.counts import known_sum, whole_sum
 from cleaning.profile import FORWARD, STEP, why_unprofiled
-from results.records import WHOLE, CleanedOperation, FlopCount, Operation, Ratio, Run, changed, identity
+from results.records import WHOLE, CellRows, CleanedOperation, FlopCount, Operation, Ratio, Run, changed, identity
 
 LEVELS = ("model", "kind", "module", "operation")
 STATES = ("found", "cleaned")
@@ -50,11 +51,6 @@ class TableSides:
     rows: tuple[Ratio, ...]
     closed: Closed
 
-    def of(self, run: Run) -> Iterator[Ratio]:
-        """The table's rows as those of a cell."""
-        columns = identity(run, Ratio)
-        return (changed(row, columns) for row in self.rows)
-
 
 def sides_of(table: Sequence[Operation] | None, costs: Sequence[Cost] | None = None) -> TableSides:
     """Of one table, for all runs that have it. costs: of each operation, where they are known."""
@@ -65,27 +61,34 @@ def sides_of(table: Sequence[Operation] | None, costs: Sequence[Cost] | None = N
     return TableSides(tuple(_beside(row, closed) for row in _rows(blank, _table_sides(table, costs))), closed)
 
 
+Part = tuple[Mapping[str, Any], Sequence[Ratio]]
+"""Of `CellRows`: rows, and the columns in which they are a cell's own."""
+
+
 def ratios(
     run: Run,
     operations: Sequence[CleanedOperation],
     table: Sequence[Operation] | None,
     counts: Sequence[FlopCount],
-    known: TableSides | None = None,
 ) -> tuple[Ratio, ...]:
-    """All ratios of a run. operations: of its cleaned profile; table: its own trace; counts: of its counters; known:
-    `sides_of` the table, where they have been calculated."""
-    of_table = sides_of(table) if known is None else known
-    profile = [_beside(row, of_table.closed) for row in _of_profile(run, operations, PROFILER)]
-    counted = [_beside(row, of_table.closed) for row in _of_counters(run, counts)]
-    return (*profile, *of_table.of(run), *counted)
+    """All ratios of a run. operations: of its cleaned profile; table: its own trace; counts: of its counters."""
+    return tuple(CellRows(ratio_parts(run, operations, sides_of(table), counts)))
+
+
+def ratio_parts(
+    run: Run, operations: Sequence[CleanedOperation], of_table: TableSides, counts: Sequence[FlopCount]
+) -> tuple[Part, ...]:
+    """The same in parts: those of the table, `sides_of` it, are of every cell that has it."""
+    profile = profile_ratios(run, operations, of_table, PROFILER)
+    counted = tuple(_beside(row, of_table.closed) for row in _of_counters(run, counts))
+    return ({}, profile), (identity(run, Ratio), of_table.rows), ({}, counted)
 
 
 def profile_ratios(
-    run: Run, operations: Sequence[CleanedOperation], table: Sequence[Operation] | None, source: str
+    run: Run, operations: Sequence[CleanedOperation], of_table: TableSides, source: str
 ) -> tuple[Ratio, ...]:
-    """The ratios of one source's profile alone. operations: of this source; table: the run's own trace."""
-    closed = sides_of(table).closed
-    return tuple(_beside(row, closed) for row in _of_profile(run, operations, source))
+    """The ratios of one source's profile alone. operations: of this source; of_table: of the run's own trace."""
+    return tuple(_beside(row, of_table.closed) for row in _of_profile(run, operations, source))
 
 
 def closed_form(table: Sequence[Operation]) -> Closed:
@@ -237,25 +240,24 @@ def _rows(blank: Ratio, table: Table) -> Iterator[Ratio]:
     for level, name in sorted(table, key=lambda key: LEVELS.index(key[0])):
         sides = table[level, name]
         forward, backward = (whole_sum(counts) if counts else None for counts in (sides.forward, sides.backward))
-        row = replace(
-            blank,
-            level=level,
-            name=name,
-            forward_at_least_flop=(known_sum(sides.forward) or 0) if sides.forward else None,
-            backward_at_least_flop=(known_sum(sides.backward) or 0) if sides.backward else None,
-            unknown_calls=[*sides.forward, *sides.backward].count(None),
-        )
-        yield _divided(row, forward, backward, sides)
+        own = {
+            "level": level,
+            "name": name,
+            "forward_at_least_flop": (known_sum(sides.forward) or 0) if sides.forward else None,
+            "backward_at_least_flop": (known_sum(sides.backward) or 0) if sides.backward else None,
+            "unknown_calls": [*sides.forward, *sides.backward].count(None),
+        }
+        yield _divided(changed(blank, own), forward, backward, sides)
 
 
 def _divided(row: Ratio, forward: int | None, backward: int | None, sides: Sides | None = None) -> Ratio:
     """The row with its quotient, or with why there is none; what is missing in a number is said beside it."""
     gaps = _gaps(sides or Sides([forward], [backward]))
-    row = replace(row, forward_flop=forward, backward_flop=backward, reason=gaps)
+    own = {"forward_flop": forward, "backward_flop": backward, "reason": gaps}
     if forward and backward is not None:
-        return replace(row, ratio=backward / forward)
+        return changed(row, {**own, "ratio": backward / forward})
     nothing = [] if forward != 0 else ["0 FLOP in forward"]
-    return replace(row, status="unavailable", reason="; ".join([*nothing, *([row.reason] if row.reason else [])]))
+    return changed(row, {**own, "status": "unavailable", "reason": "; ".join([*nothing, *([gaps] if gaps else [])])})
 
 
 def _gaps(sides: Sides) -> str:
@@ -284,4 +286,4 @@ def _beside(row: Ratio, closed: Closed) -> Ratio:
     if row.level != "model":
         return row
     reason = "; ".join(word for word in (row.reason, closed.reason) if word)
-    return replace(row, exact_ratio=closed.ratio, reason=reason)
+    return changed(row, {"exact_ratio": closed.ratio, "reason": reason})

@@ -9,7 +9,10 @@ problem of the run.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
+import operator
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,6 +25,7 @@ from analysis.utilization import (
     Denominator,
     Measurement,
     Numerator,
+    SessionPeaks,
     TableCount,
     ceiling_doubts,
     count_table,
@@ -34,6 +38,7 @@ from analysis.utilization import (
     post2021,
     profiled,
     rows,
+    session_peaks,
     theory,
     theory_as_published,
     works_of,
@@ -42,8 +47,8 @@ from analysis.utilization.denominators import denominators
 from analysis.utilization.step_times import step_times
 from cleaning.counts import Cleaned, clean
 from cleaning.profile import clean_profile, profile_counts, why_unprofiled
-from cleaning.reconcile.agreement import agreement, phase_sums
-from cleaning.reconcile.backward_ratio import TableSides, profile_ratios, ratios, sides_of
+from cleaning.reconcile.agreement import agreement
+from cleaning.reconcile.backward_ratio import Part, TableSides, profile_ratios, ratio_parts, sides_of
 from cleaning.reconcile.batch_law import batch_laws
 from cleaning.reconcile.device_repeats import kept_apart
 from cleaning.reconcile.parallel_steps import parallel_steps
@@ -54,6 +59,7 @@ from results.records import (
     WORKS,
     Agreement,
     BatchLaw,
+    CellRows,
     CleanedOperation,
     CleaningLog,
     FlopCount,
@@ -79,6 +85,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 R = TypeVar("R", bound=Record)
+T = TypeVar("T")
 ReadOperations = Callable[[str], Sequence[Operation]]
 ReadProfile = Callable[[str, int], Sequence[ProfiledOperation]]
 ReadRecording = Callable[[str], "tuple[pd.DataFrame, pd.DataFrame]"]
@@ -97,7 +104,7 @@ class _Cell:
     work_times: tuple[WorkTime, ...]
     cleaned_operations: tuple[CleanedOperation, ...]
     profile_counts: tuple[ProfileCount, ...]
-    ratios: tuple[Ratio, ...]
+    ratios: tuple[Part, ...]
     agreement: tuple[Agreement, ...]
     batch_laws: tuple[BatchLaw, ...]
     post2021: tuple[Utilization, ...]
@@ -133,23 +140,34 @@ class _Raw:
         self.left_out = by_cell(cleaned.dropped_counts)
         self.problems: list[str] = []
         self.sittings = {sitting.sitting: sitting for sitting in reversed(data.sittings)}
-        self._sheets: dict[tuple[str, str], Denominator] = {}
+        self._peaks: dict[tuple[str, str], SessionPeaks] = {}
+        self._fp32: dict[tuple[str, str], Denominator] = {}
 
-    def sheet(self, run: Run) -> Denominator:
-        """The datasheet's peaks of the device of a run, looked up once."""
+    def peaks(self, run: Run) -> SessionPeaks:
+        """The peaks of the device of a run in its session, looked up once."""
         key = run.sitting, run.device
-        if key not in self._sheets:
+        if key not in self._peaks:
             sitting = self.sittings.get(run.sitting)
-            name = sitting.device_name if sitting else ""
-            self._sheets[key] = datasheet(name, run.device, _multiprocessors(sitting))
-        return self._sheets[key]
+            sheet = datasheet(sitting.device_name if sitting else "", run.device, _multiprocessors(sitting))
+            peak_tflops = _peak_tflops(self.data.manifest.options)
+            self._peaks[key] = session_peaks(run, sheet, self.data.ceilings, peak_tflops, _highest_hz(sitting))
+        return self._peaks[key]
+
+    def fp32_peak(self, run: Run, under: Sequence[Denominator]) -> Denominator:
+        """The peak that the 2021 post would divide by. under: the cell's denominators, of which it is."""
+        if run.parallel:
+            return post2021.fp32_peak(under)
+        key = run.sitting, run.device
+        if key not in self._fp32:
+            self._fp32[key] = post2021.fp32_peak(under)
+        return self._fp32[key]
 
     def check_whole(self, file: str) -> None:
         """Raises Inconsistent for a file that is not what its attempt committed."""
         if file in self.data.damaged:
             raise Inconsistent(f"{file} is not what was committed")
 
-    def rows_or_problem(self, what: str, run: Run, derive: Callable[[], Iterable[R]]) -> tuple[R, ...]:
+    def rows_or_problem(self, what: str, run: Run, derive: Callable[[], Iterable[T]]) -> tuple[T, ...]:
         """What one analysis of one cell gives; nothing and a problem if its data contradict each other."""
         try:
             return tuple(derive())
@@ -225,7 +243,7 @@ def _join_cells(data: RunData, cleaned: Cleaned, cells: Sequence[_Cell], problem
         work_times=rows_of("work_times"),
         cleaned_operations=rows_of("cleaned_operations"),
         profile_counts=rows_of("profile_counts"),
-        ratios=rows_of("ratios"),
+        ratios=CellRows(rows_of("ratios")),
         agreement=rows_of("agreement"),
         batch_laws=rows_of("batch_laws"),
         post2021=kept_apart(rows_of("post2021"), runs, data.sittings),
@@ -245,8 +263,8 @@ def _parallel_steps(data: RunData, times: Sequence[StepTime]) -> tuple[tuple[Par
 def by_cell(rows: Iterable[R]) -> dict[Key, list[R]]:
     """Attempt → its rows, in their order."""
     cells: dict[Key, list[R]] = {}
-    for row in rows:
-        cells.setdefault(key_of(row), []).append(row)
+    for key, mine in itertools.groupby(rows, operator.attrgetter("cell_id", "attempt")):
+        cells.setdefault(key, []).extend(mine)
     return cells
 
 
@@ -277,7 +295,6 @@ class _OfTable:
 
     def __init__(self, operations: Sequence[Operation] | None) -> None:
         self.operations = operations
-        self.traced = phase_sums(operations)
 
     @functools.cached_property
     def costs(self) -> list[Cost]:
@@ -287,13 +304,30 @@ class _OfTable:
     def sides(self) -> TableSides:
         return sides_of(self.operations, self.costs)
 
+    @functools.cached_property
+    def flop_by_phase(self) -> Counter[str]:
+        """Phase → model FLOP."""
+        found = Counter[str]()
+        for operation, cost in zip(self.operations or (), self.costs, strict=True):
+            found[operation.phase] += int(cost.model_flop)
+        return found
+
+    def flop_of_phase(self, phase: str) -> int | None:
+        """Model FLOP of a phase; None without a table."""
+        return None if self.operations is None else self.flop_by_phase[phase]
+
+    @property
+    def flop_of_phases(self) -> Callable[[Iterable[str]], int] | None:
+        """The same of phases together."""
+        return None if self.operations is None else lambda phases: sum(self.flop_by_phase[each] for each in phases)
+
 
 def _cell(run: Run, raw: _Raw, of_table: _OfTable, counted: TableCount | str) -> _Cell:
     """Everything of one cell, while its operation table is at hand."""
-    key, table = key_of(run), of_table.operations
+    key = key_of(run)
     samples, counts, left_out = raw.samples.get(key, []), raw.counts.get(key, []), raw.left_out.get(key, [])
     measured = measurement(run, samples, raw.telemetry.get(key, []))
-    profile, recorded = _profile(run, raw, table), _clean_recordings(run, raw, table)
+    profile, recorded = _profile(run, raw, of_table), _clean_recordings(run, raw, of_table)
     found = _numerators(run, counts, counted, (profile, recorded))
     under = _denominators(run, measured.clock_hz, raw)
     fractions = _fractions(measured, found, under, raw)
@@ -303,25 +337,25 @@ def _cell(run: Run, raw: _Raw, of_table: _OfTable, counted: TableCount | str) ->
         work_times=tuple(measured.works.values()),
         cleaned_operations=profile.operations + recorded.operations,
         profile_counts=profile.counts + recorded.counts,
-        ratios=raw.rows_or_problem("ratios", run, lambda: _ratios(run, profile, of_table, counts)) + recorded.ratios,
-        agreement=raw.rows_or_problem("agreement", run, lambda: agreement(run, counts, of_table.traced)),
+        ratios=(
+            *raw.rows_or_problem("ratios", run, lambda: ratio_parts(run, profile.operations, of_table.sides, counts)),
+            ({}, recorded.ratios),
+        ),
+        agreement=raw.rows_or_problem("agreement", run, lambda: agreement(run, counts, of_table.flop_of_phase)),
         batch_laws=raw.rows_or_problem("batch law", run, lambda: batch_laws(run, (*counts, *left_out))),
-        post2021=tuple(post2021.rows(measured, found, under)),
+        post2021=tuple(post2021.rows(measured, found, raw.fp32_peak(run, under))),
         log=profile.log + recorded.log,
     )
 
 
-def _ratios(run: Run, profile: _Profile, of_table: _OfTable, counts: Sequence[FlopCount]) -> tuple[Ratio, ...]:
-    return ratios(run, profile.operations, of_table.operations, counts, of_table.sides)
-
-
-def _profile(run: Run, raw: _Raw, table: Sequence[Operation] | None) -> _Profile:
+def _profile(run: Run, raw: _Raw, of_table: _OfTable) -> _Profile:
     """A cell's profile, cleaned; where it is damaged or absent, its counts are rows with the reason."""
     try:
         raw.check_whole(profile_file(run.cell_id, run.attempt))
         calls = raw.read_profile(run.cell_id, run.attempt) if run.profiled else ()
         clean = clean_profile(run, calls)
-        return _Profile(tuple(clean.operations), profile_counts(run, clean.operations, table), tuple(clean.log))
+        counts = profile_counts(run, clean.operations, of_table.flop_of_phases)
+        return _Profile(tuple(clean.operations), counts, tuple(clean.log))
     except _FAULTS as fault:
         why = f"profile of cell {run.cell_id}: {fault}"
         raw.problems.append(why)
@@ -330,7 +364,7 @@ def _profile(run: Run, raw: _Raw, table: Sequence[Operation] | None) -> _Profile
         return _Profile(counts=tuple(count for count in profile_counts(lost, (), None) if count.work in asked))
 
 
-def _clean_recordings(run: Run, raw: _Raw, table: Sequence[Operation] | None) -> _Profile:
+def _clean_recordings(run: Run, raw: _Raw, of_table: _OfTable) -> _Profile:
     """What the recordings of a cell's works hold, cleaned; one that is damaged or absent is a reason in its counts."""
     if not run.profile or raw.read_recording is None:
         return _Profile()
@@ -361,9 +395,9 @@ def _clean_recordings(run: Run, raw: _Raw, table: Sequence[Operation] | None) ->
     rows = tuple(operations)
     return _Profile(
         rows,
-        profile_counts(seen, rows, table, run.profile, outside),
+        profile_counts(seen, rows, of_table.flop_of_phases, run.profile, outside),
         tuple(log),
-        raw.rows_or_problem("ratios", run, lambda: profile_ratios(seen, rows, table, run.profile)),
+        raw.rows_or_problem("ratios", run, lambda: profile_ratios(seen, rows, of_table.sides, run.profile)),
     )
 
 
@@ -402,9 +436,7 @@ def _fractions(
 
 
 def _denominators(run: Run, clock_hz: float | None, raw: _Raw) -> tuple[Denominator, ...]:
-    sitting = raw.sittings.get(run.sitting)
-    peak_tflops = _peak_tflops(raw.data.manifest.options)
-    single = denominators(run, raw.sheet(run), clock_hz, raw.data.ceilings, peak_tflops, _highest_hz(sitting))
+    single = denominators(run, raw.peaks(run), clock_hz)
     if not run.parallel:
         return single
     ranks = raw.ranks.get(key_of(run), [])

@@ -6,6 +6,7 @@ Values only: `cleaning/reconcile/run.py` derives them, and which of several sour
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analysis.utilization import (
@@ -95,7 +96,7 @@ class Built:
     work_times: tuple[WorkTime, ...] = ()
     cleaned_operations: tuple[CleanedOperation, ...] = ()
     profile_counts: tuple[ProfileCount, ...] = ()
-    ratios: tuple[Ratio, ...] = ()
+    ratios: Sequence[Ratio] = ()
     agreement: tuple[Agreement, ...] = ()
     batch_laws: tuple[BatchLaw, ...] = ()
     post2021: tuple[Utilization, ...] = ()

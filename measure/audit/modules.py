@@ -55,6 +55,7 @@ def _maker(model: Model) -> Any:
         "bart": transformers.AutoModelForSeq2SeqLM,
         "vit": transformers.AutoModelForImageClassification,
         "qwen2_vl": transformers.AutoModelForImageTextToText,
+        "llava": transformers.AutoModelForImageTextToText,
     }
     return kinds.get(model.model_type, transformers.AutoModelForCausalLM)
 
@@ -104,7 +105,21 @@ def _picture_and_words(model: NetworkSizes, tokens: int, device: str) -> dict[st
     }
 
 
-SAMPLES = {"t5": _pair, "bart": _pair, "vit": _picture, "dit": _latent, "qwen2_vl": _picture_and_words}
+def _words_after_picture(model: NetworkSizes, tokens: int, device: str) -> dict[str, torch.Tensor]:
+    """A word for each patch of the picture first, then others."""
+    side, words = model["image_size"], _words(tokens, device)
+    words[:, : model["patches"]] = model.decoder.vocab_size - 1
+    return {"input_ids": words, "pixel_values": torch.zeros(1, 3, side, side, device=device)}
+
+
+SAMPLES = {
+    "t5": _pair,
+    "bart": _pair,
+    "vit": _picture,
+    "dit": _latent,
+    "qwen2_vl": _picture_and_words,
+    "llava": _words_after_picture,
+}
 """Type → what it is called with, where it is not words alone."""
 
 

@@ -18,10 +18,17 @@ from typing import Any
 from analysis.audit import ENCODERS, GELU_GATES, Architecture, Model, NetworkSizes, matrices, pattern_of
 from measure.audit.exact_numbers import Exact, exact_view, exactly
 from measure.audit.modules import hub_config, hub_model, outputs, sample
-
-Formula = Callable[[Model, int], Any]
-"""(model, tokens) → FLOP of a training step of one sequence, as the framework says."""
-
+from measure.audit.profilers import (
+    META,
+    SCALED,
+    BatchModel,
+    Formula,
+    by_periods,
+    calflops,
+    deepspeed,
+    posed,
+    speed_monitor,
+)
 
 PEAK = "the device's peak, which it asks for beside the count, is not looked up"
 
@@ -335,15 +342,10 @@ def lightning(folder: Path) -> tuple[Formula, list[str]]:
     from lightning.fabric.utilities.throughput import measure_flops
 
     def formula(model: Model, tokens: int) -> Any:
-        import torch
-
-        module, given = hub_model(model), sample(model, tokens)
-        module.train(model.model_type != "bart")  # which draws a number to skip layers when it trains
-        if isinstance(model, Architecture) or model.model_type == "lora":
-            given["attention_mask"] = torch.ones(1, 1, tokens, tokens, dtype=torch.bool, device="meta")
+        module, given = posed(model, tokens)
         return measure_flops(module, lambda: outputs(module(**given)), lambda values: values.sum())
 
-    return formula, ["transformers' module on meta tensors, with a mask of ones, whose values are not read"]
+    return by_periods(formula), [META, SCALED]
 
 
 def llm_foundry(folder: Path) -> tuple[Formula, list[str]]:
@@ -381,6 +383,22 @@ def _mosaic(module: Any, model: Architecture) -> SimpleNamespace:
     )
 
 
+def composer(folder: Path) -> tuple[Formula, list[str]]:
+    """One method of the monitor, which asks the model of LLM Foundry's package beside it."""
+    import torch
+
+    asked, shims = llm_foundry(folder.with_name("llm_foundry"))
+    names = {
+        "dist": SimpleNamespace(get_world_size=lambda: 1, all_reduce=lambda *_, **__: None),
+        "ComposerModel": BatchModel,
+        "Callable": Callable,
+        "torch": torch,
+    }
+    batch_end = cut(folder / "composer" / "callbacks" / "speed_monitor.py", "batch_end", names, inside="SpeedMonitor")
+    own = "composer/callbacks/speed_monitor.py: only this method is run, of two batches a second apart on one device"
+    return lambda model, tokens: speed_monitor(batch_end, asked(model, tokens)), [own, *shims]
+
+
 OPENERS: dict[str, Callable[[Path], tuple[Formula, list[str]]]] = {
     "verl": verl,
     "veomni": veomni,
@@ -392,5 +410,8 @@ OPENERS: dict[str, Callable[[Path], tuple[Formula, list[str]]]] = {
     "transformers": transformers,
     "lightning": lightning,
     "llm_foundry": llm_foundry,
+    "composer": composer,
+    "deepspeed": deepspeed,
+    "calflops": calflops,
 }
 """Framework → how its formula is reached: the folder of its package → (formula, what was replaced)."""

@@ -1,4 +1,5 @@
 from .cpu_contention import Neighbours, warning
+from .cpu_energy import package_temperature_c
 from .cpu_identity import Allowance, allowance, cache_bytes, processor
 from .environment import DeviceProperties, Environment, HostFacts, device_facts, host_state
 from .processes import (
@@ -38,6 +39,7 @@ __all__ = [
     "host_state",
     "last_words",
     "open_device",
+    "package_temperature_c",
     "prepare",
     "processor",
     "redirect",

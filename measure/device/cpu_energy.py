@@ -11,6 +11,7 @@ is that of a GPU's multiprocessors, and reading them ten times a second would wa
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 import statistics
@@ -28,6 +29,11 @@ from results import Unavailable
 POWERCAP = "sys/class/powercap"
 SENSORS = ("coretemp", "k10temp", "zenpower")
 """Names of the drivers whose first sensor is that of a package: Intel's, AMD's, and AMD's out of the tree."""
+ZONES = ("x86_pkg_temp", "cpu-thermal", "cpu_thermal")
+"""Types of thermal zones that are a processor's, where there is no such driver: Intel's, and those of Arm's boards."""
+
+
+NO_SENSOR = f"no sensor among {', '.join(SENSORS)}, and no zone among {', '.join(ZONES)}"
 
 
 MOST_W = 1000.0
@@ -84,7 +90,7 @@ class Cpu:
         except Unavailable as fault:
             self.reasons["energy_j"] = str(fault)
         if self._sensor is None:
-            self.reasons["temperature_c"] = f"no sensor among {', '.join(SENSORS)}"
+            self.reasons["temperature_c"] = NO_SENSOR
         self.polls = bool(self._domains)
 
     def facts(self) -> DeviceFacts:
@@ -145,6 +151,17 @@ def open_cpu(index_or_uuid: int | str = 0, root: Path = Path("/")) -> Cpu:
     return Cpu(root)
 
 
+def package_temperature_c(root: Path = Path("/")) -> float:
+    """Of the processor's package now. Raises Unavailable without a sensor, or where it says nothing."""
+    sensor = _kept_sensor(root)
+    if sensor is None:
+        raise Unavailable(NO_SENSOR)
+    found = _number(sensor)
+    if not found:
+        raise Unavailable(f"{sensor}: 0, which no processor has")
+    return found / 1000
+
+
 def clock_hz(root: Path = Path("/")) -> int | None:
     """Mean clock of the cores now; None where the system does not say."""
     khz = _numbers(root, "sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_cur_freq")
@@ -182,12 +199,21 @@ def _domains(root: Path) -> tuple[Domain, ...]:
 
 
 def _sensor(root: Path) -> Path | None:
-    """The temperature of a package, where a driver shows it."""
-    for folder in sorted((root / "sys/class/hwmon").glob("hwmon*")):
-        sensor = folder / "temp1_input"
-        if _optional_text(folder / "name") in SENSORS and _optional(sensor) is not None:
-            return sensor
+    """The temperature of a package, where a driver shows it, else a thermal zone of the processor."""
+    for pattern, kind, names, value in (
+        ("sys/class/hwmon/hwmon*", "name", SENSORS, "temp1_input"),
+        ("sys/class/thermal/thermal_zone*", "type", ZONES, "temp"),
+    ):
+        for folder in sorted(root.glob(pattern)):
+            if _optional_text(folder / kind) in names and _optional(folder / value) is not None:
+                return folder / value
     return None
+
+
+@functools.cache
+def _kept_sensor(root: Path) -> Path | None:
+    """Looked for once: a block's reading is to take microseconds."""
+    return _sensor(root)
 
 
 def _numbers(root: Path, pattern: str) -> list[int]:

@@ -30,8 +30,16 @@ ROOT = Path("/")
 
 PACKAGES = ("torch", "torchvision", "triton", "nvtx", "nvidia-ml-py", "fvcore", "ptflops", "numpy")
 
-VARIABLE_PREFIXES = ("PYTORCH_", "CUDA_", "TORCH", "CUDNN_", "CUBLAS_", "NCCL_", "OMP_", "MKL_", "KMP_", "GOMP_")
-VARIABLES = ("NVIDIA_TF32_OVERRIDE", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES")
+VARIABLE_PREFIXES = (
+    "PYTORCH_", "CUDA_", "TORCH", "CUDNN_", "CUBLAS_", "NCCL_", "OMP_", "MKL_", "KMP_", "GOMP_", "MALLOC_",
+)  # fmt: skip
+VARIABLES = (
+    "NVIDIA_TF32_OVERRIDE",
+    "NVIDIA_VISIBLE_DEVICES",
+    "NVIDIA_DRIVER_CAPABILITIES",
+    "GLIBC_TUNABLES",
+    "LD_PRELOAD",
+)
 """Environment variables that change what torch computes with, or how fast."""
 
 SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL")

@@ -1,5 +1,15 @@
-from .callgrind import count_instructions, executions
+from .callgrind import count_calls, count_instructions, executions
 from .decoding import arithmetic, lanes_of
 from .operators import OPERATORS
+from .perf_counters import count_flop, flop_counters
 
-__all__ = ["OPERATORS", "arithmetic", "count_instructions", "executions", "lanes_of"]
+__all__ = [
+    "OPERATORS",
+    "arithmetic",
+    "count_calls",
+    "count_flop",
+    "count_instructions",
+    "executions",
+    "flop_counters",
+    "lanes_of",
+]

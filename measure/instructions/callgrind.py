@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from measure.instructions.decoding import Execution, arithmetic
+from measure.instructions.decoding import Execution, arithmetic, check_decoder
 from results import Unavailable, one_line
 
 SOURCE = Path(__file__).with_name("switch.c")
@@ -34,6 +34,12 @@ SETTINGS = {"OMP_NUM_THREADS": "1", "ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_C
 INTERPRETER = re.compile(r"/(libpython[^/]*|python[\d.]*|_ctypes[^/]*|_queue[^/]*)$")
 """Objects whose arithmetic is the interpreter's own, not the operator's."""
 
+MAKER = "measure.instructions.operators:make"
+"""What makes the call of an operator of `operators.py`, which needs torch."""
+
+TRIGGER = "desc: Trigger: Client Request: "
+"""What a dump says before the words that were written with it."""
+
 TIMEOUT_S = 540.0
 LONGEST = 300
 """Characters of what a program said, in a reason."""
@@ -44,18 +50,38 @@ def count_instructions(names: Sequence[str], timeout_s: float = TIMEOUT_S) -> di
 
     An operator that fails has {"failed": 1}. Raises Unavailable where a tool is missing or the process died.
     """
+    found = {name: {"failed": 1} for name in names}
+    for trigger, lanes in _dumps(names, MAKER, timeout_s):
+        if trigger in found:
+            found[trigger] = lanes
+    return found
+
+
+def count_calls(name: str, maker: str, timeout_s: float = TIMEOUT_S) -> list[tuple[str, dict[str, int]]]:
+    """(ATen operator, kind → lanes executed) of each call of a step, in order.
+
+    maker: "module:function", which returns the step of this name as a call without arguments. Raises Unavailable.
+    """
+    found = [(trigger.partition(":"), lanes) for trigger, lanes in _dumps([name], maker, timeout_s) if ":" in trigger]
+    return [(operator, lanes) for (_, _, operator), lanes in sorted(found, key=lambda each: int(each[0][0]))]
+
+
+def _dumps(names: Sequence[str], maker: str, timeout_s: float) -> Iterator[tuple[str, dict[str, int]]]:
+    """(what was written with the counts, kind → lanes) of each dump."""
+    check_decoder()  # half a minute and more before it is needed
     with tempfile.TemporaryDirectory(prefix="flopledger-") as folder:
         switch = compile_switch(Path(folder))
-        _run_operators(names, switch, Path(folder), timeout_s)
+        _run_operators(names, maker, switch, Path(folder), timeout_s)
         generated = {int(file.stem, 16): file.read_bytes() for file in Path(folder).glob("*.code")}
-        found = {name: {"failed": 1} for name in names}
         for file in Path(folder).glob("counts.*"):
             lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
-            name = next((line.rpartition(": ")[2] for line in lines if line.startswith("desc: Trigger: Client")), "")
-            if name in found:
-                counts = executions(lines)
-                found[name] = {**arithmetic(counts, generated), "instructions": sum(counts.values())}
-        return found
+            trigger = next((line for line in lines if line.startswith(TRIGGER)), "")
+            counts = executions(lines)
+            if trigger:
+                yield (
+                    trigger.removeprefix(TRIGGER),
+                    {**arithmetic(counts, generated), "instructions": sum(counts.values())},
+                )
 
 
 def compile_switch(folder: Path) -> Path:
@@ -72,11 +98,11 @@ def compile_switch(folder: Path) -> Path:
     return library
 
 
-def _run_operators(names: Sequence[str], switch: Path, folder: Path, timeout_s: float) -> None:
+def _run_operators(names: Sequence[str], maker: str, switch: Path, folder: Path, timeout_s: float) -> None:
     command = [
         *shlex.split(TOOL), "--dump-instr=yes", "--instr-atstart=no", "--compress-pos=no", "--compress-strings=no",
         "--smc-check=all-non-file", f"--callgrind-out-file={folder / 'counts'}",
-        sys.executable, "-m", f"{__package__}.operators", str(switch), str(folder), json.dumps(list(names)),
+        sys.executable, "-m", f"{__package__}.operators", str(switch), str(folder), json.dumps(list(names)), maker,
     ]  # fmt: skip
     root = str(Path(__file__).parents[2])
     path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])

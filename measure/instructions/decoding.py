@@ -8,6 +8,7 @@ Not claimed: x87 instructions (fadd, fmul on its stack), which no kernel here us
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import struct
 from collections import Counter
@@ -50,15 +51,22 @@ def lanes_of(mnemonic: str, operands: str) -> tuple[str, int] | None:
     return None
 
 
+def check_decoder() -> None:
+    """Raises Unavailable without capstone."""
+    if importlib.util.find_spec("capstone") is None:
+        raise Unavailable(
+            "capstone is not installed, which decodes instructions: pip install -r requirements-instructions.txt"
+        )
+
+
 def arithmetic(executions: Mapping[Execution, int], generated: Mapping[int, bytes]) -> dict[str, int]:
     """Kind → lanes executed, and "unread": executions of addresses whose bytes are not known.
 
     generated: address → bytes of each mapping of code that has no file. Raises Unavailable without capstone.
     """
-    try:
-        import capstone
-    except ImportError as fault:
-        raise Unavailable("capstone is not installed, which decodes instructions: pip install capstone") from fault
+    check_decoder()
+    import capstone
+
     decoder = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
     images = {name: _Image(Path(name)) for name in {name for name, _ in executions} if name}
     counts: Counter[str] = Counter()

@@ -1,5 +1,7 @@
 """Operators with tiny tensors, each a call of torch without arguments, and the program that runs them under valgrind.
 
+`NAME.backward` is the backward pass of a product: the gradients of all its tensors, given that of its output.
+
 Sizes are tiny because a call runs some fifty times slower there. Some are multiples of a vector (8 lanes of fp32), some
 are not: those show what is executed on lanes that hold nothing.
 """
@@ -7,6 +9,7 @@ are not: those show what is executed on lanes that hold nothing.
 from __future__ import annotations
 
 import ctypes
+import importlib
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -15,13 +18,23 @@ from typing import Any
 
 import torch
 from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from measure.instructions.callgrind import MAKER
 
 Call = Callable[[], Any]
+
+BACKWARD = ".backward"
+"""How the name of a product's backward pass ends."""
+
+_MADE: list[torch.Tensor] = []
+"""The tensors of the operator that is being made."""
 
 
 def _t(*sizes: int) -> torch.Tensor:
     """Positive values, so that logarithms and roots are of numbers."""
-    return torch.rand(*sizes) + 0.5
+    _MADE.append(torch.rand(*sizes) + 0.5)
+    return _MADE[-1]
 
 
 def _of(function: Callable[..., Any], *shapes: tuple[int, ...], **options: Any) -> Callable[[], Call]:
@@ -149,23 +162,84 @@ _REDUCTIONS: dict[str, Callable[[], Call]] = {
     "adamw": _optimizer("AdamW"),
 }
 
-OPERATORS: Mapping[str, Callable[[], Call]] = {**_PRODUCTS, **_POINTWISE, **_REDUCTIONS}
+
+def _backward(name: str) -> Callable[[], Call]:
+    """The gradients of all tensors of a product, from a graph that is kept."""
+
+    def make_call() -> Call:
+        _MADE.clear()
+        with torch.enable_grad():
+            forward = _PRODUCTS[name]()
+            leaves = tuple(each.requires_grad_() for each in _MADE)
+            output = forward()
+        gradient = torch.rand_like(output)
+        return lambda: torch.autograd.grad(output, leaves, gradient, retain_graph=True)
+
+    return make_call
+
+
+OPERATORS: Mapping[str, Callable[[], Call]] = {
+    **_PRODUCTS,
+    **_POINTWISE,
+    **_REDUCTIONS,
+    **{f"{name}{BACKWARD}": _backward(name) for name in _PRODUCTS},
+}
 """Name → what makes its tensors and returns the call."""
 
 
+def make(name: str) -> Call:
+    """The call of an operator on tensors of its own."""
+    return OPERATORS[name]()
+
+
+class CountedCalls(TorchDispatchMode):
+    """Counts each ATen call of a step by itself: what went before it is forgotten, what it did is written down under
+    its number and name."""
+
+    def __init__(self, switch: ctypes.CDLL) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._switch, self.calls = switch, 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        self._switch.forget()
+        result = func(*args, **(kwargs or {}))
+        self._switch.write_counts(f"{self.calls}:{func.overloadpacket}".encode())
+        self.calls += 1
+        return result
+
+
 def main(arguments: Sequence[str]) -> None:
-    """Run the operators that are named, and write the code that libraries generated: (switch, folder, names)."""
-    switch, folder, names = ctypes.CDLL(arguments[0]), Path(arguments[1]), json.loads(arguments[2])
+    """Run what is named, and write the code that libraries generated: (switch, folder, names, maker).
+
+    maker: "module:function", which gives the call of a name. Where it is not this module's, each ATen call is counted
+    by itself.
+    """
+    switch, folder, names, maker = ctypes.CDLL(arguments[0]), Path(arguments[1]), json.loads(arguments[2]), arguments[3]
+    module, _, function = maker.partition(":")
     torch.set_num_threads(1)
     for name in names:
-        with torch.no_grad():
-            call = OPERATORS[name]()
+        if maker == MAKER:
+            with torch.no_grad():
+                _count(switch, make(name), name)
+        else:
+            call = getattr(importlib.import_module(module), function)(name)
             call()
             call()
             switch.counting_on()
-            call()
-            switch.counting_off(name.encode())
+            with CountedCalls(switch):
+                call()
+            switch.counting_off(b"")
     _write_generated(folder)
+
+
+def _count(switch: ctypes.CDLL, call: Call, name: str) -> None:
+    call()
+    call()
+    switch.counting_on()
+    call()
+    switch.counting_off(name.encode())
 
 
 def _write_generated(folder: Path) -> None:

@@ -1,6 +1,7 @@
-"""Which rates can one core of this processor reach by itself? A small C program, compiled here and run beside torch.
+"""Which rates can one core of this processor reach by itself, and at which clock does it run now?
 
-Not claimed: anything where there is no C compiler; nothing is shipped compiled.
+Rates are those of a small C program, compiled here and run beside torch: nothing is claimed of them where there is no C
+compiler, and nothing is shipped compiled. The clock needs none.
 """
 
 import lazy_loader

@@ -112,7 +112,8 @@ def ring_attention(mesh: DeviceMesh, balanced: bool, causal: bool) -> Iterator[N
 
 
 def _with_mask(attention: Callable[..., Any], causal: bool) -> Callable[..., Any]:
-    """scaled_dot_product_attention with the causal mask or none, whatever it is handed."""
+    """scaled_dot_product_attention with the causal mask or none, whatever it is handed, and as many heads of keys as of
+    queries: a model may repeat them itself where it makes a mask, and only some ranks' parts may have one."""
 
     def run(
         query: Any,
@@ -121,9 +122,13 @@ def _with_mask(attention: Callable[..., Any], causal: bool) -> Callable[..., Any
         attn_mask: Any = None,
         dropout_p: float = 0.0,
         is_causal: bool = False,
-        **options: Any,
+        scale: float | None = None,
+        enable_gqa: bool = False,
     ) -> Any:
-        return attention(query, key, value, dropout_p=dropout_p, is_causal=causal, **options)
+        if enable_gqa:
+            groups = query.shape[1] // key.shape[1]
+            key, value = (each.repeat_interleave(groups, 1) for each in (key, value))
+        return attention(query, key, value, dropout_p=dropout_p, is_causal=causal, scale=scale)
 
     return run
 

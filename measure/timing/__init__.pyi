@@ -15,7 +15,7 @@ from .blocks import (
 )
 from .ceiling_blocks import CeilingBlocks, CeilingKernel
 from .clocks import Clock, clock_for
-from .disturbance import run_wait_s
+from .disturbance import absent, run_wait_s
 from .page_faults import page_fault_warning, process_use
 from .pairs import PairTiming, measure_pairs
 from .profiler_ranges import DOMAIN, Mark, Ranges, unheard
@@ -38,6 +38,7 @@ __all__ = [
     "Ranges",
     "TIMED_WORKS",
     "WARNING",
+    "absent",
     "agree",
     "blocks_in_order",
     "clock_for",

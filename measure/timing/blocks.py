@@ -22,7 +22,7 @@ end. Waiting after every step would put a launch gap into each of them.
 
 Not claimed: nothing here looks at clocks, heat or other processes; telemetry does. The interval says how well *this*
 process in *this* window knows its mean, not how processes differ. Stopping when the interval is narrow costs coverage
-(simulated, ten blocks or more: 0.97 for independent blocks, 0.91 for blocks of autocorrelation 0.4, 0.86 for 0.6;
+(simulated, a scatter of 1 or 3 %: 0.957 and more for blocks of autocorrelation up to 0.4, 0.905 and more for 0.6;
 `benchmarks/paired/stopping.py`).
 
 The numbers of the rules, and their sources, are in `protocols.py`.
@@ -43,7 +43,7 @@ from typing import Any, NamedTuple, Self
 from analysis.stats import Summary, summarise
 from analysis.utilization import is_disturbed, waited
 from measure.timing.clocks import Clock, CpuClock, CudaClock, clock_for
-from measure.timing.disturbance import DISTURBED, disturbance
+from measure.timing.disturbance import DISTURBED, core_state, disturbance
 from measure.timing.protocols import Protocol
 from measure.timing.suspension import SUSPENDED, SuspensionWatch
 from results import Inconsistent, Unavailable
@@ -335,7 +335,8 @@ class BlockTimer:
                 self._announce(steps, part, lead_in_steps)
             before = disturbance()
             block = block_of(self._step, self._clock, steps, part, lead_in_steps)
-            block = replace(block, **vars(disturbance().since(before)))
+            found = vars(disturbance().since(before))
+            block = replace(block, **found, **(vars(core_state()) if block.device_s is None else {}))
             if not self._watch.was_suspended():
                 return block
             self.suspended.append(replace(block, part=SUSPENDED))
@@ -444,11 +445,12 @@ def _ratio_shortfall(beside: Interleaved | None, blocks: Sequence[Sample], proto
 
 
 def _is_enough(blocks: Sequence[Sample], protocol: Protocol) -> bool:
-    return bool(blocks) and not shortfall(blocks, _summary(blocks), protocol)
+    return bool(blocks) and not shortfall(blocks, _summary(blocks, protocol), protocol)
 
 
-def _summary(blocks: Sequence[Sample]) -> Summary:
-    return summarise([step_time_s(block) for block in blocks], [block.steps for block in blocks])
+def _summary(blocks: Sequence[Sample], protocol: Protocol) -> Summary:
+    times_s, steps = [step_time_s(block) for block in blocks], [block.steps for block in blocks]
+    return summarise(times_s, steps, rule=protocol.interval_rule)
 
 
 def _timing(
@@ -461,7 +463,7 @@ def _timing(
     blocks = blocks or (calm if len(calm) >= LEAST_CALM else measured)
     aside = () if len(blocks) == len(measured) else tuple(block for block in measured if is_disturbed(block))
     disturbed = tuple(replace(block, part=DISTURBED) for block in aside)
-    summary = _summary(blocks)
+    summary = _summary(blocks, protocol)
     missing = shortfall(blocks, summary, protocol) or _ratio_shortfall(beside, (*blocks, *disturbed), protocol)
     ratio = host_bound_ratio(blocks, summary.mean)
     return Timing(

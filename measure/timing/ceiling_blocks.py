@@ -17,6 +17,7 @@ from typing import Any, Self
 from analysis.utilization.paired_ceiling import paired_ceiling
 from measure.timing.blocks import BlockTimer, step_time_s, steps_for
 from measure.timing.clocks import Clock
+from measure.timing.protocols import Protocol
 from results.records import Sample
 
 CEILING = "ceiling"
@@ -37,10 +38,13 @@ class CeilingKernel:
 
 
 class CeilingBlocks:
-    """Blocks of kernels, made while it is entered. samples: all of them, in order; `steps` are calls."""
+    """Blocks of kernels, made while it is entered. samples: all of them, in order; `steps` are calls.
 
-    def __init__(self, kernels: Sequence[CeilingKernel], clock: Clock, block_s: float) -> None:
-        self._kernels, self._block_s = kernels, block_s
+    protocol: the rules of the steps that they are timed beside.
+    """
+
+    def __init__(self, kernels: Sequence[CeilingKernel], clock: Clock, protocol: Protocol) -> None:
+        self._kernels, self._protocol = kernels, protocol
         self._timers = [BlockTimer(kernel.call, clock) for kernel in kernels]
         self._calls: list[int] = []
         self.samples: list[Sample] = []
@@ -67,10 +71,10 @@ class CeilingBlocks:
 
         blocks: those of the step that these kernels were timed beside.
         """
-        paired = paired_ceiling((*blocks, *self.samples))
+        paired = paired_ceiling((*blocks, *self.samples), self._protocol.interval_rule)
         return None if paired is None else paired.half_width_ratio
 
     def _calls_of(self, timer: BlockTimer) -> int:
         """Of a block: by the time of a second call, since the first may search algorithms."""
         timer.block(1, CEILING)
-        return steps_for(BLOCK_SHARE * self._block_s, step_time_s(timer.block(1, CEILING)))
+        return steps_for(BLOCK_SHARE * self._protocol.block_s, step_time_s(timer.block(1, CEILING)))

@@ -1,41 +1,57 @@
-"""What kept this process from the processors while a block was timed, as Linux counts it.
+"""What kept this process from the processors while a block was timed, as Linux counts it, and how the core was then.
 
-Run-queue wait is time that a thread of this process was ready and no processor took it (`/proc/self/task/*/schedstat`,
-summed over threads). Involuntary switches are how often one was set aside. Steal is time that a hypervisor gave to
-somebody else (`/proc/stat`, of the whole machine, in hundredths of a second). Throttling is time that the process's
-control group had used up its quota. Each is read before and after a block, outside of its time.
+* Run-queue wait is time that a thread of this process was ready and no processor took it
+  (`/proc/self/task/*/schedstat`, summed over threads). Involuntary switches are how often one was set aside.
+* Steal is time that a hypervisor gave to somebody else (`/proc/stat`, of the whole machine, in hundredths of a second).
+* Throttling is time that the process's control group had used up its quota.
+* Pressure is time in which some task waited for a processor (docs.kernel.org, "PSI - Pressure Stall Information"): any
+  task of the machine (`/proc/pressure/cpu`), any of the control group (`cpu.pressure`, version 2 alone).
+* Clock of the core (`measure/native/core_clock.py`) and temperature of the processor are those right after a block.
+
+Each is read before and after a block, outside of its time; what a system does not say is None, and `absent` says why.
 
 Not claimed: neighbours that take no processor time from it (caches, memory, the other hardware thread, heat) leave no
-trace here, and a thread that waits for another one that was set aside does not count as waiting.
+trace here but the clock and the temperature, and a thread that waits for another one that was set aside does not count
+as waiting. Throttling of a group above the process's own is not seen.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import resource
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from measure.device import package_temperature_c
+from measure.native import core_clock_hz
+from results import Unavailable
 
 DISTURBED = "disturbed"
 """The part of a measured block that waited for a processor and was measured again, and how a warning of it begins."""
 
-TASKS = Path("/proc/self/task")
-STAT = Path("/proc/stat")
-CPU_STATS = (Path("/sys/fs/cgroup/cpu.stat"), Path("/sys/fs/cgroup/cpu/cpu.stat"))
-"""Of the control group, version 2, then 1."""
+ROOT = Path("/")
+"""Where /proc and /sys are read; tests point it elsewhere."""
 
 STEAL = 8
 """Its place in the first line of /proc/stat (proc(5)), after the word "cpu"."""
 
+GROUPS = "sys/fs/cgroup"
+MOUNTS: Mapping[str, tuple[str, ...]] = {"": ("", "unified"), "cpu": ("cpu", "cpu,cpuacct")}
+"""Controller, as /proc/self/cgroup names it ("": version 2) → below GROUPS, where its groups may be."""
+
 
 @dataclass(frozen=True)
 class Disturbance:
-    """Totals since some beginning, or between two readings. None: the system does not count it."""
+    """Totals since some beginning, or between two readings, s. None: the system does not count it."""
 
     run_wait_s: float | None
     involuntary_switches: int
     steal_s: float | None
     throttled_s: float | None
+    pressure_s: float | None = None
+    group_pressure_s: float | None = None
 
     def since(self, before: Disturbance) -> Disturbance:
         """What came to it. A thread that ended took its wait along: then it is unknown."""
@@ -44,16 +60,39 @@ class Disturbance:
             self.involuntary_switches - before.involuntary_switches,
             _difference(self.steal_s, before.steal_s),
             _difference(self.throttled_s, before.throttled_s),
+            _difference(self.pressure_s, before.pressure_s),
+            _difference(self.group_pressure_s, before.group_pressure_s),
         )
+
+
+@dataclass(frozen=True)
+class CoreState:
+    """Of the core that this thread runs on, and of the processor's package. None: the system does not say."""
+
+    core_clock_hz: float | None
+    temperature_c: float | None
 
 
 def disturbance() -> Disturbance:
     """As of now."""
-    return Disturbance(run_wait_s(), resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw, _steal_s(), _throttled_s())
+    switches = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+    return Disturbance(involuntary_switches=switches, **{name: _or_none(read) for name, read in _TOTALS.items()})
 
 
-def _difference(after: float | None, before: float | None) -> float | None:
-    return None if after is None or before is None or after < before else after - before
+def core_state() -> CoreState:
+    """As of now; it takes about 0.1 ms of the core where the clock has to be timed."""
+    return CoreState(**{name: _or_none(read) for name, read in _STATE.items()})
+
+
+def absent(on_cpu: bool) -> dict[str, str]:
+    """Column of samples.csv → why this system leaves it empty. on_cpu: the core's state is asked for, too."""
+    found = {}
+    for name, read in {**_TOTALS, **(_STATE if on_cpu else {})}.items():
+        try:
+            read()
+        except Unavailable as fault:
+            found[name] = str(fault)
+    return found
 
 
 def run_wait_s() -> float | None:
@@ -61,28 +100,112 @@ def run_wait_s() -> float | None:
 
     None where the system does not count it.
     """
-    try:  # nanoseconds are the second number of each
-        waits = [int((task / "schedstat").read_text().split()[1]) for task in TASKS.iterdir()]
-    except (OSError, IndexError, ValueError):  # no such system, or a thread that ended meanwhile
-        return None
-    return sum(waits) / 1e9 if waits else None
+    return _or_none(_run_wait_s)
 
 
-def _steal_s() -> float | None:
+def _or_none(read: Callable[[], float]) -> float | None:
     try:
-        with STAT.open() as file:
-            return int(file.readline().split()[STEAL]) / os.sysconf("SC_CLK_TCK")
-    except (OSError, IndexError, ValueError):
+        return read()
+    except Unavailable:
         return None
 
 
-def _throttled_s() -> float | None:
-    for path in CPU_STATS:
+def _difference(after: float | None, before: float | None) -> float | None:
+    return None if after is None or before is None or after < before else after - before
+
+
+def _run_wait_s() -> float:
+    tasks = ROOT / "proc/self/task"
+    try:  # nanoseconds are the second number of each
+        waits = [int((task / "schedstat").read_text().split()[1]) for task in tasks.iterdir()]
+    except (OSError, IndexError, ValueError) as fault:  # no such system, or a thread that ended meanwhile
+        raise Unavailable(f"/proc/self/task/*/schedstat: {_words(fault)}") from fault
+    if not waits:
+        raise Unavailable("/proc/self/task: no thread")
+    return sum(waits) / 1e9
+
+
+def _steal_s() -> float:
+    try:
+        with (ROOT / "proc/stat").open() as file:
+            return int(file.readline().split()[STEAL]) / os.sysconf("SC_CLK_TCK")
+    except (OSError, IndexError, ValueError) as fault:
+        raise Unavailable(f"/proc/stat: {_words(fault)}") from fault
+
+
+def _throttled_s() -> float:
+    for path in _group_files("cpu.stat", ROOT):
         try:
             fields = dict(line.split() for line in path.read_text().splitlines())
+            for name, per_s in (("throttled_usec", 1e6), ("throttled_time", 1e9)):
+                if name in fields:
+                    return int(fields[name]) / per_s
         except (OSError, ValueError):
             continue
-        for name, per_s in (("throttled_usec", 1e6), ("throttled_time", 1e9)):
-            if name in fields:
-                return int(fields[name]) / per_s
-    return None
+    raise Unavailable("no control group counts its throttling (cpu.stat)")
+
+
+def _pressure_s() -> float:
+    return _some_s(ROOT / "proc/pressure/cpu", "/proc/pressure/cpu")
+
+
+def _group_pressure_s() -> float:
+    files = _group_files("cpu.pressure", ROOT)
+    if not files:
+        raise Unavailable("no control group of version 2 has cpu.pressure")
+    return _some_s(files[0], "cpu.pressure")
+
+
+def _some_s(path: Path, name: str) -> float:
+    """The total of the line "some", which is in microseconds."""
+    try:
+        with path.open() as file:
+            words = file.readline().split()
+    except OSError as fault:  # EOPNOTSUPP where the system was started without it
+        raise Unavailable(f"{name}: {_words(fault)}") from fault
+    total = dict(word.partition("=")[::2] for word in words[1:]).get("total", "")
+    if words[:1] != ["some"] or not total.isdigit():
+        raise Unavailable(f"{name}: expected a line some … total=…, got {' '.join(words)[:60]!r}")
+    return int(total) / 1e6
+
+
+@functools.cache
+def _group_files(name: str, root: Path) -> tuple[Path, ...]:
+    """A file of this process's control group, of version 2, then 1; where a container has mounted its own group alone,
+    that one's."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        lines = []
+    groups = dict(line.split(":", 2)[1:] for line in lines if line.count(":") >= 2)
+    paths = {controller: group for names, group in groups.items() for controller in names.split(",")}
+    found = [
+        root / GROUPS / mount / group / name
+        for controller, mounts in MOUNTS.items()
+        for group in dict.fromkeys((paths.get(controller, "").strip("/"), ""))
+        for mount in mounts
+    ]
+    return tuple(path for path in found if path.is_file())
+
+
+def _core_clock_hz() -> float:
+    return core_clock_hz(ROOT)
+
+
+def _temperature_c() -> float:
+    return package_temperature_c(ROOT)
+
+
+def _words(fault: Exception) -> str:
+    return getattr(fault, "strerror", None) or "not as proc(5) has it"
+
+
+_TOTALS: Mapping[str, Callable[[], float]] = {
+    "run_wait_s": _run_wait_s,
+    "steal_s": _steal_s,
+    "throttled_s": _throttled_s,
+    "pressure_s": _pressure_s,
+    "group_pressure_s": _group_pressure_s,
+}
+_STATE: Mapping[str, Callable[[], float]] = {"core_clock_hz": _core_clock_hz, "temperature_c": _temperature_c}
+"""Column of samples.csv → what reads it, and raises Unavailable with the reason where it cannot."""

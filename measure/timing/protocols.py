@@ -16,13 +16,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields, replace
 
+from analysis.stats import LAG1_RAISED
+
 
 @dataclass(frozen=True)
 class Protocol:
     """The rules of one cell. Seconds, counts and ratios; `for_device` has the values in use.
 
     block_s: shortest block. min_blocks, min_time_s: least that is measured. cap_s: most, untimed parts included.
-    target_ci_ratio: half width of the 95 % interval ÷ mean at which measuring stops.
+    target_ci_ratio: half width of the 95 % interval ÷ mean at which measuring stops. interval_rule: how that interval
+    is made (`analysis.stats.INTERVAL_RULES`).
     warm_*: at least `warm_min_steps` and `warm_min_s`, then until two neighbouring blocks of `warm_block_s` differ by
     no more than `warm_tolerance_ratio`; at most `warm_cap_s`, counted after the first step (which may compile).
     phase_*: blocks of the separate pass that splits a step.
@@ -49,6 +52,7 @@ class Protocol:
     epoch_cap_s: float = 20.0
     profile_cap_s: float = 2.0
     limit_s: float = math.inf
+    interval_rule: str = LAG1_RAISED
 
     @property
     def longest_s(self) -> float:

@@ -29,10 +29,11 @@ numbers, {explained} are explained whole.
   its module, transformers' own where it has one. Sizes are those of model cards (`analysis/audit/configurations.csv`,
   `analysis/audit/networks.csv`).
 * Read, not run: a formula that is in no package, in our own words from the source at the commit that is named.
-* A state space layer's scan is counted as the chunked products that its module runs in plain torch. An
-  encoder-decoder's target has a quarter of the source's tokens, a vision-language model's sequence one picture of 1,024
-  patches among its tokens; a vision or diffusion transformer has the positions of one picture, whatever is asked for.
-  With LoRA the decoder is frozen, and its backward pass has the gradients of inputs alone.
+* A Mamba-2 layer's scan is counted as the chunked products that its module runs in plain torch, a Mamba layer's as the
+  product that reads its states. An encoder-decoder's target has a quarter of the source's tokens, a vision-language
+  model's sequence one picture (Qwen2-VL's of 1,024 patches, LLaVA's of 576) among its tokens, and its tower is trained;
+  a vision or diffusion transformer has the positions of one picture, whatever is asked for. With LoRA the decoder is
+  frozen, and its backward pass has the gradients of inputs alone.
 * One cell: `python -m runners.audit MODEL --frameworks NAME --tokens 4096`.
 """
 
@@ -63,8 +64,8 @@ FAULTS = """
   head). Draft of a report: [verl-embedding](upstream/verl-embedding.md). Qwen2-VL with pictures ends in an
   AttributeError: its tower's configuration has `mlp_ratio`, and no `intermediate_size`. Draft:
   [verl-qwen2-vl](upstream/verl-qwen2-vl.md).
-* **TRL**, **NeMo Automodel**: Bamba is taken for a transformer without a warning; 29 of its 32 layers have no
-  attention.
+* **TRL**, **NeMo Automodel**: hybrids are taken for transformers without a warning: Bamba and Zamba2, of which 29 of 32
+  and 68 of 81 layers have no attention, and by NeMo Automodel Jamba, too.
 * **TRL**: an MLP without a gate is counted as one with a gate. Mixtral's, DeepSeek-V3's and gpt-oss' configurations
   end in an AttributeError, though the function names Mixtral. Draft: [trl-experts](upstream/trl-experts.md).
 * **Megatron-Bridge**, Megatron-LM: a gate is counted only where it is SwiGLU, so that Gemma 3's MLP and gpt-oss'
@@ -77,6 +78,19 @@ FAULTS = """
   training of all weights. Megatron-Bridge has a formula for frozen weights, and uses it for one model on one dataset.
   Draft: [bridge-lora](upstream/bridge-lora.md).
 * **Megatron-Bridge**, **NeMo Automodel**: the router's product is left out (small).
+* **DeepSpeed**, **calflops**: a training step is three forward passes, whatever is frozen: LoRA is counted as training
+  of all weights. Experts run as grouped products, which are not wrapped. An einsum's count is read from numpy's text,
+  which has four digits of one operation more. Of activations those are counted that are called by a name which the
+  profiler has replaced: SiLU is, and transformers' GELU, which keeps the function itself, is not. Drafts:
+  [deepspeed-grouped-products](upstream/deepspeed-grouped-products.md),
+  [deepspeed-frozen-weights](upstream/deepspeed-frozen-weights.md), [profilers-einsum](upstream/profilers-einsum.md).
+* **calflops**: fused attention is not wrapped, which transformers' modules run by default, nor is the operator `@`.
+  Draft: [calflops-attention](upstream/calflops-attention.md).
+* **Composer**: the FLOP of a batch go into a tensor of float32, which rounds them to 24 bits; a float64 would not.
+  LLM Foundry's `flops_per_batch` is a method of its own MPT and embedding models: of a model of transformers' the
+  monitor logs no utilization. Draft: [composer-float32](upstream/composer-float32.md).
+* **torchtune**, **axolotl**: no formula. Both log tokens per second; axolotl's trainer is transformers', with its
+  `total_flos`.
 """
 
 

@@ -6,6 +6,7 @@ an estimate.
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Sequence
@@ -93,6 +94,7 @@ def merged(texts: Sequence[str]) -> str:
 
     Raises ValueError for texts that differ in their words (`skeleton`).
     """
+    texts = list(dict.fromkeys(texts))
     if len({skeleton(text) for text in texts}) != 1:
         raise ValueError(f"expected texts that differ in their numbers alone, got {texts}")
     columns = (sorted(set(numbers), key=float) for numbers in zip(*map(_NUMBER.findall, texts), strict=True))
@@ -105,6 +107,7 @@ def session_words(text: str) -> str:
     return _SITTING.sub(r"session\1", text)
 
 
+@functools.lru_cache(1 << 12)
 def skeleton(text: str) -> str:
     """A text without its numbers; digits inside words, as in conv2d, are no numbers."""
     return _NUMBER.sub("#", text)

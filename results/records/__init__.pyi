@@ -40,6 +40,7 @@ from .counts import Agreement, BatchLaw, CleanedOperation, CleaningLog, FlopCoun
 from .footprint import FootprintCheck, FootprintPrediction
 from .operations import Kernel, Operation, OperationInstance, ProfiledOperation, Storage
 from .rows import (
+    CellRows,
     OfCell,
     Record,
     cell_text,
@@ -50,7 +51,7 @@ from .rows import (
     json_default,
     kinds_of,
     literal,
-    of_values,
+    of_columns,
     to_columns,
     to_text,
     to_values,
@@ -87,6 +88,7 @@ __all__ = [
     "CallTime",
     "Ceiling",
     "Cell",
+    "CellRows",
     "ChangeTrial",
     "Characterization",
     "CleanedOperation",
@@ -174,7 +176,7 @@ __all__ = [
     "kinds_of",
     "literal",
     "non_default",
-    "of_values",
+    "of_columns",
     "ranked_changes",
     "stands",
     "tensors",

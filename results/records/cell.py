@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -99,6 +100,7 @@ class Run(Parameters):
     unknown_calls: int | None = None  # of a meter's mean step, rounded up: calls without a count
     instructions: Json = field(default_factory=dict)  # of a CPU: "kind/dtype" → those that its products ran on
     attention: Json = field(default_factory=dict)  # of a meter's loop: "convention/dtype" → FLOP less than dense
+    interval_rule: str = "lag1"  # of the intervals of its times; lag1_raised where measuring stopped by it
 
     @property
     def cell(self) -> Cell:
@@ -125,4 +127,9 @@ class Sitting(Record):
 
 def identity(run: Run, record: type[Record]) -> dict[str, Any]:
     """The fields of a derived record that say which cell and attempt it is of, with the run's values."""
-    return {name: getattr(run, name) for name in IDENTITY if name in header(record)}
+    return {name: getattr(run, name) for name in _identity_names(record)}  # type: ignore[arg-type]  # a class can be hashed
+
+
+@functools.cache
+def _identity_names(record: type[Record]) -> tuple[str, ...]:
+    return tuple(name for name in IDENTITY if name in header(record))

@@ -33,6 +33,10 @@ class Sample(Record):
     unit: str = ""  # of a ceiling's block: fp32, tf32, fp16, bf16
     kernel: str = ""  # of a ceiling's block: operation, shape and layout; `steps` are its calls
     flop: int | None = None  # of a ceiling's block
+    pressure_s: float | None = None  # of the whole machine: some task waited for a processor
+    group_pressure_s: float | None = None  # of the control group: the same
+    core_clock_hz: float | None = None  # right after the block, of the core that timed it; None on a GPU
+    temperature_c: float | None = None  # right after the block, of the processor's package; None on a GPU
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 from collections.abc import Mapping
@@ -10,7 +11,7 @@ from typing import Any
 
 from results.records.rows import Record, json_default
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 STATUSES = (
     "ok",
@@ -48,15 +49,24 @@ WHOLE = "total"
 Json = Mapping[str, Any]
 
 
-def non_default(record: Record) -> dict[str, Any]:
-    """The fields of a record whose value is not the field's default."""
+def non_default(record: Record, kind: type[Record] | None = None) -> dict[str, Any]:
+    """The fields of a record whose value is not the field's default. kind: of these fields alone, those of its base."""
+    defaults = _defaults(kind or type(record))  # type: ignore[arg-type]  # a class can be hashed
     kept = {}
-    for f in dataclasses.fields(record):  # type: ignore[arg-type]
-        default = f.default_factory() if f.default_factory is not dataclasses.MISSING else f.default
-        value = getattr(record, f.name)
+    for name, default in defaults:
+        value = getattr(record, name)
         if default is dataclasses.MISSING or value != default:
-            kept[f.name] = value
+            kept[name] = value
     return kept
+
+
+@functools.cache
+def _defaults(kind: type[Record]) -> list[tuple[str, Any]]:
+    """Field → its default, MISSING where it has none."""
+    return [
+        (f.name, f.default if f.default_factory is dataclasses.MISSING else f.default_factory())
+        for f in dataclasses.fields(kind)  # type: ignore[arg-type]
+    ]
 
 
 def digest(value: Any) -> str:

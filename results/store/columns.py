@@ -6,6 +6,7 @@ What every reader of a table shares, whether it wants records (here) or a pandas
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import types
 import typing
@@ -13,48 +14,91 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from results.records import SCHEMA_VERSION, Record, from_cell, header, kinds_of, of_values, to_text
+from results.records import SCHEMA_VERSION, Record, from_cell, header, kinds_of, of_columns, to_text
+from results.store.layout import decode, lines_of
 from results.store.migrations import migrate
-from results.store.ranges import check_value
+from results.store.ranges import check_value, has_range
 from results.text_files import csv_lines, read_text
 
 R = TypeVar("R", bound=Record)
 
-Block = Sequence[Sequence[str]]
-"""Rows of text that belong together: those of one attempt."""
+Block = Sequence[Sequence[str]] | bytes
+"""Rows of text that belong together, those of one attempt; or the whole lines of their file."""
 
 _NUMBERS = ((int,), (float,), (bool,))
 """Kinds of fields in whose columns an empty text is unknown, whatever the field says."""
 
 
 def records(
-    file: str, record: type[R], names: Sequence[str], blocks: Iterable[Block], version: int = SCHEMA_VERSION
+    file: str,
+    record: type[R],
+    names: Sequence[str],
+    blocks: Iterable[Block],
+    version: int = SCHEMA_VERSION,
+    whole: bool = False,
 ) -> tuple[R, ...]:
     """The records of rows whose columns are `names`; rows of an older version are migrated first.
 
-    Raises ValueError as `texts` does, for text that its field cannot hold, and for a number outside its field's range;
-    each with the name of the file.
+    whole: nothing is unknown but where the field's type says so. Raises ValueError as `texts` does, for text that its
+    field cannot hold, and for a number outside its field's range; each with the name of the file.
     """
-    hints, required = typing.get_type_hints(record), _required_fields(record)
-    columns = {}
+    hints = _hints(record)  # type: ignore[arg-type]  # a class can be hashed
+    required = _required_fields(record, whole)  # type: ignore[arg-type]  # a class can be hashed
+    same: dict[str, Any] = {}
+    columns: dict[str, Sequence[Any]] = {}
     for name, values in texts(file, record, names, blocks, version).items():
         try:
-            known = {text: _value(text, hints[name], name) for text in set(values)}
-            for value in known.values():
-                check_value(record, name, value)
+            known = _values(record, name, hints[name], set(values))
             if None in known.values() and name in required:
                 raise ValueError(f"{name}: expected a number, got nothing")
         except ValueError as fault:
             raise ValueError(f"{file}, {fault}") from fault
-        columns[name] = [known[text] for text in values]
-    fields = tuple(columns)
-    return tuple(of_values(record, fields, row) for row in zip(*columns.values(), strict=True))
+        if len(known) == 1 and columns:
+            same[name] = known[values[0]]
+        else:
+            columns[name] = list(map(known.__getitem__, values))
+    return tuple(of_columns(record, same, columns))
 
 
-def _required_fields(record: Any) -> frozenset[str]:
-    """The fields that every row has: without a default, and not unknown by their type."""
-    hints = typing.get_type_hints(record)
-    needed = [f.name for f in dataclasses.fields(record) if f.default is f.default_factory is dataclasses.MISSING]
+def _values(record: type[Record], name: str, hint: Any, texts: set[str]) -> dict[str, Any]:
+    """Text → value. Raises ValueError for text that the field cannot hold, and for a number outside its range."""
+    known = _numbers(texts, kinds_of(hint))
+    if known is None:
+        known = {text: _value(text, hint, name) for text in texts}
+        told: Iterable[Any] = known.values()
+    else:
+        numbers = [value for value in known.values() if value is not None]
+        told = (min(numbers), max(numbers)) if numbers else ()  # a range is all that lies between two numbers
+    if has_range(record, name):
+        for value in told:
+            check_value(record, name, value)
+    return known
+
+
+def _numbers(texts: Iterable[str], kinds: tuple[Any, ...]) -> dict[str, Any] | None:
+    """Text → number, or None for an empty text; None where one is no finite number, or the field is none of numbers."""
+    if kinds not in ((int,), (float,)):
+        return None
+    (kind,) = kinds
+    try:
+        known = {text: kind(text) if text else None for text in texts}
+    except ValueError:
+        return None
+    finite = kind is int or all(value is None or math.isfinite(value) for value in known.values())
+    return known if finite else None
+
+
+@functools.cache
+def _hints(record: Any) -> dict[str, Any]:
+    return typing.get_type_hints(record)
+
+
+@functools.cache
+def _required_fields(record: Any, whole: bool) -> frozenset[str]:
+    """The fields that every row has: not unknown by their type and, unless the rows are whole, without a default."""
+    hints = _hints(record)
+    absent = dataclasses.MISSING
+    needed = [f.name for f in dataclasses.fields(record) if whole or f.default is f.default_factory is absent]
     return frozenset(name for name in needed if types.NoneType not in typing.get_args(hints[name]))
 
 
@@ -92,8 +136,9 @@ def texts(
     """
     columns: dict[str, list[str]] = {name: [] for name in header(record)}
     defaults = _defaults(record)
-    for block in filter(None, blocks):
-        _extend(file, columns, _by_column(file, names, block, version), defaults, len(block))
+    for block in blocks:
+        if block:
+            _extend(file, columns, _by_column(file, names, block, version), defaults)
     return columns
 
 
@@ -106,6 +151,10 @@ def _value(text: str, hint: Any, name: str) -> Any:
 
 def _by_column(file: str, names: Sequence[str], block: Block, version: int) -> dict[str, Sequence[str]]:
     """A block as column → texts. Block by block, because a list of every row would keep the garbage collector busy."""
+    if isinstance(block, bytes):
+        if version == SCHEMA_VERSION and (found := _without_quotes(block, len(names))):
+            return dict(zip(names, found, strict=True))
+        block = decode(lines_of(block))
     for row in block:
         if len(row) != len(names):
             raise ValueError(f"{file}: expected {len(names)} fields, got {len(row)} in {','.join(row)[:60]!r}")
@@ -115,13 +164,30 @@ def _by_column(file: str, names: Sequence[str], block: Block, version: int) -> d
     return {name: [row[name] for row in rows] for name in rows[0]}
 
 
+_END = ",\n,"
+"""A line's end as a field of its own."""
+
+
+def _without_quotes(block: bytes, width: int) -> list[list[str]] | None:
+    """The columns of whole lines that need no reader of CSV; None where one has quotes, is of another width, or is no
+    text."""
+    rows = block.count(b"\n")
+    if b'"' in block or b"\r" in block:
+        return None
+    try:
+        fields = block.decode().replace("\n", _END).split(",")
+    except UnicodeDecodeError:
+        return None
+    ends = fields[width :: width + 1]
+    if len(fields) != rows * (width + 1) + 1 or ends.count("\n") != rows:
+        return None
+    return [fields[place : -1 : width + 1] for place in range(width)]
+
+
 def _extend(
-    file: str,
-    columns: Mapping[str, list[str]],
-    found: Mapping[str, Sequence[str]],
-    defaults: Mapping[str, str],
-    rows: int,
+    file: str, columns: Mapping[str, list[str]], found: Mapping[str, Sequence[str]], defaults: Mapping[str, str]
 ) -> None:
+    rows = len(next(iter(found.values()), ()))
     for name, values in columns.items():
         if name in found:
             values.extend(found[name])

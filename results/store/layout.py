@@ -151,7 +151,7 @@ def seal_row(head_line: bytes, row: bytes, before: bytes) -> bytes:
 def seal_lines(file: str, block: bytes, before: bytes) -> tuple[bytes, bytes]:
     """Whole lines with a checksum at the end of each, and the last checksum. before: that of the file's last row."""
     sealed, top = [], head_of(file).rstrip(b"\n")
-    for line in block.split(b"\n")[:-1]:
+    for line in lines_of(block):
         before = seal_row(top, line, before)
         sealed.append(line + b"," + before + b"\n")
     return b"".join(sealed), before
@@ -169,6 +169,11 @@ def decode(lines: Iterable[bytes]) -> list[list[str]]:
         return list(csv.reader(map(bytes.decode, lines), strict=True))
     except csv.Error as fault:
         raise ValueError(f"not CSV: {fault}") from fault
+
+
+def lines_of(block: bytes) -> list[bytes]:
+    """Whole lines, without their ends."""
+    return block.split(b"\n")[:-1]
 
 
 def checksum(data: bytes) -> str:

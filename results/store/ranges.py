@@ -117,6 +117,11 @@ def range_of(record: type[Record], name: str) -> Range | None:
     return own or next((kept for end, kept in UNITS.items() if name.endswith(end)), None)
 
 
+def has_range(record: type[Record], name: str) -> bool:
+    """Whether a field's values are checked: one of text alone has no range."""
+    return name in _checks(record)  # type: ignore[arg-type]  # a class can be hashed
+
+
 def check_value(record: type[Record], name: str, value: Any) -> None:
     """Raises ValueError, naming the column, for a number outside its range, by itself or within a list or mapping."""
     check = _checks(record).get(name)  # type: ignore[arg-type]  # a class can be hashed
@@ -145,6 +150,8 @@ def _check(name: str, kept: Range, value: Any) -> None:
         if not kept.holds(value):
             raise ValueError(f"column {name}: expected {kept}, got {_short(value)}")
     elif isinstance(value, (tuple, list)):
+        if value and {*map(type, value)} == {int} and kept.holds(min(value)) and kept.holds(max(value)):
+            return  # and so does it all between them
         for part in value:
             _check(name, kept, part)
     elif isinstance(value, Mapping):

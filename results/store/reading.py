@@ -9,6 +9,7 @@ pandas is imported only where somebody asks for a table.
 from __future__ import annotations
 
 import functools
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -80,7 +81,8 @@ class RunData:
     def records(self, record: type[R]) -> tuple[R, ...]:
         """The rows of one kind: Sample, Telemetry or FlopCount."""
         file = next(file for file, kind in CELL_FILES.items() if kind is record)
-        return tuple(row for row in self.rows.get(file, ()) if isinstance(row, record))
+        rows = self.rows.get(file, ())
+        return rows if {*map(type, rows)} <= {record} else tuple(row for row in rows if isinstance(row, record))
 
     @functools.cached_property
     def samples(self) -> pd.DataFrame:
@@ -108,7 +110,7 @@ class RunData:
 class Scan:
     """The lines of a run, sorted by attempt and checked against runs.csv.
 
-    seen: every attempt of which any file holds a trace, committed or not. lines: file → attempt → its lines.
+    seen: every attempt of which any file holds a trace, committed or not. blocks: file → attempt → its whole lines.
     tops: file → its header line. counted: file of `layout.COUNTED` → the checksum of its first N rows, for every N.
     intact: the attempts whose rows are all there. damaged: files of profiles that are not what was committed, each with
     its attempt, whose other rows may be intact.
@@ -120,7 +122,7 @@ class Scan:
     sittings: list[Sitting] = field(default_factory=list)
     ceilings: list[Ceiling] = field(default_factory=list)
     heads: dict[str, list[str]] = field(default_factory=dict)
-    lines: dict[str, dict[Key, list[bytes]]] = field(default_factory=dict)
+    blocks: dict[str, dict[Key, bytes]] = field(default_factory=dict)
     intact: set[Key] = field(default_factory=set)
     damaged: dict[str, Key] = field(default_factory=dict)
     seen: dict[str, int] = field(default_factory=dict)
@@ -141,7 +143,7 @@ class Scan:
     def has_counts_of(self, run: Run, statuses: Sequence[str]) -> bool:
         """Whether a counter's row of this attempt has one of these statuses. Lines that hold none of these words are
         not read."""
-        lines = self.lines.get(FLOP_COUNTS, {}).get(layout.key_of(run), ())
+        lines = layout.lines_of(self.blocks.get(FLOP_COUNTS, {}).get(layout.key_of(run), b""))
         likely = [line for line in lines if any(status.encode() in line for status in statuses)]
         at = self.heads[FLOP_COUNTS].index("status") if likely else 0
         return any(row[at : at + 1] and row[at] in statuses for row in layout.decode(likely))
@@ -183,8 +185,8 @@ def _rows_of(scan: Scan, runs: Sequence[Run]) -> dict[str, tuple[Any, ...]]:
     """File → the records of these runs. Raises ValueError for a row that is none."""
     rows: dict[str, tuple[Any, ...]] = {}
     for file, record in CELL_FILES.items():
-        groups = scan.lines[file]
-        blocks = (layout.decode(groups[layout.key_of(run)]) for run in runs if run.committed.get(file, [0])[0])
+        groups = scan.blocks[file]
+        blocks = (groups[layout.key_of(run)] for run in runs if run.committed.get(file, [0])[0])
         names = scan.heads.get(file, header(record))
         rows[file] = records(file, record, names, blocks, scan.manifest.schema_version)
     return rows
@@ -233,7 +235,7 @@ def scan(path: Path) -> Scan:
         state.unsealed.append(MANIFEST)
     state.all_runs = _committed_once(state, _read_rows(state, RUNS, Run))
     for file in CELL_FILES:
-        _sort_lines(state, file)
+        _sort_by_attempt(state, file)
     state.sittings = _read_rows(state, SITTINGS, Sitting)
     state.ceilings = _read_rows(state, CEILINGS, Ceiling)
     for run in state.all_runs:
@@ -247,17 +249,22 @@ def scan(path: Path) -> Scan:
 
 
 def whole_lines(scan: Scan, file: str) -> list[bytes]:
-    """The lines of a file without its header, which goes to `heads`; a torn last one is dropped and reported."""
-    data = read(scan.path / file)
-    if data is None:
-        return []
-    lines = data.split(b"\n")
-    if lines.pop():
+    """The lines of `_body`, without their ends."""
+    return layout.lines_of(_body(scan, file))
+
+
+def _body(scan: Scan, file: str) -> bytes:
+    """A file without its header, which goes to `heads`; a torn last line is dropped and reported."""
+    data = read(scan.path / file) or b""
+    end = data.rfind(b"\n") + 1
+    if end < len(data):
         scan.problems.append(f"{file}: a torn last line was dropped")
-    if lines:
-        scan.tops[file] = lines[0]
-        scan.heads[file] = _check_head(scan, file, lines.pop(0))
-    return lines
+    if not end:
+        return b""
+    start = data.index(b"\n") + 1
+    scan.tops[file] = data[: start - 1]
+    scan.heads[file] = _check_head(scan, file, scan.tops[file])
+    return data[start:end]
 
 
 def _check_head(scan: Scan, file: str, line: bytes) -> list[str]:
@@ -281,20 +288,35 @@ def _read_rows(scan: Scan, file: str, record: type[R]) -> list[R]:
     lines = whole_lines(scan, file)
     if file in layout.COUNTED:
         scan.counted[file] = prefixes(scan.tops.get(file, b""), lines)
-    before = b"" if scan.heads.get(file, [""])[-1] == layout.SEAL else None
-    if before is None and lines:
+    names, version = scan.heads.get(file, [""]), scan.manifest.schema_version
+    sealed = names[-1] == layout.SEAL
+    if not sealed and lines:
         scan.unsealed.append(file)
+    before, faults = b"", dict[int, BrokenSeal]()
+    for number, line in enumerate(lines if sealed else (), start=2):
+        try:
+            before = check_seal(scan.tops[file], line, before)
+        except BrokenSeal as fault:
+            before, faults[number] = fault.seal, fault
+    if not faults and (at_once := _all_rows(file, record, names, lines, version)) is not None:
+        return at_once
     for number, line in enumerate(lines, start=2):
         try:
-            if before is not None:
-                before = check_seal(scan.tops[file], line, before)
-            rows.append(_row(file, record, scan.heads[file], line, scan.manifest.schema_version))
-        except BrokenSeal as fault:
-            before = fault.seal
-            scan.problems.append(f"{file}, line {number}: left out, {fault}")
+            if number in faults:
+                raise faults[number]
+            rows.append(_row(file, record, names, line, version))
         except ValueError as fault:
             scan.problems.append(f"{file}, line {number}: left out, {fault}")
     return rows
+
+
+def _all_rows(file: str, record: type[R], names: Sequence[str], lines: Sequence[bytes], version: int) -> list[R] | None:
+    """What `_row` gives of each line, quicker where there are many; None where one of them cannot be read."""
+    try:
+        rows = list(records(file, record, names, [b"".join(line + b"\n" for line in lines)], version, whole=True))
+    except ValueError:
+        return None
+    return rows if len(rows) == len(lines) else None  # a quote may hide the end of a damaged line
 
 
 def _row(file: str, record: type[R], names: Sequence[str], line: bytes, version: int) -> R:
@@ -315,23 +337,24 @@ def _committed_once(scan: Scan, runs: list[Run]) -> list[Run]:
     return list(first.values())
 
 
-def _sort_lines(scan: Scan, file: str) -> None:
+_STRETCH = re.compile(rb"([^,\n]*,[^,\n]*,)[^\n]*+\n(?:\1[^\n]*+\n)*+|[^\n]*+\n")
+"""Lines one after the other that begin with the same two fields; a line that has no two is one by itself."""
+
+
+def _sort_by_attempt(scan: Scan, file: str) -> None:
     """Sorts the lines of a file by attempt. A line without a readable attempt goes under ("", 0): never committed."""
     groups: dict[Key, list[bytes]] = {}
-    names: dict[tuple[bytes, ...], list[bytes]] = {}
-    for line in whole_lines(scan, file):
-        start = tuple(line.split(b",", 2)[:2])
-        if start not in names:
-            key = _key(start)
-            _see(scan, key)
-            names[start] = groups.setdefault(key, [])
-        names[start].append(line)
-    scan.lines[file] = groups
+    for stretch in _STRETCH.finditer(_body(scan, file)):
+        key = _key(stretch.group())
+        _see(scan, key)
+        groups.setdefault(key, []).append(stretch.group())
+    scan.blocks[file] = {key: b"".join(stretches) for key, stretches in groups.items()}
 
 
-def _key(start: Sequence[bytes]) -> Key:
+def _key(stretch: bytes) -> Key:
+    """The attempt that a stretch's first line, and so each of them, names."""
     try:
-        cell_id, attempt = start
+        cell_id, attempt = stretch[: stretch.index(b"\n")].split(b",", 2)[:2]
         return cell_id.decode(), int(attempt)
     except ValueError:  # a damaged line
         return "", 0
@@ -370,9 +393,9 @@ def _check_attempts(scan: Scan) -> None:
 def _holds(scan: Scan, run: Run, file: str, sealed: Any, whole_files: dict[str, str]) -> bool:
     """Whether a file holds what an attempt committed there. whole_files: checksums of files that no cell owns alone."""
     if file in CELL_FILES:
-        lines = scan.lines[file].get(layout.key_of(run), [])
+        block = scan.blocks[file].get(layout.key_of(run), b"")
         top = scan.tops.get(file, b"") + b"\n" if scan.manifest.schema_version >= layout.SINCE else b""
-        return bool(sealed == layout.seal(len(lines), top + b"".join(line + b"\n" for line in lines)))
+        return bool(sealed == layout.seal(block.count(b"\n"), top + block))
     if file in layout.COUNTED:
         return isinstance(sealed, list) and len(sealed) == 2 and scan.counted[file].get(sealed[0]) == sealed[1]
     if file not in whole_files:
@@ -396,8 +419,8 @@ def _count_uncommitted(scan: Scan) -> None:
     committed = {(file, layout.key_of(run)) for run in scan.all_runs for file in run.committed}
     left_out = Counter(
         {
-            file: sum(len(lines) for key, lines in groups.items() if (file, key) not in committed)
-            for file, groups in scan.lines.items()
+            file: sum(block.count(b"\n") for key, block in groups.items() if (file, key) not in committed)
+            for file, groups in scan.blocks.items()
         }
     )
     scan.problems += [f"{file}: {rows} rows are not committed, left out" for file, rows in left_out.items() if rows]
@@ -408,8 +431,8 @@ def _read_packed(path: Path, file: str, record: type[R], version: int) -> list[R
     if data is None:
         raise ValueError(f"the run {path} has no {file}")
     try:
-        lines = layout.decompress(data).split(b"\n")
-        (names,) = layout.decode(lines[:1])
-        return list(records(file, record, names, [layout.decode(lines[1:-1])], version))
+        top, _, body = layout.decompress(data).partition(b"\n")
+        (names,) = layout.decode([top])
+        return list(records(file, record, names, [body[: body.rfind(b"\n") + 1]], version))
     except ValueError as fault:
         raise Inconsistent(f"{path / file}: {fault}") from fault

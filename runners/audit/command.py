@@ -97,12 +97,14 @@ def _tokens(model: Model, options: Namespace) -> int:
 
 
 def _install(options: Namespace, names: Sequence[str]) -> None:
-    """Each package by pip into its folder, in the version that was audited. Raises Mistake where pip fails."""
+    """Each package by pip into its folder, in the version that was audited, where it is not already there or in this
+    environment. Raises Mistake where pip fails."""
     from analysis.audit import RUN, frameworks
+    from measure.audit import version
 
     for name in names:
         framework = frameworks()[name]
-        if framework.how != RUN:
+        if framework.how != RUN or version(options.formulas / name, framework.package) == framework.version:
             continue
         passing(f"{framework.package} {framework.version}")
         wanted = f"{framework.package}=={framework.version}"

@@ -285,7 +285,7 @@ def time_cell(
             if kernels
             else "paired_ceiling: no ceiling of this precision was measured, so none was timed beside the steps"
         )
-    with ranges.cell(passes.name_of(cell)), CeilingBlocks(kernels, clock, protocol.block_s) as ceiling:
+    with ranges.cell(passes.name_of(cell)), CeilingBlocks(kernels, clock, protocol) as ceiling:
         warm = warm_up(ranged, clock, protocol, announce)
         retries = _allocation_retries(cell.device)
         others, used = cpu_contention.Neighbours(), process_use()
@@ -320,6 +320,7 @@ def time_cell(
         others_cpu_ratio=others_ratio,
         sync_wait_ratio=timing.sync_wait_ratio,
         host_bound=timing.host_bound,
+        interval_rule=protocol.interval_rule,
         peak_memory_bytes=int(torch.cuda.max_memory_allocated(cell.device)) if on_cuda else None,
         reserved_memory_bytes=int(torch.cuda.max_memory_reserved(cell.device)) if on_cuda else None,
     )

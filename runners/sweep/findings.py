@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from analysis.stats import LAG1
 from results.records import Cell, Operation, ProfiledOperation, Record, Run, Sample, Storage
 from runners.workers import WindowEnergy
 
@@ -40,6 +41,7 @@ class CellFindings:
     profiled: tuple[str, ...] = ()
     unprofiled: Mapping[str, str] = field(default_factory=dict)
     instructions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    interval_rule: str = LAG1
 
 
 @dataclass(frozen=True)

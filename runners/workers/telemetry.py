@@ -10,6 +10,7 @@ from typing import Any
 
 from analysis.devices import Reading, energy
 from measure.device import DeviceTelemetry, Processes, Sampler, appeared, open_device
+from measure.timing import absent
 from results import DeviceLost, Unavailable
 
 WORKERS = 1
@@ -36,6 +37,7 @@ class TelemetryWatch:
 
     def __init__(self, device: str) -> None:
         self.reason = ""
+        self._device = device
         self._telemetry: DeviceTelemetry | None = None
         self._sampler: Sampler | None = None
         self._before: Processes | None = None
@@ -46,7 +48,14 @@ class TelemetryWatch:
             self.reason = f"telemetry: {fault}"
 
     def preflight(self) -> dict[str, Any]:
-        """The device's state; call it while no process of ours uses the device. Empty where it says nothing."""
+        """The device's state; call it while no process of ours uses the device. Empty where it says nothing.
+
+        absent: column of telemetry.csv or samples.csv → why it stays empty.
+        """
+        state = self._state()
+        return {**state, "absent": {**absent(self._device == "cpu"), **state.get("absent", {})}}
+
+    def _state(self) -> dict[str, Any]:
         if self._telemetry is None:
             return {"absent": {"telemetry": self.reason}}
         try:

@@ -11,6 +11,7 @@ import pytest
 
 from analysis.devices.peaks import all_devices
 from analysis.devices.precisions import PRECISIONS
+from analysis.stats import LAG1_RAISED
 from measure.timing.protocols import CPU_PROTOCOL, CUDA_PROTOCOL
 from reports.sweep.answer import to_text
 from results.version import VERSION
@@ -87,7 +88,9 @@ def test_the_citation_is_whole_and_of_this_version() -> None:
 def test_protocol_numbers_are_those_in_use() -> None:
     table = rows(CONVENTIONS, "| rule | CUDA | CPU | meaning |")
     said = {name: (float(cuda), float(cpu)) for name, cuda, cpu, _ in table}
-    assert set(said) == set(vars(CUDA_PROTOCOL)) - {"works"}, "what a cell is asked for is no number"
+    assert set(said) == set(vars(CUDA_PROTOCOL)) - {"works", "interval_rule"}, "words are no numbers"
+    assert {CUDA_PROTOCOL.interval_rule, CPU_PROTOCOL.interval_rule} == {LAG1_RAISED}
+    assert f"By the rule `{LAG1_RAISED}`" in CONVENTIONS
     assert said == {name: (getattr(CUDA_PROTOCOL, name), getattr(CPU_PROTOCOL, name)) for name in said}
 
 

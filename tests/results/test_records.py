@@ -28,6 +28,7 @@ from results.records import (
     Cell,
     FlopCount,
     Operation,
+    Ratio,
     Record,
     Run,
     Sample,
@@ -37,7 +38,7 @@ from results.records import (
     header,
     to_columns,
 )
-from results.records.rows import cell_text, changed, from_text, literal, of_values, plain, to_text, to_values
+from results.records.rows import CellRows, cell_text, changed, from_text, literal, of_columns, plain, to_text, to_values
 from results.store import layout
 from results.store.tables import table
 
@@ -137,10 +138,11 @@ def test_a_row_as_it_is_written():
         cell_id="ab", attempt=2, index=0, part="measure", phase='a "b", c', steps=10, start_s=1.5, wall_s=0.1 + 0.2
     )
     # 0.1 + 0.2 is 0.30000000000000004, the shortest text that reads back equal; what is unknown and the work are empty
-    assert layout.encode([sample]) == b'ab,2,0,measure,"a ""b"", c",10,1.5,0.30000000000000004,,,,,,,,,,\n'
+    assert layout.encode([sample]) == b'ab,2,0,measure,"a ""b"", c",10,1.5,0.30000000000000004,,,,,,,,,,,,,,\n'
     assert layout.head(Sample) == (
         b"cell_id,attempt,index,part,phase,steps,start_s,wall_s,device_s,sync_wait_s,work,"
-        b"run_wait_s,involuntary_switches,steal_s,throttled_s,unit,kernel,flop\n"
+        b"run_wait_s,involuntary_switches,steal_s,throttled_s,unit,kernel,flop,pressure_s,"
+        b"group_pressure_s,core_clock_hz,temperature_c\n"
     )
 
 
@@ -254,6 +256,15 @@ def test_equal_numbers_of_tuples_keep_their_own_texts():
     given = {"model": "m", "batch_size": 1, "device": "cpu", "cell_id": "c", "attempt": 1, "sitting": "s"}
     runs = [Run(**given, status="ok", methods=(value,)) for value in (1, True, 1.0, 1)]
     assert to_columns(Run, runs)[header(Run).index("methods")] == ["[1]", "[true]", "[1.0]", "[1]"]
+
+
+def test_zeros_of_either_sign_and_whole_times_keep_their_own_texts():
+    given = {"model": "m", "batch_size": 1, "device": "cpu", "cell_id": "c", "attempt": 1, "sitting": "s"}
+    of = {values: [Run(**given, status="ok", duration_s=value) for value in values] for values in (
+        (0.0, -0.0, None, 0.5), (1, 1.0, None), (2.5, 2.5),
+    )}  # fmt: skip
+    found = [to_columns(Run, runs)[header(Run).index("duration_s")] for runs in of.values()]
+    assert found == [["0.0", "-0.0", "", "0.5"], ["1", "1.0", ""], ["2.5", "2.5"]]
 
 
 @pytest.mark.parametrize(("field", "value"), [("batch_size", 1.5), ("model", None), ("reason", 3)])
@@ -375,9 +386,38 @@ def test_a_record_made_without_its_init_is_the_one_that_its_init_makes(kind: typ
     assert not hasattr(kind, "__post_init__")
     assert not hasattr(kind, "__slots__")
     made = kind(**{name: place for place, name in enumerate(header(kind))})
-    assert vars(of_values(kind, header(kind), range(len(header(kind))))) == vars(made)
-    first = header(kind)[0]
+    first, *others = header(kind)
+    same = {name: place for place, name in enumerate(others, start=1)}
+    (found,) = of_columns(kind, same, {first: [0]})
+    assert list(vars(found).items()) == list(vars(made).items())
+    columns = {name: [value, -value] for name, value in vars(made).items()}
+    assert [vars(row) for row in of_columns(kind, {}, columns)] == [
+        vars(made),
+        {name: -place for name, place in vars(made).items()},
+    ]
     assert changed(made, {first: "x"}) == dataclasses.replace(made, **{first: "x"}) != made  # type: ignore[type-var]
+
+
+def a_ratio(**fields):
+    given = {"cell_id": "a", "attempt": 1, "model": "m", "batch_size": 8, "precision": "fp32", "source": "s"}
+    return Ratio(**{**given, "work": "", "state": "cleaned", "level": "model", "name": "", **fields})
+
+
+def test_rows_that_cells_share_are_rows_of_each_cell():
+    shared = [a_ratio(level="kind", name="convolution"), a_ratio(level="kind", name="linear")]
+    own, alone = {"cell_id": "b", "attempt": 2}, a_ratio(name="of its own")
+    rows = CellRows([({}, [alone]), (own, shared), ({}, []), ({"cell_id": "c", "attempt": 3}, shared)])
+    of_b, of_c = ([dataclasses.replace(row, cell_id=c, attempt=a) for row in shared] for c, a in (("b", 2), ("c", 3)))
+    expected = [alone, *of_b, *of_c]
+    assert (list(rows), len(rows), rows[-1], rows[1:3]) == (expected, 5, expected[-1], tuple(expected[1:3]))
+    assert repr(rows) == repr(tuple(expected))
+    assert shared[0].cell_id == "a"
+
+
+@pytest.mark.parametrize("second", [{"cell_id": "b"}, {"attempt": 1, "cell_id": "b"}, {"name": "n"}])
+def test_rows_that_cells_share_differ_in_the_same_first_columns(second):
+    with pytest.raises(ValueError, match="expected the same first columns of one record for all parts"):
+        CellRows([({"cell_id": "b", "attempt": 2}, [a_ratio()]), (second, [a_ratio()])])
 
 
 @pytest.mark.parametrize("value", [numpy.float64(2.5), numpy.array(2.5), torch.tensor(2.5)])

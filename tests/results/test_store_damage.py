@@ -8,13 +8,27 @@ import re
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
-from results.records import SCHEMA_VERSION
+from results.records import SCHEMA_VERSION, Telemetry
 from results.store import reading
+from results.store.columns import texts
+from results.store.layout import decode, lines_of
 from results.store.manifest import read_manifest
 from results.store.migrations import MIGRATIONS
 from results.store.store import Store, read_operations, read_run
-from tests.support.made_up.made_up_runs import a_run, corrupt, new_store, operations, rows_of, run_of, samples, storages
+from tests.support.made_up.made_up_runs import (
+    MANIFEST,
+    a_run,
+    corrupt,
+    new_store,
+    operations,
+    rows_of,
+    run_of,
+    samples,
+    storages,
+)
 from tests.support.made_up.seals import older, reseal
 
 # Damage, and the reader
@@ -235,3 +249,53 @@ def test_a_column_that_must_be_there(tmp_path):
     reseal(path)
     with pytest.raises(ValueError, match=r"samples\.csv: column wall_s is missing"):
         read_run(path)
+
+
+# Lines, sorted and taken apart by quick ways
+
+
+NAMES = ("cell_id", "attempt", "time_s")
+
+WHOLE_LINES = st.lists(
+    st.one_of(
+        st.lists(st.sampled_from(["a", "b", "1", "1.5", "", "é", "x\ry"]), min_size=2, max_size=4).map(",".join),
+        st.text('ab1,"\r\0é ', max_size=9),
+    ).map(str.encode)
+    | st.binary(max_size=6).map(lambda line: line.replace(b"\n", b"")),
+    max_size=6,
+).map(lambda lines: b"".join(line + b"\n" for line in lines))
+
+
+def columns_or_fault(block):
+    try:
+        return texts("telemetry.csv", Telemetry, NAMES, [block() if callable(block) else block])
+    except ValueError as fault:
+        return str(fault)
+
+
+@settings(deadline=None)
+@given(WHOLE_LINES)
+@example(b"a,1\rx,1\n")
+@example(b"a,1,1,1\na,1\n")
+def test_lines_without_quotes_are_read_as_csv_is(block):
+    assert columns_or_fault(block) == columns_or_fault(lambda: decode(lines_of(block)))
+
+
+@settings(deadline=None)
+@given(WHOLE_LINES)
+def test_lines_are_found_by_their_first_two_fields(tmp_path_factory, block):
+    expected: dict[tuple[str, int], bytes] = {}
+    for line in lines_of(block):
+        start = line.split(b",")[:2]
+        try:
+            key = start[0].decode(), int(start[1])
+        except (ValueError, IndexError):
+            key = ("", 0)
+        expected[key] = expected.get(key, b"") + line + b"\n"
+    path = tmp_path_factory.mktemp("lines")
+    (path / "telemetry.csv").write_bytes(b"cell_id,attempt,time_s\n" + block + b"a,1,to")
+    found = reading.Scan(path, MANIFEST)
+    reading._sort_by_attempt(found, "telemetry.csv")
+    assert found.blocks["telemetry.csv"] == expected
+    assert set(found.seen) == {cell_id for cell_id, _ in expected}
+    assert found.problems[0] == "telemetry.csv: a torn last line was dropped"

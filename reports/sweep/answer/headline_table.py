@@ -10,9 +10,11 @@ from collections.abc import Mapping
 
 from cleaning.reconcile import Built, View
 from reports.shared import verdict
+from results import collector_off
 from results.records import Headline, Sitting, identity
 
 
+@collector_off()
 def headline_rows(built: Built) -> list[Headline]:
     """A row for each cell, in the order of the table: by model, batch, precision and repeat."""
     sittings = {sitting.sitting: sitting for sitting in built.sittings}

@@ -8,9 +8,11 @@ an epoch takes. All of it fits the width that it is asked for and needs no colou
 from __future__ import annotations
 
 import csv
+import functools
 import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import typing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -44,7 +46,7 @@ from reports.shared import (
 from reports.sweep.answer.headline import closing, intervals
 from reports.sweep.answer.rank_table import parallel_parts
 from results import collector_off
-from results.records import Record, Utilization, WorkTime, header, to_columns
+from results.records import CellRows, Record, Utilization, WorkTime, changed, header, kinds_of, to_columns
 from results.store import key_of
 
 _UNKNOWN = "–"
@@ -77,6 +79,7 @@ CONVENTIONS = {
 _NOT_FLOP = "These are not utilizations in FLOP: leave out --convention for those. docs/post2021.md says what differs."
 
 
+@collector_off()
 def to_text(built: Built, width: int = WIDTH, colour: bool = False, convention: str = "flop") -> str:
     """Everything a person is shown at the end: one sentence, tables, what the columns divide by, what failed."""
     shown = built if convention == "flop" else _by_the_post(built)
@@ -280,12 +283,55 @@ def _untimed(built: Built) -> dict[tuple[str, int], list[str]]:
 
 def to_csv(rows: Sequence[Record], record: type[Record]) -> str:
     """Rows as CSV, the header being the record's fields; unknown is an empty field."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(header(record))
     with collector_off():
-        writer.writerows(zip(*to_columns(record, rows), strict=True))
-    return out.getvalue()
+        lines = (
+            _lines_of_cells(rows, record) if isinstance(rows, CellRows) else _lines(record, to_columns(record, rows))
+        )
+        return "\n".join([_csv_line(header(record)), *lines, ""])
+
+
+def _lines_of_cells(rows: CellRows[Any], record: type[Record]) -> Iterator[str]:
+    """The same lines; of rows that cells share, all but the first columns is put together once."""
+    width = max((len(own) for own, _ in rows.parts), default=0)
+    firsts = to_columns(record, [changed(shared[0], own) for own, shared in rows.parts])
+    starts, rests = list(_lines(record, firsts, slice(width))), dict[int, list[str]]()
+    for place, (own, shared) in enumerate(rows.parts):
+        if not own:
+            yield from _lines(record, to_columns(record, shared))
+            continue
+        if id(shared) not in rests:
+            rests[id(shared)] = list(_lines(record, to_columns(record, shared), slice(width, None)))
+        yield from (f"{starts[place]},{rest}" for rest in rests[id(shared)])
+
+
+def _lines(record: type[Record], columns: Sequence[Sequence[str]], part: slice = slice(None)) -> Iterator[str]:
+    """Lines of CSV without their ends. part: which of the record's columns they have."""
+    plain = _without_quotes(record)  # type: ignore[arg-type]  # a class can be hashed
+    fields = [
+        texts if name in plain else _as_fields(texts)
+        for name, texts in zip(header(record)[part], columns[part], strict=True)
+    ]
+    return map(",".join, zip(*fields, strict=True))
+
+
+@functools.cache
+def _without_quotes(record: type[Record]) -> frozenset[str]:
+    """The fields of numbers, which have no text that CSV would quote."""
+    hints = typing.get_type_hints(record)
+    return frozenset(name for name in header(record) if {*kinds_of(hints[name])} <= {int, float, bool})
+
+
+def _as_fields(texts: Sequence[str]) -> list[str]:
+    """Texts as CSV has them, with quotes where they need some."""
+    known = {text: _csv_line((text, ""))[:-1] for text in set(texts)}
+    return list(map(known.__getitem__, texts))
+
+
+def _csv_line(texts: Sequence[str]) -> str:
+    """A line of CSV without its end."""
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerow(texts)
+    return out.getvalue()[:-1]
 
 
 def to_json(rows: Sequence[Record]) -> str:

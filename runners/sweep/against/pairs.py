@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from analysis.stats import FIRST_LOOK, OPEN, is_look, look_sizes, sequential_ratio, summarise
-from analysis.utilization import block_means_s, log_ratios, whole_steps
+from analysis.stats import FIRST_LOOK, OPEN, is_look, look_sizes, sequential_ratio
+from analysis.utilization import block_summary, log_ratios, whole_steps
 from measure.timing import Protocol, shortfall
 from results.records import Cell, Sample
 from runners.sweep.findings import CellFindings, CellMeasurement
@@ -219,13 +219,18 @@ def measurement_of(side: SideRun, protocol: Protocol) -> CellMeasurement:
     """A side's row and blocks, as of a run by itself: converged where its own interval is as narrow as is asked."""
     samples = _numbered(side.samples)
     blocks = whole_steps(samples)
-    summary = summarise(block_means_s(blocks), [each.steps for each in blocks])
+    summary = block_summary(blocks, protocol.interval_rule)
     missing = shortfall(blocks, summary, protocol)
     status, reason = ("not_converged", f"its own times: {missing}") if missing else ("ok", "")
     if side.wrong:
         status, reason = "invalid", f"flags read back after the cell disagree with the precision: {side.wrong}"
     last = blocks[-1]
-    found = replace(side.findings, window_start_s=blocks[0].start_s, window_end_s=last.start_s + last.wall_s)
+    found = replace(
+        side.findings,
+        window_start_s=blocks[0].start_s,
+        window_end_s=last.start_s + last.wall_s,
+        interval_rule=protocol.interval_rule,
+    )
     return CellMeasurement(status, reason, tuple(samples), (IN_TURN, *side.warnings), found)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from analysis.audit import (
@@ -20,6 +21,7 @@ from analysis.audit import (
     reading,
     training_flop,
 )
+from analysis.audit.profiler_rules import rounded
 
 SMALL = Architecture(
     name="small",
@@ -85,6 +87,40 @@ def test_litgpt_counts_attention_five_times() -> None:
     # 6 × 10 × (2 × 576 weights + two tables of 256 + 5 norms of 8) + 5 × 2 layers × 4 × 8 × 100
     said = 60 * (1152 + 512 + 40) + 5 * 6_400
     assert training_flop(SMALL, TOKENS) + sum(RULES["litgpt"](SMALL, TOKENS).values()) == said
+
+
+def said_by(name: str, model: Model, tokens: int) -> int:
+    """What a framework says by its rule."""
+    return training_flop(model, tokens) + sum(causes_of(model, tokens, name).values())
+
+
+def test_profilers_take_a_step_for_three_passes() -> None:
+    # 34,560 of products, and a SiLU of 10 × 16 elements in each of two layers, all three times
+    assert said_by("deepspeed", SMALL, TOKENS) == 3 * (34_560 + 2 * 160)
+    # calflops does not see the 6,400 of attention
+    assert said_by("calflops", SMALL, TOKENS) == 3 * (34_560 + 2 * 160 - 6_400)
+
+
+def test_a_profiler_counts_frozen_weights_as_trained() -> None:
+    network = configurations()["llama-3-8b-lora"]
+    whole = said_by("deepspeed", network.decoder, 64)
+    # rank 16, in 32 layers, beside each matrix two thin ones: 4,096 + 4,096 wide for q and o, 4,096 + 1,024 for k and
+    # v, 4,096 + 14,336 for the MLP's three
+    thin = 2 * 64 * 32 * 16 * (2 * 8_192 + 2 * 5_120 + 3 * 18_432)
+    assert said_by("deepspeed", network, 64) == whole + 3 * thin
+
+
+def test_an_einsum_is_counted_as_numpy_prints_it() -> None:
+    # numpy prints one more than 2 × 16 × 16 × 2, with four digits of 123,456 + 1
+    assert (rounded(1_024), rounded(123_456)) == (1_025, 123_500)
+    printed = np.einsum_path("ij,jk->ik", np.zeros((16, 16)), np.zeros((16, 2)), optimize="optimal")[1]
+    assert "Optimized FLOP count:  1.025e+03" in printed
+
+
+def test_composer_keeps_24_bits_of_what_llm_foundry_says() -> None:
+    model = architectures()["smollm2-135m"]
+    said = said_by("llm_foundry", model, 1001)
+    assert said_by("composer", model, 1001) == int(np.float32(said)) != said
 
 
 def test_what_no_cause_explains_is_told() -> None:

@@ -1,6 +1,21 @@
 """Executed lanes are equal to the count, or differ with a reason, or are named unexplained."""
 
-from analysis.instructions import DIFFERENT, EQUAL, UNEXPLAINED, InstructionComparison, compare
+import itertools
+import math
+from typing import Any
+
+import pytest
+
+from analysis.instructions import (
+    DIFFERENT,
+    EQUAL,
+    UNEXPLAINED,
+    InstructionComparison,
+    compare,
+    compare_calls,
+    taps_inside,
+)
+from results.records import Operation
 
 
 def test_the_same_number_of_multiply_adds_is_equal() -> None:
@@ -28,3 +43,63 @@ def test_other_operations_are_compared_by_lanes_and_a_difference_needs_a_reason(
     assert compare("exp", 0, 100, {"fma": 700}).verdict == DIFFERENT
     assert compare("nothing_known", 0, 100, {"fma": 700}).verdict == UNEXPLAINED
     assert compare("exp", 0, 100, {"failed": 1}).verdict == UNEXPLAINED
+
+
+def test_a_counters_total_is_compared_with_all_flop() -> None:
+    """315 multiply-adds are 630 FLOP; 5 × 7 × 16 of them 1,120."""
+    assert compare("mm", 315, 0, {"flop": 630}, (5, 9)).verdict == EQUAL
+    found = compare("mm", 315, 0, {"flop": 1120}, (5, 9))
+    assert (found.verdict, found.executed_flop) == (DIFFERENT, 1120)
+    assert compare("add", 0, 100, {"flop": 101}).verdict == UNEXPLAINED
+
+
+def operation(name: str, output: tuple[int, ...], inputs: dict[str, tuple[int, ...]], **attributes: Any) -> Operation:
+    shapes = tuple(inputs.values())
+    return Operation(
+        index=0, name=name, kind="", phase="forward", module="", sequence_nr=None, forward_index=None,
+        input_names=tuple(inputs), input_shapes=shapes, input_dtypes=("float32",) * len(shapes),
+        output_shapes=(output,), output_dtypes=("float32",), attributes=attributes, reads=(), writes=(),
+    )  # fmt: skip
+
+
+def convolution(size: int, kernel: int, stride: int, padding: int, dilation: int = 1) -> Operation:
+    """Two images of 4 channels to 6, of which two groups share the channels: 2 a filter."""
+    out = (size + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
+    inputs = {"input": (2, 4, size, size), "weight": (6, 2, kernel, kernel)}
+    axes = {"stride": [stride, stride], "padding": [padding, padding], "dilation": [dilation, dilation]}
+    return operation("aten.convolution", (2, 6, out, out), inputs, **axes, transposed=False, groups=2)
+
+
+@pytest.mark.parametrize("asked", [(8, 3, 1, 1), (8, 3, 2, 1), (7, 5, 2, 2), (9, 3, 1, 2, 2), (6, 1, 1, 0)])
+def test_taps_on_the_padding_are_those_of_a_loop(asked: tuple[int, ...]) -> None:
+    found = convolution(*asked)
+    size, kernel, stride, padding, dilation = (*asked, 1)[:5]
+    loop = 0
+    for *_, row, column in itertools.product(*map(range, found.output_shapes[0])):
+        for i, j in itertools.product(range(kernel), repeat=2):
+            places = (row * stride - padding + i * dilation, column * stride - padding + j * dilation)
+            loop += 2 * all(0 <= place < size for place in places)  # two channels a filter
+    assert taps_inside(found) == loop
+
+
+def test_calls_of_a_step_are_compared_one_by_one() -> None:
+    """A product of 2 × 3 × 8 and one of 5 × 7 × 9, whose 9 columns are 16; a convolution without its padded taps."""
+    one = operation("aten.mm", (2, 8), {"self": (2, 3), "mat2": (3, 8)})
+    other = operation("aten.mm", (5, 9), {"self": (5, 7), "mat2": (7, 9)})
+    image = convolution(8, 3, 1, 1)
+    calls = [("aten.mm", {"fma": 48}), ("aten.view", {}), ("aten.mm", {"fma": 560, "mul": 1})]
+    calls += [("aten.convolution", {"fma": taps_inside(image)})]
+    conv, mm = compare_calls(calls, [one, other, image])
+    assert (mm.name, mm.multiply_adds, mm.executed, mm.verdict) == (
+        "aten.mm",
+        48 + 315,
+        {"fma": 608, "mul": 1},
+        DIFFERENT,
+    )
+    assert mm.reason == "padding of vectors"
+    assert (conv.verdict, conv.reason) == (DIFFERENT, "taps on the padding are not executed")
+    assert conv.multiply_adds == math.prod((2, 6, 8, 8, 2, 3, 3)) > taps_inside(image)
+    (only,) = compare_calls([("aten.mm", {"fma": 47})], [one])
+    assert (only.verdict, only.reason) == (UNEXPLAINED, "1 of 1 calls")
+    (fewer,) = compare_calls([], [one])
+    assert (fewer.verdict, fewer.reason) == (UNEXPLAINED, "0 calls were executed, 1 are in the step's table")

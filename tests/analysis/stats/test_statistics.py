@@ -7,10 +7,13 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis.stats.summary import (
+    INTERVAL_RULES,
+    LAG1_RAISED,
+    _median,
     autocorrelation,
     effective_size,
     log_interval,
@@ -46,6 +49,22 @@ def test_the_interval_of_alternating_blocks_is_students():
     assert summary.high == pytest.approx(2 * math.exp(half / 2))  # symmetric on a logarithmic scale
     assert summary.low == pytest.approx(2 / math.exp(half / 2))
     assert summary.half_width_ratio == pytest.approx(half / 2)
+
+
+@settings(deadline=None)  # the first example imports scipy
+@given(st.lists(st.floats(1e-9, 1e9), min_size=1, max_size=40), st.data())
+def test_order_statistics_are_those_of_numpy_to_the_last_digit(values: list[float], data: st.DataObject) -> None:
+    weights = data.draw(st.lists(st.integers(1, 1000), min_size=len(values), max_size=len(values)))
+    summary, x, w = summarise(values, weights), np.array(values), np.array(weights, dtype=float)
+    assert [summary.p5, summary.median, summary.p95] == np.quantile(x, (0.05, 0.5, 0.95)).tolist()
+    assert _median(sorted(values)) == np.median(x)
+    away = np.abs(x - summary.median)
+    limit = max(3 * 1.482602218505602 * np.median(away), 4 * np.finfo(float).eps * x.max())
+    assert summary.outliers == np.count_nonzero(away > limit)
+    if len(values) >= 3:
+        third, shares = len(values) // 3, w / w.sum()
+        first, last = (np.average(x[part], weights=shares[part]) for part in (slice(third), slice(-third, None)))
+        assert summary.drift_ratio == last / first - 1
 
 
 def test_the_interval_of_times_that_scatter_stays_above_0():
@@ -97,6 +116,26 @@ def test_effective_size_by_hand():
     # residuals 1 1 -1 -1 1 1 -1 -1 ... (40): products alternate 1, -1, and one 1 more: r1 = 1/40
     # corrected 0.025 + 1.1 / 40 = 0.0525; n_eff = 40 * 0.9475 / 1.0525
     assert effective_size([11.0, 11, 9, 9] * 10) == pytest.approx(40 * 0.9475 / 1.0525)
+
+
+def test_a_raised_autocorrelation_by_hand():
+    # as above: r = 0.0525 of 40 values; raised by 0.5 / sqrt(40) = 0.079057: n_eff = 40 * (1 - 0.131557) / 1.131557
+    values = [11.0, 11, 9, 9] * 10
+    r = 0.0525 + 0.5 / math.sqrt(40)
+    effective = 40 * (1 - r) / (1 + r)
+    assert effective_size(values, rule=LAG1_RAISED) == pytest.approx(effective)
+    # mean squared residual 1; half = t(n_eff - 1) * sqrt(1 / (n_eff - 1))
+    width = t_quantile(effective - 1) / math.sqrt(effective - 1) / 10
+    assert summarise(values, rule=LAG1_RAISED).half_width_ratio == pytest.approx(width)
+    # a negative estimate counts as 0 before it is raised: 1, 3, 1, 3 has r = 0.25, n_eff = 4 * 0.75 / 1.25
+    assert summarise([1.0, 3.0, 1.0, 3.0], rule=LAG1_RAISED).effective_n == pytest.approx(2.4)
+    # and 0.95 stays the highest: the step of six blocks above
+    assert effective_size([9.0, 9.0, 9.0, 11.0, 11.0, 11.0], rule=LAG1_RAISED) == 2
+
+
+def test_an_unknown_rule_is_a_value_error():
+    with pytest.raises(ValueError, match="expected a rule of intervals among lag1, lag1_raised, got 'lag2'"):
+        summarise([1.0, 2.0], rule="lag2")
 
 
 def test_percentiles_drift_and_outliers_by_hand():
@@ -220,15 +259,16 @@ def test_a_summary_is_frozen():
         summarise([1.0]).mean = 2.0
 
 
+@pytest.mark.parametrize("rule", INTERVAL_RULES)
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 20])
-def test_means_of_rows_are_those_of_each_alone(n: int):
+def test_means_of_rows_are_those_of_each_alone(n: int, rule: str):
     """Random walks, noise, and rows without spread, where rounding alone must not make an interval."""
     draw = np.random.default_rng(n)
     rows = [draw.normal(5, 1, n), draw.normal(5, 1, n).cumsum(), np.full(n, 0.1), np.zeros(n), np.arange(n) + 1.0]
     rows += [draw.normal(0, 1, n), np.eye(n)[0]]  # values below 0, and a row in which all but one are 0
-    found = means(rows)
+    found = means(rows, rule)
     for place, row in enumerate(rows):
-        alone = summarise(row.tolist())
+        alone = summarise(row.tolist(), rule=rule)
         assert found.mean[place] == pytest.approx(alone.mean, rel=1e-12)
         assert found.median[place] == pytest.approx(alone.median, rel=1e-12)
         if n == 1:

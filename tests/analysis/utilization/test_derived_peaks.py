@@ -6,7 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from analysis.utilization.denominators import datasheet, denominators, derived, instructions_of
+from analysis.utilization.denominators import (
+    Denominator,
+    datasheet,
+    denominators,
+    derived,
+    instructions_of,
+    session_peaks,
+)
 from results.errors import Unavailable
 from results.records import Ceiling, Run
 
@@ -78,10 +85,14 @@ def test_what_ran_on_instructions_without_a_peak_is_refused(names: tuple[str, ..
 def test_it_stands_beside_the_others_only_where_cores_were_timed_and_is_no_ceiling() -> None:
     product = replace(row("fp32", "", None), operation="matmul", flop_per_s=100e9, median_s=0.1)
     sheet = datasheet("a CPU", "cpu")
-    before = denominators(FP32, sheet, None, [product], None)
-    assert [each.name for each in before] == ["datasheet", "clock", "ceiling", "user"]
-    after = {each.name: each for each in denominators(FP32, sheet, None, [product, *CORES], None)}
+
+    def beside(ceilings: list[Ceiling]) -> dict[str, Denominator]:
+        return {each.name: each for each in denominators(FP32, session_peaks(FP32, sheet, ceilings, None), None)}
+
+    before = beside([product])
+    assert list(before) == ["datasheet", "clock", "ceiling", "user"]
+    after = beside([product, *CORES])
     assert after["derived"].peak({"fp32": 5}) == 486.4e9
     assert after["ceiling"].peak({"fp32": 5}) == 100e9
     elsewhere = [replace(each, sitting="s1") for each in CORES]
-    assert "derived" not in {each.name for each in denominators(FP32, sheet, None, elsewhere, None)}
+    assert "derived" not in beside(elsewhere)

@@ -103,7 +103,7 @@ def test_above_one_on_tensor_units_is_the_conventions_doing(built: Built) -> Non
 
 def one_row(numerator: Numerator, *under: Denominator, **more: object) -> Utilization:
     run = dataclasses.replace(RUN, methods=("exact",), **more)
-    (row,) = post2021.rows(Measurement(run, MeanStepTime(1.0, 0.9, 1.1, 10)), [numerator], under)
+    (row,) = post2021.rows(Measurement(run, MeanStepTime(1.0, 0.9, 1.1, 10)), [numerator], post2021.fp32_peak(under))
     return row
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
 from cleaning.counts.pipeline import FLOP_COUNTS, clean_records
-from cleaning.reconcile.agreement import agreement, phase_sums
+from cleaning.reconcile.agreement import agreement
 from results.records import Agreement, Cell, FlopCount, Run
 from tests.support.made_up import run_fixture
+from tests.support.recordings.recordings import table_flop
 
 BATCH = 8
 CELL = Cell(
@@ -44,9 +46,10 @@ def fvcore(conv: int = 1000, norm: int = 50, **more: object) -> list[FlopCount]:
     return [total, count("fvcore", "conv", conv, **more), count("fvcore", "batch_norm", norm, "flop", **more)]
 
 
-def rows(counts: list[FlopCount], table: object = None) -> dict[tuple[str, str], Agreement]:
+def rows(counts: list[FlopCount], table: Any = None) -> dict[tuple[str, str], Agreement]:
     cleaned = clean_records({FLOP_COUNTS: counts}).flop_counts
-    return {(row.counter, row.phase): row for row in agreement(RUN, cleaned, phase_sums(table))}
+    traced = lambda phase: None if table is None else table_flop(table, phase)  # noqa: E731
+    return {(row.counter, row.phase): row for row in agreement(RUN, cleaned, traced)}
 
 
 def test_the_size_of_a_disagreement_with_our_own_count() -> None:

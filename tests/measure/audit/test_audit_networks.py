@@ -8,10 +8,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import Trainer
 
 from analysis.audit import NetworkSizes, causes_of, networks, training_flop
+from analysis.audit.forms import products
 from analysis.operators.registry import cost
 from measure.audit.modules import hub_model, outputs, sample
 from measure.fast_count import trace_model
@@ -36,6 +38,20 @@ SIZES: Mapping[str, Mapping[str, int]] = {
         "intermediate_size": 20, "ssm_state_size": 6, "mamba_num_heads": 4, "mamba_head_dim": 8, "chunk_size": 4,
         "vocab_size": 40,
     },
+    "mamba-130m": {
+        "hidden_size": 16, "num_hidden_layers": 2, "expand": 2, "state_size": 6, "conv_kernel": 3, "time_step_rank": 5,
+        "vocab_size": 40,
+    },
+    "jamba-52b": {
+        "hidden_size": 16, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4,
+        "intermediate_size": 20, "state_size": 6, "conv_kernel": 3, "time_step_rank": 5, "vocab_size": 40,
+        "n_routed_experts": 8, "attn_layer_period": 4, "attn_layer_offset": 1,
+    },
+    "zamba2-1.2b": {
+        "hidden_size": 16, "num_hidden_layers": 5, "num_attention_heads": 4, "intermediate_size": 20,
+        "ssm_state_size": 6, "mamba_num_heads": 4, "mamba_head_dim": 8, "n_groups": 2, "chunk_size": 4,
+        "num_mem_blocks": 2, "adapter_rank": 3, "vocab_size": 40,
+    },
     "t5-small": {"d_model": 16, "d_kv": 6, "d_ff": 24, "num_layers": 2, "num_heads": 4, "vocab_size": 40},
     "flan-t5-xxl": {"d_model": 16, "d_kv": 6, "d_ff": 24, "num_layers": 2, "num_heads": 4, "vocab_size": 40},
     "bart-large": {
@@ -59,7 +75,11 @@ SIZES: Mapping[str, Mapping[str, int]] = {
 def shrunk(name: str) -> NetworkSizes:
     network = networks()[name]
     base = small("llama") if network.model_type == "lora" else None
-    patterns = {"nemotron_h": {"hybrid_override_pattern": "M*E-M"}, "bamba": {"attn_layer_indices": "1"}}
+    patterns = {
+        "nemotron_h": {"hybrid_override_pattern": "M*E-M"},
+        "bamba": {"attn_layer_indices": "1"},
+        "zamba2": {"hybrid_layer_ids": "1+3+4"},
+    }
     words = {**network.words, **patterns.get(network.model_type, {})}
     return replace(network, sizes={**network.sizes, **SIZES[name]}, words=words, base=base)
 
@@ -87,6 +107,24 @@ def test_a_vision_language_model_is_what_torch_counts() -> None:
     assert counter.get_total_flops() == training_flop(network, TOKENS)
 
 
+def small_llava() -> NetworkSizes:
+    """A tower of three layers, of whose last one nothing is asked."""
+    sizes = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 20}
+    pictures = {"image_size": 6, "patch_size": 3, "patches": 4}
+    return replace(networks()["llava-1.5-7b"], base=small("llama"), sizes=sizes | pictures)
+
+
+def test_a_picture_in_words_is_what_torch_counts() -> None:
+    network = small_llava()
+    made = hub_model(network).to_empty(device="cpu")
+    places = made.model.vision_tower.embeddings.position_ids
+    places.copy_(torch.arange(places.shape[-1])[None])
+    made.set_attn_implementation("eager")
+    with FlopCounterMode(display=False) as counter:
+        outputs(made(**sample(network, TOKENS, "cpu"))).sum().backward()
+    assert counter.get_total_flops() == training_flop(network, TOKENS)
+
+
 def test_frozen_weights_have_half_of_the_backward_pass() -> None:
     # by hand, rank 0 would be a frozen decoder: forward, and the inputs' gradients of all but the first q, k and v
     network = shrunk("llama-3-8b-lora")
@@ -101,7 +139,9 @@ def test_small_sizes_are_those_of_the_test_of_decoders() -> None:
     assert (SHRUNK["hidden_size"], SHRUNK["head_dim"], SHRUNK["intermediate_size"]) == (16, 8, 24)
 
 
-@pytest.mark.parametrize("name", ["mamba2-130m", "nemotron-h", "bamba-9b", "vit-base", "llama-3-8b-lora"])
+@pytest.mark.parametrize(
+    "name", ["mamba-130m", "mamba2-130m", "nemotron-h", "bamba-9b", "zamba2-1.2b", "vit-base", "llama-3-8b-lora"]
+)
 def test_torchs_counter_is_what_lightnings_rule_says(name: str) -> None:
     network = shrunk(name) if name in SIZES else without_experts()
     made = hub_model(network)
@@ -125,12 +165,32 @@ def test_trainers_count_is_what_its_rule_says(name: str) -> None:
     assert said == training_flop(network, TOKENS) + sum(causes_of(network, TOKENS, "transformers").values())
 
 
+@pytest.mark.parametrize(
+    ("name", "published", "unit"),
+    [
+        ("mamba-130m", 129_135_360, 1),
+        ("mamba-2.8b", 2_768_345_600, 1),
+        ("jamba-52b", 52e9, 1e9),
+        ("jamba-1.5-large", 398e9, 1e9),
+        ("zamba2-1.2b", 1.22e9, 1e7),
+        ("zamba2-7b", 7.4e9, 1e8),
+    ],
+)
+def test_published_sizes_make_the_published_number_of_parameters(name: str, published: float, unit: float) -> None:
+    """As model cards and papers say it, in the unit of their last digit. A tied head's weight is its table's."""
+    found = sum(product.weights for product in products(networks()[name], 1) if not product.tied)
+    assert abs(found - published) < unit
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "tokens"),
     [
         ("mamba2-130m", 1000),  # four chunks, the last one padded
+        ("mamba-130m", 60),
         ("nemotron-h-8b", 300),
+        ("jamba-52b", 30),
+        ("zamba2-7b", 300),
         ("t5-base", 512),
         ("bart-large", 1024),
         ("vit-huge", 257),

@@ -14,6 +14,7 @@ from cleaning.gates import device as gates_device
 from measure.device import cpu_energy, environment
 from measure.device.cpu_energy import open_cpu
 from measure.device.telemetry import open_device
+from results import Unavailable
 from results.records import Telemetry
 from results.store.layout import key_of
 from tests.support.made_up.made_up_runs import a_run
@@ -115,6 +116,24 @@ def test_energy_that_falls_silent_is_empty_from_then_on(tmp_path, monkeypatch):
     (tmp_path / "sys/class/powercap/intel-rapl:0/energy_uj").unlink()
     assert device.poll().energy_j is None
     assert "No such file" in device.reasons["energy_j"]
+
+
+def test_a_thermal_zone_of_the_processor_is_read_where_no_driver_shows_its_sensor(tmp_path):
+    put(tmp_path, {"sys/class/thermal/thermal_zone0/type": "acpitz", "sys/class/thermal/thermal_zone0/temp": 20_000})
+    put(tmp_path, {"sys/class/thermal/thermal_zone1/type": "x86_pkg_temp"})
+    put(tmp_path, {"sys/class/thermal/thermal_zone1/temp": 55_500})
+    assert cpu(tmp_path).poll().temperature_c == 55.5
+    assert cpu_energy.package_temperature_c(tmp_path) == 55.5
+    put(tmp_path, {"sys/class/thermal/thermal_zone1/temp": 0})
+    with pytest.raises(Unavailable, match="0, which no processor has"):
+        cpu_energy.package_temperature_c(tmp_path)
+
+
+def test_a_machine_without_a_sensor_names_those_that_were_looked_for(tmp_path):
+    with pytest.raises(
+        Unavailable, match="no sensor among coretemp, k10temp, zenpower, and no zone among x86_pkg_temp"
+    ):
+        cpu_energy.package_temperature_c(tmp_path)
 
 
 def forbid(monkeypatch, path: Path) -> None:

@@ -20,7 +20,16 @@ from measure.parallel import (
     trace_rank,
     trace_single,
 )
-from tests.support.nets.divided_nets import CASES, HEADS, TOKENS, WIDTH, AttentionNet, run_context_rank
+from measure.parallel.context import _with_mask
+from tests.support.nets.divided_nets import (
+    CASES,
+    HEADS,
+    TOKENS,
+    WIDTH,
+    AttentionNet,
+    run_context_rank,
+    run_stage_rank,
+)
 from tests.support.nets.parallel_nets import executed_flop, executed_messages
 
 ATTENTION = 2 * 2 * TOKENS * TOKENS * WIDTH
@@ -164,6 +173,28 @@ def check_ranks(folder, world):
             assert executed_messages(rows, world) == dict(predicted)
             assert executed_flop(rows) + executed_attention(rows) == work.total("forward", "backward")
             assert json.loads((folder / f"{name}-{rank}.error").read_text()) < 1e-5
+
+
+@pytest.mark.cluster
+def test_stages_of_two_real_processes_have_the_gradients_of_one(tmp_path):
+    """Two blocks, one a stage, and the head with the last; two micro-batches of two samples."""
+    torch.multiprocessing.spawn(run_stage_rank, (2, str(tmp_path)), nprocs=2)
+    errors = [json.loads((tmp_path / f"stage-{rank}.json").read_text()) for rank in range(2)]
+    assert ["loss" in each for each in errors] == [False, True]
+    assert len(errors[0]) + len(errors[1]) == 1 + len(list(AttentionNet().parameters()))
+    assert max(max(each.values()) for each in errors) < 1e-5
+
+
+def test_the_ring_gets_as_many_heads_of_keys_as_of_queries_and_its_own_mask():
+    """Rank parts must be of one size, whether or not a model repeated its keys."""
+    seen = []
+    ring = _with_mask(lambda *operands, **options: seen.append((operands, options)), True)
+    query, key = torch.ones(1, 4, 8, 2), torch.arange(32.0).view(1, 2, 8, 2)
+    ring(query, key, key, attn_mask=torch.ones(8, 8), enable_gqa=True)
+    (_, keys, values), options = seen[0]
+    assert torch.equal(keys, key[:, [0, 0, 1, 1]])
+    assert torch.equal(values, keys)
+    assert options == {"dropout_p": 0.0, "is_causal": True, "scale": None}
 
 
 def test_parts_of_a_sequence():

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from analysis.stats import LAG1_RAISED
 from analysis.utilization.paired_ceiling import paired_ceiling
 from measure.timing.blocks import Timing, WarmUp, blocks_in_order, measure_blocks
 from measure.timing.ceiling_blocks import CeilingBlocks, CeilingKernel
@@ -27,7 +28,7 @@ def lasting(host: Host, lasts_s: float) -> Callable[[], None]:
 def measured(step_s: float, *kernels_s: float) -> list[Sample]:
     host, protocol = Host(), Protocol.for_device("cpu")
     kernels = [CeilingKernel(f"unit{i}", f"kernel{i}", 100, lasting(host, s)) for i, s in enumerate(kernels_s)]
-    with CeilingBlocks(kernels, host, protocol.block_s) as ceiling:
+    with CeilingBlocks(kernels, host, protocol) as ceiling:
         timing = measure_blocks(lasting(host, step_s), host, protocol, step_s, ceiling)
     assert timing.summary.mean == pytest.approx(step_s)
     return blocks_in_order(WarmUp([], steady=True), timing, ceiling.samples)
@@ -66,7 +67,7 @@ class Noisy:
 def timed_beside(kernel_s: tuple[float, ...], step_s: tuple[float, ...] = (0.5,)) -> tuple[Timing, list[Sample]]:
     host, protocol = Host(), Protocol.for_device("cpu")
     kernels = [CeilingKernel("fp32", "kernel", 100, Noisy(host, *kernel_s))]
-    with CeilingBlocks(kernels, host, protocol.block_s) as ceiling:
+    with CeilingBlocks(kernels, host, protocol) as ceiling:
         timing = measure_blocks(Noisy(host, *step_s), host, protocol, step_s[0], ceiling)
     return timing, ceiling.samples
 
@@ -78,15 +79,18 @@ def test_measuring_goes_on_until_the_ratio_is_narrow_too():
     assert (steady.status, len(steady.blocks)) == ("ok", 5)
     assert timing.status == "ok"
     assert len(timing.blocks) > 5
-    widths = [paired_ceiling((*timing.blocks[:n], *samples[:n])).half_width_ratio for n in range(5, len(timing.blocks))]
+    widths = [
+        paired_ceiling((*timing.blocks[:n], *samples[:n]), LAG1_RAISED).half_width_ratio
+        for n in range(5, len(timing.blocks))
+    ]
     assert all(width > 0.03 for width in widths), "it would have ended there"
-    assert paired_ceiling((*timing.blocks, *samples)).half_width_ratio <= 0.03
+    assert paired_ceiling((*timing.blocks, *samples), LAG1_RAISED).half_width_ratio <= 0.03
 
 
 def test_a_ratio_that_stays_wide_is_the_reason():
     timing, samples = timed_beside((0.02, 0.2, 0.1))
     assert timing.status == "not_converged"
-    width = paired_ceiling((*timing.blocks, *samples)).half_width_ratio
+    width = paired_ceiling((*timing.blocks, *samples), LAG1_RAISED).half_width_ratio
     assert timing.reason == (
         f"stopped at the cap of 60 s with a 95 % interval of ±{width:.2%} of the paired utilization, wider than ±3.00%"
     )

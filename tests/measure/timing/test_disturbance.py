@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.stats import summarise
+from analysis.stats import LAG1, LAG1_RAISED, summarise
 from measure.timing.blocks import (
     BlockTimer,
     Timing,
@@ -19,59 +19,109 @@ from measure.timing.blocks import (
     measure_blocks,
 )
 from measure.timing.clocks import CpuClock
-from measure.timing.disturbance import Disturbance, disturbance
+from measure.timing.disturbance import CoreState, Disturbance, absent, core_state, disturbance
 from measure.timing.protocols import Protocol
 from results.records import Sample
 from tests.support.fakes.hosts import Host
 
 
 @pytest.fixture
-def proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two threads that waited for 2 and 3 s, 1.25 s of steal, 0.5 s of throttling."""
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two threads that waited for 2 and 3 s, 1.25 s of steal, 0.5 s of throttling of the group a/b, 6 and 4 s of
+    pressure; on processor 3, at 2.5 GHz and 61 °C."""
     for thread, wait_ns in (("11", 2_000_000_000), ("12", 3_000_000_000)):
-        (tmp_path / "task" / thread).mkdir(parents=True)
-        (tmp_path / "task" / thread / "schedstat").write_text(f"7000000000 {wait_ns} 42\n")
-    (tmp_path / "stat").write_text("cpu  22206 25228 9549 69432 956 0 224 125 0 0\ncpu0 1 2 3 4 5 6 7 8 9 0\n")
-    (tmp_path / "cpu.stat").write_text("nr_periods 5\nnr_throttled 2\nthrottled_usec 500000\n")
-    monkeypatch.setattr("measure.timing.disturbance.TASKS", tmp_path / "task")
-    monkeypatch.setattr("measure.timing.disturbance.STAT", tmp_path / "stat")
-    monkeypatch.setattr("measure.timing.disturbance.CPU_STATS", (tmp_path / "none", tmp_path / "cpu.stat"))
+        put(tmp_path, f"proc/self/task/{thread}/schedstat", f"7000000000 {wait_ns} 42\n")
+    put(tmp_path, "proc/stat", "cpu  22206 25228 9549 69432 956 0 224 125 0 0\ncpu0 1 2 3 4 5 6 7 8 9 0\n")
+    put(tmp_path, "proc/self/cgroup", "3:cpuset:/c\n0::/a/b\n")
+    put(tmp_path, "sys/fs/cgroup/a/b/cpu.stat", "nr_periods 5\nnr_throttled 2\nthrottled_usec 500000\n")
+    put(tmp_path, "sys/fs/cgroup/cpu.stat", "usage_usec 9\n")
+    put(tmp_path, "proc/pressure/cpu", SOME.format(6_000_000))
+    put(tmp_path, "sys/fs/cgroup/a/b/cpu.pressure", SOME.format(4_000_000))
+    put(tmp_path, "proc/thread-self/stat", f"11 (a (b) c) R {' '.join(map(str, range(4, 39)))} 3 0 0\n")
+    put(tmp_path, "sys/devices/system/cpu/cpu3/cpufreq/scaling_cur_freq", "2500000\n")
+    put(tmp_path, "sys/class/hwmon/hwmon0/name", "coretemp\n")
+    put(tmp_path, "sys/class/hwmon/hwmon0/temp1_input", "61000\n")
+    monkeypatch.setattr("measure.timing.disturbance.ROOT", tmp_path)
     monkeypatch.setattr("os.sysconf", lambda name: 100)
     return tmp_path
 
 
-def test_what_the_system_counts(proc: Path) -> None:
+SOME = "some avg10=0.00 avg60=1.20 avg300=0.30 total={}\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=7\n"
+
+
+def put(root: Path, path: str, text: str) -> None:
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    (root / path).write_text(text)
+
+
+def test_what_the_system_counts(root: Path) -> None:
     before = disturbance()
     assert (before.run_wait_s, before.steal_s, before.throttled_s) == (5.0, 1.25, 0.5)
-    (proc / "task" / "11" / "schedstat").write_text("7000000000 2250000000 43\n")
-    (proc / "cpu.stat").write_text("nr_periods 5\nnr_throttled 2\nthrottled_time 750000000\n")  # as version 1 has it
+    assert (before.pressure_s, before.group_pressure_s) == (6.0, 4.0)
+    put(root, "proc/self/task/11/schedstat", "7000000000 2250000000 43\n")
+    put(root, "sys/fs/cgroup/a/b/cpu.stat", "nr_throttled 2\nthrottled_time 750000000\n")  # as version 1 has it
+    put(root, "proc/pressure/cpu", SOME.format(6_500_000))
     found = disturbance().since(before)
     assert (found.run_wait_s, found.steal_s, found.throttled_s) == (0.25, 0.0, 0.25)
+    assert (found.pressure_s, found.group_pressure_s) == (0.5, 0.0)
     assert found.involuntary_switches >= 0
 
 
-def test_a_thread_that_ended_leaves_the_wait_unknown(proc: Path) -> None:
+def test_the_state_of_the_core(root: Path) -> None:
+    assert core_state() == CoreState(core_clock_hz=2.5e9, temperature_c=61.0)
+    assert absent(on_cpu=True) == {}
+
+
+def test_a_group_of_version_1_that_a_container_mounts_by_itself(root: Path) -> None:
+    """/proc/self/cgroup has the path on the host, and nothing is there; version 1 keeps no pressure."""
+    put(root, "proc/self/cgroup", "4:cpu,cpuacct:/docker/0123\n")
+    for name in ("cpu.stat", "cpu.pressure"):
+        (root / "sys/fs/cgroup/a/b" / name).unlink()
+    put(root, "sys/fs/cgroup/cpu,cpuacct/cpu.stat", "nr_periods 5\nthrottled_time 250000000\n")
+    found = disturbance()
+    assert (found.throttled_s, found.group_pressure_s) == (0.25, None)
+    assert absent(on_cpu=False) == {"group_pressure_s": "no control group of version 2 has cpu.pressure"}
+
+
+def test_a_thread_that_ended_leaves_the_wait_unknown(root: Path) -> None:
     before = disturbance()
-    (proc / "task" / "12" / "schedstat").unlink()
-    (proc / "task" / "12").rmdir()
+    (root / "proc/self/task/12/schedstat").unlink()
+    (root / "proc/self/task/12").rmdir()
     assert disturbance().since(before).run_wait_s is None
 
 
-def test_what_no_system_counts_is_unknown(proc: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("measure.timing.disturbance.TASKS", proc / "nowhere")
-    monkeypatch.setattr("measure.timing.disturbance.STAT", proc / "nowhere")
-    monkeypatch.setattr("measure.timing.disturbance.CPU_STATS", ())
-    found = disturbance()
-    assert (found.run_wait_s, found.steal_s, found.throttled_s) == (None, None, None)
+def test_what_no_system_counts_is_unknown_with_a_reason(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("measure.timing.disturbance.ROOT", root / "nowhere")
+    monkeypatch.setattr("measure.native.core_clock._loaded", lambda: (None, "no chain"))
+    assert vars(disturbance()) | {"involuntary_switches": 0} == {
+        "run_wait_s": None, "involuntary_switches": 0, "steal_s": None, "throttled_s": None, "pressure_s": None,
+        "group_pressure_s": None,
+    }  # fmt: skip
+    assert core_state() == CoreState(None, None)
+    reasons = absent(on_cpu=True)
+    assert reasons["pressure_s"] == "/proc/pressure/cpu: No such file or directory"
+    assert reasons["core_clock_hz"] == "no chain"
+    assert reasons["temperature_c"].startswith("no sensor among coretemp")
+    assert set(reasons) == {*vars(disturbance()), *vars(core_state())} - {"involuntary_switches"}
+
+
+def test_pressure_of_another_form_is_unknown(root: Path) -> None:
+    put(root, "proc/pressure/cpu", "full avg10=0.00 total=7\n")
+    assert disturbance().pressure_s is None
+    assert absent(on_cpu=False) == {
+        "pressure_s": "/proc/pressure/cpu: expected a line some … total=…, got 'full avg10=0.00 total=7'"
+    }
 
 
 def test_each_block_has_what_came_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    readings = iter([Disturbance(1.0, 5, 2.0, None), Disturbance(1.5, 9, 2.5, None)])
+    readings = iter([Disturbance(1.0, 5, 2.0, None, 3.0), Disturbance(1.5, 9, 2.5, None, 3.25)])
     monkeypatch.setattr("measure.timing.blocks.disturbance", lambda: next(readings))
+    monkeypatch.setattr("measure.timing.blocks.core_state", lambda: CoreState(3e9, 60.0))
     with BlockTimer(lambda: None, CpuClock()) as timer:
         block = timer.block(3, "measure")
-    told = (block.run_wait_s, block.involuntary_switches, block.steal_s, block.throttled_s)
-    assert told == (0.5, 4, 0.5, None)
+    told = (block.run_wait_s, block.involuntary_switches, block.steal_s, block.throttled_s, block.pressure_s)
+    assert told == (0.5, 4, 0.5, None, 0.25)
+    assert (block.group_pressure_s, block.core_clock_hz, block.temperature_c) == (None, 3e9, 60.0)
 
 
 class Machine(Host):
@@ -131,19 +181,20 @@ def test_where_most_blocks_wait_all_are_used_as_soon_as_they_meet_the_rules(monk
     machine = Machine(held=range(1, 1000))
     timing = timed(machine, monkeypatch, replace(CPU, cap_s=1000.0))
     assert (timing.status, timing.disturbed) == ("ok", ())
-    needed = next(n for n in range(5, 1000) if summarise([0.5] + [1.5] * (n - 1)).half_width_ratio <= 0.03)
+    widths = ((n, summarise([0.5] + [1.5] * (n - 1), rule=LAG1_RAISED).half_width_ratio) for n in range(5, 1000))
+    needed = next(n for n, width in widths if width <= 0.03)
     assert len(timing.blocks) == machine.calls == needed
     share = f"{needed - 1} of {needed}"
     assert disturbance_warning(timing).startswith(f"disturbed: {share} blocks waited for a processor and are used: ")
 
 
 def test_disturbed_blocks_are_replaced_for_as_long_again_as_all_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Steps of 2 s, and 2.11 s with a wait: the first five meet the rules after 10.22 s. Three were undisturbed; those
-    that follow all wait, and at twice that time the rules are met by all."""
+    """Steps of 2 s, and 2.11 s with a wait: the first five meet the rules (lag1) after 10.22 s. Three were undisturbed;
+    those that follow all wait, and at twice that time the rules are met by all."""
     machine = Machine(held=(), step_s=2.0)
     machine.extra_s = 0.11
     machine.held = {1, 3, *range(5, 1000)}
-    timing = timed(machine, monkeypatch, replace(CPU, cap_s=1000.0, target_ci_ratio=0.05))
+    timing = timed(machine, monkeypatch, replace(CPU, cap_s=1000.0, target_ci_ratio=0.05, interval_rule=LAG1))
     assert (timing.status, timing.disturbed) == ("ok", ())
     needed_s = 3 * 2.0 + 2 * 2.11
     assert machine.now_s + 2.11 > 2 * needed_s >= machine.now_s - 2.11
@@ -187,6 +238,7 @@ def test_three_undisturbed_blocks_are_used_where_all_do_not_converge(
 def test_a_wait_of_the_host_is_not_in_the_time_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     timing = timed(Machine(held=range(0, 1000, 2), device_s=0.5), monkeypatch)
     assert (timing.disturbed, timing.summary.mean) == ((), pytest.approx(0.5))
+    assert {block.core_clock_hz for block in timing.blocks} == {None}, "a clock that is not the device's"
 
 
 def block(wall_s: float, wait_s: float | None, steps: int = 10) -> Sample:

@@ -81,10 +81,13 @@ def has_row(name: str, model: Model) -> bool:
     return bool(causes) and "not_supported" not in causes
 
 
-EXPERTS = ("mixtral", "deepseek_v3", "gpt_oss")
+NO_EXPERTS = ("mixtral", "deepseek_v3", "gpt_oss")
 
-NONE = {"trl": EXPERTS, "llm_foundry": (*EXPERTS, "qwen3_moe", "bert", "modernbert")}
-"""Types whose configuration TRL cannot read; that LLM Foundry counts by megablocks, or does not train."""
+FOUNDRY = (*NO_EXPERTS, "qwen3_moe", "bert", "modernbert")
+
+NONE = {"trl": NO_EXPERTS, "llm_foundry": FOUNDRY, "composer": FOUNDRY}
+"""Types whose configuration TRL cannot read; that LLM Foundry counts by megablocks, or does not
+train."""
 
 
 def test_each_cause_is_explained() -> None:

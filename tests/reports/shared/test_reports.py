@@ -22,7 +22,7 @@ from reports.shared.unpaired import other_ceilings, unpaired_sentence
 from reports.sweep.answer.headline import closing
 from reports.sweep.answer.table import to_csv, to_json, to_text
 from reports.sweep.figures import utilization
-from results.records import Run, Sitting, Utilization, WorkTime, header
+from results.records import CellRows, Run, Sitting, Utilization, WorkTime, header, to_values
 from tests.support.figure_texts import covered, texts
 
 SUITE = "resnet18 resnet34 resnet50 resnet101 resnet152 vgg11 vgg13 vgg16 vgg19 wide_resnet50_2 alexnet mobilenet_v2"
@@ -473,6 +473,19 @@ def test_csv_and_json_hold_every_field_and_unknown_is_empty_or_null() -> None:
     assert list(first) == list(header(Utilization))
     assert (first["utilization_ratio"], first["warnings"]) == (0.5, ["a, b", 'c "d"'])
     assert second["utilization_ratio"] is None
+
+
+def test_csv_of_rows_that_cells_share_is_that_of_each() -> None:
+    shared = [fraction(0.5, warnings=("a, b",), peak_source='6" 8'), fraction(None, model="of, another")]
+    own = {"cell_id": "c1", "attempt": 2, "model": "x, y"}
+    rows = CellRows([({}, [fraction(0.25, reason="a, b")]), (own, shared), ({**own, "model": "=z"}, shared)])
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(header(Utilization))
+    writer.writerows(map(to_values, rows))
+    assert to_csv(rows, Utilization) == to_csv(list(rows), Utilization) == out.getvalue()
+    assert out.getvalue().count('c1,2,"x, y",') == 2
+    assert to_csv(CellRows([]), Utilization) == to_csv([], Utilization) == ",".join(header(Utilization)) + "\n"
 
 
 # --- figures -----------------------------------------------------------------------------------------------------

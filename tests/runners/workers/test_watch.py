@@ -47,6 +47,18 @@ class Card:
         self.said.append("close")
 
 
+@pytest.fixture(autouse=True)
+def blocks_lack(monkeypatch):
+    """Columns of the disturbance record that this host leaves empty, with a reason each; none before a test says so."""
+    lacking: dict[str, str] = {}
+
+    def absent(on_cpu: bool) -> dict[str, str]:
+        return {**lacking, "core_clock_hz": "none"} if on_cpu else dict(lacking)
+
+    monkeypatch.setattr(telemetry, "absent", absent)
+    return lacking
+
+
 @pytest.fixture
 def card(monkeypatch):
     made = Card()
@@ -100,6 +112,14 @@ def test_the_device_decides_which_one_is_asked(monkeypatch, device):
     monkeypatch.setattr(telemetry, "open_device", lambda device: asked.append(device) or Card())
     TelemetryWatch(device).close()
     assert asked == [device]
+
+
+def test_what_the_host_does_not_say_of_blocks_is_beside_what_the_device_does_not(card, blocks_lack):
+    blocks_lack |= {"pressure_s": "no pressure", "preflight": "of the host"}
+    assert TelemetryWatch("cuda").preflight()["absent"] == blocks_lack
+    assert TelemetryWatch("cpu").preflight()["absent"] == {**blocks_lack, "core_clock_hz": "none"}
+    card.fault = Unavailable("gone")
+    assert TelemetryWatch("cuda").preflight() == {"absent": {"pressure_s": "no pressure", "preflight": "gone"}}
 
 
 def test_no_nvml_is_a_reason_in_every_row(monkeypatch):

@@ -1,0 +1,62 @@
+"""What the disturbance record costs: seconds of both readings of a block, and of the core's state after it.
+
+    python -m benchmarks.paired.disturbance [--threads 3] [--readings 300]
+
+Least and median of the readings, in processor time of the thread. Against a block of 0.2 s, which is 20 steps of 10 ms:
+the goal is at most 0.5 % of it. The readings lie outside of a block's time, so that this is time of a cell, not of a
+step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+import time
+from collections.abc import Callable
+from statistics import median
+
+from measure.timing.disturbance import absent, core_state, disturbance
+
+BLOCK_S, GOAL_RATIO = 0.2, 0.005
+
+
+def taken_s(read: Callable[[], object], readings: int) -> list[float]:
+    """Processor time of the thread for each of so many readings, the shortest first."""
+    found = []
+    for _ in range(readings):
+        begun_s = time.thread_time()
+        read()
+        found.append(time.thread_time() - begun_s)
+    return sorted(found)
+
+
+def both() -> None:
+    disturbance().since(disturbance())
+    core_state()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--threads", type=int, default=3, help="of the process, whose waits are read (3)")
+    parser.add_argument("--readings", type=int, default=300, help="of each (300)")
+    options = parser.parse_args()
+    ended = threading.Event()
+    threads = [threading.Thread(target=ended.wait, daemon=True) for _ in range(options.threads - 1)]
+    for thread in threads:
+        thread.start()
+    print("| reading | least | median |\n| --- | --- | --- |")
+    for name, read in (("disturbance", disturbance), ("core_state", core_state), ("of a block, both", both)):
+        found = taken_s(read, options.readings)
+        print(f"| {name} | {found[0] * 1e6:.0f} µs | {median(found) * 1e6:.0f} µs |")
+    ended.set()
+    ratio = median(found) / BLOCK_S
+    print(
+        f"\n{ratio:.2%} of a block of {BLOCK_S:g} s; goal {GOAL_RATIO:.1%}. Not told here: "
+        f"{', '.join(absent(on_cpu=True)) or 'nothing'}"
+    )
+    return int(ratio > GOAL_RATIO)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
