@@ -8,12 +8,16 @@ import os
 import sys
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.support import lazy_exports, server
 from tests.support.collector import Frozen
 
 lazy_exports.install()
 server.install()
+
+settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("shared")  # a neighbour's load is no fault of a test
 
 if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):  # or each process would compile all tests, and the project, again
     sys.dont_write_bytecode = False

@@ -764,8 +764,8 @@ it, and in two of these others took 5.4 and 16 % of the processors. Each says so
 kernels reached in s0 (293 against 183 GFLOP/s of a convolution): logarithms of 0.27 to 0.72 where the spread of their
 calls allows 0.15 to 0.26. The machine has other guests.
 
-The run of 2026-11-26 is of 39 cells in fp32 and 12 in bf16 at full length: one did not narrow to 3 % (3.8 %), others took
-6.1 % of the processors beside it and 15 % while the first session looked for its ceiling. `repeats`: a step of
+The run of 2026-11-26 is of 39 cells in fp32 and 12 in bf16 at full length: one did not narrow to 3 % (3.8 %), others
+took 6.1 % of the processors beside it and 15 % while the first session looked for its ceiling. `repeats`: a step of
 resnet18 in bf16 took 138 and 156 ms in two processes, 12 % apart where 10 % and both intervals allow 12 %."""
 
 NOT_ASKED = {
