@@ -191,7 +191,8 @@ def _of_call(name: str, counts: Mapping[str, int], operation: Operation) -> Inst
     cost = total([operation])
     sizes = tuple(operation.output_shapes[0]) if operation.output_shapes else ()
     row = compare(name, cost.model_flop // 2, cost.other_flop, counts, sizes)
-    if row.verdict == UNEXPLAINED and name == "aten.convolution" and counts.get("fma") == taps_inside(operation):
+    taps = taps_inside(operation) if name == "aten.convolution" else 0
+    if row.verdict == UNEXPLAINED and taps and counts.get("fma") == taps:
         return replace(row, verdict=DIFFERENT, reason="taps on the padding are not executed")
     return row
 

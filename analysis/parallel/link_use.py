@@ -81,13 +81,16 @@ def _use(run: Run, row: RankCollective, rates: Sequence[CollectiveRate]) -> Link
     buffer = row.given_bytes / row.calls * (ranks if row.kind == "all_gather" else 1)
     rate = buffer * row.calls / row.time_s * float(sent_share(row.kind, ranks))
     known |= {"buffer_bytes": buffer, "link_bytes_per_s": rate}
+    device = run.device.partition(":")[0]
     alike = [
         each
         for each in rates
-        if (each.operation, each.ranks) == (row.kind, ranks) and each.link_bytes_per_s and each.status == "ok"
+        if (each.operation, each.ranks, each.device.partition(":")[0]) == (row.kind, ranks, device)
+        and each.link_bytes_per_s
+        and each.status == "ok"
     ]
     if not alike:
-        return LinkUse(**known, reason=f"no measured rate of {row.kind} between {ranks} ranks")
+        return LinkUse(**known, reason=f"no measured rate of {row.kind} between {ranks} ranks on {device}")
     nearest = min(alike, key=lambda each: abs(math.log(each.nbytes / buffer)))
     measured = float(nearest.link_bytes_per_s or 0.0)
     return LinkUse(

@@ -17,8 +17,8 @@ from results.records import Operation, Storage
 @dataclass(frozen=True)
 class LocalParameter:
     """What a rank has of one parameter. names: all that it has in the model; shape, dtype, nbytes: of this rank's part;
-    trained: whether it needs a gradient; rows: of the first dimension, that replicas share and of which this is
-    the first replica's part; 0: each replica has all."""
+    trained: whether it needs a gradient; rows: of the first dimension, that replicas share and of which this is one
+    replica's part, none after it having more; 0: each replica has all."""
 
     names: tuple[str, ...]
     shape: tuple[int, ...]
@@ -38,7 +38,8 @@ class LocalParameter:
             return self
         most = -(-self.rows // replicas)
         own = min(most, max(0, self.rows - replica * most))
-        return replace(self, shape=(own, *self.shape[1:]), nbytes=self.nbytes * own // most)
+        held = self.shape[0] or 1  # of this part; where it has no row, those after it have none
+        return replace(self, shape=(own, *self.shape[1:]), nbytes=self.nbytes * own // held)
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,8 @@ def is_causal(trace: RankTrace) -> bool:
         raise ValueError(f"cp: expected attention by scaled_dot_product_attention, got {names}")
     rules = {_mask_rule(each) for each in calls}
     if len(rules) > 1 or not rules <= {CAUSAL, ALL}:
-        words = " and ".join(sorted(rule or "a mask that is not known" for rule in rules))
+        known = {ALL: "no mask", CAUSAL: "the causal mask"}
+        words = " and ".join(sorted(known.get(rule, rule or "a mask that is not known") for rule in rules))
         raise ValueError(
             f"cp: torch's ring attention has the causal mask everywhere or none, got attention with {words}"
         )

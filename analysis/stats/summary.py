@@ -9,7 +9,7 @@ interval of the mean is Student's t on an *effective* number of blocks, estimate
   Suppl. J. R. Stat. Soc. 8, 1946; Zwiers and von Storch, J. Climate 8, 1995);
 * by the rule `lag1_raised`, r is first raised by 0.5 / sqrt(n), half of the standard error of r1 for independent values
   (Bartlett, Suppl. J. R. Stat. Soc. 8, 1946): few blocks cannot show how much they depend on each other, and a rule
-  that stops as soon as the interval is narrow stops where r1 came out low;
+  that stops as soon as the interval is narrow stops where r1 came out low. n_eff is 3 at least, by `lag1` 2;
 * half width = t(0.975, n_eff - 1) * sqrt(V / (n_eff - 1)), V being the mean squared residual. For independent blocks
   this is the usual t s / sqrt(n), because V / (n - 1) = s**2 / n. Bayley and Hammersley's form also undoes that
   residuals of autocorrelated data are too small;
@@ -43,11 +43,12 @@ OUTLIER_MADS = 3.0
 MAD_TO_SIGMA = 1.482602218505602
 """1 / Phi^-1(3/4): the median absolute deviation of a normal sample times this is its standard deviation."""
 LAG1, LAG1_RAISED = "lag1", "lag1_raised"
-INTERVAL_RULES = {LAG1: 0.0, LAG1_RAISED: 0.5}
-"""Rule of an interval, as `runs.csv` names it → by how many 1 / sqrt(n) the autocorrelation is raised."""
+INTERVAL_RULES = {LAG1: (0.0, 2.0), LAG1_RAISED: (0.5, 3.0)}
+"""Rule of an interval, as `runs.csv` names it → by how many 1 / sqrt(n) the autocorrelation is raised, and how many
+blocks are effective at least: t has so many degrees of freedom less one, and t(1) = 12.7 would make an interval of
+blocks within 10 % one of ± 127 %."""
 _FOUR_EPS = 4 * np.finfo(np.float64).eps
 _HIGHEST_CORRELATION = 0.95
-_FEWEST_EFFECTIVE = 2.0
 _LARGEST_EXPONENT = 600.0
 """exp(710) is beyond float64."""
 
@@ -141,8 +142,9 @@ def means(rows: Sequence[Sequence[float]] | Array, rule: str = LAG1) -> Means:
     known = (spread > rounding) & (n >= 3)
     r1 = (residuals[:, 1:] * residuals[:, :-1]).sum(axis=1) / n / np.where(known, spread, 1.0)
     r = np.clip(np.where(known, r1 + (1 + 4 * r1) / n, 0.0), 0.0, _HIGHEST_CORRELATION)
-    r = np.minimum(r + _raised_by(rule, n), _HIGHEST_CORRELATION)
-    effective = np.maximum(n * (1 - r) / (1 + r), min(_FEWEST_EFFECTIVE, float(n)))
+    raised_by, fewest = _of_rule(rule, n)
+    r = np.minimum(r + raised_by, _HIGHEST_CORRELATION)
+    effective = np.maximum(n * (1 - r) / (1 + r), fewest)
     half = t_quantiles(effective - 1) * np.sqrt(spread / (effective - 1))
     logarithmic = (x >= 0).all(axis=1) & (mean > 0)
     factor = np.exp(np.minimum(half / np.where(logarithmic, mean, np.inf), _LARGEST_EXPONENT))
@@ -181,7 +183,7 @@ def _autocorrelation(x: Array, shares: Array) -> float:
 def effective_size(
     values: Sequence[float] | Array, weights: Sequence[float] | Array | None = None, rule: str = LAG1
 ) -> float:
-    """n (1 - r) / (1 + r) with r = `autocorrelation`, raised as the rule says; at least 2 (or n, if that is less).
+    """n (1 - r) / (1 + r) with r = `autocorrelation`, raised as the rule says; at least as many as it says, or n.
 
     r is kept between 0 and 0.95, before and after it is raised. Raises ValueError for an unknown rule.
     """
@@ -191,14 +193,17 @@ def effective_size(
 def _effective_size(x: Array, shares: Array, rule: str) -> float:
     n = len(x)
     r = min(max(_autocorrelation(x, shares), 0.0), _HIGHEST_CORRELATION)
-    r = min(r + _raised_by(rule, n), _HIGHEST_CORRELATION)
-    return max(n * (1 - r) / (1 + r), min(_FEWEST_EFFECTIVE, float(n)))
+    raised_by, fewest = _of_rule(rule, n)
+    r = min(r + raised_by, _HIGHEST_CORRELATION)
+    return max(n * (1 - r) / (1 + r), fewest)
 
 
-def _raised_by(rule: str, n: int) -> float:
+def _of_rule(rule: str, n: int) -> tuple[float, float]:
+    """By how much the autocorrelation of n blocks is raised, and how many are effective at least."""
     if rule not in INTERVAL_RULES:
         raise ValueError(f"expected a rule of intervals among {', '.join(INTERVAL_RULES)}, got {rule!r}")
-    return INTERVAL_RULES[rule] / math.sqrt(n)
+    raised, fewest = INTERVAL_RULES[rule]
+    return raised / math.sqrt(n), min(fewest, float(n))
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float, float] | None:

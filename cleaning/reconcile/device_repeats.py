@@ -49,7 +49,7 @@ def _place(row: Utilization, runs: Mapping[Key, Run], of_sitting: Mapping[str, P
 
 def _point(row: Utilization) -> tuple[object, ...]:
     """What repeats have in common."""
-    return row.model, row.batch_size, row.precision, row.variant
+    return row.model, row.batch_size, row.precision, row.device.partition(":")[0], row.variant
 
 
 def _with_device(variant: str, place: Place, others: set[Place]) -> str:

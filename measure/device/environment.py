@@ -33,12 +33,13 @@ PACKAGES = ("torch", "torchvision", "triton", "nvtx", "nvidia-ml-py", "fvcore", 
 VARIABLE_PREFIXES = (
     "PYTORCH_", "CUDA_", "TORCH", "CUDNN_", "CUBLAS_", "NCCL_", "OMP_", "MKL_", "KMP_", "GOMP_", "MALLOC_",
 )  # fmt: skip
+PRELOADED = "LD_PRELOAD"
 VARIABLES = (
     "NVIDIA_TF32_OVERRIDE",
     "NVIDIA_VISIBLE_DEVICES",
     "NVIDIA_DRIVER_CAPABILITIES",
     "GLIBC_TUNABLES",
-    "LD_PRELOAD",
+    PRELOADED,
 )
 """Environment variables that change what torch computes with, or how fast."""
 
@@ -210,8 +211,12 @@ def overrides() -> list[str]:
 
 
 def variables() -> dict[str, str]:
-    """The environment variables that change what torch does, by name; uuids of devices in them are hashed."""
-    return {name: _without_uuid(value) for name, value in sorted(os.environ.items()) if _matters(name)}
+    """The environment variables that change what torch does, by name; uuids of devices in them are hashed, and
+    libraries are named without their folders."""
+    found = {name: _without_uuid(value) for name, value in sorted(os.environ.items()) if _matters(name)}
+    if PRELOADED in found:
+        found[PRELOADED] = ":".join(os.path.basename(path) for path in re.split(r"[:\s]+", found[PRELOADED]) if path)
+    return found
 
 
 def _matters(name: str) -> bool:

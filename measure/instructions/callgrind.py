@@ -112,7 +112,9 @@ def _run_operators(names: Sequence[str], maker: str, switch: Path, folder: Path,
             command, capture_output=True, text=True, check=False, timeout=timeout_s, env=environment, cwd=folder
         )
     except subprocess.TimeoutExpired as fault:
-        raise Unavailable(f"the operators did not end within {timeout_s:g} s under valgrind: name fewer") from fault
+        raise Unavailable(
+            f"no end within {timeout_s:g} s under valgrind: name fewer operators, or a smaller model"
+        ) from fault
     if ran.returncode:
         raise Unavailable(f"valgrind ended with {ran.returncode}: {one_line(ran.stderr[-LONGEST:], LONGEST)}")
 

@@ -189,6 +189,7 @@ OPERATORS: Mapping[str, Callable[[], Call]] = {
 
 def make(name: str) -> Call:
     """The call of an operator on tensors of its own."""
+    _MADE.clear()
     return OPERATORS[name]()
 
 

@@ -25,7 +25,7 @@ from results import Unavailable
 ADDITIONS = 64
 """Of a round."""
 SHORT, LONG, TRIES = 100, 1300, 3
-"""Rounds of the two chains, and how often each is timed: 80 µs in all at 3 GHz."""
+"""Rounds of the two chains, and how often each is timed: 268,800 additions, which are 90 µs at 3 GHz."""
 
 PROCESSOR = 36
 """Its place in /proc/thread-self/stat (proc(5), field 39) after the name, which ends with the last bracket."""

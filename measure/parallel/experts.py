@@ -52,8 +52,9 @@ def apply_experts(
     named = _named(model, plan, strict)
     divided = [name for name, style in named.items() if style == DIVIDED]
     if not divided or DISPATCH not in named.values():
+        got = " and ".join(sorted(set(named.values()))) or "neither"
         raise ValueError(
-            f"ep: expected a plan with {DISPATCH} for a module and {DIVIDED} for its parameters, got neither"
+            f"ep: expected a plan with {DISPATCH} for a module and {DIVIDED} for its parameters, got {got}"
         )
     for name in divided:
         count = model.get_parameter(name).shape[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from cleaning.reconcile import View
@@ -41,7 +42,8 @@ def _own(view: View, shared: str) -> str:
 
 
 def _parts(variant: str) -> list[str]:
-    return [part for part in variant.split(", ") if part]
+    """A comma may be in a value: a part begins with a name."""
+    return [part for part in re.split(r", (?=\w+=)", variant) if part]
 
 
 def _repeat(run: Run) -> str:

@@ -103,6 +103,12 @@ class CellRows(Sequence[R]):
     def __repr__(self) -> str:
         return repr(tuple(self))
 
+    def __eq__(self, other: object) -> bool:
+        return tuple(self) == tuple(other) if isinstance(other, (CellRows, tuple)) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
 
 @dataclass(frozen=True, kw_only=True)
 class OfCell(Record):

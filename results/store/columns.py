@@ -48,6 +48,8 @@ def records(
     columns: dict[str, Sequence[Any]] = {}
     for name, values in texts(file, record, names, blocks, version).items():
         try:
+            if whole and float in kinds_of(hints[name]) and any(_is_other_nan(text) for text in set(values)):
+                raise ValueError(f"{name}: expected a number, got NaN")
             known = _values(record, name, hints[name], set(values))
             if None in known.values() and name in required:
                 raise ValueError(f"{name}: expected a number, got nothing")
@@ -147,6 +149,11 @@ def _value(text: str, hint: Any, name: str) -> Any:
         return None
     value = from_cell(text, hint, name)
     return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _is_other_nan(text: str) -> bool:
+    """Whether float() takes the text for NaN, and no writer wrote it: with a sign or a space."""
+    return text.lower() != "nan" and text.strip().lower().lstrip("+-") == "nan"
 
 
 def _by_column(file: str, names: Sequence[str], block: Block, version: int) -> dict[str, Sequence[str]]:

@@ -108,8 +108,10 @@ def _install(options: Namespace, names: Sequence[str]) -> None:
             continue
         passing(f"{framework.package} {framework.version}")
         wanted = f"{framework.package}=={framework.version}"
-        command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(options.formulas / name)]
-        ended = subprocess.run([*command, wanted], capture_output=True, text=True, check=False)
+        command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--upgrade", "--target"]
+        ended = subprocess.run(
+            [*command, str(options.formulas / name), wanted], capture_output=True, text=True, check=False
+        )
         if ended.returncode:
             raise Mistake(f"--install: pip could not install {wanted}: {ended.stderr.strip().splitlines()[-1][:200]}")
 

@@ -95,8 +95,8 @@ def _dispatch(options: Namespace, parser: Parser) -> int:
     if options.atlas and (several or options.check or options.convention != "flop"):
         parser.fail("--atlas: expected one run to rebuild, without --check and --convention")
     if options.links is not None:
-        if several or options.check or options.atlas or options.parquet or options.out:
-            parser.fail("--links: expected one run, without --check, --atlas, --parquet and --out")
+        if several or options.check or options.atlas or options.parquet or options.out or options.convention != "flop":
+            parser.fail("--links: expected one run, without --check, --atlas, --parquet, --out and --convention")
         return _links(options.runs[0], options.links, options.format)
     if options.check:
         from runners.report import check
@@ -146,7 +146,9 @@ def _links(path: Path, rates: Path, form: str) -> int:
     except (ValueError, OSError) as fault:
         raise Mistake(str(fault)) from fault
     if not given:
-        raise Mistake(f"--links: expected a run of several ranks (runners.sweep --parallel), got one of none: {path}")
+        raise Mistake(
+            f"--links: expected a run of several ranks (runners.sweep --parallel), got one without collectives: {path}"
+        )
     rows = link_uses(data.runs, given, measured)
     if form == "csv":
         print(to_csv(rows, LinkUse), end="")

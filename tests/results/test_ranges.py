@@ -16,7 +16,7 @@ import pytest
 from benchmarks.silent_damage import PUBLISHED, rebuilt, small_run
 from results import records
 from results.records import Ceiling, FlopCount, Record, Run, Sample, Telemetry, kinds_of
-from results.store import layout
+from results.store import columns, layout
 from results.store.columns import read_records
 from results.store.manifest import MANIFEST, read_manifest
 from results.store.ranges import check_ranges, range_of
@@ -33,6 +33,19 @@ WITHOUT_NUMBERS = {
 def all_records():
     classes = [getattr(records, name) for name in records.__all__]
     return [kind for kind in classes if isinstance(kind, type) and issubclass(kind, Record) and kind is not Record]
+
+
+@pytest.mark.parametrize(
+    ("text", "known"), [("nan", True), ("NaN", True), ("-nan", False), (" nan", False), ("+NaN", False)]
+)
+def test_whole_rows_have_no_nan_that_no_writer_wrote(text, known):
+    line = f"measure,1,0.0,0.1,{text}\n".encode()
+    names = ("part", "steps", "start_s", "wall_s", "device_s")
+    assert columns.records("f", Sample, names, [line]) == (SAMPLE,)
+    if known:
+        return
+    with pytest.raises(ValueError, match="device_s: expected a number, got NaN"):
+        columns.records("f", Sample, names, [line], whole=True)
 
 
 @pytest.mark.parametrize("record", all_records(), ids=lambda record: record.__name__)

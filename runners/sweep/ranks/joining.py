@@ -6,6 +6,7 @@ why a rank is late; only that the others waited for it.
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -90,14 +91,19 @@ def join_ranks(cell: Cell, grid: RankGrid, answers: Answers, ceilings: Ceilings)
     last: RankMeasurement = found[grid.world - 1]  # the one that has the loss, with a pipeline
     losses = last.measured.findings if grid.pp > 1 else first.measured.findings
     memory = [each.measured.findings.peak_memory_bytes for each in found.values()]
+    lost = losses.last_loss is not None and not math.isfinite(losses.last_loss)
     findings = replace(
         first.measured.findings,
         executed=_sum_of(each.measured.findings.executed for each in found.values()),
         peak_memory_bytes=None if None in memory else max(memory),
         first_loss=losses.first_loss,
-        last_loss=losses.last_loss,
+        last_loss=None if lost else losses.last_loss,
     )
-    warnings = (*first.measured.warnings, *([f"recorded_steps: {problem}"] if problem else []))
+    warnings = (
+        *first.measured.warnings,
+        *([f"loss: the last loss was {losses.last_loss}"] if lost else []),
+        *([f"recorded_steps: {problem}"] if problem else []),
+    )
     blocks = tuple(slowest_blocks(first.measured.blocks, others))
     return replace(first.measured, blocks=blocks, findings=findings, warnings=warnings, ranks=rows)
 

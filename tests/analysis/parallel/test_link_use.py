@@ -63,8 +63,8 @@ def test_what_has_no_rate_says_why():
     rows = link_uses([RUN], [*map(given, kinds), given("all_reduce", time_s=0.0)], rates)
     assert [row.reason for row in rows] == [
         "broadcast is not timed alone",
-        "no measured rate of all_reduce between 2 ranks",
-        "no measured rate of all_gather between 2 ranks",
+        "no measured rate of all_reduce between 2 ranks on cpu",
+        "no measured rate of all_gather between 2 ranks on cpu",
         "the recording has no size, group or time of it",
     ]
     assert all(row.link_ratio is None for row in rows)

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from analysis.parallel import Coordinates, RankGrid, grid_of, parse_sizes, ran_all
+from analysis.parallel import Coordinates, LocalParameter, RankGrid, grid_of, parse_sizes, ran_all
 
 
 def test_the_tensor_axis_is_innermost_and_the_pipeline_outermost():
@@ -80,3 +80,12 @@ def test_causal_attention_runs_the_blocks_that_the_mask_does_not_hide():
     assert not ran_all("attention", whole, run, "ddp=4")
     assert not ran_all("attention", whole, run, "cp=2")
     assert not ran_all("attention", whole, run, "no plan")
+
+
+def test_a_part_of_shared_weights_has_the_bytes_of_its_numbers():
+    """Three rows over two ranks are 2 and 1; a trace of the second rank already has its own part."""
+    first = LocalParameter(("w",), (2, 5), "float32", 2 * 5 * 4, True, rows=3)
+    second = LocalParameter(("w",), (1, 5), "float32", 1 * 5 * 4, True, rows=3)
+    assert [(first.part(n, 2).numel, first.part(n, 2).nbytes) for n in (0, 1)] == [(10, 40), (5, 20)]
+    assert (second.part(1, 2).numel, second.part(1, 2).nbytes) == (5, 20)
+    assert (first.part(2, 3).nbytes, first.part(3, 4).numel) == (1 * 5 * 4, 0)

@@ -127,10 +127,15 @@ def test_a_raised_autocorrelation_by_hand():
     # mean squared residual 1; half = t(n_eff - 1) * sqrt(1 / (n_eff - 1))
     width = t_quantile(effective - 1) / math.sqrt(effective - 1) / 10
     assert summarise(values, rule=LAG1_RAISED).half_width_ratio == pytest.approx(width)
-    # a negative estimate counts as 0 before it is raised: 1, 3, 1, 3 has r = 0.25, n_eff = 4 * 0.75 / 1.25
-    assert summarise([1.0, 3.0, 1.0, 3.0], rule=LAG1_RAISED).effective_n == pytest.approx(2.4)
-    # and 0.95 stays the highest: the step of six blocks above
-    assert effective_size([9.0, 9.0, 9.0, 11.0, 11.0, 11.0], rule=LAG1_RAISED) == 2
+    # a negative estimate counts as 0 before it is raised: 16 blocks have r = 0.5 / 4, n_eff = 16 * 0.875 / 1.125
+    assert summarise([1.0, 3.0] * 8, rule=LAG1_RAISED).effective_n == pytest.approx(16 * 0.875 / 1.125)
+    # three blocks are effective at least, by lag1 two, and never more than there are: the step of six blocks above
+    step = [9.0, 9.0, 9.0, 11.0, 11.0, 11.0]
+    assert (
+        effective_size(step, rule=LAG1_RAISED),
+        effective_size(step),
+        effective_size(step[2:4], rule=LAG1_RAISED),
+    ) == (3, 2, 2)
 
 
 def test_an_unknown_rule_is_a_value_error():

@@ -7,7 +7,7 @@ from results.records import Run, Sitting, Utilization
 from results.store import key_of
 
 
-def rows_on(*places: tuple[str, str], variant: str = "") -> list[str]:
+def rows_on(*places: tuple[str, str], variant: str = "", devices: tuple[str, ...] = ()) -> list[str]:
     """The variants of repeats of one cell, each in a session on this host and device."""
     sittings = [
         Sitting(sitting=f"s{n}", started_at="", host=host, device="cuda", device_name="X", device_uuid=uuid)
@@ -17,8 +17,8 @@ def rows_on(*places: tuple[str, str], variant: str = "") -> list[str]:
     runs = [Run(**name, device="cuda", sitting=f"s{n}", status="ok", repeat=n) for n, name in enumerate(names)]
     rows = [
         Utilization(
-            **name, precision="fp32", device="cuda", method="exact", numerator_source="flopledger",
-            denominator="datasheet", variant=variant, repeat=n,
+            **name, precision="fp32", device=devices[n] if devices else "cuda", method="exact",
+            numerator_source="flopledger", denominator="datasheet", variant=variant, repeat=n,
         )
         for n, name in enumerate(names)
     ]  # fmt: skip
@@ -30,6 +30,11 @@ def rows_on(*places: tuple[str, str], variant: str = "") -> list[str]:
 def test_repeats_on_one_device_stay_one_cell():
     assert rows_on(("a", "u1"), ("a", "u1")) == ["", ""]
     assert rows_on(("a", "u1"), ("a", "u1"), variant="compile=true") == ["compile=true"] * 2
+
+
+def test_a_cpu_and_a_gpu_of_one_host_have_no_repeats_in_common():
+    assert rows_on(("a", ""), ("a", "u1"), devices=("cpu", "cuda")) == ["", ""]
+    assert rows_on(("a", "u1"), ("b", "u2"), devices=("cuda:0", "cuda:1")) == ["device=a", "device=b"]
 
 
 def test_repeats_on_several_hosts_have_their_names():

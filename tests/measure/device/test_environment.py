@@ -138,8 +138,10 @@ def test_only_variables_that_matter_are_kept_and_no_secret_or_uuid(
     monkeypatch.setenv("NVIDIA_API_KEY", "secret")
     monkeypatch.setenv("TORCH_TOKEN", "secret")
     monkeypatch.setenv("HOMEPAGE", "x")
+    monkeypatch.setenv("LD_PRELOAD", "/home/me/libone.so:/opt/libtwo.so.2 libthree.so")
     assert environment.variables() == {
         "CUDA_VISIBLE_DEVICES": f"GPU-{hashed(uuid)}",
+        "LD_PRELOAD": "libone.so:libtwo.so.2:libthree.so",
         "OMP_NUM_THREADS": "4",
         "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
     }

@@ -75,7 +75,11 @@ def test_rows_as_csv_have_no_formula_and_no_null() -> None:
 
 
 def test_a_part_that_all_cells_share_is_in_no_cells_name() -> None:
-    variants = ("layout=channels_last, image_size=96, lr=1", "image_size=96", "compile=true, image_size=96")
+    variants = (
+        "layout=channels_last, image_size=96, lr=1",
+        "image_size=96",
+        "compile=true, image_size=96, inputs=2, 3",
+    )
     views: Any = [
         SimpleNamespace(
             run=SimpleNamespace(model="net", batch_size=4, precision="fp32", repeat=0),
@@ -88,9 +92,9 @@ def test_a_part_that_all_cells_share_is_in_no_cells_name() -> None:
     assert [cell_name(view, shared) for view in views] == [
         "net b4 fp32, layout=channels_last, lr=1",
         "net b4 fp32",
-        "net b4 fp32, compile=true",
+        "net b4 fp32, compile=true, inputs=2, 3",
     ]
-    assert [own_lines(view, shared) for view in views] == [["channels_last", "lr=1"], [], ["compile"]]
+    assert [own_lines(view, shared) for view in views] == [["channels_last", "lr=1"], [], ["compile", "inputs=2, 3"]]
     assert shared_variant(views[:1]) == variants[0]
     assert shared_variant([]) == ""
 
