@@ -150,9 +150,9 @@ def as_decoder(framework: str) -> NetworkRule:
 
     def rule(network: NetworkSizes, tokens: int) -> Causes:
         taken = _as_transformer(network)
-        thin = _of(products(network, tokens), ADAPTERS)
+        adapters = _of(products(network, tokens), ADAPTERS)
         difference = training_flop(taken, tokens) - training_flop(network, tokens)
-        found = {"adapters_left_out": -thin, "state_space_as_attention": difference + thin}
+        found = {"adapters_left_out": -adapters, "state_space_as_attention": difference + adapters}
         return {**RULES[framework](taken, tokens), **found}
 
     return rule

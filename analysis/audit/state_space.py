@@ -84,13 +84,13 @@ def zamba2(network: NetworkSizes, tokens: int, attention: str = DENSE) -> Produc
     uses, blocks, rank = len(network.indices("hybrid_layer_ids")), network["num_mem_blocks"], network["adapter_rank"]
     wide, inside = 2 * hidden, network["intermediate_size"]
     attended, mlp = 3 * wide * wide + wide * hidden, 3 * hidden * inside
-    thin = rank * (hidden + 2 * inside) + 6 * rank * wide * network["use_shared_attention_adapter"]
+    adapters = rank * (hidden + 2 * inside) + 6 * rank * wide * network["use_shared_attention_adapter"]
     return [
         *mixer(network, tokens, layers, attention),
         ProductTerm(PROJECTIONS, uses * attended * tokens, blocks * attended),
         scores(tokens, tokens, 2 * wide, uses, attention),
         ProductTerm(MLP, uses * mlp * tokens, blocks * mlp),
-        linear(ADAPTERS, thin, tokens, uses),
+        linear(ADAPTERS, adapters, tokens, uses),
         linear(PROJECTIONS, hidden * hidden, tokens, uses),
         with_table(linear(HEAD, words, tokens)),
         scalars(hidden * (layers + 1) + blocks * (wide + hidden)),

@@ -65,7 +65,7 @@ def tower(network: NetworkSizes) -> Products:
     return TOWERS[network.model_type](network)
 
 
-def merging(network: NetworkSizes) -> Products:
+def qwen2_vl_tower(network: NetworkSizes) -> Products:
     """Qwen2-VL's. Its attention sees the picture; four patches become one token of the decoder."""
     embed, depth, picture = network["embed_dim"], network["depth"], network["patches"]
     hidden = network.decoder.hidden_size
@@ -81,7 +81,7 @@ def merging(network: NetworkSizes) -> Products:
     ]
 
 
-def clip(network: NetworkSizes) -> Products:
+def clip_tower(network: NetworkSizes) -> Products:
     """LLaVA's: CLIP's, with a class token that the decoder does not see. It sees what goes into the last layer, which
     runs all the same, and whose gradients no loss asks for."""
     embed, depth, wide = network["hidden_size"], network["num_hidden_layers"], network["intermediate_size"]
@@ -100,5 +100,5 @@ def clip(network: NetworkSizes) -> Products:
     ]
 
 
-TOWERS: Mapping[str, Callable[[NetworkSizes], Products]] = {"qwen2_vl": merging, "llava": clip}
+TOWERS: Mapping[str, Callable[[NetworkSizes], Products]] = {"qwen2_vl": qwen2_vl_tower, "llava": clip_tower}
 """Type → products of its tower."""

@@ -95,7 +95,7 @@ def summarise(
     mean = float(shares @ values)
     ordered: list[float] = np.sort(values).tolist()
     p5, median, p95 = (_quantile(ordered, share) for share in (0.05, 0.5, 0.95))
-    effective_n = _effective_size(values, shares / shares.sum(), rule)
+    effective_n = _effective_size(values, shares / shares.sum(), rule)  # once more: published intervals keep each digit
     half = _half_width(values - mean, shares, effective_n)
     low, high = (None, None) if half is None else _ends(values, mean, half, signed)
     return Summary(

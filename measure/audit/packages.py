@@ -26,7 +26,7 @@ from measure.audit.profilers import (
     by_periods,
     calflops,
     deepspeed,
-    posed,
+    module_and_arguments,
     speed_monitor,
 )
 
@@ -342,7 +342,7 @@ def lightning(folder: Path) -> tuple[Formula, list[str]]:
     from lightning.fabric.utilities.throughput import measure_flops
 
     def formula(model: Model, tokens: int) -> Any:
-        module, given = posed(model, tokens)
+        module, given = module_and_arguments(model, tokens)
         return measure_flops(module, lambda: outputs(module(**given)), lambda values: values.sum())
 
     return by_periods(formula), [META, SCALED]

@@ -55,7 +55,7 @@ def by_periods(formula: Formula) -> Formula:
     return scaled
 
 
-def posed(model: Model, tokens: int) -> tuple[Any, dict[str, torch.Tensor]]:
+def module_and_arguments(model: Model, tokens: int) -> tuple[Any, dict[str, torch.Tensor]]:
     """A module, and what it is called with. Values on meta tensors cannot be asked for: a decoder has a mask, and a
     picture's positions and grid are given."""
     module, given = hub_model(model), sample(model, tokens)
@@ -93,7 +93,7 @@ def deepspeed(folder: Path) -> tuple[Formula, list[str]]:
     unwrap_decompositions()
 
     def formula(model: Model, tokens: int) -> Any:
-        module, given = posed(model, tokens)
+        module, given = module_and_arguments(model, tokens)
         profile = FlopsProfiler(module)
         profile.start_profile()
         try:
@@ -113,7 +113,7 @@ def calflops(folder: Path) -> tuple[Formula, list[str]]:
     unwrap_decompositions()
 
     def formula(model: Model, tokens: int) -> Any:
-        module, given = posed(model, tokens)
+        module, given = module_and_arguments(model, tokens)
         wanted = {"include_backPropagation": True, "compute_bp_factor": 2}
         try:
             with torch.no_grad():

@@ -2,8 +2,9 @@ from .collective_times import collective_rates
 from .context import is_balanced, ring_attention, sequence_length, sequence_part, with_positions
 from .experts import EXPERT_STYLES, own_expert_plan
 from .member import GroupMember
-from .model_split import held_parameters, rank_mesh, record_steps, split_model
-from .pipeline import pipeline_stage
+from .meshes import rank_mesh
+from .model_split import held_parameters, record_steps, split_model
+from .pipeline import first_microbatch, pipeline_stage
 from .rank_trace import (
     RankStep,
     gradient_buckets,
@@ -20,6 +21,7 @@ __all__ = [
     "GroupMember",
     "check_styles",
     "collective_rates",
+    "first_microbatch",
     "gradient_buckets",
     "held_parameters",
     "is_balanced",

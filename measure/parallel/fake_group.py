@@ -55,23 +55,6 @@ def clear_answers() -> None:
     _gen_transform_infos.cache_clear()
 
 
-def group_axes(*meshes: DeviceMesh) -> dict[str, str]:
-    """Name of a process group, as operators have it → the axis of a mesh; of groups that are one, the last mesh's."""
-    return {mesh.get_group(axis).group_name: axis for mesh in meshes for axis in mesh.mesh_dim_names or ()}
-
-
-def expert_mesh(mesh: DeviceMesh, experts: int) -> DeviceMesh:
-    """Another view of a mesh "pp", "dp", "cp", "tp": "ep" in place of "cp", its ranks having all experts together."""
-    stages, tensor = mesh["pp"].size(), mesh["tp"].size()
-    sizes = stages, mesh.size() // (stages * tensor * experts), experts, tensor
-    return init_device_mesh(mesh.device_type, sizes, mesh_dim_names=("pp", "edp", "ep", "tp"))
-
-
-def copies_mesh(mesh: DeviceMesh) -> DeviceMesh:
-    """The ranks that have, or share, the same weights: the axes "dp" and "cp" as one."""
-    return mesh["dp", "cp"]._flatten("copies") if mesh["cp"].size() > 1 else mesh["dp"]
-
-
 @contextlib.contextmanager
 def no_global_shapes(mode: FakeMode) -> Iterator[None]:
     """DTensor's questions about whole tensors are not shown to the watcher of this mode.

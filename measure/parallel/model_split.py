@@ -13,20 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.distributed.device_mesh import init_device_mesh
 
-from measure.parallel.fake_group import copies_mesh
+from measure.parallel.meshes import copies_mesh
 from measure.parallel.styles import apply_plan, own_plan, shard_weights
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
     from analysis.parallel import RankGrid
-
-
-def rank_mesh(grid: RankGrid, device: torch.device) -> DeviceMesh:
-    """The axes of a plan over the ranks of the default group."""
-    return init_device_mesh(device.type, tuple(grid.sizes.values()), mesh_dim_names=tuple(grid.sizes))
 
 
 def split_model(

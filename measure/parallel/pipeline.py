@@ -61,6 +61,11 @@ class PipelineStage:
             return self._loss(output, target if self._has_target else None)
 
 
+def first_microbatch(inputs: Sequence[Any], count: int) -> tuple[Any, ...]:
+    """The first of so many parts of a batch; what is no tensor as it is."""
+    return tuple(each.chunk(count)[0] if isinstance(each, torch.Tensor) else each for each in inputs)
+
+
 def pipeline_stage(
     model: torch.nn.Module,
     inputs: Sequence[Any],
@@ -77,7 +82,7 @@ def pipeline_stage(
     """
     from torch.distributed.pipelining import SplitPoint, pipeline
 
-    part = tuple(each.chunk(grid.microbatches)[0] if isinstance(each, torch.Tensor) else each for each in inputs)
+    part = first_microbatch(inputs, grid.microbatches)
     try:
         pipe = pipeline(model, part, split_spec=dict.fromkeys(starts, SplitPoint.BEGINNING))
         if pipe.num_stages != grid.pp:

@@ -39,7 +39,8 @@ def records(
 ) -> tuple[R, ...]:
     """The records of rows whose columns are `names`; rows of an older version are migrated first.
 
-    whole: nothing is unknown but where the field's type says so. Raises ValueError as `texts` does, for text that its
+    whole: nothing is unknown but where the field's type says so. Equal texts of a column are one value, which records
+    share: it is not to be changed. Raises ValueError as `texts` does, for text that its
     field cannot hold, and for a number outside its field's range; each with the name of the file.
     """
     hints = _hints(record)  # type: ignore[arg-type]  # a class can be hashed
@@ -67,12 +68,12 @@ def _values(record: type[Record], name: str, hint: Any, texts: set[str]) -> dict
     known = _numbers(texts, kinds_of(hint))
     if known is None:
         known = {text: _value(text, hint, name) for text in texts}
-        told: Iterable[Any] = known.values()
+        checked: Iterable[Any] = known.values()
     else:
         numbers = [value for value in known.values() if value is not None]
-        told = (min(numbers), max(numbers)) if numbers else ()  # a range is all that lies between two numbers
+        checked = (min(numbers), max(numbers)) if numbers else ()  # a range is all that lies between two numbers
     if has_range(record, name):
-        for value in told:
+        for value in checked:
             check_value(record, name, value)
     return known
 

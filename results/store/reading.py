@@ -284,7 +284,6 @@ def _check_head(scan: Scan, file: str, line: bytes) -> list[str]:
 
 def _read_rows(scan: Scan, file: str, record: type[R]) -> list[R]:
     """Rows that stand for themselves; one that cannot be read is reported with its line number."""
-    rows = []
     lines = whole_lines(scan, file)
     if file in layout.COUNTED:
         scan.counted[file] = prefixes(scan.tops.get(file, b""), lines)
@@ -300,6 +299,7 @@ def _read_rows(scan: Scan, file: str, record: type[R]) -> list[R]:
             before, faults[number] = fault.seal, fault
     if not faults and (at_once := _all_rows(file, record, names, lines, version)) is not None:
         return at_once
+    rows = []
     for number, line in enumerate(lines, start=2):
         try:
             if number in faults:

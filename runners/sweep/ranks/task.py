@@ -86,7 +86,7 @@ def _stage(
 
     from analysis.devices import PRECISIONS
     from analysis.parallel import stage_starts
-    from measure.parallel import RankStep, pipeline_stage, trace_single
+    from measure.parallel import RankStep, first_microbatch, pipeline_stage, trace_single
 
     policy = PRECISIONS[cell.precision]
     if policy.scaler:
@@ -97,7 +97,7 @@ def _stage(
             f"pp={grid.pp}: expected one tensor as target, which micro-batches share, got {type(target).__name__}"
         )
     inputs = few[0].inputs
-    part = tuple(each.chunk(grid.microbatches)[0] if isinstance(each, torch.Tensor) else each for each in inputs)
+    part = first_microbatch(inputs, grid.microbatches)
     starts = stage_starts(trace_single(RankStep(lambda: workload.build(**workload.hyper), part)), grid.pp)
     autocast = getattr(torch, policy.autocast) if policy.autocast else None
     stage = pipeline_stage(model, inputs, starts, grid, workload.loss, torch.device(cell.device), autocast)

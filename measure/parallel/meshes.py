@@ -1,0 +1,34 @@
+"""Device meshes of a plan's axes, over real ranks or over those of `fake_group`, and which group is of which axis."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+if TYPE_CHECKING:
+    import torch
+
+    from analysis.parallel import RankGrid
+
+
+def rank_mesh(grid: RankGrid, device: torch.device) -> DeviceMesh:
+    """The axes of a plan over the ranks of the default group."""
+    return init_device_mesh(device.type, tuple(grid.sizes.values()), mesh_dim_names=tuple(grid.sizes))
+
+
+def group_axes(*meshes: DeviceMesh) -> dict[str, str]:
+    """Name of a process group, as operators have it → the axis of a mesh; of groups that are one, the last mesh's."""
+    return {mesh.get_group(axis).group_name: axis for mesh in meshes for axis in mesh.mesh_dim_names or ()}
+
+
+def expert_mesh(mesh: DeviceMesh, experts: int) -> DeviceMesh:
+    """Another view of a mesh "pp", "dp", "cp", "tp": "ep" in place of "cp", its ranks having all experts together."""
+    stages, tensor = mesh["pp"].size(), mesh["tp"].size()
+    sizes = stages, mesh.size() // (stages * tensor * experts), experts, tensor
+    return init_device_mesh(mesh.device_type, sizes, mesh_dim_names=("pp", "edp", "ep", "tp"))
+
+
+def copies_mesh(mesh: DeviceMesh) -> DeviceMesh:
+    """The ranks that have, or share, the same weights: the axes "dp" and "cp" as one."""
+    return mesh["dp", "cp"]._flatten("copies") if mesh["cp"].size() > 1 else mesh["dp"]
