@@ -1,4 +1,4 @@
 from .child import Question
-from .isolation import ask, version
+from .isolation import Found, ask, find
 
-__all__ = ["Question", "ask", "version"]
+__all__ = ["Found", "Question", "ask", "find"]
