@@ -163,6 +163,6 @@ def _answers(name: str, models: Sequence[Model], options: Namespace) -> list[Ans
     else:
         folders = [package.folder for package in found.values() if package]
         said = ask(name, folders, [Question(model, tokens) for model, tokens in asked], options.timeout)
-    version = found[name].version if found[name] else ""
+    version = own.version if (own := found[name]) else ""
     pairs = zip(asked, said, strict=True)
     return [account(model, tokens, framework, each, version) for (model, tokens), each in pairs]
