@@ -49,6 +49,7 @@ from measure.model import (
     tensors,
     with_mask,
 )
+from measure.step import MixtureFlop, has_experts, mixture, mixture_of
 from results import Unavailable, collector_off, one_line
 
 __all__ = ["FastCount", "CountRow", "clear_cache", "fast_count"]
@@ -80,6 +81,7 @@ class FastCount:
     FLOP, and unknown_calls how many there are, phase → calls. not_understood: operator → such calls of all phases.
     rows: by module, if asked for. replayed: blocks that were not run. executed: whether the executed trace counted
     instead; the notes then begin with the reason. attention: what other conventions than the dense one count less.
+    mixture: the forward pass of a mixture of experts by part; None for a model without.
     """
 
     forward_flop: int | None
@@ -93,6 +95,7 @@ class FastCount:
     at_least_flop: Mapping[str, int] = field(default_factory=dict)
     unknown_calls: Mapping[str, int] = field(default_factory=dict)
     attention: AttentionFlop = field(default_factory=lambda: AttentionSum().total())
+    mixture: MixtureFlop | None = None
 
     def by_convention(self, attention: str) -> tuple[int | None, int | None]:
         """(forward, backward) FLOP by a convention of attention, as `StepCount.by_convention`."""
@@ -175,7 +178,8 @@ def _pass(
 ) -> tuple[FastCount, Blocks | None]:
     tape = Tape()
     rules = mask_rules(model) if makes_masks(modules(model)) else {}
-    by_module = task.rows or bool(rules)
+    routes = has_experts(model)
+    by_module = task.rows or bool(rules) or routes
     mode = PredictMode(tape, by_module)
     blocks = Blocks(mode, alike or Likeness(model)) if reuse and not _global_hooks() else None
     paths = ModulePaths(model) if by_module else None
@@ -193,7 +197,14 @@ def _pass(
             add_recomputation(walk, mode)
         check_shown(mode)
     batch = batch_mask(model, task.inputs, task.kwargs) if rules else NOTHING
-    return _summed(_Ran(tape, walk, [] if blocks is None else blocks.replays, rules, batch), task.rows), blocks
+    ran = _Ran(tape, walk, [] if blocks is None else blocks.replays, rules, batch)
+    return replace(_summed(ran, task.rows), mixture=_mixture(model, ran) if routes else None), blocks
+
+
+def _mixture(model: torch.nn.Module, ran: _Ran) -> MixtureFlop | None:
+    """The parts of what ran forward, replays included."""
+    forward = (each for each in _shares(ran) if each[0] == "forward")
+    return mixture_of(model, ((module, flop) for _, module, _, (_, flop) in forward))
 
 
 @dataclass(frozen=True)
@@ -351,6 +362,7 @@ def _executed(task: _Task, reason: str) -> FastCount:
         _with_totals(totals, unknown),
         rows=tuple(CountRow(*key, each.flop, each.causal, each.mask_exact) for key, each in table.items()),
         attention=attention_flop(trace.operations),
+        mixture=mixture(task.model, trace.operations),
         notes=(f"counted by the executed trace: {reason}",),
         executed=True,
     )
