@@ -1,4 +1,4 @@
 from .child import Question
-from .isolation import Found, ask, find
+from .isolation import AuditedPackage, ask, find
 
-__all__ = ["Found", "Question", "ask", "find"]
+__all__ = ["AuditedPackage", "Question", "ask", "find"]

@@ -17,24 +17,24 @@ from measure.audit.child import Question, task_of
 
 
 @dataclass(frozen=True)
-class Found:
+class AuditedPackage:
     """A package: its version, and the folder that its files are in."""
 
     version: str
     folder: Path
 
 
-def find(folder: Path, package: str) -> Found | None:
+def find(folder: Path, package: str) -> AuditedPackage | None:
     """The package in a folder, or where there is no such folder in this environment; None: it is in neither."""
     if not folder.is_dir():
         try:
             installed = importlib.metadata.distribution(package)
         except importlib.metadata.PackageNotFoundError:
             return None
-        return Found(installed.version, Path(str(installed.locate_file(""))))
+        return AuditedPackage(installed.version, Path(str(installed.locate_file(""))))
     for each in importlib.metadata.distributions(path=[str(folder)]):
         if each.metadata["Name"].lower().replace("_", "-") == package:
-            return Found(each.version, folder)
+            return AuditedPackage(each.version, folder)
     return None
 
 

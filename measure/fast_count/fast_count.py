@@ -35,21 +35,24 @@ from measure.fast_count.reference import trace_model
 from measure.model import (
     NOTHING,
     BatchMask,
+    MixtureFlop,
     ModulePaths,
     Parts,
     batch_mask,
     check_outputs,
+    has_experts,
     kept_random,
     makes_masks,
     mask_rules,
     modules,
     noticed,
     on_meta,
+    pass_mixture,
     preserved_state,
+    step_mixture,
     tensors,
     with_mask,
 )
-from measure.step import MixtureFlop, has_experts, mixture, mixture_of
 from results import Unavailable, collector_off, one_line
 
 __all__ = ["FastCount", "CountRow", "clear_cache", "fast_count"]
@@ -204,7 +207,7 @@ def _pass(
 def _mixture(model: torch.nn.Module, ran: _Ran) -> MixtureFlop | None:
     """The parts of what ran forward, replays included."""
     forward = (each for each in _shares(ran) if each[0] == "forward")
-    return mixture_of(model, ((module, flop) for _, module, _, (_, flop) in forward))
+    return pass_mixture(model, ((module, flop) for _, module, _, (_, flop) in forward))
 
 
 @dataclass(frozen=True)
@@ -362,7 +365,7 @@ def _executed(task: _Task, reason: str) -> FastCount:
         _with_totals(totals, unknown),
         rows=tuple(CountRow(*key, each.flop, each.causal, each.mask_exact) for key, each in table.items()),
         attention=attention_flop(trace.operations),
-        mixture=mixture(task.model, trace.operations),
+        mixture=step_mixture(task.model, trace.operations),
         notes=(f"counted by the executed trace: {reason}",),
         executed=True,
     )

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from analysis.operators import AttentionFlop, attention_flop, registry
-from measure.step.mixture import MixtureFlop, mixture
+from measure.model import MixtureFlop, step_mixture
 from measure.step.step_trace import Optimizer, step_trace
 from results.records import Operation
 
@@ -135,7 +135,7 @@ def count(
         (*trace.notes, *(f"{name} has no rule; one is given by {registry.registration(name)}" for name in missing)),
         attention_flop(trace.operations),
         totals["optimizer"] if known_optimizer else None,
-        mixture(model, trace.operations),
+        step_mixture(model, trace.operations),
     )
 
 

@@ -27,7 +27,7 @@ from runners.cli import Mistake, choice_error, guarded, passing, put, show_page
 
 if TYPE_CHECKING:
     from analysis.audit import Answer, Model
-    from measure.audit import Found
+    from measure.audit import AuditedPackage
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -110,7 +110,7 @@ def _install(options: Namespace, names: Sequence[str]) -> None:
     known = frameworks()
     asked = {each for name in names for each in (name, known[name].needs)}
     for framework in (each for each in known.values() if each.framework in asked and each.how == RUN):
-        found = _found(options, framework.framework)
+        found = _package_of(options, framework.framework)
         if found and found.version == framework.version:
             continue
         wanted = f"{framework.package}=={framework.version}"
@@ -128,7 +128,7 @@ def _run_words() -> str:
     return f"Run on {datetime.date.today()} with Python {platform.python_version()}, {' and '.join(versions)}."
 
 
-def _found(options: Namespace, name: str) -> Found | None:
+def _package_of(options: Namespace, name: str) -> AuditedPackage | None:
     """The package of a framework."""
     from analysis.audit import frameworks
     from measure.audit import find
@@ -154,7 +154,7 @@ def _answers(name: str, models: Sequence[Model], options: Namespace) -> list[Ans
     if framework.how == READ:
         return [account(model, tokens, framework, reading(framework, model, tokens)) for model, tokens in asked]
     needed = [each for each in (name, framework.needs) if each]
-    found = {each: _found(options, each) for each in needed}
+    found = {each: _package_of(options, each) for each in needed}
     missing = [frameworks()[each].package for each, package in found.items() if package is None]
     if missing:
         by = "python -m runners.audit --suite audit --install"

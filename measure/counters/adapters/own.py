@@ -21,9 +21,8 @@ from measure.counters.harness import spread
 from measure.counters.harness.rows import rows
 from measure.fake import NOT_ON_FAKE
 from measure.fast_count import trace_model
-from measure.model import evaluating, summed
+from measure.model import evaluating, step_mixture, summed
 from measure.operations import Trace, trace_step
-from measure.step import mixture
 from results import one_line, plain_words
 from results.records import FlopCount, Operation
 
@@ -41,7 +40,7 @@ def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
             found += _phase(table, phase, note, workload, batch_size)
     if not found:
         return []
-    parts = mixture(model, trace.operations)
+    parts = step_mixture(model, trace.operations)
     first = dataclasses.replace(found[0], parameters=_parameters(model), mixture=parts.as_row() if parts else {})
     return [first, *found[1:]]
 

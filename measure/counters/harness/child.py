@@ -157,7 +157,7 @@ def _record_calls(task: Task, workload: Any, model: Any, size: int) -> CallRecor
     import torch
 
     from measure.counters.harness.model_calls import record
-    from measure.step import mixture
+    from measure.model import step_mixture
 
     torch.set_num_threads(THREADS)
     if task.only_training:
@@ -170,7 +170,7 @@ def _record_calls(task: Task, workload: Any, model: Any, size: int) -> CallRecor
             raise ValueError(why) from fault
         raise
     found = _with_training(task, workload, size, found) if task.trainer else found
-    parts = mixture(model, found.training or found.operations)
+    parts = step_mixture(model, found.training or found.operations)
     return dataclasses.replace(found, mixture=parts.as_row()) if parts else found
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from analysis.audit import architectures
-from measure.audit import Found, Question, ask, find
+from measure.audit import AuditedPackage, Question, ask, find
 from measure.audit.exact_numbers import Exact, exact_view
 
 MODEL = architectures()["llama-3-8b"]
@@ -53,7 +53,7 @@ def test_the_version_is_that_of_the_folder(tmp_path: Path) -> None:
     info = tmp_path / "some_thing-1.2.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: Some_Thing\nVersion: 1.2\n")
-    assert find(tmp_path, "some-thing") == Found("1.2", tmp_path)
+    assert find(tmp_path, "some-thing") == AuditedPackage("1.2", tmp_path)
     assert find(tmp_path, "another") is None
     assert find(tmp_path / "nowhere", "no-such-package-at-all") is None
 

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from analysis.audit import architectures, frameworks, training_flop
-from measure.audit import Found
+from measure.audit import AuditedPackage
 from runners.audit import command
 from runners.audit.command import main
 
@@ -74,8 +74,8 @@ def test_what_is_installed_is_what_is_not_here(
 
 
 def test_a_package_of_this_environment_is_not_installed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    here = Found(frameworks()["trl"].version, tmp_path)
-    monkeypatch.setattr(command, "_found", lambda options, name: here)
+    here = AuditedPackage(frameworks()["trl"].version, tmp_path)
+    monkeypatch.setattr(command, "_package_of", lambda options, name: here)
     monkeypatch.setattr(command, "_answers", lambda *_: [])
     assert asked_of_pip(["trl"], monkeypatch, tmp_path) == []
 

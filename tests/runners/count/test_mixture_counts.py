@@ -64,7 +64,11 @@ def test_the_counts_and_the_recording_have_the_same_parts(spec: str, monkeypatch
 
 @pytest.mark.parametrize(
     ("ran", "padding", "words"),
-    [(1000, 0, "experts 1.00 kFLOP,"), (1500, 500, "(500 FLOP of them padding)"), (600, -400, "(dropped tokens lack 400 FLOP)")],
+    [
+        (1000, 0, "experts 1.00 kFLOP,"),
+        (1500, 500, "(500 FLOP of them padding)"),
+        (600, -400, "(dropped tokens lack 400 FLOP)"),
+    ],
 )
 def test_what_is_said_of_a_mixture(ran: int, padding: int, words: str) -> None:
     mixture = PARTS | {"experts_flop": ran, "chosen_flop": 1000, "parameters": 4000, "active_parameters": 3000}

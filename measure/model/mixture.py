@@ -55,13 +55,13 @@ class MixtureFlop:
         return None if self.chosen_flop is None else self.experts_flop - self.chosen_flop
 
 
-def mixture(model: torch.nn.Module, operations: Iterable[Operation]) -> MixtureFlop | None:
+def step_mixture(model: torch.nn.Module, operations: Iterable[Operation]) -> MixtureFlop | None:
     """Of a step's operations; None for a model without experts."""
     forward = (operation for operation in operations if operation.phase == "forward")
-    return mixture_of(model, ((each.module, int(registry.cost(each).model_flop)) for each in forward))
+    return pass_mixture(model, ((each.module, int(registry.cost(each).model_flop)) for each in forward))
 
 
-def mixture_of(model: torch.nn.Module, forward: Iterable[tuple[str, int]]) -> MixtureFlop | None:
+def pass_mixture(model: torch.nn.Module, forward: Iterable[tuple[str, int]]) -> MixtureFlop | None:
     """Of a forward pass. forward: (path of a module, model FLOP of a call that it makes itself)."""
     weights = _weights(model)
     if not weights[EXPERTS]:
