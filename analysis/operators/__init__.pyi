@@ -21,6 +21,7 @@ from .attention_pairs import (
     tile_pairs,
     window_pairs,
 )
+from .attention_tiles import CAPABILITY, FLASH
 from .cost import ZERO, Cost, Size
 from .operands import Sizes, attribute, first, has, needed, numel, output, output_mask, shape
 from .products import attention_backward_executed, multiply_adds, scalars
@@ -45,8 +46,10 @@ __all__ = [
     "AttentionSum",
     "BLOCK_PAIRS",
     "BY_RULE",
+    "CAPABILITY",
     "CONVENTIONS",
     "Cost",
+    "FLASH",
     "Form",
     "KINDS",
     "KeptPairs",
