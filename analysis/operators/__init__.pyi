@@ -13,6 +13,8 @@ from .attention_conventions import (
     may_have_mask,
 )
 from .attention_pairs import (
+    CAPABILITY,
+    FLASH,
     causal_pairs,
     document_pairs,
     packed_pairs,
@@ -21,7 +23,6 @@ from .attention_pairs import (
     tile_pairs,
     window_pairs,
 )
-from .attention_tiles import CAPABILITY, FLASH
 from .cost import ZERO, Cost, Size
 from .operands import Sizes, attribute, first, has, needed, numel, output, output_mask, shape
 from .products import attention_backward_executed, multiply_adds, scalars

@@ -3,7 +3,7 @@
 dense: every pair of a query and a key counts, whatever is masked (PaLM's 12·L·H·Q·T, most frameworks, and the default
 everywhere here). causal: where an attention is causal, pairs up to the diagonal alone. mask_exact: the pairs that the
 mask keeps: a sliding window, all of an encoder, what padding and packed sequences leave. hardware: what the kernel of
-the call computes by its tiles (`attention_tiles.py`), where they are known.
+the call computes by its tiles (`attention_pairs.py`), where they are known.
 
 A mask is known by its rule: `is_causal` of the call, or the rule of the module that called (`MASK_RULE`, which the
 tracer notes; `measure/model/module_masks.py`), and by what the batch says of padding and packed sequences
@@ -20,8 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from analysis.operators import names
-from analysis.operators.attention_pairs import ALL, CAUSAL, causal_pairs, is_rule, pairs_of
-from analysis.operators.attention_tiles import computed_pairs
+from analysis.operators.attention_pairs import ALL, CAUSAL, causal_pairs, computed_pairs, is_rule, pairs_of
 from analysis.operators.cost import Size
 from analysis.operators.operands import attribute, has_any, shape
 from analysis.operators.registry import cost, kind_of

@@ -12,7 +12,7 @@ from torch import nn
 
 import flopledger
 from analysis.operators import AttentionSum, kept_pairs
-from analysis.operators.attention_tiles import CAPABILITY, FLASH, cpu_tile, flash_tile, whole_tile_pairs
+from analysis.operators.attention_pairs import CAPABILITY, FLASH, cpu_tile, flash_tile, whole_tile_pairs
 from measure.model import Masks
 from results.records import Operation
 
