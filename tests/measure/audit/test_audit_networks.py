@@ -204,3 +204,18 @@ def test_published_sizes_are_what_their_modules_run(name: str, tokens: int) -> N
     network = networks()[name]
     trace = trace_model(hub_model(network), (), sample(network, tokens), train=False, grad_inputs=None, loss_of=outputs)
     assert sum(int(cost(each).model_flop) for each in trace.operations) == training_flop(network, tokens)
+
+
+def test_sizes_give_the_parameters_that_were_published() -> None:
+    """Zamba2-1.2B's file of weights holds 1,215,064,704; Jamba-1.5-Large has 398 billion, of which a token meets 94
+    (arXiv:2408.12570): of the experts in every second layer, of three matrices each, 2 of 16."""
+    assert _parameters("zamba2-1.2b") == 1_215_064_704
+    jamba = networks()["jamba-1.5-large"]
+    total = _parameters(jamba.name)
+    expert = 3 * jamba["hidden_size"] * jamba["intermediate_size"]
+    idle = jamba["num_hidden_layers"] // 2 * (16 - 2) * expert
+    assert (total // 10**9, (total - idle) // 10**9) == (398, 94)
+
+
+def _parameters(name: str) -> int:
+    return sum(parameter.numel() for parameter in hub_model(networks()[name]).parameters())
