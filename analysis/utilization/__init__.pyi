@@ -17,11 +17,13 @@ from .numerators import (
     theory_as_published,
 )
 from .paired_blocks import log_ratios
-from .step_times import DISTURBED_RATIO, block_means_s, block_summary, is_disturbed, waited, whole_steps
+from .placement import in_one_placement, placements
+from .step_times import ASIDE, DISTURBED_RATIO, block_means_s, block_summary, is_disturbed, waited, whole_steps
 from .utilization import HARMLESS_REASONS, Measurement, limits_seen, measurement, rows
 from .work_times import blocks_of, epoch_parts, images_of, variant, works_of
 
 __all__ = [
+    "ASIDE",
     "DISTURBED_RATIO",
     "Denominator",
     "ELEMENTS",
@@ -45,6 +47,7 @@ __all__ = [
     "epoch_parts",
     "exact",
     "images_of",
+    "in_one_placement",
     "input_dtype",
     "is_disturbed",
     "kernel",
@@ -56,6 +59,7 @@ __all__ = [
     "no_less_than_known",
     "of_loop",
     "of_ranks",
+    "placements",
     "profiled",
     "rows",
     "session_peaks",

@@ -9,12 +9,18 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import replace
+from statistics import median
 
 from analysis.stats import LAG1, Summary, summarise
 from results.records import PHASES, Run, Sample, StepTime, identity
 
 DISTURBED_RATIO = 0.05
 """Wait for a processor ÷ a block's time from which the block is disturbed."""
+
+
+ASIDE = ("disturbed", "moved")
+"""Parts of measured blocks that waited for a processor, or were timed while the processors were placed otherwise than
+for the others (`analysis/utilization/placement.py`): in no number but `all_mean_s`."""
 
 
 def waited(block: Sample) -> bool:
@@ -68,7 +74,7 @@ def step_times(run: Run, samples: Sequence[Sample]) -> list[StepTime]:
     """
     rows = []
     if blocks := whole_steps(samples):
-        rows.append(_with_disturbed(_row(run, "", blocks, None), blocks, samples))
+        rows.append(_with_others(_row(run, "", blocks, None), blocks, samples))
     split = [s for s in samples if s.part == "phase" and not s.work and s.steps > 0]
     timed = {phase: [s for s in split if s.phase == phase] for phase in PHASES}
     timed = {phase: blocks for phase, blocks in timed.items() if blocks}
@@ -76,12 +82,17 @@ def step_times(run: Run, samples: Sequence[Sample]) -> list[StepTime]:
     return rows + [_row(run, phase, blocks, total_s) for phase, blocks in timed.items()]
 
 
-def _with_disturbed(row: StepTime, blocks: Sequence[Sample], samples: Sequence[Sample]) -> StepTime:
-    """The row with the number of disturbed blocks of whole steps, and the mean that they would give with the others."""
-    disturbed = [s for s in samples if s.part == "disturbed" and not s.phase and not s.work and s.steps > 0]
-    if not disturbed:
+def _with_others(row: StepTime, blocks: Sequence[Sample], samples: Sequence[Sample]) -> StepTime:
+    """The row with the numbers of disturbed and of moved blocks of whole steps, and the mean that they would give with
+    the others; and how far the processors were apart in those that are used."""
+    trips_s = [block.core_round_trip_s for block in blocks if block.core_round_trip_s]
+    row = replace(row, core_round_trip_s=median(trips_s) if trips_s else None)
+    others = [s for s in samples if s.part in ASIDE and not s.phase and not s.work and s.steps > 0]
+    if not others:
         return row
-    return replace(row, disturbed_blocks=len(disturbed), all_mean_s=block_summary([*blocks, *disturbed]).mean)
+    disturbed, moved = (sum(s.part == part for s in others) for part in ASIDE)
+    all_s = block_summary([*blocks, *others]).mean
+    return replace(row, disturbed_blocks=disturbed, moved_blocks=moved, all_mean_s=all_s)
 
 
 def _row(run: Run, phase: str, blocks: Sequence[Sample], total_s: float | None) -> StepTime:

@@ -65,7 +65,7 @@ def one_cell(step: Callable[..., Any], kernel: Any, clock: Any, protocol: Any) -
     return {
         "step": timing.summary.mean, "step_low": timing.summary.low, "step_high": timing.summary.high,
         "used": used and used.ratio, "used_low": used and used.low, "used_high": used and used.high,
-        "status": timing.status, "blocks": len(timing.blocks), "disturbed": len(timing.disturbed),
+        "status": timing.status, "blocks": len(timing.blocks), "disturbed": len(timing.aside),
     }  # fmt: skip
 
 

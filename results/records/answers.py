@@ -93,7 +93,9 @@ class StepTime(OfCell):
     outliers: int  # blocks beyond 3 MAD; they stay in every other number
     share_ratio: float | None = None  # of the phases' sum
     disturbed_blocks: int = 0  # that waited for a processor, were measured again, and are in no other number
-    all_mean_s: float | None = None  # the mean with these blocks; empty where there are none
+    all_mean_s: float | None = None  # the mean with these blocks and the next ones; empty where there are none
+    moved_blocks: int = 0  # that were timed while the processors were placed otherwise; in no other number
+    core_round_trip_s: float | None = None  # of a cache line between two processors, median of the blocks
 
 
 @dataclass(frozen=True, kw_only=True)
