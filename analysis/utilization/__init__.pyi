@@ -17,7 +17,7 @@ from .numerators import (
     theory_as_published,
 )
 from .paired_blocks import log_ratios
-from .placement import in_one_placement, placements
+from .placement import far_from_s, in_one_placement, placements
 from .step_times import ASIDE, DISTURBED_RATIO, block_means_s, block_summary, is_disturbed, waited, whole_steps
 from .utilization import HARMLESS_REASONS, Measurement, limits_seen, measurement, rows
 from .work_times import blocks_of, epoch_parts, images_of, variant, works_of
@@ -46,6 +46,7 @@ __all__ = [
     "disagreement",
     "epoch_parts",
     "exact",
+    "far_from_s",
     "images_of",
     "in_one_placement",
     "input_dtype",

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from analysis.utilization.step_times import is_disturbed
 from results.records import Sample
@@ -22,16 +22,21 @@ APART_RATIO = 2.0
 117 ns on a busy machine; on the other one: 390 to 440 ns."""
 
 
+def far_from_s(trips_s: Iterable[float]) -> float:
+    """The least time of a cache line of the far placement: above the widest gap. Infinite where there is one alone."""
+    gaps = [(after / before, after) for before, after in itertools.pairwise(sorted(trips_s))]
+    ratio, far_s = max(gaps, default=(1.0, math.inf))
+    return far_s if ratio >= APART_RATIO else math.inf
+
+
 def placements(blocks: Sequence[Sample]) -> list[int | None]:
     """Of each block, in their order of time: 0 near, 1 far; None: moved within it, or unknown. All 0 where there is one
     placement."""
-    times = [block.core_round_trip_s for block in blocks]
-    known = sorted(time for time in times if time)
-    gaps = [(after / before, after) for before, after in itertools.pairwise(known)]
-    ratio, first_far = max(gaps, default=(1.0, math.inf))
-    if ratio < APART_RATIO:
+    trips_s = [block.core_round_trip_s for block in blocks]
+    far_s = far_from_s(trip_s for trip_s in trips_s if trip_s)
+    if far_s == math.inf:
         return [0] * len(blocks)
-    after_block = [int(time >= first_far) if time else None for time in times]
+    after_block = [int(trip_s >= far_s) if trip_s else None for trip_s in trips_s]
     return [now if now == before else None for before, now in itertools.pairwise([after_block[0], *after_block])]
 
 

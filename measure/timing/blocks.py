@@ -406,7 +406,8 @@ def placement_warning(timing: Timing) -> str:
     used_s, moved_s = (total_s(each) / sum(b.steps for b in each) for each in (timing.blocks, moved))
     return (
         f"{MOVED}: {len(moved)} of {len(moved) + len(timing.blocks)} blocks were timed while the processors were "
-        f"placed otherwise (a cache line took {far:.0f} ns between them, {near:.0f} ns in the others) and are not used: "
+        f"placed otherwise (a cache line took {far:.0f} ns between them, {near:.0f} ns in the others) and are not "
+        f"used: {moved_s * 1e3:.4g} ms, the others {used_s * 1e3:.4g} ms a step"
         f"{moved_s * 1e3:.4g} ms, the others {used_s * 1e3:.4g} ms a step"
     )
 

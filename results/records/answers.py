@@ -72,6 +72,10 @@ class Headline(OfCell):
     mask_exact_flop: int | None = None  # model_flop with the pairs that the masks of attention keep
     causal_utilization_ratio: float | None = None
     mask_exact_utilization_ratio: float | None = None
+    repeats: int = 0  # of this cell that have a ratio, itself among them
+    repeats_ratio: float | None = None  # geometric mean of theirs; None for a single one
+    repeats_low_ratio: float | None = None  # 95 % interval, between repeats
+    repeats_high_ratio: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

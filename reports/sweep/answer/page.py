@@ -29,6 +29,7 @@ from reports.shared import (
 )
 from reports.sweep.answer import page_cells, page_counts
 from reports.sweep.answer.headline import basis, closing
+from reports.sweep.answer.repeats import repeat_lines
 from reports.sweep.answer.table import heading, peak_lines
 from results.records import Ceiling
 
@@ -90,7 +91,13 @@ def _verdict(built: Built) -> PageVerdict:
     known, shown = peak_lines(built.views), peak_lines(conclusion.cells)
     others = tuple(line for line in known if line not in shown)
     peaks = (("Other peaks", others),) if others else () if shown else (("Peak", ("none is known",)),)
-    rests_on = (("Measured on", (heading(built),)), *peaks, ("Cells", (cells,)))
+    repeats = tuple(repeat_lines(built.views, built.step_times))
+    rests_on = (
+        ("Measured on", (heading(built),)),
+        *peaks,
+        ("Cells", (cells,)),
+        *((("Repeats", repeats),) if repeats else ()),
+    )
     return PageVerdict(conclusion.sentence, basis(conclusion, built.views), rests_on)
 
 
