@@ -62,6 +62,13 @@ def _summary(means_s: tuple[float, ...], steps: tuple[int, ...], rule: str) -> S
     return summarise(means_s, steps, rule=rule)
 
 
+def round_trip_s(blocks: Sequence[Sample]) -> float | None:
+    """How far two processors were apart in these blocks: the median of their times of a cache line, where there are
+    any."""
+    trips_s = [block.core_round_trip_s for block in blocks if block.core_round_trip_s]
+    return median(trips_s) if trips_s else None
+
+
 def whole_steps(samples: Sequence[Sample]) -> list[Sample]:
     """The measured blocks of the cell's own whole steps, without those of warm-up, phases and other works."""
     return [s for s in samples if s.part == "measure" and not s.phase and not s.work and s.steps > 0]
@@ -85,8 +92,7 @@ def step_times(run: Run, samples: Sequence[Sample]) -> list[StepTime]:
 def _with_others(row: StepTime, blocks: Sequence[Sample], samples: Sequence[Sample]) -> StepTime:
     """The row with the numbers of disturbed and of moved blocks of whole steps, and the mean that they would give with
     the others; and how far the processors were apart in those that are used."""
-    trips_s = [block.core_round_trip_s for block in blocks if block.core_round_trip_s]
-    row = replace(row, core_round_trip_s=median(trips_s) if trips_s else None)
+    row = replace(row, core_round_trip_s=round_trip_s(blocks))
     others = [s for s in samples if s.part in ASIDE and not s.phase and not s.work and s.steps > 0]
     if not others:
         return row

@@ -61,7 +61,7 @@ def _line(found: Repeats, shared: str, trips_s: Mapping[tuple[str, int], float |
     trips_ns = [f"{1e9 * trip_s:.0f}" for view in ordered if (trip_s := trips_s.get(key_of(view.run)))]
     apart = f"; a cache line took {', '.join(trips_ns)} ns between two processors" if len(trips_ns) > 1 else ""
     return (
-        f"{name_of(found, shared)}: {each}; mean {percent(found.ratio)}, 95 % interval "
+        f"repeats: {name_of(found, shared)}: {each}; mean {percent(found.ratio)}, 95 % interval "
         f"{digits(100 * found.low)} to {digits(100 * found.high)} %{apart}"
     )
 

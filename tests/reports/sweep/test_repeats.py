@@ -40,7 +40,7 @@ def test_the_line_has_each_repeat_and_how_far_processors_were_apart() -> None:
     views = [cell(0.16, 1), cell(0.14, 0)]
     times = [time_of(view, trip_s) for view, trip_s in zip(views, (9e-8, 4e-7), strict=True)]
     assert repeat_lines(views, times) == [
-        "resnet18 b4 fp32 × 2: 14 %, 16 %; mean 15 %, 95 % interval 6.41 to 35.0 %; "
+        "repeats: resnet18 b4 fp32 × 2: 14 %, 16 %; mean 15 %, 95 % interval 6.41 to 35.0 %; "
         "a cache line took 400, 90 ns between two processors"
     ]  # fmt: skip
     assert "cache" not in repeat_lines(views, times[:1])[0]
