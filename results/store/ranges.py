@@ -83,7 +83,7 @@ FIELDS: Mapping[str, Range] = {
         NOT_NEGATIVE,
     ),
     **dict.fromkeys(("reads", "writes", "batches", "input_shapes", "output_shapes"), NOT_NEGATIVE),
-    **dict.fromkeys(("attention", "executed", "ignored", "not_understood"), NOT_NEGATIVE),
+    **dict.fromkeys(("attention", "executed", "ignored", "mixture", "not_understood"), NOT_NEGATIVE),
     **dict.fromkeys(("p_different", "p_same", "unknown_time_ratio", "outside_time_ratio"), PROBABILITY),
     **dict.fromkeys(("sequence_nr", "born_index", "died_index"), Range(-1)),
     # ends of intervals, and what is a difference
