@@ -29,6 +29,11 @@ def expert_mesh(mesh: DeviceMesh, experts: int) -> DeviceMesh:
     return init_device_mesh(mesh.device_type, sizes, mesh_dim_names=("pp", "edp", "ep", "tp"))
 
 
+def copies_of_experts(wide: DeviceMesh) -> DeviceMesh:
+    """The ranks that have the same experts. wide: of `expert_mesh`."""
+    return wide["edp", "tp"]._flatten("experts") if wide["tp"].size() > 1 else wide["edp"]
+
+
 def copies_mesh(mesh: DeviceMesh) -> DeviceMesh:
     """The ranks that have, or share, the same weights: the axes "dp" and "cp" as one."""
     return mesh["dp", "cp"]._flatten("copies") if mesh["cp"].size() > 1 else mesh["dp"]

@@ -11,7 +11,7 @@ import torch
 from analysis.parallel import Coordinates, Recording, grid_of, ledger_of, parse_sizes
 from measure.fast_count.fast_count import fast_count
 from measure.parallel import RankStep, gradient_buckets, own_expert_plan, trace_rank, trace_single
-from tests.support.nets.divided_nets import SIZES, TOKENS, mixture, run_expert_rank, tokens
+from tests.support.nets.divided_nets import SIZES, TOKENS, mixture, run_expert_rank, run_trained_experts, tokens
 from tests.support.nets.parallel_nets import BlockNet, executed_flop
 
 pytest.importorskip("transformers.distributed.expert_parallel")
@@ -83,6 +83,19 @@ def test_products_of_two_real_processes_add_up_however_tokens_are_routed(tmp_pat
     for rank in range(2):
         logits = torch.load(tmp_path / f"experts-{rank}.pt")
         torch.testing.assert_close(logits, model(tokens(2)[rank : rank + 1]).logits.detach(), atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.cluster
+def test_experts_that_two_real_processes_share_have_the_gradients_of_one(tmp_path):
+    """Four ranks, half of the experts each: of all parameters, divided or not, the gradient is that of one process."""
+    torch.multiprocessing.spawn(run_trained_experts, (4, str(tmp_path)), nprocs=4)
+    names = {name for name, _ in mixture().named_parameters()}
+    for rank in range(4):
+        errors = json.loads((tmp_path / f"trained-{rank}.json").read_text())
+        assert set(errors) == {"ddp=4,ep=2", "ddp=2,tp=2,ep=2"}
+        for plan, found in errors.items():
+            assert set(found) == names
+            assert max(found.values()) < 1e-4, (plan, rank, found)
 
 
 def test_experts_that_do_not_divide_are_one_line():
