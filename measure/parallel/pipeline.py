@@ -120,7 +120,7 @@ def pipeline_stage(
 def _local_widths(model: torch.nn.Module, plan: Mapping[str, str], ranks: int) -> Iterator[None]:
     """Inside, linear layers that the plan divides have the first rank's part of their weights. Raises ValueError for a
     width that the ranks do not divide."""
-    kept: list[tuple[torch.nn.Linear, torch.nn.Parameter, torch.nn.Parameter | None]] = []
+    kept: list[tuple[torch.nn.Linear, Any, Any]] = []
     dims = {"colwise": 0, "rowwise": 1}
     try:
         for pattern, style in plan.items() if ranks > 1 else ():

@@ -29,12 +29,15 @@ def found(text, batch):
         model = mixture()
     plan = own_expert_plan(model)
     micro = RankStep(mixture, (tokens(batch // grid.dp // grid.microbatches),))
-    step = RankStep(mixture, micro.inputs, experts=plan, expert_ranks=grid.ep)
+    ring = grid.cp > 1
+    step = RankStep(mixture, micro.inputs, balanced=ring, causal=ring, experts=plan, expert_ranks=grid.ep)
     whole = RankStep(mixture, (tokens(batch),))
     count = fast_count(model, whole.inputs, train=True)
     single = count.forward_flop + count.backward_flop
     ranks = [trace_rank(step, grid.sizes, 0)]
-    return ledger_of(Recording(ranks, trace_single(micro), trace_single(whole), single), grid, gradient_buckets)
+    part = trace_single(RankStep(mixture, (micro.inputs[0][:, : TOKENS // grid.cp],))) if ring else None
+    ranks *= grid.cp  # of which each has as much
+    return ledger_of(Recording(ranks, trace_single(micro), trace_single(whole), single, part), grid, gradient_buckets)
 
 
 def test_each_rank_has_its_experts_and_exchanges_its_tokens():
@@ -62,6 +65,16 @@ def test_experts_that_several_ranks_have_are_reduced_among_these():
     work = found("dp=4,ep=2", 4).work(Coordinates(0, 3, 0))
     sums = {(each.kind, each.group, each.size): each.nbytes for each in work.collectives}
     assert sums["all_reduce", "experts", 2] == 4 * LAYERS * EXPERTS // 2 * WEIGHTS
+
+
+def test_two_axes_of_all_ranks_have_groups_of_their_own():
+    """cp=2 with ep=2: keys are gathered among the ranks of the ring, tokens exchanged among those of the experts."""
+    ledger = found("cp=2,ep=2", 1)
+    sums = {(each.kind, each.group): each.calls for each in ledger.work(Coordinates(0, 0, 0)).collectives}
+    assert sums["all_to_all", "ep"] == LAYERS * (4 + 1), "as without the ring"
+    assert sums["all_gather", "cp"] == 2 * LAYERS, "forward and backward"
+    assert sums["all_to_all", "cp"] == 2 * LAYERS, "gradients of keys and values, in two hops"
+    assert ledger.unexplained_flop == 0
 
 
 @pytest.mark.cluster
