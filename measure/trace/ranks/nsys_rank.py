@@ -3,7 +3,7 @@
 The rank and how many there are come from the environment that the export has of its target (RANK, WORLD_SIZE, as
 torchrun sets them for each rank that it starts under nsys), else the rank from the file's name (rank3.sqlite). Steps
 are the NVTX ranges "ProfilerStep#N", or our own. Times count from when the session began, which the export has as Unix
-time.
+time; how exactly is not known, so that each export has a clock of its own.
 
 Not claimed: bytes and members of a collective, which NCCL's kernels do not say; collectives of several groups that one
 rank has are told apart by kind alone.
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ def read_nsys_rank(path: Path) -> Timeline:
     rows = zip(*(kernels[name].tolist() for name in ("name", "what", "start_ns", "time_ns")), strict=True)
     for place, (name, what, start, lasted) in enumerate(rows):
         _take(found, place, name, what, start, start + lasted)
-    return timeline_of(path, found, _header(path, recording.device_name))
+    return replace(timeline_of(path, found, _header(path, recording.device_name)), own_clock=True)
 
 
 def _take(found: RankEvents, place: int, name: str, what: str, start_ns: int, end_ns: int) -> None:

@@ -14,22 +14,22 @@ from tests.support.made_up_operations.nsys_export import PROCESS, Export
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 BASE_NS = 1_790_000_000_000_000_000
-STEP_NS, STEPS, LATE_FROM, LATE_NS = 1_000_000, 4, 12, 200_000
+STEP_NS, STEPS, LATE_FROM, LATE_NS, UNSAID_NS = 1_000_000, 4, 12, 200_000, 40_000
 """A step of 1 ms: 0.6 ms of computing and an all-reduce; of rank 1 from step 12 on 0.2 ms more."""
 
 
 def export(rank: int, late_ns: int = 0, environment: str | None = None) -> Export:
-    """Steps 10 to 13 of a rank, whose session began as many seconds after BASE_NS."""
+    """Steps 10 to 13 of a rank, whose session began as many seconds after BASE_NS, and 40 µs that it does not say."""
     made = Export()
     made.tables |= {
         "TARGET_INFO_SESSION_START_TIME": "utcEpochNs utcTime",
         "TARGET_INFO_SYSTEM_ENV": "globalVid devStateName name nameEnum value",
     }
     shift = -rank * 1_000_000_000
-    made.add("TARGET_INFO_SESSION_START_TIME", utcEpochNs=BASE_NS - shift)
+    made.add("TARGET_INFO_SESSION_START_TIME", utcEpochNs=BASE_NS - shift - UNSAID_NS * rank)
     said = f"HOME=/root;RANK={rank};WORLD_SIZE=3;PATH=/bin" if environment is None else environment
     made.add("TARGET_INFO_SYSTEM_ENV", name="DeviceEnvironment", value=said)
-    made.add("TARGET_INFO_SYSTEM_ENV", name="Hostname", value=f"node{rank}")
+    made.add("TARGET_INFO_SYSTEM_ENV", name="Hostname", value="node")
     made.add("TARGET_INFO_GPU", id=1, cuDevice=0, name="NVIDIA H200")
     for place in range(STEPS):
         begin = 5_000_000_000 + shift + place * STEP_NS
@@ -53,8 +53,8 @@ def folder(tmp_path: Path) -> Path:
 
 def test_an_export_says_rank_host_clock_steps_and_collectives(folder: Path) -> None:
     found = read_rank(rank_files(folder)[1])
-    assert (found.rank, found.world_size, found.host, found.device_name) == (1, 3, "node1", "NVIDIA H200")
-    begin = BASE_NS + 5_000_000_000
+    assert (found.rank, found.world_size, found.host, found.device_name) == (1, 3, "node", "NVIDIA H200")
+    begin = BASE_NS + 5_000_000_000 - UNSAID_NS
     assert found.compute[0].tolist() == [begin + 10_000, begin + 610_000]
     first = found.collectives.to_dict("records")[0]
     assert (first["start_ns"], first["end_ns"], first["kind"], first["step"]) == (
@@ -66,7 +66,7 @@ def test_an_export_says_rank_host_clock_steps_and_collectives(folder: Path) -> N
 
 
 def test_the_rank_that_is_late_is_named_with_its_step(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two others wait 0.2 ms each in two of four steps."""
+    """Two others wait 0.2 ms each in two of four steps, whatever their sessions say of when they began."""
     code, out, _ = running(command.main, capsys)(folder, "--times-only", "--format", "json")
     found = json.loads(out)
     assert code == 0
