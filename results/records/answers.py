@@ -161,3 +161,4 @@ class ParallelStep(OfCell):
     variant: str = ""
     repeat: int = 0
     bubble_ratio: float | None = None  # of a pipeline: what its schedule leaves a stage without work, of a step
+    late_since_block: int | None = None  # the timed block, by its index in samples.csv, from which on steps are so long

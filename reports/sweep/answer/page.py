@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from cleaning.reconcile import Built, View
+from cleaning.reconcile import Built, View, devices_sentence
 from reports.shared import (
     MOST_ROWS,
     OF_WHAT,
@@ -109,7 +109,7 @@ def _cells(built: Built) -> Section:
     return Section(
         "cells",
         "Cells",
-        _sentences(text or words, more, unpaired_sentence(built.views)),
+        _sentences(text or words, more, unpaired_sentence(built.views), devices_sentence(built.utilization)),
         _only(page_cells.measured_cells(built.views) if built.views else None),
     )
 
@@ -140,7 +140,8 @@ def _figures(built: Built, figures: Mapping[str, str]) -> Section:
     text = "" if pictures else "None could be drawn from these rows."
     if left := [one.name for one in pictures[len(shown) :]]:
         text = f"Not on this page, for its size, but in figures/: {', '.join(left)}."
-    return Section("figures", "Figures", _sentences(text), pictures=shown)
+    apart = devices_sentence(built.utilization) if pictures else ""
+    return Section("figures", "Figures", _sentences(text, apart), pictures=shown)
 
 
 def _counters(built: Built) -> Section:

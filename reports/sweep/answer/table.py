@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from cleaning.reconcile import Built, View
+from cleaning.reconcile import Built, View, devices_sentence
 from reports.shared import (
     OF_WHAT,
     SHORT,
@@ -270,7 +270,8 @@ def warning_lines(built: Built) -> list[str]:
     measured = sum(view.measured for view in built.views)
     merged_texts = ((session_words(merged(texts)), list(dict.fromkeys(names))) for texts, names in found.values())
     lines = [f"note: {text} ({_listed(names, measured)})" for text, names in merged_texts]
-    return lines + [f"note: {problem}" for problem in built.problems]
+    apart = devices_sentence(built.utilization)
+    return lines + [f"note: {problem}" for problem in (*([apart] if apart else []), *built.problems)]
 
 
 def _untimed(built: Built) -> dict[tuple[str, int], list[str]]:
