@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from analysis.devices import FAST_ALGORITHM, TENSOR_UNITS, peaks
-from analysis.stats import MARGIN_RATIO, conditions
+from analysis.stats import LAG1, LAG1_RAISED, MARGIN_RATIO, conditions
 from analysis.utilization import APART_RATIO, block_summary, round_trip_s, whole_steps
 from cleaning.facts import kind_of, known_parameters, narrowness
 from cleaning.gates.evidence import Evidence
@@ -28,6 +28,9 @@ ABOVE_CEILING = 1.25
 
 SLOWER = 0.8
 """Least share of a smaller batch's items a second that a larger one trains."""
+
+RAISED_SINCE = 5
+"""The schema version whose cells stop measuring by `lag1_raised`; those of earlier ones stopped by `lag1`."""
 
 RECORDS = {
     "h200": 7952.0,
@@ -110,6 +113,16 @@ def at_most_one(evidence: Evidence) -> Iterator[Finding]:
             holds = row.utilization_ratio <= 1 or (marked and not tensor)
             words = f"{row.method} by {row.numerator_source} is {row.utilization_ratio:.3g} of {row.denominator}"
             yield Finding(run.cell_id, holds, "" if holds else words)
+
+
+def interval_rule(evidence: Evidence) -> Iterator[Finding]:
+    """The rule by which a row's intervals are made, beside the one by which rows of its schema version were measured.
+    The other rule gives another interval of the same blocks, which alone do not tell by which one measuring stopped."""
+    for run in evidence.measured_cells:
+        stopped = evidence.data.manifest.schema_version >= RAISED_SINCE and run.data != LOOP
+        rule = LAG1_RAISED if stopped else LAG1
+        words = f"intervals by {run.interval_rule}, measured by {rule}"
+        yield Finding(run.cell_id, run.interval_rule == rule, "" if run.interval_rule == rule else words)
 
 
 def converged(evidence: Evidence) -> Iterator[Finding]:
