@@ -22,11 +22,10 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from analysis.stats import geometric_mean
-from analysis.utilization import far_from_s
+from analysis.utilization import far_from_s, round_trip_s
 from benchmarks.paired.neighbours import Cell, mean_log, run, training_step
 
 TOGETHER = (3, 5)
@@ -69,13 +68,12 @@ def one_cell(step: Callable[..., Any], kernel: Any, clock: Any, protocol: Any) -
         timing = measure_blocks(step, clock, protocol, warm.step_s, beside)
     found = paired_ceiling(blocks_in_order(warm, timing, beside.samples), protocol.interval_rule)
     used = found.utilization({"fp32": kernel.flop}) if found else None
-    trips_s = [block.core_round_trip_s for block in timing.blocks if block.core_round_trip_s]
     aside = [block.part for block in timing.aside]
     return {
         "step": timing.summary.mean, "step_low": timing.summary.low, "step_high": timing.summary.high,
         "used": used and used.ratio, "used_low": used and used.low, "used_high": used and used.high,
         "status": timing.status, "blocks": len(timing.blocks), "disturbed": aside.count("disturbed"),
-        "moved": aside.count("moved"), "round_trip": median(trips_s) if trips_s else None,
+        "moved": aside.count("moved"), "round_trip": round_trip_s(timing.blocks),
     }  # fmt: skip
 
 

@@ -43,7 +43,7 @@ from statistics import median
 from typing import Any, NamedTuple, Self
 
 from analysis.stats import Summary, summarise
-from analysis.utilization import in_one_placement, is_disturbed, waited
+from analysis.utilization import in_one_placement, is_disturbed, round_trip_s, waited
 from measure.timing.clocks import Clock, CpuClock, CudaClock, clock_for
 from measure.timing.disturbance import DISTURBED, MOVED, core_state, disturbance
 from measure.timing.protocols import Protocol
@@ -400,21 +400,15 @@ def disturbance_warning(timing: Timing) -> str:
 def placement_warning(timing: Timing) -> str:
     """What to say of blocks of another placement of the processors; empty if there are none."""
     moved = [block for block in timing.aside if block.part == MOVED]
-    near, far = (_trips_ns(blocks) for blocks in (timing.blocks, moved))
-    if not moved or not near or not far:
+    used_trip_s, moved_trip_s = (round_trip_s(blocks) for blocks in (timing.blocks, moved))
+    if not moved or not used_trip_s or not moved_trip_s:
         return ""
     used_s, moved_s = (total_s(each) / sum(b.steps for b in each) for each in (timing.blocks, moved))
     return (
         f"{MOVED}: {len(moved)} of {len(moved) + len(timing.blocks)} blocks were timed while the processors were "
-        f"placed otherwise (a cache line took {far:.0f} ns between them, {near:.0f} ns in the others) and are not "
-        f"used: {moved_s * 1e3:.4g} ms, the others {used_s * 1e3:.4g} ms a step"
-        f"{moved_s * 1e3:.4g} ms, the others {used_s * 1e3:.4g} ms a step"
+        f"placed otherwise (a cache line took {1e9 * moved_trip_s:.0f} ns between them, {1e9 * used_trip_s:.0f} ns in "
+        f"the others) and are not used: {moved_s * 1e3:.4g} ms, the others {used_s * 1e3:.4g} ms a step"
     )
-
-
-def _trips_ns(blocks: Sequence[Sample]) -> float | None:
-    trips_s = [block.core_round_trip_s for block in blocks if block.core_round_trip_s]
-    return median(trips_s) * 1e9 if trips_s else None
 
 
 def total_s(blocks: Sequence[Sample]) -> float:
