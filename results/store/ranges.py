@@ -74,9 +74,9 @@ FIELDS: Mapping[str, Range] = {
     ),
     **dict.fromkeys(
         (
-            "asked", "attempt", "blocks", "blocks_a", "blocks_b", "call", "calls", "disturbed_blocks",
+            "asked", "attempt", "blocks", "blocks_a", "blocks_b", "call", "calls", "disturbed_blocks", "moved_blocks",
             "effective_blocks", "flop", "group", "id", "index", "instance", "involuntary_switches", "kernels",
-            "late_since_step", "launches", "nbytes", "operations",
+            "late_since_block", "late_since_step", "launches", "nbytes", "operations",
             "outliers", "own_parameters", "parameters", "parent", "rank", "recording", "removed", "repaired", "repeat",
             "repeats", "step", "units", "unknown",
         ),
