@@ -31,6 +31,14 @@ FLOP = {"fma": 2, "mul": 1, "add": 1, "div": 1, "sqrt": 1}
 COUNTED = "flop"
 """The kind of what a processor's counters say: FLOP of all kinds together."""
 
+CONVOLUTIONS = ("aten.convolution", "aten.convolution_backward")
+
+SCALARS = 64
+"""Lanes of the interpreter's and the library's own calculations around a kernel, at most; 16 to 48 were seen."""
+
+BLOCK = 256
+"""Products of a partial sum in MKL's kernels without fused multiply-adds."""
+
 TILES = (8, 16, 24, 32)
 """Lanes of fp32 in 1 to 4 vectors of AVX2."""
 
@@ -38,6 +46,7 @@ _POLYNOMIAL = "a transcendental function counts 1 and is executed as a polynomia
 _PARTIAL = "partial sums on the lanes of vectors are added up, and lanes that hold nothing"
 _LOGIC = "by integer logic on the bits, or by comparisons and a choice of lanes"
 _STATISTICS = "mean and variance in one pass over vectors, and scale and shift as one multiply-add"
+_GRADIENTS = "gradients of scale and shift are sums over vectors, and factors of a channel are made once"
 
 REASONS: Mapping[str, str] = {
     **dict.fromkeys(("exp", "log", "sin", "cos", "erf", "tanh", "sigmoid", "gelu", "silu", "softplus"), _POLYNOMIAL),
@@ -58,8 +67,18 @@ REASONS: Mapping[str, str] = {
     "conv2d_3x3_padded": "taps on the padding are not executed",
     "bilinear": "some products are separate multiplications and additions",
     "conv2d_3x3_padded.backward": "taps on the padding are not executed",
-    "linear.backward": "products that begin a sum are multiplications",
-    "attention.backward": f"scores are computed again, and in the softmax {_POLYNOMIAL}",
+    **dict.fromkeys(("linear.backward", "linear_bias.backward"), "products that begin a sum are multiplications"),
+    **dict.fromkeys(
+        ("attention.backward", "attention_causal.backward"),
+        f"scores are computed again, and in the softmax {_POLYNOMIAL}",
+    ),
+    **dict.fromkeys(("log_softmax_backward_data", "softmax_backward_data", "gelu_backward"), _POLYNOMIAL),
+    "nll_loss_forward": _PARTIAL,
+    **dict.fromkeys(("nll_loss_backward", "max_pool2d_with_indices", "threshold_backward"), _LOGIC),
+    **dict.fromkeys(("native_batch_norm", "native_layer_norm", "native_group_norm"), _STATISTICS),
+    **dict.fromkeys(("native_batch_norm_backward", "native_layer_norm_backward"), _GRADIENTS),
+    "bernoulli": "random numbers are made, which is no operation by definition",
+    "adaptive_avg_pool2d_backward": "a gradient is divided by height and width, one after the other",
     "hardswish": "minimum and maximum count as comparisons by definition",
 }  # fmt: skip
 """Operator → what the kinds of its instructions show, where the numbers differ."""
@@ -106,8 +125,9 @@ def compare(
     else:
         lanes = sum(executed.get(kind, 0) for kind in ARITHMETIC)
         verdict, reason = (EQUAL if lanes == other_flop else UNEXPLAINED), ""
-    if verdict == UNEXPLAINED and name in REASONS:
-        verdict, reason = DIFFERENT, REASONS[name]
+    known = REASONS.get(name) or REASONS.get(name.removeprefix("aten.").strip("_"), "")
+    if verdict == UNEXPLAINED and known:
+        verdict, reason = DIFFERENT, known
     return InstructionComparison(name, multiply_adds, other_flop, executed, verdict, reason)
 
 
@@ -142,7 +162,23 @@ def _of_products(multiply_adds: int, executed: Mapping[str, int], sizes: tuple[i
             EQUAL,
             f"with {first:,} products that begin a sum, {first // outputs} a result, as multiplications",
         )
+    if not fused and sizes and (reason := _separate(multiply_adds, executed, sizes)):
+        return DIFFERENT, reason
     return UNEXPLAINED, ""
+
+
+def _separate(multiply_adds: int, executed: Mapping[str, int], sizes: tuple[int, ...]) -> str:
+    """Whether products and sums are instructions of their own, and each partial sum of BLOCK products is scaled by one
+    more; a size may be rounded up to whole vectors, too."""
+    outputs, found = math.prod(sizes), executed.get("mul", 0)
+    scalings = outputs * -(-multiply_adds // (outputs * BLOCK))
+    widths = [(1, 1), *((size, -(-size // tile) * tile) for size in sizes for tile in TILES)]
+    for size, whole in widths:
+        products = multiply_adds * whole // size
+        if found - products in (0, scalings * whole // size) and products <= executed.get("add", 0):
+            padded = f", and padding of vectors: {size} is executed as {whole}" if whole > size else ""
+            return f"products are multiplications and additions of their own, their partial sums are scaled{padded}"
+    return ""
 
 
 def compare_calls(
@@ -179,7 +215,7 @@ def _of_operator(
     pairs = zip(executed, operations, strict=True)
     found = [_of_call(name, counts, operation) for counts, operation in pairs]
     verdicts = Counter(each.verdict for each in found)
-    reasons = ", ".join(dict.fromkeys(each.reason.partition(":")[0] for each in found if each.reason))
+    reasons = "; ".join(dict.fromkeys(each.reason.partition(":")[0] for each in found if each.reason))
     if verdicts[UNEXPLAINED]:
         return replace(
             row, reason=f"{verdicts[UNEXPLAINED]} of {len(found)} calls" + (reasons and f"; others: {reasons}")
@@ -191,16 +227,47 @@ def _of_call(name: str, counts: Mapping[str, int], operation: Operation) -> Inst
     cost = total([operation])
     sizes = tuple(operation.output_shapes[0]) if operation.output_shapes else ()
     row = compare(name, cost.model_flop // 2, cost.other_flop, counts, sizes)
-    taps = taps_inside(operation) if name == "aten.convolution" else 0
-    if row.verdict == UNEXPLAINED and taps and counts.get("fma") == taps:
-        return replace(row, verdict=DIFFERENT, reason="taps on the padding are not executed")
+    if row.verdict == UNEXPLAINED and name in CONVOLUTIONS and (reason := _of_convolution(row, operation)):
+        return replace(row, verdict=DIFFERENT, reason=reason)
     return row
 
 
+def _of_convolution(row: InstructionComparison, operation: Operation) -> str:
+    """Why a convolution, or its backward pass, executes other products than are defined; "" where that is not known."""
+    taps, fused = taps_inside(operation), row.executed.get("fma", 0)
+    if not taps:
+        return ""
+    if fused == taps * _products_of(operation):
+        return "taps on the padding are not executed"
+    if operation.name == CONVOLUTIONS[0]:
+        places = math.prod(operation.output_shapes[0][2:])  # of an unfolded image, whose places are one dimension
+        return _padded(row.multiply_adds, fused, (places,))
+    return _of_unfolded_images(row, operation, taps)
+
+
+def _of_unfolded_images(row: InstructionComparison, operation: Operation, taps: int) -> str:
+    """Whether the weight's gradient is, for each image, a matrix product with all its taps, which is scaled, and the
+    image's gradient has no tap on the padding."""
+    by_name = dict(zip(operation.input_names, operation.input_shapes, strict=True))
+    image, weight, products = by_name["input"], by_name["weight"], _products_of(operation)
+    first = row.multiply_adds // products + taps * (products - 1) - row.executed.get("fma", 0)
+    scalars = row.executed.get("mul", 0) - first - image[0] * math.prod(weight)
+    if operation.attributes["output_mask"][1] and first >= 0 and 0 <= scalars <= SCALARS:
+        return "the weight's gradient is a product of unfolded images, padding among them, and is scaled for each image"
+    return ""
+
+
+def _products_of(operation: Operation) -> int:
+    """1, or how many of the image's and the weight's gradients a backward pass makes."""
+    return sum(operation.attributes["output_mask"][:2]) if operation.name == CONVOLUTIONS[1] else 1
+
+
 def taps_inside(operation: Operation) -> int:
-    """Multiply-adds of a convolution without those whose tap lies on its padding. 0 for a transposed one."""
+    """Multiply-adds of a convolution, or of one gradient of it, without those whose tap lies on its padding. 0 for a
+    transposed one."""
     by_name = dict(zip(operation.input_names, operation.input_shapes, strict=True))
     image, weight, asked = by_name["input"], by_name["weight"], operation.attributes
+    result = by_name.get("grad_output", operation.output_shapes[0])
     if asked.get("transposed"):
         return 0
     spatial = len(weight) - 2
@@ -208,8 +275,7 @@ def taps_inside(operation: Operation) -> int:
     for axis in range(spatial):
         size, kernel = image[2 + axis], weight[2 + axis]
         stride, padding, dilation = (_of_axis(asked[key], axis) for key in ("stride", "padding", "dilation"))
-        outputs = operation.output_shapes[0][2 + axis]
-        starts = (place * stride - padding for place in range(outputs))
+        starts = (place * stride - padding for place in range(result[2 + axis]))
         inside *= sum(0 <= start + tap * dilation < size for start in starts for tap in range(kernel))
     return int(image[0] * weight[0] * weight[1] * inside)
 

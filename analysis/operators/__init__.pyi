@@ -13,6 +13,9 @@ from .attention_conventions import (
     may_have_mask,
 )
 from .attention_pairs import (
+    ALL,
+    CAPABILITY,
+    FLASH,
     causal_pairs,
     document_pairs,
     packed_pairs,
@@ -41,12 +44,15 @@ from .registry import (
 from .traffic import UNSIZED, Form, Piece, bytes_moved, itemsize, lacks_sizes, nothing, reads, touched_size, writes
 
 __all__ = [
+    "ALL",
     "AttentionFlop",
     "AttentionSum",
     "BLOCK_PAIRS",
     "BY_RULE",
+    "CAPABILITY",
     "CONVENTIONS",
     "Cost",
+    "FLASH",
     "Form",
     "KINDS",
     "KeptPairs",

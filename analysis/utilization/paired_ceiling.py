@@ -95,7 +95,7 @@ def paired_ceiling(samples: Sequence[Sample], rule: str = LAG1) -> PairedCeiling
     if "ceiling" not in column_of(samples, "part"):
         return None
     ordered = sorted((s for s in samples if not s.work and not s.phase), key=lambda s: s.start_s)
-    steps = [s for s in ordered if s.part in ("measure", "disturbed")]
+    steps = [s for s in ordered if s.part in ("measure", "disturbed", "moved")]
     beside: dict[str, list[Sample]] = {}
     for sample in ordered:
         if sample.part == "ceiling" and sample.flop:

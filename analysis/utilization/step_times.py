@@ -10,12 +10,18 @@ import functools
 import operator
 from collections.abc import Sequence
 from dataclasses import replace
+from statistics import median
 
 from analysis.stats import LAG1, Summary, summarise
 from results.records import PHASES, Run, Sample, StepTime, chosen_of, column_of, identity, rows_with
 
 DISTURBED_RATIO = 0.05
 """Wait for a processor ÷ a block's time from which the block is disturbed."""
+
+
+ASIDE = ("disturbed", "moved")
+"""Parts of measured blocks that waited for a processor, or were timed while the processors were placed otherwise than
+for the others (`analysis/utilization/placement.py`): in no number but `all_mean_s`."""
 
 
 def waited(block: Sample) -> bool:
@@ -56,6 +62,13 @@ def _summary(means_s: tuple[float, ...], steps: tuple[int, ...], rule: str) -> S
     return summarise(means_s, steps, rule=rule)
 
 
+def round_trip_s(blocks: Sequence[Sample]) -> float | None:
+    """How far two processors were apart in these blocks: the median of their times of a cache line, where there are
+    any."""
+    trips_s = [trip_s for trip_s in column_of(blocks, "core_round_trip_s") if trip_s]
+    return median(trips_s) if trips_s else None
+
+
 def whole_steps(samples: Sequence[Sample]) -> Sequence[Sample]:
     """The measured blocks of the cell's own whole steps, without those of warm-up, phases and other works."""
     return _own_blocks(samples, "measure", "")
@@ -75,18 +88,23 @@ def step_times(run: Run, samples: Sequence[Sample]) -> list[StepTime]:
     """
     rows = []
     if blocks := whole_steps(samples):
-        rows.append(_with_disturbed(_row(run, "", blocks, None), blocks, samples))
+        rows.append(_with_others(_row(run, "", blocks, None), blocks, samples))
     phases = PHASES if "phase" in column_of(samples, "part") else ()
     timed = {phase: blocks for phase in phases if (blocks := _own_blocks(samples, "phase", phase))}
     total_s = sum(block_summary(blocks).mean for blocks in timed.values())
     return rows + [_row(run, phase, blocks, total_s) for phase, blocks in timed.items()]
 
 
-def _with_disturbed(row: StepTime, blocks: Sequence[Sample], samples: Sequence[Sample]) -> StepTime:
-    """The row with the number of disturbed blocks of whole steps, and the mean that they would give with the others."""
-    if "disturbed" not in column_of(samples, "part") or not (disturbed := _own_blocks(samples, "disturbed", "")):
+def _with_others(row: StepTime, blocks: Sequence[Sample], samples: Sequence[Sample]) -> StepTime:
+    """The row with the numbers of disturbed and of moved blocks of whole steps, and the mean that they would give with
+    the others; and how far the processors were apart in those that are used."""
+    row = replace(row, core_round_trip_s=round_trip_s(blocks))
+    parts = column_of(samples, "part")
+    disturbed, moved = (_own_blocks(samples, part, "") if part in parts else () for part in ASIDE)
+    if not disturbed and not moved:
         return row
-    return replace(row, disturbed_blocks=len(disturbed), all_mean_s=block_summary([*blocks, *disturbed]).mean)
+    all_s = block_summary([*blocks, *disturbed, *moved]).mean
+    return replace(row, disturbed_blocks=len(disturbed), moved_blocks=len(moved), all_mean_s=all_s)
 
 
 def _row(run: Run, phase: str, blocks: Sequence[Sample], total_s: float | None) -> StepTime:

@@ -25,7 +25,7 @@ from results.records import FAIL, OPEN, PASS, Verdict
 
 _TABLE = ("values", "committed", "operations_once", "table")
 _COUNTED = (*_TABLE, "batch", "executed", "backward_forward")
-_TIMED = ("values", "committed", "synchronised", "blocks", "possible_time")
+_TIMED = ("values", "committed", "synchronised", "blocks", "interval_rule", "possible_time")
 _DEVICE = (*_TIMED, "statuses", "record", "losses", "alone", "clock", "polls", "throttling", "energy")
 
 GATES: tuple[Gate, ...] = (
@@ -226,6 +226,13 @@ GATES: tuple[Gate, ...] = (
         ("values", "synchronised", "blocks"),
     ),
     Gate(
+        "interval_rule",
+        "intervals are made by the rule by which cells of this schema version stop measuring, or a loop's",
+        gates_times.interval_rule,
+        "a measured cell",
+        ("values",),
+    ),
+    Gate(
         "ceiling_rate",
         "each kernel has one ceiling per session: the FLOP of its shape ÷ the median time of its calls",
         ceilings.ceiling_rate,
@@ -278,14 +285,14 @@ GATES: tuple[Gate, ...] = (
         "status ok agrees with the raw blocks, and any other status has a reason",
         values.statuses,
         "a cell",
-        ("values", "synchronised", "blocks"),
+        ("values", "synchronised", "blocks", "interval_rule"),
     ),
     Gate(
         "converged",
         "each interval is as narrow as requested, over enough blocks, recalculated from the raw samples",
         gates_times.converged,
         "timed blocks",
-        ("committed", "synchronised", "statuses"),
+        ("committed", "synchronised", "interval_rule", "statuses"),
     ),
     Gate(
         "repeats",

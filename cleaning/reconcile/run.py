@@ -265,7 +265,8 @@ def _parallel_steps(data: RunData, times: Sequence[StepTime]) -> tuple[tuple[Par
     """The rows of cells of several ranks, or the problem of their plans."""
     try:
         ranks, collectives = by_cell(data.records(RankRow)), by_cell(data.records(RankCollective))
-        return parallel_steps(data.runs, times, ranks, collectives), []
+        samples = by_cell(data.records(Sample)) if ranks else {}
+        return parallel_steps(data.runs, times, ranks, collectives, samples), []
     except ValueError as fault:
         return (), [f"parallel: {fault}"]
 

@@ -182,12 +182,15 @@ def clock_max_hz(root: Path = Path("/")) -> int | None:
 
 
 def _domains(root: Path) -> tuple[Domain, ...]:
-    """Every package. Zones of other names are parts of one (core, dram) or hold them all (psys).
+    """Every package. Zones of other names are parts of one (core, uncore), beside them (dram), or hold them all (psys).
 
     Raises Unavailable if there is none, or if one of them cannot be read: the sum of the others would be too low.
     """
     found = []
-    for folder in sorted((root / POWERCAP).glob("intel-rapl:*")):
+    zones = sorted((root / POWERCAP).glob("intel-rapl:*"))
+    if zones and not any(folder.exists() for folder in zones):
+        raise Unavailable(f"RAPL: the zones under /{POWERCAP} lead nowhere: a container hides what they are links to")
+    for folder in zones:
         name = _text(folder / "name")
         if name.startswith("package"):
             found.append(Domain(folder, name, _optional(folder / "max_energy_range_uj")))

@@ -8,6 +8,7 @@ Not claimed: what the library would run with wider vectors. Valgrind 3.19 has th
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -20,7 +21,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from measure.instructions.decoding import Execution, arithmetic, check_decoder
+from measure.instructions.decoding import Code, Execution, arithmetic, check_decoder
 from results import Unavailable, one_line
 
 SOURCE = Path(__file__).with_name("switch.c")
@@ -40,7 +41,12 @@ MAKER = "measure.instructions.operators:make"
 TRIGGER = "desc: Trigger: Client Request: "
 """What a dump says before the words that were written with it."""
 
-TIMEOUT_S = 540.0
+CALLS = "calls.json"
+"""The file that says which call of a step was counted under which number."""
+
+TIMEOUT_S, STEP_TIMEOUT_S = 540.0, 1800.0
+"""Of operators together, and of a model's step."""
+
 LONGEST = 300
 """Characters of what a program said, in a reason."""
 
@@ -51,37 +57,40 @@ def count_instructions(names: Sequence[str], timeout_s: float = TIMEOUT_S) -> di
     An operator that fails has {"failed": 1}. Raises Unavailable where a tool is missing or the process died.
     """
     found = {name: {"failed": 1} for name in names}
-    for trigger, lanes in _dumps(names, MAKER, timeout_s):
-        if trigger in found:
-            found[trigger] = lanes
+    with _run_folder(names, MAKER, timeout_s) as folder:
+        found.update((name, lanes) for name, lanes in _dumps(folder) if name in found)
     return found
 
 
-def count_calls(name: str, maker: str, timeout_s: float = TIMEOUT_S) -> list[tuple[str, dict[str, int]]]:
-    """(ATen operator, kind → lanes executed) of each call of a step, in order.
+def count_calls(name: str, maker: str, timeout_s: float = STEP_TIMEOUT_S) -> list[tuple[str, dict[str, int]]]:
+    """(ATen operator, kind → lanes executed) of each call of a step, in order; calls alike are counted once.
 
     maker: "module:function", which returns the step of this name as a call without arguments. Raises Unavailable.
     """
-    found = [(trigger.partition(":"), lanes) for trigger, lanes in _dumps([name], maker, timeout_s) if ":" in trigger]
-    return [(operator, lanes) for (_, _, operator), lanes in sorted(found, key=lambda each: int(each[0][0]))]
+    with _run_folder([name], maker, timeout_s) as folder:
+        calls, found = json.loads((folder / CALLS).read_text(encoding="utf-8")), dict(_dumps(folder))
+    return [(operator, found[str(first)]) for operator, first in calls]
 
 
-def _dumps(names: Sequence[str], maker: str, timeout_s: float) -> Iterator[tuple[str, dict[str, int]]]:
-    """(what was written with the counts, kind → lanes) of each dump."""
+@contextlib.contextmanager
+def _run_folder(names: Sequence[str], maker: str, timeout_s: float) -> Iterator[Path]:
+    """The folder with what callgrind wrote of these calls, and the code that was generated meanwhile."""
     check_decoder()  # half a minute and more before it is needed
     with tempfile.TemporaryDirectory(prefix="flopledger-") as folder:
         switch = compile_switch(Path(folder))
         _run_operators(names, maker, switch, Path(folder), timeout_s)
-        generated = {int(file.stem, 16): file.read_bytes() for file in Path(folder).glob("*.code")}
-        for file in Path(folder).glob("counts.*"):
-            lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
-            trigger = next((line for line in lines if line.startswith(TRIGGER)), "")
+        yield Path(folder)
+
+
+def _dumps(folder: Path) -> Iterator[tuple[str, dict[str, int]]]:
+    """(what was written with the counts, kind → lanes) of each dump."""
+    code = Code({int(file.stem, 16): file.read_bytes() for file in folder.glob("*.code")})
+    for file in folder.glob("counts.*"):
+        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+        trigger = next((line for line in lines if line.startswith(TRIGGER)), "")
+        if trigger:
             counts = executions(lines)
-            if trigger:
-                yield (
-                    trigger.removeprefix(TRIGGER),
-                    {**arithmetic(counts, generated), "instructions": sum(counts.values())},
-                )
+            yield trigger.removeprefix(TRIGGER), {**arithmetic(counts, code), "instructions": sum(counts.values())}
 
 
 def compile_switch(folder: Path) -> Path:
@@ -100,8 +109,8 @@ def compile_switch(folder: Path) -> Path:
 
 def _run_operators(names: Sequence[str], maker: str, switch: Path, folder: Path, timeout_s: float) -> None:
     command = [
-        *shlex.split(TOOL), "--dump-instr=yes", "--instr-atstart=no", "--compress-pos=no", "--compress-strings=no",
-        "--smc-check=all-non-file", f"--callgrind-out-file={folder / 'counts'}",
+        *shlex.split(TOOL), "--dump-instr=yes", "--dump-line=no", "--instr-atstart=no", "--compress-pos=no",
+        "--compress-strings=no", "--smc-check=all-non-file", f"--callgrind-out-file={folder / 'counts'}",
         sys.executable, "-m", f"{__package__}.operators", str(switch), str(folder), json.dumps(list(names)), maker,
     ]  # fmt: skip
     root = str(Path(__file__).parents[2])
@@ -140,6 +149,6 @@ def _costs(lines: Iterable[str]) -> Iterator[tuple[str, int, int]]:
             after_call = True
         elif line.startswith("0x"):
             if not after_call:
-                address, _, times = line.split()
+                address, *_, times = line.split()
                 yield name, int(address, 16), int(times)
             after_call = False

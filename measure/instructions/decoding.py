@@ -9,6 +9,7 @@ Not claimed: x87 instructions (fadd, fmul on its stack), which no kernel here us
 from __future__ import annotations
 
 import importlib.util
+import mmap
 import re
 import struct
 from collections import Counter
@@ -33,6 +34,9 @@ _KINDS: tuple[tuple[str, str], ...] = (
     ("round", rf"v?round{_SCALAR_OR_PACKED}"),
 )
 """Kind → the mnemonics of SSE, AVX and FMA that are of it."""
+
+UNREAD = "unread"
+"""The kind of an address whose bytes are not known."""
 
 _WIDTHS = (("zmm", 512), ("ymm", 256), ("xmm", 128))
 _BITS = {"s": 32, "d": 64}
@@ -59,50 +63,67 @@ def check_decoder() -> None:
         )
 
 
-def arithmetic(executions: Mapping[Execution, int], generated: Mapping[int, bytes]) -> dict[str, int]:
-    """Kind → lanes executed, and "unread": executions of addresses whose bytes are not known.
-
-    generated: address → bytes of each mapping of code that has no file. Raises Unavailable without capstone.
-    """
-    check_decoder()
-    import capstone
-
-    decoder = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
-    images = {name: _Image(Path(name)) for name in {name for name, _ in executions} if name}
+def arithmetic(executions: Mapping[Execution, int], code: Code) -> dict[str, int]:
+    """Kind → lanes executed, and "unread": executions of addresses whose bytes are not known."""
     counts: Counter[str] = Counter()
-    for (name, address), times in executions.items():
-        code = images[name].bytes_at(address) if name else _mapped(generated, address)
-        text = next(decoder.disasm_lite(code, address, 1), None)
-        if text is None:
-            counts["unread"] += times
-            continue
-        found = lanes_of(text[2], text[3])
-        if found is not None:
-            counts[found[0]] += times * found[1]
+    for execution, times in executions.items():
+        kind, lanes = code.of(execution)
+        if kind:
+            counts[kind] += times * lanes
     return dict(counts)
 
 
-def _mapped(generated: Mapping[int, bytes], address: int) -> bytes:
-    for start, code in generated.items():
-        if start <= address < start + len(code):
-            return code[address - start :][:LONGEST_INSTRUCTION]
-    return b""
+class Code:
+    """What stands at an address, in the files of objects and in generated code; each address is decoded once.
+
+    generated: address → bytes of each mapping of code that has no file. Raises Unavailable without capstone.
+    """
+
+    def __init__(self, generated: Mapping[int, bytes]) -> None:
+        check_decoder()
+        import capstone
+
+        self._decoder = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
+        self._generated = generated
+        self._images: dict[str, _Image] = {}
+        self._known: dict[Execution, tuple[str, int]] = {}
+
+    def of(self, execution: Execution) -> tuple[str, int]:
+        """(kind, lanes) of the instruction there: ("", 0) where it is no arithmetic, (UNREAD, 1) without bytes."""
+        if execution not in self._known:
+            name, address = execution
+            text = next(self._decoder.disasm_lite(self._bytes_at(name, address), address, 1), None)
+            self._known[execution] = (UNREAD, 1) if text is None else lanes_of(text[2], text[3]) or ("", 0)
+        return self._known[execution]
+
+    def _bytes_at(self, name: str, address: int) -> bytes:
+        if name:
+            if name not in self._images:
+                self._images[name] = _Image(Path(name))
+            return self._images[name].bytes_at(address)
+        for start, code in self._generated.items():
+            if start <= address < start + len(code):
+                return code[address - start :][:LONGEST_INSTRUCTION]
+        return b""
 
 
 class _Image:
     """The code of a 64-bit ELF file by address, from its table of loadable segments (System V ABI, chapter 5)."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self.segments = tuple(_segments(path)) if path.is_file() else ()
+        self._content: bytes | mmap.mmap = b""
+        self.segments: tuple[tuple[int, int, int], ...] = ()
+        if path.is_file() and path.stat().st_size:
+            self.segments = tuple(_segments(path))
+            with path.open("rb") as file:
+                self._content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
     def bytes_at(self, address: int) -> bytes:
         """Up to the longest instruction's length from there; none where the file has no such address."""
         for start, size, offset in self.segments:
             if start <= address < start + size:
-                with self.path.open("rb") as file:
-                    file.seek(offset + address - start)
-                    return file.read(LONGEST_INSTRUCTION)
+                at = offset + address - start
+                return self._content[at : at + LONGEST_INSTRUCTION]
         return b""
 
 

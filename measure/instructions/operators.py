@@ -19,10 +19,14 @@ from typing import Any
 import torch
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
 
-from measure.instructions.callgrind import MAKER
+from measure.instructions.callgrind import CALLS, MAKER
 
 Call = Callable[[], Any]
+
+VALGRINDS = 1 << 36
+"""Where valgrind's own memory begins, on 64 bits (`aspacem_vStart` of its aspacemgr-linux.c, half of 128 GiB)."""
 
 BACKWARD = ".backward"
 """How the name of a product's backward pass ends."""
@@ -195,27 +199,39 @@ def make(name: str) -> Call:
 
 class CountedCalls(TorchDispatchMode):
     """Counts each ATen call of a step by itself: what went before it is forgotten, what it did is written down under
-    its number and name."""
+    its number. Of calls alike (operator, layouts of tensors, other arguments) the first is counted.
 
-    def __init__(self, switch: ctypes.CDLL) -> None:
+    calls: (operator, number of the first call alike) of each call, in order.
+    """
+
+    def __init__(self, switch: Any) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._switch, self.calls = switch, 0
+        self._switch, self.calls = switch, list[tuple[str, int]]()
+        self._first: dict[str, int] = {}
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        number, kwargs = len(self.calls), kwargs or {}
+        first = self._first.setdefault(f"{func} {tree_map_only(torch.Tensor, _layout, (args, kwargs))}", number)
+        self.calls.append((str(func.overloadpacket), first))
+        if first < number:
+            return func(*args, **kwargs)
         self._switch.forget()
-        result = func(*args, **(kwargs or {}))
-        self._switch.write_counts(f"{self.calls}:{func.overloadpacket}".encode())
-        self.calls += 1
+        result = func(*args, **kwargs)
+        self._switch.write_counts(str(number).encode())
         return result
+
+
+def _layout(tensor: torch.Tensor) -> tuple[torch.dtype, tuple[int, ...], tuple[int, ...]]:
+    return tensor.dtype, tuple(tensor.shape), tuple(tensor.stride())
 
 
 def main(arguments: Sequence[str]) -> None:
     """Run what is named, and write the code that libraries generated: (switch, folder, names, maker).
 
-    maker: "module:function", which gives the call of a name. Where it is not this module's, each ATen call is counted
-    by itself.
+    maker: "module:function", which gives the call of a name. Where it is not this module's, there is one name, and each
+    ATen call is counted by itself.
     """
     switch, folder, names, maker = ctypes.CDLL(arguments[0]), Path(arguments[1]), json.loads(arguments[2]), arguments[3]
     module, _, function = maker.partition(":")
@@ -229,9 +245,10 @@ def main(arguments: Sequence[str]) -> None:
             call()
             call()
             switch.counting_on()
-            with CountedCalls(switch):
+            with CountedCalls(switch) as counted:
                 call()
             switch.counting_off(b"")
+            (folder / CALLS).write_text(json.dumps(counted.calls), encoding="utf-8")
     _write_generated(folder)
 
 
@@ -244,13 +261,13 @@ def _count(switch: ctypes.CDLL, call: Call, name: str) -> None:
 
 
 def _write_generated(folder: Path) -> None:
-    """Each executable mapping without a file, into START.code."""
+    """Each executable mapping without a file, into START.code; not valgrind's own, a gigabyte of translations."""
     lines = Path("/proc/self/maps").read_text(encoding="ascii", errors="replace").splitlines()
     with Path("/proc/self/mem").open("rb", buffering=0) as memory:
         for line in lines:
             span, rights, _, _, inode, *_ = line.split()
             start, end = (int(each, 16) for each in span.split("-"))
-            if "x" in rights and inode == "0" and start < 1 << 47:
+            if "x" in rights and inode == "0" and start < VALGRINDS:
                 try:
                     memory.seek(start)
                     (folder / f"{start:x}.code").write_bytes(memory.read(end - start))

@@ -1,9 +1,9 @@
 """`python -m runners.instructions OP|MODEL …`: executed floating-point operations of an operator beside its count.
 
 The operators run once under valgrind, with tiny tensors: half a minute for torch's import, then about a second each. Of
-a model, each ATen call of a small training step is counted by itself, which takes minutes. `--by perf` asks the
-processor's own counters instead, where there are some. Exit codes: 0 answered; 1 an operator differs and no reason is
-known; 2 the caller's mistake, or a tool that is missing.
+a model, each ATen call of a small training step is counted by itself, which takes some four minutes. `--by perf` asks
+the processor's own counters instead. Exit codes: 0 answered; 1 an operator differs and no reason is known; 2 the
+caller's mistake, or a tool that is missing.
 """
 
 from __future__ import annotations

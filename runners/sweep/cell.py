@@ -169,6 +169,8 @@ def measure(cell: Cell, protocol: Protocol, beside: Sequence[Ceiling] = ()) -> C
         step.batches = made.batches.endless(cell.batch_size)
     if cell.compile:
         found = replace(found, compile_s=compile_step(step, clock))
+        if cell.device == "cpu":
+            found = replace(found, instructions=heard_step(step))
     measured = time_cell(cell, step, clock, protocol, found, beside)
     after, wrong = flags_after(cell)
     measured = replace(measured, findings=replace(measured.findings, flags_after=after))
@@ -211,6 +213,14 @@ def first_step(cell: Cell, made: Prepared, steps_before: int = 0) -> CellFinding
         parameters=sum(parameter.numel() for parameter in made.model.parameters()),
         instructions=product_log.instructions,
     )
+
+
+def heard_step(step: Any) -> dict[str, tuple[str, ...]]:
+    """One more step, untimed: what a CPU's libraries say that its products run on, as `Run.instructions` holds it. A
+    compiled step has other layouts than the eager one, and other kernels."""
+    with _products_log("cpu") as product_log:
+        step()
+    return product_log.instructions
 
 
 def _products_log(device: str) -> AbstractContextManager[Log]:
@@ -265,6 +275,7 @@ def time_cell(
         measure_blocks,
         measure_phases,
         page_fault_warning,
+        placement_warning,
         process_use,
         suspension,
         warm_up,
@@ -301,7 +312,9 @@ def time_cell(
         warnings.append(busy)
     if disturbed := disturbance_warning(timing):
         warnings.append(disturbed)
-    run_steps = sum(b.steps + protocol.lead_in_steps for b in (*timing.blocks, *timing.disturbed, *timing.suspended))
+    if moved := placement_warning(timing):
+        warnings.append(moved)
+    run_steps = sum(b.steps + protocol.lead_in_steps for b in (*timing.blocks, *timing.aside, *timing.suspended))
     if faults := page_fault_warning(used, run_steps):
         warnings.append(faults)
     blocks = (*blocks_in_order(warm, timing, ceiling.samples), *phases)

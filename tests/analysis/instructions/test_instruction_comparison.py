@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -80,6 +81,66 @@ def test_taps_on_the_padding_are_those_of_a_loop(asked: tuple[int, ...]) -> None
             places = (row * stride - padding + i * dilation, column * stride - padding + j * dilation)
             loop += 2 * all(0 <= place < size for place in places)  # two channels a filter
     assert taps_inside(found) == loop
+
+
+def gradients(forward: Operation, mask: tuple[bool, bool, bool] = (True, True, False)) -> Operation:
+    """The backward pass of a convolution: its result's gradient in, those of image and weight out."""
+    image, weight = forward.input_shapes
+    inputs = {"grad_output": forward.output_shapes[0], "input": image, "weight": weight}
+    found = operation("aten.convolution_backward", image, inputs, **forward.attributes, output_mask=list(mask))
+    shapes = tuple(shape for shape, made in zip((image, weight), mask, strict=False) if made)
+    return replace(found, output_shapes=shapes, output_dtypes=("float32",) * len(shapes))
+
+
+def test_a_backward_pass_without_its_taps_on_the_padding() -> None:
+    """Both gradients have the forward pass's taps; of a first layer there is the weight's alone."""
+    forward = convolution(8, 3, 1, 1)
+    taps = taps_inside(forward)
+    for made, mask in ((2, (True, True, False)), (1, (False, True, False))):
+        (row,) = compare_calls([("aten.convolution_backward", {"fma": made * taps})], [gradients(forward, mask)])
+        assert (row.verdict, row.reason) == (DIFFERENT, "taps on the padding are not executed")
+        (row,) = compare_calls([("aten.convolution_backward", {"fma": made * taps + 1})], [gradients(forward, mask)])
+        assert row.verdict == UNEXPLAINED
+
+
+def test_a_weights_gradient_of_unfolded_images_has_the_taps_on_the_padding_and_is_scaled() -> None:
+    """2 images × 6 × 8 × 8 results × 18 taps a filter are 13,824 products of the weight's gradient. 500 of them begin a
+    sum and are multiplications, as are the scalings of 6 × 18 weights for each of 2 images, and 30 lanes around."""
+    forward = convolution(8, 3, 1, 1)
+    taps, first, scaled = taps_inside(forward), 500, 2 * 6 * 18
+    assert taps < 13_824 == math.prod(forward.output_shapes[0]) * 18
+    lanes = {"fma": taps + 13_824 - first, "mul": first + scaled + 30}
+    (row,) = compare_calls([("aten.convolution_backward", lanes)], [gradients(forward)])
+    assert (row.verdict, row.reason[:45]) == (DIFFERENT, "the weight's gradient is a product of unfolde")
+    for mul in (first + scaled - 1, first + scaled + 65):
+        (row,) = compare_calls([("aten.convolution_backward", {**lanes, "mul": mul})], [gradients(forward)])
+        assert row.verdict == UNEXPLAINED
+
+
+def test_products_may_be_multiplications_and_additions_of_their_own() -> None:
+    """2 × 512 by 512 × 10: 10,240 products, 16,384 where 10 columns are executed as 16. Each of 20, or 32, results has
+    two partial sums of 256 products, which are scaled."""
+    apart = "products are multiplications and additions of their own, their partial sums are scaled"
+    for mul in (10_240, 10_240 + 2 * 20):
+        assert compare("aten.addmm", 10_240, 20, {"mul": mul, "add": mul}, (2, 10)).reason == apart
+    padded = compare("aten.addmm", 10_240, 20, {"mul": 16_384 + 2 * 32, "add": 16_544}, (2, 10))
+    assert (padded.verdict, padded.reason) == (DIFFERENT, f"{apart}, and padding of vectors: 10 is executed as 16")
+    assert compare("aten.addmm", 10_240, 20, {"mul": 10_240 + 20, "add": 10_260}, (2, 10)).verdict == UNEXPLAINED
+    assert compare("aten.addmm", 10_240, 20, {"mul": 10_240, "add": 10_239}, (2, 10)).verdict == UNEXPLAINED
+
+
+def test_the_places_of_an_unfolded_image_may_be_rounded_up() -> None:
+    """5 × 5 places of two images are executed as 32: 2 × 6 × 32 × 18 products."""
+    forward = convolution(5, 3, 1, 1)
+    (row,) = compare_calls([("aten.convolution", {"fma": 2 * 6 * 32 * 18})], [forward])
+    assert (row.verdict, row.reason) == (DIFFERENT, "padding of vectors")
+    (row,) = compare_calls([("aten.convolution", {"fma": 2 * 6 * 33 * 18})], [forward])
+    assert row.verdict == UNEXPLAINED
+
+
+def test_an_aten_call_has_the_reason_of_its_operator() -> None:
+    for name in ("aten.exp", "aten.exp_", "aten._log_softmax", "log_softmax"):
+        assert compare(name, 0, 100, {"fma": 700}).reason == compare("exp", 0, 100, {"fma": 700}).reason != ""
 
 
 def test_calls_of_a_step_are_compared_one_by_one() -> None:

@@ -17,12 +17,14 @@ from typing import Any
 import pytest
 
 from analysis.devices import peaks
+from analysis.stats import LAG1, LAG1_RAISED
 from cleaning.facts.self_test import SELF_TEST_FILE
 from cleaning.gates.ceilings import ceiling_limit
 from cleaning.gates.counters import counter_law
 from cleaning.gates.evidence import facts_of
 from cleaning.gates.gates import GATES, judge
 from cleaning.gates.options import ENVIRONMENT
+from cleaning.gates.times import interval_rule
 from measure.device.environment import device_facts, environment
 from results.records import FlopCount
 from results.records.verdicts import FAIL, OPEN, PASS, Verdict
@@ -224,6 +226,18 @@ def every_sample(key: tuple[str, int, int], change: Callable[[Any, int], Any]) -
     return plant
 
 
+def slower_and_apart(ratio: float) -> Plant:
+    """A repeat whose steps take 1.2 times as long, and a cache line between its processors `ratio` times as long."""
+
+    def plant(parts: Parts) -> None:
+        times(1.2, AGAIN)(parts)
+        for key, trip_s in ((AGAIN, ratio * 9e-8), ((*AGAIN[:2], 0), 9e-8)):
+            part = parts.cells[key]
+            part.samples = [replace(each, core_round_trip_s=trip_s) for each in part.samples]
+
+    return plant
+
+
 def times(factor: float, *keys: tuple[str, int, int]) -> Plant:
     """Cells whose blocks take `factor` of their time, with window, polls and energy to go with it."""
 
@@ -419,7 +433,8 @@ def test_a_planted_fault_turns_its_gate_red_and_no_other(fault: str, tmp_path: P
 
 
 def spread(size: float) -> Plant:
-    """Blocks that alternate about their mean: the half width is t(0.975, 9) ÷ 3 = 0.754 of `size`."""
+    """Ten blocks that alternate about their mean: with r = 0.5 ÷ √10 = 0.158, 10 (1 - r) ÷ (1 + r) = 7.27 are
+    effective, and the half width is t(0.975, 6.27) ÷ √6.27 = 0.967 of `size`."""
 
     def change(sample: Any, index: int) -> Any:
         mean_s = made_up_evidence.STEPS * made_up_evidence.step_s("tf32", 8)
@@ -452,8 +467,9 @@ def energy_times(factor: float) -> Plant:
 
 EDGES: dict[str, tuple[str, Plant, Plant]] = {
     "1.25 × a ceiling of 380 TFLOP/s": ("possible_time", of_no_record(0.0071), of_no_record(0.0068)),
-    "0.5 % of the mean": ("statuses", spread(0.0064), spread(0.0069)),
+    "0.5 % of the mean": ("statuses", spread(0.0050), spread(0.0053)),
     "3 % between repeats": ("repeats", times(1.028, AGAIN), times(1.036, AGAIN)),
+    "processors twice as far apart": ("repeats", slower_and_apart(2.01), slower_and_apart(1.99)),
     "0.8 of the items a second": ("by_batch", times(1.37, LARGE), times(1.41, LARGE)),
     "7952 images/s": ("record", times(0.61, LARGE), times(0.59, LARGE)),
     "5 % of the processors": ("alone", run_with(TF32, others_cpu_ratio=0.049), run_with(TF32, others_cpu_ratio=0.051)),
@@ -482,6 +498,23 @@ def test_a_limit_is_where_it_says(limit: str, tmp_path: Path) -> None:
 
 OPEN_HERE = {"ceilings_agree", "derived", "core_peaks"}
 """The made-up run has one session, and no derived table beside utilization.csv."""
+
+
+@pytest.mark.parametrize(
+    ("version", "data", "right", "wrong"),
+    [(4, "synthetic", LAG1, LAG1_RAISED), (5, "synthetic", LAG1_RAISED, LAG1), (5, "loop", LAG1, LAG1_RAISED)],
+)
+def test_intervals_are_by_the_rule_of_their_version_but_for_a_loop(
+    version: int, data: str, right: str, wrong: str
+) -> None:
+    held = made_up_evidence.parts().cells[TF32].run
+    for rule in (right, wrong):
+        run = replace(held, data=data, interval_rule=rule)
+        manifest = SimpleNamespace(schema_version=version)
+        evidence: Any = SimpleNamespace(measured_cells=[run], data=SimpleNamespace(manifest=manifest))
+        (found,) = interval_rule(evidence)
+        assert found.holds == (rule == right)
+    assert found.words == f"intervals by {wrong}, measured by {right}"
 
 
 def test_a_run_without_fault_passes_every_gate(clean: Path) -> None:

@@ -44,6 +44,8 @@ def test_the_energy_of_a_processor_is_that_of_its_packages_alone(tmp_path):
     put(tmp_path, {**package(0, 5_000_000), **package(1, 7_500_000), **package(2, 99_000_000, "psys")})
     put(tmp_path, {"sys/class/powercap/intel-rapl:0:0/name": "core"})
     put(tmp_path, {"sys/class/powercap/intel-rapl:0:0/energy_uj": 1_000_000})
+    put(tmp_path, {"sys/class/powercap/intel-rapl:0:1/name": "dram"})
+    put(tmp_path, {"sys/class/powercap/intel-rapl:0:1/energy_uj": 2_000_000})
     put(tmp_path, {"sys/class/powercap/intel-rapl-mmio:0/name": "package-0"})
     put(tmp_path, {"sys/class/powercap/intel-rapl-mmio:0/energy_uj": 5_000_000})
     device = cpu(tmp_path)
@@ -53,6 +55,25 @@ def test_the_energy_of_a_processor_is_that_of_its_packages_alone(tmp_path):
     assert state["energy_source"] == "RAPL package-0 + RAPL package-1"
     assert state["load_1min"] >= 0.0
     assert "energy_j" not in state["absent"]
+
+
+def test_each_die_of_a_package_is_a_domain_of_its_own(tmp_path):
+    put(tmp_path, {**package(0, 5_000_000, "package-0-die-0"), **package(1, 7_000_000, "package-0-die-1")})
+    assert cpu(tmp_path).poll().energy_j == 12.0
+
+
+def test_zones_that_a_container_hides_are_told_as_such(tmp_path):
+    """Docker masks the folder that the zones of sys/class/powercap are links into."""
+    (tmp_path / "sys/class/powercap").mkdir(parents=True)
+    for number in (0, 1):
+        zone = f"intel-rapl:{number}"
+        (tmp_path / "sys/class/powercap" / zone).symlink_to(tmp_path / "sys/devices/virtual/powercap" / zone)
+    device = cpu(tmp_path)
+    assert device.poll().energy_j is None
+    assert "a container hides" in device.reasons["energy_j"]
+    put(tmp_path, {"sys/devices/virtual/powercap/intel-rapl:1/name": "package-1"})
+    put(tmp_path, {"sys/devices/virtual/powercap/intel-rapl:1/energy_uj": 6_000_000})
+    assert "name: No such file" in cpu(tmp_path).reasons["energy_j"], "one package of two is no total"
 
 
 def test_a_counter_that_goes_round_goes_on(tmp_path):
@@ -68,6 +89,18 @@ def test_a_counter_that_goes_round_goes_on(tmp_path):
         readings.append(device.poll())
     assert energy(readings, 0.0, 20.0)[:2] == (pytest.approx(2000.0), "counter")
     assert readings[-1].energy_j - readings[0].energy_j == pytest.approx(2000.0)
+
+
+def test_every_round_counts(tmp_path):
+    """36 J in steps of 4 J, by a counter that begins again after 10 J: three rounds. At 1,000 W one takes 10 ms."""
+    range_uj, times = 10_000_000, [0.005 * step for step in range(10)]
+    put(tmp_path, package(0, 0, range_uj=range_uj))
+    device = cpu(tmp_path, times)
+    found = []
+    for step in range(10):
+        put(tmp_path, package(0, 4_000_000 * step % range_uj, range_uj=range_uj))
+        found.append(device.poll().energy_j)
+    assert found == [4.0 * step for step in range(10)]
 
 
 def test_each_package_goes_round_by_itself(tmp_path):

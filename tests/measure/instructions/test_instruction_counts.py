@@ -2,10 +2,13 @@
 
 import struct
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
-from measure.instructions import OPERATORS, arithmetic, count_instructions, executions, lanes_of
+from measure.instructions import OPERATORS, Code, arithmetic, count_instructions, executions, lanes_of
+from measure.instructions.operators import CountedCalls
 
 
 @pytest.mark.parametrize(
@@ -43,7 +46,22 @@ def test_bytes_come_from_a_file_by_its_segments_and_from_generated_code(tmp_path
     file = tmp_path / "a.so"
     file.write_bytes(head.ljust(64, b"\0") + segment + bytes.fromhex("c5f459c2"))
     counts = {(str(file), 0x5000): 3, ("", 0x100): 2, ("", 0x900): 4}
-    assert arithmetic(counts, {0x100: bytes.fromhex("c4e275b8c2")}) == {"mul": 24, "fma": 16, "unread": 4}
+    code = Code({0x100: bytes.fromhex("c4e275b8c2")})
+    assert arithmetic(counts, code) == {"mul": 24, "fma": 16, "unread": 4}
+
+
+def test_of_calls_alike_the_first_is_counted() -> None:
+    """Two sums of equal tensors are alike, one of other sizes is not, nor one of other strides or another factor."""
+    written: list[bytes] = []
+    square, wide = torch.ones(4, 4), torch.ones(4, 8)
+    asked = (square, square, wide, square.T)
+    with CountedCalls(SimpleNamespace(forget=lambda: None, write_counts=written.append)) as counted:
+        for each in asked:
+            torch.add(each, each)
+        torch.add(square, square, alpha=2)
+        torch.add(square, square)
+    assert counted.calls == [("aten.add", first) for first in (0, 0, 2, 3, 4, 0)]
+    assert written == [b"0", b"2", b"3", b"4"]
 
 
 def test_there_are_a_hundred_operators() -> None:

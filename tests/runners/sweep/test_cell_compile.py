@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from measure.device import product_instructions
 from measure.timing.protocols import CPU_PROTOCOL
 from results.records import Cell
 from runners.sweep import cell as sweep_cell
@@ -17,7 +21,17 @@ ORDER = (("resnet18", 2), ("resnet18", 3), ("resnet34", 2), ("resnet18", 2))
 
 
 @pytest.fixture
-def graphs(monkeypatch):
+def untimed(monkeypatch):
+    """A cell is prepared, run and compiled, and not timed."""
+
+    def time_cell(cell, step, clock, protocol, found, beside):
+        return CellMeasurement("ok", "", (), findings=found)
+
+    monkeypatch.setattr(sweep_cell, "time_cell", time_cell)
+
+
+@pytest.fixture
+def graphs(untimed, monkeypatch):
     """For each graph that a backend is given: whether all its sizes are numbers."""
     given = []
 
@@ -27,9 +41,6 @@ def graphs(monkeypatch):
         return graph.forward
 
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=backend))
-    monkeypatch.setattr(
-        sweep_cell, "time_cell", lambda cell, step, clock, protocol, found: CellMeasurement("ok", "", ())
-    )
     yield given
     torch.compiler.reset()
 
@@ -43,3 +54,24 @@ def test_every_cell_is_compiled_for_its_own_sizes(graphs):
         seen.append(graphs.copy())
         graphs.clear()
     assert seen == [[True]] * len(ORDER), "one graph a cell, of plain sizes"
+
+
+def test_the_instructions_of_a_compiled_cell_are_those_of_its_compiled_step(untimed, monkeypatch):
+    """A library that says how often it was heard: before the model was compiled, and after it."""
+    events = []
+
+    @contextlib.contextmanager
+    def log():
+        events.append("heard")
+        yield SimpleNamespace(instructions={"matmul/float32": (f"event {len(events)}",)})
+
+    monkeypatch.setattr(product_instructions, "log", log)
+    monkeypatch.setattr(torch, "compile", lambda model, dynamic: events.append("compiled") or model)
+    monkeypatch.setattr(torch.compiler, "reset", lambda: None)
+    of = Cell(model="synthetic_matmul", batch_size=2, device="cpu", hyper={"width": 16, "depth": 1}, compile=True)
+    found = sweep_cell.measure(of, CPU_PROTOCOL).findings
+    assert events == ["heard", "compiled", "heard"]
+    assert found.instructions == {"matmul/float32": ("event 3",)}
+    assert sweep_cell.measure(replace(of, compile=False), CPU_PROTOCOL).findings.instructions == {
+        "matmul/float32": ("event 4",)
+    }

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from analysis.stats import LAG1
 from results.store.layout import key_of
 from tests.support.lies import lies
 from tests.support.lies.lie_rows import Rows
@@ -242,6 +243,9 @@ PROOFS: dict[str, dict[str, Told]] = {
     },
     "summary": {
         "a warm-up of twice as many steps": _rows("runs", lambda r: replace(r, warmup_steps=2 * r.warmup_steps))
+    },
+    "interval_rule": {
+        "intervals by the rule of earlier versions, which are narrower": _fields("runs", interval_rule=LAG1)
     },
     "ceiling_rate": {
         "all ceilings doubled": _rows("ceilings", lambda row: replace(row, flop_per_s=2 * row.flop_per_s)),

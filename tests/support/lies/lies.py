@@ -90,6 +90,8 @@ RENAMES = {
     "optimizer": "backward",
     "loss": "forward",
     "mac": "flop",
+    "lag1": "lag1_raised",
+    "lag1_raised": "lag1",
     "flop": "mac",
     "counter": "polled",
     "polled": "counter",

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.devices import peaks
+from analysis.stats import LAG1_RAISED
 from analysis.utilization.counter_operators import FLOP_PER_NATIVE
 from cleaning.facts.self_test import SELF_TEST_FILE, SelfTest
 from cleaning.gates.evidence import facts_of
@@ -286,6 +287,7 @@ def _part(precision: str, batch_size: int, repeat: int) -> Part:
         last_loss=2.3,
         others_cpu_ratio=0.01,
         host_bound=False,
+        interval_rule=LAG1_RAISED,
         profiled=("batch",) if profiled else (),
         **MEMORY_BYTES,
     )
