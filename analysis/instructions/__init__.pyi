@@ -4,8 +4,10 @@ from .comparison import (
     EQUAL,
     UNEXPLAINED,
     InstructionComparison,
+    Part,
     compare,
     compare_calls,
+    parts_of,
     taps_inside,
 )
 
@@ -14,8 +16,10 @@ __all__ = [
     "DIFFERENT",
     "EQUAL",
     "InstructionComparison",
+    "Part",
     "UNEXPLAINED",
     "compare",
     "compare_calls",
+    "parts_of",
     "taps_inside",
 ]
