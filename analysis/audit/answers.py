@@ -21,13 +21,15 @@ RUN, READ = "run", "read"
 
 @dataclass(frozen=True)
 class Framework:
-    """Where a formula is: version of the package that was audited, file and function. how: run from it, or read."""
+    """Where a formula is: version of the package that was audited, file and function. how: run from it, or read.
+    needs: another framework whose package the formula asks, too; empty for none."""
 
     framework: str
     package: str
     version: str
     how: str
     place: str
+    needs: str = ""
 
 
 @dataclass(frozen=True)

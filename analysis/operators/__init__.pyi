@@ -13,6 +13,8 @@ from .attention_conventions import (
     may_have_mask,
 )
 from .attention_pairs import (
+    CAPABILITY,
+    FLASH,
     causal_pairs,
     document_pairs,
     packed_pairs,
@@ -45,8 +47,10 @@ __all__ = [
     "AttentionSum",
     "BLOCK_PAIRS",
     "BY_RULE",
+    "CAPABILITY",
     "CONVENTIONS",
     "Cost",
+    "FLASH",
     "Form",
     "KINDS",
     "KeptPairs",

@@ -2,8 +2,8 @@
 
 dense: every pair of a query and a key counts, whatever is masked (PaLM's 12·L·H·Q·T, most frameworks, and the default
 everywhere here). causal: where an attention is causal, pairs up to the diagonal alone. mask_exact: the pairs that the
-mask keeps: a sliding window, all of an encoder, what padding and packed sequences leave. hardware: what a kernel
-computes by its tiles; not known without the kernel, so there is none.
+mask keeps: a sliding window, all of an encoder, what padding and packed sequences leave. hardware: what the kernel of
+the call computes by its tiles (`attention_pairs.py`), where they are known.
 
 A mask is known by its rule: `is_causal` of the call, or the rule of the module that called (`MASK_RULE`, which the
 tracer notes; `measure/model/module_masks.py`), and by what the batch says of padding and packed sequences
@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from analysis.operators import names
-from analysis.operators.attention_pairs import ALL, CAUSAL, causal_pairs, is_rule, pairs_of
+from analysis.operators.attention_pairs import ALL, CAUSAL, causal_pairs, computed_pairs, is_rule, pairs_of
 from analysis.operators.cost import Size
 from analysis.operators.operands import attribute, has_any, shape
 from analysis.operators.registry import cost, kind_of
@@ -52,7 +52,7 @@ UNKNOWN_MASK = "the values of a mask are not known ({name} in {module})"
 UNKNOWN_BLOCKS = "the blocks of a block mask, or what it keeps of them, are not known ({name} in {module})"
 UNKNOWN_BATCH = "the batch has a mask or positions of its own, whose values are not known ({name} in {module})"
 PACKED = "sequences are packed, and the values of their ends are not known ({name} in {module})"
-NO_TILES = "which tiles a kernel computes depends on the kernel of the device"
+NO_TILES = "which tiles a kernel computes is known of torch's kernel for CPUs in float32 and of FlashAttention 2 alone"
 
 
 @dataclass(frozen=True)
@@ -173,20 +173,23 @@ def kept_pairs(operation: Operation, rule: str = "") -> KeptPairs | None:
         return None
     rule, why = _rule(operation, rule)
     queries, keys = attention_sizes(operation) or (1, 1)
+    are_numbers = isinstance(queries, int) and isinstance(keys, int)
+    tiles = computed_pairs(operation, queries, keys) if are_numbers else None
     if not rule:
-        return KeptPairs(queries * keys, None, None, why)
+        return KeptPairs(queries * keys, None, None, why, tiles)
     # masks that a module makes align the last query with the last key, `is_causal` of the call the first ones
     shift = 0 if attribute(operation, "is_causal", False) else keys - queries
-    if not (isinstance(queries, int) and isinstance(keys, int)):
+    if not are_numbers:
         return _of_symbols(operation, rule, queries, keys)
     causal = pairs_of(ALL if rule == ALL else CAUSAL, queries, keys, shift)
     if MASK_PAIRS not in operation.attributes or not (operation.name in _BATCHED or has_any(operation, *_MASKS)):
-        return KeptPairs(queries * keys, causal, pairs_of(rule, queries, keys, shift))
+        return KeptPairs(queries * keys, causal, pairs_of(rule, queries, keys, shift), "", tiles)
     batch = operation.attributes[MASK_PAIRS]
     if not _is_batch(batch):
-        return KeptPairs(queries * keys, causal, None, UNKNOWN_BATCH.format(**_place(operation)))
+        return KeptPairs(queries * keys, causal, None, UNKNOWN_BATCH.format(**_place(operation)), tiles)
     kept, sequences = batch
-    return KeptPairs(queries * keys * sequences, causal * sequences, kept)
+    computed = None if tiles is None else tiles * sequences
+    return KeptPairs(queries * keys * sequences, causal * sequences, kept, "", computed)
 
 
 def _of_symbols(operation: Operation, rule: str, queries: Size, keys: Size) -> KeptPairs:

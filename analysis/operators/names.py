@@ -90,6 +90,11 @@ ACCUMULATE = """
 """
 NORM = "linalg_vector_norm norm linalg_norm frobenius_norm dist"
 FACTORS = "linalg_lu_factor_ex linalg_lu linalg_lu_factor _linalg_det linalg_det _linalg_slogdet linalg_slogdet"
+ITERATIVE = """
+    _linalg_eigh linalg_eigh linalg_eigvalsh linalg_eig linalg_eigvals _linalg_eigvals _linalg_svd linalg_svd
+    linalg_svdvals
+"""
+"""No products of two operands, and without a rule: how many sweeps they need depends on the values."""
 BAGS = """
     _embedding_bag _embedding_bag_forward_only embedding_bag _embedding_bag_backward _embedding_bag_dense_backward
     _embedding_bag_sparse_backward

@@ -318,6 +318,15 @@ def rule_of(name: str, rules: Rules = TABLE) -> Rule | None:
     return _ADDED.get(name) if rule is None and rules is TABLE else rule
 
 
+_ITERATIVE = frozenset(f"aten.{name}" for name in names.ITERATIVE.split())
+
+
+def is_iterative(name: str, rules: Rules = TABLE) -> bool:
+    """Whether an operation without a rule is an iteration that is no product: it has no model FLOP, and how much other
+    arithmetic it has depends on values."""
+    return rule_of(name, rules) is None and name in _ITERATIVE
+
+
 def registration(name: str) -> str:
     """The line to write for an operation without a rule. FLOP: of one call, from the sizes in `inputs` and `out`."""
     return f'flopledger.register("{name.replace(".", "::", 1)}", lambda *inputs, out: FLOP)'

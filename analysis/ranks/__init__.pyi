@@ -4,7 +4,7 @@ from .collectives import CollectiveTotal, match_collectives, totals_of
 from .dependency_chain import Segment, critical_path
 from .summary import RankRow, RanksReport, StepFlop, report_of
 from .timelines import COLLECTIVE_COLUMNS, STEP_COLUMNS, Timeline, by_rank, length, union
-from .waits import straggler_of, waits_of
+from .waits import late_from, straggler_of, waits_of
 
 __all__ = [
     "COLLECTIVE_COLUMNS",
@@ -18,6 +18,7 @@ __all__ = [
     "breakdown_of",
     "by_rank",
     "critical_path",
+    "late_from",
     "length",
     "match_collectives",
     "report_of",

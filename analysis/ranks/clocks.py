@@ -2,7 +2,8 @@
 
 Ranks leave an all_reduce (all_gather, reduce_scatter, all_to_all, barrier) within a short time of each other, whenever
 they entered it. The shift of a rank's clock against another's is the median of the differences of these ends. Ranks on
-one host have one clock: they are not shifted, unless a collective would have ended on one before it began on the other.
+one host have one clock, unless their recorder counts from a moment of its own: they are not shifted, but where a
+collective would have ended on one before it began on the other.
 
 Not claimed: clocks that drift apart within a recording of some seconds. `spread_s` has what the ends still differ by.
 """
@@ -41,8 +42,7 @@ def shifted(timelines: Mapping[int, Timeline], matched: pd.DataFrame) -> tuple[d
     for rank, by, differences in _chain(first, ends):
         own = -float(np.median(differences))
         spread = float(np.median(np.abs(differences + own)))
-        one_clock = timelines[rank].host and timelines[rank].host == timelines[by].host
-        if one_clock and _possible(starts, ends, rank, by):
+        if _one_clock(timelines[rank], timelines[by]) and _possible(starts, ends, rank, by):
             own, spread = 0.0, float(np.median(np.abs(differences)))
         shift_s = shifts[by].shift_s + own / 1e9
         shifts[rank] = Shift(rank, shift_s, by, len(differences), spread / 1e9)
@@ -64,6 +64,11 @@ def _chain(first: int, ends: pd.DataFrame) -> Iterator[tuple[int, int, np.ndarra
                 waiting.remove(rank)
                 reached.append(rank)
                 yield rank, by, differences
+
+
+def _one_clock(a: Timeline, b: Timeline) -> bool:
+    """Whether both have the clock of one host."""
+    return bool(a.host) and a.host == b.host and not (a.own_clock or b.own_clock)
 
 
 def _possible(starts: pd.DataFrame, ends: pd.DataFrame, a: int, b: int) -> bool:

@@ -26,7 +26,8 @@ STEP_COLUMNS = ("number", "start_ns", "end_ns")
 @dataclass(frozen=True)
 class Timeline:
     """What a rank's recording holds. device: whether its intervals are of a device; of a machine without one they are
-    of the operator calls on the host. shift_ns: what was added to its clock.
+    of the operator calls on the host. shift_ns: what was added to its clock. own_clock: whether times are of a clock
+    that other recordings of its host do not have.
     """
 
     rank: int
@@ -40,6 +41,7 @@ class Timeline:
     collectives: pd.DataFrame
     steps: pd.DataFrame
     shift_ns: int = 0
+    own_clock: bool = False
 
     def later(self, ns: int) -> Timeline:
         """The same with this added to each time."""

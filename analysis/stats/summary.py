@@ -220,6 +220,18 @@ def median_interval(values: Sequence[float]) -> tuple[float, float, float] | Non
     return (float(x[k - 1]), float(np.median(x)), float(x[n - k])) if k else None
 
 
+def geometric_mean(values: Sequence[float]) -> tuple[float, float, float]:
+    """(mean, low, high) of independent values above 0: the 95 % interval is Student's t on their logarithms.
+
+    Raises ValueError for fewer than two.
+    """
+    if len(values) < 2:
+        raise ValueError(f"expected two values at least, got {len(values)}")
+    logs = np.log(np.asarray(values, dtype=np.float64))
+    mean, half = float(logs.mean()), t_quantile(len(values) - 1) * float(logs.std(ddof=1)) / math.sqrt(len(values))
+    return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
+
+
 def t_quantile(degrees: float) -> float:
     """Two-sided 95 % quantile of Student's t; `degrees` of freedom may be fractional."""
     return float(t_quantiles(np.asarray(degrees, dtype=np.float64)))

@@ -17,11 +17,23 @@ from .numerators import (
     theory_as_published,
 )
 from .paired_blocks import log_ratios
-from .step_times import DISTURBED_RATIO, block_means_s, block_summary, is_disturbed, waited, whole_steps
+from .placement import APART_RATIO, far_from_s, in_one_placement, placements
+from .step_times import (
+    ASIDE,
+    DISTURBED_RATIO,
+    block_means_s,
+    block_summary,
+    is_disturbed,
+    round_trip_s,
+    waited,
+    whole_steps,
+)
 from .utilization import HARMLESS_REASONS, Measurement, limits_seen, measurement, rows
 from .work_times import blocks_of, epoch_parts, images_of, variant, works_of
 
 __all__ = [
+    "APART_RATIO",
+    "ASIDE",
     "DISTURBED_RATIO",
     "Denominator",
     "ELEMENTS",
@@ -44,7 +56,9 @@ __all__ = [
     "disagreement",
     "epoch_parts",
     "exact",
+    "far_from_s",
     "images_of",
+    "in_one_placement",
     "input_dtype",
     "is_disturbed",
     "kernel",
@@ -56,7 +70,9 @@ __all__ = [
     "no_less_than_known",
     "of_loop",
     "of_ranks",
+    "placements",
     "profiled",
+    "round_trip_s",
     "rows",
     "session_peaks",
     "theory",

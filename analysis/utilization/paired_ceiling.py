@@ -24,7 +24,7 @@ from statistics import fmean
 from analysis.stats import LAG1, summarise
 from analysis.utilization.step_times import block_means_s, is_disturbed
 from results import Unavailable
-from results.records import Sample
+from results.records import Sample, column_of
 
 LEAST_PAIRS = 3
 
@@ -92,10 +92,10 @@ def paired_ceiling(samples: Sequence[Sample], rule: str = LAG1) -> PairedCeiling
 
     rule: of the interval (`Run.interval_rule`).
     """
-    if "ceiling" not in {s.part for s in samples}:
+    if "ceiling" not in column_of(samples, "part"):
         return None
     ordered = sorted((s for s in samples if not s.work and not s.phase), key=lambda s: s.start_s)
-    steps = [s for s in ordered if s.part in ("measure", "disturbed")]
+    steps = [s for s in ordered if s.part in ("measure", "disturbed", "moved")]
     beside: dict[str, list[Sample]] = {}
     for sample in ordered:
         if sample.part == "ceiling" and sample.flop:

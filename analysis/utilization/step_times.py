@@ -7,14 +7,21 @@ pass of their own, whose marks cost a little: their sum is near the whole step's
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Sequence
 from dataclasses import replace
+from statistics import median
 
 from analysis.stats import LAG1, Summary, summarise
-from results.records import PHASES, Run, Sample, StepTime, identity
+from results.records import PHASES, Run, Sample, StepTime, chosen_of, column_of, identity
 
 DISTURBED_RATIO = 0.05
 """Wait for a processor ÷ a block's time from which the block is disturbed."""
+
+
+ASIDE = ("disturbed", "moved")
+"""Parts of measured blocks that waited for a processor, or were timed while the processors were placed otherwise than
+for the others (`analysis/utilization/placement.py`): in no number but `all_mean_s`."""
 
 
 def waited(block: Sample) -> bool:
@@ -29,20 +36,19 @@ def is_disturbed(block: Sample) -> bool:
 
 def block_clock(blocks: Sequence[Sample]) -> str:
     """The clock that the blocks' times are taken from: "device" or "wall"."""
-    return "device" if all(block.device_s is not None for block in blocks) else "wall"
+    return "wall" if None in column_of(blocks, "device_s") else "device"
 
 
 def block_means_s(blocks: Sequence[Sample]) -> list[float]:
     """Seconds a step of each block, all by one clock."""
-    if block_clock(blocks) == "device":
-        return [block.device_s / block.steps for block in blocks if block.device_s is not None]
-    return [block.wall_s / block.steps for block in blocks]
+    times_s = column_of(blocks, f"{block_clock(blocks)}_s")
+    return list(map(operator.truediv, times_s, column_of(blocks, "steps")))
 
 
 def block_summary(blocks: Sequence[Sample], rule: str = LAG1) -> Summary:
     """Seconds a step over the blocks, each weighted by its steps. rule: of the interval, as the cell's row names it
     (`Run.interval_rule`). Raises ValueError without blocks."""
-    return summary_of(block_means_s(blocks), [block.steps for block in blocks], rule)
+    return summary_of(block_means_s(blocks), column_of(blocks, "steps"), rule)
 
 
 def summary_of(means_s: Sequence[float], steps: Sequence[int], rule: str = LAG1) -> Summary:
@@ -56,9 +62,27 @@ def _summary(means_s: tuple[float, ...], steps: tuple[int, ...], rule: str) -> S
     return summarise(means_s, steps, rule=rule)
 
 
-def whole_steps(samples: Sequence[Sample]) -> list[Sample]:
+def round_trip_s(blocks: Sequence[Sample]) -> float | None:
+    """How far two processors were apart in these blocks: the median of their times of a cache line, where there are
+    any."""
+    trips_s = [trip_s for trip_s in column_of(blocks, "core_round_trip_s") if trip_s]
+    return median(trips_s) if trips_s else None
+
+
+def whole_steps(samples: Sequence[Sample]) -> Sequence[Sample]:
     """The measured blocks of the cell's own whole steps, without those of warm-up, phases and other works."""
-    return [s for s in samples if s.part == "measure" and not s.phase and not s.work and s.steps > 0]
+    return _own_blocks(samples, "measure", "")
+
+
+def _own_blocks(samples: Sequence[Sample], part: str, phase: str) -> Sequence[Sample]:
+    """The blocks of the cell's own steps that are of a part and a phase."""
+    columns = (column_of(samples, name) for name in ("part", "phase", "work", "steps"))
+    kept = [
+        place
+        for place, (its_part, its_phase, work, steps) in enumerate(zip(*columns, strict=True))
+        if its_part == part and its_phase == phase and not work and steps > 0
+    ]
+    return chosen_of(samples, kept)
 
 
 def step_times(run: Run, samples: Sequence[Sample]) -> list[StepTime]:
@@ -68,24 +92,27 @@ def step_times(run: Run, samples: Sequence[Sample]) -> list[StepTime]:
     """
     rows = []
     if blocks := whole_steps(samples):
-        rows.append(_with_disturbed(_row(run, "", blocks, None), blocks, samples))
-    split = [s for s in samples if s.part == "phase" and not s.work and s.steps > 0]
-    timed = {phase: [s for s in split if s.phase == phase] for phase in PHASES}
-    timed = {phase: blocks for phase, blocks in timed.items() if blocks}
+        rows.append(_with_others(_row(run, "", blocks, None), blocks, samples))
+    phases = PHASES if "phase" in column_of(samples, "part") else ()
+    timed = {phase: blocks for phase in phases if (blocks := _own_blocks(samples, "phase", phase))}
     total_s = sum(block_summary(blocks).mean for blocks in timed.values())
     return rows + [_row(run, phase, blocks, total_s) for phase, blocks in timed.items()]
 
 
-def _with_disturbed(row: StepTime, blocks: Sequence[Sample], samples: Sequence[Sample]) -> StepTime:
-    """The row with the number of disturbed blocks of whole steps, and the mean that they would give with the others."""
-    disturbed = [s for s in samples if s.part == "disturbed" and not s.phase and not s.work and s.steps > 0]
-    if not disturbed:
+def _with_others(row: StepTime, blocks: Sequence[Sample], samples: Sequence[Sample]) -> StepTime:
+    """The row with the numbers of disturbed and of moved blocks of whole steps, and the mean that they would give with
+    the others; and how far the processors were apart in those that are used."""
+    row = replace(row, core_round_trip_s=round_trip_s(blocks))
+    parts = column_of(samples, "part")
+    disturbed, moved = (_own_blocks(samples, part, "") if part in parts else () for part in ASIDE)
+    if not disturbed and not moved:
         return row
-    return replace(row, disturbed_blocks=len(disturbed), all_mean_s=block_summary([*blocks, *disturbed]).mean)
+    all_s = block_summary([*blocks, *disturbed, *moved]).mean
+    return replace(row, disturbed_blocks=len(disturbed), moved_blocks=len(moved), all_mean_s=all_s)
 
 
 def _row(run: Run, phase: str, blocks: Sequence[Sample], total_s: float | None) -> StepTime:
-    steps = [block.steps for block in blocks]
+    steps = column_of(blocks, "steps")
     summary = summary_of(block_means_s(blocks), steps, run.interval_rule)
     return StepTime(
         **identity(run, StepTime),

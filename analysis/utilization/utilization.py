@@ -25,7 +25,19 @@ from analysis.utilization.paired_ceiling import PairedCeiling, paired_ceiling
 from analysis.utilization.step_times import block_means_s, summary_of, whole_steps
 from analysis.utilization.work_times import WORKS_OF_METHODS, blocks_of, variant, work_times
 from results import Unavailable
-from results.records import MEASURED, WORKS, Run, Sample, Telemetry, Utilization, WorkTime, changed, identity
+from results.records import (
+    MEASURED,
+    WORKS,
+    Run,
+    Sample,
+    Telemetry,
+    Utilization,
+    WorkTime,
+    changed,
+    chosen_of,
+    column_of,
+    identity,
+)
 
 __all__ = ["MeanStepTime", "Measurement", "limits_seen", "measurement", "rows", "step_time", "variant"]
 
@@ -90,13 +102,14 @@ class Measurement:
         )
 
 
-def measurement(run: Run, samples: Iterable[Sample], readings: Iterable[Telemetry]) -> Measurement:
+def measurement(run: Run, samples: Sequence[Sample], readings: Iterable[Telemetry]) -> Measurement:
     """Summarises one cell's own samples and telemetry; those of other cells are left out.
 
     Energy is what the run row says, else what the readings give for its window.
     """
     cell_id, attempt = run.cell_id, run.attempt
-    timed = [sample for sample in samples if sample.cell_id == cell_id and sample.attempt == attempt]
+    keys = zip(column_of(samples, "cell_id"), column_of(samples, "attempt"), strict=True)
+    timed = chosen_of(samples, [place for place, key in enumerate(keys) if key == (cell_id, attempt)])
     mine = [reading for reading in readings if reading.cell_id == cell_id and reading.attempt == attempt]
     time = step_time(timed, run.interval_rule)
     works = {row.work: row for row in work_times(run, timed)}
@@ -128,7 +141,7 @@ def step_time(samples: Sequence[Sample], rule: str = LAG1) -> MeanStepTime | Non
     blocks = whole_steps(samples)
     if not blocks:
         return None
-    means_s, steps = block_means_s(blocks), [block.steps for block in blocks]
+    means_s, steps = block_means_s(blocks), column_of(blocks, "steps")
     summary = summary_of(means_s, steps, rule)
     return MeanStepTime(summary.mean, summary.low, summary.high, sum(steps), _drift(means_s, summary.drift_ratio))
 

@@ -26,7 +26,19 @@ from dataclasses import dataclass, replace
 
 from analysis.stats import log_interval
 from analysis.utilization.step_times import block_means_s, block_summary
-from results.records import MEASURED, WORKS, Cell, Parameters, Run, Sample, WorkTime, identity, non_default, to_text
+from results.records import (
+    MEASURED,
+    WORKS,
+    Cell,
+    Parameters,
+    Run,
+    Sample,
+    WorkTime,
+    column_of,
+    identity,
+    non_default,
+    to_text,
+)
 
 WORKS_OF_METHODS = {"one": ("one",), "batch": ("batch",), "epoch": ("batch", "last", "epoch")}
 """Method → the works it needs the time of."""
@@ -105,6 +117,8 @@ def work_times(run: Run, samples: Sequence[Sample]) -> list[WorkTime]:
 def blocks_of(samples: Sequence[Sample], work: str) -> list[Sample]:
     """The measured blocks of one work, without a profiler."""
     names = ("", work) if work == "batch" else (work,)
+    if not {*names} & {*column_of(samples, "work")}:
+        return []
     return [s for s in samples if s.work in names and s.part == "measure" and not s.phase and s.steps > 0]
 
 

@@ -152,15 +152,16 @@ def measure(path: Path, out: Path, say: Callable[[str], None]) -> None:
     """Each part of a report, as `runners.report.command.rebuild` does them one after the other."""
     from cleaning.reconcile import build
     from reports.sweep.answer import to_text
-    from results.store import read_profile, read_run
+    from results.store import read_operation_table, read_profile, read_run
     from runners.cli import put
     from runners.report import command
     from runners.report.derived import derived_tables
+    from runners.report.recordings import table_processes
 
-    data = timed("read", lambda: read_run(path), say)
-    built = timed(
-        "derive", lambda: build(data, lambda trace: read_operations(path, trace)[0], partial(read_profile, path)), say
-    )
+    with table_processes(path) as each:
+        data = timed("read", lambda: read_run(path), say)
+        sources = partial(read_operation_table, path), partial(read_profile, path), None
+        built = timed("derive", lambda: build(data, *sources, each), say)
     timed("tables", lambda: [put(out / file, content) for file, content in derived_tables(built)], say)
     timed("text", lambda: to_text(built, 100, False, "flop"), say)
     drawn = timed("figures", lambda: command._pictures(out), say)

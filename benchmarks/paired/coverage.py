@@ -10,7 +10,8 @@ truth is the mean over all cells, which has an interval of its own; a share of c
 
 The machine must be idle. Not claimed: that the cells' mean is the truth of another process: all cells of a call are of
 one. An interval covers one window; what moves between windows (clocks, memory, neighbours outside of a virtual machine)
-is in the share.
+is in the share. So cells are also looked at by where the host had put the processors, and several minutes apart as
+repeats of one.
 """
 
 from __future__ import annotations
@@ -23,7 +24,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from analysis.stats import geometric_mean
+from analysis.utilization import far_from_s, round_trip_s
 from benchmarks.paired.neighbours import Cell, mean_log, run, training_step
+
+TOGETHER = (3, 5)
+"""Cells that are looked at as repeats of one: minutes apart."""
 
 VALUES = {"step time": "step", "paired utilization": "used"}
 """What has an interval → the beginning of its columns."""
@@ -62,10 +68,12 @@ def one_cell(step: Callable[..., Any], kernel: Any, clock: Any, protocol: Any) -
         timing = measure_blocks(step, clock, protocol, warm.step_s, beside)
     found = paired_ceiling(blocks_in_order(warm, timing, beside.samples), protocol.interval_rule)
     used = found.utilization({"fp32": kernel.flop}) if found else None
+    aside = [block.part for block in timing.aside]
     return {
         "step": timing.summary.mean, "step_low": timing.summary.low, "step_high": timing.summary.high,
         "used": used and used.ratio, "used_low": used and used.low, "used_high": used and used.high,
-        "status": timing.status, "blocks": len(timing.blocks), "disturbed": len(timing.disturbed),
+        "status": timing.status, "blocks": len(timing.blocks), "disturbed": aside.count("disturbed"),
+        "moved": aside.count("moved"), "round_trip": round_trip_s(timing.blocks),
     }  # fmt: skip
 
 
@@ -75,29 +83,59 @@ def report(cells: Sequence[Cell]) -> list[str]:
         return ["expected two cells at least: measure longer"]
     converged = sum(cell["status"] == "ok" for cell in cells)
     blocks = sorted(cell["blocks"] for cell in cells)
+    moved = sum(cell["moved"] > 0 for cell in cells)
+    placed = by_placement(cells)
+    where = ", ".join(f"{len(each)} {name}" for name, each in placed.items() if name != "all")
     lines = [
         f"{len(cells)} cells of {blocks[len(blocks) // 2]} blocks (median), {converged} of them converged.",
+        f"Processors: {where or 'one placement'}; in {moved} cells some blocks were set aside for another placement.",
         "",
-        "| value | truth within | standard deviation of cells | half width (median) | intervals with the truth |",
-        "| --- | --- | --- | --- | --- |",
+        "| cells | value | truth within | standard deviation | half width (median) | intervals with the truth |",
+        "| --- | --- | --- | --- | --- | --- |",
     ]
-    return lines + [line_of(name, column, cells) for name, column in VALUES.items()]
+    for name, each in placed.items():
+        lines += [line_of(name, value, column, each) for value, column in VALUES.items() if len(each) > 1]
+    for count in TOGETHER:
+        lines += [line_of(f"{count} together", *value, cells, count) for value in VALUES.items() if len(cells) >= count]
+    return lines
 
 
-def line_of(name: str, column: str, cells: Sequence[Cell]) -> str:
-    """The row of one value. A cell without an interval holds nothing and is counted."""
+def by_placement(cells: Sequence[Cell]) -> dict[str, Sequence[Cell]]:
+    """ "all", and where cells differ in it "near" and "far" by the time of a cache line between two processors."""
+    far_s = far_from_s(cell["round_trip"] for cell in cells if cell["round_trip"])
+    if far_s == math.inf:
+        return {"all": cells}
+    known = [cell for cell in cells if cell["round_trip"]]
+    near, far = ([cell for cell in known if (cell["round_trip"] >= far_s) is is_far] for is_far in (False, True))
+    return {"all": cells, f"near (up to {_most_ns(near):.0f} ns)": near, f"far (up to {_most_ns(far):.0f} ns)": far}
+
+
+def _most_ns(cells: Sequence[Cell]) -> float:
+    return 1e9 * max(cell["round_trip"] for cell in cells)
+
+
+def line_of(name: str, value: str, column: str, cells: Sequence[Cell], together: int = 1) -> str:
+    """The row of one value. A cell without an interval holds nothing and is counted.
+
+    together: so many cells, as far apart in time as there are cells, have one interval: that of their mean, by
+    Student's t on their logarithms (as in `reports/sweep/answer/repeats.py`).
+    """
     from scipy.stats import binomtest
 
     logs = [math.log(cell[column]) for cell in cells]
     truth, half = mean_log([cell[column] for cell in cells])
     spread = math.sqrt(sum((each - truth) ** 2 for each in logs) / (len(logs) - 1))
-    known = [cell for cell in cells if cell[f"{column}_low"] and cell[f"{column}_high"]]
-    widths = sorted(math.log(cell[f"{column}_high"] / cell[f"{column}_low"]) / 2 for cell in known)
-    held = sum(cell[f"{column}_low"] <= math.exp(truth) <= cell[f"{column}_high"] for cell in known)
-    share = binomtest(held, len(cells)).proportion_ci(method="wilson")
+    ends = [(cell[f"{column}_low"], cell[f"{column}_high"]) for cell in cells]
+    if together > 1:
+        apart = len(cells) // together
+        ends = [geometric_mean([cell[column] for cell in cells[at::apart]][:together])[1:] for at in range(apart)]
+    known = [(low, high) for low, high in ends if low and high]
+    widths = sorted(math.log(high / low) / 2 for low, high in known)
+    held = sum(low <= math.exp(truth) <= high for low, high in known)
+    share = binomtest(held, len(ends)).proportion_ci(method="wilson")
     width = f"{widths[len(widths) // 2]:.2%}" if widths else "none"
     return (
-        f"| {name} | ±{half:.2%} | {spread:.2%} | {width} | {held} of {len(cells)}: {held / len(cells):.1%} "
+        f"| {name} | {value} | ±{half:.2%} | {spread:.2%} | {width} | {held} of {len(ends)}: {held / len(ends):.1%} "
         f"({share.low:.1%} to {share.high:.1%}) |"
     )
 

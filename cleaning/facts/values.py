@@ -42,7 +42,7 @@ WORDS: Mapping[str, Sequence[str]] = {
     "unit": ("", *UNITS),
     "energy_method": ("", "counter", "polled"),
     "interval_rule": tuple(INTERVAL_RULES),
-    "part": ("warmup", "measure", "phase", "profiled", "suspended", "disturbed", "ceiling"),
+    "part": ("warmup", "measure", "phase", "profiled", "suspended", "disturbed", "moved", "ceiling"),
     "work": ("", *WORKS),
     "native_unit": ("", "mac", "flop"),
     "kind": ("", *KINDS),

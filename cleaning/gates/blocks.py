@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import median
 
-from analysis.utilization import block_means_s, is_disturbed, whole_steps
+from analysis.utilization import ASIDE, block_means_s, is_disturbed, placements, whole_steps
 from cleaning.facts import (
     BLOCK_S,
     QUICK,
@@ -27,7 +27,7 @@ SAME = 1e-6
 ENDS = ("warmup", "measure")
 """What a cell's own blocks begin and end with."""
 
-TIMED = (*ENDS, "disturbed")
+TIMED = (*ENDS, *ASIDE)
 """Parts of blocks that follow each other, each with steps by the time of the one before."""
 
 LEAD_IN_STEPS = 1
@@ -74,6 +74,7 @@ def _blocks(run: Run, rows: Sequence[Sample]) -> Iterator[str]:
     if run.duration_s is not None and span_s > run.duration_s * (1 + SAME):
         yield f"its blocks begin over {span_s:.4g} s, the cell took {run.duration_s:.4g} s"
     yield from _order(run, rows)
+    yield from _placed(rows)
     yield from _phases(run, rows)
 
 
@@ -130,9 +131,19 @@ def _order(run: Run, rows: Sequence[Sample]) -> Iterator[str]:
             yield f"{work or 'steps'}: a block of {far[0]:.4g} s a step, the median is {middle:.4g} s"
 
 
+def _placed(rows: Sequence[Sample]) -> Iterator[str]:
+    """Blocks that are marked as of another placement of the processors: none of that of the used ones."""
+    mine = [row for row in rows if row.part in ("measure", *ASIDE) and not row.work and not row.phase]
+    places = list(zip(mine, placements(mine), strict=True))
+    used = {place for row, place in places if row.part == "measure"}
+    for row, place in places:
+        if row.part == "moved" and (place in used or len(used) != 1):
+            yield f"block {row.index}: marked as moved, with the placement of used blocks"
+
+
 def _as_measured(row: Sample) -> Sample:
-    """A disturbed block as the measured one that it was in the order of blocks."""
-    return replace(row, part="measure") if row.part == "disturbed" else row
+    """A block that is not used as the measured one that it was in the order of blocks."""
+    return replace(row, part="measure") if row.part in ASIDE else row
 
 
 def _is_interleaved(run: Run) -> bool:

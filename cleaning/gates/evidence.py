@@ -155,14 +155,14 @@ class Evidence:
         return [row for row in self.rebuilt if key_of(row) == key_of(run)]
 
 
-def samples_and_telemetry(data: RunData) -> tuple[dict[Key, list[Sample]], dict[Key, list[Telemetry]]]:
-    """The timed blocks and the polls of a run, by cell."""
-    return by_cell(data.records(Sample)), by_cell(data.records(Telemetry))
+def samples_and_telemetry(data: RunData) -> tuple[dict[Key, Sequence[Sample]], dict[Key, Sequence[Telemetry]]]:
+    """The timed blocks and the polls of a run, by cell; made once, since they are asked for again and again."""
+    return by_cell(tuple(data.records(Sample))), by_cell(tuple(data.records(Telemetry)))
 
 
-def counts_of(data: RunData) -> dict[Key, list[FlopCount]]:
+def counts_of(data: RunData) -> dict[Key, Sequence[FlopCount]]:
     """What counters said, as they said it, by cell."""
-    return by_cell(data.records(FlopCount))
+    return by_cell(tuple(data.records(FlopCount)))
 
 
 def all_facts(

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from analysis.devices import FAST_ALGORITHM, TENSOR_UNITS, peaks
 from analysis.stats import LAG1, LAG1_RAISED, MARGIN_RATIO, conditions
-from analysis.utilization import block_summary, whole_steps
+from analysis.utilization import APART_RATIO, block_summary, round_trip_s, whole_steps
 from cleaning.facts import kind_of, known_parameters, narrowness
 from cleaning.gates.evidence import Evidence
 from cleaning.gates.finding import Finding
@@ -136,17 +136,26 @@ def converged(evidence: Evidence) -> Iterator[Finding]:
 
 
 def repeats(evidence: Evidence) -> Iterator[Finding]:
-    """Mean step times of the repeats of a cell, two by two, beside both intervals and what processes differ by."""
+    """Mean step times of the repeats of a cell, two by two, beside both intervals and what processes differ by. Those
+    whose processors were placed otherwise are not compared: a step takes longer where they are far apart."""
     groups: dict[tuple[str, ...], list[tuple[Run, float, float]]] = {}
     for run in evidence.measured_cells:
         if (time := _mean(evidence, run)) is not None:
             groups.setdefault(conditions(run), []).append((run, *time))
     for group in groups.values():
         for (first, a_s, a_half), (run, b_s, b_half) in itertools.combinations(group, 2):
+            if _placed_otherwise(evidence, first, run):
+                continue
             apart = abs(math.log(a_s / b_s))
             allowed = MARGIN_RATIO[kind_of(run)] + math.hypot(a_half, b_half)
             words = f"{100 * apart:.2g} % from repeat {first.repeat}, at most {100 * allowed:.2g} % by noise"
             yield Finding(run.cell_id, apart <= allowed, "" if apart <= allowed else words)
+
+
+def _placed_otherwise(evidence: Evidence, first: Run, second: Run) -> bool:
+    trips_s = [round_trip_s(whole_steps(evidence.samples.get(key_of(run), ()))) for run in (first, second)]
+    near_s, far_s = min(trip_s or math.inf for trip_s in trips_s), max(trip_s or 0.0 for trip_s in trips_s)
+    return far_s >= APART_RATIO * near_s
 
 
 def by_batch(evidence: Evidence) -> Iterator[Finding]:

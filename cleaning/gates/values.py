@@ -89,6 +89,8 @@ def _demanded(evidence: Evidence, run: Run) -> Iterator[tuple[str, str]]:
         yield "suspended:", f"{count} of its blocks are marked so"
     if count := sum(each.part == "disturbed" and not each.work for each in samples):
         yield "disturbed:", f"{count} of its blocks are marked so"
+    if count := sum(each.part == "moved" and not each.work for each in samples):
+        yield "moved:", f"{count} of its blocks are marked so"
     if apart := _unsteady(run, samples):
         yield "not_steady:", apart
     for work in WORKS:

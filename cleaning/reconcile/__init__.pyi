@@ -1,12 +1,14 @@
 from .backward_ratio import Closed, closed_form, ratios
 from .batch_law import ENOUGH, Law, Series, culprits, law_of, listed
-from .run import build, by_cell
+from .device_repeats import devices_sentence
+from .run import Each, build, by_cell
 from .view import HEADLINES, METHODS, Built, View
 
 __all__ = [
     "Built",
     "Closed",
     "ENOUGH",
+    "Each",
     "HEADLINES",
     "Law",
     "METHODS",
@@ -16,6 +18,7 @@ __all__ = [
     "by_cell",
     "closed_form",
     "culprits",
+    "devices_sentence",
     "law_of",
     "listed",
     "ratios",

@@ -9,11 +9,14 @@ that of no device.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from results.records import Run, Sitting, Utilization
 from results.store import Key, key_of
+
+DEVICE = "device="
+"""Before a device, at the end of a variant."""
 
 LETTERS = 8
 """Of a device's hash."""
@@ -42,6 +45,23 @@ def kept_apart(
     )
 
 
+def devices_sentence(rows: Iterable[Utilization]) -> str:
+    """Which cells have no mean over their repeats, because these were on several devices; "" where none were."""
+    cells, devices = set(), set()
+    for row in rows:
+        _, mark, device = row.variant.rpartition(DEVICE)
+        if mark and "," not in device:
+            cells.add((row.model, row.batch_size, row.precision))
+            devices.add(device)
+    if not cells:
+        return ""
+    whose = "one cell" if len(cells) == 1 else f"{len(cells)} cells"
+    return (
+        f"No mean is taken over devices: repeats of {whose} were measured on {', '.join(sorted(devices))}, and have a "
+        "row and a point for each."
+    )
+
+
 def _place(row: Utilization, runs: Mapping[Key, Run], of_sitting: Mapping[str, Place]) -> Place | None:
     run = runs.get(key_of(row))
     return None if run is None else of_sitting.get(run.sitting)
@@ -57,4 +77,4 @@ def _with_device(variant: str, place: Place, others: set[Place]) -> str:
     host, device = place
     alone = sum(other[0] == host for other in others) == 1
     name = host if alone else f"{host} {device[:LETTERS]}"
-    return ", ".join(filter(None, (variant, f"device={name}")))
+    return ", ".join(filter(None, (variant, f"{DEVICE}{name}")))

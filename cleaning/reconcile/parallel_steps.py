@@ -13,8 +13,9 @@ from statistics import fmean
 from typing import Any
 
 from analysis.parallel import RankGrid, parse_plan
+from analysis.ranks import late_from
 from analysis.utilization import variant
-from results.records import MEASURED, Cell, ParallelStep, RankCollective, RankRow, Run, StepTime, identity
+from results.records import MEASURED, Cell, ParallelStep, RankCollective, RankRow, Run, Sample, StepTime, identity
 from results.store import Key, key_of
 
 LATE_RATIO = 0.05
@@ -38,6 +39,7 @@ def parallel_steps(
     times: Sequence[StepTime],
     ranks: Mapping[Key, Sequence[RankRow]],
     collectives: Mapping[Key, Sequence[RankCollective]],
+    samples: Mapping[Key, Sequence[Sample]],
 ) -> tuple[ParallelStep, ...]:
     """A row for each cell of several ranks. Raises ValueError for a plan that is none."""
     whole = {key_of(time): time for time in times if not time.phase}
@@ -48,9 +50,9 @@ def parallel_steps(
         if key_of(run) in plans and (step := _step(run, plans[key_of(run)], whole.get(key_of(run)))) is not None
     ]
     return tuple(
-        _row(run, plans[key_of(run)], whole, ranks.get(key_of(run), ()), collectives.get(key_of(run), ()), steps)
+        _row(run, plans[key], whole, ranks.get(key, ()), collectives.get(key, ()), steps, samples.get(key, ()))
         for run in runs
-        if key_of(run) in plans
+        if (key := key_of(run)) in plans
     )
 
 
@@ -69,6 +71,7 @@ def _row(
     ranks: Sequence[RankRow],
     collectives: Sequence[RankCollective],
     steps: Sequence[_Step],
+    samples: Sequence[Sample],
 ) -> ParallelStep:
     time, own = whole.get(key_of(run)), next((step for step in steps if step.run is run), None)
     return ParallelStep(
@@ -81,7 +84,7 @@ def _row(
         variant=variant(run),
         bubble_ratio=float(grid.bubble) if grid.pp > 1 else None,
         **_shares(ranks),
-        **_late(ranks),
+        **_late(ranks, samples),
         **({} if own is None else {**_scaling("strong", own, steps), **_scaling("weak", own, steps)}),
     )
 
@@ -113,14 +116,16 @@ def _shares(ranks: Sequence[RankRow]) -> dict[str, Any]:
     return found
 
 
-def _late(ranks: Sequence[RankRow]) -> dict[str, Any]:
-    """The rank for which the others wait longest, if that is long."""
+def _late(ranks: Sequence[RankRow], samples: Sequence[Sample]) -> dict[str, Any]:
+    """The rank for which the others wait longest, if that is long, and since when."""
     seen = [row for row in ranks if row.waited_for_ratio is not None]
     if len(seen) < 2:
         return {}
     waiting_s = sum(row.wait_s or 0.0 for row in seen)
     late = max(seen, key=lambda row: row.waited_for_ratio or 0.0)
-    ratio = waiting_s * (late.waited_for_ratio or 0.0) / (len(seen) - 1) / max(map(_recorded_s, seen))
+    recorded_s = max(map(_recorded_s, seen))
+    wait_s = waiting_s * (late.waited_for_ratio or 0.0) / (len(seen) - 1)
+    ratio = wait_s / recorded_s
     if ratio < LATE_RATIO:
         return {}
     return {
@@ -128,7 +133,15 @@ def _late(ranks: Sequence[RankRow]) -> dict[str, Any]:
         "late_name": f"{late.host} {late.device}",
         "late_ratio": ratio,
         "late_since_step": late.late_since_step,
+        "late_since_block": None if late.late_since_step is None else _since_block(samples, wait_s, recorded_s),
     }
+
+
+def _since_block(samples: Sequence[Sample], wait_s: float, recorded_s: float) -> int | None:
+    """The index of the first measured block that holds the recorded wait; None: none is known to."""
+    timed = [sample for sample in samples if sample.part == "measure" and not sample.phase and not sample.work]
+    place = late_from([sample.wall_s / sample.steps for sample in timed], wait_s, recorded_s)
+    return None if place is None else timed[place].index
 
 
 def _scaling(kind: str, own: _Step, steps: Sequence[_Step]) -> dict[str, Any]:

@@ -11,14 +11,13 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-import operator
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from analysis.devices import PRECISIONS
-from analysis.operators import Cost, registry
+from analysis.operators import registry
 from analysis.parallel import parse_plan
 from analysis.utilization import (
     PROFILED_METHODS,
@@ -78,6 +77,8 @@ from results.records import (
     Telemetry,
     Utilization,
     WorkTime,
+    chosen_of,
+    column_of,
 )
 from results.store import Key, RunData, key_of, profile_file, recording_file
 
@@ -87,6 +88,7 @@ if TYPE_CHECKING:
 R = TypeVar("R", bound=Record)
 T = TypeVar("T")
 ReadOperations = Callable[[str], Sequence[Operation]]
+Each = Callable[[Callable[[str], "_OfTable"], Iterable[str]], "Iterator[_OfTable]"]
 ReadProfile = Callable[[str, int], Sequence[ProfiledOperation]]
 ReadRecording = Callable[[str], "tuple[pd.DataFrame, pd.DataFrame]"]
 """The path of a recording within the run → its calls and kernels, attributed, of its last step."""
@@ -181,29 +183,34 @@ def build(
     read_operations: ReadOperations,
     read_profile: ReadProfile,
     read_recording: ReadRecording | None = None,
+    each: Each = map,
 ) -> Built:
     """Cleans the raw rows and divides.
 
     read_operations: trace id → operation table; read_profile: cell id, attempt → recorded calls; read_recording: None
-    leaves recordings out. All may raise ValueError or Inconsistent, which become reasons in rows.
+    leaves recordings out. All may raise ValueError or Inconsistent, which become reasons in rows. each: does for each
+    trace id what is to be done, as `map` does, in their order; it may do so in other processes.
     """
     with collector_off():  # rows are in no cycles; of ten thousand cells it takes a sixth of the time
-        return _build(data, read_operations, read_profile, read_recording)
+        return _build(data, read_operations, read_profile, read_recording, each)
 
 
 def _build(
-    data: RunData, read_operations: ReadOperations, read_profile: ReadProfile, read_recording: ReadRecording | None
+    data: RunData,
+    read_operations: ReadOperations,
+    read_profile: ReadProfile,
+    read_recording: ReadRecording | None,
+    each: Each,
 ) -> Built:
     data = _of_known_precision(data)
+    by_trace = _by_trace(data.runs)
+    tables = each(functools.partial(_of_table, read_operations), by_trace)
     cleaned = clean(data)
     raw = _Raw(data, cleaned, read_profile, read_recording)
     cells: dict[Key, _Cell] = {}
-    for trace_id, runs in _by_trace(data.runs).items():
-        table = _table(trace_id, read_operations, raw)
-        of_table = _OfTable(None if isinstance(table, str) else table)
-        counted = table if isinstance(table, str) else count_table(table, of_table.costs)
-        cells |= {key_of(run): _cell(run, raw, of_table, counted) for run in runs}
-        del table, of_table  # before the next one is read
+    for runs, table in zip(by_trace.values(), tables, strict=True):
+        raw.problems += [table.counted] if table.is_problem and isinstance(table.counted, str) else []
+        cells |= {key_of(run): _cell(run, raw, table) for run in runs}
     return _join_cells(data, cleaned, [cells[key_of(run)] for run in data.runs], raw.problems)
 
 
@@ -226,9 +233,12 @@ def _join_cells(data: RunData, cleaned: Cleaned, cells: Sequence[_Cell], problem
 
     runs = {key_of(run): run for run in data.runs}
     divided = kept_apart([row for cell in cells for row in cell.view.fractions], runs, data.sittings)
-    fractions = by_cell(ceiling_doubts.marked(divided, runs, data.ceilings, data.sittings))
+    fractions = ceiling_doubts.marked(divided, runs, data.ceilings, data.sittings)  # a row for each, in their order
     cells = [
-        replace(cell, view=replace(cell.view, fractions=tuple(fractions.get(key_of(cell.view.run), ()))))
+        replace(
+            cell,
+            view=replace(cell.view, fractions=tuple(itertools.islice(fractions, len(cell.view.fractions)))),
+        )
         for cell in cells
     ]
 
@@ -255,17 +265,24 @@ def _parallel_steps(data: RunData, times: Sequence[StepTime]) -> tuple[tuple[Par
     """The rows of cells of several ranks, or the problem of their plans."""
     try:
         ranks, collectives = by_cell(data.records(RankRow)), by_cell(data.records(RankCollective))
-        return parallel_steps(data.runs, times, ranks, collectives), []
+        samples = by_cell(data.records(Sample)) if ranks else {}
+        return parallel_steps(data.runs, times, ranks, collectives, samples), []
     except ValueError as fault:
         return (), [f"parallel: {fault}"]
 
 
-def by_cell(rows: Iterable[R]) -> dict[Key, list[R]]:
+def by_cell(rows: Sequence[R]) -> dict[Key, Sequence[R]]:
     """Attempt → its rows, in their order."""
-    cells: dict[Key, list[R]] = {}
-    for key, mine in itertools.groupby(rows, operator.attrgetter("cell_id", "attempt")):
-        cells.setdefault(key, []).extend(mine)
-    return cells
+    stretches: dict[Key, list[range]] = {}
+    start = 0
+    for key, mine in itertools.groupby(zip(column_of(rows, "cell_id"), column_of(rows, "attempt"), strict=True)):
+        end = start + len(list(mine))
+        stretches.setdefault(key, []).append(range(start, end))
+        start = end
+    return {
+        key: chosen_of(rows, found[0] if len(found) == 1 else [*itertools.chain(*found)])
+        for key, found in stretches.items()
+    }
 
 
 def _by_trace(runs: Iterable[Run]) -> dict[str, list[Run]]:
@@ -275,58 +292,54 @@ def _by_trace(runs: Iterable[Run]) -> dict[str, list[Run]]:
     return traces
 
 
-def _table(trace_id: str, read: ReadOperations, raw: _Raw) -> Sequence[Operation] | str:
-    """One operation table, or why there is none."""
+@dataclass(frozen=True)
+class _OfTable:
+    """What is derived of an operation table, once for all cells that have it.
+
+    counted: in words, why there is no table. flop_by_phase: phase → model FLOP; None without a table. is_problem:
+    whether it should be there.
+    """
+
+    counted: TableCount | str
+    sides: TableSides
+    flop_by_phase: Counter[str] | None = None
+    is_problem: bool = False
+
+    def flop_of_phase(self, phase: str) -> int | None:
+        """Model FLOP of a phase; None without a table."""
+        return None if self.flop_by_phase is None else self.flop_by_phase[phase]
+
+    @property
+    def flop_of_phases(self) -> Callable[[Iterable[str]], int] | None:
+        """The same of phases together."""
+        found = self.flop_by_phase
+        return None if found is None else lambda phases: sum(found[phase] for phase in phases)
+
+
+def _of_table(read: ReadOperations, trace_id: str) -> _OfTable:
+    """Of one operation table, which is read here and kept by nobody."""
     if not trace_id:
-        return "no operation table was recorded for this cell"
+        return _OfTable("no operation table was recorded for this cell", sides_of(None))
     try:
         table = read(trace_id)
         why = "" if table else f"operation table {trace_id} is empty"
     except (Inconsistent, ValueError) as fault:
         why = f"operation table {trace_id}: {fault}"
-    if not why:
-        return table
-    raw.problems.append(why)
-    return why
+    if why:
+        return _OfTable(why, sides_of(None), is_problem=True)
+    with collector_off():
+        costs = [registry.cost(operation) for operation in table]
+        flop_by_phase = Counter[str]()
+        for operation, cost in zip(table, costs, strict=True):
+            flop_by_phase[operation.phase] += int(cost.model_flop)
+        return _OfTable(count_table(table, costs), sides_of(table, costs), flop_by_phase)
 
 
-class _OfTable:
-    """An operation table, and what is derived of it once for all cells that have it."""
-
-    def __init__(self, operations: Sequence[Operation] | None) -> None:
-        self.operations = operations
-
-    @functools.cached_property
-    def costs(self) -> list[Cost]:
-        return [registry.cost(operation) for operation in self.operations or ()]
-
-    @functools.cached_property
-    def sides(self) -> TableSides:
-        return sides_of(self.operations, self.costs)
-
-    @functools.cached_property
-    def flop_by_phase(self) -> Counter[str]:
-        """Phase → model FLOP."""
-        found = Counter[str]()
-        for operation, cost in zip(self.operations or (), self.costs, strict=True):
-            found[operation.phase] += int(cost.model_flop)
-        return found
-
-    def flop_of_phase(self, phase: str) -> int | None:
-        """Model FLOP of a phase; None without a table."""
-        return None if self.operations is None else self.flop_by_phase[phase]
-
-    @property
-    def flop_of_phases(self) -> Callable[[Iterable[str]], int] | None:
-        """The same of phases together."""
-        return None if self.operations is None else lambda phases: sum(self.flop_by_phase[each] for each in phases)
-
-
-def _cell(run: Run, raw: _Raw, of_table: _OfTable, counted: TableCount | str) -> _Cell:
-    """Everything of one cell, while its operation table is at hand."""
-    key = key_of(run)
-    samples, counts, left_out = raw.samples.get(key, []), raw.counts.get(key, []), raw.left_out.get(key, [])
-    measured = measurement(run, samples, raw.telemetry.get(key, []))
+def _cell(run: Run, raw: _Raw, of_table: _OfTable) -> _Cell:
+    """Everything of one cell. of_table: of its operation table."""
+    key, counted = key_of(run), of_table.counted
+    samples, counts, left_out = raw.samples.get(key, ()), raw.counts.get(key, ()), raw.left_out.get(key, ())
+    measured = measurement(run, samples, raw.telemetry.get(key, ()))
     profile, recorded = _profile(run, raw, of_table), _clean_recordings(run, raw, of_table)
     found = _numerators(run, counts, counted, (profile, recorded))
     under = _denominators(run, measured.clock_hz, raw)

@@ -1,4 +1,4 @@
 from .child import Question
-from .isolation import ask, version
+from .isolation import AuditedPackage, ask, find
 
-__all__ = ["Question", "ask", "version"]
+__all__ = ["AuditedPackage", "Question", "ask", "find"]

@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -30,20 +31,20 @@ class Question:
     tokens: int
 
 
-def task_of(framework: str, folder: Path, questions: list[Question]) -> str:
-    """What the process is given."""
+def task_of(framework: str, folders: Sequence[Path], questions: list[Question]) -> str:
+    """What the process is given. folders: of the framework's package, then of the one that it needs."""
     asked = [{"model": encode(each.model), "tokens": each.tokens} for each in questions]
-    return json.dumps({"framework": framework, "folder": str(folder), "questions": asked})
+    return json.dumps({"framework": framework, "folders": [str(each) for each in folders], "questions": asked})
 
 
 def answer(task: Any, out: TextIO) -> None:
     """A line for each question: {"flop": exact fraction in a word, or "reason"}."""
     from measure.audit.packages import OPENERS
 
-    folder = Path(task["folder"])
-    sys.path.insert(0, str(folder))
+    folders = [Path(each) for each in task["folders"]]
+    sys.path.insert(0, str(folders[0]))
     try:
-        formula, shims = OPENERS[task["framework"]](folder)
+        formula, shims = OPENERS[task["framework"]](*folders)
     except Exception as fault:  # noqa: BLE001  the edge: whatever a package raises becomes its row
         _tell(out, [{"reason": _line(fault)} for _ in task["questions"]])
         return

@@ -383,11 +383,11 @@ def _mosaic(module: Any, model: Architecture) -> SimpleNamespace:
     )
 
 
-def composer(folder: Path) -> tuple[Formula, list[str]]:
-    """One method of the monitor, which asks the model of LLM Foundry's package beside it."""
+def composer(folder: Path, foundry: Path) -> tuple[Formula, list[str]]:
+    """One method of the monitor, which asks the model of LLM Foundry's package. foundry: the folder of that one."""
     import torch
 
-    asked, shims = llm_foundry(folder.with_name("llm_foundry"))
+    asked, shims = llm_foundry(foundry)
     names = {
         "dist": SimpleNamespace(get_world_size=lambda: 1, all_reduce=lambda *_, **__: None),
         "ComposerModel": BatchModel,
@@ -399,7 +399,7 @@ def composer(folder: Path) -> tuple[Formula, list[str]]:
     return lambda model, tokens: speed_monitor(batch_end, asked(model, tokens)), [own, *shims]
 
 
-OPENERS: dict[str, Callable[[Path], tuple[Formula, list[str]]]] = {
+OPENERS: dict[str, Callable[..., tuple[Formula, list[str]]]] = {
     "verl": verl,
     "veomni": veomni,
     "nemo_automodel": nemo_automodel,
@@ -414,4 +414,5 @@ OPENERS: dict[str, Callable[[Path], tuple[Formula, list[str]]]] = {
     "deepspeed": deepspeed,
     "calflops": calflops,
 }
-"""Framework → how its formula is reached: the folder of its package → (formula, what was replaced)."""
+"""Framework → how its formula is reached: the folder of its package, and of the one that it needs → (formula, what
+was replaced)."""

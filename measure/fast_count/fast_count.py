@@ -35,17 +35,21 @@ from measure.fast_count.reference import trace_model
 from measure.model import (
     NOTHING,
     BatchMask,
+    MixtureFlop,
     ModulePaths,
     Parts,
     batch_mask,
     check_outputs,
+    has_experts,
     kept_random,
     makes_masks,
     mask_rules,
     modules,
     noticed,
     on_meta,
+    pass_mixture,
     preserved_state,
+    step_mixture,
     tensors,
     with_mask,
 )
@@ -80,6 +84,7 @@ class FastCount:
     FLOP, and unknown_calls how many there are, phase → calls. not_understood: operator → such calls of all phases.
     rows: by module, if asked for. replayed: blocks that were not run. executed: whether the executed trace counted
     instead; the notes then begin with the reason. attention: what other conventions than the dense one count less.
+    mixture: the forward pass of a mixture of experts by part; None for a model without.
     """
 
     forward_flop: int | None
@@ -93,6 +98,7 @@ class FastCount:
     at_least_flop: Mapping[str, int] = field(default_factory=dict)
     unknown_calls: Mapping[str, int] = field(default_factory=dict)
     attention: AttentionFlop = field(default_factory=lambda: AttentionSum().total())
+    mixture: MixtureFlop | None = None
 
     def by_convention(self, attention: str) -> tuple[int | None, int | None]:
         """(forward, backward) FLOP by a convention of attention, as `StepCount.by_convention`."""
@@ -175,7 +181,8 @@ def _pass(
 ) -> tuple[FastCount, Blocks | None]:
     tape = Tape()
     rules = mask_rules(model) if makes_masks(modules(model)) else {}
-    by_module = task.rows or bool(rules)
+    routes = has_experts(model)
+    by_module = task.rows or bool(rules) or routes
     mode = PredictMode(tape, by_module)
     blocks = Blocks(mode, alike or Likeness(model)) if reuse and not _global_hooks() else None
     paths = ModulePaths(model) if by_module else None
@@ -193,7 +200,14 @@ def _pass(
             add_recomputation(walk, mode)
         check_shown(mode)
     batch = batch_mask(model, task.inputs, task.kwargs) if rules else NOTHING
-    return _summed(_Ran(tape, walk, [] if blocks is None else blocks.replays, rules, batch), task.rows), blocks
+    ran = _Ran(tape, walk, [] if blocks is None else blocks.replays, rules, batch)
+    return replace(_summed(ran, task.rows), mixture=_mixture(model, ran) if routes else None), blocks
+
+
+def _mixture(model: torch.nn.Module, ran: _Ran) -> MixtureFlop | None:
+    """The parts of what ran forward, replays included."""
+    forward = (each for each in _shares(ran) if each[0] == "forward")
+    return pass_mixture(model, ((module, flop) for _, module, _, (_, flop) in forward))
 
 
 @dataclass(frozen=True)
@@ -351,6 +365,7 @@ def _executed(task: _Task, reason: str) -> FastCount:
         _with_totals(totals, unknown),
         rows=tuple(CountRow(*key, each.flop, each.causal, each.mask_exact) for key, each in table.items()),
         attention=attention_flop(trace.operations),
+        mixture=step_mixture(task.model, trace.operations),
         notes=(f"counted by the executed trace: {reason}",),
         executed=True,
     )

@@ -1,4 +1,5 @@
 from .batch_masks import NOTHING, BatchMask, Masks, batch_mask, with_mask
+from .mixture import MixtureFlop, has_experts, pass_mixture, step_mixture
 from .module_masks import makes_masks, mask_rules
 from .module_paths import Links, ModulePaths, in_checkpoint, in_gradient_hook
 from .random_state import kept_random
@@ -10,6 +11,7 @@ __all__ = [
     "BatchMask",
     "Links",
     "Masks",
+    "MixtureFlop",
     "ModulePaths",
     "NOTHING",
     "Parts",
@@ -17,6 +19,7 @@ __all__ = [
     "batch_mask",
     "check_outputs",
     "evaluating",
+    "has_experts",
     "in_checkpoint",
     "in_gradient_hook",
     "kept_random",
@@ -28,7 +31,9 @@ __all__ = [
     "on_meta",
     "parts_of",
     "parts_on_meta",
+    "pass_mixture",
     "preserved_state",
+    "step_mixture",
     "summed",
     "tensors",
     "with_mask",

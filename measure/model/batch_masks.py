@@ -18,7 +18,16 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from analysis.operators import MASK_PAIRS, MASK_RULE, attention_sizes, may_have_mask, packed_pairs, padded_pairs
+from analysis.operators import (
+    CAPABILITY,
+    FLASH,
+    MASK_PAIRS,
+    MASK_RULE,
+    attention_sizes,
+    may_have_mask,
+    packed_pairs,
+    padded_pairs,
+)
 from measure.model.module_masks import makes_masks, mask_rules
 from results.records import Operation
 
@@ -150,6 +159,8 @@ class Masks:
 
     def noted(self, operation: Operation) -> Operation:
         """The operation, with what is known of its mask."""
+        if operation.name.startswith(FLASH):
+            operation = _with_device(operation)
         rule = self._rules.get(operation.module, "")
         if not rule or not may_have_mask(operation):
             return operation
@@ -158,6 +169,14 @@ class Masks:
         if key not in self._known:
             self._known[key] = operation, with_mask(operation, rule, self._batch)
         return replace(operation, attributes=self._known[key][1].attributes)
+
+
+def _with_device(operation: Operation) -> Operation:
+    """A call of FlashAttention 2, with the compute capability of the device that it runs on."""
+    if torch.version.cuda is None or not torch.cuda.is_available():
+        return operation
+    capability = list(torch.cuda.get_device_capability())
+    return replace(operation, attributes={**operation.attributes, CAPABILITY: capability})
 
 
 def _arguments(inputs: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:

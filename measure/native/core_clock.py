@@ -12,14 +12,11 @@ alone may have a higher one (docs/benchmarks.md).
 from __future__ import annotations
 
 import ctypes
-import functools
-import mmap
-import platform
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+from measure.native.machine_code import address_of
 from results import Unavailable
 
 ADDITIONS = 64
@@ -67,27 +64,7 @@ def chain_code() -> bytes:
 
 
 def _chain() -> Callable[[int], object]:
-    chain, reason = _loaded()
-    if chain is None:
-        raise Unavailable(reason)
-    return chain
-
-
-@functools.cache
-def _loaded() -> tuple[Callable[[int], object] | None, str]:
-    """The chain in memory of this process, or why there is none."""
-    if sys.platform != "linux" or platform.machine() != "x86_64":
-        return None, f"no clock in cpufreq, and no chain of additions for {sys.platform} on {platform.machine()}"
-    code = chain_code()
     try:
-        page = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
-    except OSError as fault:
-        return None, f"no clock in cpufreq, and the system refuses memory to run a chain of additions: {fault.strerror}"
-    page.write(code)
-    first = ctypes.c_char.from_buffer(page)
-    _KEPT.append(first)
-    return ctypes.CFUNCTYPE(None, ctypes.c_long)(ctypes.addressof(first)), ""
-
-
-_KEPT: list[object] = []
-"""What keeps the memory of the chain's code, as long as the process lives."""
+        return ctypes.CFUNCTYPE(None, ctypes.c_long)(address_of(chain_code()))
+    except Unavailable as fault:
+        raise Unavailable(f"no clock in cpufreq, and {fault}") from fault

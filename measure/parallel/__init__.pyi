@@ -1,6 +1,6 @@
 from .collective_times import collective_rates
 from .context import is_balanced, ring_attention, sequence_length, sequence_part, with_positions
-from .experts import EXPERT_STYLES, own_expert_plan
+from .experts import own_expert_plan, plans_of
 from .member import GroupMember
 from .meshes import rank_mesh
 from .model_split import held_parameters, record_steps, split_model
@@ -12,10 +12,9 @@ from .rank_trace import (
     trace_single,
 )
 from .real_group import RankGroup, rank_group
-from .styles import check_styles, own_plan
+from .styles import check_styles
 
 __all__ = [
-    "EXPERT_STYLES",
     "RankGroup",
     "RankStep",
     "GroupMember",
@@ -26,8 +25,8 @@ __all__ = [
     "held_parameters",
     "is_balanced",
     "own_expert_plan",
-    "own_plan",
     "pipeline_stage",
+    "plans_of",
     "rank_group",
     "rank_mesh",
     "record_steps",

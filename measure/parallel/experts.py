@@ -10,18 +10,19 @@ the tensor axis, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from analysis.parallel import nearest_divisor
-from measure.parallel.styles import like, matches
+from measure.parallel.styles import like, matches, own_plan
 from results import Unavailable, nearest
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
+    from analysis.parallel import RankGrid
     from measure.fake import FakeMode
 
 DISPATCH, DIVIDED = "ep_dispatch_experts", "grouped_gemm"
@@ -34,6 +35,32 @@ def own_expert_plan(model: torch.nn.Module) -> dict[str, str]:
     """The plan of the expert axis that the model brings (`ep_plan` of transformers); empty for one that has none."""
     plan = getattr(model, "ep_plan", None) or {}
     return {str(pattern): str(style) for pattern, style in plan.items()}
+
+
+def plans_of(
+    model: torch.nn.Module, grid: RankGrid, styles: Mapping[str, str] | None, instead: str = "a model that has one"
+) -> tuple[dict[str, str], dict[str, str]]:
+    """The plans of the tensor and of the expert axis: the model's own, or those in `styles`, which has both. With ep,
+    modules whose tokens go to their experts are in the second one alone. instead: what a model without a plan needs.
+
+    Raises ValueError for an axis of several ranks without a plan.
+    """
+    if styles is None:
+        plan, experts = own_plan(model), own_expert_plan(model)
+        if grid.ep > 1:
+            plan = {pattern: style for pattern, style in plan.items() if not _is_within(pattern, experts)}
+    else:
+        plan = {pattern: style for pattern, style in styles.items() if style not in EXPERT_STYLES}
+        experts = {pattern: style for pattern, style in styles.items() if style in EXPERT_STYLES}
+    for axis, size, found in (("tp", grid.tp, plan), ("ep", grid.ep, experts)):
+        if size > 1 and not found:
+            raise ValueError(f"has no {axis}_plan of its own: expected {instead} with {axis}={size}")
+    return plan, experts
+
+
+def _is_within(pattern: str, others: Iterable[str]) -> bool:
+    """Whether it means what one of the others means, or something inside of that."""
+    return any(pattern == other or pattern.startswith(f"{other}.") for other in others)
 
 
 def apply_experts(

@@ -1,4 +1,5 @@
-"""A model put on the ranks of a plan, for real: replicas by DistributedDataParallel or fully_shard, modules by styles.
+"""A model put on the ranks of a plan, for real: replicas by DistributedDataParallel or fully_shard, modules by styles,
+experts by transformers' exchange of tokens.
 And some of its steps recorded by torch's profiler, as each rank sees them.
 
 Not claimed: a better split than torch's own defaults: buckets of 25 MiB, and weights gathered by the elements of the
@@ -14,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from measure.parallel.meshes import copies_mesh
-from measure.parallel.styles import apply_plan, own_plan, shard_weights
+from measure.parallel.experts import apply_experts, plans_of
+from measure.parallel.meshes import copies_mesh, copies_of_experts, expert_mesh
+from measure.parallel.styles import apply_plan, repeat_split_modules, shard_weights
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -24,28 +26,55 @@ if TYPE_CHECKING:
 
 
 def split_model(
-    model: torch.nn.Module, grid: RankGrid, mesh: DeviceMesh, styles: Mapping[str, str] | None = None
+    model: torch.nn.Module,
+    grid: RankGrid,
+    mesh: DeviceMesh,
+    styles: Mapping[str, str] | None = None,
+    strict: bool = True,
 ) -> torch.nn.Module:
-    """The model of this rank, to be trained in the place of the one given; of a grid without a pipeline. A plan of one
-    rank changes nothing. Ranks of the context axis have the same weights, and this does not divide their tokens.
+    """The model of this rank, or its stage of one, to be trained in the place of the one given. A plan of one rank
+    changes nothing. Ranks of the context axis have the same weights, and this does not divide their tokens.
 
-    mesh: of `rank_mesh`; styles: pattern → style of the tensor axis; None: the model's own. Raises ValueError for a
-    model without a plan, or one that the plan does not fit.
+    mesh: of `rank_mesh`; styles: pattern → style of the tensor and the expert axis; None: the model's own. strict: as
+    in `apply_plan`, of styles that are given. Raises ValueError for a model without a plan or that it does not fit,
+    Unavailable for a torch that cannot repeat split modules.
     """
+    plan, experts = plans_of(model, grid, styles)
+    strict = strict and styles is not None
+    divided: list[str] = []
+    if grid.ep > 1:
+        wide = expert_mesh(mesh, grid.ep)
+        divided = apply_experts(model, wide["ep"], mesh["tp"], experts, strict)
+        for name in divided:
+            _reduce_expert(model.get_parameter(name), copies_of_experts(wide), grid.copies)
     if grid.tp > 1:
-        plan = own_plan(model) if styles is None else styles
-        if not plan:
-            raise ValueError(
-                f"tp={grid.tp}: expected a model with a tp_plan of its own (transformers), got one without"
-            )
-        apply_plan(model, mesh["tp"], plan, strict=styles is not None)
+        apply_plan(model, mesh["tp"], plan, strict)
     if grid.copies == 1:
         return model
     copies = copies_mesh(mesh)
     if grid.replicas == "fsdp":
         shard_weights(model, copies)
         return model
-    return torch.nn.parallel.DistributedDataParallel(model, process_group=copies.get_group())
+    if grid.tp > 1:
+        repeat_split_modules(model, copies, divided)
+        return model
+    replicated: Any = torch.nn.parallel.DistributedDataParallel
+    replicated._set_params_and_buffers_to_ignore_for_model(model, divided)
+    return replicated(model, process_group=copies.get_group())  # type: ignore[no-any-return]
+
+
+def _reduce_expert(parameter: torch.nn.Parameter, owners: DeviceMesh, copies: int) -> None:
+    """Have a divided parameter's gradient be the mean over the replicas, whose tokens have all come to it. owners: the
+    ranks that have the same experts; copies: all replicas."""
+
+    def reduce(parameter: torch.Tensor) -> None:
+        gradient: Any = parameter.grad
+        local = getattr(gradient, "_local_tensor", gradient)
+        if owners.size() > 1:
+            torch.distributed.all_reduce(local, group=owners.get_group())
+        local.div_(copies)
+
+    parameter.register_post_accumulate_grad_hook(reduce)
 
 
 def held_parameters(model: torch.nn.Module) -> int:

@@ -10,7 +10,7 @@ have no values here. Not claimed: experts, packed weights, quantized ones; a sty
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,7 +26,7 @@ from torch.distributed.tensor.parallel import (
 )
 
 from analysis.parallel import nearest_divisor
-from results import nearest
+from results import Unavailable, nearest
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -168,6 +168,19 @@ def shard_weights(model: torch.nn.Module, mesh: DeviceMesh) -> None:
     for layer in _outermost_elements(model):
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
+
+
+def repeat_split_modules(model: torch.nn.Module, mesh: DeviceMesh, but: Sequence[str] = ()) -> None:
+    """Reduce gradients between replicas of a model that has DTensors, which DistributedDataParallel takes out of it:
+    torch's `replicate`, each rank keeping what it has. mesh: of the replicas alone; but: names of parameters that are
+    left as they are. Raises Unavailable without it."""
+    try:
+        from torch.distributed._composable.replicate_with_fsdp import replicate
+    except ImportError as fault:
+        raise Unavailable(f"torch {torch.__version__} has no replicate() that keeps split modules") from fault
+    left = {model.get_parameter(name) for name in but}
+    for layer in (*_outermost_elements(model), model):
+        replicate(layer, mesh=mesh, ignored_params=left)
 
 
 def _outermost_elements(module: torch.nn.Module) -> Iterator[torch.nn.Module]:

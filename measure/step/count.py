@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from analysis.operators import AttentionFlop, attention_flop, registry
-from measure.step.mixture import MixtureFlop, mixture
+from measure.model import MixtureFlop, step_mixture
 from measure.step.step_trace import Optimizer, step_trace
 from results.records import Operation
 
@@ -46,7 +46,8 @@ class StepCount:
     None without an optimizer. other_flop: all arithmetic of the other phases that is no product. not_understood:
     operation → calls without a rule (`flopledger.register` gives one). operations: the same in detail. attention: what
     other conventions than the dense one count less (`by_convention`). optimizer_model_flop: of optimizer_flop the
-    matrix products, such as Muon's; they are in no utilization. mixture: router, experts, shared experts and padding
+    matrix products, such as Muon's and Shampoo's; they are in no utilization, and known beside an eigendecomposition,
+    which is none. mixture: router, experts, shared experts and padding
     of a mixture of experts; None for a model without.
     """
 
@@ -65,7 +66,8 @@ class StepCount:
 
     def by_convention(self, attention: str) -> tuple[int | None, int | None]:
         """(forward, backward) FLOP with attention counted "dense" (as all other fields here), "causal" (pairs up to
-        the diagonal where it is causal), "mask_exact" (the pairs that its mask keeps), "hardware" (unknown).
+        the diagonal where it is causal), "mask_exact" (the pairs that its mask keeps), "hardware" (those that torch's
+        kernel for CPUs computes, which is what runs on fake tensors).
 
         None where it is not known; `attention.reasons` says why. Raises ValueError for another word. Who counts how:
         docs/conventions.md.
@@ -107,6 +109,7 @@ def count(
     totals: Counter[str] = Counter()
     table: dict[tuple[str, str, str], list[int]] = {}
     unknown: Counter[str] = Counter()
+    unread: Counter[str] = Counter()  # of them those that may be products
     unknown_rows: set[tuple[str, str, str]] = set()
     other: Counter[str] = Counter()
     for operation in trace.operations:
@@ -116,6 +119,7 @@ def count(
         key = phase, operation.module, operation.kind
         if registry.bucket_of(operation.name) == "not_understood":
             unknown[phase] += 1
+            unread[phase] += not registry.is_iterative(operation.name)
             unknown_rows.add(key)
         row = table.setdefault(key, [0, 0, 0])
         for place, value in enumerate((int(cost.model_flop), int(cost.other_flop), 1)):
@@ -132,11 +136,19 @@ def count(
         {phase: totals[phase] for phase in PHASES},
         missing,
         tuple(_operation_cost(key, row, key not in unknown_rows) for key, row in table.items()),
-        (*trace.notes, *(f"{name} has no rule; one is given by {registry.registration(name)}" for name in missing)),
+        (*trace.notes, *map(_without_rule, missing)),
         attention_flop(trace.operations),
-        totals["optimizer"] if known_optimizer else None,
-        mixture(model, trace.operations),
+        totals["optimizer"] if optimizer is not None and not unread["optimizer"] else None,
+        step_mixture(model, trace.operations),
     )
+
+
+def _without_rule(name: str) -> str:
+    """What is said of an operation without a rule."""
+    given = f"one is given by {registry.registration(name)}"
+    if registry.is_iterative(name):
+        return f"{name} is no product, and how much it calculates depends on values: it has no rule; {given}"
+    return f"{name} has no rule; {given}"
 
 
 def _operation_cost(key: tuple[str, str, str], row: Sequence[int], known: bool) -> OperationCost:

@@ -17,6 +17,8 @@ end. Waiting after every step would put a launch gap into each of them.
   altogether needed, where that may be enough, and within the cap. They get the part "disturbed", and the step time is
   the mean of the others. Where the others are too few and all blocks together meet the rules, or fewer than three
   others are left, all are used. A warning gives both means.
+* With each block is kept how far two processors were apart then. Where that falls into two groups, blocks of the
+  placement that fewer of them had, and those within which it changed, get the part "moved", under the same rules.
 * A block in which the process was suspended (`measure/timing/suspension.py`) gets the part "suspended" and is measured
   again; no rule and no summary sees it.
 
@@ -41,9 +43,9 @@ from statistics import median
 from typing import Any, NamedTuple, Self
 
 from analysis.stats import Summary, summarise
-from analysis.utilization import is_disturbed, waited
+from analysis.utilization import in_one_placement, is_disturbed, round_trip_s, waited
 from measure.timing.clocks import Clock, CpuClock, CudaClock, clock_for
-from measure.timing.disturbance import DISTURBED, core_state, disturbance
+from measure.timing.disturbance import DISTURBED, MOVED, core_state, disturbance
 from measure.timing.protocols import Protocol
 from measure.timing.suspension import SUSPENDED, SuspensionWatch
 from results import Inconsistent, Unavailable
@@ -117,7 +119,8 @@ class Timing:
 
     status: ok, or not_converged with a reason. sync_wait_ratio: median wait of a block's synchronise ÷ step time;
     host_bound: that is at most 5 %; both None where there is no device time. suspended: blocks in which the process was
-    suspended; disturbed: blocks that waited for a processor and were measured again. Nothing else here is made of them.
+    suspended; aside: blocks that waited for a processor, and those of another placement, which were measured again.
+    Nothing else here is made of them.
     """
 
     blocks: tuple[Sample, ...]
@@ -127,7 +130,7 @@ class Timing:
     sync_wait_ratio: float | None
     host_bound: bool | None
     suspended: tuple[Sample, ...] = ()
-    disturbed: tuple[Sample, ...] = ()
+    aside: tuple[Sample, ...] = ()
 
     @property
     def window(self) -> tuple[float, float]:
@@ -178,7 +181,7 @@ def measure_blocks(
     steps = steps_for(protocol.block_s, estimate_s)
     summarise([1.0, 1.0])  # loads what the interval needs, outside of the timed part
     blocks: list[Sample] = []
-    with collector_off(), BlockTimer(step, clock, announce) as timed:
+    with collector_off(), BlockTimer(step, clock, announce, is_placed=announce is None) as timed:
         origin_s = timed.used_s()  # not before what compiling left was collected, which may take a second
         again_s = math.inf
         while True:
@@ -191,19 +194,17 @@ def measure_blocks(
             gc.collect()
             steps = _steps_again(blocks[-1], protocol.block_s)
             now_s = timed.used_s()
-            calm = [block for block in blocks if not is_disturbed(block)]
-            is_narrow = not _ratio_shortfall(beside, blocks, protocol)
-            if again_s == math.inf and is_narrow and _is_enough(blocks, protocol):
-                again_s = AGAIN_FACTOR * (now_s - origin_s) if AGAIN_FACTOR * len(calm) >= len(blocks) else 0.0
+            best = in_one_placement(blocks)
+            if again_s == math.inf and _is_narrow(blocks, blocks, protocol, beside):
+                again_s = AGAIN_FACTOR * (now_s - origin_s) if AGAIN_FACTOR * len(best) >= len(blocks) else 0.0
             is_last = (now_s - origin_s) + (now_s - begun_s) > min(protocol.cap_s, again_s)
-            if is_last or (is_narrow and _is_enough(calm, protocol)):
+            if is_last or _is_narrow(best, blocks, protocol, beside):
                 return _timing(blocks, protocol, tuple(timed.suspended), beside)
 
 
 def blocks_in_order(warm: WarmUp, timing: Timing, beside: Sequence[Sample] = ()) -> list[Sample]:
-    """The blocks of a warm-up and of what was measured after it as they ran, suspended and disturbed
-    ones among them."""
-    blocks = (*warm.blocks, *warm.suspended, *timing.blocks, *timing.suspended, *timing.disturbed, *beside)
+    """The blocks of a warm-up and of what was measured after it as they ran, those that are not used among them."""
+    blocks = (*warm.blocks, *warm.suspended, *timing.blocks, *timing.suspended, *timing.aside, *beside)
     return sorted(blocks, key=lambda block: block.start_s)
 
 
@@ -306,12 +307,12 @@ def block_of(step: Step, clock: Clock, steps: int, part: str, lead_in_steps: int
 class BlockTimer:
     """Blocks of one step, each measured again where the process was suspended in it.
 
-    suspended: those that were, in order.
+    suspended: those that were, in order. is_placed: each has the time of a cache line between two processors.
     """
 
-    def __init__(self, step: Step, clock: Clock, announce: Announce | None = None) -> None:
+    def __init__(self, step: Step, clock: Clock, announce: Announce | None = None, is_placed: bool = False) -> None:
         self._step, self._clock, self._announce = step, clock, announce
-        self._watch = SuspensionWatch()
+        self._watch, self._is_placed = SuspensionWatch(), is_placed
         self._lost_s = 0.0
         self.suspended: list[Sample] = []
 
@@ -336,7 +337,7 @@ class BlockTimer:
             before = disturbance()
             block = block_of(self._step, self._clock, steps, part, lead_in_steps)
             found = vars(disturbance().since(before))
-            block = replace(block, **found, **(vars(core_state()) if block.device_s is None else {}))
+            block = replace(block, **found, **(vars(core_state(self._is_placed)) if block.device_s is None else {}))
             if not self._watch.was_suspended():
                 return block
             self.suspended.append(replace(block, part=SUSPENDED))
@@ -382,18 +383,32 @@ def disturbance_warning(timing: Timing) -> str:
 
     The mean of the other blocks beside that of all says what the wait did to the step time.
     """
-    blocks = (*timing.blocks, *timing.disturbed)
+    blocks = (*timing.blocks, *timing.aside)
     if any(block.run_wait_s is None for block in blocks):
         return ""
     calm = [block for block in blocks if not waited(block)]
     if len(calm) == len(blocks):
         return ""
-    use = "and are not used" if timing.disturbed else "and are used"
+    use = "and are not used" if any(block.part == DISTURBED for block in timing.aside) else "and are used"
     counted = f"{DISTURBED}: {len(blocks) - len(calm)} of {len(blocks)} blocks waited for a processor {use}"
     if not calm:
         return counted
     calm_s, all_s = (total_s(each) / sum(b.steps for b in each) for each in (calm, blocks))
     return f"{counted}: mean of the others {calm_s * 1e3:.4g} ms, of all {all_s * 1e3:.4g} ms a step"
+
+
+def placement_warning(timing: Timing) -> str:
+    """What to say of blocks of another placement of the processors; empty if there are none."""
+    moved = [block for block in timing.aside if block.part == MOVED]
+    used_trip_s, moved_trip_s = (round_trip_s(blocks) for blocks in (timing.blocks, moved))
+    if not moved or not used_trip_s or not moved_trip_s:
+        return ""
+    used_s, moved_s = (total_s(each) / sum(b.steps for b in each) for each in (timing.blocks, moved))
+    return (
+        f"{MOVED}: {len(moved)} of {len(moved) + len(timing.blocks)} blocks were timed while the processors were "
+        f"placed otherwise (a cache line took {1e9 * moved_trip_s:.0f} ns between them, {1e9 * used_trip_s:.0f} ns in "
+        f"the others) and are not used: {moved_s * 1e3:.4g} ms, the others {used_s * 1e3:.4g} ms a step"
+    )
 
 
 def total_s(blocks: Sequence[Sample]) -> float:
@@ -444,6 +459,20 @@ def _ratio_shortfall(beside: Interleaved | None, blocks: Sequence[Sample], proto
     return f"a 95 % interval of {width} of the paired utilization, wider than ±{protocol.target_ci_ratio:.2%}"
 
 
+def _is_narrow(
+    used: Sequence[Sample], measured: Sequence[Sample], protocol: Protocol, beside: Interleaved | None
+) -> bool:
+    """Whether the used ones of the measured blocks meet the rules, and the ratio to what was interleaved, too."""
+    return _is_enough(used, protocol) and not _ratio_shortfall(beside, (*used, *_aside(measured, used)), protocol)
+
+
+def _aside(measured: Sequence[Sample], used: Sequence[Sample]) -> tuple[Sample, ...]:
+    """Those of the measured blocks that are not used, with the part that says why."""
+    kept = {block.start_s for block in used}
+    others = [block for block in measured if block.start_s not in kept]
+    return tuple(replace(block, part=DISTURBED if is_disturbed(block) else MOVED) for block in others)
+
+
 def _is_enough(blocks: Sequence[Sample], protocol: Protocol) -> bool:
     return bool(blocks) and not shortfall(blocks, _summary(blocks, protocol), protocol)
 
@@ -456,15 +485,16 @@ def _summary(blocks: Sequence[Sample], protocol: Protocol) -> Summary:
 def _timing(
     measured: Sequence[Sample], protocol: Protocol, suspended: tuple[Sample, ...], beside: Interleaved | None
 ) -> Timing:
-    """Of the undisturbed blocks where these are enough; else of all, if they are; else of the undisturbed again, if
-    there are LEAST_CALM of them: a few say more of the step than many that waited."""
+    """Of the undisturbed blocks of one placement where these are enough; else of the undisturbed ones, else of all, if
+    they are; else of the first of these of which there are LEAST_CALM: a few say more of the step than many that
+    waited."""
     calm = [block for block in measured if not is_disturbed(block)]
-    blocks = next((each for each in (calm, measured) if _is_enough(each, protocol)), None)
-    blocks = blocks or (calm if len(calm) >= LEAST_CALM else measured)
-    aside = () if len(blocks) == len(measured) else tuple(block for block in measured if is_disturbed(block))
-    disturbed = tuple(replace(block, part=DISTURBED) for block in aside)
+    choices = (in_one_placement(measured), calm, measured)
+    enough = [each for each in choices if _is_enough(each, protocol)]
+    blocks = next(iter([*enough, *(each for each in choices if len(each) >= LEAST_CALM)]), measured)
+    aside = _aside(measured, blocks)
     summary = _summary(blocks, protocol)
-    missing = shortfall(blocks, summary, protocol) or _ratio_shortfall(beside, (*blocks, *disturbed), protocol)
+    missing = shortfall(blocks, summary, protocol) or _ratio_shortfall(beside, (*blocks, *aside), protocol)
     ratio = host_bound_ratio(blocks, summary.mean)
     return Timing(
         blocks=tuple(blocks),
@@ -474,7 +504,7 @@ def _timing(
         sync_wait_ratio=ratio,
         host_bound=None if ratio is None else ratio <= HOST_BOUND_RATIO,
         suspended=suspended,
-        disturbed=disturbed,
+        aside=aside,
     )
 
 

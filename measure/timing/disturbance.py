@@ -6,7 +6,8 @@
 * Throttling is time that the process's control group had used up its quota.
 * Pressure is time in which some task waited for a processor (docs.kernel.org, "PSI - Pressure Stall Information"): any
   task of the machine (`/proc/pressure/cpu`), any of the control group (`cpu.pressure`, version 2 alone).
-* Clock of the core (`measure/native/core_clock.py`) and temperature of the processor are those right after a block.
+* Clock of the core (`measure/native/core_clock.py`), temperature of the processor and the time of a cache line between
+  two processors (`measure/native/round_trip.py`) are those right after a block.
 
 Each is read before and after a block, outside of its time; what a system does not say is None, and `absent` says why.
 
@@ -25,11 +26,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from measure.device import package_temperature_c
-from measure.native import core_clock_hz
+from measure.native import core_clock_hz, round_trip_s
 from results import Unavailable
 
 DISTURBED = "disturbed"
 """The part of a measured block that waited for a processor and was measured again, and how a warning of it begins."""
+
+MOVED = "moved"
+"""The same of a block that was timed while the processors were placed otherwise than for the others."""
 
 ROOT = Path("/")
 """Where /proc and /sys are read; tests point it elsewhere."""
@@ -67,10 +71,12 @@ class Disturbance:
 
 @dataclass(frozen=True)
 class CoreState:
-    """Of the core that this thread runs on, and of the processor's package. None: the system does not say."""
+    """Of the core that this thread runs on, of the processor's package, of two processors (`round_trip_s`). None: the
+    system does not say, or nobody asked."""
 
     core_clock_hz: float | None
     temperature_c: float | None
+    core_round_trip_s: float | None = None
 
 
 def disturbance() -> Disturbance:
@@ -79,15 +85,17 @@ def disturbance() -> Disturbance:
     return Disturbance(involuntary_switches=switches, **{name: _or_none(read) for name, read in _TOTALS.items()})
 
 
-def core_state() -> CoreState:
-    """As of now; it takes about 0.1 ms of the core where the clock has to be timed."""
-    return CoreState(**{name: _or_none(read) for name, read in _STATE.items()})
+def core_state(is_placed: bool = False) -> CoreState:
+    """As of now; it takes about 0.1 ms of the core where the clock has to be timed. is_placed: with the round trip,
+    which takes 0.5 ms more of both processors."""
+    found = {name: _or_none(read) for name, read in _STATE.items()}
+    return CoreState(**found, **({name: _or_none(read) for name, read in _PLACE.items()} if is_placed else {}))
 
 
 def absent(on_cpu: bool) -> dict[str, str]:
     """Column of samples.csv → why this system leaves it empty. on_cpu: the core's state is asked for, too."""
     found = {}
-    for name, read in {**_TOTALS, **(_STATE if on_cpu else {})}.items():
+    for name, read in {**_TOTALS, **({**_STATE, **_PLACE} if on_cpu else {})}.items():
         try:
             read()
         except Unavailable as fault:
@@ -196,6 +204,10 @@ def _temperature_c() -> float:
     return package_temperature_c(ROOT)
 
 
+def _core_round_trip_s() -> float:
+    return round_trip_s()
+
+
 def _words(fault: Exception) -> str:
     return getattr(fault, "strerror", None) or "not as proc(5) has it"
 
@@ -208,4 +220,5 @@ _TOTALS: Mapping[str, Callable[[], float]] = {
     "group_pressure_s": _group_pressure_s,
 }
 _STATE: Mapping[str, Callable[[], float]] = {"core_clock_hz": _core_clock_hz, "temperature_c": _temperature_c}
+_PLACE: Mapping[str, Callable[[], float]] = {"core_round_trip_s": _core_round_trip_s}
 """Column of samples.csv → what reads it, and raises Unavailable with the reason where it cannot."""

@@ -6,7 +6,7 @@ differ, the conversion first; and what no cause explains. `detail` lists every c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -54,7 +54,8 @@ class ModelCounts:
 
     optimizer_flop: model FLOP of the optimizer. other_flop: pass → arithmetic that is no product. not_understood:
     operator → calls that the exact count has no rule for. notes: what must be said beside it.
-    backward: the training step's backward pass against its forward pass; None where no step was recorded.
+    backward: the training step's backward pass against its forward pass; None where no step was recorded. mixture: of
+    the forward pass the parts of a mixture of experts, field → FLOP or parameters; empty for a model without.
     """
 
     model: str
@@ -71,6 +72,7 @@ class ModelCounts:
     at_least_flop: dict[str, int] = field(default_factory=dict)
     unknown_calls: dict[str, int] = field(default_factory=dict)
     attention: AttentionFlop | None = None
+    mixture: Mapping[str, int | None] = field(default_factory=dict)
 
     @property
     def counters(self) -> list[str]:
@@ -103,7 +105,8 @@ def heading(counted: ModelCounts) -> list[str]:
     """The model and its exact count."""
     size = "" if counted.parameters is None else f", {si(counted.parameters, '').strip()} parameters"
     lines = [f"{counted.model}, batch {counted.batch_size}{size}", f"exact: {_totals(counted)}"]
-    return lines + ([f"attention: {words}"] if (words := attention_words(counted)) else [])
+    lines += [f"attention: {words}"] if (words := attention_words(counted)) else []
+    return lines + ([f"mixture: {words}"] if (words := mixture_words(counted)) else [])
 
 
 def attention_words(counted: ModelCounts) -> str:
@@ -122,6 +125,30 @@ def attention_words(counted: ModelCounts) -> str:
             parts.append(f"{name} {si(flop, 'FLOP')} a step ({_share(flop / dense)} of dense)")
     same = all(attention_steps(counted, name) == dense for name in ("causal", "mask_exact"))
     return "no mask leaves anything out" if same and dense else f"counted dense; {', '.join(parts)}"
+
+
+def mixture_words(counted: ModelCounts) -> str:
+    """The parts of a mixture of experts in the forward pass, and the parameters that one token meets; "" without."""
+    found = counted.mixture
+    if not found:
+        return ""
+    shown = [f"{part} {si(found[f'{part}_flop'] or 0, 'FLOP')}" for part in ("router", "experts", "shared")]
+    padding = _padding(found)
+    if padding:
+        words = "{} of them padding" if padding > 0 else "dropped tokens lack {}"
+        shown[1] += f" ({words.format(si(abs(padding), 'FLOP'))})"
+    parts = f"forward: {', '.join(shown)}"
+    if found["active_parameters"] is None:
+        return f"{parts}; the configuration does not say how many experts a token has"
+    active, every = (si(found[name] or 0, "").strip() for name in ("active_parameters", "parameters"))
+    chosen = f"{found['experts_per_token']} of {found['experts']} experts"
+    return f"{parts}; a token meets {active} of {every} parameters ({chosen})"
+
+
+def _padding(mixture: Mapping[str, int | None]) -> int | None:
+    """FLOP of experts beyond those of the tokens that they were chosen for; below zero: what dropped tokens lack."""
+    ran, chosen = mixture["experts_flop"], mixture["chosen_flop"]
+    return None if ran is None or chosen is None else ran - chosen
 
 
 def _share(ratio: float) -> str:
@@ -315,6 +342,7 @@ def document(counted: ModelCounts) -> dict[str, Any]:
             "not_understood": sorted(counted.not_understood),
         },
         "attention": _attention(counted),
+        "mixture": {**counted.mixture, "padding_flop": _padding(counted.mixture)} if counted.mixture else None,
         "backward": None if counted.backward is None else backward_ratio.document(counted.backward),
         "counters": [_counter(counted, counter) for counter in counted.counters],
         "notes": list(counted.notes),

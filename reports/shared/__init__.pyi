@@ -18,7 +18,7 @@ from .figure_panels import (
 )
 from .figure_style import PAGE_IN, render_all
 from .html import MOST_ROWS, TABLES_SCRIPT, PageVerdict, Section, document, rendered
-from .html_figures import data_uri, is_wide, natural_size, picture
+from .html_figures import Picture, data_uri, is_wide, natural_size, picture
 from .html_tables import (
     CELL,
     DASH,
@@ -100,6 +100,7 @@ __all__ = [
     "TableRow",
     "TextTable",
     "PageVerdict",
+    "Picture",
     "WIDTH",
     "batch_axis",
     "ceiling_name",

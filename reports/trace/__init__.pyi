@@ -2,6 +2,7 @@ from .data import Trace, has_states
 from .page import to_html
 from .perfetto import perfetto_events
 from .ranks import ranks_document, ranks_text
+from .ranks_page import ranks_html
 from .text import document, impossible, kernels_csv, to_text
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "kernels_csv",
     "perfetto_events",
     "ranks_document",
+    "ranks_html",
     "ranks_text",
     "to_html",
     "to_text",

@@ -21,7 +21,7 @@ _UNKNOWN = "–"
 
 def ranks_text(report: RanksReport, width: int = WIDTH, colour: bool = False) -> str:
     """Everything a person is shown."""
-    parts: list[Part] = [*(strong(line) for line in _heading(report)), "", ranks_table(report.ranks), ""]
+    parts: list[Part] = [*(strong(line) for line in headings(report)), "", ranks_table(report.ranks), ""]
     if len(report.ranks) > MOST_RANKS:
         parts += [f"{len(report.ranks) - MOST_RANKS} ranks more are in --format json.", ""]
     for words, table in (
@@ -31,7 +31,7 @@ def ranks_text(report: RanksReport, width: int = WIDTH, colour: bool = False) ->
     ):
         if table.rows:
             parts += [words, "", table, ""]
-    return page([*parts, *_notes(report)], width, colour)
+    return page([*parts, *notes(report)], width, colour)
 
 
 def ranks_document(report: RanksReport) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def _rank(row: RankRow) -> dict[str, Any]:
     }
 
 
-def _heading(report: RanksReport) -> list[str]:
+def headings(report: RanksReport) -> list[str]:
     """How many ranks and steps, how long a step is, what it is spent on, and who is waited for."""
     of = f" of {report.world_size}" if report.world_size and report.world_size != len(report.ranks) else ""
     steps = f"{len(report.steps)} steps" if report.steps else "no step that all have marked"
@@ -97,12 +97,12 @@ def _heading(report: RanksReport) -> list[str]:
     return lines
 
 
-def ranks_table(rows: Sequence[RankRow]) -> TextTable:
-    """A row a rank, of a step on average."""
+def ranks_table(rows: Sequence[RankRow], most: int = MOST_RANKS) -> TextTable:
+    """A row a rank, of a step on average; of more than `most` those that compute and idle longest."""
     columns = [Column(name, right=True) for name in ("rank", "step", "compute", "exposed", "overlapped")]
     columns += [Column("copies", right=True, rank=3), Column("idle", right=True)]
     columns += [Column("GFLOP", right=True, rank=2), Column("GFLOP/s", right=True, rank=1), Column("used", right=True)]
-    latest = sorted(rows, key=lambda row: row.time.exposed_s)[:MOST_RANKS]
+    latest = sorted(rows, key=lambda row: row.time.exposed_s)[:most]
     return TextTable(columns, [_cells(row) for row in sorted(latest, key=lambda row: row.rank)])
 
 
@@ -120,11 +120,11 @@ def _cells(row: RankRow) -> list[str]:
     ]
 
 
-def waits_table(report: RanksReport) -> TextTable:
-    """The longest waits."""
+def waits_table(report: RanksReport, most: int | None = MOST_ROWS) -> TextTable:
+    """The longest waits; None: all."""
     rows = [
         [str(wait.rank), str(wait.for_rank), si_time(wait.wait_s), digits(wait.collectives)]
-        for wait in report.waits[:MOST_ROWS]
+        for wait in report.waits[:most]
         if wait.wait_s
     ]
     return TextTable([Column(name, right=True) for name in ("rank", "waits for", "time", "collectives")], rows)
@@ -157,30 +157,30 @@ def _bytes(count: float) -> str:
     return f"{digits(count / scale)} {prefix}B"
 
 
-def path_table(report: RanksReport) -> TextTable:
-    """The critical path by rank and what, the longest first."""
+def path_table(report: RanksReport, most: int | None = MOST_ROWS) -> TextTable:
+    """The critical path by rank and what, the longest first; None: all of it."""
     whole = sum(segment.time_s for segment in report.path)
     rows = [
-        [str(each.rank), each.what, si_time(each.time_s), percent(each.time_s / whole)]
-        for each in report.path[:MOST_ROWS]
+        [str(each.rank), each.what, si_time(each.time_s), percent(each.time_s / whole)] for each in report.path[:most]
     ]
     columns = [Column("rank", right=True), Column("what", right=False), Column("time", right=True)]
     return TextTable([*columns, Column("of the path", right=True)], rows)
 
 
-def _notes(report: RanksReport) -> list[str]:
-    notes = []
+def notes(report: RanksReport) -> list[str]:
+    """What is not known, and the recordings' problems."""
+    found = []
     if moved := [shift for shift in report.shifts if shift.shift_s]:
         most = max(moved, key=lambda shift: abs(shift.shift_s))
         spread = max(shift.spread_s or 0.0 for shift in moved)
-        notes.append(
+        found.append(
             f"Clocks of {len(moved)} ranks were set by the ends of collectives (the most, of rank {most.rank}, by "
             f"{digits(most.shift_s)} s); ends still differ by {si_time(spread)}: waits of that size are not known."
         )
     if report.world_size and len(report.ranks) < report.world_size:
-        notes.append(f"Waits for the {report.world_size - len(report.ranks)} ranks without a recording are not known.")
+        found.append(f"Waits for the {report.world_size - len(report.ranks)} ranks without a recording are not known.")
     if not any(row.device for row in report.ranks):
-        notes.append("Without a device, computing is the operator calls on the host.")
+        found.append("Without a device, computing is the operator calls on the host.")
     reasons = dict.fromkeys(row.flop.reason for row in report.ranks if row.flop.flop is None and row.flop.reason)
-    notes += [f"FLOP are not known: {reason}." for reason in reasons]
-    return notes + [f"note: {problem}" for problem in report.problems]
+    found += [f"FLOP are not known: {reason}." for reason in reasons]
+    return found + [f"note: {problem}" for problem in report.problems]

@@ -72,6 +72,10 @@ class Headline(OfCell):
     mask_exact_flop: int | None = None  # model_flop with the pairs that the masks of attention keep
     causal_utilization_ratio: float | None = None
     mask_exact_utilization_ratio: float | None = None
+    repeats: int = 0  # of this cell that have a ratio, itself among them
+    repeats_ratio: float | None = None  # geometric mean of theirs; None for a single one
+    repeats_low_ratio: float | None = None  # 95 % interval, between repeats
+    repeats_high_ratio: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +97,9 @@ class StepTime(OfCell):
     outliers: int  # blocks beyond 3 MAD; they stay in every other number
     share_ratio: float | None = None  # of the phases' sum
     disturbed_blocks: int = 0  # that waited for a processor, were measured again, and are in no other number
-    all_mean_s: float | None = None  # the mean with these blocks; empty where there are none
+    all_mean_s: float | None = None  # the mean with these blocks and the next ones; empty where there are none
+    moved_blocks: int = 0  # that were timed while the processors were placed otherwise; in no other number
+    core_round_trip_s: float | None = None  # of a cache line between two processors, median of the blocks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,3 +161,4 @@ class ParallelStep(OfCell):
     variant: str = ""
     repeat: int = 0
     bubble_ratio: float | None = None  # of a pipeline: what its schedule leaves a stage without work, of a step
+    late_since_block: int | None = None  # the timed block, by its index in samples.csv, from which on steps are so long

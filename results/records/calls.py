@@ -108,7 +108,7 @@ class CallRecording:
     sources, results: the storages of inputs and weights, and of the outputs.
     note: what must be said of how it was recorded. training: the operations of a training step, loss and optimizer and
     all; empty with the reason in `untrained`, or where none was asked for. mask_rules: path of a module → the rule of
-    the attention masks that it makes, where it says one.
+    the attention masks that it makes, where it says one. mixture: parts of a mixture of experts, as in FlopCount.
     """
 
     operations: tuple[Operation, ...]
@@ -123,6 +123,7 @@ class CallRecording:
     training: tuple[Operation, ...] = ()
     untrained: str = ""
     mask_rules: Mapping[str, str] = field(default_factory=dict)
+    mixture: Mapping[str, int | None] = field(default_factory=dict)
 
     def around(self, call: Call) -> Iterator[Call]:
         """The calls around this one, from the nearest outwards."""

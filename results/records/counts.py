@@ -36,6 +36,7 @@ class FlopCount(Record):
     parameters: int | None = None  # of the model, by this counter; on its forward total alone
     printed: int | float | None = None  # what its user sees, where that is not native_value
     attention: Json = field(default_factory=dict)  # of our own total: its convention, and what others count
+    mixture: Json = field(default_factory=dict)  # of our own forward total: parts of a mixture of experts
 
 
 @dataclass(frozen=True, kw_only=True)

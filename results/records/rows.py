@@ -73,11 +73,31 @@ def changed(row: R, values: Mapping[str, Any]) -> R:
     return other
 
 
-class CellRows(Sequence[R]):
+class LazyRows(Sequence[R]):
+    """Rows that are made when they are asked for, each time anew; equal to a tuple of them. `__iter__` makes them."""
+
+    @typing.overload
+    def __getitem__(self, place: int) -> R: ...
+    @typing.overload
+    def __getitem__(self, place: slice) -> tuple[R, ...]: ...
+    def __getitem__(self, place: int | slice) -> R | tuple[R, ...]:
+        return tuple(self)[place]
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
+
+    def __eq__(self, other: object) -> bool:
+        return tuple(self) == tuple(other) if isinstance(other, (LazyRows, tuple)) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+
+class CellRows(LazyRows[R]):
     """Rows of one cell after the other, as a tuple of them would be; what cells have in common is kept once.
 
     parts: (own, rows): rows that belong to a cell with the values of `own` in place of theirs, which are the first
-    columns of their file; {}: as they are. A row is made when it is asked for. Raises ValueError for other columns.
+    columns of their file; {}: as they are. Raises ValueError for other columns.
     """
 
     def __init__(self, parts: Iterable[tuple[Mapping[str, Any], Sequence[R]]]) -> None:
@@ -93,21 +113,53 @@ class CellRows(Sequence[R]):
         for own, rows in self.parts:
             yield from (changed(row, own) for row in rows) if own else rows
 
-    @typing.overload
-    def __getitem__(self, place: int) -> R: ...
-    @typing.overload
-    def __getitem__(self, place: slice) -> tuple[R, ...]: ...
-    def __getitem__(self, place: int | slice) -> R | tuple[R, ...]:
-        return tuple(self)[place]
 
-    def __repr__(self) -> str:
-        return repr(tuple(self))
+class ColumnRows(LazyRows[R]):
+    """Rows of one record that are kept as columns, for files of a million rows.
 
-    def __eq__(self, other: object) -> bool:
-        return tuple(self) == tuple(other) if isinstance(other, (CellRows, tuple)) else NotImplemented
+    same, columns: as `of_columns` takes them. places: which of the columns' entries are these rows; None: all.
+    """
 
-    def __hash__(self) -> int:
-        return hash(tuple(self))
+    def __init__(
+        self,
+        record: type[R],
+        same: Mapping[str, Any],
+        columns: Mapping[str, Sequence[Any]],
+        places: Sequence[int] | None = None,
+    ) -> None:
+        self.record, self._same, self._columns = record, same, columns
+        self._places = range(len(next(iter(columns.values())))) if places is None else places
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __iter__(self) -> Iterator[R]:
+        return iter(of_columns(self.record, self._same, {name: self.column(name) for name in self._columns}))
+
+    def column(self, name: str) -> Sequence[Any]:
+        """The values of one field."""
+        if name in self._same:
+            return [self._same[name]] * len(self)
+        values, places = self._columns[name], self._places
+        return values[places.start : places.stop] if isinstance(places, range) else [values[at] for at in places]
+
+    def chosen(self, places: Sequence[int]) -> ColumnRows[R]:
+        """The rows at these places, which rise; a range has a step of 1."""
+        if len(places) == len(self):
+            return self
+        mine = self._places
+        found = mine[places.start : places.stop] if isinstance(places, range) else [mine[at] for at in places]
+        return ColumnRows(self.record, self._same, self._columns, found)
+
+
+def column_of(rows: Sequence[R], name: str) -> Sequence[Any]:
+    """The values of one field, of rows however they are kept."""
+    return rows.column(name) if isinstance(rows, ColumnRows) else [getattr(row, name) for row in rows]
+
+
+def chosen_of(rows: Sequence[R], places: Sequence[int]) -> Sequence[R]:
+    """The rows at these places, which rise, kept as the others are."""
+    return rows.chosen(places) if isinstance(rows, ColumnRows) else [rows[at] for at in places]
 
 
 @dataclass(frozen=True, kw_only=True)

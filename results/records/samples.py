@@ -18,7 +18,7 @@ class Sample(Record):
     cell_id: str = ""
     attempt: int = 0
     index: int = 0
-    part: str  # warmup, measure, phase, profiled, ceiling; suspended, disturbed: not to be used
+    part: str  # warmup, measure, phase, profiled, ceiling; suspended, disturbed, moved: not to be used
     phase: str = ""  # empty: the whole step
     steps: int
     start_s: float  # monotonic clock of the host
@@ -37,6 +37,7 @@ class Sample(Record):
     group_pressure_s: float | None = None  # of the control group: the same
     core_clock_hz: float | None = None  # right after the block, of the core that timed it; None on a GPU
     temperature_c: float | None = None  # right after the block, of the processor's package; None on a GPU
+    core_round_trip_s: float | None = None  # right after the block: of a cache line between two processors
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@ from .columns import read_records, read_rows
 from .layout import CEILINGS, QUICK, Key, compress, decompress, key_of, profile_file, recording_file
 from .manifest import MANIFEST, Manifest, comparable, driver_branch, harness_version, read_manifest, utc_now
 from .pairing import Pairing, pairing_of
-from .reading import RunData, read_run
+from .reading import RunData, read_operation_table, read_run
 from .store import Store, check_vacant, read_operations, read_profile
 from .tables import table
 
@@ -25,6 +25,7 @@ __all__ = [
     "pairing_of",
     "profile_file",
     "read_manifest",
+    "read_operation_table",
     "read_operations",
     "read_profile",
     "read_records",

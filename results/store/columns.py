@@ -10,11 +10,12 @@ import functools
 import math
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from results.records import SCHEMA_VERSION, Record, from_cell, header, kinds_of, of_columns, to_text
+from results.records import SCHEMA_VERSION, ColumnRows, Record, from_cell, header, kinds_of, to_text
 from results.store.layout import decode, lines_of
 from results.store.migrations import migrate
 from results.store.ranges import check_value, has_range
@@ -29,6 +30,35 @@ _NUMBERS = ((int,), (float,), (bool,))
 """Kinds of fields in whose columns an empty text is unknown, whatever the field says."""
 
 
+_SMALL, _TOGETHER = 4096, 100
+"""Bytes below which a block is split together with those after it, and how many blocks together."""
+
+
+@dataclass
+class _Column:
+    """The texts of one column. values: one a row, or the one text that all rows have; rows: how many there are."""
+
+    values: list[str] = field(default_factory=list)
+    rows: int = 0
+
+    def add(self, values: Sequence[str] | str, rows: int) -> None:
+        """Texts of some more rows; a text: each of them has it."""
+        if isinstance(values, str) and (not self.rows or (self._is_one and self.values[0] == values)):
+            self.values = [values]
+        else:
+            self.values = self.all()
+            self.values.extend([values] * rows if isinstance(values, str) else values)
+        self.rows += rows
+
+    def all(self) -> list[str]:
+        """A text for each row."""
+        return self.values * self.rows if self._is_one else self.values
+
+    @property
+    def _is_one(self) -> bool:
+        return len(self.values) == 1
+
+
 def records(
     file: str,
     record: type[R],
@@ -36,7 +66,7 @@ def records(
     blocks: Iterable[Block],
     version: int = SCHEMA_VERSION,
     whole: bool = False,
-) -> tuple[R, ...]:
+) -> ColumnRows[R]:
     """The records of rows whose columns are `names`; rows of an older version are migrated first.
 
     whole: nothing is unknown but where the field's type says so. Equal texts of a column are one value, which records
@@ -47,20 +77,21 @@ def records(
     required = _required_fields(record, whole)  # type: ignore[arg-type]  # a class can be hashed
     same: dict[str, Any] = {}
     columns: dict[str, Sequence[Any]] = {}
-    for name, values in texts(file, record, names, blocks, version).items():
+    for name, column in _columns(file, record, names, blocks, version).items():
         try:
-            if whole and float in kinds_of(hints[name]) and any(_is_other_nan(text) for text in set(values)):
+            distinct = set(column.values)
+            if whole and float in kinds_of(hints[name]) and any(map(_is_other_nan, distinct)):
                 raise ValueError(f"{name}: expected a number, got NaN")
-            known = _values(record, name, hints[name], set(values))
+            known = _values(record, name, hints[name], distinct)
             if None in known.values() and name in required:
                 raise ValueError(f"{name}: expected a number, got nothing")
         except ValueError as fault:
             raise ValueError(f"{file}, {fault}") from fault
         if len(known) == 1 and columns:
-            same[name] = known[values[0]]
+            same[name] = known[column.values[0]]
         else:
-            columns[name] = list(map(known.__getitem__, values))
-    return tuple(of_columns(record, same, columns))
+            columns[name] = list(map(known.__getitem__, column.all()))
+    return ColumnRows(record, same, columns)
 
 
 def _values(record: type[Record], name: str, hint: Any, texts: set[str]) -> dict[str, Any]:
@@ -118,7 +149,7 @@ def read_records(
         place = names.index(column)
         chosen = {text for text in {row[place] for row in rows if len(row) > place} if wanted(text)}
         rows = [row for row in rows if len(row) <= place or row[place] in chosen]
-    return records(str(path), record, names, [rows]) if rows else ()
+    return tuple(records(str(path), record, names, [rows])) if rows else ()
 
 
 def read_rows(path: Path) -> tuple[list[str], list[list[str]]]:
@@ -137,12 +168,35 @@ def texts(
 
     Raises ValueError for a row of another width or a column without default that is missing.
     """
-    columns: dict[str, list[str]] = {name: [] for name in header(record)}
+    return {name: column.all() for name, column in _columns(file, record, names, blocks, version).items()}
+
+
+def _columns(
+    file: str, record: type[Record], names: Sequence[str], blocks: Iterable[Block], version: int
+) -> dict[str, _Column]:
+    columns: dict[str, _Column] = {name: _Column() for name in header(record)}
     defaults = _defaults(record)
-    for block in blocks:
-        if block:
-            _extend(file, columns, _by_column(file, names, block, version), defaults)
+    for block in _together(blocks):
+        _extend(file, columns, *_by_column(file, names, block, version), defaults)
     return columns
+
+
+def _together(blocks: Iterable[Block]) -> Iterator[Block]:
+    """The blocks that are not empty, small ones together. A quote may hide a line's end: such a block stays alone."""
+    small: list[bytes] = []
+    for block in blocks:
+        if isinstance(block, bytes) and len(block) < _SMALL and b'"' not in block:
+            small.append(block)
+            if len(small) < _TOGETHER:
+                continue
+            block = b""
+        if together := b"".join(small):
+            yield together
+        small = []
+        if block:
+            yield block
+    if together := b"".join(small):
+        yield together
 
 
 def _value(text: str, hint: Any, name: str) -> Any:
@@ -157,50 +211,67 @@ def _is_other_nan(text: str) -> bool:
     return text.lower() != "nan" and text.strip().lower().lstrip("+-") == "nan"
 
 
-def _by_column(file: str, names: Sequence[str], block: Block, version: int) -> dict[str, Sequence[str]]:
-    """A block as column → texts. Block by block, because a list of every row would keep the garbage collector busy."""
+def _by_column(
+    file: str, names: Sequence[str], block: Block, version: int
+) -> tuple[int, dict[str, Sequence[str] | str]]:
+    """How many rows a block has, and its columns as `_Column.add` takes them. Block by block, because a list of every
+    row would keep the garbage collector busy."""
     if isinstance(block, bytes):
         if version == SCHEMA_VERSION and (found := _without_quotes(block, len(names))):
-            return dict(zip(names, found, strict=True))
+            return block.count(b"\n"), dict(zip(names, found, strict=True))
         block = decode(lines_of(block))
     for row in block:
         if len(row) != len(names):
             raise ValueError(f"{file}: expected {len(names)} fields, got {len(row)} in {','.join(row)[:60]!r}")
     if version == SCHEMA_VERSION:
-        return dict(zip(names, zip(*block, strict=True), strict=True))
+        return len(block), dict(zip(names, zip(*block, strict=True), strict=True))
     rows = [migrate(file, dict(zip(names, row, strict=True)), version) for row in block]
-    return {name: [row[name] for row in rows] for name in rows[0]}
+    return len(rows), {name: [row[name] for row in rows] for name in rows[0]}
 
 
 _END = ",\n,"
 """A line's end as a field of its own."""
 
 
-def _without_quotes(block: bytes, width: int) -> list[list[str]] | None:
+def _without_quotes(block: bytes, width: int) -> list[list[str] | str] | None:
     """The columns of whole lines that need no reader of CSV; None where one has quotes, is of another width, or is no
-    text."""
-    rows = block.count(b"\n")
+    text. The first two fields, the attempt's, and the last ones without text are not split where all lines have them
+    so."""
     if b'"' in block or b"\r" in block:
         return None
     try:
-        fields = block.decode().replace("\n", _END).split(",")
+        text = block.decode()
     except UnicodeDecodeError:
         return None
-    ends = fields[width :: width + 1]
-    if len(fields) != rows * (width + 1) + 1 or ends.count("\n") != rows:
+    rows, first = text.count("\n"), text[: text.index("\n")]
+    start = first[: first.find(",", first.find(",") + 1) + 1]
+    if width < 3 or start.count(",") != 2 or text.count(f"\n{start}") != rows - 1:
+        start = ""
+    rest = first[len(start) :]
+    end = rest[len(rest.rstrip(",")) :]
+    if text.count(f"{end}\n") != rows:
+        end = ""
+    text = f"\n{text}".replace(f"\n{start}", "\n")[1:] if start else text
+    inner = width - start.count(",") - len(end)
+    fields = text.replace(f"{end}\n", _END).split(",")
+    ends = fields[inner :: inner + 1] if inner > 0 else []
+    if len(fields) != rows * (inner + 1) + 1 or ends.count("\n") != rows:
         return None
-    return [fields[place : -1 : width + 1] for place in range(width)]
+    return [*start.split(",")[:-1], *(fields[place : -1 : inner + 1] for place in range(inner)), *[""] * len(end)]
 
 
 def _extend(
-    file: str, columns: Mapping[str, list[str]], found: Mapping[str, Sequence[str]], defaults: Mapping[str, str]
+    file: str,
+    columns: Mapping[str, _Column],
+    rows: int,
+    found: Mapping[str, Sequence[str] | str],
+    defaults: Mapping[str, str],
 ) -> None:
-    rows = len(next(iter(found.values()), ()))
-    for name, values in columns.items():
+    for name, column in columns.items():
         if name in found:
-            values.extend(found[name])
+            column.add(found[name], rows)
         elif name in defaults:
-            values.extend([defaults[name]] * rows)
+            column.add(defaults[name], rows)
         else:
             raise ValueError(f"{file}: column {name} is missing")
 

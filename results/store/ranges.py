@@ -74,16 +74,16 @@ FIELDS: Mapping[str, Range] = {
     ),
     **dict.fromkeys(
         (
-            "asked", "attempt", "blocks", "blocks_a", "blocks_b", "call", "calls", "disturbed_blocks",
+            "asked", "attempt", "blocks", "blocks_a", "blocks_b", "call", "calls", "disturbed_blocks", "moved_blocks",
             "effective_blocks", "flop", "group", "id", "index", "instance", "involuntary_switches", "kernels",
-            "late_since_step", "launches", "nbytes", "operations",
+            "late_since_block", "late_since_step", "launches", "nbytes", "operations",
             "outliers", "own_parameters", "parameters", "parent", "rank", "recording", "removed", "repaired", "repeat",
             "repeats", "step", "units", "unknown",
         ),
         NOT_NEGATIVE,
     ),
     **dict.fromkeys(("reads", "writes", "batches", "input_shapes", "output_shapes"), NOT_NEGATIVE),
-    **dict.fromkeys(("attention", "executed", "ignored", "not_understood"), NOT_NEGATIVE),
+    **dict.fromkeys(("attention", "executed", "ignored", "mixture", "not_understood"), NOT_NEGATIVE),
     **dict.fromkeys(("p_different", "p_same", "unknown_time_ratio", "outside_time_ratio"), PROBABILITY),
     **dict.fromkeys(("sequence_nr", "born_index", "died_index"), Range(-1)),
     # ends of intervals, and what is a difference

@@ -21,6 +21,7 @@ from results.garbage_collector import collector_off
 from results.records import (
     SCHEMA_VERSION,
     Ceiling,
+    ColumnRows,
     Operation,
     ProfiledOperation,
     Record,
@@ -73,16 +74,17 @@ class RunData:
     all_runs: list[Run]
     sittings: list[Sitting]
     ceilings: list[Ceiling]
-    rows: Mapping[str, tuple[Any, ...]]
+    rows: Mapping[str, Sequence[Any]]
     problems: list[str]
     damaged: frozenset[str] = frozenset()
     unsealed: tuple[str, ...] = ()
 
-    def records(self, record: type[R]) -> tuple[R, ...]:
-        """The rows of one kind: Sample, Telemetry or FlopCount."""
+    def records(self, record: type[R]) -> Sequence[R]:
+        """The rows of one kind: Sample, Telemetry or FlopCount; as they were read, made when they are asked for."""
         file = next(file for file, kind in CELL_FILES.items() if kind is record)
         rows = self.rows.get(file, ())
-        return rows if {*map(type, rows)} <= {record} else tuple(row for row in rows if isinstance(row, record))
+        known = isinstance(rows, ColumnRows) or {*map(type, rows)} <= {record}
+        return rows if known else tuple(row for row in rows if isinstance(row, record))
 
     @functools.cached_property
     def samples(self) -> pd.DataFrame:
@@ -181,9 +183,9 @@ def _read_run(path: Path) -> RunData:
     )
 
 
-def _rows_of(scan: Scan, runs: Sequence[Run]) -> dict[str, tuple[Any, ...]]:
+def _rows_of(scan: Scan, runs: Sequence[Run]) -> dict[str, Sequence[Any]]:
     """File → the records of these runs. Raises ValueError for a row that is none."""
-    rows: dict[str, tuple[Any, ...]] = {}
+    rows: dict[str, Sequence[Any]] = {}
     for file, record in CELL_FILES.items():
         groups = scan.blocks[file]
         blocks = (groups[layout.key_of(run)] for run in runs if run.committed.get(file, [0])[0])
@@ -209,12 +211,15 @@ def read_operations(path: Path | str, trace_id: str) -> tuple[list[Operation], l
 
     Raises ValueError for a trace that the run does not have, Inconsistent if its files are damaged.
     """
+    _, storages = layout.operation_files(trace_id)
     version = read_manifest(Path(path)).schema_version
-    operations, storages = layout.operation_files(trace_id)
-    return (
-        _read_packed(Path(path), operations, Operation, version),
-        _read_packed(Path(path), storages, Storage, version),
-    )
+    return read_operation_table(path, trace_id), _read_packed(Path(path), storages, Storage, version)
+
+
+def read_operation_table(path: Path | str, trace_id: str) -> list[Operation]:
+    """The same without the storages. Raises as `read_operations` does, of the operations' file alone."""
+    operations, _ = layout.operation_files(trace_id)
+    return _read_packed(Path(path), operations, Operation, read_manifest(Path(path)).schema_version)
 
 
 def read_profile(path: Path | str, cell_id: str, attempt: int) -> list[ProfiledOperation]:

@@ -10,11 +10,16 @@ file could not be written; 130 Ctrl-C.
 
 from __future__ import annotations
 
+import datetime
+import importlib.metadata
 import json
+import os
+import platform
 import subprocess
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from runners.audit import options as audit_options
@@ -22,6 +27,11 @@ from runners.cli import Mistake, choice_error, guarded, passing, put, show_page
 
 if TYPE_CHECKING:
     from analysis.audit import Answer, Model
+    from measure.audit import AuditedPackage
+
+
+LONGEST = ("lightning", "deepspeed", "calflops")
+"""Frameworks that run each module, which takes most of a suite's time: they begin first."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -42,10 +52,10 @@ def _run(options: Namespace) -> int:
     frameworks, models = _frameworks(options), _models(options)
     if options.install:
         _install(options, frameworks)
-    answers = [answer for name in frameworks for answer in _answers(name, models, options)]
+    answers = _all_answers(frameworks, models, options)
     passing("")
     if options.page is not None:
-        put(options.page, page(answers, options.tokens))
+        put(options.page, page(answers, options.tokens, _run_words()))
     if options.format == "json":
         documents = [document(model, _tokens(model, options), answers) for model in models]
         shown = documents if len(documents) > 1 else documents[0]
@@ -98,40 +108,66 @@ def _tokens(model: Model, options: Namespace) -> int:
 
 def _install(options: Namespace, names: Sequence[str]) -> None:
     """Each package by pip into its folder, in the version that was audited, where it is not already there or in this
-    environment. Raises Mistake where pip fails."""
+    environment; of a framework that needs another's package, that one, too. Raises Mistake where pip fails."""
     from analysis.audit import RUN, frameworks
-    from measure.audit import version
 
-    for name in names:
-        framework = frameworks()[name]
-        if framework.how != RUN or version(options.formulas / name, framework.package) == framework.version:
+    known = frameworks()
+    asked = {each for name in names for each in (name, known[name].needs)}
+    for framework in (each for each in known.values() if each.framework in asked and each.how == RUN):
+        found = _package_of(options, framework.framework)
+        if found and found.version == framework.version:
             continue
-        passing(f"{framework.package} {framework.version}")
         wanted = f"{framework.package}=={framework.version}"
+        passing(wanted.replace("==", " "))
         command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--upgrade", "--target"]
-        ended = subprocess.run(
-            [*command, str(options.formulas / name), wanted], capture_output=True, text=True, check=False
-        )
+        command += [str(options.formulas / framework.framework), wanted]
+        ended = subprocess.run(command, capture_output=True, text=True, check=False)
         if ended.returncode:
             raise Mistake(f"--install: pip could not install {wanted}: {ended.stderr.strip().splitlines()[-1][:200]}")
+
+
+def _run_words() -> str:
+    """When a page was made, and with which versions of what all formulas share."""
+    versions = (f"{name} {importlib.metadata.version(name)}" for name in ("torch", "transformers"))
+    return f"Run on {datetime.date.today()} with Python {platform.python_version()}, {' and '.join(versions)}."
+
+
+def _package_of(options: Namespace, name: str) -> AuditedPackage | None:
+    """The package of a framework."""
+    from analysis.audit import frameworks
+    from measure.audit import find
+
+    return find(options.formulas / name, frameworks()[name].package)
+
+
+def _all_answers(names: Sequence[str], models: Sequence[Model], options: Namespace) -> list[Answer]:
+    """A row for each framework and model. Each framework has a process of its own: as many at a time as processors."""
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        begun = sorted(names, key=lambda name: name not in LONGEST)
+        waiting = {name: pool.submit(_answers, name, models, options) for name in begun}
+        return [answer for name in names for answer in waiting[name].result()]
 
 
 def _answers(name: str, models: Sequence[Model], options: Namespace) -> list[Answer]:
     """Of one framework, a row for each model."""
     from analysis.audit import READ, account, frameworks, reading
-    from measure.audit import Question, ask, version
+    from measure.audit import Question, ask
 
     framework = frameworks()[name]
     asked = [(model, _tokens(model, options)) for model in models]
     passing(name)
     if framework.how == READ:
         return [account(model, tokens, framework, reading(framework, model, tokens)) for model, tokens in asked]
-    folder = options.formulas / name
-    found = version(folder, framework.package)
-    if found is None:
-        reason = f"{framework.package} is not installed: python -m runners.audit --suite audit --install"
-        said = [{"reason": reason} for _ in asked]
+    needed = [each for each in (name, framework.needs) if each]
+    found = {each: _package_of(options, each) for each in needed}
+    missing = [frameworks()[each].package for each, package in found.items() if package is None]
+    if missing:
+        by = "python -m runners.audit --suite audit --install"
+        verb = "is" if len(missing) == 1 else "are"
+        said = [{"reason": f"{' and '.join(missing)} {verb} not installed: {by}"} for _ in asked]
     else:
-        said = ask(name, folder, [Question(model, tokens) for model, tokens in asked], options.timeout)
+        folders = [package.folder for package in found.values() if package]
+        said = ask(name, folders, [Question(model, tokens) for model, tokens in asked], options.timeout)
+    version = own.version if (own := found[name]) else ""
     pairs = zip(asked, said, strict=True)
-    return [account(model, tokens, framework, each, found or "") for (model, tokens), each in pairs]
+    return [account(model, tokens, framework, each, version) for (model, tokens), each in pairs]

@@ -9,7 +9,7 @@ from runners.cli import Parser, add_format, names, number
 
 TOKENS = 4096
 
-TIMEOUT_S = 1800.0
+TIMEOUT_S = 3600.0
 
 
 def parser() -> Parser:

@@ -187,6 +187,7 @@ def _exactly(model: str, hyper: dict[str, Any], options: Namespace, sizes: Seque
             words=CAUSES,
             notes=(f"note: {mine[0].reason}",) if mine[0].reason else (),
             attention=AttentionFlop.from_rows((row.phase, row.flop, row.attention) for row in mine),
+            mixture=mine[0].mixture,
         )
         for size in sizes
         if (mine := [row for row in rows if row.batch_size == size])
@@ -229,6 +230,7 @@ def _answer(model: str, size: int, recording: CallRecording, rows: Sequence[Flop
         at_least_flop={name: at_least(recording, members) for name, members in phases.items() if name not in untrained},
         unknown_calls=unknown,
         attention=attention_flop(table, recording.mask_rules),
+        mixture=recording.mixture,
     )
 
 

@@ -8,7 +8,6 @@ single device's count comes from the fast count, which knows nothing of ranks.
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -150,30 +149,16 @@ def _planned(step: RankStep, workload: Workload, options: Namespace) -> RankStep
     """
     import torch
 
-    from measure.parallel import EXPERT_STYLES, own_expert_plan, own_plan
+    from measure.parallel import plans_of
 
     grid: RankGrid = options.grid
     if grid.tp == 1 and grid.ep == 1:
         return step
-    if options.styles is not None:
-        experts = {pattern: style for pattern, style in options.styles.items() if style in EXPERT_STYLES}
-        plan = {pattern: style for pattern, style in options.styles.items() if style not in EXPERT_STYLES}
-    else:
-        with torch.device("meta"):
-            model = _built(workload)
-        experts, plan = own_expert_plan(model), own_plan(model)
-        if grid.ep > 1:  # a module whose tokens go to their experts is not divided otherwise
-            plan = {pattern: style for pattern, style in plan.items() if not _is_within(pattern, experts)}
-    for axis, size, found in (("tp", grid.tp, plan), ("ep", grid.ep, experts)):
-        if size > 1 and not found:
-            raise ValueError(f"has no {axis}_plan of its own: expected --plan FILE with {axis}={size}")
+    with torch.device("meta"):
+        model = _built(workload)
+    plan, experts = plans_of(model, grid, options.styles, "--plan FILE")
     strict = options.styles is not None
     return replace(step, plan=plan, strict=strict, experts=experts, expert_ranks=grid.ep)
-
-
-def _is_within(pattern: str, others: Iterable[str]) -> bool:
-    """Whether it means what one of the others means, or something inside of that."""
-    return any(pattern == other or pattern.startswith(f"{other}.") for other in others)
 
 
 def _ranks(step: RankStep, grid: RankGrid) -> list[RankTrace]:

@@ -36,13 +36,13 @@ from runners.cli import (
 )
 from runners.report.derived import HEADLINE
 from runners.report.gate import NAMES, parse_conditions
-from runners.report.recordings import recording
+from runners.report.recordings import recording, table_processes
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
     from analysis.atlas import PlacedStep
-    from cleaning.reconcile import Built
+    from cleaning.reconcile import Built, Each
     from results.records import Ceiling
     from results.store import Manifest
 
@@ -188,7 +188,8 @@ def _rebuild(options: Namespace) -> int:
     (directory,) = options.runs
 
     try:
-        built, faults, placed = _rebuilt(directory, options.out, options.atlas)
+        with table_processes(directory) as each:
+            built, faults, placed = _rebuilt(directory, options.out, options.atlas, each)
         if options.parquet:
             _write_parquet(built, options.out or directory)
     except (ValueError, Inconsistent, OSError) as fault:
@@ -211,10 +212,15 @@ def rebuild(path: Path, out: Path | None = None) -> Built:
     return _rebuilt(path, out)[0]
 
 
-def _rebuilt(path: Path, out: Path | None, atlas: bool = False) -> tuple[Built, list[str], Sequence[PlacedStep] | None]:
-    """What was derived, with its faults among the problems; the faults; the placed cells, if they are asked for."""
+def _rebuilt(
+    path: Path, out: Path | None, atlas: bool = False, each: Each = map
+) -> tuple[Built, list[str], Sequence[PlacedStep] | None]:
+    """What was derived, with its faults among the problems; the faults; the placed cells, if they are asked for.
+
+    each: of `build`. A program that calls `rebuild` may not bear to be imported by other processes: there it is `map`.
+    """
     from cleaning.reconcile import build
-    from results.store import read_operations, read_profile, read_run
+    from results.store import read_operation_table, read_profile, read_run
 
     data = read_run(path)
     if not data.runs:
@@ -224,9 +230,10 @@ def _rebuilt(path: Path, out: Path | None, atlas: bool = False) -> tuple[Built, 
         say(f"note: {path} is unsealed, as older runs are: a change in its rows would not be seen")
     built = build(
         data,
-        lambda trace_id: read_operations(path, trace_id)[0],
+        partial(read_operation_table, path),
         partial(read_profile, path),
         partial(recording, path),
+        each,
     )
     placed = _place(built, out or path) if atlas else None
     faults = write(built, out or path, data.manifest, data.ceilings, placed)

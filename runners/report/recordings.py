@@ -1,12 +1,84 @@
-"""Recordings that a sweep kept beside its rows, read for a report."""
+"""What a sweep kept beside its rows, read for a report: recordings, and operation tables in other processes."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
+
+from results import die_with_parent
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+    from cleaning.reconcile import Each
+
+T = TypeVar("T")
+S = TypeVar("S")
+
+LEAST = 100
+"""Tables from which on a process of their own is worth its start."""
+
+MOST_PROCESSES = 4
+_TOGETHER = 4
+"""Tables that a process is given at once."""
+
+
+@contextlib.contextmanager
+def table_processes(path: Path, least: int = LEAST) -> Iterator[Each]:
+    """`each` of `build` for the run `path`: in processes of their own where it has many tables, else `map`.
+
+    One for each further processor that this process may use; they start at once, while rows are read. What is derived
+    does not depend on them: where none can be started, or one is killed, the rest is done here. The main module of the
+    program has to bear to be imported.
+    """
+    processes = min(_processors() - 1, MOST_PROCESSES)
+    if processes < 1 or sum(1 for _ in path.glob("operations/*.csv.gz")) < 2 * least:  # with its storages
+        yield map
+        return
+    try:
+        pool = ProcessPoolExecutor(processes, get_context("spawn"), initializer=_begin)
+        for _ in range(processes):
+            pool.submit(_import)
+    except (OSError, ImportError):  # a system without semaphores
+        yield map
+        return
+    try:
+        yield partial(_each, pool)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _each(pool: ProcessPoolExecutor, do: Callable[[S], T], given: Iterable[S]) -> Iterator[T]:
+    every, done = list(given), 0
+    try:
+        for found in pool.map(do, every, chunksize=_TOGETHER):
+            yield found
+            done += 1
+    except (BrokenProcessPool, OSError):
+        yield from map(do, every[done:])
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _begin() -> None:
+    """In a new process: it ends with its parent, and an interrupt is the parent's to tell."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    die_with_parent()
+
+
+def _import() -> None:
+    """What the work of a table needs, before there is work."""
+    from cleaning.reconcile import build  # noqa: F401
 
 
 def recording(path: Path, file: str) -> tuple[DataFrame, DataFrame]:

@@ -275,6 +275,7 @@ def time_cell(
         measure_blocks,
         measure_phases,
         page_fault_warning,
+        placement_warning,
         process_use,
         suspension,
         warm_up,
@@ -311,7 +312,9 @@ def time_cell(
         warnings.append(busy)
     if disturbed := disturbance_warning(timing):
         warnings.append(disturbed)
-    run_steps = sum(b.steps + protocol.lead_in_steps for b in (*timing.blocks, *timing.disturbed, *timing.suspended))
+    if moved := placement_warning(timing):
+        warnings.append(moved)
+    run_steps = sum(b.steps + protocol.lead_in_steps for b in (*timing.blocks, *timing.aside, *timing.suspended))
     if faults := page_fault_warning(used, run_steps):
         warnings.append(faults)
     blocks = (*blocks_in_order(warm, timing, ceiling.samples), *phases)

@@ -88,12 +88,15 @@ def _run_ranks(options: Namespace, device: Device | None) -> int:
     """A directory: the recordings of many ranks."""
     from runners.trace.ranks import report_ranks, show_ranks
 
-    if options.format == "csv" or options.html is not None or options.pyprof:
-        option = "--format csv" if options.format == "csv" else "--html" if options.html is not None else "--pyprof"
+    if options.format == "csv" or options.pyprof:
+        option = "--format csv" if options.format == "csv" else "--pyprof"
         raise Mistake(f"{option}: expected a file, got the directory {options.file}; a directory has a table or JSON")
     if options.out is not None:
         _check_out(options.out)
-    show_ranks(report_ranks(options.file, device, not options.times_only), options.format, options.out)
+    if options.html is not None:
+        _check_page(options.html)
+    report = report_ranks(options.file, device, not options.times_only)
+    show_ranks(report, options.format, options.out, options.html)
     return 0
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from reports.trace import Trace
 
 DOCUMENT = "ranks.json"
+PAGE = "ranks.html"
 
 
 def report_ranks(folder: Path, device: Device | None, counting: bool) -> RanksReport:
@@ -62,15 +63,20 @@ def _peak(trace: Trace, device: Device) -> float | None:
     return sum(rate.flop for rate in found) / ideal_s if ideal_s else None
 
 
-def show_ranks(report: RanksReport, form: str, out: Path | None) -> None:
-    """Data on stdout; with `out`, the document there as well. Raises StoreFault."""
-    from reports.trace import ranks_document, ranks_text
+def show_ranks(report: RanksReport, form: str, out: Path | None, page: Path | None = None) -> None:
+    """Data on stdout; with `out`, document and page there as well; page: where the page alone is put. Raises
+    StoreFault."""
+    from reports.trace import ranks_document, ranks_html, ranks_text
 
     document = json.dumps(ranks_document(report), indent=1, ensure_ascii=False, allow_nan=False)
     if form == "table":
         show_page(lambda width, colour: ranks_text(report, width, colour))
     else:
         print(document)
+    if page is not None:
+        put(page, ranks_html(report))
+        say(f"written: {page}")
     if out is not None:
         put(out / DOCUMENT, f"{document}\n")
-        say(f"written: {out / DOCUMENT}")
+        put(out / PAGE, ranks_html(report))
+        say(f"written: {out / DOCUMENT}, {out / PAGE}")

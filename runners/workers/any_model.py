@@ -124,10 +124,11 @@ def exact(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
         parameters=sum(parameter.numel() for parameter in model.parameters()),
     )
     flops = {"forward": found.forward_flop, "backward": found.backward_flop, "recompute": found.recompute_flop}
-    return [
+    rows = [
         replace(blank, phase=phase, native_value=flop, flop=flop, attention=found.attention.as_row(phase, flop))
         for phase, flop in flops.items()
     ]
+    return [replace(rows[0], mixture=found.mixture.as_row() if found.mixture else {}), *rows[1:]]
 
 
 def training(workload: Workload, batch_size: int) -> tuple[Operation, ...]:

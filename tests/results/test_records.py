@@ -38,7 +38,20 @@ from results.records import (
     header,
     to_columns,
 )
-from results.records.rows import CellRows, cell_text, changed, from_text, literal, of_columns, plain, to_text, to_values
+from results.records.rows import (
+    CellRows,
+    ColumnRows,
+    cell_text,
+    changed,
+    chosen_of,
+    column_of,
+    from_text,
+    literal,
+    of_columns,
+    plain,
+    to_text,
+    to_values,
+)
 from results.store import layout
 from results.store.tables import table
 
@@ -138,11 +151,11 @@ def test_a_row_as_it_is_written():
         cell_id="ab", attempt=2, index=0, part="measure", phase='a "b", c', steps=10, start_s=1.5, wall_s=0.1 + 0.2
     )
     # 0.1 + 0.2 is 0.30000000000000004, the shortest text that reads back equal; what is unknown and the work are empty
-    assert layout.encode([sample]) == b'ab,2,0,measure,"a ""b"", c",10,1.5,0.30000000000000004,,,,,,,,,,,,,,\n'
+    assert layout.encode([sample]) == b'ab,2,0,measure,"a ""b"", c",10,1.5,0.30000000000000004,,,,,,,,,,,,,,,\n'
     assert layout.head(Sample) == (
         b"cell_id,attempt,index,part,phase,steps,start_s,wall_s,device_s,sync_wait_s,work,"
         b"run_wait_s,involuntary_switches,steal_s,throttled_s,unit,kernel,flop,pressure_s,"
-        b"group_pressure_s,core_clock_hz,temperature_c\n"
+        b"group_pressure_s,core_clock_hz,temperature_c,core_round_trip_s\n"
     )
 
 
@@ -418,6 +431,27 @@ def test_rows_that_cells_share_are_rows_of_each_cell():
 def test_rows_that_cells_share_differ_in_the_same_first_columns(second):
     with pytest.raises(ValueError, match="expected the same first columns of one record for all parts"):
         CellRows([({"cell_id": "b", "attempt": 2}, [a_ratio()]), (second, [a_ratio()])])
+
+
+NAMES_OF_RATIOS = [a_ratio(name=name) for name in "abcdefg"]
+
+
+@pytest.mark.parametrize("places", [range(2, 5), [0, 2, 5], range(0), [], range(7)])
+@pytest.mark.parametrize("more", [range(1, 2), [0, 1], []])
+def test_rows_kept_as_columns_are_the_rows(places, more):
+    columns = {"cell_id": ["a"] * 7, "name": list("abcdefg")}
+    same = {name: value for name, value in vars(NAMES_OF_RATIOS[0]).items() if name not in columns}
+    rows = ColumnRows(Ratio, same, columns)
+    assert rows == tuple(NAMES_OF_RATIOS) != rows[:-1]
+    chosen, expected = chosen_of(rows, places), [NAMES_OF_RATIOS[place] for place in places]
+    assert (list(chosen), len(chosen)) == (expected, len(expected))
+    assert chosen_of(NAMES_OF_RATIOS, places) == expected
+    for name in ("name", "level", "cell_id"):
+        assert list(column_of(chosen, name)) == column_of(expected, name) == [getattr(row, name) for row in expected]
+    further = [place for place in more if place < len(expected)]
+    assert list(chosen_of(chosen, further)) == [expected[place] for place in further]
+    if isinstance(more, range) and len(expected) > 1:
+        assert list(chosen_of(chosen, more)) == expected[1:2]
 
 
 @pytest.mark.parametrize("value", [numpy.float64(2.5), numpy.array(2.5), torch.tensor(2.5)])

@@ -281,6 +281,36 @@ def test_lines_without_quotes_are_read_as_csv_is(block):
     assert columns_or_fault(block) == columns_or_fault(lambda: decode(lines_of(block)))
 
 
+SHARING_LINES = st.lists(
+    st.tuples(
+        st.sampled_from(["", "a,1,", "a,1,,", "a,1", "\ufeffa,1,"]),
+        st.lists(st.sampled_from(["", "2", "x", "é", '"2"', '"'] * 2 + ["2", ""] * 9), max_size=4).map(",".join),
+        st.sampled_from(["", ",", ",,", ",,,,"]),
+    ),
+    max_size=5,
+)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(SHARING_LINES | SHARING_LINES.map(lambda lines: lines[:1] * len(lines)), max_size=4))
+@example([[("a,1,", "2", ",,")] * 3, [("a,1,", "x", ",,"), ("b,1,", "2", ",,")]])
+@example([[("a,1,", ",,", ",,,,"), ("a,1,", "", ",,")]])
+@example([[("a,1,", '"2', ",,")], [("a,1,", '"x"', ",,")]])
+@example([[("a,1,", "2,x,2,x", ""), ("", "2,x,2,x", "")]])  # the second lacks the start, and has as many fields without
+@example([[("a,1,", "2", ",,,"), ("a,1,", "2", "")]])  # the second lacks the end
+def test_what_lines_share_is_read_as_csv_is(given_blocks):
+    names = ("cell_id", "attempt", "time_s", "sm_clock_hz", "memory_clock_hz", "power_w")
+    blocks = [b"".join(f"{''.join(parts)}\n".encode() for parts in block) for block in given_blocks]
+
+    def found(blocks):
+        try:
+            return texts("telemetry.csv", Telemetry, names, blocks())
+        except ValueError as fault:
+            return str(fault)
+
+    assert found(lambda: blocks) == found(lambda: (decode(lines_of(block)) for block in blocks))
+
+
 @settings(deadline=None)
 @given(WHOLE_LINES)
 def test_lines_are_found_by_their_first_two_fields(tmp_path_factory, block):

@@ -21,7 +21,7 @@ from measure.counters.harness import spread
 from measure.counters.harness.rows import rows
 from measure.fake import NOT_ON_FAKE
 from measure.fast_count import trace_model
-from measure.model import evaluating, summed
+from measure.model import evaluating, step_mixture, summed
 from measure.operations import Trace, trace_step
 from results import one_line, plain_words
 from results.records import FlopCount, Operation
@@ -38,7 +38,11 @@ def count(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
         table = [operation for operation in trace.operations if operation.phase == phase]
         if table:
             found += _phase(table, phase, note, workload, batch_size)
-    return [dataclasses.replace(found[0], parameters=_parameters(model)), *found[1:]] if found else []
+    if not found:
+        return []
+    parts = step_mixture(model, trace.operations)
+    first = dataclasses.replace(found[0], parameters=_parameters(model), mixture=parts.as_row() if parts else {})
+    return [first, *found[1:]]
 
 
 def _parameters(model: torch.nn.Module) -> int:

@@ -157,6 +157,7 @@ def _record_calls(task: Task, workload: Any, model: Any, size: int) -> CallRecor
     import torch
 
     from measure.counters.harness.model_calls import record
+    from measure.model import step_mixture
 
     torch.set_num_threads(THREADS)
     if task.only_training:
@@ -168,7 +169,9 @@ def _record_calls(task: Task, workload: Any, model: Any, size: int) -> CallRecor
         if task.explainer and (why := _load(task.explainer)(model, inputs)):
             raise ValueError(why) from fault
         raise
-    return _with_training(task, workload, size, found) if task.trainer else found
+    found = _with_training(task, workload, size, found) if task.trainer else found
+    parts = step_mixture(model, found.training or found.operations)
+    return dataclasses.replace(found, mixture=parts.as_row()) if parts else found
 
 
 def _with_training(task: Task, workload: Any, size: int, found: CallRecording) -> CallRecording:

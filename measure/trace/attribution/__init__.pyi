@@ -1,4 +1,5 @@
 from .nesting import NODE, OPERATOR, Flags, Ints
+from .phases import steps
 from .recording import (
     LAUNCH_PLACES,
     Recording,
@@ -22,5 +23,6 @@ __all__ = [
     "gaps_table",
     "kernels_table",
     "ranges_table",
+    "steps",
     "table",
 ]

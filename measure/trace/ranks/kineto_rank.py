@@ -29,8 +29,6 @@ Ints = NDArray[np.int64]
 LATEST_NS = 1 << 61
 """Times and durations below this add up within 64 bits; in ns of the Unix clock it is the year 2043."""
 
-TRACE_ENDINGS = (".json", ".json.gz")
-
 KINDS = {
     "allreduce": "all_reduce", "allgather": "all_gather", "allgatherbase": "all_gather",
     "reducescatter": "reduce_scatter", "reducescatterbase": "reduce_scatter",
@@ -58,29 +56,19 @@ NOT_COMPUTING = ("autograd::", "torch::autograd", "c10d::", "record_param_comms"
 """Beginnings of calls on the host within which a rank may wait, or that only start a collective."""
 
 
-def rank_files(folder: Path) -> list[Path]:
-    """The traces in a folder, by name. Raises ValueError for none."""
-    files = sorted(path for path in folder.iterdir() if path.name.endswith(TRACE_ENDINGS) and path.is_file())
-    if not files:
-        held = sorted(path.name for path in folder.iterdir())
-        near = f"; it holds {', '.join(held[:3])}{', …' if len(held) > 3 else ''}" if held else ""
-        raise ValueError(f"expected recordings ({' or '.join(TRACE_ENDINGS)}, one a rank) in {folder}, got none{near}")
-    return files
-
-
-def read_rank(path: Path) -> Timeline:
+def read_kineto_rank(path: Path) -> Timeline:
     """The timeline in a trace. Raises ValueError, one line, for what is no trace, names no rank or is malformed."""
     header: dict[str, Any] = {}
-    found = _Events()
+    found = RankEvents()
     try:
         for event in events(path, header):
             _take(found, event, path)
     except RecursionError as fault:
         raise ValueError(f"{path}: lists within lists, more than a recorder writes") from fault
-    return _timeline(path, found, header)
+    return timeline_of(path, found, header)
 
 
-def _take(found: _Events, event: dict[str, Any], path: Path) -> None:
+def _take(found: RankEvents, event: dict[str, Any], path: Path) -> None:
     try:
         found.take(event)
     except (TypeError, ValueError, AttributeError, KeyError, ArithmeticError) as fault:
@@ -88,8 +76,9 @@ def _take(found: _Events, event: dict[str, Any], path: Path) -> None:
         raise ValueError(f"{path}: an event is not as its recorder writes it ({words})") from fault
 
 
-class _Events:
-    """What is kept of a trace, event by event; times in ns of the file."""
+class RankEvents:
+    """What is kept of a trace, event by event; times in ns of the file. launches: correlation → when a kernel was
+    launched; device, host: collectives, rows of COLLECTIVE_COLUMNS and `correlation`."""
 
     def __init__(self) -> None:
         self.kernels = {name: array("q") for name in ("start", "end", "correlation")}
@@ -129,14 +118,14 @@ class _Events:
             _add(self.kernels, event)
             self.kernels["correlation"].append(correlation)
             return
-        kind = _kind(str(args.get("Collective name") or kernel[1]))
+        kind = kind_of(str(args.get("Collective name") or kernel[1]))
         self.device.append(_row(event, kind, args) | {"correlation": correlation})
 
     def _annotation(self, name: str, event: dict[str, Any], args: dict[str, Any]) -> None:
         if step := STEP.match(name):
             self.steps.append((int(step[1]), _start(event), _end(event)))
         elif collective := ANNOTATION.match(name):
-            self.host.append(_row(event, _kind(collective[1]), args))
+            self.host.append(_row(event, kind_of(collective[1]), args))
 
 
 def _add(columns: Mapping[str, array[int]], event: Mapping[str, Any]) -> None:
@@ -158,7 +147,7 @@ def _end(event: Mapping[str, Any]) -> int:
     return _start(event) + lasted
 
 
-def _kind(name: str) -> str:
+def kind_of(name: str) -> str:
     """The kind of a collective; a name that is not known stays as it is."""
     letters = re.sub(r"[^a-z]", "", name.lower())
     return KINDS.get(letters, name)
@@ -196,7 +185,8 @@ def _nbytes(args: Mapping[str, Any]) -> int:
     return total
 
 
-def _timeline(path: Path, found: _Events, header: Mapping[str, Any]) -> Timeline:
+def timeline_of(path: Path, found: RankEvents, header: Mapping[str, Any]) -> Timeline:
+    """The timeline of these events. header: the facts of a file by Kineto's names. Raises ValueError without a rank."""
     facts = header.get("distributedInfo")
     facts = facts if isinstance(facts, Mapping) else {}
     rank = facts.get("rank")
@@ -233,7 +223,7 @@ def _spans(columns: Mapping[str, array[int]]) -> Ints:
     return np.stack([np.array(columns[name], np.int64) for name in ("start", "end")], axis=1)
 
 
-def _steps(found: _Events, device: bool) -> list[tuple[int, int, int]]:
+def _steps(found: RankEvents, device: bool) -> list[tuple[int, int, int]]:
     """(number, start, end) of each step: of a device from its first kernel to that of the next step."""
     host = sorted(found.steps, key=lambda step: step[1])
     if not device or not host:
@@ -251,7 +241,9 @@ def _steps(found: _Events, device: bool) -> list[tuple[int, int, int]]:
     ]
 
 
-def _step_of(collectives: pd.DataFrame, steps: list[tuple[int, int, int]], found: _Events, device: bool) -> list[int]:
+def _step_of(
+    collectives: pd.DataFrame, steps: list[tuple[int, int, int]], found: RankEvents, device: bool
+) -> list[int]:
     """The step of each collective: the host's, by its launch where that is recorded, else by its start."""
     host = sorted(found.steps, key=lambda step: step[1]) if device else steps
     numbers = []

@@ -1,3 +1,4 @@
 from .json_events import events, to_ns
+from .nsys_tables import Tables
 
-__all__ = ["events", "to_ns"]
+__all__ = ["Tables", "events", "to_ns"]

@@ -26,7 +26,9 @@ from reports.shared import (
     si_time,
     source_name,
 )
+from reports.sweep.answer.repeats import by_cell, name_of, repeats_of
 from results.records import Utilization
+from results.store import key_of
 
 _WORTH_SAYING = 1.25
 _NAME_LETTERS = 60
@@ -68,9 +70,13 @@ def basis(conclusion: Closing, views: Sequence[View]) -> str:
 
 def intervals(conclusion: Closing, views: Sequence[View]) -> str:
     """The 95 % interval of each utilization in the sentence, as a sentence; "" where it has none."""
-    shared = shared_variant(views)
-    each = [f"{fitting(cell_name(view, shared), _NAME_LETTERS)} {_interval(_row(view))}" for view in conclusion.cells]
-    return f"95 % intervals: {', '.join(each)}." if each else ""
+    shared, together = shared_variant(views), by_cell(conclusion.cells)
+    each = {}
+    for view in conclusion.cells:
+        repeats = together.get(key_of(view.run))
+        name = fitting(cell_name(view, shared) if repeats is None else name_of(repeats, shared), _NAME_LETTERS)
+        each[name] = f"{name} {_interval(_row(view)) if repeats is None else _ends(repeats.low, repeats.high)}"
+    return f"95 % intervals: {', '.join(each.values())}." if each else ""
 
 
 def _interval(row: Utilization) -> str:
@@ -78,6 +84,10 @@ def _interval(row: Utilization) -> str:
     low, high = row.utilization_low_ratio, row.utilization_high_ratio
     if low is None:
         return "unknown (a single block)"
+    return _ends(low, high)
+
+
+def _ends(low: float, high: float | None) -> str:
     return f"{digits(100 * low)} {'% or more' if high is None else f'to {digits(100 * high)} %'}"
 
 
@@ -115,12 +125,12 @@ def _models(views: Sequence[View]) -> Closing | None:
     key, models = max(groups.items(), key=lambda item: (len(item[1]), item[0][1]))
     if len(models) < 2:
         return None
-    means = {model: fmean(_ratio(view) for view in same) for model, same in models.items()}
+    means = {model: _mean(same) for model, same in models.items()}
     best = max(means, key=lambda model: means[model])
     worst = min(reversed(means), key=lambda model: means[model])  # another one even where all are equal
     high, low = models[best], models[worst]
     start, names = f"At {key[0]}, batch {key[1]}", (_model(high[0]), _model(low[0]))
-    if _overlap(_ratios(high[0]), _ratios(low[0])):
+    if _overlap(*(_ratios_of(each) for each in (high, low))):
         why = "the intervals overlap" if _interval_known(high[0], low[0]) else "an interval is missing"
         text = f"{start}, {names[0]} and {names[1]} cannot be distinguished: {why}."
     else:
@@ -221,6 +231,18 @@ def _ratios(view: View) -> tuple[float, float]:
     row = _row(view)
     low, high = row.utilization_low_ratio, row.utilization_high_ratio
     return (0.0 if low is None else low, math.inf if high is None else high)
+
+
+def _mean(views: Sequence[View]) -> float:
+    """Utilization of a cell, of its repeats together."""
+    found = repeats_of(views)
+    return found[0].ratio if len(found) == 1 else fmean(map(_ratio, views))
+
+
+def _ratios_of(views: Sequence[View]) -> tuple[float, float]:
+    """The same of a cell that may have been repeated: then of its repeats together."""
+    found = repeats_of(views)
+    return (found[0].low, found[0].high) if len(found) == 1 else _ratios(views[0])
 
 
 def _interval_known(*views: View) -> bool:

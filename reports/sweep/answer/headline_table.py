@@ -10,8 +10,10 @@ from collections.abc import Mapping
 
 from cleaning.reconcile import Built, View
 from reports.shared import verdict
+from reports.sweep.answer.repeats import Repeats, by_cell
 from results import collector_off
 from results.records import Headline, Sitting, identity
+from results.store import key_of
 
 
 @collector_off()
@@ -19,10 +21,11 @@ def headline_rows(built: Built) -> list[Headline]:
     """A row for each cell, in the order of the table: by model, batch, precision and repeat."""
     sittings = {sitting.sitting: sitting for sitting in built.sittings}
     views = sorted(built.views, key=lambda v: (v.run.model, v.run.batch_size, v.run.precision, v.run.repeat))
-    return [_row(view, sittings) for view in views]
+    together = by_cell(views)
+    return [_row(view, sittings, together.get(key_of(view.run))) for view in views]
 
 
-def _row(view: View, sittings: Mapping[str, Sitting]) -> Headline:
+def _row(view: View, sittings: Mapping[str, Sitting], repeats: Repeats | None) -> Headline:
     run, headline, step = view.run, view.headline, view.step
     row = headline or view.timed_row
     home = sittings.get(run.sitting)
@@ -52,6 +55,10 @@ def _row(view: View, sittings: Mapping[str, Sitting]) -> Headline:
         mask_exact_flop=row.mask_exact_flop if row else None,
         causal_utilization_ratio=headline.causal_utilization_ratio if headline else None,
         mask_exact_utilization_ratio=headline.mask_exact_utilization_ratio if headline else None,
+        repeats=len(repeats.views) if repeats else int(headline is not None),
+        repeats_ratio=repeats.ratio if repeats else None,
+        repeats_low_ratio=repeats.low if repeats else None,
+        repeats_high_ratio=repeats.high if repeats else None,
     )
 
 

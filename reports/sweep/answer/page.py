@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from cleaning.reconcile import Built, View
+from cleaning.reconcile import Built, View, devices_sentence
 from reports.shared import (
     MOST_ROWS,
     OF_WHAT,
@@ -29,6 +29,7 @@ from reports.shared import (
 )
 from reports.sweep.answer import page_cells, page_counts
 from reports.sweep.answer.headline import basis, closing
+from reports.sweep.answer.repeats import repeat_lines
 from reports.sweep.answer.table import heading, peak_lines
 from results.records import Ceiling
 
@@ -90,7 +91,13 @@ def _verdict(built: Built) -> PageVerdict:
     known, shown = peak_lines(built.views), peak_lines(conclusion.cells)
     others = tuple(line for line in known if line not in shown)
     peaks = (("Other peaks", others),) if others else () if shown else (("Peak", ("none is known",)),)
-    rests_on = (("Measured on", (heading(built),)), *peaks, ("Cells", (cells,)))
+    repeats = tuple(repeat_lines(built.views, built.step_times))
+    rests_on = (
+        ("Measured on", (heading(built),)),
+        *peaks,
+        ("Cells", (cells,)),
+        *((("Repeats", repeats),) if repeats else ()),
+    )
     return PageVerdict(conclusion.sentence, basis(conclusion, built.views), rests_on)
 
 
@@ -102,7 +109,7 @@ def _cells(built: Built) -> Section:
     return Section(
         "cells",
         "Cells",
-        _sentences(text or words, more, unpaired_sentence(built.views)),
+        _sentences(text or words, more, unpaired_sentence(built.views), devices_sentence(built.utilization)),
         _only(page_cells.measured_cells(built.views) if built.views else None),
     )
 
@@ -133,7 +140,8 @@ def _figures(built: Built, figures: Mapping[str, str]) -> Section:
     text = "" if pictures else "None could be drawn from these rows."
     if left := [one.name for one in pictures[len(shown) :]]:
         text = f"Not on this page, for its size, but in figures/: {', '.join(left)}."
-    return Section("figures", "Figures", _sentences(text), pictures=shown)
+    apart = devices_sentence(built.utilization) if pictures else ""
+    return Section("figures", "Figures", _sentences(text, apart), pictures=shown)
 
 
 def _counters(built: Built) -> Section:

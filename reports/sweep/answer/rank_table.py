@@ -77,6 +77,8 @@ def late_line(step: ParallelStep) -> str:
     if step.late_rank is None or step.late_ratio is None:
         return ""
     since = "" if step.late_since_step is None else f", in each recorded step from {step.late_since_step} on"
+    if step.late_since_block is not None:
+        since += f", and in the timed blocks from {step.late_since_block} of samples.csv on"
     whom = f"rank {step.late_rank} ({step.late_name})"
     name = f"{step.model} b{step.batch_size} {step.parallel}"
     return f"{name}: the others wait for {whom} {percent(step.late_ratio)} of a step{since}"

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from cleaning.reconcile import Built, View
+from cleaning.reconcile import Built, View, devices_sentence
 from reports.shared import (
     OF_WHAT,
     SHORT,
@@ -45,6 +45,7 @@ from reports.shared import (
 )
 from reports.sweep.answer.headline import closing, intervals
 from reports.sweep.answer.rank_table import parallel_parts
+from reports.sweep.answer.repeats import repeat_lines
 from results import collector_off
 from results.records import CellRows, Record, Utilization, WorkTime, changed, header, kinds_of, to_columns
 from results.store import key_of
@@ -94,6 +95,7 @@ def to_text(built: Built, width: int = WIDTH, colour: bool = False, convention: 
     if any(_OF_PROFILES & set(view.run.methods) for view in shown.views):
         parts += [_METHODS_SAY, "", methods_table(views, shown.work_times), ""]
     parts += parallel_parts(shown.parallel_steps, views)
+    parts += repeat_lines(views, built.step_times)
     parts += [*peak_lines(shown.views), *attention_lines(views), *failed_lines(shown.views), *warning_lines(shown)]
     parts += [strong(_NOT_FLOP)] if convention != "flop" else []
     return page(parts, width, colour)
@@ -268,7 +270,8 @@ def warning_lines(built: Built) -> list[str]:
     measured = sum(view.measured for view in built.views)
     merged_texts = ((session_words(merged(texts)), list(dict.fromkeys(names))) for texts, names in found.values())
     lines = [f"note: {text} ({_listed(names, measured)})" for text, names in merged_texts]
-    return lines + [f"note: {problem}" for problem in built.problems]
+    apart = devices_sentence(built.utilization)
+    return lines + [f"note: {problem}" for problem in (*([apart] if apart else []), *built.problems)]
 
 
 def _untimed(built: Built) -> dict[tuple[str, int], list[str]]:

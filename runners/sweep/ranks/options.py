@@ -57,8 +57,6 @@ def check(plans: Sequence[str], values: Mapping[str, Any], place: Place | None) 
             raise ValueError(
                 f"--parallel: expected plans of at most {place.world} ranks, as torchrun started, got {plan}"
             )
-        if grid.tp > 1 and grid.dp > 1 and grid.replicas == "ddp":
-            raise ValueError(f"--parallel: expected fsdp={grid.dp},tp={grid.tp}: replicas of split modules, got {plan}")
     for name in ALONE:
         if values.get(name):
             raise ValueError(f"--{name.replace('_', '-')}: not with --parallel, which trains on several ranks")

@@ -61,7 +61,7 @@ def measure_rank(
         def split(workload: Workload, model: torch.nn.Module, few: list[Batch]) -> Any:
             whole.append(sum(parameter.numel() for parameter in model.parameters()))
             if grid.pp > 1:
-                return _stage(mine, workload, model, few, grid)
+                return _stage(mine, workload, model, few, grid, styles)
             return _divided(workload, model, few, grid, mine.device, styles, around)
 
         made = sweep_cell.prepare(mine, split, shard)
@@ -79,14 +79,19 @@ def measure_rank(
 
 
 def _stage(
-    cell: Cell, workload: Workload, model: torch.nn.Module, few: list[Batch], grid: RankGrid
+    cell: Cell,
+    workload: Workload,
+    model: torch.nn.Module,
+    few: list[Batch],
+    grid: RankGrid,
+    styles: Mapping[str, str] | None,
 ) -> tuple[torch.nn.Module, list[Batch], sweep_cell.Schedule]:
     """What this rank trains of a pipeline. Raises ValueError for a model or a precision that it does not take."""
     import torch
 
     from analysis.devices import PRECISIONS
     from analysis.parallel import stage_starts
-    from measure.parallel import RankStep, first_microbatch, pipeline_stage, trace_single
+    from measure.parallel import RankStep, first_microbatch, pipeline_stage, rank_mesh, trace_single
 
     policy = PRECISIONS[cell.precision]
     if policy.scaler:
@@ -100,7 +105,9 @@ def _stage(
     part = first_microbatch(inputs, grid.microbatches)
     starts = stage_starts(trace_single(RankStep(lambda: workload.build(**workload.hyper), part)), grid.pp)
     autocast = getattr(torch, policy.autocast) if policy.autocast else None
-    stage = pipeline_stage(model, inputs, starts, grid, workload.loss, torch.device(cell.device), autocast)
+    device = torch.device(cell.device)
+    mesh = rank_mesh(grid, device)
+    stage = pipeline_stage(model, inputs, starts, grid, workload.loss, device, autocast, mesh, styles)
     return stage.model, few, stage.run
 
 

@@ -19,6 +19,11 @@ PLANS = {
     "m=3,pp=3": ("pp=3,m=3", 3, "ddp"),
     "fsdp=2,cp=2": ("fsdp=2,cp=2", 4, "fsdp"),
     "cp=4": ("cp=4", 4, "ddp"),
+    "pp=2,ddp=2": ("ddp=2,pp=2,m=4", 4, "ddp"),
+    "fsdp=2,tp=2,pp=2,m=2": ("fsdp=2,tp=2,pp=2,m=2", 8, "fsdp"),
+    "tp=2,cp=2": ("tp=2,cp=2", 4, "ddp"),
+    "ep=2,ddp=4": ("ddp=4,ep=2", 4, "ddp"),
+    "ddp=2,tp=2,cp=2,ep=4": ("ddp=2,tp=2,cp=2,ep=4", 8, "ddp"),
 }
 
 
@@ -37,11 +42,13 @@ REFUSED = {
     "ddp=0": "expected AXIS=N",
     "ddp=2,fsdp=2": "expected one of ddp and fsdp",
     "ddp=2,dp=2": "expected each axis once",
-    "ep=2": "got ep, which is counted alone",
-    "ddp=2,pp=2": "expected pp alone",
+    "ep=2": "expected ep to divide dp · cp = 1, got ep=2; nearest 1",
+    "ddp=4,ep=3": "expected ep to divide dp · cp = 4, got ep=3; nearest 2",
+    "pp=2,cp=2": "expected pp or cp, got both in 'pp=2,cp=2': a stage of torch.export calls the operator of attention",
+    "pp=2,ddp=2,ep=2": "expected pp or ep, got both",
+    "fsdp=2,ep=2": "expected fsdp or ep, got both",
     "pp=4,m=3": "expected m=N with pp, N of at least pp=4",
     "ddp=2,m=2": "expected m=N with pp",
-    "tp=2,cp=2": "expected tp or cp",
     "zero=2": "expected a plan like",
 }
 

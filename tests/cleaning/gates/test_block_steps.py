@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cleaning.gates.blocks import _block, _order, _paired, _steps
+from cleaning.gates.blocks import _block, _order, _paired, _placed, _steps
 from measure.timing.blocks import blocks_in_order, measure_blocks, warm_up
 from measure.timing.disturbance import Disturbance
 from measure.timing.protocols import Protocol
@@ -100,6 +100,30 @@ def test_disturbed_blocks_are_in_the_order_of_the_others() -> None:
     assert list(_order(run, rows)) == []
     rows[place] = replace(rows[place], wall_s=2 * slow.wall_s)
     assert any(f"begins before block {slow.index} ended" in words for words in _order(run, rows))
+
+
+@pytest.mark.parametrize(
+    ("trips_ns", "parts", "wrong"),
+    [
+        ([90, 90, 400, 400, 90, 90], "mm...m", []),
+        ([90, 90, 400, 400, 90, 90], "mm..mm", [2, 3]),  # the block of a move is used, which is in neither
+        ([90, 90, 400, 400, 90, 90], "m....m", [1]),  # hides a near block
+        ([90, 90, 400, 400, 90, 90], "...m..", []),  # the far one alone
+        ([90, 90, 400, 400, 90, 90], "mm.m.m", [2, 4]),  # both are used, and others are called moved
+        ([90, 90, 90, 90, 90, 90], "mm..mm", [2, 3]),  # nothing moved
+        ([None] * 6, "mmm.mm", [3]),
+    ],
+)
+def test_a_block_is_only_moved_if_processors_were_placed_otherwise(trips_ns, parts: str, wrong: list[int]) -> None:
+    rows = [
+        Sample(
+            part={"m": "measure", ".": "moved"}[part], index=index, steps=1, start_s=float(index), wall_s=1.0,
+            core_round_trip_s=trip_ns and trip_ns * 1e-9,
+        )
+        for index, (trip_ns, part) in enumerate(zip(trips_ns, parts, strict=True))
+    ]  # fmt: skip
+    words = "marked as moved, with the placement of used blocks"
+    assert list(_placed(rows)) == [f"block {each}: {words}" for each in wrong]
 
 
 ROWS = [

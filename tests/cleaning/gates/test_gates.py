@@ -226,6 +226,18 @@ def every_sample(key: tuple[str, int, int], change: Callable[[Any, int], Any]) -
     return plant
 
 
+def slower_and_apart(ratio: float) -> Plant:
+    """A repeat whose steps take 1.2 times as long, and a cache line between its processors `ratio` times as long."""
+
+    def plant(parts: Parts) -> None:
+        times(1.2, AGAIN)(parts)
+        for key, trip_s in ((AGAIN, ratio * 9e-8), ((*AGAIN[:2], 0), 9e-8)):
+            part = parts.cells[key]
+            part.samples = [replace(each, core_round_trip_s=trip_s) for each in part.samples]
+
+    return plant
+
+
 def times(factor: float, *keys: tuple[str, int, int]) -> Plant:
     """Cells whose blocks take `factor` of their time, with window, polls and energy to go with it."""
 
@@ -457,6 +469,7 @@ EDGES: dict[str, tuple[str, Plant, Plant]] = {
     "1.25 × a ceiling of 380 TFLOP/s": ("possible_time", of_no_record(0.0071), of_no_record(0.0068)),
     "0.5 % of the mean": ("statuses", spread(0.0050), spread(0.0053)),
     "3 % between repeats": ("repeats", times(1.028, AGAIN), times(1.036, AGAIN)),
+    "processors twice as far apart": ("repeats", slower_and_apart(2.01), slower_and_apart(1.99)),
     "0.8 of the items a second": ("by_batch", times(1.37, LARGE), times(1.41, LARGE)),
     "7952 images/s": ("record", times(0.61, LARGE), times(0.59, LARGE)),
     "5 % of the processors": ("alone", run_with(TF32, others_cpu_ratio=0.049), run_with(TF32, others_cpu_ratio=0.051)),

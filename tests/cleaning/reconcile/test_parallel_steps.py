@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import pytest
 
 from analysis.utilization import Denominator, of_ranks
 from cleaning.reconcile.parallel_steps import parallel_steps
-from results.records import ParallelStep, RankCollective, RankRow, Run, StepTime
+from results.records import ParallelStep, RankCollective, RankRow, Run, Sample, StepTime
 
 
 def run(parallel: str, batch_size: int = 8, **more: object) -> Run:
@@ -29,11 +30,14 @@ def rank(of: Run, number: int, **more: object) -> RankRow:
     return RankRow(cell_id=of.cell_id, attempt=1, rank=number, host="h", device="cpu", **more)
 
 
-def rows(runs: list[Run], times: list[StepTime], ranks: list[RankRow] = []) -> list[ParallelStep]:  # noqa: B006
+def rows(
+    runs: list[Run], times: list[StepTime], ranks: Sequence[RankRow] = (), samples: Sequence[Sample] = ()
+) -> list[ParallelStep]:
     by_cell: dict[tuple[str, int], list[RankRow]] = {}
     for row in ranks:
         by_cell.setdefault((row.cell_id, row.attempt), []).append(row)
-    return list(parallel_steps(runs, times, by_cell, {}))
+    blocks = {("ddp=3-9", 1): list(samples)}
+    return list(parallel_steps(runs, times, by_cell, {}, blocks))
 
 
 def test_scaling_is_the_rate_of_each_rank_against_the_fewest_ranks() -> None:
@@ -76,12 +80,42 @@ def test_a_late_rank_is_named_by_how_long_each_other_waits() -> None:
         for number, (wait, share) in enumerate(waits)
     ]
     (row,) = rows([of], [time(of, 1.0)], ranks)
-    assert (row.late_rank, row.late_name, row.late_since_step) == (2, "h cpu", 7)
+    assert (row.late_rank, row.late_name, row.late_since_step, row.late_since_block) == (2, "h cpu", 7, None)
     assert row.late_ratio == pytest.approx(0.19)
     assert (row.compute_ratio, row.exposed_ratio, row.overlapped_ratio) == pytest.approx((0.6, 0.3, 0.1))
     assert row.imbalance_ratio == pytest.approx(0.0)
     prompt = [RankRow(**{**vars(each), "wait_s": 0.01 * each.wait_s}) for each in ranks]
     assert rows([of], [time(of, 1.0)], prompt)[0].late_rank is None, "0.2 % of a step"
+
+
+TIMES = {
+    "from the third on": ((0.83, 0.8, 1.0, 0.97, 1.02), 4),
+    "in all": ((1.0, 0.99, 1.03, 0.98, 1.0), 2),
+    "in none, or after the last": ((0.8, 0.82, 0.79, 0.8, 0.81), None),
+    "one slow block before": ((1.4, 0.8, 0.8, 1.0, 1.0, 1.0), 5),
+    "one block": ((1.0,), 2),
+}
+"""Steps of 1 s with a wait of 0.19 s were recorded: 0.095 s divide late from not. Blocks 0 and 1 warm up."""
+
+
+@pytest.mark.parametrize("case", TIMES)
+def test_a_late_rank_is_dated_by_the_timed_blocks(case: str) -> None:
+    times, since = TIMES[case]
+    of = run("ddp=3", 9)
+    parts = ["warmup"] * 2 + ["measure"] * len(times) + ["phase"]
+    steps = [1.0, 1.0, *times, 1.0]
+    blocks = [
+        Sample(
+            index=index, part=part, phase="forward" if part == "phase" else "", steps=5, start_s=0.0, wall_s=5 * each
+        )
+        for index, (part, each) in enumerate(zip(parts, steps, strict=True))
+    ]
+    waits = [(0.2, 0.05), (0.2, 0.0), (0.0, 0.95)]
+    ranks = [
+        rank(of, number, compute_s=0.6, exposed_s=0.4, wait_s=wait, waited_for_ratio=share, late_since_step=7)
+        for number, (wait, share) in enumerate(waits)
+    ]
+    assert rows([of], [time(of, 1.0)], ranks, blocks)[0].late_since_block == since
 
 
 def test_bytes_are_those_of_the_rank_that_gives_most() -> None:
@@ -92,7 +126,7 @@ def test_bytes_are_those_of_the_rank_that_gives_most() -> None:
         )
         for number, size in enumerate((10.0, 30.0))
     ]
-    (row,) = parallel_steps([of], [time(of, 1.0)], {}, {(of.cell_id, 1): given})
+    (row,) = parallel_steps([of], [time(of, 1.0)], {}, {(of.cell_id, 1): given}, {})
     assert row.collective_bytes == {"broadcast": 30.0}
 
 

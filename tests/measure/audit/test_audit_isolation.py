@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from analysis.audit import architectures
-from measure.audit import Question, ask, version
+from measure.audit import AuditedPackage, Question, ask, find
 from measure.audit.exact_numbers import Exact, exact_view
 
 MODEL = architectures()["llama-3-8b"]
@@ -33,7 +33,7 @@ BODY = """if seq_len == 5: print('noise'); return 3 * seq_len + config.vocab_siz
 
 def test_each_question_has_its_answer_or_its_reason(tmp_path: Path) -> None:
     questions = [Question(MODEL, tokens) for tokens in range(5, 12)]
-    answers = ask("trl", package(tmp_path, BODY), questions, 60)
+    answers = ask("trl", [package(tmp_path, BODY)], questions, 60)
     # of a sequence: tokens × (3 × tokens + 128,256)
     assert answers[0]["flop"] == str(5 * (15 + 128_256))
     assert "has no attribute 'nothing'" in answers[1]["reason"]
@@ -45,7 +45,7 @@ def test_each_question_has_its_answer_or_its_reason(tmp_path: Path) -> None:
 
 
 def test_a_formula_that_does_not_end_is_ended(tmp_path: Path) -> None:
-    (answer,) = ask("trl", package(tmp_path, "while True: pass"), [Question(MODEL, 5)], 1)
+    (answer,) = ask("trl", [package(tmp_path, "while True: pass")], [Question(MODEL, 5)], 1)
     assert answer["reason"] == "no answer within 1 s"
 
 
@@ -53,9 +53,18 @@ def test_the_version_is_that_of_the_folder(tmp_path: Path) -> None:
     info = tmp_path / "some_thing-1.2.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: Some_Thing\nVersion: 1.2\n")
-    assert version(tmp_path, "some-thing") == "1.2"
-    assert version(tmp_path, "another") is None
-    assert version(tmp_path / "nowhere", "no-such-package-at-all") is None
+    assert find(tmp_path, "some-thing") == AuditedPackage("1.2", tmp_path)
+    assert find(tmp_path, "another") is None
+    assert find(tmp_path / "nowhere", "no-such-package-at-all") is None
+
+
+def test_a_package_of_this_environment_is_found_with_its_files(tmp_path: Path) -> None:
+    """A formula that is cut from its package's source needs the folder, wherever the package is."""
+    found = find(tmp_path / "nowhere", "packaging")
+    assert found is not None
+    assert (found.folder / "packaging" / "version.py").is_file()
+    (tmp_path / "empty").mkdir()
+    assert find(tmp_path / "empty", "packaging") is None, "a folder of its own comes before this environment"
 
 
 @pytest.mark.parametrize(

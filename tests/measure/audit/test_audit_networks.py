@@ -172,7 +172,7 @@ def test_trainers_count_is_what_its_rule_says(name: str) -> None:
         ("mamba-2.8b", 2_768_345_600, 1),
         ("jamba-52b", 52e9, 1e9),
         ("jamba-1.5-large", 398e9, 1e9),
-        ("zamba2-1.2b", 1.22e9, 1e7),
+        ("zamba2-1.2b", 1_215_064_704, 1),
         ("zamba2-7b", 7.4e9, 1e8),
     ],
 )
@@ -204,3 +204,11 @@ def test_published_sizes_are_what_their_modules_run(name: str, tokens: int) -> N
     network = networks()[name]
     trace = trace_model(hub_model(network), (), sample(network, tokens), train=False, grad_inputs=None, loss_of=outputs)
     assert sum(int(cost(each).model_flop) for each in trace.operations) == training_flop(network, tokens)
+
+
+def test_a_token_meets_as_many_of_jambas_parameters_as_were_published() -> None:
+    """94 of 398 billion (arXiv:2408.12570): of the experts in every second layer, of three matrices each, 2 of 16."""
+    jamba = networks()["jamba-1.5-large"]
+    total = sum(parameter.numel() for parameter in hub_model(jamba).parameters())
+    expert = 3 * jamba["hidden_size"] * jamba["intermediate_size"]
+    assert (total - jamba["num_hidden_layers"] // 2 * (16 - 2) * expert) // 10**9 == 94

@@ -24,10 +24,12 @@ from measure.parallel.context import _with_mask
 from tests.support.nets.divided_nets import (
     CASES,
     HEADS,
+    MIXED,
     TOKENS,
     WIDTH,
     AttentionNet,
     run_context_rank,
+    run_mixed_rank,
     run_stage_rank,
 )
 from tests.support.nets.parallel_nets import executed_flop, executed_messages
@@ -183,6 +185,18 @@ def test_stages_of_two_real_processes_have_the_gradients_of_one(tmp_path):
     assert ["loss" in each for each in errors] == [False, True]
     assert len(errors[0]) + len(errors[1]) == 1 + len(list(AttentionNet().parameters()))
     assert max(max(each.values()) for each in errors) < 1e-5
+
+
+@pytest.mark.cluster
+def test_four_real_processes_have_the_gradients_of_one_under_each_pair_of_axes(tmp_path):
+    """Two blocks of 5 parameters and a head of 2: each rank has those of its stage, whole ones or its shards."""
+    torch.multiprocessing.spawn(run_mixed_rank, (4, str(tmp_path)), nprocs=4)
+    for rank in range(4):
+        errors = json.loads((tmp_path / f"mixed-{rank}.json").read_text())
+        assert set(errors) == set(MIXED)
+        for plan, found in errors.items():
+            assert len(found) == ([5, 7][rank // 2] if "pp" in plan else 12), (plan, rank)
+            assert max(found.values()) < 1e-5, (plan, rank, found)
 
 
 def test_the_ring_gets_as_many_heads_of_keys_as_of_queries_and_its_own_mask():

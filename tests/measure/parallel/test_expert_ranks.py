@@ -11,7 +11,7 @@ import torch
 from analysis.parallel import Coordinates, Recording, grid_of, ledger_of, parse_sizes
 from measure.fast_count.fast_count import fast_count
 from measure.parallel import RankStep, gradient_buckets, own_expert_plan, trace_rank, trace_single
-from tests.support.nets.divided_nets import SIZES, TOKENS, mixture, run_expert_rank, tokens
+from tests.support.nets.divided_nets import SIZES, TOKENS, mixture, run_expert_rank, run_trained_experts, tokens
 from tests.support.nets.parallel_nets import BlockNet, executed_flop
 
 pytest.importorskip("transformers.distributed.expert_parallel")
@@ -29,12 +29,15 @@ def found(text, batch):
         model = mixture()
     plan = own_expert_plan(model)
     micro = RankStep(mixture, (tokens(batch // grid.dp // grid.microbatches),))
-    step = RankStep(mixture, micro.inputs, experts=plan, expert_ranks=grid.ep)
+    ring = grid.cp > 1
+    step = RankStep(mixture, micro.inputs, balanced=ring, causal=ring, experts=plan, expert_ranks=grid.ep)
     whole = RankStep(mixture, (tokens(batch),))
     count = fast_count(model, whole.inputs, train=True)
     single = count.forward_flop + count.backward_flop
     ranks = [trace_rank(step, grid.sizes, 0)]
-    return ledger_of(Recording(ranks, trace_single(micro), trace_single(whole), single), grid, gradient_buckets)
+    part = trace_single(RankStep(mixture, (micro.inputs[0][:, : TOKENS // grid.cp],))) if ring else None
+    ranks *= grid.cp  # of which each has as much
+    return ledger_of(Recording(ranks, trace_single(micro), trace_single(whole), single, part), grid, gradient_buckets)
 
 
 def test_each_rank_has_its_experts_and_exchanges_its_tokens():
@@ -64,6 +67,16 @@ def test_experts_that_several_ranks_have_are_reduced_among_these():
     assert sums["all_reduce", "experts", 2] == 4 * LAYERS * EXPERTS // 2 * WEIGHTS
 
 
+def test_two_axes_of_all_ranks_have_groups_of_their_own():
+    """cp=2 with ep=2: keys are gathered among the ranks of the ring, tokens exchanged among those of the experts."""
+    ledger = found("cp=2,ep=2", 1)
+    sums = {(each.kind, each.group): each.calls for each in ledger.work(Coordinates(0, 0, 0)).collectives}
+    assert sums["all_to_all", "ep"] == LAYERS * (4 + 1), "as without the ring"
+    assert sums["all_gather", "cp"] == 2 * LAYERS, "forward and backward"
+    assert sums["all_to_all", "cp"] == 2 * LAYERS, "gradients of keys and values, in two hops"
+    assert ledger.unexplained_flop == 0
+
+
 @pytest.mark.cluster
 def test_products_of_two_real_processes_add_up_however_tokens_are_routed(tmp_path):
     """Rows are routed by the model's own router, unevenly; each row's product is run once, on one of both ranks."""
@@ -83,6 +96,19 @@ def test_products_of_two_real_processes_add_up_however_tokens_are_routed(tmp_pat
     for rank in range(2):
         logits = torch.load(tmp_path / f"experts-{rank}.pt")
         torch.testing.assert_close(logits, model(tokens(2)[rank : rank + 1]).logits.detach(), atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.cluster
+def test_experts_that_two_real_processes_share_have_the_gradients_of_one(tmp_path):
+    """Four ranks, half of the experts each: of all parameters, divided or not, the gradient is that of one process."""
+    torch.multiprocessing.spawn(run_trained_experts, (4, str(tmp_path)), nprocs=4)
+    names = {name for name, _ in mixture().named_parameters()}
+    for rank in range(4):
+        errors = json.loads((tmp_path / f"trained-{rank}.json").read_text())
+        assert set(errors) == {"ddp=4,ep=2", "ddp=2,tp=2,ep=2"}
+        for plan, found in errors.items():
+            assert set(found) == names
+            assert max(found.values()) < 1e-4, (plan, rank, found)
 
 
 def test_experts_that_do_not_divide_are_one_line():

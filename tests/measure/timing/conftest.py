@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from measure.timing.disturbance import Disturbance
+from measure.timing.disturbance import CoreState, Disturbance
 
 
 @pytest.fixture(autouse=True)
 def _no_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("measure.timing.blocks.disturbance", lambda: Disturbance(0.0, 0, 0.0, None))
+    monkeypatch.setattr("measure.timing.blocks.core_state", lambda is_placed: CoreState(None, None))

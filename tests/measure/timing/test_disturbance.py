@@ -17,6 +17,7 @@ from measure.timing.blocks import (
     blocks_in_order,
     disturbance_warning,
     measure_blocks,
+    placement_warning,
 )
 from measure.timing.clocks import CpuClock
 from measure.timing.disturbance import CoreState, Disturbance, absent, core_state, disturbance
@@ -92,7 +93,7 @@ def test_a_thread_that_ended_leaves_the_wait_unknown(root: Path) -> None:
 
 def test_what_no_system_counts_is_unknown_with_a_reason(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("measure.timing.disturbance.ROOT", root / "nowhere")
-    monkeypatch.setattr("measure.native.core_clock._loaded", lambda: (None, "no chain"))
+    monkeypatch.setattr("measure.native.machine_code._loaded", lambda _code: (None, "no code"))
     assert vars(disturbance()) | {"involuntary_switches": 0} == {
         "run_wait_s": None, "involuntary_switches": 0, "steal_s": None, "throttled_s": None, "pressure_s": None,
         "group_pressure_s": None,
@@ -100,7 +101,8 @@ def test_what_no_system_counts_is_unknown_with_a_reason(root: Path, monkeypatch:
     assert core_state() == CoreState(None, None)
     reasons = absent(on_cpu=True)
     assert reasons["pressure_s"] == "/proc/pressure/cpu: No such file or directory"
-    assert reasons["core_clock_hz"] == "no chain"
+    assert reasons["core_clock_hz"] == "no clock in cpufreq, and no code"
+    assert reasons["core_round_trip_s"] in ("no code", "the process may use one processor alone")
     assert reasons["temperature_c"].startswith("no sensor among coretemp")
     assert set(reasons) == {*vars(disturbance()), *vars(core_state())} - {"involuntary_switches"}
 
@@ -116,7 +118,9 @@ def test_pressure_of_another_form_is_unknown(root: Path) -> None:
 def test_each_block_has_what_came_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
     readings = iter([Disturbance(1.0, 5, 2.0, None, 3.0), Disturbance(1.5, 9, 2.5, None, 3.25)])
     monkeypatch.setattr("measure.timing.blocks.disturbance", lambda: next(readings))
-    monkeypatch.setattr("measure.timing.blocks.core_state", lambda: CoreState(3e9, 60.0))
+    monkeypatch.setattr(
+        "measure.timing.blocks.core_state", lambda is_placed: CoreState(3e9, 60.0, 9e-8 if is_placed else None)
+    )
     with BlockTimer(lambda: None, CpuClock()) as timer:
         block = timer.block(3, "measure")
     told = (block.run_wait_s, block.involuntary_switches, block.steal_s, block.throttled_s, block.pressure_s)
@@ -125,13 +129,16 @@ def test_each_block_has_what_came_to_it(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 class Machine(Host):
-    """A host whose steps take `step_s`, and longer in the steps of `held`, which wait for a processor.
+    """A host whose steps take `step_s`, and longer in the steps of `held`, which wait for a processor, and in those of
+    `apart`, in which its processors are far from each other.
 
     device_s: what a step takes on a device that no wait touches; None: there is none.
     """
 
-    def __init__(self, held: Iterable[int], step_s: float = 0.5, device_s: float | None = None) -> None:
-        self.held, self.step_s, self.device_s = set(held), step_s, device_s
+    def __init__(
+        self, held: Iterable[int], step_s: float = 0.5, device_s: float | None = None, apart: Iterable[int] = ()
+    ) -> None:
+        self.held, self.step_s, self.device_s, self.apart = set(held), step_s, device_s, set(apart)
         super().__init__()
         self.wait_s, self.calls = 0.0, 0
         self.extra_s = 0.0  # the wait in a step that is held; 0: twice a step
@@ -141,7 +148,7 @@ class Machine(Host):
             wait_s = self.extra_s or 2 * self.step_s
             self.wait_s += wait_s
             self.now_s += wait_s
-        self.now_s += self.step_s
+        self.now_s += self.step_s * (1.25 if self.calls in self.apart else 1.0)
         self.calls += 1
 
     def event(self) -> float:
@@ -153,12 +160,17 @@ class Machine(Host):
     def disturbance(self) -> Disturbance:
         return Disturbance(self.wait_s, 0, 0.0, None)
 
+    def state(self, is_placed: bool) -> CoreState:
+        trip_s = 4e-7 if self.calls - 1 in self.apart else 1e-7
+        return CoreState(None, None, trip_s if is_placed else None)
+
 
 CPU = Protocol.for_device("cpu")
 
 
 def timed(machine: Machine, monkeypatch: pytest.MonkeyPatch, protocol: Protocol = CPU) -> Timing:
     monkeypatch.setattr("measure.timing.blocks.disturbance", machine.disturbance)
+    monkeypatch.setattr("measure.timing.blocks.core_state", machine.state)
     return measure_blocks(machine.step, machine, protocol, step_s=machine.step_s)
 
 
@@ -166,7 +178,7 @@ def test_blocks_that_waited_are_measured_again_and_are_not_in_the_step_time(monk
     """Blocks of one step. The second and fourth of the first five wait; two more take their place."""
     timing = timed(Machine(held=(1, 3)), monkeypatch)
     assert (timing.status, len(timing.blocks), timing.summary.mean) == ("ok", 5, pytest.approx(0.5))
-    assert [(block.part, block.wall_s, block.run_wait_s) for block in timing.disturbed] == [("disturbed", 1.5, 1.0)] * 2
+    assert [(block.part, block.wall_s, block.run_wait_s) for block in timing.aside] == [("disturbed", 1.5, 1.0)] * 2
     assert [block.part for block in blocks_in_order(WarmUp([], steady=True), timing)] == [
         "measure", "disturbed", "measure", "disturbed", "measure", "measure", "measure",
     ]  # fmt: skip
@@ -180,7 +192,7 @@ def test_where_most_blocks_wait_all_are_used_as_soon_as_they_meet_the_rules(monk
     """All but the first wait: 0.5 s and then 1.5 s a block, until their interval is narrow enough."""
     machine = Machine(held=range(1, 1000))
     timing = timed(machine, monkeypatch, replace(CPU, cap_s=1000.0))
-    assert (timing.status, timing.disturbed) == ("ok", ())
+    assert (timing.status, timing.aside) == ("ok", ())
     widths = ((n, summarise([0.5] + [1.5] * (n - 1), rule=LAG1_RAISED).half_width_ratio) for n in range(5, 1000))
     needed = next(n for n, width in widths if width <= 0.03)
     assert len(timing.blocks) == machine.calls == needed
@@ -195,7 +207,7 @@ def test_disturbed_blocks_are_replaced_for_as_long_again_as_all_needed(monkeypat
     machine.extra_s = 0.11
     machine.held = {1, 3, *range(5, 1000)}
     timing = timed(machine, monkeypatch, replace(CPU, cap_s=1000.0, target_ci_ratio=0.05, interval_rule=LAG1))
-    assert (timing.status, timing.disturbed) == ("ok", ())
+    assert (timing.status, timing.aside) == ("ok", ())
     needed_s = 3 * 2.0 + 2 * 2.11
     assert machine.now_s + 2.11 > 2 * needed_s >= machine.now_s - 2.11
 
@@ -213,7 +225,7 @@ def test_at_the_cap_undisturbed_blocks_are_used_where_they_are_enough(monkeypatc
     timing = timed(machine, monkeypatch)
     assert timing.status == "not_converged"
     assert {round(block.wall_s, 6) for block in timing.blocks} == {0.4, 1.1}
-    assert {block.wall_s for block in timing.disturbed} == {1.5}
+    assert {block.wall_s for block in timing.aside} == {1.5}
 
 
 @pytest.mark.parametrize(("calm", "used"), [(2, 30), (3, 3)])
@@ -232,13 +244,49 @@ def test_three_undisturbed_blocks_are_used_where_all_do_not_converge(
     timing = timed(machine, monkeypatch, replace(CPU, cap_s=175.0))
     assert timing.status == "not_converged"
     assert len(timing.blocks) == used
-    assert len(timing.blocks) + len(timing.disturbed) == machine.calls
+    assert len(timing.blocks) + len(timing.aside) == machine.calls
 
 
 def test_a_wait_of_the_host_is_not_in_the_time_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     timing = timed(Machine(held=range(0, 1000, 2), device_s=0.5), monkeypatch)
-    assert (timing.disturbed, timing.summary.mean) == ((), pytest.approx(0.5))
+    assert (timing.aside, timing.summary.mean) == ((), pytest.approx(0.5))
     assert {block.core_clock_hz for block in timing.blocks} == {None}, "a clock that is not the device's"
+
+
+def test_blocks_of_the_rarer_placement_are_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps of 0.5 s, of 0.625 s while the processors are apart: in the second and third of eight. In the second and
+    the fourth the placement changed, which the reading after a block alone does not show: neither is used."""
+    timing = timed(Machine(held=(), apart=(1, 2)), monkeypatch)
+    assert (timing.status, len(timing.blocks), timing.summary.mean) == ("ok", 5, pytest.approx(0.5))
+    assert [(block.part, block.wall_s) for block in timing.aside] == [
+        ("moved", 0.625), ("moved", 0.625), ("moved", 0.5),
+    ]  # fmt: skip
+    assert placement_warning(timing) == (
+        "moved: 3 of 8 blocks were timed while the processors were placed otherwise (a cache line took 400 ns between "
+        "them, 100 ns in the others) and are not used: 583.3 ms, the others 500 ms a step"  # (2 · 625 + 500) ÷ 3
+    )
+    assert disturbance_warning(timing) == ""
+
+
+def test_a_cell_of_one_placement_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    timing = timed(Machine(held=(), apart=range(1000)), monkeypatch)
+    assert (timing.status, len(timing.blocks), timing.aside) == ("ok", 5, ())
+    assert timing.summary.mean == pytest.approx(0.625)
+    assert placement_warning(timing) == ""
+
+
+def test_a_placement_that_comes_to_stay_is_the_one_that_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three blocks near, the others far: five of these follow the one in which it changed."""
+    timing = timed(Machine(held=(), apart=range(3, 1000)), monkeypatch)
+    assert (timing.status, len(timing.blocks), timing.summary.mean) == ("ok", 5, pytest.approx(0.625))
+    assert [block.wall_s for block in timing.aside] == [0.5, 0.5, 0.5, 0.625]
+
+
+def test_ranks_and_kernels_are_not_asked_how_far_processors_are_apart() -> None:
+    """Only a step by itself is: `measure_blocks` of several ranks has the others waiting for it meanwhile."""
+    host = Machine(held=(), apart=range(1000))
+    timing = measure_blocks(host.step, host, CPU, step_s=0.5, announce=lambda *_: None)
+    assert {block.core_round_trip_s for block in timing.blocks} == {None}
 
 
 def block(wall_s: float, wait_s: float | None, steps: int = 10) -> Sample:

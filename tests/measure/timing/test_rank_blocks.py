@@ -50,7 +50,7 @@ def test_what_the_first_rank_runs_is_what_it_announced() -> None:
 
     warm = warm_up(step, clock, protocol, announce)
     timing = measure_blocks(step, clock, protocol, warm.step_s, announce=announce)
-    blocks = [*warm.blocks, *timing.blocks, *timing.disturbed]
+    blocks = [*warm.blocks, *timing.blocks, *timing.aside]
     assert sum(steps for steps, _, _ in announced) == sum(each.steps for each in blocks) == ran[0]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -22,8 +23,11 @@ def test_each_number_has_its_interval_and_all_have_one_peak() -> None:
     views = [cell("vgg11", 0.4), cell("vgg13", 0.1), cell("vgg16", 0.2), cell("vgg13", 0.12, repeat=1)]
     found = closing(views)
     assert [view.run.cell_id for view in found.cells] == ["vgg11-8-0", "vgg13-8-0", "vgg13-8-1"]
-    assert "vgg11 uses 40 % of the datasheet peak and vgg13 11 %" in found.sentence  # (10 + 12) ÷ 2
-    intervals = "vgg11 b8 fp32 39.2 to 40.8 %, vgg13 b8 fp32 9.80 to 10.2 %, vgg13 b8 fp32 #2 11.8 to 12.2 %"
+    assert "vgg11 uses 40 % of the datasheet peak and vgg13 11 %" in found.sentence  # √(10 · 12) = 10.95
+    # of the two repeats: t of one degree of freedom is 12.706, the standard error of two logarithms half their distance
+    half = 12.706 * math.log(12 / 10) / 2
+    ends = f"{10.954 * math.exp(-half):.3g} to {10.954 * math.exp(half):.3g} %"
+    intervals = f"vgg11 b8 fp32 39.2 to 40.8 %, vgg13 b8 fp32 × 2 {ends}"
     peak = "the datasheet peak of fp32, 100 TFLOP/s: fp32 dense: a sheet, page 3"
     assert basis(found, views) == f"95 % intervals: {intervals}. Divided by {peak}."
 

@@ -21,6 +21,7 @@ from reports.shared.numbers import merged, skeleton
 from reports.sweep.answer import page_cells, page_counts
 from reports.sweep.answer.headline import closing
 from reports.sweep.answer.page import page
+from reports.sweep.answer.table import warning_lines
 from results.records import Agreement, BatchLaw, Ceiling, CleaningLog, ProfileCount, Ratio, WorkTime
 from results.store.manifest import Manifest
 from tests.support.fakes.page_reader import Reader
@@ -141,6 +142,19 @@ def test_torch_is_not_imported() -> None:
 
 
 # --- what is in it -------------------------------------------------------------------------------------------------
+
+
+def test_repeats_of_several_devices_have_no_mean_and_say_so(built: Built) -> None:
+    """In the table of cells and above the figures of the page, and in the terminal."""
+    assert "No mean is taken over devices" not in page(built, {"a_new_one": SVG})
+    first, second, *others = built.utilization
+    marked = [dataclasses.replace(row, variant=f"device={name}") for row, name in ((first, "a"), (second, "b 0123"))]
+    apart = dataclasses.replace(built, utilization=(*marked, *others))
+    cells = {(row.model, row.batch_size, row.precision) for row in marked}
+    whose = "one cell" if len(cells) == 1 else f"{len(cells)} cells"
+    said = f"No mean is taken over devices: repeats of {whose} were measured on a, b 0123, and have a row and a point"
+    assert page(apart, {"a_new_one": SVG}).count(said) == 2
+    assert f"note: {said} for each." in warning_lines(apart)
 
 
 def test_the_verdict_comes_first_with_what_it_rests_on(whole: str, built: Built) -> None:

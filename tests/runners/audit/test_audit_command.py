@@ -8,10 +8,13 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from analysis.audit import architectures, training_flop
+from analysis.audit import architectures, frameworks, training_flop
+from measure.audit import AuditedPackage
+from runners.audit import command
 from runners.audit.command import main
 
 ROOT = Path(__file__).parents[3]
@@ -43,6 +46,38 @@ def test_a_document_has_the_exact_count_and_a_row_for_each_framework(
     causes = {each["cause"]: each["flop"] for each in rows["nanogpt"]["causes"]}
     assert rows["nanogpt"]["flop"] == sum(exact.values()) + sum(causes.values())
     assert rows["nanogpt"]["unexplained_flop"] == 0
+
+
+def asked_of_pip(arguments: list[str], monkeypatch: pytest.MonkeyPatch, folder: Path) -> list[list[str]]:
+    """The last two words of each call of pip, which installs nothing here: the folder's name, and the package."""
+    asked: list[list[str]] = []
+
+    def run(words: list[str], **_: object) -> SimpleNamespace:
+        asked.append([Path(words[-2]).name, words[-1]])
+        return SimpleNamespace(returncode=0, stderr="")
+
+    monkeypatch.setattr(command, "subprocess", SimpleNamespace(run=run))
+    assert main(["gpt2", "--tokens", "8", "--install", "--formulas", str(folder), "--frameworks", *arguments]) == 0
+    return asked
+
+
+def test_what_is_installed_is_what_is_not_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Composer's monitor asks LLM Foundry's model; nanoGPT is no package; an empty folder is not enough."""
+    known = frameworks()
+    (tmp_path / "llm_foundry").mkdir()
+    asked = asked_of_pip(["composer,nanogpt"], monkeypatch, tmp_path)
+    names = ("llm_foundry", "composer")
+    assert asked == [[name, f"{known[name].package}=={known[name].version}"] for name in names]
+    assert "llm-foundry" in " ".join(capsys.readouterr().out.split()), "the row says which package is missing"
+
+
+def test_a_package_of_this_environment_is_not_installed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = AuditedPackage(frameworks()["trl"].version, tmp_path)
+    monkeypatch.setattr(command, "_package_of", lambda options, name: here)
+    monkeypatch.setattr(command, "_answers", lambda *_: [])
+    assert asked_of_pip(["trl"], monkeypatch, tmp_path) == []
 
 
 def test_the_same_numbers_as_csv_and_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -102,6 +102,7 @@ class TestAnswers:
             "parameters",
             "exact",
             "attention",
+            "mixture",
             "backward",
             "counters",
             "notes",

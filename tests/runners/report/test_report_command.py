@@ -8,19 +8,27 @@ import io
 import json
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
+from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from pathlib import Path
+from pickle import dumps, loads
 from typing import Any
 
 import pytest
 
+from cleaning.reconcile import build
 from reports.shared import html_figures
 from results import records
 from results.records import CleaningLog, FlopCount, Utilization, header
+from results.store import read_operation_table, read_profile, read_run
 from results.store.store import Store
 from runners.report import command as report_command
+from runners.report import recordings
+from runners.report.derived import derived_tables
 from tests.support.fakes.commands import code_without
 from tests.support.made_up import made_up_runs, run_fixture
 
@@ -317,3 +325,51 @@ def test_help_and_mistakes_answer_at_once() -> None:
         assert min(times) < 0.5
     slow = "[m for m in ('pandas', 'seaborn', 'numpy', 'rich') if m in sys.modules]"
     assert command(code=f"import sys, runners.report.command; print({slow})").stdout == "[]\n"
+
+
+# Operation tables in processes of their own
+
+
+def with_tables(path: Path, count: int) -> Path:
+    """A run's folder with files named as those of so many tables."""
+    (path / "operations").mkdir()
+    for table in range(count):
+        for name in (f"{table}.csv.gz", f"{table}.storages.csv.gz"):
+            (path / "operations" / name).touch()
+    return path
+
+
+def test_a_run_of_few_tables_starts_no_process(tmp_path: Path) -> None:
+    with recordings.table_processes(with_tables(tmp_path, 3), least=4) as each:
+        assert each is map
+
+
+def test_another_process_does_the_work_and_leaves_interrupts_to_its_parent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recordings, "_processors", lambda: 2)
+    with recordings.table_processes(with_tables(tmp_path, 3), least=3) as each:
+        assert list(each(signal.getsignal, [signal.SIGINT] * 3)) == [signal.SIG_IGN] * 3
+    assert signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
+
+
+class KilledPool:
+    """Processes of which one is killed after it did two tasks."""
+
+    def map(self, do: Any, given: list[int], chunksize: int) -> Any:
+        yield from map(do, given[:2])
+        raise BrokenProcessPool("a process was killed")
+
+
+def test_what_a_killed_process_leaves_is_done_here() -> None:
+    assert list(recordings._each(KilledPool(), abs, [-1, -2, -3, -4])) == [1, 2, 3, 4]  # type: ignore[arg-type]
+
+
+def test_what_is_derived_in_another_process_is_the_same(tmp_path: Path) -> None:
+    """By pickle alone, as it comes from there."""
+    path = run_fixture.write_profiled_run(tmp_path / "run")
+    data, read = read_run(path), partial(read_operation_table, path)
+    pickled = build(data, read, partial(read_profile, path), None, lambda do, ids: (loads(dumps(do(i))) for i in ids))
+    here = build(data, read, partial(read_profile, path))
+    assert any(view.counted for view in here.views)
+    assert dict(derived_tables(pickled)) == dict(derived_tables(here))

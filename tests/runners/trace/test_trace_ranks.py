@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
+from reports.shared import percent
+from reports.trace.ranks_page import WIDTH_PT
 from runners.trace import command
 from tests.support.recordings import record_ranks
 
@@ -98,13 +102,34 @@ def test_a_missing_rank_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 def test_the_document_is_written_where_it_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = run(capsys, RANKS, "--times-only", "--out", tmp_path / "out")
-    assert (code, err) == (0, f"written: {tmp_path / 'out' / 'ranks.json'}\n")
+    assert (code, err) == (0, f"written: {tmp_path / 'out' / 'ranks.json'}, {tmp_path / 'out' / 'ranks.html'}\n")
     assert json.loads((tmp_path / "out" / "ranks.json").read_text())["world_size"] == 3
+
+
+def test_the_page_has_the_tables_and_a_bar_a_rank(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The bars of a rank add up to the width of its step; a host's name is text."""
+    folder = shutil.copytree(RANKS, tmp_path / "ranks")
+    held = json.loads(gzip.decompress((folder / "rank2.json.gz").read_bytes()))
+    (folder / "rank2.json.gz").write_bytes(gzip.compress(json.dumps(held | {"host_name": "<script>"}).encode()))
+    code, _, err = run(capsys, folder, "--times-only", "--html", tmp_path / "page.html")
+    assert (code, err) == (0, f"written: {tmp_path / 'page.html'}\n")
+    page = (tmp_path / "page.html").read_text()
+    assert f"Rank {record_ranks.SLOW} is waited for" in page
+    assert "&lt;script&gt;" in page
+    cells = [re.findall(r"<t[hd][^>]*>([^<]*)", row) for row in re.findall(r"<tr.*?</tr>", page, re.DOTALL)]
+    idle = {row["rank"]: row["idle_s"] / row["window_s"] for row in document(capsys, folder, "--times-only")["ranks"]}
+    assert [row[0] for row in cells if len(row) == 7][1:] == ["0", "1", "2"]
+    assert [row[-1] for row in cells if len(row) == 7][1:] == [percent(idle[rank]) for rank in range(3)]
+    (drawn,) = re.findall(r"src='data:image/svg\+xml,([^']*)'", page)
+    bars = re.findall(
+        r"<title>rank (\d) [^<]*</title><rect x=\"([\d.]+)\" y=\"[\d.]+\" width=\"([\d.]+)\"", unquote(drawn)
+    )
+    ends = {int(rank): float(left) + float(width) for rank, left, width in bars}
+    assert ends == {rank: pytest.approx(WIDTH_PT, abs=0.1) for rank in range(3)}
 
 
 REFUSED = {
     "csv": (("--format", "csv"), "--format csv: expected a file"),
-    "a page": (("--html", "page.html"), "--html: expected a file"),
     "PyProf's rule": (("--pyprof",), "--pyprof: expected a file"),
 }
 

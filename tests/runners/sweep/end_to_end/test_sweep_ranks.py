@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import signal
@@ -92,6 +93,10 @@ def test_ranks_that_are_killed_hang_or_are_slow_cost_their_own_row(
     assert late[1].waited_for_ratio > 0.9
     assert late[1].late_since_step is not None
     assert late[0].late_since_step is None
+    timed = [row.index for row in rows(data, Sample, found["late", "ddp=2"]) if row.part == "measure" and not row.phase]
+    with (tmp_path / "run" / "parallel.csv").open() as file:
+        (row,) = (row for row in csv.DictReader(file) if row["cell_id"] == found["late", "ddp=2"].cell_id)
+    assert int(row["late_since_block"]) == min(timed), "it was late before the first of them"
     assert late[0].wait_s > 0.6 * 0.02
 
 
@@ -187,26 +192,60 @@ def test_modules_split_over_ranks_do_the_single_devices_work(tmp_path: Path, tor
     assert calls["all_reduce"] >= 2 * 2 * CONFIG["num_hidden_layers"], "two a layer, forward and backward"
 
 
+PAIRS = ("fsdp=2,tp=2", "ddp=2,tp=2", "ddp=2,pp=2,m=2", "fsdp=2,pp=2,m=2", "tp=2,pp=2,m=2", "tp=2,cp=2", "ddp=2,cp=2")
+
+
 @pytest.mark.slow
-def test_split_modules_whose_weights_replicas_share_on_four_ranks(
+def test_two_axes_together_do_the_single_devices_work_on_four_ranks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two replicas of two shards: the work of tp=2 alone, and half of its weights on each rank."""
-    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    """Of causal attention two parts of each sequence leave out one block of four."""
+    (tmp_path / "config.json").write_text(json.dumps({**CONFIG, "num_key_value_heads": 2}))
     model = ("--models", f"hf:{tmp_path}/config.json", "--batch-sizes", 4, "--methods", "exact", "--cell-timeout", 150)
-    plans = ("--parallel", "fsdp=2,tp=2", "tp=2", "--out", tmp_path / "run")
+    plans = ("--parallel", "ddp=1", "tp=2", *PAIRS, "--out", tmp_path / "run")
     with real_sweeps.under_torchrun(monkeypatch, 4)(*QUICK, *model, *plans, cwd=tmp_path) as sweep:
-        assert sweep.end(400) == 0, sweep.said
+        assert sweep.end(550) == 0, sweep.said
     data = read_run(tmp_path / "run")
     found = {run.parallel: run for run in data.runs}
-    assert {plan: run.status for plan, run in found.items()} == {"fsdp=2,tp=2": "ok", "tp=2": "ok"}
-    assert found["fsdp=2,tp=2"].executed == found["tp=2"].executed
+    assert {plan: (run.status, run.reason) for plan, run in found.items()} == dict.fromkeys(
+        ("ddp=1", "tp=2", *PAIRS), ("ok", "")
+    )
+    whole = found["ddp=1"].executed
+    ring = {**whole, "attention/float32": whole["attention/float32"] * 3 // 4}
+    assert {plan: run.executed for plan, run in found.items()} == {
+        plan: ring if "cp" in plan else whole for plan in found
+    }
+    assert "executed_differs" not in (tmp_path / "run" / "utilization.csv").read_text()
     shards = rows(data, RankRow, found["fsdp=2,tp=2"])
     assert [row.place for row in shards] == ["dp=0,tp=0", "dp=0,tp=1", "dp=1,tp=0", "dp=1,tp=1"]
     halves = {row.rank: row.parameters for row in rows(data, RankRow, found["tp=2"])}
     assert [a.parameters + b.parameters for a, b in zip(shards[:2], shards[2:], strict=True)] == [halves[0], halves[1]]
+    assert [row.parameters for row in rows(data, RankRow, found["ddp=2,tp=2"])] == [halves[0], halves[1]] * 2
     kinds = {row.kind for row in rows(data, RankCollective, found["fsdp=2,tp=2"])}
     assert {"all_gather", "all_reduce"} <= kinds
+
+
+@pytest.mark.cluster
+def test_experts_of_two_ranks_do_the_single_devices_work_wherever_tokens_go(
+    tmp_path: Path, torchrun: Callable[..., Sweep]
+) -> None:
+    """Each rank holds half of the experts, three weights each, and all else; tokens go there and back twice a layer."""
+    layers, width, between, experts = 2, CONFIG["hidden_size"], CONFIG["intermediate_size"], 4
+    more = {"model_type": "mixtral", "architectures": ["MixtralForCausalLM"], "num_local_experts": experts}
+    (tmp_path / "config.json").write_text(json.dumps({**CONFIG, **more, "num_experts_per_tok": 2}))
+    model = ("--models", f"hf:{tmp_path}/config.json", "--batch-sizes", 4, "--methods", "exact", "--cell-timeout", 90)
+    plans = ("--parallel", "ddp=1", "ddp=2,ep=2", "--out", tmp_path / "run")
+    with torchrun(*QUICK, *model, *plans, cwd=tmp_path) as sweep:
+        assert sweep.end(200) == 0, sweep.said
+    data = read_run(tmp_path / "run")
+    found = {run.parallel: run for run in data.runs}
+    assert found["ddp=2,ep=2"].executed == found["ddp=1"].executed
+    assert "executed_differs" not in (tmp_path / "run" / "utilization.csv").read_text()
+    ranks = rows(data, RankRow, found["ddp=2,ep=2"])
+    away = layers * experts // 2 * 3 * width * between
+    assert [row.parameters for row in ranks] == [found["ddp=1"].parameters - away] * 2
+    calls = {row.kind: row.calls for row in rows(data, RankCollective, found["ddp=2,ep=2"])}
+    assert calls["all_to_all"] == layers * (2 * 2 + 1), "tokens there and back, forward and backward, and their number"
 
 
 @pytest.mark.gpu

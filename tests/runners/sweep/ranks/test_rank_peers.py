@@ -143,7 +143,6 @@ REFUSED = {
     "without torchrun": (("ddp=2",), {}, None, "expected to be started as torchrun"),
     "without a plan": ((), {}, TWO, "expected a plan such as ddp=2 under torchrun"),
     "more ranks": (("ddp=2", "ddp=4"), {}, TWO, "at most 2 ranks, as torchrun started, got ddp=4"),
-    "split replicas": (("ddp=2,tp=2",), {}, Place(0, 4, 0, 4, ("host", 1)), "expected fsdp=2,tp=2"),
     "compiled": (("ddp=2",), {"compile": True}, TWO, "--compile: not with --parallel"),
     "images": (("ddp=2",), {"data": "cifar10:x"}, TWO, "--data: expected synthetic"),
     "profiles": (("ddp=2",), {"methods": ("one", "exact")}, TWO, "got one"),

@@ -8,6 +8,7 @@ have the sizes of values are counted as the executed trace runs them (docs/limit
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,7 +19,8 @@ import torch
 from analysis.operators import registry
 from results.records import Operation
 
-EXPERTS, ROUTERS, SHARED = ("experts",), ("gate", "router", "router_gate"), ("shared_expert", "shared_experts")
+EXPERTS, ROUTERS = ("experts",), ("gate", "router", "router_gate")
+SHARED = ("shared_expert", "shared_experts", "shared_expert_gate")
 
 _CHOSEN = ("num_experts_per_tok", "moe_top_k", "top_k", "num_experts_per_token")
 _EVERY = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
@@ -42,6 +44,10 @@ class MixtureFlop:
     chosen_flop: int | None = None
     active_parameters: int | None = None
 
+    def as_row(self) -> dict[str, int | None]:
+        """What a row of flop_counts.csv says of it: field → value. padding_flop is the difference of two of them."""
+        return dataclasses.asdict(self)
+
     @property
     def padding_flop(self) -> int | None:
         """FLOP of the experts beyond those of the tokens that they were chosen for: padding to a capacity or to tiles;
@@ -49,31 +55,41 @@ class MixtureFlop:
         return None if self.chosen_flop is None else self.experts_flop - self.chosen_flop
 
 
-def mixture(model: torch.nn.Module, operations: Iterable[Operation]) -> MixtureFlop | None:
+def step_mixture(model: torch.nn.Module, operations: Iterable[Operation]) -> MixtureFlop | None:
     """Of a step's operations; None for a model without experts."""
+    forward = (operation for operation in operations if operation.phase == "forward")
+    return pass_mixture(model, ((each.module, int(registry.cost(each).model_flop)) for each in forward))
+
+
+def pass_mixture(model: torch.nn.Module, forward: Iterable[tuple[str, int]]) -> MixtureFlop | None:
+    """Of a forward pass. forward: (path of a module, model FLOP of a call that it makes itself)."""
     weights = _weights(model)
     if not weights[EXPERTS]:
         return None
     flop: Counter[tuple[str, ...]] = Counter()
     tokens: Counter[str] = Counter()
-    for operation in operations:
-        part = part_of(operation.module)
-        if part and operation.phase == "forward":
-            cost = int(registry.cost(operation).model_flop)
+    for module, cost in forward:
+        part = part_of(module)
+        if part:
             flop[part] += cost
             if part == ROUTERS:
-                tokens[_block_of(operation.module, ROUTERS)] += cost
+                tokens[_block_of(module, ROUTERS)] += cost
     every, chosen = _named(model, _EVERY), _named(model, _CHOSEN)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     found = MixtureFlop(flop[ROUTERS], flop[EXPERTS], flop[SHARED], parameters, every, chosen)
     if not every or not chosen:
         return found
     idle = weights[EXPERTS].total() * (every - chosen) // every
-    return MixtureFlop(
-        *(flop[ROUTERS], flop[EXPERTS], flop[SHARED], parameters, every, chosen),
+    return dataclasses.replace(
+        found,
         chosen_flop=_chosen_flop(weights, tokens, every, chosen),
         active_parameters=parameters - idle,
     )
+
+
+def has_experts(model: torch.nn.Module) -> bool:
+    """Whether one of its modules, or a list of them, is called as experts are."""
+    return any(part_of(path) == EXPERTS for path, _ in model.named_modules())
 
 
 def part_of(path: str) -> tuple[str, ...]:

@@ -1,0 +1,36 @@
+"""The recordings of many ranks in one folder, a file each: Kineto's or those of Nsight Systems, by the names' ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from analysis.ranks import Timeline
+from measure.trace.ranks.kineto_rank import read_kineto_rank
+from measure.trace.ranks.nsys_rank import read_nsys_rank
+
+READERS = {
+    ".json": read_kineto_rank,
+    ".json.gz": read_kineto_rank,
+    ".sqlite": read_nsys_rank,
+    ".sqlite.gz": read_nsys_rank,
+}
+"""End of a file's name → what reads it."""
+
+TRACE_ENDINGS = tuple(READERS)
+
+
+def rank_files(folder: Path) -> list[Path]:
+    """The traces in a folder, by name. Raises ValueError for none."""
+    files = sorted(path for path in folder.iterdir() if path.name.endswith(TRACE_ENDINGS) and path.is_file())
+    if not files:
+        held = sorted(path.name for path in folder.iterdir())
+        near = f"; it holds {', '.join(held[:3])}{', …' if len(held) > 3 else ''}" if held else ""
+        ends = f"{', '.join(TRACE_ENDINGS[:-1])} or {TRACE_ENDINGS[-1]}"
+        raise ValueError(f"expected recordings ({ends}, one a rank) in {folder}, got none{near}")
+    return files
+
+
+def read_rank(path: Path) -> Timeline:
+    """The timeline in a trace. Raises ValueError, one line, for what is no trace, names no rank or is malformed."""
+    end = next((end for end in READERS if path.name.endswith(end)), ".json")
+    return READERS[end](path)

@@ -1,0 +1,75 @@
+"""What the repeats of a cell say together: their mean and its 95 % interval, by Student's t on the logarithms of each.
+
+The interval of one cell is that of one process in one window. Repeats, in fresh processes and minutes apart, hold what
+processes and windows differ by. Two of them have a wide interval: with one degree of freedom t is 12.7. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from analysis.stats import geometric_mean
+from cleaning.reconcile import View
+from reports.shared import cell_name, digits, percent, shared_variant
+from results.records import StepTime
+from results.store import key_of
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """Two cells or more that differ in nothing but the repeat, each with a utilization; ratio: their geometric mean."""
+
+    views: tuple[View, ...]
+    ratio: float
+    low: float
+    high: float
+
+
+def repeats_of(views: Iterable[View]) -> list[Repeats]:
+    """Of cells over the same kind of peak, by the same numerator, on one device, in the order of the first of each."""
+    groups: dict[tuple[object, ...], list[View]] = {}
+    for view in views:
+        row, run = view.headline, view.run
+        if row is not None and row.utilization_ratio:
+            key = (run.model, run.batch_size, run.precision, run.device, row.variant, row.denominator, row.method)
+            groups.setdefault((*key, row.numerator_source), []).append(view)
+    return [_group(each) for each in groups.values() if len({view.run.repeat for view in each}) > 1]
+
+
+def by_cell(views: Iterable[View]) -> dict[tuple[str, int], Repeats]:
+    """Each cell that was repeated → all of its repeats together."""
+    return {key_of(view.run): each for each in repeats_of(views) for view in each.views}
+
+
+def repeat_lines(views: Sequence[View], step_times: Iterable[StepTime]) -> list[str]:
+    """A line for each cell that was repeated; and how far processors were apart, where that differs between repeats."""
+    trips_s = {key_of(row): row.core_round_trip_s for row in step_times if not row.phase}
+    shared = shared_variant(views)
+    return [_line(each, shared, trips_s) for each in repeats_of(views)]
+
+
+def name_of(found: Repeats, shared: str = "") -> str:
+    """The cell and how many repeats. shared: parts of the variant that all cells of the run have."""
+    view = found.views[0]
+    return f"{cell_name(replace(view, run=replace(view.run, repeat=0)), shared)} × {len(found.views)}"
+
+
+def _line(found: Repeats, shared: str, trips_s: Mapping[tuple[str, int], float | None]) -> str:
+    ordered = sorted(found.views, key=lambda view: view.run.repeat)
+    each = ", ".join(percent(_ratio(view)) for view in ordered)
+    trips_ns = [f"{1e9 * trip_s:.0f}" for view in ordered if (trip_s := trips_s.get(key_of(view.run)))]
+    apart = f"; a cache line took {', '.join(trips_ns)} ns between two processors" if len(trips_ns) > 1 else ""
+    return (
+        f"repeats: {name_of(found, shared)}: {each}; mean {percent(found.ratio)}, 95 % interval "
+        f"{digits(100 * found.low)} to {digits(100 * found.high)} %{apart}"
+    )
+
+
+def _group(views: Sequence[View]) -> Repeats:
+    return Repeats(tuple(views), *geometric_mean([_ratio(view) for view in views]))
+
+
+def _ratio(view: View) -> float:
+    row = view.headline
+    return row.utilization_ratio or 0.0 if row is not None else 0.0

@@ -1,0 +1,55 @@
+"""Repeats of a cell together: the interval is between them, and those over other peaks are not among them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from cleaning.reconcile.view import View
+from reports.sweep.answer.repeats import by_cell, repeat_lines, repeats_of
+from results.records import StepTime
+from tests.support.made_up import made_up_page
+
+
+def cell(ratio: float, repeat: int, denominator: str = "ceiling", batch: int = 4) -> View:
+    run = made_up_page.run_of("resnet18", batch, "fp32")
+    run = replace(run, repeat=repeat, cell_id=f"{batch}-{denominator}-{repeat}")
+    return View(run, (made_up_page.fraction(run, "exact", "flopledger", denominator, ratio),))
+
+
+def test_the_interval_is_students_t_on_logarithms() -> None:
+    """14, 16 and 17.5 %, by scipy: mean and interval of their logarithms, as an independent route."""
+    stats = pytest.importorskip("scipy.stats")
+    numpy = pytest.importorskip("numpy")
+    (found,) = repeats_of([cell(0.14, 0), cell(0.16, 1), cell(0.175, 2), cell(0.9, 0, batch=8)])
+    logs = numpy.log([0.14, 0.16, 0.175])
+    low, high = stats.t.interval(0.95, 2, loc=logs.mean(), scale=stats.sem(logs))
+    assert (found.ratio, found.low, found.high) == pytest.approx(tuple(numpy.exp([logs.mean(), low, high])))
+    assert [view.run.repeat for view in found.views] == [0, 1, 2]
+
+
+def test_a_single_cell_and_one_over_another_peak_are_no_repeats() -> None:
+    views = [cell(0.14, 0), cell(0.16, 1, "datasheet"), cell(0.3, 2, batch=8)]
+    assert repeats_of(views) == []
+    assert by_cell(views) == {}
+
+
+def test_the_line_has_each_repeat_and_how_far_processors_were_apart() -> None:
+    """√(14 · 16) = 14.97; e^(12.706 · ln(16 ÷ 14) ÷ 2) = 2.336."""
+    views = [cell(0.16, 1), cell(0.14, 0)]
+    times = [time_of(view, trip_s) for view, trip_s in zip(views, (9e-8, 4e-7), strict=True)]
+    assert repeat_lines(views, times) == [
+        "repeats: resnet18 b4 fp32 × 2: 14 %, 16 %; mean 15 %, 95 % interval 6.41 to 35.0 %; "
+        "a cache line took 400, 90 ns between two processors"
+    ]  # fmt: skip
+    assert "cache" not in repeat_lines(views, times[:1])[0]
+
+
+def time_of(view: View, trip_s: float) -> StepTime:
+    run = view.run
+    return StepTime(
+        cell_id=run.cell_id, attempt=run.attempt, model=run.model, batch_size=run.batch_size, precision=run.precision,
+        device=run.device, clock="wall", mean_s=0.05, median_s=0.05, p5_s=0.05, p95_s=0.05, blocks=5,
+        effective_blocks=5.0, steps=50, outliers=0, core_round_trip_s=trip_s,
+    )  # fmt: skip
