@@ -3,8 +3,8 @@ from .comparison import (
     DIFFERENT,
     EQUAL,
     UNEXPLAINED,
+    CountedProduct,
     InstructionComparison,
-    Part,
     compare,
     compare_calls,
     parts_of,
@@ -13,10 +13,10 @@ from .comparison import (
 
 __all__ = [
     "COUNTED",
+    "CountedProduct",
     "DIFFERENT",
     "EQUAL",
     "InstructionComparison",
-    "Part",
     "UNEXPLAINED",
     "compare",
     "compare_calls",

@@ -111,7 +111,7 @@ class InstructionComparison:
 
 
 @dataclass(frozen=True)
-class Part:
+class CountedProduct:
     """One product of several that were counted together. sizes: of its result's dimensions; of a gradient of a
     convolution, channels out and in. results: in it."""
 
@@ -120,20 +120,20 @@ class Part:
     results: int
 
 
-def parts_of(products: Iterable[Operation]) -> tuple[Part, ...]:
+def parts_of(products: Iterable[Operation]) -> tuple[CountedProduct, ...]:
     """The products of these calls; a convolution's backward pass has one for each gradient that it makes."""
-    found: list[Part] = []
+    found: list[CountedProduct] = []
     for operation in products:
         one = total([operation]).model_flop // 2
         if operation.name != CONVOLUTIONS[1]:
             shape = tuple(operation.output_shapes[0])
-            found.append(Part(one, shape, math.prod(shape)))
+            found.append(CountedProduct(one, shape, math.prod(shape)))
             continue
         by_name = dict(zip(operation.input_names, operation.input_shapes, strict=True))
         channels = tuple(by_name["weight"][:2])
         for made, name in zip(operation.attributes["output_mask"], ("input", "weight"), strict=False):
             if made:
-                found.append(Part(one // _products_of(operation), channels, math.prod(by_name[name])))
+                found.append(CountedProduct(one // _products_of(operation), channels, math.prod(by_name[name])))
     return tuple(found)
 
 
@@ -143,7 +143,7 @@ def compare(
     other_flop: int,
     executed: Mapping[str, int],
     sizes: tuple[int, ...] = (),
-    parts: tuple[Part, ...] = (),
+    parts: tuple[CountedProduct, ...] = (),
 ) -> InstructionComparison:
     """sizes: of the output's dimensions, any of which a kernel may round up to whole vectors. parts: of several
     products, each.
@@ -205,7 +205,7 @@ def _of_products(multiply_adds: int, executed: Mapping[str, int], sizes: tuple[i
     return UNEXPLAINED, ""
 
 
-def _of_parts(parts: Sequence[Part], executed: Mapping[str, int]) -> tuple[str, str]:
+def _of_parts(parts: Sequence[CountedProduct], executed: Mapping[str, int]) -> tuple[str, str]:
     """Of several products: each with one size rounded up to whole vectors or none, and with no, one or more sums begun
     for each result, by multiplications; sums of one result are added up. The fewest such changes that give the number.
     """
@@ -235,7 +235,7 @@ class _Change:
     padded: str = ""
 
 
-def _changes(part: Part) -> Iterator[_Change]:
+def _changes(part: CountedProduct) -> Iterator[_Change]:
     for size, tile in [(1, 1), *((size, tile) for size in dict.fromkeys(part.sizes) for tile in TILES[:2])]:
         whole = -(-size // tile) * tile
         if whole == size > 1:

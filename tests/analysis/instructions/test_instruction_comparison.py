@@ -11,8 +11,8 @@ from analysis.instructions import (
     DIFFERENT,
     EQUAL,
     UNEXPLAINED,
+    CountedProduct,
     InstructionComparison,
-    Part,
     compare,
     compare_calls,
     parts_of,
@@ -131,7 +131,7 @@ def test_products_may_be_multiplications_and_additions_of_their_own() -> None:
     assert compare("aten.addmm", 10_240, 20, {"mul": 10_240, "add": 10_239}, (2, 10)).verdict == UNEXPLAINED
 
 
-def two_products() -> tuple[Part, ...]:
+def two_products() -> tuple[CountedProduct, ...]:
     """The gradients of 17 × 33 by 33 × 31: 17 × 31 by 31 × 33, and 33 × 17 by 17 × 31, of 17,391 multiply-adds each."""
     first = operation("aten.mm", (17, 33), {"self": (17, 31), "mat2": (31, 33)})
     second = operation("aten.mm", (33, 31), {"self": (33, 17), "mat2": (17, 31)})
@@ -166,8 +166,8 @@ def test_products_that_are_counted_together_may_each_be_executed_in_another_way(
 def test_a_convolutions_backward_pass_has_a_product_for_each_gradient() -> None:
     """Both of the forward pass's multiply-adds, with channels out and in, and as many results as image and weight."""
     forward = convolution(8, 3, 1, 1)
-    assert parts_of([gradients(forward)]) == (Part(13_824, (6, 2), 512), Part(13_824, (6, 2), 108))
-    assert parts_of([gradients(forward, (False, True, False))]) == (Part(13_824, (6, 2), 108),)
+    assert parts_of([gradients(forward)]) == (CountedProduct(13_824, (6, 2), 512), CountedProduct(13_824, (6, 2), 108))
+    assert parts_of([gradients(forward, (False, True, False))]) == (CountedProduct(13_824, (6, 2), 108),)
 
 
 def test_the_places_of_an_unfolded_image_may_be_rounded_up() -> None:
