@@ -13,6 +13,7 @@ from .attention_conventions import (
     may_have_mask,
 )
 from .attention_pairs import (
+    ALL,
     CAPABILITY,
     FLASH,
     causal_pairs,
@@ -43,6 +44,7 @@ from .registry import (
 from .traffic import UNSIZED, Form, Piece, bytes_moved, itemsize, lacks_sizes, nothing, reads, touched_size, writes
 
 __all__ = [
+    "ALL",
     "AttentionFlop",
     "AttentionSum",
     "BLOCK_PAIRS",

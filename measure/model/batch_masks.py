@@ -1,9 +1,10 @@
 """What does a batch say of its attention masks? Keys that padding leaves, lengths of packed sequences.
 
 Read from two inputs by transformers' names: `attention_mask` (batch, keys), whose zeros are padding, and, where there
-is none and no cache is made, `position_ids` (batch, keys), whose restarts begin another sequence. Nothing of a mask of
-queries by keys is read or made. Inputs without values (fake tensors, meta), on a GPU while a loop runs, masks of four
-dimensions and models of encoder and decoder have a batch mask that says nothing: the pairs are then not known. `Masks`
+is none and no cache is made, `position_ids` (batch, keys), whose restarts begin another sequence. Of an encoder and a
+decoder `decoder_attention_mask` is that of the decoder's own attention, which is causal, and `attention_mask` that of
+the others. Nothing of a mask of queries by keys is read or made. Inputs without values (fake tensors, meta), on a GPU
+while a loop runs, and masks of four dimensions say nothing: the pairs are then not known. `Masks`
 puts the rules of a model and what its batch says into the rows of a trace.
 """
 
@@ -19,6 +20,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from analysis.operators import (
+    ALL,
     CAPABILITY,
     FLASH,
     MASK_PAIRS,
@@ -31,7 +33,9 @@ from analysis.operators import (
 from measure.model.module_masks import makes_masks, mask_rules
 from results.records import Operation
 
-MASK, POSITIONS = "attention_mask", "position_ids"
+MASK, TARGET_MASK, POSITIONS = "attention_mask", "decoder_attention_mask", "position_ids"
+
+_NAMES = (MASK, TARGET_MASK, POSITIONS)
 
 _DEPTH = 3
 """Levels of nested inputs in which a mask is looked for by its name."""
@@ -42,13 +46,18 @@ class BatchMask:
     """Of a batch, by sequence: runs [start, stop) of keys that padding leaves, or lengths of packed sequences.
 
     keys: length of each. masks: whether there is anything but the rules of the modules; if there is, and all else is
-    empty, it is not known.
+    empty, it is not known. target: of a decoder's own attention, where that of an encoder is another.
     """
 
     masks: bool = True
     keys: int = 0
     runs: tuple[tuple[tuple[int, int], ...], ...] = ()
     lengths: tuple[tuple[int, ...], ...] = ()
+    target: BatchMask | None = None
+
+    def of(self, rule: str) -> BatchMask:
+        """What it says of the masks of this rule."""
+        return self if self.target is None or rule == ALL else self.target
 
     def pairs(self, rule: str, queries: int, keys: int, sequences: int, heads_too: bool = False) -> list[int] | None:
         """[pairs that masks of this rule keep in all sequences, sequences]; None where they are not known.
@@ -73,10 +82,12 @@ def batch_mask(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str,
     given = _named(model, args, kwargs)
     mask, positions = given.get(MASK), given.get(POSITIONS)
     config = getattr(model, "config", None)
+    if getattr(config, "is_encoder_decoder", False):
+        target = given.get(TARGET_MASK)
+        source = NOTHING if mask is None else _padding(mask)
+        return replace(source, target=NOTHING if target is None else _padding(target))
     if config is None or (mask is None and (positions is None or _makes_cache(model, given))):
         return NOTHING
-    if getattr(config, "is_encoder_decoder", False):
-        return UNKNOWN
     return _padding(mask) if mask is not None else _packing(positions)
 
 
@@ -93,7 +104,7 @@ def _named(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any
 
 def _look_into(value: Any, found: dict[str, Any], depth: int) -> None:
     if isinstance(value, Mapping):
-        found.update({name: each for name, each in value.items() if name in (MASK, POSITIONS) and each is not None})
+        found.update({name: each for name, each in value.items() if name in _NAMES and each is not None})
     if depth and isinstance(value, (Mapping, list, tuple)):
         for each in value.values() if isinstance(value, Mapping) else value:
             _look_into(each, found, depth - 1)
@@ -139,6 +150,7 @@ def with_mask(operation: Operation, rule: str, batch: BatchMask) -> Operation:
     if not rule:
         return operation
     more: dict[str, Any] = {MASK_RULE: rule}
+    batch = batch.of(rule)
     if batch.masks:
         sizes, first = attention_sizes(operation), operation.input_shapes[0]
         queries, keys = sizes or (0, 0)

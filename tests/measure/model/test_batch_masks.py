@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 
 import flopledger
 from analysis.operators import packed_pairs, padded_pairs, pairs_of
@@ -119,3 +120,35 @@ def test_padded_and_packed_pairs_are_those_of_a_loop(rule: str, queries: int) ->
         keeps(i, j, 0) for length in lengths for i in range(length) for j in range(length)
     )
     assert padded_pairs(rule, queries, [(0, keys)], shift) == pairs_of(rule, queries, keys, shift)
+
+
+TARGET = 9
+TARGET_MASK = torch.ones(BATCH, TARGET, dtype=torch.long)
+TARGET_MASK[0, 6:] = 0
+
+
+BOTH = ("attention_mask", "decoder_attention_mask")
+
+
+@pytest.mark.parametrize("given", [BOTH, BOTH[1:], ()])
+def test_an_encoder_and_a_decoder_have_padding_of_their_own(
+    given: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two layers of each: the encoder's own pairs, the decoder's, and those of its queries with the encoder's keys."""
+    sizes = {"encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4}
+    config = transformers.BartConfig(
+        vocab_size=50, d_model=WIDTH, encoder_ffn_dim=16, decoder_ffn_dim=16, max_position_embeddings=64, **sizes,
+        attn_implementation="sdpa", use_cache=False,
+    )  # fmt: skip
+    model = transformers.BartForConditionalGeneration(config).eval()
+    masks = dict(zip(BOTH, (PADDED, TARGET_MASK), strict=True))
+    kwargs = {"decoder_input_ids": torch.randint(3, 50, (BATCH, TARGET))} | {name: masks[name] for name in given}
+    inputs = torch.randint(3, 50, (BATCH, LENGTH))
+    found = flopledger.count(model, inputs, kwargs=kwargs)
+    dense = 2 * BATCH * (LENGTH**2 + TARGET**2 + TARGET * LENGTH)
+    less = OF_PAIR * (dense - really_kept(model, kwargs, monkeypatch))
+    assert found.forward_flop is not None
+    assert found.backward_flop is not None
+    exact = found.forward_flop - less, found.backward_flop - 2 * less
+    assert found.by_convention("mask_exact") == exact
+    assert fast_count(model, (inputs,), kwargs=kwargs).by_convention("mask_exact") == exact
