@@ -8,12 +8,19 @@ from collections.abc import Iterator
 
 
 @contextlib.contextmanager
-def collector_off() -> Iterator[None]:
-    """Python's cyclic collector does not run inside."""
+def collector_off(keeps: bool = False) -> Iterator[None]:
+    """Python's cyclic collector does not run inside.
+
+    keeps: what is made inside is kept, such as a million rows: it counts as old afterwards, so that the next collection
+    of what is young does not pass over all of it.
+    """
     collecting = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if collecting:
+            if keeps and not gc.get_freeze_count():
+                gc.freeze()
+                gc.unfreeze()  # to the oldest
             gc.enable()

@@ -4,14 +4,15 @@ Of products, executed fused multiply-adds are compared with multiply-adds by def
 all arithmetic instructions (a fused one is one here: `a + alpha · b` of torch.add) with `other_flop`.
 
 Not claimed: that a reason of the table `REASONS` is the whole difference. It says what the kinds of instructions show;
-only padding of the last dimension is derived from the numbers.
+what is derived from the numbers is the simplest of a few changes that give exactly these.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -35,6 +36,9 @@ CONVOLUTIONS = ("aten.convolution", "aten.convolution_backward")
 
 SCALARS = 64
 """Lanes of the interpreter's and the library's own calculations around a kernel, at most; 16 to 48 were seen."""
+
+BEGINNINGS = (0, 1, 2, 4)
+"""Sums that a kernel begins for one result, by multiplications."""
 
 BLOCK = 256
 """Products of a partial sum in MKL's kernels without fused multiply-adds."""
@@ -67,7 +71,6 @@ REASONS: Mapping[str, str] = {
     "conv2d_3x3_padded": "taps on the padding are not executed",
     "bilinear": "some products are separate multiplications and additions",
     "conv2d_3x3_padded.backward": "taps on the padding are not executed",
-    **dict.fromkeys(("linear.backward", "linear_bias.backward"), "products that begin a sum are multiplications"),
     **dict.fromkeys(
         ("attention.backward", "attention_causal.backward"),
         f"scores are computed again, and in the softmax {_POLYNOMIAL}",
@@ -107,10 +110,43 @@ class InstructionComparison:
         return sum(self.executed.get(kind, 0) for kind in ARITHMETIC)
 
 
+@dataclass(frozen=True)
+class CountedProduct:
+    """One product of several that were counted together. sizes: of its result's dimensions; of a gradient of a
+    convolution, channels out and in. results: in it."""
+
+    multiply_adds: int
+    sizes: tuple[int, ...]
+    results: int
+
+
+def parts_of(products: Iterable[Operation]) -> tuple[CountedProduct, ...]:
+    """The products of these calls; a convolution's backward pass has one for each gradient that it makes."""
+    found: list[CountedProduct] = []
+    for operation in products:
+        one = total([operation]).model_flop // 2
+        if operation.name != CONVOLUTIONS[1]:
+            shape = tuple(operation.output_shapes[0])
+            found.append(CountedProduct(one, shape, math.prod(shape)))
+            continue
+        by_name = dict(zip(operation.input_names, operation.input_shapes, strict=True))
+        channels = tuple(by_name["weight"][:2])
+        for made, name in zip(operation.attributes["output_mask"], ("input", "weight"), strict=False):
+            if made:
+                found.append(CountedProduct(one // _products_of(operation), channels, math.prod(by_name[name])))
+    return tuple(found)
+
+
 def compare(
-    name: str, multiply_adds: int, other_flop: int, executed: Mapping[str, int], sizes: tuple[int, ...] = ()
+    name: str,
+    multiply_adds: int,
+    other_flop: int,
+    executed: Mapping[str, int],
+    sizes: tuple[int, ...] = (),
+    parts: tuple[CountedProduct, ...] = (),
 ) -> InstructionComparison:
-    """sizes: of the output's dimensions, any of which a kernel may round up to whole vectors.
+    """sizes: of the output's dimensions, any of which a kernel may round up to whole vectors. parts: of several
+    products, each.
 
     The verdict is "equal", "different" with a reason, or "unexplained".
     """
@@ -122,6 +158,8 @@ def compare(
         verdict, reason = _of_flop(2 * multiply_adds + other_flop, executed[COUNTED], sizes)
     elif multiply_adds:
         verdict, reason = _of_products(multiply_adds, executed, sizes)
+        if verdict == UNEXPLAINED and len(parts) > 1:
+            verdict, reason = _of_parts(parts, executed)
     else:
         lanes = sum(executed.get(kind, 0) for kind in ARITHMETIC)
         verdict, reason = (EQUAL if lanes == other_flop else UNEXPLAINED), ""
@@ -165,6 +203,47 @@ def _of_products(multiply_adds: int, executed: Mapping[str, int], sizes: tuple[i
     if not fused and sizes and (reason := _separate(multiply_adds, executed, sizes)):
         return DIFFERENT, reason
     return UNEXPLAINED, ""
+
+
+def _of_parts(parts: Sequence[CountedProduct], executed: Mapping[str, int]) -> tuple[str, str]:
+    """Of several products: each with one size rounded up to whole vectors or none, and with no, one or more sums begun
+    for each result, by multiplications; sums of one result are added up. The fewest such changes that give the number.
+    """
+    found: list[tuple[int, tuple[str, ...], int]] = []
+    for chosen in itertools.product(*map(_changes, parts)):
+        fused, begun, added = (sum(getattr(each, name) for each in chosen) for name in ("fused", "begun", "added"))
+        is_begun = begun <= executed.get("mul", 0) and added <= executed.get("add", 0)
+        if is_begun and fused == executed.get("fma", 0):
+            padded = tuple(dict.fromkeys(each.padded for each in chosen if each.padded))
+            found.append((len(padded) + sum(each.begun > 0 for each in chosen), padded, begun))
+    if not found:
+        return UNEXPLAINED, ""
+    _, padded, begun = min(found)
+    first = f"{begun:,} products that begin a sum are multiplications" if begun else ""
+    if not padded:
+        return EQUAL, first
+    return DIFFERENT, " and ".join(filter(None, [f"padding of vectors: {', '.join(padded)}", first]))
+
+
+@dataclass(frozen=True)
+class _Change:
+    """How a product may be executed: lanes fused, multiplied, and added up; which size is rounded up, in words."""
+
+    fused: int
+    begun: int
+    added: int
+    padded: str = ""
+
+
+def _changes(part: CountedProduct) -> Iterator[_Change]:
+    for size, tile in [(1, 1), *((size, tile) for size in dict.fromkeys(part.sizes) for tile in TILES[:2])]:
+        whole = -(-size // tile) * tile
+        if whole == size > 1:
+            continue
+        products, results = part.multiply_adds * whole // size, part.results * whole // size
+        for sums in BEGINNINGS:
+            padded = f"{size} is executed as {whole}" if whole > size else ""
+            yield _Change(products - sums * results, sums * results, max(sums - 1, 0) * results, padded)
 
 
 def _separate(multiply_adds: int, executed: Mapping[str, int], sizes: tuple[int, ...]) -> str:

@@ -7,6 +7,7 @@ here measures or divides: `utilization.py` does.
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -62,7 +63,7 @@ class Numerator:
     attention: str = ""
     less: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
-    @property
+    @functools.cached_property
     def model_flop(self) -> int | None:
         """The sum over units; None if the method could not count."""
         return None if self.reason else sum(self.flop_by_unit.values())

@@ -13,7 +13,7 @@ from dataclasses import replace
 from statistics import median
 
 from analysis.stats import LAG1, Summary, summarise
-from results.records import PHASES, Run, Sample, StepTime, chosen_of, column_of, identity
+from results.records import PHASES, Run, Sample, StepTime, chosen_of, column_of, identity, rows_with
 
 DISTURBED_RATIO = 0.05
 """Wait for a processor ÷ a block's time from which the block is disturbed."""
@@ -76,13 +76,9 @@ def whole_steps(samples: Sequence[Sample]) -> Sequence[Sample]:
 
 def _own_blocks(samples: Sequence[Sample], part: str, phase: str) -> Sequence[Sample]:
     """The blocks of the cell's own steps that are of a part and a phase."""
-    columns = (column_of(samples, name) for name in ("part", "phase", "work", "steps"))
-    kept = [
-        place
-        for place, (its_part, its_phase, work, steps) in enumerate(zip(*columns, strict=True))
-        if its_part == part and its_phase == phase and not work and steps > 0
-    ]
-    return chosen_of(samples, kept)
+    mine = rows_with(samples, {"part": part, "phase": phase, "work": ""})
+    steps = column_of(mine, "steps")
+    return mine if min(steps, default=1) > 0 else chosen_of(mine, [at for at, each in enumerate(steps) if each > 0])
 
 
 def step_times(run: Run, samples: Sequence[Sample]) -> list[StepTime]:

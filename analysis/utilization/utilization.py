@@ -34,9 +34,9 @@ from results.records import (
     Utilization,
     WorkTime,
     changed,
-    chosen_of,
     column_of,
     identity,
+    rows_with,
 )
 
 __all__ = ["MeanStepTime", "Measurement", "limits_seen", "measurement", "rows", "step_time", "variant"]
@@ -108,8 +108,7 @@ def measurement(run: Run, samples: Sequence[Sample], readings: Iterable[Telemetr
     Energy is what the run row says, else what the readings give for its window.
     """
     cell_id, attempt = run.cell_id, run.attempt
-    keys = zip(column_of(samples, "cell_id"), column_of(samples, "attempt"), strict=True)
-    timed = chosen_of(samples, [place for place, key in enumerate(keys) if key == (cell_id, attempt)])
+    timed = rows_with(samples, {"cell_id": cell_id, "attempt": attempt})
     mine = [reading for reading in readings if reading.cell_id == cell_id and reading.attempt == attempt]
     time = step_time(timed, run.interval_rule)
     works = {row.work: row for row in work_times(run, timed)}
@@ -206,7 +205,7 @@ def _attention(
 ) -> dict[str, int | float | None]:
     """The numerator, and the ratio where there is one, with attention counted by other conventions."""
     found: dict[str, int | float | None] = {}
-    for name in BY_RULE:
+    for name in BY_RULE if over.less else ():
         by_unit = over.by_convention(name)
         if by_unit is None:
             continue

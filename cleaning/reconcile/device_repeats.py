@@ -30,6 +30,8 @@ def kept_apart(
 ) -> tuple[Utilization, ...]:
     """The rows in their order, those of repeats on several devices with the device in their variant."""
     of_sitting = {each.sitting: (each.host, each.device_uuid or each.device) for each in sittings}
+    if len({*of_sitting.values()}) < 2:
+        return tuple(rows)
     places: dict[tuple[object, ...], set[Place]] = {}
     for row in rows:
         if place := _place(row, runs, of_sitting):

@@ -21,6 +21,9 @@ from results.store import Key, key_of
 LATE_RATIO = 0.05
 """A rank is named where each other one waits for it for so much of a step."""
 
+TIMED = ("measure", "disturbed")
+"""Parts of samples whose blocks date a wait: those in which others had a processor, too."""
+
 SHARES = ("compute_s", "exposed_s", "overlapped_s", "idle_s")
 
 
@@ -138,8 +141,8 @@ def _late(ranks: Sequence[RankRow], samples: Sequence[Sample]) -> dict[str, Any]
 
 
 def _since_block(samples: Sequence[Sample], wait_s: float, recorded_s: float) -> int | None:
-    """The index of the first measured block that holds the recorded wait; None: none is known to."""
-    timed = [sample for sample in samples if sample.part == "measure" and not sample.phase and not sample.work]
+    """The index of the first timed block that holds the recorded wait; None: none is known to."""
+    timed = [sample for sample in samples if sample.part in TIMED and not sample.phase and not sample.work]
     place = late_from([sample.wall_s / sample.steps for sample in timed], wait_s, recorded_s)
     return None if place is None else timed[place].index
 

@@ -48,6 +48,11 @@ class View:
         return self.run.status in MEASURED
 
     @functools.cached_property
+    def variant(self) -> str:
+        """What sets the cell apart beside model, batch size, precision and device."""
+        return next((row.variant for row in self.fractions if row.variant), "")
+
+    @functools.cached_property
     def partial(self) -> bool:
         """Whether the exact count lacks calls that no rule counts."""
         return any(row.method == "exact" and row.unknown_calls for row in self.fractions)

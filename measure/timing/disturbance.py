@@ -160,7 +160,7 @@ def _pressure_s() -> float:
 def _group_pressure_s() -> float:
     files = _group_files("cpu.pressure", ROOT)
     if not files:
-        raise Unavailable("no control group of version 2 has cpu.pressure")
+        raise Unavailable("the control group has no cpu.pressure (version 2 has, where cgroup.pressure is on)")
     return _some_s(files[0], "cpu.pressure")
 
 
@@ -179,20 +179,21 @@ def _some_s(path: Path, name: str) -> float:
 
 @functools.cache
 def _group_files(name: str, root: Path) -> tuple[Path, ...]:
-    """A file of this process's control group, of version 2, then 1; where a container has mounted its own group alone,
-    that one's."""
+    """A file of this process's control group, of version 2, then 1. Where its folder is not there, a container has
+    mounted its own group alone, as the root; else the root's file is that of all processes, and not of this group."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
         lines = []
     groups = dict(line.split(":", 2)[1:] for line in lines if line.count(":") >= 2)
     paths = {controller: group for names, group in groups.items() for controller in names.split(",")}
-    found = [
-        root / GROUPS / mount / group / name
+    tops = [
+        (root / GROUPS / mount, paths[controller].strip("/"))
         for controller, mounts in MOUNTS.items()
-        for group in dict.fromkeys((paths.get(controller, "").strip("/"), ""))
         for mount in mounts
+        if controller in paths
     ]
+    found = [(top / group if (top / group).is_dir() else top) / name for top, group in tops]
     return tuple(path for path in found if path.is_file())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 
@@ -14,14 +15,9 @@ def model_name(run: Run) -> str:
     return f"{run.model}{_repeat(run)}"
 
 
-def variant_of(view: View) -> str:
-    """What sets a cell apart beside model, batch and precision."""
-    return next((row.variant for row in view.fractions if row.variant), "")
-
-
 def shared_variant(views: Sequence[View]) -> str:
     """The parts of a variant that all cells have, in the order of the first."""
-    variants = [_parts(variant_of(view)) for view in views]
+    variants = [_parts(view.variant) for view in views]
     return ", ".join(part for part in variants[0] if all(part in each for each in variants)) if variants else ""
 
 
@@ -38,12 +34,13 @@ def cell_name(view: View, shared: str = "") -> str:
 
 
 def _own(view: View, shared: str) -> str:
-    return ", ".join(part for part in _parts(variant_of(view)) if part not in _parts(shared))
+    return ", ".join(part for part in _parts(view.variant) if part not in _parts(shared))
 
 
-def _parts(variant: str) -> list[str]:
+@functools.lru_cache(1 << 10)
+def _parts(variant: str) -> tuple[str, ...]:
     """A comma may be in a value: a part begins with a name."""
-    return [part for part in re.split(r", (?=\w+=)", variant) if part]
+    return tuple(part for part in re.split(r", (?=\w+=)", variant) if part)
 
 
 def _repeat(run: Run) -> str:

@@ -157,6 +157,16 @@ def column_of(rows: Sequence[R], name: str) -> Sequence[Any]:
     return rows.column(name) if isinstance(rows, ColumnRows) else [getattr(row, name) for row in rows]
 
 
+def rows_with(rows: Sequence[R], wanted: Mapping[str, Any]) -> Sequence[R]:
+    """The rows whose fields have these values, kept as the others are."""
+    places: Sequence[int] = range(len(rows))
+    for name, value in wanted.items():
+        column = column_of(rows, name)
+        if column.count(value) < len(rows):
+            places = [place for place in places if column[place] == value]
+    return rows if len(places) == len(rows) else chosen_of(rows, places)
+
+
 def chosen_of(rows: Sequence[R], places: Sequence[int]) -> Sequence[R]:
     """The rows at these places, which rise, kept as the others are."""
     return rows.chosen(places) if isinstance(rows, ColumnRows) else [rows[at] for at in places]

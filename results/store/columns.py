@@ -176,12 +176,12 @@ def _columns(
 ) -> dict[str, _Column]:
     columns: dict[str, _Column] = {name: _Column() for name in header(record)}
     defaults = _defaults(record)
-    for block in _together(blocks):
+    for block in _joined_blocks(blocks):
         _extend(file, columns, *_by_column(file, names, block, version), defaults)
     return columns
 
 
-def _together(blocks: Iterable[Block]) -> Iterator[Block]:
+def _joined_blocks(blocks: Iterable[Block]) -> Iterator[Block]:
     """The blocks that are not empty, small ones together. A quote may hide a line's end: such a block stays alone."""
     small: list[bytes] = []
     for block in blocks:

@@ -133,6 +133,11 @@ class Scan:
     unsealed: list[str] = field(default_factory=list)
     counted: dict[str, dict[int, str]] = field(default_factory=dict)
 
+    @functools.cached_property
+    def home(self) -> Path:
+        """The run's directory, links followed."""
+        return self.path.resolve()
+
     def last_runs(self) -> list[Run]:
         """The last committed attempt of each cell, where its rows are intact."""
         last: dict[str, Run] = {}
@@ -156,7 +161,7 @@ def read_run(path: Path | str) -> RunData:
 
     Raises ValueError if it is no run or of a schema that cannot be read here.
     """
-    with collector_off():  # rows are in no cycles; over a million of them it takes as long as reading
+    with collector_off(keeps=True):  # rows are in no cycles; over a million of them it takes as long as reading
         return _read_run(Path(path))
 
 
@@ -404,14 +409,14 @@ def _holds(scan: Scan, run: Run, file: str, sealed: Any, whole_files: dict[str, 
     if file in layout.COUNTED:
         return isinstance(sealed, list) and len(sealed) == 2 and scan.counted[file].get(sealed[0]) == sealed[1]
     if file not in whole_files:
-        whole_files[file] = _file_checksum(scan.path, file)
+        whole_files[file] = _file_checksum(scan, file)
     return isinstance(sealed, list) and sealed[1:] == [whole_files[file]]
 
 
-def _file_checksum(run: Path, file: str) -> str:
+def _file_checksum(scan: Scan, file: str) -> str:
     """Of a file that a run can have committed, in its own directory; any other is not opened."""
-    path = run / file
-    if not layout.is_committed_name(file) or not path.resolve().is_relative_to(run.resolve()):
+    path = scan.path / file
+    if not layout.is_committed_name(file) or not path.resolve().is_relative_to(scan.home):
         return "no file of a run"
     try:
         data = read(path)

@@ -89,7 +89,7 @@ def comparison_of(name: str, executed: Mapping[str, int]) -> InstructionComparis
     """The operator's count by definition, from a trace on real tensors, beside what was executed."""
     import torch
 
-    from analysis.instructions import compare
+    from analysis.instructions import compare, parts_of
     from analysis.operators import PRODUCTS, total
     from measure.instructions import OPERATORS
     from measure.operations import trace_step
@@ -105,7 +105,9 @@ def comparison_of(name: str, executed: Mapping[str, int]) -> InstructionComparis
     cost = total(operations)
     products = [each for each in operations if each.kind in PRODUCTS]
     sizes = tuple(products[0].output_shapes[0]) if len(products) == 1 else ()
-    return compare(name, cost.model_flop // 2, cost.other_flop, executed, sizes if prod(sizes) else ())
+    return compare(
+        name, cost.model_flop // 2, cost.other_flop, executed, sizes if prod(sizes) else (), parts_of(products)
+    )
 
 
 def _text(rows: Sequence[InstructionComparison], form: str, by: str) -> str:

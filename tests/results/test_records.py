@@ -49,6 +49,7 @@ from results.records.rows import (
     literal,
     of_columns,
     plain,
+    rows_with,
     to_text,
     to_values,
 )
@@ -452,6 +453,26 @@ def test_rows_kept_as_columns_are_the_rows(places, more):
     assert list(chosen_of(chosen, further)) == [expected[place] for place in further]
     if isinstance(more, range) and len(expected) > 1:
         assert list(chosen_of(chosen, more)) == expected[1:2]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "places"),
+    [
+        ({}, range(7)),
+        ({"level": "model"}, range(7)),
+        ({"level": "kind"}, []),
+        ({"name": "c"}, [2]),
+        ({"name": "c", "cell_id": "a", "level": "kind"}, []),
+        ({"work": "odd", "level": "model"}, [0, 2, 4, 6]),
+        ({"work": "odd", "name": "e"}, [4]),
+    ],
+)
+def test_rows_are_found_by_the_values_of_their_fields(wanted, places):
+    rows = [dataclasses.replace(row, work=("odd", "even")[at % 2]) for at, row in enumerate(NAMES_OF_RATIOS)]
+    columns = {"cell_id": ["a"] * 7, "name": list("abcdefg"), "work": [row.work for row in rows]}
+    kept = ColumnRows(Ratio, {name: value for name, value in vars(rows[0]).items() if name not in columns}, columns)
+    expected = [rows[place] for place in places]
+    assert list(rows_with(kept, wanted)) == list(rows_with(rows, wanted)) == expected
 
 
 @pytest.mark.parametrize("value", [numpy.float64(2.5), numpy.array(2.5), torch.tensor(2.5)])

@@ -31,7 +31,7 @@ def _row(view: View, sittings: Mapping[str, Sitting], repeats: Repeats | None) -
     home = sittings.get(run.sitting)
     return Headline(
         **identity(run, Headline),
-        variant=next((each.variant for each in view.fractions if each.variant), ""),
+        variant=view.variant,
         device_name=home.device_name if home is not None else "",
         step_time_s=step.time_s if step else None,
         step_time_low_s=step.time_low_s if step else None,

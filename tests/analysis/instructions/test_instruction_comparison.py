@@ -11,9 +11,11 @@ from analysis.instructions import (
     DIFFERENT,
     EQUAL,
     UNEXPLAINED,
+    CountedProduct,
     InstructionComparison,
     compare,
     compare_calls,
+    parts_of,
     taps_inside,
 )
 from results.records import Operation
@@ -127,6 +129,45 @@ def test_products_may_be_multiplications_and_additions_of_their_own() -> None:
     assert (padded.verdict, padded.reason) == (DIFFERENT, f"{apart}, and padding of vectors: 10 is executed as 16")
     assert compare("aten.addmm", 10_240, 20, {"mul": 10_240 + 20, "add": 10_260}, (2, 10)).verdict == UNEXPLAINED
     assert compare("aten.addmm", 10_240, 20, {"mul": 10_240, "add": 10_239}, (2, 10)).verdict == UNEXPLAINED
+
+
+def two_products() -> tuple[CountedProduct, ...]:
+    """The gradients of 17 × 33 by 33 × 31: 17 × 31 by 31 × 33, and 33 × 17 by 17 × 31, of 17,391 multiply-adds each."""
+    first = operation("aten.mm", (17, 33), {"self": (17, 31), "mat2": (31, 33)})
+    second = operation("aten.mm", (33, 31), {"self": (33, 17), "mat2": (17, 31)})
+    return parts_of([first, second])
+
+
+@pytest.mark.parametrize(
+    ("lanes", "verdict", "reason"),
+    [
+        ({"fma": 2 * 17_391 - 561, "mul": 561}, EQUAL, "561 products that begin a sum are multiplications"),
+        ({"fma": 2 * 17_391 - 4 * 561, "mul": 4 * 561, "add": 3 * 561}, EQUAL, "2,244 products that begin a sum"),
+        ({"fma": 2 * 17_391 - 4 * 561, "mul": 4 * 561, "add": 3 * 561 - 1}, UNEXPLAINED, ""),
+        ({"fma": 2 * 17_391 - 561, "mul": 560}, UNEXPLAINED, ""),
+        # 33 columns are 40, 31 are 32: whole vectors
+        (
+            {"fma": 17 * 31 * 40 + 33 * 17 * 32},
+            DIFFERENT,
+            "padding of vectors: 33 is executed as 40, 31 is executed as",
+        ),
+        ({"fma": 17 * 31 * 40 + 33 * 17 * 32 + 1}, UNEXPLAINED, ""),
+    ],
+)
+def test_products_that_are_counted_together_may_each_be_executed_in_another_way(
+    lanes: dict[str, int], verdict: str, reason: str
+) -> None:
+    """17 × 33 = 561 results of the first product, 33 × 31 = 1,023 of the second."""
+    assert [(part.multiply_adds, part.results) for part in two_products()] == [(17_391, 561), (17_391, 1_023)]
+    found = compare("mm_17x33x31.backward", 2 * 17_391, 0, lanes, (), two_products())
+    assert (found.verdict, found.reason[: len(reason)]) == (verdict, reason)
+
+
+def test_a_convolutions_backward_pass_has_a_product_for_each_gradient() -> None:
+    """Both of the forward pass's multiply-adds, with channels out and in, and as many results as image and weight."""
+    forward = convolution(8, 3, 1, 1)
+    assert parts_of([gradients(forward)]) == (CountedProduct(13_824, (6, 2), 512), CountedProduct(13_824, (6, 2), 108))
+    assert parts_of([gradients(forward, (False, True, False))]) == (CountedProduct(13_824, (6, 2), 108),)
 
 
 def test_the_places_of_an_unfolded_image_may_be_rounded_up() -> None:

@@ -95,14 +95,15 @@ TIMES = {
     "one slow block before": ((1.4, 0.8, 0.8, 1.0, 1.0, 1.0), 5),
     "one block": ((1.0,), 2),
 }
-"""Steps of 1 s with a wait of 0.19 s were recorded: 0.095 s divide late from not. Blocks 0 and 1 warm up."""
+"""Steps of 1 s with a wait of 0.19 s were recorded: 0.095 s divide late from not. Blocks 0 and 1 warm up, of
+others some are disturbed."""
 
 
 @pytest.mark.parametrize("case", TIMES)
 def test_a_late_rank_is_dated_by_the_timed_blocks(case: str) -> None:
     times, since = TIMES[case]
     of = run("ddp=3", 9)
-    parts = ["warmup"] * 2 + ["measure"] * len(times) + ["phase"]
+    parts = ["warmup"] * 2 + ["measure", "disturbed", "disturbed", *["measure"] * len(times)][: len(times)] + ["phase"]
     steps = [1.0, 1.0, *times, 1.0]
     blocks = [
         Sample(

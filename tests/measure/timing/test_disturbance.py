@@ -50,6 +50,9 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 SOME = "some avg10=0.00 avg60=1.20 avg300=0.30 total={}\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=7\n"
 
 
+NO_PRESSURE = "the control group has no cpu.pressure (version 2 has, where cgroup.pressure is on)"
+
+
 def put(root: Path, path: str, text: str) -> None:
     (root / path).parent.mkdir(parents=True, exist_ok=True)
     (root / path).write_text(text)
@@ -81,7 +84,31 @@ def test_a_group_of_version_1_that_a_container_mounts_by_itself(root: Path) -> N
     put(root, "sys/fs/cgroup/cpu,cpuacct/cpu.stat", "nr_periods 5\nthrottled_time 250000000\n")
     found = disturbance()
     assert (found.throttled_s, found.group_pressure_s) == (0.25, None)
-    assert absent(on_cpu=False) == {"group_pressure_s": "no control group of version 2 has cpu.pressure"}
+    assert absent(on_cpu=False) == {"group_pressure_s": NO_PRESSURE}
+
+
+def test_a_group_that_keeps_no_pressure_is_not_given_that_of_all(root: Path) -> None:
+    """Its folder is there without the file, which cgroup.pressure hides; the root's file is of all processes."""
+    (root / "sys/fs/cgroup/a/b/cpu.pressure").unlink()
+    (root / "sys/fs/cgroup/a/b/cpu.stat").write_text("usage_usec 9\n")
+    put(root, "sys/fs/cgroup/cpu.pressure", SOME.format(9_000_000))
+    put(root, "sys/fs/cgroup/cpu.stat", "throttled_usec 700000\n")
+    assert (disturbance().group_pressure_s, disturbance().throttled_s) == (None, None)
+    assert absent(on_cpu=False)["group_pressure_s"] == NO_PRESSURE
+
+
+def test_a_group_that_a_container_mounts_as_the_root_has_its_pressure_there(root: Path) -> None:
+    put(root, "proc/self/cgroup", "0::/docker/0123\n")
+    put(root, "sys/fs/cgroup/cpu.pressure", SOME.format(9_000_000))
+    assert disturbance().group_pressure_s == 9.0
+
+
+@pytest.mark.parametrize(("text", "pressure_s"), [(SOME.format(0), 0.0), ("", None)])
+def test_a_group_without_any_pressure_has_none_of_the_root(root: Path, text: str, pressure_s: float | None) -> None:
+    """0 is a total like any other; an empty file says nothing."""
+    put(root, "sys/fs/cgroup/a/b/cpu.pressure", text)
+    put(root, "sys/fs/cgroup/cpu.pressure", SOME.format(9_000_000))
+    assert disturbance().group_pressure_s == pressure_s
 
 
 def test_a_thread_that_ended_leaves_the_wait_unknown(root: Path) -> None:

@@ -83,7 +83,7 @@ def test_a_part_that_all_cells_share_is_in_no_cells_name() -> None:
     views: Any = [
         SimpleNamespace(
             run=SimpleNamespace(model="net", batch_size=4, precision="fp32", repeat=0),
-            fractions=[SimpleNamespace(variant=variant)],
+            variant=variant,
         )
         for variant in variants
     ]

@@ -70,6 +70,18 @@ def test_the_backward_pass_of_a_product_has_a_count(
     assert (row["multiply_adds"], row["verdict"]) == (2 * 5 * 7 * 9, "equal")
 
 
+def test_the_gradients_of_a_product_are_explained_one_by_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """17 × 31 by 31 × 33, whose 33 columns are 40, and 33 × 17 by 17 × 31, whose 31 are 32."""
+    executed = {"fma": 17 * 31 * 40 + 33 * 17 * 32}
+    monkeypatch.setattr(measure.instructions, "count_instructions", lambda names: dict.fromkeys(names, executed))
+    assert main(["mm_17x33x31.backward", "--format", "json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["multiply_adds"], row["verdict"]) == (2 * 17 * 33 * 31, "different")
+    assert row["reason"] == "padding of vectors: 31 is executed as 32, 33 is executed as 40"
+
+
 def test_the_calls_of_a_models_step_are_rows(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

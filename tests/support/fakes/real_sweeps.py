@@ -6,6 +6,7 @@ import builtins
 import contextlib
 import importlib
 import io
+import json
 import os
 import signal
 import socket
@@ -13,10 +14,13 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import psutil
+
+from results.store import RunData, read_run
 
 ROOT = Path(__file__).parents[3]
 
@@ -49,6 +53,31 @@ def under_torchrun(monkeypatch: Any, ranks: int) -> type[Sweep]:
     run = ("torch.distributed.run", "--nproc-per-node", ranks, "--master-port", free_port(), "-m", "runners.sweep")
     monkeypatch.setattr(f"{__name__}.command", lambda *words: [sys.executable, "-m", *map(str, (*run, *words))])
     return Sweep
+
+
+CONFIG = {
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "intermediate_size": 256,
+    "vocab_size": 512,
+}
+
+
+def swept_config(
+    sweep: Callable[..., Sweep], folder: Path, config: Mapping[str, Any], plans: Sequence[str], within_s: float = 200.0
+) -> RunData:
+    """The run of a model of transformers, four samples, under these plans, all ranks having done the counted work.
+    sweep: of `under_torchrun`."""
+    (folder / "config.json").write_text(json.dumps(config))
+    model = ("--models", f"hf:{folder}/config.json", "--batch-sizes", 4, "--methods", "exact", "--cell-timeout", 150)
+    with sweep(*QUICK, *model, "--parallel", *plans, "--out", folder / "run", cwd=folder) as running:
+        assert running.end(within_s) == 0, running.said
+    assert "executed_differs" not in (folder / "run" / "utilization.csv").read_text()
+    return read_run(folder / "run")
 
 
 def rows(data: Any, record: type, run: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Sweeps under torchrun with two processes over gloo: a pipeline's stages, divided sequences, and what cannot be."""
+"""Sweeps under torchrun with two processes over gloo: stages, divided sequences and experts, and what cannot be."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from results.records import RankCollective, RankRow, Run
 from results.store import RunData, read_run
 from runners.report import command
 from tests.support.fakes.commands import refused, running
-from tests.support.fakes.real_sweeps import QUICK, rows, under_torchrun
+from tests.support.fakes.real_sweeps import CONFIG, QUICK, rows, swept_config, under_torchrun
 
 pytestmark = pytest.mark.cluster
 
@@ -129,3 +129,19 @@ def check_links(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = report(folder / "run", "--links", folder)
     assert code == 0
     assert "all_reduce" in out
+
+
+def test_experts_of_two_ranks_do_the_single_devices_work_wherever_tokens_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each rank holds half of the experts, three weights each, and all else; tokens go there and back twice a layer."""
+    experts = {"num_local_experts": 4, "num_experts_per_tok": 2}
+    config = {**CONFIG, "model_type": "mixtral", "architectures": ["MixtralForCausalLM"], **experts}
+    data = swept_config(under_torchrun(monkeypatch, 2), tmp_path, config, ("ddp=1", "ddp=2,ep=2"))
+    found = {run.parallel: run for run in data.runs}
+    run, layers = found["ddp=2,ep=2"], CONFIG["num_hidden_layers"]
+    assert run.executed == found["ddp=1"].executed
+    away = layers * 4 // 2 * 3 * CONFIG["hidden_size"] * CONFIG["intermediate_size"]
+    assert [row.parameters for row in rows(data, RankRow, run)] == [run.parameters - away] * 2
+    calls = {row.kind: row.calls for row in rows(data, RankCollective, run)}
+    assert calls["all_to_all"] == layers * (2 * 2 + 1), "tokens there and back, forward and backward, and their number"

@@ -19,7 +19,7 @@ import torch
 from results.records import RankCollective, RankRow, RankSample, Run, Sample
 from results.store import RunData, read_run
 from tests.support.fakes import real_sweeps
-from tests.support.fakes.real_sweeps import QUICK, Sweep, rows
+from tests.support.fakes.real_sweeps import CONFIG, QUICK, Sweep, rows, swept_config
 
 pytestmark = pytest.mark.survival
 
@@ -163,29 +163,11 @@ def test_collectives_are_timed_over_sizes_by_all_ranks(tmp_path: Path) -> None:
     assert all(row["median_s"] > 1e-3 for row in rows if row["nbytes"] == largest), "64 MiB are no launch"
 
 
-CONFIG = {
-    "model_type": "llama",
-    "architectures": ["LlamaForCausalLM"],
-    "hidden_size": 128,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 4,
-    "intermediate_size": 256,
-    "vocab_size": 512,
-}
-
-
 @pytest.mark.slow
 def test_modules_split_over_ranks_do_the_single_devices_work(tmp_path: Path, torchrun: Callable[..., Sweep]) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
-    model = ("--models", f"hf:{tmp_path}/config.json", "--batch-sizes", 4, "--methods", "exact", "--cell-timeout", 90)
-    plans = ("--parallel", "tp=2", "fsdp=2", "--out", tmp_path / "run")
-    with torchrun(*QUICK, *model, *plans, cwd=tmp_path) as sweep:
-        assert sweep.end(200) == 0, sweep.said
-    data = read_run(tmp_path / "run")
+    data = swept_config(torchrun, tmp_path, CONFIG, ("tp=2", "fsdp=2"))
     found = {run.parallel: run for run in data.runs}
     assert found["tp=2"].executed == found["fsdp=2"].executed
-    assert "executed_differs" not in (tmp_path / "run" / "utilization.csv").read_text()
     held = [row.parameters for row in rows(data, RankRow, found["tp=2"])]
     assert held[0] == held[1] < 0.51 * found["tp=2"].parameters
     calls = {row.kind: row.calls for row in rows(data, RankCollective, found["tp=2"])}
@@ -200,12 +182,9 @@ def test_two_axes_together_do_the_single_devices_work_on_four_ranks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of causal attention two parts of each sequence leave out one block of four."""
-    (tmp_path / "config.json").write_text(json.dumps({**CONFIG, "num_key_value_heads": 2}))
-    model = ("--models", f"hf:{tmp_path}/config.json", "--batch-sizes", 4, "--methods", "exact", "--cell-timeout", 150)
-    plans = ("--parallel", "ddp=1", "tp=2", *PAIRS, "--out", tmp_path / "run")
-    with real_sweeps.under_torchrun(monkeypatch, 4)(*QUICK, *model, *plans, cwd=tmp_path) as sweep:
-        assert sweep.end(550) == 0, sweep.said
-    data = read_run(tmp_path / "run")
+    sweep = real_sweeps.under_torchrun(monkeypatch, 4)
+    config = {**CONFIG, "num_key_value_heads": 2}
+    data = swept_config(sweep, tmp_path, config, ("ddp=1", "tp=2", *PAIRS), 550)
     found = {run.parallel: run for run in data.runs}
     assert {plan: (run.status, run.reason) for plan, run in found.items()} == dict.fromkeys(
         ("ddp=1", "tp=2", *PAIRS), ("ok", "")
@@ -215,7 +194,6 @@ def test_two_axes_together_do_the_single_devices_work_on_four_ranks(
     assert {plan: run.executed for plan, run in found.items()} == {
         plan: ring if "cp" in plan else whole for plan in found
     }
-    assert "executed_differs" not in (tmp_path / "run" / "utilization.csv").read_text()
     shards = rows(data, RankRow, found["fsdp=2,tp=2"])
     assert [row.place for row in shards] == ["dp=0,tp=0", "dp=0,tp=1", "dp=1,tp=0", "dp=1,tp=1"]
     halves = {row.rank: row.parameters for row in rows(data, RankRow, found["tp=2"])}
@@ -223,29 +201,6 @@ def test_two_axes_together_do_the_single_devices_work_on_four_ranks(
     assert [row.parameters for row in rows(data, RankRow, found["ddp=2,tp=2"])] == [halves[0], halves[1]] * 2
     kinds = {row.kind for row in rows(data, RankCollective, found["fsdp=2,tp=2"])}
     assert {"all_gather", "all_reduce"} <= kinds
-
-
-@pytest.mark.cluster
-def test_experts_of_two_ranks_do_the_single_devices_work_wherever_tokens_go(
-    tmp_path: Path, torchrun: Callable[..., Sweep]
-) -> None:
-    """Each rank holds half of the experts, three weights each, and all else; tokens go there and back twice a layer."""
-    layers, width, between, experts = 2, CONFIG["hidden_size"], CONFIG["intermediate_size"], 4
-    more = {"model_type": "mixtral", "architectures": ["MixtralForCausalLM"], "num_local_experts": experts}
-    (tmp_path / "config.json").write_text(json.dumps({**CONFIG, **more, "num_experts_per_tok": 2}))
-    model = ("--models", f"hf:{tmp_path}/config.json", "--batch-sizes", 4, "--methods", "exact", "--cell-timeout", 90)
-    plans = ("--parallel", "ddp=1", "ddp=2,ep=2", "--out", tmp_path / "run")
-    with torchrun(*QUICK, *model, *plans, cwd=tmp_path) as sweep:
-        assert sweep.end(200) == 0, sweep.said
-    data = read_run(tmp_path / "run")
-    found = {run.parallel: run for run in data.runs}
-    assert found["ddp=2,ep=2"].executed == found["ddp=1"].executed
-    assert "executed_differs" not in (tmp_path / "run" / "utilization.csv").read_text()
-    ranks = rows(data, RankRow, found["ddp=2,ep=2"])
-    away = layers * experts // 2 * 3 * width * between
-    assert [row.parameters for row in ranks] == [found["ddp=1"].parameters - away] * 2
-    calls = {row.kind: row.calls for row in rows(data, RankCollective, found["ddp=2,ep=2"])}
-    assert calls["all_to_all"] == layers * (2 * 2 + 1), "tokens there and back, forward and backward, and their number"
 
 
 @pytest.mark.gpu

@@ -1,6 +1,6 @@
 """What each reading of a block costs: µs of every total of the disturbance record and of the core's state, by name.
 
-    python -m benchmarks.block_readings [--readings 300]
+    python -m benchmarks.readings.block_readings [--readings 300]
 
 Once on this machine, and once on planted files in memory (/dev/shm), as a machine has them that tells everything:
 `cpufreq`'s clock of each processor, a sensor of temperature, pressure of the system and of a control group. Least and

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import block_readings
+from benchmarks.readings import block_readings
 from measure.timing import disturbance
 
 
