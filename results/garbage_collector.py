@@ -6,6 +6,9 @@ import contextlib
 import gc
 from collections.abc import Iterator
 
+BY_PYTHON = 1000
+"""Fewer frozen objects are those of Python 3.12 itself, a few hundred."""
+
 
 @contextlib.contextmanager
 def collector_off(keeps: bool = False) -> Iterator[None]:
@@ -20,7 +23,7 @@ def collector_off(keeps: bool = False) -> Iterator[None]:
         yield
     finally:
         if collecting:
-            if keeps and not gc.get_freeze_count():
+            if keeps and gc.get_freeze_count() < BY_PYTHON:
                 gc.freeze()
                 gc.unfreeze()  # to the oldest
             gc.enable()

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from analysis.stats import LAG1, summarise
-from analysis.utilization.step_times import block_means_s, is_disturbed
+from analysis.utilization.step_times import ASIDE, block_means_s, is_disturbed
 from results import Unavailable
 from results.records import Sample, column_of
 
@@ -95,7 +95,7 @@ def paired_ceiling(samples: Sequence[Sample], rule: str = LAG1) -> PairedCeiling
     if "ceiling" not in column_of(samples, "part"):
         return None
     ordered = sorted((s for s in samples if not s.work and not s.phase), key=lambda s: s.start_s)
-    steps = [s for s in ordered if s.part in ("measure", "disturbed", "moved")]
+    steps = [s for s in ordered if s.part in ("measure", *ASIDE)]
     beside: dict[str, list[Sample]] = {}
     for sample in ordered:
         if sample.part == "ceiling" and sample.flop:

@@ -18,8 +18,9 @@ from analysis.utilization.step_times import is_disturbed
 from results.records import Sample
 
 APART_RATIO = 2.0
-"""Two neighbouring times of a cache line that differ by less are of one placement. Measured on one placement: 84 to
-117 ns on a busy machine; on the other one: 390 to 440 ns."""
+"""Two neighbouring times of a cache line that differ by less are of one placement. Measured here: 84 to 117 ns between
+cores of one cache, on a busy machine, and 322 to 444 ns between others (docs/benchmarks.md). Now and then it was 49 ns:
+that of two hardware threads of one core, which may become a placement of its own."""
 
 
 def far_from_s(trips_s: Iterable[float]) -> float:

@@ -83,7 +83,7 @@ def report(cells: Sequence[Cell]) -> list[str]:
         return ["expected two cells at least: measure longer"]
     converged = sum(cell["status"] == "ok" for cell in cells)
     blocks = sorted(cell["blocks"] for cell in cells)
-    moved = sum(cell["moved"] > 0 for cell in cells)
+    moved = sum(cell.get("moved", 0) > 0 for cell in cells)
     placed = by_placement(cells)
     where = ", ".join(f"{len(each)} {name}" for name, each in placed.items() if name != "all")
     lines = [
@@ -102,10 +102,10 @@ def report(cells: Sequence[Cell]) -> list[str]:
 
 def by_placement(cells: Sequence[Cell]) -> dict[str, Sequence[Cell]]:
     """ "all", and where cells differ in it "near" and "far" by the time of a cache line between two processors."""
-    far_s = far_from_s(cell["round_trip"] for cell in cells if cell["round_trip"])
+    far_s = far_from_s(cell["round_trip"] for cell in cells if cell.get("round_trip"))
     if far_s == math.inf:
         return {"all": cells}
-    known = [cell for cell in cells if cell["round_trip"]]
+    known = [cell for cell in cells if cell.get("round_trip")]
     near, far = ([cell for cell in known if (cell["round_trip"] >= far_s) is is_far] for is_far in (False, True))
     return {"all": cells, f"near (up to {_most_ns(near):.0f} ns)": near, f"far (up to {_most_ns(far):.0f} ns)": far}
 

@@ -4,7 +4,7 @@
 
 Once on this machine, and once on planted files in memory (/dev/shm), as a machine has them that tells everything:
 `cpufreq`'s clock of each processor, a sensor of temperature, pressure of the system and of a control group. Least and
-median of processor time of the thread, which is the only one.
+median of wall time. The time of a cache line between two processors reads no file, and is measured here alone.
 
 Not claimed: what a real driver does behind its file. `scaling_cur_freq` and a sensor's file ask hardware; planted ones
 ask none: their time is that of opening, reading and taking apart alone.
@@ -16,9 +16,10 @@ import argparse
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from statistics import median
+from types import MappingProxyType
 
 from benchmarks.paired.disturbance import taken_s
 from measure.timing import disturbance
@@ -46,9 +47,9 @@ def plant(root: Path) -> None:
         (root / path).symlink_to(Path("/") / path)
 
 
-def rows(where: str, readings: int) -> Iterator[str]:
-    """A line of the table for each reading; the reason where there is none."""
-    for name, read in {**disturbance._TOTALS, **disturbance._STATE}.items():
+def rows(where: str, readings: int, more: Mapping[str, Callable[[], float]] = MappingProxyType({})) -> Iterator[str]:
+    """A line of the table for each reading, and of some more; the reason where there is none."""
+    for name, read in {**disturbance._TOTALS, **disturbance._STATE, **more}.items():
         try:
             read()
         except Unavailable as fault:
@@ -63,7 +64,7 @@ def main() -> int:
     parser.add_argument("--readings", type=int, default=300, help="of each (300)")
     options = parser.parse_args()
     print("| where | reading | least | median |\n| --- | --- | --- | --- |")
-    print("\n".join(rows("here", options.readings)))
+    print("\n".join(rows("here", options.readings, disturbance._PLACE)))
     real = disturbance.ROOT
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         plant(Path(folder))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import median
 
-from analysis.utilization import ASIDE, block_means_s, is_disturbed, placements, whole_steps
+from analysis.utilization import ASIDE, block_means_s, in_one_placement, is_disturbed, whole_steps
 from cleaning.facts import (
     BLOCK_S,
     QUICK,
@@ -132,13 +132,16 @@ def _order(run: Run, rows: Sequence[Sample]) -> Iterator[str]:
 
 
 def _placed(rows: Sequence[Sample]) -> Iterator[str]:
-    """Blocks that are marked as of another placement of the processors: none of that of the used ones."""
+    """Where blocks are marked as of another placement of the processors, the used ones are the undisturbed ones of the
+    placement that has most of them."""
     mine = [row for row in rows if row.part in ("measure", *ASIDE) and not row.work and not row.phase]
-    places = list(zip(mine, placements(mine), strict=True))
-    used = {place for row, place in places if row.part == "measure"}
-    for row, place in places:
-        if row.part == "moved" and (place in used or len(used) != 1):
-            yield f"block {row.index}: marked as moved, with the placement of used blocks"
+    if not any(row.part == "moved" for row in mine):
+        return
+    used = [row.index for row in mine if row.part == "measure"]
+    right = [row.index for row in in_one_placement(mine)]
+    if used != right:
+        other = sorted({*used} ^ {*right})
+        yield f"block {other[0]} is {'used' if other[0] in used else 'not used'} against the placement of most blocks"
 
 
 def _as_measured(row: Sample) -> Sample:

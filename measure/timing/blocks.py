@@ -387,27 +387,27 @@ def disturbance_warning(timing: Timing) -> str:
     if any(block.run_wait_s is None for block in blocks):
         return ""
     calm = [block for block in blocks if not waited(block)]
+    others = [block for block in calm if block.part != MOVED]
     if len(calm) == len(blocks):
         return ""
     use = "and are not used" if any(block.part == DISTURBED for block in timing.aside) else "and are used"
     counted = f"{DISTURBED}: {len(blocks) - len(calm)} of {len(blocks)} blocks waited for a processor {use}"
-    if not calm:
+    if not others:
         return counted
-    calm_s, all_s = (total_s(each) / sum(b.steps for b in each) for each in (calm, blocks))
+    calm_s, all_s = (total_s(each) / sum(b.steps for b in each) for each in (others, blocks))
     return f"{counted}: mean of the others {calm_s * 1e3:.4g} ms, of all {all_s * 1e3:.4g} ms a step"
 
 
 def placement_warning(timing: Timing) -> str:
     """What to say of blocks of another placement of the processors; empty if there are none."""
     moved = [block for block in timing.aside if block.part == MOVED]
-    used_trip_s, moved_trip_s = (round_trip_s(blocks) for blocks in (timing.blocks, moved))
-    if not moved or not used_trip_s or not moved_trip_s:
+    if not moved:
         return ""
+    trips = ["unknown" if (trip_s := round_trip_s(each)) is None else f"{1e9 * trip_s:.0f} ns" for each in (moved, timing.blocks)]
     used_s, moved_s = (total_s(each) / sum(b.steps for b in each) for each in (timing.blocks, moved))
     return (
         f"{MOVED}: {len(moved)} of {len(moved) + len(timing.blocks)} blocks were timed while the processors were "
-        f"placed otherwise (a cache line took {1e9 * moved_trip_s:.0f} ns between them, {1e9 * used_trip_s:.0f} ns in "
-        f"the others) and are not used: {moved_s * 1e3:.4g} ms, the others {used_s * 1e3:.4g} ms a step"
+        f"placed otherwise, or moved (a cache line between them: {trips[0]}, {trips[1]} in the others) and are not used: {moved_s * 1e3:.4g} ms, the others {used_s * 1e3:.4g} ms a step"
     )
 
 

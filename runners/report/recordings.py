@@ -43,17 +43,16 @@ def table_processes(path: Path, least: int = LEAST) -> Iterator[Each]:
     if processes < 1 or sum(1 for _ in path.glob("operations/*.csv.gz")) < 2 * least:  # with its storages
         yield map
         return
-    try:
-        pool = ProcessPoolExecutor(processes, get_context("spawn"), initializer=_begin)
-        for _ in range(processes):
-            pool.submit(_import)
-    except (OSError, ImportError):  # a system without semaphores
-        yield map
-        return
-    try:
+    with contextlib.ExitStack() as stack:
+        try:
+            pool = ProcessPoolExecutor(processes, get_context("spawn"), initializer=_begin)
+            stack.callback(pool.shutdown, cancel_futures=True)
+            for _ in range(processes):
+                pool.submit(_import)
+        except (OSError, RuntimeError):  # no semaphores (NotImplementedError), no further thread, a process that ended
+            yield map
+            return
         yield partial(_each, pool)
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def _each(pool: ProcessPoolExecutor, do: Callable[[S], T], given: Iterable[S]) -> Iterator[T]:

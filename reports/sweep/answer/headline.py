@@ -7,8 +7,8 @@ is offered beside a low utilization, not proved to be its cause.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 from cleaning.reconcile import View
@@ -26,7 +26,7 @@ from reports.shared import (
     si_time,
     source_name,
 )
-from reports.sweep.answer.repeats import by_cell, name_of, repeats_of
+from reports.sweep.answer.repeats import Repeats, by_cell, name_of
 from results.records import Utilization
 from results.store import key_of
 
@@ -52,10 +52,46 @@ def closing(views: Sequence[View]) -> Closing:
     converged = [view for view in divided if view.run.status == "ok"]
     if not converged:
         return Closing(_wide(divided) if divided else _nothing(views))
-    for found in (_models(converged), _precisions(converged), _batches(converged)):
+    together = by_cell(converged)
+    cells = _of_repeats(converged, together)
+    for found in (_models(cells), _precisions(cells), _batches(cells)):
         if found is not None:
-            return found
-    return Closing(_single(converged[0]), (converged[0],))
+            return Closing(found.sentence, _with_repeats(found.cells, together))
+    return Closing(_single(cells[0]), _with_repeats(cells[:1], together))
+
+
+def _of_repeats(views: Sequence[View], together: Mapping[tuple[str, int], Repeats]) -> list[View]:
+    """The cells, of those that were repeated the first with the mean and the interval of all."""
+    found: dict[tuple[str, int], View] = {}
+    for view in views:
+        repeats = together.get(key_of(view.run))
+        first = view if repeats is None else repeats.views[0]
+        found.setdefault(key_of(first.run), view if repeats is None else _mean_of(repeats))
+    return list(found.values())
+
+
+def _mean_of(repeats: Repeats) -> View:
+    view = repeats.views[0]
+    own = _row(view)
+    scale = repeats.ratio / (own.utilization_ratio or math.nan)
+    mean = replace(
+        own,
+        utilization_ratio=repeats.ratio,
+        utilization_low_ratio=repeats.low,
+        utilization_high_ratio=repeats.high,
+        time_s=own.time_s / scale if own.time_s else own.time_s,
+        items_per_s=own.items_per_s * scale if own.items_per_s else own.items_per_s,
+    )
+    return replace(view, fractions=tuple(mean if each is own else each for each in view.fractions))
+
+
+def _with_repeats(cells: Sequence[View], together: Mapping[tuple[str, int], Repeats]) -> tuple[View, ...]:
+    """The cells as they were measured, all repeats of each."""
+    found: list[View] = []
+    for view in cells:
+        repeats = together.get(key_of(view.run))
+        found += [view] if repeats is None else repeats.views
+    return tuple(found)
 
 
 def basis(conclusion: Closing, views: Sequence[View]) -> str:
@@ -125,12 +161,12 @@ def _models(views: Sequence[View]) -> Closing | None:
     key, models = max(groups.items(), key=lambda item: (len(item[1]), item[0][1]))
     if len(models) < 2:
         return None
-    means = {model: _mean(same) for model, same in models.items()}
+    means = {model: fmean(_ratio(view) for view in same) for model, same in models.items()}
     best = max(means, key=lambda model: means[model])
     worst = min(reversed(means), key=lambda model: means[model])  # another one even where all are equal
     high, low = models[best], models[worst]
     start, names = f"At {key[0]}, batch {key[1]}", (_model(high[0]), _model(low[0]))
-    if _overlap(*(_ratios_of(each) for each in (high, low))):
+    if _overlap(_ratios(high[0]), _ratios(low[0])):
         why = "the intervals overlap" if _interval_known(high[0], low[0]) else "an interval is missing"
         text = f"{start}, {names[0]} and {names[1]} cannot be distinguished: {why}."
     else:
@@ -231,18 +267,6 @@ def _ratios(view: View) -> tuple[float, float]:
     row = _row(view)
     low, high = row.utilization_low_ratio, row.utilization_high_ratio
     return (0.0 if low is None else low, math.inf if high is None else high)
-
-
-def _mean(views: Sequence[View]) -> float:
-    """Utilization of a cell, of its repeats together."""
-    found = repeats_of(views)
-    return found[0].ratio if len(found) == 1 else fmean(map(_ratio, views))
-
-
-def _ratios_of(views: Sequence[View]) -> tuple[float, float]:
-    """The same of a cell that may have been repeated: then of its repeats together."""
-    found = repeats_of(views)
-    return (found[0].low, found[0].high) if len(found) == 1 else _ratios(views[0])
 
 
 def _interval_known(*views: View) -> bool:

@@ -6,14 +6,20 @@ processes and windows differ by. Two of them have a wide interval: with one degr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from analysis.stats import geometric_mean
+from analysis.utilization import far_from_s
 from cleaning.reconcile import View
-from reports.shared import cell_name, digits, percent, shared_variant
+from reports.shared import DASH, ceiling_name, cell_name, digits, percent, shared_variant
 from results.records import StepTime
 from results.store import key_of
+
+
+MOST_LINES = 20
+"""Of repeats below a table."""
 
 
 @dataclass(frozen=True)
@@ -27,13 +33,15 @@ class Repeats:
 
 
 def repeats_of(views: Iterable[View]) -> list[Repeats]:
-    """Of cells over the same kind of peak, by the same numerator, on one device, in the order of the first of each."""
+    """Of cells over the same kind of peak (of measured ceilings: the same one), by the same numerator, on one device,
+    in the order of the first of each."""
     groups: dict[tuple[object, ...], list[View]] = {}
     for view in views:
         row, run = view.headline, view.run
         if row is not None and row.utilization_ratio:
-            key = (run.model, run.batch_size, run.precision, run.device, row.variant, row.denominator, row.method)
-            groups.setdefault((*key, row.numerator_source), []).append(view)
+            key = (run.model, run.batch_size, run.precision, run.device, row.variant, row.method, row.numerator_source)
+            ceiling = ceiling_name(row.denominator, row.peak_flop_per_s, row.peak_source or "")
+            groups.setdefault((*key, row.denominator, ceiling), []).append(view)
     return [_group(each) for each in groups.values() if len({view.run.repeat for view in each}) > 1]
 
 
@@ -46,7 +54,9 @@ def repeat_lines(views: Sequence[View], step_times: Iterable[StepTime]) -> list[
     """A line for each cell that was repeated; and how far processors were apart, where that differs between repeats."""
     trips_s = {key_of(row): row.core_round_trip_s for row in step_times if not row.phase}
     shared = shared_variant(views)
-    return [_line(each, shared, trips_s) for each in repeats_of(views)]
+    found = repeats_of(views)
+    lines = [_line(each, shared, trips_s) for each in found[:MOST_LINES]]
+    return lines + ([f"repeats: {len(found) - MOST_LINES} more in headline.csv"] if len(found) > MOST_LINES else [])
 
 
 def name_of(found: Repeats, shared: str = "") -> str:
@@ -58,8 +68,11 @@ def name_of(found: Repeats, shared: str = "") -> str:
 def _line(found: Repeats, shared: str, trips_s: Mapping[tuple[str, int], float | None]) -> str:
     ordered = sorted(found.views, key=lambda view: view.run.repeat)
     each = ", ".join(percent(_ratio(view)) for view in ordered)
-    trips_ns = [f"{1e9 * trip_s:.0f}" for view in ordered if (trip_s := trips_s.get(key_of(view.run)))]
-    apart = f"; a cache line took {', '.join(trips_ns)} ns between two processors" if len(trips_ns) > 1 else ""
+    trips = [trips_s.get(key_of(view.run)) for view in ordered]
+    apart = ""
+    if far_from_s(trip_s for trip_s in trips if trip_s) < math.inf:
+        each_ns = ", ".join(f"{1e9 * trip_s:.0f}" if trip_s else DASH for trip_s in trips)
+        apart = f"; a cache line took {each_ns} ns between two processors"
     return (
         f"repeats: {name_of(found, shared)}: {each}; mean {percent(found.ratio)}, 95 % interval "
         f"{digits(100 * found.low)} to {digits(100 * found.high)} %{apart}"
