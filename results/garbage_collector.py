@@ -6,6 +6,10 @@ import contextlib
 import gc
 from collections.abc import Iterator
 
+MANY = 100_000
+"""Objects that were made and not freed. Below it the next collection is short, and counting what is frozen may take
+longer, since Python counts them one by one."""
+
 BY_PYTHON = 1000
 """Fewer frozen objects are those of Python 3.12 itself, a few hundred."""
 
@@ -23,7 +27,7 @@ def collector_off(keeps: bool = False) -> Iterator[None]:
         yield
     finally:
         if collecting:
-            if keeps and gc.get_freeze_count() < BY_PYTHON:
+            if keeps and gc.get_count()[0] > MANY and gc.get_freeze_count() < BY_PYTHON:
                 gc.freeze()
                 gc.unfreeze()  # to the oldest
             gc.enable()

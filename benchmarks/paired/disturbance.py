@@ -55,7 +55,12 @@ def main() -> int:
     for thread in threads:
         thread.start()
     print("| reading | least | median |\n| --- | --- | --- |")
-    for name, read in (("disturbance", disturbance), ("core_state", core_state), ("round trip", round_trip), ("of a block, all", both)):
+    for name, read in (
+        ("disturbance", disturbance),
+        ("core_state", core_state),
+        ("round trip", round_trip),
+        ("of a block, all", both),
+    ):
         found = taken_s(read, options.readings)
         print(f"| {name} | {found[0] * 1e6:.0f} µs | {median(found) * 1e6:.0f} µs |")
     ended.set()

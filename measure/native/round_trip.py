@@ -49,7 +49,8 @@ _NEXT = b"\x48\xff\xc8\x75\xe7\xc3"  # dec rax; jnz to what follows _ROUNDS_LEFT
 
 
 def round_trip_s() -> float:
-    """Between the first and the last processor that this process may use, now; about 0.5 ms of both of them, and 20 ms where one gives up waiting for the other.
+    """Between the first and the last processor that this process may use, now. It takes about 0.5 ms of both of them,
+    and 20 ms where one gives up waiting for the other.
 
     Raises Unavailable with the reason: one processor alone, another system, or a thread that did not run.
     """

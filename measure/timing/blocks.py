@@ -403,11 +403,15 @@ def placement_warning(timing: Timing) -> str:
     moved = [block for block in timing.aside if block.part == MOVED]
     if not moved:
         return ""
-    trips = ["unknown" if (trip_s := round_trip_s(each)) is None else f"{1e9 * trip_s:.0f} ns" for each in (moved, timing.blocks)]
+    trips = [
+        "unknown" if (trip_s := round_trip_s(each)) is None else f"{1e9 * trip_s:.0f} ns"
+        for each in (moved, timing.blocks)
+    ]
     used_s, moved_s = (total_s(each) / sum(b.steps for b in each) for each in (timing.blocks, moved))
     return (
         f"{MOVED}: {len(moved)} of {len(moved) + len(timing.blocks)} blocks were timed while the processors were "
-        f"placed otherwise, or moved (a cache line between them: {trips[0]}, {trips[1]} in the others) and are not used: {moved_s * 1e3:.4g} ms, the others {used_s * 1e3:.4g} ms a step"
+        f"placed otherwise, or moved (a cache line between them: {trips[0]}, {trips[1]} in the others) and are not "
+        f"used: {moved_s * 1e3:.4g} ms, the others {used_s * 1e3:.4g} ms a step"
     )
 
 

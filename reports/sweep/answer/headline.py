@@ -62,12 +62,14 @@ def closing(views: Sequence[View]) -> Closing:
 
 def _of_repeats(views: Sequence[View], together: Mapping[tuple[str, int], Repeats]) -> list[View]:
     """The cells, of those that were repeated the first with the mean and the interval of all."""
-    found: dict[tuple[str, int], View] = {}
+    found: list[View] = []
     for view in views:
         repeats = together.get(key_of(view.run))
-        first = view if repeats is None else repeats.views[0]
-        found.setdefault(key_of(first.run), view if repeats is None else _mean_of(repeats))
-    return list(found.values())
+        if repeats is None:
+            found.append(view)
+        elif view is repeats.views[0]:
+            found.append(_mean_of(repeats))
+    return found
 
 
 def _mean_of(repeats: Repeats) -> View:

@@ -17,7 +17,6 @@ from reports.shared import DASH, ceiling_name, cell_name, digits, percent, share
 from results.records import StepTime
 from results.store import key_of
 
-
 MOST_LINES = 20
 """Of repeats below a table."""
 

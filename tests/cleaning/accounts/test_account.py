@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 import torch
@@ -225,8 +226,14 @@ class TestRulesAreBlind:
         names = {field.name for field in dataclasses.fields(CallRecording)}
         assert names == {
             "operations", "calls", "modules", "plain", "batch", "parameters", "sources", "results", "note", "training",
-            "untrained", "mask_rules",
+            "untrained", "mask_rules", "mixture",
         }  # fmt: skip
+
+    def test_no_rule_reads_the_parts_of_a_mixture(self):
+        """They are FLOP of our own count, beside the calls."""
+        rules = Path(inspect.getfile(explain)).parents[1]
+        assert len(read := [file.read_text() for file in rules.rglob("*.py")]) > 10
+        assert not any("mixture" in text for text in read)
 
     def test_explain_sees_none_either(self):
         assert list(inspect.signature(explain).parameters) == ["recording", "phase", "unit", "items", "missed"]

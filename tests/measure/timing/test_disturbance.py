@@ -288,9 +288,10 @@ def test_blocks_of_the_rarer_placement_are_measured_again(monkeypatch: pytest.Mo
     assert [(block.part, block.wall_s) for block in timing.aside] == [
         ("moved", 0.625), ("moved", 0.625), ("moved", 0.5),
     ]  # fmt: skip
+    # (2 · 625 + 500) ÷ 3 = 583.3
     assert placement_warning(timing) == (
         "moved: 3 of 8 blocks were timed while the processors were placed otherwise, or moved (a cache line between "
-        "them: 400 ns, 100 ns in the others) and are not used: 583.3 ms, the others 500 ms a step"  # (2 · 625 + 500) ÷ 3
+        "them: 400 ns, 100 ns in the others) and are not used: 583.3 ms, the others 500 ms a step"
     )
     assert disturbance_warning(timing) == ""
 

@@ -32,6 +32,24 @@ def test_each_number_has_its_interval_and_all_have_one_peak() -> None:
     assert basis(found, views) == f"95 % intervals: {intervals}. Divided by {peak}."
 
 
+@pytest.mark.parametrize("ratios", [(0.38, 0.42), (0.42, 0.38)])
+def test_a_single_repeated_cell_is_all_of_its_repeats(ratios: tuple[float, float]) -> None:
+    """√(38 · 42) = 39.95; whichever was measured first."""
+    views = [cell("vgg11", ratio, repeat=repeat) for repeat, ratio in enumerate(ratios)]
+    found = closing(views)
+    assert found.sentence.startswith("vgg11 at batch 8 in fp32 uses 40 % of the datasheet peak")
+    assert len(found.cells) == 2
+    assert "vgg11 b8 fp32 × 2 " in basis(found, views)
+
+
+def test_batches_are_compared_by_the_mean_of_repeats() -> None:
+    """Repeats of 38 and 42 % against 5 %: t of one degree of freedom gives 21 to 76 %, which do not touch 5 %."""
+    views = [cell("vgg11", 0.38), cell("vgg11", 0.42, repeat=1), cell("vgg11", 0.05, batch=32)]
+    found = closing(views)
+    assert {view.run.cell_id for view in found.cells} == {"vgg11-8-0", "vgg11-8-1", "vgg11-32-0"}
+    assert "40 %" in found.sentence
+
+
 def test_an_interval_that_has_no_end_or_is_none_says_so() -> None:
     views = [cell("vgg11", 0.4, utilization_high_ratio=None)]
     assert "vgg11 b8 fp32 39.2 % or more." in basis(closing(views), views)
