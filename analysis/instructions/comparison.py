@@ -242,21 +242,24 @@ def _changes(part: CountedProduct) -> Iterator[_Change]:
             continue
         products, results = part.multiply_adds * whole // size, part.results * whole // size
         for sums in BEGINNINGS:
+            if sums * results > products:
+                continue
             padded = f"{size} is executed as {whole}" if whole > size else ""
             yield _Change(products - sums * results, sums * results, max(sums - 1, 0) * results, padded)
 
 
 def _separate(multiply_adds: int, executed: Mapping[str, int], sizes: tuple[int, ...]) -> str:
-    """Whether products and sums are instructions of their own, and each partial sum of BLOCK products is scaled by one
-    more; a size may be rounded up to whole vectors, too."""
+    """Whether products and sums are instructions of their own; each partial sum of BLOCK products may be scaled by one
+    more, and a size may be rounded up to whole vectors, too."""
     outputs, found = math.prod(sizes), executed.get("mul", 0)
     scalings = outputs * -(-multiply_adds // (outputs * BLOCK))
     widths = [(1, 1), *((size, -(-size // tile) * tile) for size in sizes for tile in TILES)]
     for size, whole in widths:
         products = multiply_adds * whole // size
         if found - products in (0, scalings * whole // size) and products <= executed.get("add", 0):
+            scaled = ", their partial sums are scaled" if found > products else ""
             padded = f", and padding of vectors: {size} is executed as {whole}" if whole > size else ""
-            return f"products are multiplications and additions of their own, their partial sums are scaled{padded}"
+            return f"products are multiplications and additions of their own{scaled}{padded}"
     return ""
 
 

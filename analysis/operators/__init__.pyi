@@ -14,6 +14,7 @@ from .attention_conventions import (
 )
 from .attention_pairs import (
     ALL,
+    BACKWARD,
     CAPABILITY,
     FLASH,
     causal_pairs,
@@ -47,6 +48,7 @@ __all__ = [
     "ALL",
     "AttentionFlop",
     "AttentionSum",
+    "BACKWARD",
     "BLOCK_PAIRS",
     "BY_RULE",
     "CAPABILITY",

@@ -15,9 +15,6 @@ from fractions import Fraction
 AXES = ("dp", "tp", "pp", "cp", "ep")
 """Data, tensor, pipeline, context and expert parallelism, as a plan names them."""
 
-TRAINED = ("tp", "pp", "cp", "ep")
-"""Axes that a sweep trains with, beside those of REPLICAS."""
-
 UNTRAINED = {
     ("pp", "cp"): "a stage of torch.export calls the operator of attention, which torch's ring does not take over",
     ("pp", "ep"): "torch.export does not capture transformers' exchange, whose sizes are data",

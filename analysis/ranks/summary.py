@@ -15,6 +15,8 @@ from analysis.ranks.dependency_chain import Segment, critical_path
 from analysis.ranks.timelines import Timeline, spans
 from analysis.ranks.waits import Straggler, Wait, straggler_of, waits_of
 
+OF_ALL = "members of collectives are not recorded: waits and clocks hold only where each collective is of all ranks"
+
 
 @dataclass(frozen=True)
 class StepFlop:
@@ -106,6 +108,8 @@ def report_of(timelines: Mapping[int, Timeline], flop: Mapping[int, StepFlop]) -
         ]
     if common != sorted(set.union(*numbers)):
         problems = [*problems, f"not all ranks recorded the same steps; {len(common)} are common to all"]
+    if any(map(_members_unknown, timelines.values())):
+        problems = [*problems, OF_ALL]
     return RanksReport(
         ranks=[_row(each, flop.get(rank, StepFlop(None, "not counted"))) for rank, each in moved.items()],
         world_size=sizes.pop() if len(sizes) == 1 else None,
@@ -117,6 +121,11 @@ def report_of(timelines: Mapping[int, Timeline], flop: Mapping[int, StepFlop]) -
         path=_mean(paths),
         problems=problems,
     )
+
+
+def _members_unknown(timeline: Timeline) -> bool:
+    """Whether collectives that set its clock may be of some ranks alone."""
+    return timeline.own_clock and bool((timeline.collectives["ranks"] == "").any())
 
 
 def _steps_in(timelines: Mapping[int, Timeline]) -> int:

@@ -91,22 +91,24 @@ def late_from(times_s: Sequence[float], wait_s: float, late_s: float) -> int | N
     """The place of the first of these times, a step's in each timed block, that holds a wait which was seen afterwards.
 
     wait_s: the wait; late_s: a step with it, as it was seen. Of all ways to part the times so that the median of the
-    second part is longer by half of the wait or more, the one is taken in which distances to both medians add up to
-    least. Without such a way all are late if their median is at least late_s less half of the wait; None: none is known
-    to be.
+    second part is longer by half of the wait or more, and that of the first is below late_s less half of the wait, the
+    one is taken in which distances to both medians add up to least. Without such a way all are late if their median is
+    at least late_s less half of the wait; None: none is known to be.
     Not claimed: a wait that came and went again.
     """
     times = np.array(times_s, dtype=float)
     if not len(times):
         return None
+    least_s = late_s - wait_s / 2
 
-    def rise(place: int) -> float:
-        return float(np.median(times[place:]) - np.median(times[:place]))
+    def rises(place: int) -> bool:
+        before = np.median(times[:place])
+        return bool(before < least_s and np.median(times[place:]) - before >= wait_s / 2)
 
     def distance(values: Any) -> float:
         return float(np.abs(values - np.median(values)).sum())
 
-    ways = [place for place in range(1, len(times)) if rise(place) >= wait_s / 2]
+    ways = [place for place in range(1, len(times)) if rises(place)]
     if ways:
         return min(ways, key=lambda place: distance(times[:place]) + distance(times[place:]))
-    return 0 if np.median(times) >= late_s - wait_s / 2 else None
+    return 0 if np.median(times) >= least_s else None

@@ -21,6 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from analysis.operators import (
     ALL,
+    BACKWARD,
     CAPABILITY,
     FLASH,
     MASK_PAIRS,
@@ -167,19 +168,19 @@ class Masks:
         if self._rules and batch is None:
             batch = batch_mask(model, *_arguments(inputs))
         self._batch = batch or NOTHING
-        self._known: dict[tuple[int, int, str], tuple[Operation, Operation]] = {}
+        self._known: dict[tuple[str, int, int, str], tuple[Operation, Operation]] = {}
 
     def noted(self, operation: Operation) -> Operation:
-        """The operation, with what is known of its mask."""
-        if operation.name.startswith(FLASH):
-            operation = _with_device(operation)
+        """The operation, with what is known of its mask, and of its device where tiles depend on it."""
+        is_flash = operation.name.removesuffix(BACKWARD) == FLASH
         rule = self._rules.get(operation.module, "")
-        if not rule or not may_have_mask(operation):
+        if not is_flash and not (rule and may_have_mask(operation)):
             return operation
         # calls of one signature share their attributes, as those without a mask do
-        key = id(operation.attributes), id(operation.input_shapes), rule
+        key = operation.name, id(operation.attributes), id(operation.input_shapes), rule
         if key not in self._known:
-            self._known[key] = operation, with_mask(operation, rule, self._batch)
+            known = _with_device(operation) if is_flash else operation
+            self._known[key] = operation, with_mask(known, rule, self._batch)
         return replace(operation, attributes=self._known[key][1].attributes)
 
 

@@ -1,6 +1,6 @@
 from .collective_times import collective_rates
 from .context import is_balanced, ring_attention, sequence_length, sequence_part, with_positions
-from .experts import own_expert_plan, plans_of
+from .experts import own_expert_plan, plans_of, plans_of_file
 from .member import GroupMember
 from .meshes import rank_mesh
 from .model_split import held_parameters, record_steps, split_model
@@ -27,6 +27,7 @@ __all__ = [
     "own_expert_plan",
     "pipeline_stage",
     "plans_of",
+    "plans_of_file",
     "rank_group",
     "rank_mesh",
     "record_steps",

@@ -10,7 +10,7 @@ the tensor axis, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -50,12 +50,32 @@ def plans_of(
         if grid.ep > 1:
             plan = {pattern: style for pattern, style in plan.items() if not _is_within(pattern, experts)}
     else:
-        plan = {pattern: style for pattern, style in styles.items() if style not in EXPERT_STYLES}
-        experts = {pattern: style for pattern, style in styles.items() if style in EXPERT_STYLES}
+        plan, experts = _parted(styles)
+    for axis, size in _axes_without(grid, plan, experts):
+        raise ValueError(f"has no {axis}_plan of its own: expected {instead} with {axis}={size}")
+    return plan, experts
+
+
+def plans_of_file(styles: Mapping[str, str], grid: RankGrid) -> tuple[dict[str, str], dict[str, str]]:
+    """The plans of the tensor and of the expert axis in a plan file. Raises ValueError for an axis of several ranks
+    without a style."""
+    plan, experts = _parted(styles)
+    for axis, size in _axes_without(grid, plan, experts):
+        raise ValueError(f"the plan file has no style for {axis}: expected one with {axis}={size}")
+    return plan, experts
+
+
+def _parted(styles: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Those of the tensor and those of the expert axis."""
+    experts = {pattern: style for pattern, style in styles.items() if style in EXPERT_STYLES}
+    return {pattern: style for pattern, style in styles.items() if pattern not in experts}, experts
+
+
+def _axes_without(grid: RankGrid, plan: Mapping[str, str], experts: Mapping[str, str]) -> Iterator[tuple[str, int]]:
+    """Axes of several ranks that have no plan, and of how many."""
     for axis, size, found in (("tp", grid.tp, plan), ("ep", grid.ep, experts)):
         if size > 1 and not found:
-            raise ValueError(f"has no {axis}_plan of its own: expected {instead} with {axis}={size}")
-    return plan, experts
+            yield axis, size
 
 
 def _is_within(pattern: str, others: Iterable[str]) -> bool:

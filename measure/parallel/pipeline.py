@@ -30,7 +30,7 @@ Loss = Callable[[Any, Any], torch.Tensor]
 
 
 class PipelineStage:
-    """This rank's stage of the default group, whose ranks are the stages. model: what it holds and trains."""
+    """This rank's stage, of the ranks of the pipeline axis. model: what it holds and trains."""
 
     def __init__(
         self, stage: Any, microbatches: int, loss: Loss, device: torch.device, autocast: torch.dtype | None = None

@@ -52,10 +52,11 @@ def _run(options: Namespace) -> int:
     frameworks, models = _frameworks(options), _models(options)
     if options.install:
         _install(options, frameworks)
+    words = _run_words()
     answers = _all_answers(frameworks, models, options)
     passing("")
     if options.page is not None:
-        put(options.page, page(answers, options.tokens, _run_words()))
+        put(options.page, page(answers, options.tokens, words))
     if options.format == "json":
         documents = [document(model, _tokens(model, options), answers) for model in models]
         shown = documents if len(documents) > 1 else documents[0]
@@ -128,8 +129,15 @@ def _install(options: Namespace, names: Sequence[str]) -> None:
 
 def _run_words() -> str:
     """When a page was made, and with which versions of what all formulas share."""
-    versions = (f"{name} {importlib.metadata.version(name)}" for name in ("torch", "transformers"))
-    return f"Run on {datetime.date.today()} with Python {platform.python_version()}, {' and '.join(versions)}."
+    versions = " and ".join(map(_version_words, ("torch", "transformers")))
+    return f"Run on {datetime.date.today()} with Python {platform.python_version()}, {versions}."
+
+
+def _version_words(name: str) -> str:
+    try:
+        return f"{name} {importlib.metadata.version(name)}"
+    except importlib.metadata.PackageNotFoundError:
+        return f"no {name}"
 
 
 def _package_of(options: Namespace, name: str) -> AuditedPackage | None:
@@ -141,11 +149,16 @@ def _package_of(options: Namespace, name: str) -> AuditedPackage | None:
 
 
 def _all_answers(names: Sequence[str], models: Sequence[Model], options: Namespace) -> list[Answer]:
-    """A row for each framework and model. Each framework has a process of its own: as many at a time as processors."""
+    """A row for each framework and model. Each framework has a process of its own: as many at a time as processors.
+    After Ctrl-C none begins."""
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         begun = sorted(names, key=lambda name: name not in LONGEST)
-        waiting = {name: pool.submit(_answers, name, models, options) for name in begun}
-        return [answer for name in names for answer in waiting[name].result()]
+        try:
+            waiting = {name: pool.submit(_answers, name, models, options) for name in begun}
+            return [answer for name in names for answer in waiting[name].result()]
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def _answers(name: str, models: Sequence[Model], options: Namespace) -> list[Answer]:

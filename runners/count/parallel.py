@@ -149,15 +149,18 @@ def _planned(step: RankStep, workload: Workload, options: Namespace) -> RankStep
     """
     import torch
 
-    from measure.parallel import plans_of
+    from measure.parallel import plans_of, plans_of_file
 
     grid: RankGrid = options.grid
     if grid.tp == 1 and grid.ep == 1:
         return step
-    with torch.device("meta"):
-        model = _built(workload)
-    plan, experts = plans_of(model, grid, options.styles, "--plan FILE")
     strict = options.styles is not None
+    if strict:
+        plan, experts = plans_of_file(options.styles, grid)
+    else:
+        with torch.device("meta"):
+            model = _built(workload)
+        plan, experts = plans_of(model, grid, None, "--plan FILE")
     return replace(step, plan=plan, strict=strict, experts=experts, expert_ranks=grid.ep)
 
 

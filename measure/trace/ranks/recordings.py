@@ -18,10 +18,14 @@ READERS = {
 
 TRACE_ENDINGS = tuple(READERS)
 
+DOCUMENT = "ranks.json"
+"""What `runners.trace DIR --out DIR` writes beside them, which is no recording."""
+
 
 def rank_files(folder: Path) -> list[Path]:
     """The traces in a folder, by name. Raises ValueError for none."""
-    files = sorted(path for path in folder.iterdir() if path.name.endswith(TRACE_ENDINGS) and path.is_file())
+    named = (path for path in folder.iterdir() if path.name.endswith(TRACE_ENDINGS) and path.name != DOCUMENT)
+    files = sorted(path for path in named if path.is_file())
     if not files:
         held = sorted(path.name for path in folder.iterdir())
         near = f"; it holds {', '.join(held[:3])}{', …' if len(held) > 3 else ''}" if held else ""

@@ -121,12 +121,17 @@ def test_a_weights_gradient_of_unfolded_images_has_the_taps_on_the_padding_and_i
 
 def test_products_may_be_multiplications_and_additions_of_their_own() -> None:
     """2 × 512 by 512 × 10: 10,240 products, 16,384 where 10 columns are executed as 16. Each of 20, or 32, results has
-    two partial sums of 256 products, which are scaled."""
-    apart = "products are multiplications and additions of their own, their partial sums are scaled"
-    for mul in (10_240, 10_240 + 2 * 20):
-        assert compare("aten.addmm", 10_240, 20, {"mul": mul, "add": mul}, (2, 10)).reason == apart
-    padded = compare("aten.addmm", 10_240, 20, {"mul": 16_384 + 2 * 32, "add": 16_544}, (2, 10))
-    assert (padded.verdict, padded.reason) == (DIFFERENT, f"{apart}, and padding of vectors: 10 is executed as 16")
+    two partial sums of 256 products, which may be scaled."""
+    apart = "products are multiplications and additions of their own"
+    scaled, padding = f"{apart}, their partial sums are scaled", "padding of vectors: 10 is executed as 16"
+    for mul, reason in (
+        (10_240, apart),
+        (10_240 + 2 * 20, scaled),
+        (16_384, f"{apart}, and {padding}"),
+        (16_384 + 2 * 32, f"{scaled}, and {padding}"),
+    ):
+        found = compare("aten.addmm", 10_240, 20, {"mul": mul, "add": 16_544}, (2, 10))
+        assert (found.verdict, found.reason) == (DIFFERENT, reason)
     assert compare("aten.addmm", 10_240, 20, {"mul": 10_240 + 20, "add": 10_260}, (2, 10)).verdict == UNEXPLAINED
     assert compare("aten.addmm", 10_240, 20, {"mul": 10_240, "add": 10_239}, (2, 10)).verdict == UNEXPLAINED
 
@@ -161,6 +166,16 @@ def test_products_that_are_counted_together_may_each_be_executed_in_another_way(
     assert [(part.multiply_adds, part.results) for part in two_products()] == [(17_391, 561), (17_391, 1_023)]
     found = compare("mm_17x33x31.backward", 2 * 17_391, 0, lanes, (), two_products())
     assert (found.verdict, found.reason[: len(reason)]) == (verdict, reason)
+
+
+def test_no_more_sums_begin_than_there_are_products() -> None:
+    """10,000 products with 10 results and 100 with 100: four beginnings of each of 100 results would be 400 of 100
+    products. With one, 10,000 + 0 fused; 9,700 are none of 10,000 less 0, 10, 20 or 40, with or without 100 more."""
+    parts = (CountedProduct(10_000, (), 10), CountedProduct(100, (), 100))
+    found = compare("two products", 10_100, 0, {"fma": 9_700, "mul": 400, "add": 300}, (), parts)
+    assert (found.verdict, found.reason) == (UNEXPLAINED, "")
+    begun = compare("two products", 10_100, 0, {"fma": 10_000, "mul": 100}, (), parts)
+    assert (begun.verdict, begun.reason) == (EQUAL, "100 products that begin a sum are multiplications")
 
 
 def test_a_convolutions_backward_pass_has_a_product_for_each_gradient() -> None:

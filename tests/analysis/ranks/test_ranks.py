@@ -19,6 +19,7 @@ from analysis.ranks import (
     breakdown_of,
     by_rank,
     critical_path,
+    late_from,
     length,
     match_collectives,
     report_of,
@@ -234,6 +235,22 @@ def test_the_systems_utilization_is_of_the_slowest_rank_and_all_peaks() -> None:
     assert [row.utilization_ratio for row in found.ranks] == [pytest.approx(0.04), pytest.approx(0.04)]
     assert found.imbalance_ratio == pytest.approx(65 / 45 - 1)  # 25 and 65 ms of computing
     assert report_of(pair(), {0: flop[0]}).utilization_ratio is None, "a rank's FLOP are not known"
+
+
+def test_collectives_of_unknown_members_are_said_where_clocks_are_set_by_them() -> None:
+    words = "waits and clocks hold only where each collective is of all ranks"
+    ranks = {rank: replace(each, own_clock=True) for rank, each in pair().items()}
+    assert [words in line for line in report_of(ranks, {}).problems] == [True]
+    assert report_of(pair(), {}).problems == [], "of one clock"
+    known = {rank: replace(each, collectives=each.collectives.assign(ranks="[0, 1]")) for rank, each in ranks.items()}
+    assert report_of(known, {}).problems == []
+
+
+def test_steps_that_are_all_as_long_as_one_with_the_wait_are_late_from_the_first() -> None:
+    """0.975 s divide late from not. The last of these is longer by 0.03 s than their median, half of the wait and more,
+    but what is before it is not short."""
+    assert late_from((1.0, 1.01, 0.99, 1.0, 1.03), wait_s=0.05, late_s=1.0) == 0
+    assert late_from((0.95, 0.96, 0.94, 1.0, 1.03), wait_s=0.05, late_s=1.0) == 3
 
 
 def test_two_recordings_of_one_rank_are_refused() -> None:

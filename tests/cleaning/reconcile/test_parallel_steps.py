@@ -91,6 +91,7 @@ def test_a_late_rank_is_named_by_how_long_each_other_waits() -> None:
 TIMES = {
     "from the third on": ((0.83, 0.8, 1.0, 0.97, 1.02), 4),
     "in all": ((1.0, 0.99, 1.03, 0.98, 1.0), 2),
+    "in all, the last one longer": ((1.0, 1.01, 0.99, 1.0, 1.13), 2),
     "in none, or after the last": ((0.8, 0.82, 0.79, 0.8, 0.81), None),
     "one slow block before": ((1.4, 0.8, 0.8, 1.0, 1.0, 1.0), 5),
     "one block": ((1.0,), 2),

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import csv
+import importlib.metadata
 import io
 import json
 import subprocess
 import sys
+import threading
+from argparse import Namespace
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,7 +18,7 @@ import pytest
 
 from analysis.audit import architectures, frameworks, training_flop
 from measure.audit import AuditedPackage
-from runners.audit import command
+from runners.audit import command, options
 from runners.audit.command import main
 
 ROOT = Path(__file__).parents[3]
@@ -78,6 +82,55 @@ def test_a_package_of_this_environment_is_not_installed_again(tmp_path: Path, mo
     monkeypatch.setattr(command, "_package_of", lambda options, name: here)
     monkeypatch.setattr(command, "_answers", lambda *_: [])
     assert asked_of_pip(["trl"], monkeypatch, tmp_path) == []
+
+
+def test_after_an_interrupt_no_framework_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One at a time: the first is interrupted; the second, which has begun, ends when the pool has been told to."""
+    begun: list[str] = []
+    told = threading.Event()
+
+    class Pool(ThreadPoolExecutor):
+        def __init__(self, _: int) -> None:
+            super().__init__(1)
+
+        def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+            super().shutdown(wait=False, cancel_futures=cancel_futures)
+            told.set()
+            super().shutdown(wait)
+
+    def answers(name: str, *_: object) -> list[object]:
+        begun.append(name)
+        if name == "first":
+            raise KeyboardInterrupt
+        assert told.wait(60)
+        return []
+
+    monkeypatch.setattr(command, "ThreadPoolExecutor", Pool)
+    monkeypatch.setattr(command, "_answers", answers)
+    with pytest.raises(KeyboardInterrupt):
+        command._all_answers(["first", "second", "third", "fourth"], [], Namespace())
+    assert set(begun) <= {"first", "second"}
+
+
+def test_versions_are_known_before_the_formulas_run_and_a_missing_package_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def version(name: str) -> str:
+        if name == "transformers":
+            raise importlib.metadata.PackageNotFoundError(name)
+        return "9.9"
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    assert command._run_words().endswith(", torch 9.9 and no transformers.")
+
+    def fails() -> str:
+        raise ValueError("no words")
+
+    monkeypatch.setattr(command, "_run_words", fails)
+    monkeypatch.setattr(command, "_all_answers", lambda *_: pytest.fail("formulas ran first"))
+    asked = options.parser().parse_args(["--suite", "audit", "--page", str(tmp_path / "page.md")])
+    with pytest.raises(ValueError, match="no words"):
+        command._run(asked)
 
 
 def test_the_same_numbers_as_csv_and_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

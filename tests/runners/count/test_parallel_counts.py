@@ -5,10 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
+from argparse import Namespace
 
 import pytest
 
-from runners.count import command
+from analysis.parallel import RankGrid
+from measure.parallel import RankStep
+from runners.count import command, parallel
 from tests.support.fakes.commands import refused, running
 
 NETS = """
@@ -148,6 +151,7 @@ def test_what_cannot_be_is_refused_in_a_line(count, net, llama, plan, tmp_path):
     refused(count(*net, "dp=2,tp"), "--parallel: expected AXIS=N")
     refused(count(*net, "dp=2,ep=4"), "expected ep to divide dp · cp = 2, got ep=4; nearest 2")
     refused(count(*net, "dp=2,ep=2"), "has no ep_plan of its own: expected --plan FILE with ep=2")
+    refused(count(*net, "dp=2,ep=2", "--plan", plan), "the plan file has no style for ep: expected one with ep=2")
     refused(count(*net, "cp=2"), "expected attention by scaled_dot_product_attention, got none in one kernel")
     refused(count(llama, "--parallel", "cp=3", "--seq", 16), "multiple of cp=3, got 16 tokens; nearest 15")
     refused(count(*net, "dp=2", "--batch-size", 3), "multiple of dp=2, got 3")
@@ -165,3 +169,13 @@ def test_what_cannot_be_is_refused_in_a_line(count, net, llama, plan, tmp_path):
     (tmp_path / "list.json").write_text("[1]")
     refused(count(*net, "tp=2", "--plan", tmp_path / "list.json"), "--plan: expected lines like")
     refused(count(*net, "tp=2", "--plan", tmp_path / "none.toml"), "--plan: expected a TOML or JSON file")
+
+
+def test_a_plan_file_that_has_all_styles_needs_no_model():
+    """Patterns of each axis, of a model that is none."""
+    styles = {"mlp": "colwise", "experts": "ep_dispatch_experts", "experts.up": "grouped_gemm"}
+    step = RankStep(lambda: pytest.fail("built"), ())
+    asked = Namespace(grid=RankGrid(dp=2, tp=2, ep=2), styles=styles)
+    planned = parallel._planned(step, None, asked)
+    assert (planned.plan, planned.strict) == ({"mlp": "colwise"}, True)
+    assert planned.experts == {"experts": "ep_dispatch_experts", "experts.up": "grouped_gemm"}
