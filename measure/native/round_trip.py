@@ -57,14 +57,14 @@ def round_trip_s() -> float:
     processors = _processors()
     word = (ctypes.c_char * 256)()  # so that the line is of nothing else
     address = ctypes.addressof(word) + 128 - ctypes.addressof(word) % 128
-    ping, pong = (_function(code, address) for code in (ping_code(), pong_code()))
+    ping, pong = (_function(code, address, word) for code in (ping_code(), pong_code()))
     second = threading.Thread(target=_on, args=(processors[-1], lambda: pong(ROUNDS * TRIES)))
     taken: list[float] = []
     first = threading.Thread(target=_on, args=(processors[0], lambda: taken.append(shortest_s(ping))))
     try:
         second.start()
         first.start()
-    except RuntimeError as fault:  # no further thread may begin; the second gives up waiting by itself
+    except RuntimeError as fault:  # no further thread may begin
         raise Unavailable(f"no thread for it: {fault}") from fault
     for thread in (second, first):
         thread.join()
@@ -93,9 +93,10 @@ def _on(processor: int, work: Callable[[], object]) -> None:
         return
 
 
-def _function(code: bytes, address: int) -> Bounce:
+def _function(code: bytes, address: int, word: object) -> Bounce:
+    """word: what is at the address; it is there as long as a thread may run this, whatever ends the caller."""
     function = ctypes.CFUNCTYPE(ctypes.c_long, ctypes.c_void_p, ctypes.c_long)(address_of(code))
-    return lambda rounds: function(address, rounds)
+    return lambda rounds, _word=word: function(address, rounds)  # type: ignore[misc]
 
 
 def _processors() -> list[int]:
