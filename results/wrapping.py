@@ -39,11 +39,11 @@ def wrap(words: str, width: int, first: str = "", rest: str = "") -> list[str]:
 
 
 def _wrapped(paragraph: str, width: int, first: str, rest: str) -> list[str]:
-    lines, line, empty = [], first, True
+    lines, line, empty, taken = [], first, True, letters(first)
     for word in paragraph.split():
-        room = width - letters(line) - (0 if empty else 1)
-        if letters(word) <= room:
-            line, empty = line + ("" if empty else " ") + word, False
+        more = letters(word) + (0 if empty else 1)
+        if taken + more <= width:
+            line, empty, taken = line + ("" if empty else " ") + word, False, taken + more
             continue
         if not empty:
             lines.append(line)
@@ -52,7 +52,7 @@ def _wrapped(paragraph: str, width: int, first: str, rest: str) -> list[str]:
         for piece in whole:
             lines.append(line + piece)
             line = rest
-        line, empty = line + word, False
+        line, empty, taken = line + word, False, letters(line + word)
     return [each.rstrip() for each in (*lines, line)]
 
 

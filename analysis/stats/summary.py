@@ -29,6 +29,7 @@ is reported beside the interval. Nothing is dropped: outliers are counted and st
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -91,13 +92,15 @@ def summarise(
     interval, one of INTERVAL_RULES. Raises ValueError for an empty list, a value that is not finite, weights that are
     not positive or not one a block, or a rule that is not known.
     """
-    values, shares = _weighted_values(block_means, weights)
+    values = _finite(block_means)
+    shares, again = _shares(values, weights)
     mean = float(shares @ values)
     ordered: list[float] = np.sort(values).tolist()
     p5, median, p95 = (_quantile(ordered, share) for share in (0.05, 0.5, 0.95))
-    effective_n = _effective_size(values, shares / shares.sum(), rule)  # once more: published intervals keep each digit
+    rounding = _rounding(max(-ordered[0], ordered[-1]))
+    effective_n = _effective_size(values, again, rule, rounding)
     half = _half_width(values - mean, shares, effective_n)
-    low, high = (None, None) if half is None else _ends(values, mean, half, signed)
+    low, high = (None, None) if half is None else _ends(ordered[0], mean, half, signed)
     return Summary(
         n=len(values),
         mean=mean,
@@ -108,7 +111,7 @@ def summarise(
         high=high,
         half_width_ratio=None if half is None or mean == 0 else half / abs(mean),
         drift_ratio=_drift(values, shares),
-        outliers=_outliers(values, median),
+        outliers=_outliers(values, median, rounding),
         effective_n=effective_n,
     )
 
@@ -166,14 +169,15 @@ def log_interval(mean: float, half_width: float) -> tuple[float, float]:
 
 def autocorrelation(values: Sequence[float] | Array, weights: Sequence[float] | Array | None = None) -> float:
     """Lag-1 autocorrelation, corrected for its bias: r1 + (1 + 4 r1) / n. 0 below three values or without spread."""
-    return _autocorrelation(*_weighted_values(values, weights))
+    x = _finite(values)
+    return _autocorrelation(x, _shares(x, weights)[0], _rounding(np.abs(x).max()))
 
 
-def _autocorrelation(x: Array, shares: Array) -> float:
-    """shares: weights that sum to 1."""
+def _autocorrelation(x: Array, shares: Array, rounding: float) -> float:
+    """shares: weights that sum to 1. rounding: `_rounding` of the values."""
     residuals = x - shares @ x
     spread = float(shares @ residuals**2)
-    if len(x) < 3 or spread <= _rounding(x):
+    if len(x) < 3 or spread <= rounding:
         return 0.0
     root = np.sqrt(shares)
     r1 = float((root[1:] * residuals[1:]) @ (root[:-1] * residuals[:-1])) / spread
@@ -187,12 +191,13 @@ def effective_size(
 
     r is kept between 0 and 0.95, before and after it is raised. Raises ValueError for an unknown rule.
     """
-    return _effective_size(*_weighted_values(values, weights), rule)
+    x = _finite(values)
+    return _effective_size(x, _shares(x, weights)[0], rule, _rounding(np.abs(x).max()))
 
 
-def _effective_size(x: Array, shares: Array, rule: str) -> float:
+def _effective_size(x: Array, shares: Array, rule: str, rounding: float) -> float:
     n = len(x)
-    r = min(max(_autocorrelation(x, shares), 0.0), _HIGHEST_CORRELATION)
+    r = min(max(_autocorrelation(x, shares, rounding), 0.0), _HIGHEST_CORRELATION)
     raised_by, fewest = _of_rule(rule, n)
     r = min(r + raised_by, _HIGHEST_CORRELATION)
     return max(n * (1 - r) / (1 + r), fewest)
@@ -213,7 +218,7 @@ def median_interval(values: Sequence[float]) -> tuple[float, float, float] | Non
     fall heads with probability 2.5 % or less (Conover, "Practical Nonparametric Statistics", section 3.2). None below
     six values. For independent values with heavy tails, where the mean is at the mercy of a few.
     """
-    x = np.sort(_weighted_values(values, None)[0])
+    x = np.sort(_finite(values))
     n, below, k = len(x), 0.0, 0
     while (below := below + math.comb(n, k) / 2**n) <= (1 - CONFIDENCE) / 2:
         k += 1
@@ -253,9 +258,10 @@ def _half_width(residuals: Array, shares: Array, effective_n: float) -> float | 
     return t_quantile(effective_n - 1) * math.sqrt(spread / (effective_n - 1))
 
 
-def _ends(values: Array, mean: float, half: float, signed: bool) -> tuple[float, float]:
-    """The interval on a logarithmic scale where no value can be negative and not all are 0, else mean ± half."""
-    logarithmic = not signed and mean > 0 and values.min() >= 0
+def _ends(least: float, mean: float, half: float, signed: bool) -> tuple[float, float]:
+    """The interval on a logarithmic scale where no value can be negative and not all are 0, else mean ± half. least: of
+    the values."""
+    logarithmic = not signed and mean > 0 and least >= 0
     return log_interval(mean, half) if logarithmic else (mean - half, mean + half)
 
 
@@ -273,10 +279,10 @@ def _average(weighted: Array, weights: Array) -> float:
     return float(weighted.sum() / weights.sum())
 
 
-def _outliers(values: Array, median: float) -> int:
+def _outliers(values: Array, median: float, rounding: float) -> int:
     distance = np.abs(values - median)
     limit = OUTLIER_MADS * MAD_TO_SIGMA * _median(np.sort(distance).tolist())
-    return int(np.count_nonzero(distance > max(limit, math.sqrt(_rounding(values)))))
+    return int(np.count_nonzero(distance > max(limit, math.sqrt(rounding))))
 
 
 def _median(ordered: Sequence[float]) -> float:
@@ -293,13 +299,12 @@ def _quantile(ordered: Sequence[float], share: float) -> float:
     return high - (high - low) * (1 - part) if part >= 0.5 else low + (high - low) * part
 
 
-def _rounding(values: Array) -> float:
-    """Variance that equal values can show through rounding alone."""
-    return float((_FOUR_EPS * np.abs(values).max()) ** 2)
+def _rounding(largest: float) -> float:
+    """Variance that equal values can show through rounding alone. largest: the largest of them without its sign."""
+    return float((_FOUR_EPS * largest) ** 2)
 
 
-def _weighted_values(values: Sequence[float] | Array, weights: Sequence[float] | Array | None) -> tuple[Array, Array]:
-    """Values, and weights that sum to 1."""
+def _finite(values: Sequence[float] | Array) -> Array:
     x = np.asarray(values, dtype=np.float64)
     if x.ndim != 1 or len(x) == 0:
         raise ValueError(f"expected at least one block mean in one row, got shape {x.shape}")
@@ -307,7 +312,23 @@ def _weighted_values(values: Sequence[float] | Array, weights: Sequence[float] |
         raise ValueError(
             f"expected finite block means, got {x[~np.isfinite(x)][0]} at {int(np.argmin(np.isfinite(x)))}"
         )
-    w = np.ones(len(x)) if weights is None else np.asarray(weights, dtype=np.float64)
-    if w.shape != x.shape or not (w.min() > 0 and w.max() < math.inf):
-        raise ValueError(f"expected {len(x)} positive weights, one a block, got {np.asarray(weights).tolist()}")
-    return x, w / w.sum()
+    return x
+
+
+def _shares(x: Array, weights: Sequence[float] | Array | None) -> tuple[Array, Array]:
+    """Weights that sum to 1, and these divided by their sum once more: published intervals keep each digit."""
+    if isinstance(weights, tuple):
+        return _kept_shares(weights, len(x))
+    return _shares_of(np.ones(len(x)) if weights is None else weights, len(x))
+
+
+def _shares_of(weights: Sequence[float] | Array, count: int) -> tuple[Array, Array]:
+    w = np.asarray(weights, dtype=np.float64)
+    if w.shape != (count,) or not (w.min() > 0 and w.max() < math.inf):
+        raise ValueError(f"expected {count} positive weights, one a block, got {np.asarray(weights).tolist()}")
+    shares = w / w.sum()
+    return shares, shares / shares.sum()
+
+
+_kept_shares = functools.lru_cache(64)(_shares_of)
+"""Cells have as many blocks of as many steps as others."""

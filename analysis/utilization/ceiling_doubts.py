@@ -114,8 +114,8 @@ def marked(
     known = {sitting.sitting: sitting for sitting in sittings}
     beaten, told = _beaten(rows, runs), dict[tuple[str, ...], tuple[str, ...]]()
     for row in rows:
-        run = runs.get((row.cell_id, row.attempt))
-        if row.denominator != "ceiling" or row.peak_flop_per_s is None or run is None:
+        run = runs.get((row.cell_id, row.attempt)) if row.denominator == "ceiling" else None
+        if row.peak_flop_per_s is None or run is None:
             yield row
             continue
         key = run.sitting, run.device, run.precision, run.convolution_unit, run.matmul_unit  # all that doubts look at
@@ -132,14 +132,11 @@ def _beaten(rows: Iterable[Utilization], runs: Mapping[tuple[str, int], Run]) ->
     """Ceilings that a cell's exact count is above: session, device and rate → the highest fraction of it."""
     found: dict[tuple[str, str, float], float] = {}
     for row in rows:
-        run, ratio = runs.get((row.cell_id, row.attempt)), row.utilization_ratio
-        if (
-            row.denominator == "ceiling"
-            and row.method == "exact"
-            and run is not None
-            and ratio is not None
-            and ratio > 1
-        ):
+        ratio = row.utilization_ratio
+        if row.denominator != "ceiling" or row.method != "exact" or ratio is None or ratio <= 1:
+            continue
+        run = runs.get((row.cell_id, row.attempt))
+        if run is not None:
             key = (run.sitting, run.device, row.peak_flop_per_s or 0.0)
             found[key] = max(ratio, found.get(key, 0.0))
     return found

@@ -9,11 +9,10 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Sequence
-from dataclasses import replace
 from statistics import median
 
 from analysis.stats import LAG1, Summary, summarise
-from results.records import PHASES, Run, Sample, StepTime, chosen_of, column_of, identity, rows_with
+from results.records import PHASES, Run, Sample, StepTime, changed, chosen_of, column_of, identity, rows_with
 
 DISTURBED_RATIO = 0.05
 """Wait for a processor ÷ a block's time from which the block is disturbed."""
@@ -98,13 +97,13 @@ def step_times(run: Run, samples: Sequence[Sample]) -> list[StepTime]:
 def _with_others(row: StepTime, blocks: Sequence[Sample], samples: Sequence[Sample]) -> StepTime:
     """The row with the numbers of disturbed and of moved blocks of whole steps, and the mean that they would give with
     the others; and how far the processors were apart in those that are used."""
-    row = replace(row, core_round_trip_s=round_trip_s(blocks))
+    row = changed(row, {"core_round_trip_s": round_trip_s(blocks)})
     parts = column_of(samples, "part")
     disturbed, moved = (_own_blocks(samples, part, "") if part in parts else () for part in ASIDE)
     if not disturbed and not moved:
         return row
     all_s = block_summary([*blocks, *disturbed, *moved]).mean
-    return replace(row, disturbed_blocks=len(disturbed), moved_blocks=len(moved), all_mean_s=all_s)
+    return changed(row, {"disturbed_blocks": len(disturbed), "moved_blocks": len(moved), "all_mean_s": all_s})
 
 
 def _row(run: Run, phase: str, blocks: Sequence[Sample], total_s: float | None) -> StepTime:

@@ -185,35 +185,49 @@ def _rows_of(
     measured: Measurement, over: Numerator, denominators: Iterable[Denominator], exact: Numerator | None
 ) -> Iterator[Utilization]:
     """One numerator over each denominator; what these rows share is put together once."""
-    run, time = measured.run, _time_of(measured, over.method)
-    row: dict[str, Any] = {"method": over.method, "numerator_source": over.source}
-    row |= {"model_flop": over.model_flop, "all_flop": over.all_flop, "at_least_flop": over.at_least_flop}
-    row |= {"unknown_calls": over.unknown_calls, "unknown_time_ratio": over.unknown_time_ratio}
-    row |= {"attention": over.attention}
-    if time is not None and run.status in MEASURED:
-        row |= _rates(measured, over.method, time)
+    time, others = _time_of(measured, over.method), _by_other_conventions(over)
+    row: dict[str, Any] = {
+        "method": over.method,
+        "numerator_source": over.source,
+        "model_flop": over.model_flop,
+        "all_flop": over.all_flop,
+        "at_least_flop": over.at_least_flop,
+        "unknown_calls": over.unknown_calls,
+        "unknown_time_ratio": over.unknown_time_ratio,
+        "attention": over.attention,
+    }
+    row |= {f"{name}_flop": sum(by_unit.values()) for name, by_unit in others.items()}
+    timed = time if measured.run.status in MEASURED else None
+    if timed is not None:
+        row |= _rates(measured, over.method, timed)
     shared, marks = changed(measured.blank, row), (*_cell_marks(measured, over.method), *over.warnings)
     for under in denominators:
-        status, reason, fraction = _fraction(measured, over, under)
-        surprises = _surprises(measured, fraction, over, under, exact)
-        own = {"denominator": under.name, "status": status, "reason": reason, "warnings": (*marks, *surprises)}
-        yield changed(shared, {**fraction, **_attention(measured, over, under, time), **own})
+        status, reason, own = _fraction(measured, over, under, time)
+        surprises = _surprises(measured, own, over, under, exact)
+        if timed is not None and others:
+            own |= _attention(measured, over, under, timed.mean_s, others)
+        own |= {"denominator": under.name, "status": status, "reason": reason, "warnings": marks + surprises}
+        yield changed(shared, own)
+
+
+def _by_other_conventions(over: Numerator) -> dict[str, dict[str, int]]:
+    """Convention of attention → unit → model FLOP, of those that are known."""
+    found = {name: over.by_convention(name) for name in BY_RULE if over.less}
+    return {name: by_unit for name, by_unit in found.items() if by_unit is not None}
 
 
 def _attention(
-    measured: Measurement, over: Numerator, under: Denominator, time: MeanStepTime | None
-) -> dict[str, int | float | None]:
-    """The numerator, and the ratio where there is one, with attention counted by other conventions."""
-    found: dict[str, int | float | None] = {}
-    for name in BY_RULE if over.less else ():
-        by_unit = over.by_convention(name)
-        if by_unit is None:
-            continue
-        found[f"{name}_flop"] = sum(by_unit.values())
-        if time is None or measured.run.status not in MEASURED:
-            continue
-        ratio = _ratio_by_convention(measured, over, under, time.mean_s, by_unit)
-        if ratio is not None:  # else the dense fraction has the reason
+    measured: Measurement,
+    over: Numerator,
+    under: Denominator,
+    mean_s: float,
+    others: Mapping[str, Mapping[str, int]],
+) -> dict[str, float]:
+    """The ratio with attention counted by each other convention; none where the dense fraction has the reason."""
+    found = {}
+    for name, by_unit in others.items():
+        ratio = _ratio_by_convention(measured, over, under, mean_s, by_unit)
+        if ratio is not None:
             found[f"{name}_utilization_ratio"] = ratio
     return found
 
@@ -285,14 +299,14 @@ def _items(measured: Measurement, method: str) -> float | None:
 
 
 def _fraction(
-    measured: Measurement, over: Numerator, under: Denominator
-) -> tuple[str, str, dict[str, float | str | None]]:
-    """Status, reason and the columns that hold the ratio, as far as its halves are known."""
-    run, time, flop = measured.run, _time_of(measured, over.method), over.model_flop
+    measured: Measurement, over: Numerator, under: Denominator, time: MeanStepTime | None
+) -> tuple[str, str, dict[str, Any]]:
+    """Status, reason and the columns that hold the ratio, as far as its halves are known. time: of the method."""
+    run, flop = measured.run, over.model_flop
     if under.name == PAIRED:
         return _paired_fraction(measured, over, time)
     peak, source, absent = under.answer(over.flop_by_unit)
-    known: dict[str, float | str | None] = {"peak_flop_per_s": peak, "peak_source": source}
+    known: dict[str, Any] = {"peak_flop_per_s": peak, "peak_source": source}
     if run.status not in MEASURED:
         return run.status, run.reason, known
     if time is None:
@@ -310,7 +324,7 @@ def _fraction(
 
 def _paired_fraction(
     measured: Measurement, over: Numerator, time: MeanStepTime | None
-) -> tuple[str, str, dict[str, float | str | None]]:
+) -> tuple[str, str, dict[str, Any]]:
     """As `_fraction`, over the ceiling that was timed beside the steps: the interval is that of the ratio.
 
     The peak is the one that gives the ratio with the cell's step time.
@@ -324,7 +338,7 @@ def _paired_fraction(
         return *_untimed(measured, over.method), {}
     if over.model_flop is None:
         return "unavailable", over.reason, {}
-    known: dict[str, float | str | None] = {"achieved_flop_per_s": over.model_flop / time.mean_s}
+    known: dict[str, Any] = {"achieved_flop_per_s": over.model_flop / time.mean_s}
     try:
         found = paired.utilization(over.flop_by_unit)
     except Unavailable as fault:
@@ -351,7 +365,7 @@ def _untimed(measured: Measurement, method: str) -> tuple[str, str]:
 
 def _surprises(
     measured: Measurement,
-    fraction: Mapping[str, float | str | None],
+    fraction: Mapping[str, Any],
     over: Numerator,
     under: Denominator,
     exact: Numerator | None,
@@ -360,7 +374,9 @@ def _surprises(
     ratio = fraction.get("utilization_ratio")
     if not isinstance(ratio, float) or ratio <= 1:
         return ()
-    by_exact = None if exact is None else _fraction(measured, exact, under)[2].get("utilization_ratio")
+    by_exact = None
+    if exact is not None:
+        by_exact = _fraction(measured, exact, under, _time_of(measured, exact.method))[2].get("utilization_ratio")
     if over is not exact and isinstance(by_exact, float) and by_exact <= 1:
         counts = f"by its count the cell reaches {ratio:.4g} × this peak, by the exact count {by_exact:.4g} ×"
         return (f"counter_too_high: {over.source}: {counts}",)

@@ -32,7 +32,7 @@ def agreement(run: Run, counts: Sequence[FlopCount], traced: Traced) -> tuple[Ag
     and inception_v3; the row of our own counter says so. None where there is neither.
     """
     groups = by_counter_and_phase(run, counts)
-    exact = {phase: _exact(run, phase, groups, traced) for _, phase in groups}
+    exact = {phase: _exact(run, phase, groups, traced) for phase in {phase for _, phase in groups}}
     rows = []
     for (counter, phase), found in groups.items():
         notes = _of_the_table(exact[phase], traced(phase)) if counter == OWN else ""

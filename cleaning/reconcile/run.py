@@ -234,20 +234,16 @@ def _join_cells(data: RunData, cleaned: Cleaned, cells: Sequence[_Cell], problem
     runs = {key_of(run): run for run in data.runs}
     divided = kept_apart([row for cell in cells for row in cell.view.fractions], runs, data.sittings)
     fractions = ceiling_doubts.marked(divided, runs, data.ceilings, data.sittings)  # a row for each, in their order
-    cells = [
-        replace(
-            cell,
-            view=replace(cell.view, fractions=tuple(itertools.islice(fractions, len(cell.view.fractions)))),
-        )
-        for cell in cells
-    ]
-
+    views = tuple(
+        View(was.run, tuple(itertools.islice(fractions, len(was.fractions))), was.counted)
+        for was in (cell.view for cell in cells)
+    )
     steps, trouble = _parallel_steps(data, rows_of("step_times"))
     return Built(
         cleaned=replace(cleaned, log=cleaned.log + rows_of("log")),
-        utilization=tuple(row for cell in cells for row in cell.view.fractions),
+        utilization=tuple(row for view in views for row in view.fractions),
         step_times=rows_of("step_times"),
-        views=tuple(cell.view for cell in cells),
+        views=views,
         sittings=tuple(data.sittings),
         problems=(*data.problems, *problems, *trouble),
         work_times=rows_of("work_times"),

@@ -55,7 +55,7 @@ class View:
     @functools.cached_property
     def partial(self) -> bool:
         """Whether the exact count lacks calls that no rule counts."""
-        return any(row.method == "exact" and row.unknown_calls for row in self.fractions)
+        return any(row.unknown_calls and row.method == "exact" for row in self.fractions)
 
     @functools.cached_property
     def headline(self) -> Utilization | None:

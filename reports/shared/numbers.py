@@ -150,16 +150,14 @@ def verdict(view: View) -> str:
     if view.run.host_bound:
         parts.append("host-bound: the GPU waits")
     shown = view.headline or view.timed_row
-    rows = [row for row in view.fractions if shown is None or (row.method, row.numerator_source) == _counted_by(shown)]
+    counted_by = None if shown is None else (shown.method, shown.numerator_source)
+    warned = [row for row in view.fractions if row.warnings]
+    rows = [row for row in warned if counted_by in (None, (row.method, row.numerator_source))]
     codes = {mark.split(":")[0] for row in rows for mark in row.warnings}
     codes -= {"ceiling_doubtful"} if shown is not None and shown.denominator != "ceiling" else set()
     parts += [words for code, words in MARK_WORDS.items() if code in codes]
     limited = ["clock held down"] if "clock_limited" in codes else []
     return "; ".join((parts or [_placed(view), *limited])[:2])
-
-
-def _counted_by(row: Utilization) -> tuple[str, str]:
-    return row.method, row.numerator_source
 
 
 def source_name(source: str) -> str:

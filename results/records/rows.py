@@ -143,6 +143,10 @@ class ColumnRows(LazyRows[R]):
         values, places = self._columns[name], self._places
         return values[places.start : places.stop] if isinstance(places, range) else [values[at] for at in places]
 
+    def have(self, name: str, value: Any) -> bool:
+        """Whether a field has this value in every row, as far as it takes no search: of a field that is kept once."""
+        return name in self._same and bool(self._same[name] == value)
+
     def chosen(self, places: Sequence[int]) -> ColumnRows[R]:
         """The rows at these places, which rise; a range has a step of 1."""
         if len(places) == len(self):
@@ -161,6 +165,8 @@ def rows_with(rows: Sequence[R], wanted: Mapping[str, Any]) -> Sequence[R]:
     """The rows whose fields have these values, kept as the others are."""
     places: Sequence[int] = range(len(rows))
     for name, value in wanted.items():
+        if isinstance(rows, ColumnRows) and rows.have(name, value):
+            continue
         column = column_of(rows, name)
         if column.count(value) < len(rows):
             places = [place for place in places if column[place] == value]
@@ -231,6 +237,8 @@ def to_columns(record: type[R], rows: Sequence[R]) -> list[list[str]]:
 
 def _column_texts(record: type[Record], name: str, column: _Column, values: Sequence[Any]) -> list[str]:
     kinds = set(map(type, values))
+    if len(values) > 1 and _are_one(values, kinds):
+        return _column_texts(record, name, column, values[:1]) * len(values)
     if kinds <= (column.simple | {types.NoneType} if column.optional else column.simple):
         return _number_texts(values, kinds - {types.NoneType})
     if kinds == {bool} == {*column.kinds}:
@@ -241,6 +249,13 @@ def _column_texts(record: type[Record], name: str, column: _Column, values: Sequ
         return [known[value] for value in values]
     bare = column.kinds == (Mapping,)
     return ["{}" if bare and value == {} else _checked_text(record, name, column, value) for value in values]
+
+
+def _are_one(values: Sequence[Any], kinds: set[type]) -> bool:
+    """Whether values are equal and have one text, as those of one simple type have, but for zeros of either sign."""
+    if len(kinds) > 1 or not kinds <= {int, float, str, bool, types.NoneType} or (float in kinds and values[0] == 0.0):
+        return False
+    return values.count(values[0]) == len(values)
 
 
 def _number_texts(values: Sequence[Any], kinds: set[type]) -> list[str]:

@@ -33,30 +33,64 @@ _NUMBERS = ((int,), (float,), (bool,))
 _SMALL, _TOGETHER = 4096, 100
 """Bytes below which a block is split together with those after it, and how many blocks together."""
 
+_KEPT = 1 << 14
+"""Texts of one column whose numbers are kept until they come again."""
+
 
 @dataclass
 class _Column:
-    """The texts of one column. values: one a row, or the one text that all rows have; rows: how many there are."""
+    """One column of a file. number: what makes a value of each of its texts; None: texts they stay. pieces: of each
+    block a value for each of its rows, or the one text that all of them have.
 
-    values: list[str] = field(default_factory=list)
-    rows: int = 0
+    Of the numbers in the former, known: text → number; ends: the least and the largest of each block's new ones; total:
+    the sum of those; gaps: whether one is not there.
+    """
 
-    def add(self, values: Sequence[str] | str, rows: int) -> None:
-        """Texts of some more rows; a text: each of them has it."""
-        if isinstance(values, str) and (not self.rows or (self._is_one and self.values[0] == values)):
-            self.values = [values]
+    number: Callable[[str], Any] | None = None
+    pieces: list[Sequence[Any] | str] = field(default_factory=list)
+    known: dict[str, Any] = field(default_factory=dict)
+    ends: list[Any] = field(default_factory=list)
+    total: float = 0
+    gaps: bool = False
+
+    def add(self, texts: Sequence[str] | str) -> None:
+        """Those of one more block. Raises ValueError for one that is no number where it ought to be."""
+        if isinstance(texts, str) or texts.count(texts[0]) == len(texts):
+            self.pieces.append(texts if isinstance(texts, str) else texts[0])
+        elif self.number is None:
+            self.pieces.append(texts)
         else:
-            self.values = self.all()
-            self.values.extend([values] * rows if isinstance(values, str) else values)
-        self.rows += rows
+            self.pieces.append(self._numbers(texts, self.number))
 
-    def all(self) -> list[str]:
-        """A text for each row."""
-        return self.values * self.rows if self._is_one else self.values
+    def _numbers(self, texts: Sequence[str], number: Callable[[str], Any]) -> list[Any]:
+        """A number for each text, None for an empty one."""
+        known = self.known if len(self.known) < _KEPT else {}
+        if made := {text: number(text) for text in {*texts}.difference(known) if text}:
+            self.ends += min(made.values()), max(made.values())
+            self.total += sum(made.values())
+            known.update(made)
+        if "" in texts:
+            self.gaps, known[""] = True, None
+        return list(map(known.__getitem__, texts))
 
-    @property
-    def _is_one(self) -> bool:
-        return len(self.values) == 1
+    def texts(self) -> set[str]:
+        """The texts among its pieces, each once."""
+        found = {piece for piece in self.pieces if isinstance(piece, str)}
+        return found if self.number is not None else found.union(*self.pieces_of_rows())
+
+    def pieces_of_rows(self) -> list[Sequence[Any]]:
+        """Those that have a value for each row."""
+        return [piece for piece in self.pieces if not isinstance(piece, str)]
+
+    def all(self, rows: Sequence[int], known: Mapping[str, Any]) -> list[Any]:
+        """A value for each row. rows: of each piece; known: text → value."""
+        found: list[Any] = []
+        for count, piece in zip(rows, self.pieces, strict=True):
+            if isinstance(piece, str):
+                found += [known[piece]] * count
+            else:
+                found += piece if self.number is not None else map(known.__getitem__, piece)
+        return found
 
 
 def records(
@@ -69,29 +103,67 @@ def records(
 ) -> ColumnRows[R]:
     """The records of rows whose columns are `names`; rows of an older version are migrated first.
 
-    whole: nothing is unknown but where the field's type says so. Equal texts of a column are one value, which records
-    share: it is not to be changed. Raises ValueError as `texts` does, for text that its
-    field cannot hold, and for a number outside its field's range; each with the name of the file.
+    whole: nothing is unknown but where the field's type says so. Equal texts of a column may be one value that records
+    share: it is not to be changed. Raises ValueError as `texts` does, for text that its field cannot hold, and for a
+    number outside its field's range; each with the name of the file.
     """
+    given, numbers = list(blocks), _number_fields(record)  # type: ignore[arg-type]  # a class can be hashed
+    try:
+        return _records(file, record, names, given, version, whole, numbers)
+    except ValueError:  # not all are finite numbers, or something is wrong: what, is said of the texts
+        return _records(file, record, names, given, version, whole, {})
+
+
+def _records(
+    file: str,
+    record: type[R],
+    names: Sequence[str],
+    blocks: Sequence[Block],
+    version: int,
+    whole: bool,
+    numbers: Mapping[str, Callable[[str], Any]],
+) -> ColumnRows[R]:
+    """As `records`. numbers: the fields whose texts become finite numbers as they are read, which is quicker."""
     hints = _hints(record)  # type: ignore[arg-type]  # a class can be hashed
     required = _required_fields(record, whole)  # type: ignore[arg-type]  # a class can be hashed
     same: dict[str, Any] = {}
     columns: dict[str, Sequence[Any]] = {}
-    for name, column in _columns(file, record, names, blocks, version).items():
+    rows, found = _columns(file, record, names, blocks, version, numbers)
+    for name, column in found.items():
         try:
-            distinct = set(column.values)
+            distinct = column.texts()
             if whole and float in kinds_of(hints[name]) and any(map(_is_other_nan, distinct)):
                 raise ValueError(f"{name}: expected a number, got NaN")
             known = _values(record, name, hints[name], distinct)
             if None in known.values() and name in required:
                 raise ValueError(f"{name}: expected a number, got nothing")
+            if column.number is not None:
+                _check_numbers(record, name, column, name in required)
         except ValueError as fault:
             raise ValueError(f"{file}, {fault}") from fault
-        if len(known) == 1 and columns:
-            same[name] = known[column.values[0]]
+        if columns and len(known) == 1 and not column.pieces_of_rows():
+            (same[name],) = known.values()
         else:
-            columns[name] = list(map(known.__getitem__, column.all()))
+            columns[name] = column.all(rows, known)
+        column.pieces.clear()
     return ColumnRows(record, same, columns)
+
+
+def _check_numbers(record: type[Record], name: str, column: _Column, needed: bool) -> None:
+    """Raises ValueError where a number is not finite, is outside its range, or is not there and needed."""
+    if needed and column.gaps:
+        raise ValueError(f"{name}: expected a number, got nothing")
+    if column.number is float and not math.isfinite(column.total):
+        raise ValueError(f"{name}: expected finite numbers")
+    for value in (min(column.ends), max(column.ends)) if column.ends and has_range(record, name) else ():
+        check_value(record, name, value)
+
+
+@functools.cache
+def _number_fields(record: Any) -> dict[str, Callable[[str], Any]]:
+    """Field → int or float, of the fields of finite numbers of one kind."""
+    kinds = {name: kinds_of(hint) for name, hint in _hints(record).items()}
+    return {name: found[0] for name, found in kinds.items() if found in ((int,), (float,))}
 
 
 def _values(record: type[Record], name: str, hint: Any, texts: set[str]) -> dict[str, Any]:
@@ -168,17 +240,30 @@ def texts(
 
     Raises ValueError for a row of another width or a column without default that is missing.
     """
-    return {name: column.all() for name, column in _columns(file, record, names, blocks, version).items()}
+    rows, found = _columns(file, record, names, blocks, version, {})
+    return {name: column.all(rows, {text: text for text in column.texts()}) for name, column in found.items()}
 
 
 def _columns(
-    file: str, record: type[Record], names: Sequence[str], blocks: Iterable[Block], version: int
-) -> dict[str, _Column]:
-    columns: dict[str, _Column] = {name: _Column() for name in header(record)}
-    defaults = _defaults(record)
+    file: str,
+    record: type[Record],
+    names: Sequence[str],
+    blocks: Iterable[Block],
+    version: int,
+    numbers: Mapping[str, Callable[[str], Any]],
+) -> tuple[list[int], dict[str, _Column]]:
+    """The rows of each block, and the columns. numbers: the fields whose texts become numbers."""
+    columns = {name: _Column(numbers.get(name)) for name in header(record)}
+    rows, defaults = [], _defaults(record)
     for block in _joined_blocks(blocks):
-        _extend(file, columns, *_by_column(file, names, block, version), defaults)
-    return columns
+        count, found = _by_column(file, names, block, version)
+        rows.append(count)
+        for name, column in columns.items():
+            texts = found.get(name, defaults.get(name))
+            if texts is None:
+                raise ValueError(f"{file}: column {name} is missing")
+            column.add(texts)
+    return rows, columns
 
 
 def _joined_blocks(blocks: Iterable[Block]) -> Iterator[Block]:
@@ -214,8 +299,8 @@ def _is_other_nan(text: str) -> bool:
 def _by_column(
     file: str, names: Sequence[str], block: Block, version: int
 ) -> tuple[int, dict[str, Sequence[str] | str]]:
-    """How many rows a block has, and its columns as `_Column.add` takes them. Block by block, because a list of every
-    row would keep the garbage collector busy."""
+    """How many rows a block has, and its columns as `_Column.add` takes them. Block by block, so that few texts are
+    there at a time."""
     if isinstance(block, bytes):
         if version == SCHEMA_VERSION and (found := _without_quotes(block, len(names))):
             return block.count(b"\n"), dict(zip(names, found, strict=True))
@@ -251,29 +336,13 @@ def _without_quotes(block: bytes, width: int) -> list[list[str] | str] | None:
     end = rest[len(rest.rstrip(",")) :]
     if text.count(f"{end}\n") != rows:
         end = ""
-    text = f"\n{text}".replace(f"\n{start}", "\n")[1:] if start else text
     inner = width - start.count(",") - len(end)
-    fields = text.replace(f"{end}\n", _END).split(",")
+    text = text[len(start) : len(text) - len(end) - 1].replace(f"{end}\n{start}", _END)
+    fields = f"{text}{_END}".split(",")
     ends = fields[inner :: inner + 1] if inner > 0 else []
     if len(fields) != rows * (inner + 1) + 1 or ends.count("\n") != rows:
         return None
     return [*start.split(",")[:-1], *(fields[place : -1 : inner + 1] for place in range(inner)), *[""] * len(end)]
-
-
-def _extend(
-    file: str,
-    columns: Mapping[str, _Column],
-    rows: int,
-    found: Mapping[str, Sequence[str] | str],
-    defaults: Mapping[str, str],
-) -> None:
-    for name, column in columns.items():
-        if name in found:
-            column.add(found[name], rows)
-        elif name in defaults:
-            column.add(defaults[name], rows)
-        else:
-            raise ValueError(f"{file}: column {name} is missing")
 
 
 def _defaults(record: type[Record]) -> dict[str, str]:

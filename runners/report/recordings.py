@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
@@ -56,10 +56,19 @@ def table_processes(path: Path, least: int = LEAST) -> Iterator[Each]:
 
 
 def _each(pool: ProcessPoolExecutor, do: Callable[[S], T], given: Iterable[S]) -> Iterator[T]:
-    every, done = list(given), 0
+    """As `map`; the processes begin at once, before the first is asked for."""
+    every = list(given)
     try:
-        for found in pool.map(do, every, chunksize=_TOGETHER):
-            yield found
+        return _or_here(pool.map(do, every, chunksize=_TOGETHER), do, every)
+    except (BrokenProcessPool, OSError):
+        return map(do, every)
+
+
+def _or_here(found: Iterator[T], do: Callable[[S], T], every: Sequence[S]) -> Iterator[T]:
+    done = 0
+    try:
+        for each in found:
+            yield each
             done += 1
     except (BrokenProcessPool, OSError):
         yield from map(do, every[done:])

@@ -1,4 +1,5 @@
-"""Every number of every record has a sign and a range by its unit, and a file with another is refused in one line."""
+"""Every number of every record has a sign and a range by its unit, and a file with another is refused in one line;
+records read by column hold what each line does."""
 
 from __future__ import annotations
 
@@ -12,10 +13,12 @@ import typing
 from collections.abc import Mapping
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from benchmarks.silent_damage import PUBLISHED, rebuilt, small_run
 from results import records
-from results.records import Ceiling, FlopCount, Record, Run, Sample, Telemetry, kinds_of
+from results.records import Ceiling, FlopCount, Record, Run, Sample, Telemetry, header, kinds_of
 from results.store import columns, layout
 from results.store.columns import read_records
 from results.store.manifest import MANIFEST, read_manifest
@@ -174,3 +177,65 @@ def test_a_cell_of_no_known_precision_is_left_out_and_named(tmp_path):
     assert len(built.views) == 1
     (problem,) = [line for line in built.problems if "was left out: expected a precision" in line]
     assert "got 'fp33'" in problem
+
+
+FILE = "samples.csv"
+NAMES = header(Sample)
+WHOLE = {"cell_id": "a", "attempt": "1", "index": "0", "part": "measure", "steps": "9", "start_s": "0.5", "wall_s": "2"}
+
+
+def line(**texts: str) -> str:
+    return ",".join({**dict.fromkeys(NAMES, ""), **WHOLE, **texts}[name] for name in NAMES)
+
+
+def block(*lines: str) -> bytes:
+    return "".join(f"{each}\n" for each in lines).encode()
+
+
+LINES = st.fixed_dictionaries(
+    {
+        "index": st.sampled_from(["0", "1", "12"]),
+        "part": st.sampled_from(["measure", "warmup", "a b"]),
+        "wall_s": st.sampled_from(["0", "1", "1.0", "1e-3"]),
+        "device_s": st.sampled_from(["", "", "0.25", "3", "nan", " nan"]),
+        "flop": st.sampled_from(["", "7", str(2**70), "1" * 400]),
+        "work": st.sampled_from(["", "one"]),
+    }
+)
+
+
+@pytest.mark.parametrize("small", [0, 4096])
+@given(blocks=st.lists(st.lists(LINES, min_size=1, max_size=4), max_size=4))
+def test_columns_hold_what_each_line_does(blocks: list[list[dict[str, str]]], small: int) -> None:
+    """Blocks are attempts, read each by itself or together, with numbers anew for each or kept; a column may be of one
+    text, of numbers, of gaps and of texts that are no finite number."""
+    lines = [[line(attempt=str(place), **each) for each in texts] for place, texts in enumerate(blocks, start=1)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(columns, "_SMALL", small)
+        patch.setattr(columns, "_KEPT", small)
+        found = columns.records(FILE, Sample, NAMES, [block(*each) for each in lines])
+    split = [dict(zip(NAMES, each.split(","), strict=True)) for attempt in lines for each in attempt]
+    expected = [Sample.from_row({name: text.replace(" nan", "nan") for name, text in each.items()}) for each in split]
+    assert list(found) == expected
+    assert [list(map(type, vars(row).values())) for row in found] == [
+        list(map(type, vars(row).values())) for row in expected
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("wall_s", "-1", "wall_s: expected"),
+        ("wall_s", "", "wall_s: expected a number, got nothing"),
+        ("wall_s", "nan", "wall_s"),
+        ("wall_s", "x", "wall_s: expected float"),
+        ("index", "1.5", "index: expected int"),
+        ("steps", "0", "steps: expected"),
+    ],
+)
+def test_one_number_among_many_that_its_field_cannot_hold_is_told(name: str, text: str, said: str) -> None:
+    given = [dict.fromkeys(("index", "steps", "start_s", "wall_s"), str(place + 1)) for place in range(9)]
+    given[4][name] = text
+    lines = [line(**each) for each in given]
+    with pytest.raises(ValueError, match=rf"^{FILE}, .*{said}"):
+        columns.records(FILE, Sample, NAMES, [block(*lines)])

@@ -275,10 +275,10 @@ def test_equal_numbers_of_tuples_keep_their_own_texts():
 def test_zeros_of_either_sign_and_whole_times_keep_their_own_texts():
     given = {"model": "m", "batch_size": 1, "device": "cpu", "cell_id": "c", "attempt": 1, "sitting": "s"}
     of = {values: [Run(**given, status="ok", duration_s=value) for value in values] for values in (
-        (0.0, -0.0, None, 0.5), (1, 1.0, None), (2.5, 2.5),
+        (0.0, -0.0, None, 0.5), (-0.0, 0.0), (1, 1.0, None), (1.0, 1), (2.5, 2.5),
     )}  # fmt: skip
     found = [to_columns(Run, runs)[header(Run).index("duration_s")] for runs in of.values()]
-    assert found == [["0.0", "-0.0", "", "0.5"], ["1", "1.0", ""], ["2.5", "2.5"]]
+    assert found == [["0.0", "-0.0", "", "0.5"], ["-0.0", "0.0"], ["1", "1.0", ""], ["1.0", "1"], ["2.5", "2.5"]]
 
 
 @pytest.mark.parametrize(("field", "value"), [("batch_size", 1.5), ("model", None), ("reason", 3)])

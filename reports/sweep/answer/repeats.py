@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from analysis.stats import geometric_mean
 from analysis.utilization import far_from_s
 from cleaning.reconcile import View
 from reports.shared import DASH, ceiling_name, cell_name, digits, percent, shared_variant
-from results.records import StepTime
+from results.records import StepTime, changed
 from results.store import key_of
 
 MOST_LINES = 20
@@ -61,7 +61,7 @@ def repeat_lines(views: Sequence[View], step_times: Iterable[StepTime]) -> list[
 def name_of(found: Repeats, shared: str = "") -> str:
     """The cell and how many repeats. shared: parts of the variant that all cells of the run have."""
     view = found.views[0]
-    return f"{cell_name(replace(view, run=replace(view.run, repeat=0)), shared)} × {len(found.views)}"
+    return f"{cell_name(View(changed(view.run, {'repeat': 0}), view.fractions), shared)} × {len(found.views)}"
 
 
 def _line(found: Repeats, shared: str, trips_s: Mapping[tuple[str, int], float | None]) -> str:

@@ -11,6 +11,7 @@ import csv
 import functools
 import io
 import json
+import re
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -324,10 +325,16 @@ def _without_quotes(record: type[Record]) -> frozenset[str]:
     return frozenset(name for name in header(record) if {*kinds_of(hints[name])} <= {int, float, bool})
 
 
-def _as_fields(texts: Sequence[str]) -> list[str]:
+def _as_fields(texts: Sequence[str]) -> Sequence[str]:
     """Texts as CSV has them, with quotes where they need some."""
-    known = {text: _csv_line((text, ""))[:-1] for text in set(texts)}
+    distinct = set(texts)
+    if not _MAY_NEED_QUOTES.search("".join(distinct)):
+        return texts
+    known = {text: _csv_line((text, ""))[:-1] if _MAY_NEED_QUOTES.search(text) else text for text in distinct}
     return list(map(known.__getitem__, texts))
+
+
+_MAY_NEED_QUOTES = re.compile(r'[,"\r\n]')
 
 
 def _csv_line(texts: Sequence[str]) -> str:

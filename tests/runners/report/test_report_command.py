@@ -365,6 +365,17 @@ def test_what_a_killed_process_leaves_is_done_here() -> None:
     assert list(recordings._each(KilledPool(), abs, [-1, -2, -3, -4])) == [1, 2, 3, 4]  # type: ignore[arg-type]
 
 
+class DeadPool:
+    """Processes of which none is left."""
+
+    def map(self, do: Any, given: list[int], chunksize: int) -> Any:
+        raise BrokenProcessPool("all processes were killed")
+
+
+def test_what_no_process_begins_is_done_here() -> None:
+    assert list(recordings._each(DeadPool(), abs, [-1, -2])) == [1, 2]  # type: ignore[arg-type]
+
+
 def test_what_is_derived_in_another_process_is_the_same(tmp_path: Path) -> None:
     """By pickle alone, as it comes from there."""
     path = run_fixture.write_profiled_run(tmp_path / "run")
