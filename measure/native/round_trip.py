@@ -26,6 +26,9 @@ ROUNDS, TRIES = 200, 4
 PATIENCE = 1 << 26
 """How often a thread looks at the word, about 20 ms, before it gives up waiting for the other one."""
 
+PATIENCE_S = 0.02
+"""How long a thread that is ready waits for the other one to be."""
+
 Bounce = Callable[[int], int]
 """Runs so many rounds of one of the two threads; the result is how many it gave up."""
 
@@ -58,9 +61,10 @@ def round_trip_s() -> float:
     word = (ctypes.c_char * 256)()  # so that the line is of nothing else
     address = ctypes.addressof(word) + 128 - ctypes.addressof(word) % 128
     ping, pong = (_function(code, address, word) for code in (ping_code(), pong_code()))
-    second = threading.Thread(target=_on, args=(processors[-1], lambda: pong(ROUNDS * TRIES)))
     taken: list[float] = []
-    first = threading.Thread(target=_on, args=(processors[0], lambda: taken.append(shortest_s(ping))))
+    both = threading.Barrier(2, timeout=PATIENCE_S)  # neither looks at the word while the other may need its processor
+    second = threading.Thread(target=_on, args=(processors[-1], both, lambda: pong(ROUNDS * TRIES)))
+    first = threading.Thread(target=_on, args=(processors[0], both, lambda: taken.append(shortest_s(ping))))
     try:
         second.start()
         first.start()
@@ -84,12 +88,13 @@ def shortest_s(ping: Bounce, now_ns: Callable[[], int] = time.perf_counter_ns) -
     return min(times_ns) / ROUNDS / 1e9
 
 
-def _on(processor: int, work: Callable[[], object]) -> None:
+def _on(processor: int, both: threading.Barrier, work: Callable[[], object]) -> None:
     """Work of this thread on one processor; nothing where the system refuses that, or the other thread did not run."""
     try:
         os.sched_setaffinity(0, {processor})
+        both.wait()
         work()
-    except (OSError, Unavailable):
+    except (OSError, Unavailable, threading.BrokenBarrierError):
         return
 
 
