@@ -61,7 +61,7 @@ def _summary(means_s: tuple[float, ...], steps: tuple[int, ...], rule: str) -> S
     return summarise(means_s, steps, rule=rule)
 
 
-def round_trip_s(blocks: Sequence[Sample]) -> float | None:
+def median_round_trip_s(blocks: Sequence[Sample]) -> float | None:
     """How far two processors were apart in these blocks: the median of their times of a cache line, where there are
     any."""
     trips_s = [trip_s for trip_s in column_of(blocks, "core_round_trip_s") if trip_s]
@@ -97,7 +97,7 @@ def step_times(run: Run, samples: Sequence[Sample]) -> list[StepTime]:
 def _with_others(row: StepTime, blocks: Sequence[Sample], samples: Sequence[Sample]) -> StepTime:
     """The row with the numbers of disturbed and of moved blocks of whole steps, and the mean that they would give with
     the others; and how far the processors were apart in those that are used."""
-    row = changed(row, {"core_round_trip_s": round_trip_s(blocks)})
+    row = changed(row, {"core_round_trip_s": median_round_trip_s(blocks)})
     parts = column_of(samples, "part")
     disturbed, moved = (_own_blocks(samples, part, "") if part in parts else () for part in ASIDE)
     if not disturbed and not moved:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.stats import geometric_mean
-from analysis.utilization import far_from_s, round_trip_s
+from analysis.utilization import far_from_s, median_round_trip_s
 from benchmarks.paired.neighbours import Cell, mean_log, run, training_step
 
 TOGETHER = (3, 5)
@@ -73,7 +73,7 @@ def one_cell(step: Callable[..., Any], kernel: Any, clock: Any, protocol: Any) -
         "step": timing.summary.mean, "step_low": timing.summary.low, "step_high": timing.summary.high,
         "used": used and used.ratio, "used_low": used and used.low, "used_high": used and used.high,
         "status": timing.status, "blocks": len(timing.blocks), "disturbed": aside.count("disturbed"),
-        "moved": aside.count("moved"), "round_trip": round_trip_s(timing.blocks),
+        "moved": aside.count("moved"), "round_trip": median_round_trip_s(timing.blocks),
     }  # fmt: skip
 
 
@@ -101,7 +101,7 @@ def report(cells: Sequence[Cell]) -> list[str]:
 
 
 def by_placement(cells: Sequence[Cell]) -> dict[str, Sequence[Cell]]:
-    """ "all", and where cells differ in it "near" and "far" by the time of a cache line between two processors."""
+    """All cells, and where they differ in the time of a cache line between two processors those near and those far."""
     far_s = far_from_s(cell["round_trip"] for cell in cells if cell.get("round_trip"))
     if far_s == math.inf:
         return {"all": cells}

@@ -42,7 +42,7 @@ def round_trip() -> None:
 
 def both() -> None:
     disturbance().since(disturbance())
-    core_state(is_placed=True)
+    core_state(with_round_trip=True)
 
 
 def main() -> int:

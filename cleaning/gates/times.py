@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from analysis.devices import FAST_ALGORITHM, TENSOR_UNITS, peaks
 from analysis.stats import LAG1, LAG1_RAISED, MARGIN_RATIO, conditions
-from analysis.utilization import APART_RATIO, block_summary, round_trip_s, whole_steps
+from analysis.utilization import APART_RATIO, block_summary, median_round_trip_s, whole_steps
 from cleaning.facts import kind_of, known_parameters, narrowness
 from cleaning.gates.evidence import Evidence
 from cleaning.gates.finding import Finding
@@ -153,7 +153,7 @@ def repeats(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _placed_otherwise(evidence: Evidence, first: Run, second: Run) -> bool:
-    trips_s = [round_trip_s(whole_steps(evidence.samples.get(key_of(run), ()))) for run in (first, second)]
+    trips_s = [median_round_trip_s(whole_steps(evidence.samples.get(key_of(run), ()))) for run in (first, second)]
     near_s, far_s = min(trip_s or math.inf for trip_s in trips_s), max(trip_s or 0.0 for trip_s in trips_s)
     return far_s >= APART_RATIO * near_s
 

@@ -14,15 +14,15 @@ from typing import Any
 
 from analysis.parallel import RankGrid, parse_plan
 from analysis.ranks import late_from
-from analysis.utilization import variant
+from analysis.utilization import ASIDE, variant
 from results.records import MEASURED, Cell, ParallelStep, RankCollective, RankRow, Run, Sample, StepTime, identity
 from results.store import Key, key_of
 
 LATE_RATIO = 0.05
 """A rank is named where each other one waits for it for so much of a step."""
 
-TIMED = ("measure", "disturbed")
-"""Parts of samples whose blocks date a wait: those in which others had a processor, too."""
+TIMED = ("measure", *ASIDE)
+"""Parts of samples whose blocks date a wait: those that are not used, too."""
 
 SHARES = ("compute_s", "exposed_s", "overlapped_s", "idle_s")
 

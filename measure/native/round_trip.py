@@ -23,10 +23,10 @@ from results import Unavailable
 ROUNDS, TRIES = 200, 4
 """Round trips that are timed together, and how often. The shortest counts: another task may interrupt one."""
 
-PATIENCE = 1 << 26
+MOST_LOOKS = 1 << 26
 """How often a thread looks at the word, about 20 ms, before it gives up waiting for the other one."""
 
-PATIENCE_S = 0.02
+MOST_WAIT_S = 0.02
 """How long a thread that is ready waits for the other one to be."""
 
 Bounce = Callable[[int], int]
@@ -46,8 +46,8 @@ def pong_code() -> bytes:
 
 _ROUNDS_LEFT = b"\x48\x89\xf0"  # mov rax, rsi
 _STORE = b"\xc7\x07%c\x00\x00\x00"  # mov dword [rdi], value
-_WAIT = b"\xb9" + PATIENCE.to_bytes(4, "little") + b"\xff\xc9\x74%c\x83\x3f%c\x75\xf7"
-"""mov ecx, PATIENCE; 1: dec ecx; jz to the end; cmp dword [rdi], value; jne 1"""
+_WAIT = b"\xb9" + MOST_LOOKS.to_bytes(4, "little") + b"\xff\xc9\x74%c\x83\x3f%c\x75\xf7"
+"""mov ecx, MOST_LOOKS; 1: dec ecx; jz to the end; cmp dword [rdi], value; jne 1"""
 _NEXT = b"\x48\xff\xc8\x75\xe7\xc3"  # dec rax; jnz to what follows _ROUNDS_LEFT; ret
 
 
@@ -62,7 +62,7 @@ def round_trip_s() -> float:
     address = ctypes.addressof(word) + 128 - ctypes.addressof(word) % 128
     ping, pong = (_function(code, address, word) for code in (ping_code(), pong_code()))
     taken: list[float] = []
-    both = threading.Barrier(2, timeout=PATIENCE_S)  # neither looks at the word while the other may need its processor
+    both = threading.Barrier(2, timeout=MOST_WAIT_S)  # neither looks at the word while the other may need its processor
     second = threading.Thread(target=_on, args=(processors[-1], both, lambda: pong(ROUNDS * TRIES)))
     first = threading.Thread(target=_on, args=(processors[0], both, lambda: taken.append(shortest_s(ping))))
     try:

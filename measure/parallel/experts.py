@@ -45,12 +45,11 @@ def plans_of(
 
     Raises ValueError for an axis of several ranks without a plan.
     """
-    if styles is None:
-        plan, experts = own_plan(model), own_expert_plan(model)
-        if grid.ep > 1:
-            plan = {pattern: style for pattern, style in plan.items() if not _is_within(pattern, experts)}
-    else:
-        plan, experts = _parted(styles)
+    if styles is not None:
+        return plans_of_file(styles, grid)
+    plan, experts = own_plan(model), own_expert_plan(model)
+    if grid.ep > 1:
+        plan = {pattern: style for pattern, style in plan.items() if not _is_within(pattern, experts)}
     for axis, size in _axes_without(grid, plan, experts):
         raise ValueError(f"has no {axis}_plan of its own: expected {instead} with {axis}={size}")
     return plan, experts
@@ -59,16 +58,11 @@ def plans_of(
 def plans_of_file(styles: Mapping[str, str], grid: RankGrid) -> tuple[dict[str, str], dict[str, str]]:
     """The plans of the tensor and of the expert axis in a plan file. Raises ValueError for an axis of several ranks
     without a style."""
-    plan, experts = _parted(styles)
+    experts = {pattern: style for pattern, style in styles.items() if style in EXPERT_STYLES}
+    plan = {pattern: style for pattern, style in styles.items() if pattern not in experts}
     for axis, size in _axes_without(grid, plan, experts):
         raise ValueError(f"the plan file has no style for {axis}: expected one with {axis}={size}")
     return plan, experts
-
-
-def _parted(styles: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Those of the tensor and those of the expert axis."""
-    experts = {pattern: style for pattern, style in styles.items() if style in EXPERT_STYLES}
-    return {pattern: style for pattern, style in styles.items() if pattern not in experts}, experts
 
 
 def _axes_without(grid: RankGrid, plan: Mapping[str, str], experts: Mapping[str, str]) -> Iterator[tuple[str, int]]:

@@ -43,7 +43,7 @@ from statistics import median
 from typing import Any, NamedTuple, Self
 
 from analysis.stats import Summary, summarise
-from analysis.utilization import in_one_placement, is_disturbed, round_trip_s, waited
+from analysis.utilization import in_one_placement, is_disturbed, median_round_trip_s, waited
 from measure.timing.clocks import Clock, CpuClock, CudaClock, clock_for
 from measure.timing.disturbance import DISTURBED, MOVED, core_state, disturbance
 from measure.timing.protocols import Protocol
@@ -181,7 +181,7 @@ def measure_blocks(
     steps = steps_for(protocol.block_s, estimate_s)
     summarise([1.0, 1.0])  # loads what the interval needs, outside of the timed part
     blocks: list[Sample] = []
-    with collector_off(), BlockTimer(step, clock, announce, is_placed=announce is None) as timed:
+    with collector_off(), BlockTimer(step, clock, announce, with_round_trip=announce is None) as timed:
         origin_s = timed.used_s()  # not before what compiling left was collected, which may take a second
         again_s = math.inf
         while True:
@@ -307,12 +307,14 @@ def block_of(step: Step, clock: Clock, steps: int, part: str, lead_in_steps: int
 class BlockTimer:
     """Blocks of one step, each measured again where the process was suspended in it.
 
-    suspended: those that were, in order. is_placed: each has the time of a cache line between two processors.
+    suspended: those that were, in order. with_round_trip: each has the time of a cache line between two processors.
     """
 
-    def __init__(self, step: Step, clock: Clock, announce: Announce | None = None, is_placed: bool = False) -> None:
+    def __init__(
+        self, step: Step, clock: Clock, announce: Announce | None = None, with_round_trip: bool = False
+    ) -> None:
         self._step, self._clock, self._announce = step, clock, announce
-        self._watch, self._is_placed = SuspensionWatch(), is_placed
+        self._watch, self._with_round_trip = SuspensionWatch(), with_round_trip
         self._lost_s = 0.0
         self.suspended: list[Sample] = []
 
@@ -337,7 +339,9 @@ class BlockTimer:
             before = disturbance()
             block = block_of(self._step, self._clock, steps, part, lead_in_steps)
             found = vars(disturbance().since(before))
-            block = replace(block, **found, **(vars(core_state(self._is_placed)) if block.device_s is None else {}))
+            block = replace(
+                block, **found, **(vars(core_state(self._with_round_trip)) if block.device_s is None else {})
+            )
             if not self._watch.was_suspended():
                 return block
             self.suspended.append(replace(block, part=SUSPENDED))
@@ -404,7 +408,7 @@ def placement_warning(timing: Timing) -> str:
     if not moved:
         return ""
     trips = [
-        "unknown" if (trip_s := round_trip_s(each)) is None else f"{1e9 * trip_s:.0f} ns"
+        "unknown" if (trip_s := median_round_trip_s(each)) is None else f"{1e9 * trip_s:.0f} ns"
         for each in (moved, timing.blocks)
     ]
     used_s, moved_s = (total_s(each) / sum(b.steps for b in each) for each in (timing.blocks, moved))

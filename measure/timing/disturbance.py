@@ -85,11 +85,11 @@ def disturbance() -> Disturbance:
     return Disturbance(involuntary_switches=switches, **{name: _or_none(read) for name, read in _TOTALS.items()})
 
 
-def core_state(is_placed: bool = False) -> CoreState:
-    """As of now; it takes about 0.1 ms of the core where the clock has to be timed. is_placed: with the round trip,
-    which takes 0.5 ms more of both processors."""
+def core_state(with_round_trip: bool = False) -> CoreState:
+    """As of now; it takes about 0.1 ms of the core where the clock has to be timed, and the round trip 0.5 ms of two
+    processors."""
     found = {name: _or_none(read) for name, read in _STATE.items()}
-    return CoreState(**found, **({name: _or_none(read) for name, read in _PLACE.items()} if is_placed else {}))
+    return CoreState(**found, **({name: _or_none(read) for name, read in _PLACE.items()} if with_round_trip else {}))
 
 
 def absent(on_cpu: bool) -> dict[str, str]:
@@ -205,10 +205,6 @@ def _temperature_c() -> float:
     return package_temperature_c(ROOT)
 
 
-def _core_round_trip_s() -> float:
-    return round_trip_s()
-
-
 def _words(fault: Exception) -> str:
     return getattr(fault, "strerror", None) or "not as proc(5) has it"
 
@@ -221,5 +217,5 @@ _TOTALS: Mapping[str, Callable[[], float]] = {
     "group_pressure_s": _group_pressure_s,
 }
 _STATE: Mapping[str, Callable[[], float]] = {"core_clock_hz": _core_clock_hz, "temperature_c": _temperature_c}
-_PLACE: Mapping[str, Callable[[], float]] = {"core_round_trip_s": _core_round_trip_s}
+_PLACE: Mapping[str, Callable[[], float]] = {"core_round_trip_s": round_trip_s}
 """Column of samples.csv → what reads it, and raises Unavailable with the reason where it cannot."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from cleaning.reconcile import Built, View
 from reports.shared import verdict
-from reports.sweep.answer.repeats import Repeats, by_cell
+from reports.sweep.answer.repeats import Repeats, repeats_by_cell
 from results import collector_off
 from results.records import Headline, Sitting, identity
 from results.store import key_of
@@ -21,7 +21,7 @@ def headline_rows(built: Built) -> list[Headline]:
     """A row for each cell, in the order of the table: by model, batch, precision and repeat."""
     sittings = {sitting.sitting: sitting for sitting in built.sittings}
     views = sorted(built.views, key=lambda v: (v.run.model, v.run.batch_size, v.run.precision, v.run.repeat))
-    together = by_cell(views)
+    together = repeats_by_cell(views)
     return [_row(view, sittings, together.get(key_of(view.run))) for view in views]
 
 

@@ -44,7 +44,7 @@ def repeats_of(views: Iterable[View]) -> list[Repeats]:
     return [_group(each) for each in groups.values() if len({view.run.repeat for view in each}) > 1]
 
 
-def by_cell(views: Iterable[View]) -> dict[tuple[str, int], Repeats]:
+def repeats_by_cell(views: Iterable[View]) -> dict[tuple[str, int], Repeats]:
     """Each cell that was repeated → all of its repeats together."""
     return {key_of(view.run): each for each in repeats_of(views) for view in each.views}
 
@@ -55,7 +55,7 @@ def repeat_lines(views: Sequence[View], step_times: Iterable[StepTime]) -> list[
     shared = shared_variant(views)
     found = repeats_of(views)
     lines = [_line(each, shared, trips_s) for each in found[:MOST_LINES]]
-    return lines + ([f"repeats: {len(found) - MOST_LINES} more in headline.csv"] if len(found) > MOST_LINES else [])
+    return lines + ([f"{len(found) - MOST_LINES} more in headline.csv"] if len(found) > MOST_LINES else [])
 
 
 def name_of(found: Repeats, shared: str = "") -> str:
@@ -73,7 +73,7 @@ def _line(found: Repeats, shared: str, trips_s: Mapping[tuple[str, int], float |
         each_ns = ", ".join(f"{1e9 * trip_s:.0f}" if trip_s else DASH for trip_s in trips)
         apart = f"; a cache line took {each_ns} ns between two processors"
     return (
-        f"repeats: {name_of(found, shared)}: {each}; mean {percent(found.ratio)}, 95 % interval "
+        f"{name_of(found, shared)}: {each}; mean {percent(found.ratio)}, 95 % interval "
         f"{digits(100 * found.low)} to {digits(100 * found.high)} %{apart}"
     )
 

@@ -96,7 +96,7 @@ def to_text(built: Built, width: int = WIDTH, colour: bool = False, convention: 
     if any(_OF_PROFILES & set(view.run.methods) for view in shown.views):
         parts += [_METHODS_SAY, "", methods_table(views, shown.work_times), ""]
     parts += parallel_parts(shown.parallel_steps, views)
-    parts += repeat_lines(views, built.step_times)
+    parts += [f"repeats: {line}" for line in repeat_lines(views, built.step_times)]
     parts += [*peak_lines(shown.views), *attention_lines(views), *failed_lines(shown.views), *warning_lines(shown)]
     parts += [strong(_NOT_FLOP)] if convention != "flop" else []
     return page(parts, width, colour)

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from measure.native import round_trip_s
-from measure.native.round_trip import PATIENCE, ROUNDS, TRIES, ping_code, pong_code, shortest_s
+from measure.native.round_trip import MOST_LOOKS, ROUNDS, TRIES, ping_code, pong_code, shortest_s
 from results import Unavailable
 
 STORE = "movl ${value}, (%rdi)\n"
-WAIT = f"mov ${PATIENCE}, %ecx\n2: dec %ecx\njz 3f\ncmpl ${{value}}, (%rdi)\njne 2b\n"
+WAIT = f"mov ${MOST_LOOKS}, %ecx\n2: dec %ecx\njz 3f\ncmpl ${{value}}, (%rdi)\njne 2b\n"
 
 
 @pytest.mark.parametrize(

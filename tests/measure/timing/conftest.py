@@ -10,4 +10,4 @@ from measure.timing.disturbance import CoreState, Disturbance
 @pytest.fixture(autouse=True)
 def _no_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("measure.timing.blocks.disturbance", lambda: Disturbance(0.0, 0, 0.0, None))
-    monkeypatch.setattr("measure.timing.blocks.core_state", lambda is_placed: CoreState(None, None))
+    monkeypatch.setattr("measure.timing.blocks.core_state", lambda with_round_trip: CoreState(None, None))

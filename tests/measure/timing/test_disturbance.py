@@ -146,7 +146,8 @@ def test_each_block_has_what_came_to_it(monkeypatch: pytest.MonkeyPatch) -> None
     readings = iter([Disturbance(1.0, 5, 2.0, None, 3.0), Disturbance(1.5, 9, 2.5, None, 3.25)])
     monkeypatch.setattr("measure.timing.blocks.disturbance", lambda: next(readings))
     monkeypatch.setattr(
-        "measure.timing.blocks.core_state", lambda is_placed: CoreState(3e9, 60.0, 9e-8 if is_placed else None)
+        "measure.timing.blocks.core_state",
+        lambda with_round_trip: CoreState(3e9, 60.0, 9e-8 if with_round_trip else None),
     )
     with BlockTimer(lambda: None, CpuClock()) as timer:
         block = timer.block(3, "measure")
@@ -187,9 +188,9 @@ class Machine(Host):
     def disturbance(self) -> Disturbance:
         return Disturbance(self.wait_s, 0, 0.0, None)
 
-    def state(self, is_placed: bool) -> CoreState:
+    def state(self, with_round_trip: bool) -> CoreState:
         trip_s = 4e-7 if self.calls - 1 in self.apart else 1e-7
-        return CoreState(None, None, trip_s if is_placed else None)
+        return CoreState(None, None, trip_s if with_round_trip else None)
 
 
 CPU = Protocol.for_device("cpu")

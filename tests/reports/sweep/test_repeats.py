@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cleaning.reconcile.view import View
-from reports.sweep.answer.repeats import by_cell, repeat_lines, repeats_of
+from reports.sweep.answer.repeats import repeat_lines, repeats_by_cell, repeats_of
 from results.records import StepTime
 from tests.support.made_up import made_up_page
 
@@ -32,7 +32,7 @@ def test_the_interval_is_students_t_on_logarithms() -> None:
 def test_a_single_cell_and_one_over_another_peak_are_no_repeats() -> None:
     views = [cell(0.14, 0), cell(0.16, 1, "datasheet"), cell(0.3, 2, batch=8)]
     assert repeats_of(views) == []
-    assert by_cell(views) == {}
+    assert repeats_by_cell(views) == {}
 
 
 def test_the_line_has_each_repeat_and_how_far_processors_were_apart() -> None:
@@ -40,7 +40,7 @@ def test_the_line_has_each_repeat_and_how_far_processors_were_apart() -> None:
     views = [cell(0.16, 1), cell(0.14, 0)]
     times = [time_of(view, trip_s) for view, trip_s in zip(views, (9e-8, 4e-7), strict=True)]
     assert repeat_lines(views, times) == [
-        "repeats: resnet18 b4 fp32 × 2: 14 %, 16 %; mean 15 %, 95 % interval 6.41 to 35.0 %; "
+        "resnet18 b4 fp32 × 2: 14 %, 16 %; mean 15 %, 95 % interval 6.41 to 35.0 %; "
         "a cache line took 400, 90 ns between two processors"
     ]  # fmt: skip
     assert "cache" not in repeat_lines(views, times[:1])[0]
