@@ -16,7 +16,7 @@ from analysis.devices import PRECISIONS
 from analysis.devices.precisions import UNITS
 from analysis.operators import KINDS
 from analysis.stats import INTERVAL_RULES
-from results.records import PHASES, RECORDERS, STATUSES, WORKS, Record, kinds_of
+from results.records import MALLOC_SETTINGS, PHASES, RECORDERS, STATUSES, WORKS, Record, kinds_of
 
 LEAST: Mapping[str, float] = {
     "batch_size": 1,
@@ -36,6 +36,7 @@ WORDS: Mapping[str, Sequence[str]] = {
     "status": STATUSES,
     "precision": tuple(PRECISIONS),
     "layout": ("", "channels_first", "channels_last"),
+    "malloc": ("", *MALLOC_SETTINGS),
     "profile": ("", *RECORDERS),
     "convolution_unit": ("", *UNITS),
     "matmul_unit": ("", *UNITS),

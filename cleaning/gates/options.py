@@ -37,6 +37,7 @@ SINGLE = (
     "frozen",
     "checkpoint",
     "paired_ceiling",
+    "malloc",
 )
 """Parameters of which a sweep has one value for all of its cells."""
 
@@ -64,7 +65,9 @@ def grid_coverage(evidence: Evidence) -> Iterator[Finding]:
         words = ", ".join(f"{name} is {getattr(run, name)!r}" for name in differing)
         yield Finding(run.cell_id, not differing, f"not asked for: {words}" if differing else "")
     runs = evidence.data.all_runs
-    there = {(run.model, run.batch_size, run.precision, run.repeat, run.layout, run.parallel) for run in runs}
+    there = {
+        (run.model, run.batch_size, run.precision, run.repeat, run.layout, run.malloc, run.parallel) for run in runs
+    }
     for grid in grids:
         missing = [point for point in _points(grid) if point not in there]
         words = ", ".join(f"{model} b{size} {name} #{repeat + 1}" for model, size, name, repeat, *_ in missing[:3])
@@ -133,7 +136,8 @@ def _points(grid: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
                 for precision in grid.get("precisions") or ():
                     for plan in _plans(grid):
                         whole = size * _replicas(grid, plan)
-                        yield model, whole, precision, repeat, grid.get("layout", "channels_first"), plan
+                        single = grid.get("layout", Cell.layout), grid.get("malloc", Cell.malloc)
+                        yield model, whole, precision, repeat, *single, plan
 
 
 def _plain(value: Any) -> Any:

@@ -8,6 +8,8 @@
   task of the machine (`/proc/pressure/cpu`), any of the control group (`cpu.pressure`, version 2 alone).
 * Clock of the core (`measure/native/core_clock.py`), temperature of the processor and the time of a cache line between
   two processors (`measure/native/round_trip.py`) are those right after a block.
+* Page faults and the system's part of the processor time are of all threads of this process (getrusage(2)): what a step
+  pays for memory that an earlier one gave back (`measure/timing/page_faults.py`).
 
 Each is read before and after a block, outside of its time; what a system does not say is None, and `absent` says why.
 
@@ -56,6 +58,8 @@ class Disturbance:
     throttled_s: float | None
     pressure_s: float | None = None
     group_pressure_s: float | None = None
+    page_faults: int = 0
+    system_s: float = 0.0
 
     def since(self, before: Disturbance) -> Disturbance:
         """What came to it. A thread that ended took its wait along: then it is unknown."""
@@ -66,6 +70,8 @@ class Disturbance:
             _difference(self.throttled_s, before.throttled_s),
             _difference(self.pressure_s, before.pressure_s),
             _difference(self.group_pressure_s, before.group_pressure_s),
+            self.page_faults - before.page_faults,
+            max(0.0, self.system_s - before.system_s),
         )
 
 
@@ -81,8 +87,13 @@ class CoreState:
 
 def disturbance() -> Disturbance:
     """As of now."""
-    switches = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
-    return Disturbance(involuntary_switches=switches, **{name: _or_none(read) for name, read in _TOTALS.items()})
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return Disturbance(
+        involuntary_switches=usage.ru_nivcsw,
+        page_faults=usage.ru_minflt,
+        system_s=usage.ru_stime,
+        **{name: _or_none(read) for name, read in _TOTALS.items()},
+    )
 
 
 def core_state(with_round_trip: bool = False) -> CoreState:

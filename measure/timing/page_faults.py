@@ -14,6 +14,8 @@ from __future__ import annotations
 import resource
 from dataclasses import dataclass
 
+from results.records import RETAIN
+
 NOTABLE_RATIO = 0.1
 """The system's share of processor time from which its cause is named."""
 
@@ -53,5 +55,5 @@ def page_fault_warning(use: ProcessUse, steps: int) -> str:
         return ""
     return (
         f"page_faults: {a_step:.0f} a step, and {use.system_ratio:.0%} of the processor time was the system's: "
-        "memory that is freed goes back to it and is taken anew"
+        f"memory that is freed goes back to it and is taken anew (--malloc {RETAIN} keeps it)"
     )

@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 
 from cleaning.reconcile import View
-from results.records import Utilization
+from results.records import Run, Utilization
 
 OF_WHAT = {
     "datasheet": "the datasheet peak",
@@ -59,6 +59,7 @@ PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, 
 """Powers of ten, the largest first, and what SI calls them."""
 
 _PAIRS = re.compile(r", timed beside the steps, \d+ pairs$")
+_FAULT_SHARE = re.compile(r"page_faults: \d+ a step, and (\d+)% of the processor time")
 _SITTING = re.compile(r"\bsitting(s?)\b")
 _NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?!\w|\.\d)")
 
@@ -149,6 +150,7 @@ def verdict(view: View) -> str:
         parts.append("not converged")
     if view.run.host_bound:
         parts.append("host-bound: the GPU waits")
+    parts += [f"page faults: {share} %" for share in _fault_shares(view.run)]
     shown = view.headline or view.timed_row
     counted_by = None if shown is None else (shown.method, shown.numerator_source)
     warned = [row for row in view.fractions if row.warnings]
@@ -158,6 +160,11 @@ def verdict(view: View) -> str:
     parts += [words for code, words in MARK_WORDS.items() if code in codes]
     limited = ["clock held down"] if "clock_limited" in codes else []
     return "; ".join((parts or [_placed(view), *limited])[:2])
+
+
+def _fault_shares(run: Run) -> list[str]:
+    """Percent of the processor time that the warning `page_faults` names, if the cell has it."""
+    return [found[1] for text in run.warnings if (found := _FAULT_SHARE.match(text))]
 
 
 def source_name(source: str) -> str:

@@ -64,9 +64,11 @@ from .step_profile import Machine, StepModule, StepOperation, StepProfile
 from .verdicts import FAIL, OPEN, PASS, Verdict, stands
 from .vocabulary import (
     LOOP,
+    MALLOC_SETTINGS,
     MEASURED,
     PHASES,
     RECORDERS,
+    RETAIN,
     SCHEMA_VERSION,
     STATUSES,
     WHOLE,
@@ -136,7 +138,9 @@ __all__ = [
     "PlainCall",
     "ProfileCount",
     "ProfiledOperation",
+    "MALLOC_SETTINGS",
     "RECORDERS",
+    "RETAIN",
     "RankCollective",
     "RankRow",
     "RankSample",

@@ -46,6 +46,7 @@ class Parameters(Record):
     frozen: tuple[str, ...] = ()  # patterns of parameters that are not trained, as `--frozen` takes them
     checkpoint: tuple[str, ...] = ()  # patterns of modules that are calculated again, as `--checkpoint` takes them
     paired_ceiling: bool = False  # a ceiling's kernels are timed between the blocks of steps
+    malloc: str = "default"  # "retain": the C library keeps the memory that a step frees
     parallel: str = ""  # "ddp=2,tp=2": how a step is split over ranks; batch_size is of all of them; empty: one device
 
 

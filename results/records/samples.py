@@ -38,6 +38,8 @@ class Sample(Record):
     core_clock_hz: float | None = None  # right after the block, of the core that timed it; None on a GPU
     temperature_c: float | None = None  # right after the block, of the processor's package; None on a GPU
     core_round_trip_s: float | None = None  # right after the block: of a cache line between two processors
+    page_faults: int | None = None  # of all threads, without reading from a disk
+    system_s: float | None = None  # processor time of all threads in the system
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,6 +34,10 @@ LOOP = "loop"
 RECORDERS = ("kineto", "nsys")
 """What a sweep can keep recordings of: the values of `Parameters.profile` beside none."""
 
+RETAIN = "retain"
+MALLOC_SETTINGS = ("default", RETAIN)
+"""Values of `Parameters.malloc`: the C library's allocator as the process has it; it keeps what is freed."""
+
 PHASES = ("forward", "loss", "backward", "optimizer", "recompute")
 
 WORKS = ("one", "batch", "last", "epoch")

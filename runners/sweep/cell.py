@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from analysis.devices import PRECISIONS, Precision
-from results.records import Ceiling, Cell, Sample
+from results.records import RETAIN, Ceiling, Cell, Sample
 from runners.sweep import passes
 from runners.sweep.findings import CellFindings, CellMeasurement, OperationTable, WorkFindings
 from runners.sweep.models import factory_of
@@ -125,16 +125,20 @@ def prepare(cell: Cell, split: Split | None = None, shard: int = 0) -> Prepared:
     split: as above. shard: which of several parts of the data this is; weights are of the
     cell's seed on all of them.
 
-    Raises ValueError where those are not what was set, Unavailable for a precision that the device does not have.
+    Raises ValueError where those are not what was set, Unavailable for a precision that the device does not have, or
+    a C library that gives memory back.
     """
     import torch
 
     from measure.device import apply_precision
+    from measure.native import retain_freed_memory
     from measure.timing import clock_for
 
     policy = PRECISIONS[cell.precision]
     device = torch.device(cell.device)
     apply_precision.supported(policy, device)
+    if cell.malloc == RETAIN:
+        retain_freed_memory()
     if device.type == "cuda":
         torch.cuda.set_device(device.index or 0)  # which refuses a device without a number
     torch.manual_seed(cell.seed)

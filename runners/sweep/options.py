@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.devices import PRECISIONS
 from measure.counters.harness import COUNTERS
-from results.records import CHANGE_NAMES, RECORDERS
+from results.records import CHANGE_NAMES, MALLOC_SETTINGS, RECORDERS, RETAIN
 from runners.cli import (
     CONVENTIONS,
     MARGIN_RATIO,
@@ -177,6 +177,12 @@ def _add_timing(how: Any) -> None:
     how.add_argument("--cudnn-benchmark", type=_on_off, metavar="on|off", help="search for algorithms (default: on)")
     how.add_argument(
         "--deterministic", action="store_true", default=None, help="deterministic algorithms where there are any"
+    )
+    how.add_argument(
+        "--malloc",
+        choices=MALLOC_SETTINGS,
+        help=f"{RETAIN}: the C library keeps the memory that a step frees; else a step on a CPU may spend half of its "
+        "time on page faults (default: default)",
     )
     how.add_argument("--quick", action="store_true", default=None, help="all times divided by 5; rows are marked")
     how.add_argument("--repeat", type=number(int, 1), metavar="N", help="measure each cell in N fresh workers")

@@ -64,6 +64,7 @@ class Grid:
     frozen: tuple[str, ...] = ()
     checkpoint: tuple[str, ...] = ()
     paired_ceiling: bool = False
+    malloc: str = "default"
     parallel: tuple[str, ...] = ()  # plans; none: one device
     scaling: str = "strong"  # weak: batch sizes are of each replica
     digests: Mapping[str, str] = field(default_factory=dict)  # of models that lie in files: runners/sweep/models.py
@@ -176,6 +177,7 @@ def cell_of(grid: Grid, model: str, batch_size: int, precision: str, repeat: int
         frozen=grid.frozen,
         checkpoint=grid.checkpoint,
         paired_ceiling=grid.paired_ceiling,
+        malloc=grid.malloc,
         parallel=plan,
     )
 
@@ -187,7 +189,9 @@ def remaining(planned: Iterable[Cell], done: Mapping[str, str]) -> list[Cell]:
 
 def worker_key(cell: Cell) -> tuple[Any, ...]:
     """What cells must share to be measured by one process."""
-    return (cell.device, cell.precision, cell.compile, cell.deterministic, cell.cudnn_benchmark, cell.repeat)
+    return (
+        cell.device, cell.precision, cell.compile, cell.deterministic, cell.cudnn_benchmark, cell.malloc, cell.repeat
+    )  # fmt: skip
 
 
 def reason_against(cell: Cell) -> str:

@@ -152,11 +152,11 @@ def test_a_row_as_it_is_written():
         cell_id="ab", attempt=2, index=0, part="measure", phase='a "b", c', steps=10, start_s=1.5, wall_s=0.1 + 0.2
     )
     # 0.1 + 0.2 is 0.30000000000000004, the shortest text that reads back equal; what is unknown and the work are empty
-    assert layout.encode([sample]) == b'ab,2,0,measure,"a ""b"", c",10,1.5,0.30000000000000004,,,,,,,,,,,,,,,\n'
+    assert layout.encode([sample]) == b'ab,2,0,measure,"a ""b"", c",10,1.5,0.30000000000000004,,,,,,,,,,,,,,,,,\n'
     assert layout.head(Sample) == (
         b"cell_id,attempt,index,part,phase,steps,start_s,wall_s,device_s,sync_wait_s,work,"
         b"run_wait_s,involuntary_switches,steal_s,throttled_s,unit,kernel,flop,pressure_s,"
-        b"group_pressure_s,core_clock_hz,temperature_c,core_round_trip_s\n"
+        b"group_pressure_s,core_clock_hz,temperature_c,core_round_trip_s,page_faults,system_s\n"
     )
 
 

@@ -121,9 +121,10 @@ def test_a_thread_that_ended_leaves_the_wait_unknown(root: Path) -> None:
 def test_what_no_system_counts_is_unknown_with_a_reason(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("measure.timing.disturbance.ROOT", root / "nowhere")
     monkeypatch.setattr("measure.native.machine_code._loaded", lambda _code: (None, "no code"))
-    assert vars(disturbance()) | {"involuntary_switches": 0} == {
-        "run_wait_s": None, "involuntary_switches": 0, "steal_s": None, "throttled_s": None, "pressure_s": None,
-        "group_pressure_s": None,
+    of_process = {"involuntary_switches": 0, "page_faults": 0, "system_s": 0.0}  # getrusage(2) is on every system
+    assert vars(disturbance()) | of_process == {
+        "run_wait_s": None, "steal_s": None, "throttled_s": None, "pressure_s": None, "group_pressure_s": None,
+        **of_process,
     }  # fmt: skip
     assert core_state() == CoreState(None, None)
     reasons = absent(on_cpu=True)
@@ -131,7 +132,7 @@ def test_what_no_system_counts_is_unknown_with_a_reason(root: Path, monkeypatch:
     assert reasons["core_clock_hz"] == "no clock in cpufreq, and no code"
     assert reasons["core_round_trip_s"] in ("no code", "the process may use one processor alone")
     assert reasons["temperature_c"].startswith("no sensor among coretemp")
-    assert set(reasons) == {*vars(disturbance()), *vars(core_state())} - {"involuntary_switches"}
+    assert set(reasons) == {*vars(disturbance()), *vars(core_state())} - {*of_process}
 
 
 def test_pressure_of_another_form_is_unknown(root: Path) -> None:
@@ -143,7 +144,12 @@ def test_pressure_of_another_form_is_unknown(root: Path) -> None:
 
 
 def test_each_block_has_what_came_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    readings = iter([Disturbance(1.0, 5, 2.0, None, 3.0), Disturbance(1.5, 9, 2.5, None, 3.25)])
+    readings = iter(
+        [
+            Disturbance(1.0, 5, 2.0, None, 3.0, page_faults=100, system_s=0.5),
+            Disturbance(1.5, 9, 2.5, None, 3.25, page_faults=350, system_s=0.75),
+        ]
+    )
     monkeypatch.setattr("measure.timing.blocks.disturbance", lambda: next(readings))
     monkeypatch.setattr(
         "measure.timing.blocks.core_state",
@@ -153,6 +159,7 @@ def test_each_block_has_what_came_to_it(monkeypatch: pytest.MonkeyPatch) -> None
         block = timer.block(3, "measure")
     told = (block.run_wait_s, block.involuntary_switches, block.steal_s, block.throttled_s, block.pressure_s)
     assert told == (0.5, 4, 0.5, None, 0.25)
+    assert (block.page_faults, block.system_s) == (250, 0.25)
     assert (block.group_pressure_s, block.core_clock_hz, block.temperature_c) == (None, 3e9, 60.0)
 
 

@@ -331,7 +331,16 @@ def test_warm_up_ends_when_two_blocks_agree_and_the_minimum_is_reached():
     blocks, steady, _ = warm
     assert steady
     # the first step compiles: outside of the cap
-    names = ("run_wait_s", "involuntary_switches", "steal_s", "throttled_s", "pressure_s", "group_pressure_s")
+    names = (
+        "run_wait_s",
+        "involuntary_switches",
+        "steal_s",
+        "throttled_s",
+        "pressure_s",
+        "group_pressure_s",
+        "page_faults",
+        "system_s",
+    )
     unknown = dict.fromkeys(names)  # this machine's own
     expected = Sample(part="warmup", steps=1, start_s=1000.0, wall_s=30.0, device_s=30.0, sync_wait_s=30.0)
     assert dataclasses.replace(blocks[0], **unknown) == expected

@@ -128,6 +128,14 @@ def test_a_variant_in_short() -> None:
         ),
         (view(fraction(0.4, method="batch"), fraction(0.3, "ceiling", method="batch")), "30 % of the ceiling"),
         (view(fraction(0.4, warnings=("profile_differs: backward 1 against 2",))), "profile and count differ"),
+        (
+            view(
+                fraction(0.4),
+                intensity=12.0,
+                warnings=("page_faults: 138000 a step, and 36% of the processor time was the system's: memory …",),
+            ),
+            "page faults: 36 %",
+        ),
         (failed(), "out of memory"),
         (failed("crashed"), "the worker died"),
         (view(fraction(None, status="unavailable", reason="no peak")), "no peak known: see reasons"),

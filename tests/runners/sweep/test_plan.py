@@ -97,6 +97,7 @@ class TestIdentifiers:
             "frozen": ("features.*",),
             "checkpoint": ("layer1",),
             "paired_ceiling": True,
+            "malloc": "retain",
             "parallel": "ddp=2",
         }
         assert tuple(other) == header(Cell), "each parameter of a cell"

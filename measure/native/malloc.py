@@ -1,0 +1,60 @@
+"""Does the C library keep the memory that a step frees, or give it back to the system?
+
+glibc gives a large block back as soon as it is freed (mallopt(3): M_MMAP_THRESHOLD, M_TRIM_THRESHOLD). Each page of the
+block that the next step asks for is a page fault, in which the system clears it: time in which no FLOP is done. With
+`retain_freed_memory` blocks come from the heap, which is never made smaller.
+
+Not claimed: that a process needs no more memory so. Freed blocks of other sizes may lie in the heap unused.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import resource
+
+from results import Unavailable
+from results.records import RETAIN
+
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
+"""Parameters of mallopt, as malloc.h has them."""
+
+_NEVER_TRIM = -1
+"""Of M_TRIM_THRESHOLD: the largest size_t (mallopt(3))."""
+
+_PROBE_BYTES = 64 << 20
+"""A block that glibc never keeps by itself: its largest threshold is 32 MiB (DEFAULT_MMAP_THRESHOLD_MAX)."""
+
+_MOST_ANEW = 0.25
+"""Of the pages of a block that was freed before: more page faults than so show that it was given back."""
+
+
+def retain_freed_memory() -> None:
+    """From now on, what this process frees stays with it: for each later block of the C library's allocator.
+
+    Raises Unavailable where the library is not glibc, refuses, or gives a freed block back all the same.
+    """
+    library, _version = platform.libc_ver()
+    if library != "glibc":
+        raise Unavailable(f"--malloc {RETAIN}: expected glibc, got {library or 'another C library'}")
+    c = ctypes.CDLL(None)
+    if not (c.mallopt(_M_TRIM_THRESHOLD, _NEVER_TRIM) and c.mallopt(_M_MMAP_MAX, 0)):
+        raise Unavailable(f"--malloc {RETAIN}: mallopt refused M_TRIM_THRESHOLD or M_MMAP_MAX")
+    ratio = faults_of_a_second_block(c) * resource.getpagesize() / _PROBE_BYTES
+    if ratio > _MOST_ANEW:
+        raise Unavailable(f"--malloc {RETAIN}: {ratio:.0%} of a freed block was given back to the system all the same")
+
+
+def faults_of_a_second_block(c: ctypes.CDLL) -> int:
+    """Page faults of writing a block of 64 MiB after another one was written and freed."""
+    c.malloc.restype, c.malloc.argtypes, c.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
+    faults = 0
+    for _ in range(2):
+        block = c.malloc(_PROBE_BYTES)
+        if not block:
+            raise Unavailable(f"--malloc {RETAIN}: no memory for a block of {_PROBE_BYTES >> 20} MiB")
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        ctypes.memset(block, 1, _PROBE_BYTES)
+        faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+        c.free(block)
+    return faults

@@ -1,0 +1,78 @@
+"""Memory that is freed: given back by default, kept with `--malloc retain`, and refused where it cannot be kept."""
+
+from __future__ import annotations
+
+import platform
+import resource
+import subprocess
+import sys
+
+import pytest
+
+from measure.native import malloc, retain_freed_memory
+from results import Unavailable
+
+PAGES = malloc._PROBE_BYTES // resource.getpagesize()
+ON_GLIBC = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")
+
+PROGRAM = """
+import ctypes, resource
+from measure.native import malloc, retain_freed_memory
+before = malloc.faults_of_a_second_block(ctypes.CDLL(None))
+retain_freed_memory()
+kept = malloc.faults_of_a_second_block(ctypes.CDLL(None))
+import torch
+def tensors():  # of torch's own allocator, on an address that is a multiple of 64, one for each power of two to 256 MiB
+    start = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for power in range(10, 27):
+        torch.ones(1 << power)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - start
+tensors()
+print(before, kept, tensors())
+"""
+
+
+@ON_GLIBC
+def test_a_freed_block_is_written_again_without_page_faults() -> None:
+    """In a process of its own, since what mallopt sets cannot be unset."""
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
+    before, kept, tensors = map(int, done.stdout.split())
+    huge_pages = before < PAGES / 2  # where the system hands out 2 MiB at a time, faults are few before, too
+    assert huge_pages or before >= PAGES
+    assert kept < PAGES / 100
+    assert tensors < (1 << 29) / resource.getpagesize() / 100  # the tensors have just under 2^29 bytes together
+
+
+def test_another_library_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
+    with pytest.raises(Unavailable, match=r"--malloc retain: expected glibc, got another C library"):
+        retain_freed_memory()
+
+
+class Library:
+    """A C library whose mallopt answers so."""
+
+    def __init__(self, answer: int) -> None:
+        self._answer = answer
+
+    def mallopt(self, _parameter: int, _value: int) -> int:
+        return self._answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "faults", "words"),
+    [
+        (0, 0, "mallopt refused"),
+        (1, PAGES, "100% of a freed block was given back"),
+        (1, PAGES // 2, "50% of a freed block was given back"),
+    ],
+)
+def test_what_does_not_work_is_refused(answer: int, faults: int, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "libc_ver", lambda: ("glibc", "2.36"))
+    monkeypatch.setattr(malloc.ctypes, "CDLL", lambda _name: Library(answer))
+    monkeypatch.setattr(malloc, "faults_of_a_second_block", lambda _library: faults)
+    with pytest.raises(Unavailable, match=words):
+        retain_freed_memory()
+    if answer:
+        monkeypatch.setattr(malloc, "faults_of_a_second_block", lambda _library: PAGES // 10)
+        retain_freed_memory()
