@@ -383,13 +383,12 @@ def _by_phase(points: Sequence[tuple[str, float, Any]], clock: Clock, steps: int
 
 
 def disturbance_warning(timing: Timing) -> str:
-    """What to say of measured blocks that waited for a processor; empty if none did, or the system does not count it.
+    """What to say of measured blocks that waited for a processor; empty if none did, or of none it is known.
 
-    The mean of the other blocks beside that of all says what the wait did to the step time.
+    A block whose wait is unknown, since a thread ended in it, is taken for one that did not wait. The mean of the other
+    blocks beside that of all says what the wait did to the step time.
     """
     blocks = (*timing.blocks, *timing.aside)
-    if any(block.run_wait_s is None for block in blocks):
-        return ""
     calm = [block for block in blocks if not waited(block)]
     others = [block for block in calm if block.part != MOVED]
     if len(calm) == len(blocks):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from analysis.devices import PRECISIONS, Precision
-from results.records import RETAIN, Ceiling, Cell, Sample
+from results.records import RETAIN, Ceiling, Cell, Parameters, Sample
 from runners.sweep import passes
 from runners.sweep.findings import CellFindings, CellMeasurement, OperationTable, WorkFindings
 from runners.sweep.models import factory_of
@@ -43,11 +43,17 @@ _LEFT: list[passes.Subject] = []
 """What this process measured last, for its other works: one at most."""
 
 
-def ceilings(sitting: str, device: str, precision: str, budget_s: float) -> list[Ceiling]:
-    """What single kernels reach on this device in this precision; on a CPU what its cores do alone, too."""
+def ceilings(
+    sitting: str, device: str, precision: str, budget_s: float, malloc: str = Parameters.malloc
+) -> list[Ceiling]:
+    """What single kernels reach on this device in this precision; on a CPU what its cores do alone, too.
+
+    malloc: as of the cells that this process measures.
+    """
     from measure.ceiling import measure_ceilings
     from measure.timing import clock_for
 
+    set_malloc(malloc)
     rows = measure_ceilings(sitting, device, PRECISIONS[precision], clock_for(device), budget_s)
     return [*rows, *_core_rows(rows[0], PRECISIONS[precision], budget_s)] if device == "cpu" else rows
 
@@ -131,14 +137,12 @@ def prepare(cell: Cell, split: Split | None = None, shard: int = 0) -> Prepared:
     import torch
 
     from measure.device import apply_precision
-    from measure.native import retain_freed_memory
     from measure.timing import clock_for
 
     policy = PRECISIONS[cell.precision]
     device = torch.device(cell.device)
     apply_precision.supported(policy, device)
-    if cell.malloc == RETAIN:
-        retain_freed_memory()
+    set_malloc(cell.malloc)
     if device.type == "cuda":
         torch.cuda.set_device(device.index or 0)  # which refuses a device without a number
     torch.manual_seed(cell.seed)
@@ -157,6 +161,14 @@ def prepare(cell: Cell, split: Split | None = None, shard: int = 0) -> Prepared:
     model, few, schedule = (model, few, None) if split is None else split(workload, model, few)
     step, optimizer = _step(cell, workload, model, few, device.type, schedule)
     return Prepared(workload, model, batches, few, step, optimizer, clock, began_s, before)
+
+
+def set_malloc(setting: str) -> None:
+    """The C library's allocator as a cell asks for it. Raises Unavailable where it cannot be so."""
+    from measure.native import retain_freed_memory
+
+    if setting == RETAIN:
+        retain_freed_memory()
 
 
 def measure(cell: Cell, protocol: Protocol, beside: Sequence[Ceiling] = ()) -> CellMeasurement:

@@ -429,7 +429,7 @@ class Session:
         if key in self._ceilings:
             return
         self._ceilings.add(key)
-        found = self._measure_ceilings(key, budget_s, 10 * budget_s + 60)
+        found = self._measure_ceilings(cell, budget_s, 10 * budget_s + 60)
         if isinstance(found, WorkerFault):
             self._say(found)
             self.progress.say(f"no ceiling of {cell.precision} on {cell.device}: {found.status}: {found.reason}")
@@ -439,9 +439,11 @@ class Session:
         if cell.deterministic:  # whose settings count only before a process's first product
             self.measurer.stop()
 
-    def _measure_ceilings(self, key: tuple[str, str], budget_s: float, timeout_s: float) -> list[Ceiling] | WorkerFault:
+    def _measure_ceilings(self, cell: Cell, budget_s: float, timeout_s: float) -> list[Ceiling] | WorkerFault:
+        """In the process and with the allocator of this cell."""
+        task = "runners.sweep.cell:ceilings"
         found: list[Ceiling] | WorkerFault = self.measurer.call(
-            "runners.sweep.cell:ceilings", self.name, *key, budget_s, timeout_s=timeout_s
+            task, self.name, cell.device, cell.precision, budget_s, cell.malloc, timeout_s=timeout_s
         )
         return found
 

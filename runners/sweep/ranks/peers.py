@@ -72,6 +72,7 @@ class CeilingOrder:
     budget_s: float
     timeout_s: float
     ranks: int
+    malloc: str = Cell.malloc
 
 
 Order = CellOrder | CeilingOrder
@@ -189,7 +190,7 @@ def task_of(order: Order, peers: RankPeers, number: int) -> tuple[Any, ...]:
 
     device = peers.probed.device
     if isinstance(order, CeilingOrder):
-        return "runners.sweep.cell:ceilings", order.sitting, device, order.precision, order.budget_s
+        return "runners.sweep.cell:ceilings", order.sitting, device, order.precision, order.budget_s, order.malloc
     place = peers.exchange.place
     prefix = f"flopledger/cell{number}"
     member = GroupMember(peers.rank, order.ranks, device, place.address, prefix, order.collective_s, place.is_alone)

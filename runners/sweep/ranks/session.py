@@ -53,11 +53,9 @@ class RankSession(Session):
         mine = self.peers.do(number, order, self.measurer, self.watch)
         return {0: mine, **self.peers.answers(number, range(1, order.ranks), PATIENCE_S)}
 
-    def _measure_ceilings(self, key: tuple[str, str], budget_s: float, timeout_s: float) -> list[Ceiling] | WorkerFault:
-        precision = key[1]
-        answers = self._answers(
-            CeilingOrder(self.name, precision, budget_s, timeout_s, self.peers.exchange.place.world)
-        )
+    def _measure_ceilings(self, cell: Cell, budget_s: float, timeout_s: float) -> list[Ceiling] | WorkerFault:
+        precision, world = cell.precision, self.peers.exchange.place.world
+        answers = self._answers(CeilingOrder(self.name, precision, budget_s, timeout_s, world, cell.malloc))
         self._of_ranks[precision] = {
             rank: _by_unit(answer.found) for rank, answer in answers.items() if isinstance(answer.found, list)
         }

@@ -343,3 +343,4 @@ def test_disturbed_blocks_that_are_used_are_counted_with_both_means() -> None:
     assert disturbance_warning(of(held, held)) == "disturbed: 2 of 2 blocks waited for a processor and are used"
     assert disturbance_warning(of(calm, calm)) == ""
     assert disturbance_warning(of(calm, block(0.5, None))) == ""
+    assert disturbance_warning(of(calm, block(0.5, None), held)).startswith("disturbed: 1 of 3 blocks waited")

@@ -322,16 +322,20 @@ class TestCeilings:
         cells = [cell(), cell("vgg11"), cell(precision="amp-bf16"), cell(repeat=1)]
         scene.session().collect(cells)
         assert scene.asked(CEILINGS) == [
-            ("s1", "cpu", "fp32", CEILING_BUDGET_S["cpu"]),
-            ("s1", "cpu", "amp-bf16", CEILING_BUDGET_S["cpu"]),
+            ("s1", "cpu", "fp32", CEILING_BUDGET_S["cpu"], "default"),
+            ("s1", "cpu", "amp-bf16", CEILING_BUDGET_S["cpu"], "default"),
         ]
         assert {call.name for call in scene.calls if call.task == CEILINGS} == {"measure"}
         assert [c.precision for c in read_run(scene.path).ceilings] == ["fp32", "amp-bf16"]
         assert scene.tasks("measure")[:2] == [CEILINGS, MEASURE], "before the first cell"
 
+    def test_the_allocator_is_that_of_the_cells(self, scene):
+        scene.session().collect([cell(malloc="retain")])
+        assert [malloc for *_, malloc in scene.asked(CEILINGS)] == ["retain"]
+
     def test_a_quick_one_takes_less(self, scene):
         scene.session().collect([cell(quick=True), cell(device="cuda:1", quick=True)])
-        assert [budget_s for *_, budget_s in scene.asked(CEILINGS)] == [QUICK_CEILING_S] * 2
+        assert [budget_s for *_, budget_s, _malloc in scene.asked(CEILINGS)] == [QUICK_CEILING_S] * 2
 
     def test_a_deterministic_cell_gets_a_worker_that_has_multiplied_nothing(self, scene):
         scene.session().collect([cell(deterministic=True), cell("vgg11", deterministic=True)])
@@ -699,7 +703,7 @@ class TestStoreFaults:
         disk = Failing()
         scene = Scene(tmp_path / "run", monkeypatch, disk)
 
-        def full(sitting, device, precision, budget_s):
+        def full(sitting, device, precision, _budget_s, _malloc):
             disk.broken = True
             return [ceiling(sitting, device, precision)]
 

@@ -98,7 +98,7 @@ class Scene:
             MEASURE: lambda cell, protocol: measured(),
             WORK: lambda cell_id, work: WorkFindings(),
             TRACE: OperationTable(tuple(operations()), tuple(storages())),
-            CEILINGS: lambda sitting, device, precision, budget_s: [ceiling(sitting, device, precision)],
+            CEILINGS: lambda sitting, device, precision, budget_s, malloc: [ceiling(sitting, device, precision)],
         }
         self.calls: list[SimpleNamespace] = []
         self.said: list[str] = []
