@@ -71,7 +71,9 @@ def is_followed(fault: WorkerFault) -> bool:
 def join_ranks(cell: Cell, grid: RankGrid, answers: Answers, ceilings: Ceilings) -> CellMeasurement:
     """The cell as one measurement. Raises Inconsistent where ranks did not run the same blocks."""
     first: RankMeasurement = answers[0].found
-    found = {rank: _set_aside(answer.found, first) if rank else first for rank, answer in answers.items()}
+    found: dict[int, Any] = {
+        rank: _set_aside(answer.found, first) if rank else first for rank, answer in answers.items()
+    }
     others = [each.measured.blocks for rank, each in found.items() if rank]
     report, problem = _report(found)
     rows: Rows = {
