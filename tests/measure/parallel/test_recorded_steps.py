@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import time
 from collections import Counter
 from typing import Any
@@ -12,14 +13,16 @@ import torch
 import torch.distributed as dist
 
 from measure.parallel import record_steps
+from measure.parallel.real_group import LOOPBACK
 from runners.workers import Worker
 
-HELD_S = 1.0
+HELD_S = 0.5
 
 
 def recorded(held_s: float) -> tuple[bytes, int]:
     """A worker's task: two recorded steps of one collective each, whose result alone is waited for. In the last one,
     gloo's thread is held between the result and the end of the collective. The recording, and how many had ended."""
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     tensor, begun, ended = torch.ones(8), [0], [0]
 
@@ -43,7 +46,7 @@ def recorded(held_s: float) -> tuple[bytes, int]:
 
 def test_the_profiler_is_stopped_after_all_collectives_have_ended() -> None:
     worker = Worker("recorded")
-    answer: Any = worker.call(f"{__name__}:recorded", HELD_S, timeout_s=60)
+    answer: Any = worker.call("tests.measure.parallel.test_recorded_steps:recorded", HELD_S, timeout_s=60)
     worker.stop()
     recording, ended = answer
     assert ended == 3, "one before the recording, two within"
