@@ -21,7 +21,7 @@ from .page_faults import page_fault_warning, process_use
 from .pairs import PairTiming, measure_pairs
 from .profiler_ranges import DOMAIN, Mark, Ranges, unheard
 from .protocols import TIMED_WORKS, Protocol
-from .rank_blocks import END, BlockOrder, follow_orders, slowest_blocks
+from .rank_blocks import END, BlockOrder, follow_orders, set_aside_as, slowest_blocks
 from .suspension import WARNING
 
 __all__ = [
@@ -54,6 +54,7 @@ __all__ = [
     "placement_warning",
     "process_use",
     "run_wait_s",
+    "set_aside_as",
     "shortfall",
     "slowest_blocks",
     "step_time_s",

@@ -13,6 +13,7 @@ import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from analysis.utilization import ASIDE
 from measure.timing.blocks import Step, block_of, collector_off, phase_block, step_time_s
 from measure.timing.clocks import Clock
 from measure.timing.disturbance import disturbance
@@ -61,20 +62,42 @@ def _phases(step: Step, clock: Clock, order: BlockOrder) -> list[Sample]:
 
 def slowest_blocks(first: Sequence[Sample], others: Sequence[Sequence[Sample]]) -> list[Sample]:
     """Of each block of whole steps that of the rank that took longest, when and as what the first rank ran it; phases
-    are the first rank's. A block in which any rank was suspended is not to be used.
+    are the first rank's, and so are blocks that it set aside, whose waits are its own. A block in which any rank was
+    suspended is not to be used.
 
     first: of the rank that decides, in any order; others: of each other rank, as they ran. Raises Inconsistent where
     their numbers of steps differ.
     """
+    own, beside = _whole_steps(first, others)
+    slowest = []
+    for place, block in enumerate(own):
+        peers = [block, *(blocks[place] for blocks in beside)]
+        longest = block if block.part in ASIDE else max(peers, key=step_time_s)
+        part = SUSPENDED if any(peer.part == SUSPENDED for peer in peers) else block.part
+        slowest.append(replace(longest, part=part, start_s=block.start_s))
+    return [*slowest, *(block for block in first if block.phase)]
+
+
+def set_aside_as(first: Sequence[Sample], other: Sequence[Sample]) -> list[Sample]:
+    """The blocks of another rank, those with the part "disturbed" or "moved" that have it on the first one.
+
+    first, other, errors: as in `slowest_blocks`.
+    """
+    own, (beside,) = _whole_steps(first, [other])
+    aside = {id(block): mine.part for mine, block in zip(own, beside, strict=True) if mine.part in ASIDE}
+    return [
+        replace(block, part=aside[id(block)]) if id(block) in aside and block.part != SUSPENDED else block
+        for block in other
+    ]
+
+
+def _whole_steps(
+    first: Sequence[Sample], others: Sequence[Sequence[Sample]]
+) -> tuple[list[Sample], list[list[Sample]]]:
+    """The blocks of whole steps as they ran. Raises Inconsistent where other ranks ran others."""
     own = sorted((block for block in first if not block.phase), key=lambda block: block.start_s)
     beside = [[block for block in blocks if not block.phase] for blocks in others]
     for blocks in beside:
         if [block.steps for block in blocks] != [block.steps for block in own]:
             raise Inconsistent(f"expected {len(own)} blocks of equal steps on all ranks, got {len(blocks)} on another")
-    slowest = []
-    for place, block in enumerate(own):
-        peers = [block, *(blocks[place] for blocks in beside)]
-        longest = max(peers, key=step_time_s)
-        part = SUSPENDED if any(peer.part == SUSPENDED for peer in peers) else block.part
-        slowest.append(replace(longest, part=part, start_s=block.start_s))
-    return [*slowest, *(block for block in first if block.phase)]
+    return own, beside

@@ -1,8 +1,9 @@
-"""Whether processes live, waiting until they have ended, and an interrupt as a terminal sends it."""
+"""Whether processes live, waiting until they have ended, an interrupt as a terminal sends it, and what they took."""
 
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import time
@@ -44,3 +45,9 @@ def interrupted(process: subprocess.Popen[str], started: Path, within_s: float =
     finally:
         process.kill()
     return process.returncode, out, [line for line in err.splitlines() if line]
+
+
+def children_s() -> float:
+    """Processor time of all children that have ended, s: what others on the machine do is not in it."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime

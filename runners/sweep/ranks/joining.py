@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.parallel import RankGrid
-from measure.timing import slowest_blocks, step_time_s
+from measure.timing import set_aside_as, slowest_blocks, step_time_s
 from results import Inconsistent
 from results.records import Cell, RankCollective, RankRow, RankSample, RankTelemetry, Sample
 from runners.sweep.findings import CellMeasurement, Rows
@@ -70,12 +70,17 @@ def is_followed(fault: WorkerFault) -> bool:
 
 def join_ranks(cell: Cell, grid: RankGrid, answers: Answers, ceilings: Ceilings) -> CellMeasurement:
     """The cell as one measurement. Raises Inconsistent where ranks did not run the same blocks."""
-    found = {rank: answer.found for rank, answer in answers.items()}
-    first: RankMeasurement = found[0]
+    first: RankMeasurement = answers[0].found
+    found: dict[int, Any] = {
+        rank: _set_aside(answer.found, first) if rank else first for rank, answer in answers.items()
+    }
     others = [each.measured.blocks for rank, each in found.items() if rank]
     report, problem = _report(found)
     rows: Rows = {
-        "ranks.csv": [_row(rank, answers[rank], grid, ceilings.get(rank, {}), report) for rank in found],
+        "ranks.csv": [
+            _row(rank, replace(answer, found=found[rank]), grid, ceilings.get(rank, {}), report)
+            for rank, answer in answers.items()
+        ],
         "rank_samples.csv": [
             RankSample(**{**vars(block), "index": index, "rank": rank})
             for rank, each in found.items()
@@ -106,6 +111,13 @@ def join_ranks(cell: Cell, grid: RankGrid, answers: Answers, ceilings: Ceilings)
     )
     blocks = tuple(slowest_blocks(first.measured.blocks, others))
     return replace(first.measured, blocks=blocks, findings=findings, warnings=warnings, ranks=rows)
+
+
+def _set_aside(other: RankMeasurement, first: RankMeasurement) -> RankMeasurement:
+    """Another rank's measurement without the blocks that the first rank set aside: all ranks' times are of the same
+    blocks."""
+    blocks = tuple(set_aside_as(first.measured.blocks, other.measured.blocks))
+    return replace(other, measured=replace(other.measured, blocks=blocks))
 
 
 def _sum_of(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:

@@ -73,4 +73,4 @@ def test_a_real_cell_has_both_values_with_their_intervals() -> None:
     cell = one_cell(work, kernel, clock_for("cpu"), protocol)
     assert cell["step_low"] < cell["step"] < cell["step_high"]
     assert cell["used_low"] < cell["used"] < cell["used_high"]
-    assert cell["blocks"] + cell["disturbed"] >= protocol.min_blocks
+    assert cell["blocks"] + cell["disturbed"] + cell["moved"] >= protocol.min_blocks

@@ -10,16 +10,14 @@ import pytest
 
 from cleaning.gates.blocks import _block, _order, _paired, _placed, _steps
 from measure.timing.blocks import blocks_in_order, measure_blocks, warm_up
-from measure.timing.disturbance import Disturbance
 from measure.timing.protocols import Protocol
 from results.records import Ceiling, Cell, Run, Sample
-from tests.support.fakes.hosts import Host
+from tests.support.fakes.hosts import Host, without_neighbours
 
 
 @pytest.fixture(autouse=True)
 def _no_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The simulated clock sees no wait of the real machine."""
-    monkeypatch.setattr("measure.timing.blocks.disturbance", lambda: Disturbance(0.0, 0, 0.0, None))
+    without_neighbours(monkeypatch)
 
 
 class Clock(Host):

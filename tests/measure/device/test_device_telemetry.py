@@ -17,6 +17,7 @@ from results.errors import Unavailable
 from runners.characterize.task import _energy_of
 from runners.doctor import checks
 from runners.workers.telemetry import TelemetryWatch
+from tests.support.fakes.polls import polled
 
 # --- a vendor of ours: one file, one line ---
 
@@ -72,11 +73,7 @@ def test_one_line_in_the_registry_gives_a_vendors_samples_to_a_sweep(vendor):
     watch = TelemetryWatch("npu:1")
     state = watch.preflight()
     watch.start()
-    time.sleep(0.05)
-    start_s = time.monotonic()
-    time.sleep(0.3)
-    end_s = time.monotonic()
-    time.sleep(0.15)
+    start_s, end_s = polled(watch)
     found = watch.energy(start_s, end_s)
     rows = watch.window(start_s, end_s)
     watch.close()

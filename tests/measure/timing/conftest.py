@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from measure.timing.disturbance import CoreState, Disturbance
+from tests.support.fakes.hosts import without_neighbours
 
 
 @pytest.fixture(autouse=True)
 def _no_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("measure.timing.blocks.disturbance", lambda: Disturbance(0.0, 0, 0.0, None))
-    monkeypatch.setattr("measure.timing.blocks.core_state", lambda with_round_trip: CoreState(None, None))
+    without_neighbours(monkeypatch)

@@ -6,7 +6,16 @@ import dataclasses
 
 import pytest
 
-from measure.timing import END, BlockOrder, clock_for, follow_orders, measure_blocks, slowest_blocks, warm_up
+from measure.timing import (
+    END,
+    BlockOrder,
+    clock_for,
+    follow_orders,
+    measure_blocks,
+    set_aside_as,
+    slowest_blocks,
+    warm_up,
+)
 from measure.timing.protocols import CPU_PROTOCOL
 from results import Inconsistent
 from results.records import Sample
@@ -79,6 +88,41 @@ def test_of_each_block_the_slowest_rank_is_taken_where_the_first_ran_it() -> Non
 def test_a_block_in_which_one_rank_was_suspended_is_not_used() -> None:
     (found,) = slowest_blocks([block(2, 0.0, 1.0)], [[block(2, 9.0, 0.5, "suspended")]])
     assert (found.part, found.wall_s) == ("suspended", 1.0)
+
+
+ASIDE_FIRST = [
+    block(2, 0.0, 1.0, "warmup"),
+    block(2, 3.0, 4.0),
+    block(2, 7.0, 5.0, "disturbed"),
+    block(2, 12.0, 4.0),
+    block(1, 16.0, 0.5, "phase", "forward"),
+]
+"""Of the first rank. On the other one the block that is not used took longer."""
+ASIDE_OTHER = [
+    block(2, 100.0, 1.0, "warmup"),
+    block(2, 103.0, 4.5),
+    block(2, 107.0, 5.5),
+    block(2, 112.0, 3.5),
+    block(1, 116.0, 0.5, "phase", "forward"),
+]
+
+
+def test_a_block_that_the_first_rank_set_aside_keeps_that_ranks_wait() -> None:
+    """A gate asks whether it waited for so much of its time: the other rank did not."""
+    found = slowest_blocks(ASIDE_FIRST, [ASIDE_OTHER])
+    assert [(each.part, each.wall_s) for each in found[:4]] == [
+        ("warmup", 1.0), ("measure", 4.5), ("disturbed", 5.0), ("measure", 4.0),
+    ]  # fmt: skip
+
+
+def test_what_the_first_rank_set_aside_is_set_aside_on_all() -> None:
+    found = set_aside_as(ASIDE_FIRST, ASIDE_OTHER)
+    assert [each.part for each in found] == ["warmup", "measure", "disturbed", "measure", "phase"]
+    assert [each.wall_s for each in found] == [each.wall_s for each in ASIDE_OTHER]
+    stopped = [*ASIDE_OTHER[:2], dataclasses.replace(ASIDE_OTHER[2], part="suspended"), *ASIDE_OTHER[3:]]
+    assert set_aside_as(ASIDE_FIRST, stopped) == stopped
+    with pytest.raises(Inconsistent, match="blocks of equal steps on all ranks"):
+        set_aside_as(ASIDE_FIRST, ASIDE_OTHER[1:])
 
 
 def test_ranks_that_ran_other_blocks_are_refused() -> None:

@@ -11,7 +11,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from pathlib import Path
@@ -31,6 +30,7 @@ from runners.report import recordings
 from runners.report.derived import derived_tables
 from tests.support.fakes.commands import code_without
 from tests.support.made_up import made_up_runs, run_fixture
+from tests.support.processes import children_s
 
 ROOT = Path(__file__).parents[3]
 TABLES = {
@@ -319,9 +319,9 @@ def test_help_and_mistakes_answer_at_once() -> None:
     for arguments, code in ((["--help"], 0), (["--format", "jsn", "x"], 2)):
         times = []
         for _ in range(3):
-            start = time.perf_counter()
+            before_s = children_s()
             assert command(*arguments).returncode == code
-            times.append(time.perf_counter() - start)
+            times.append(children_s() - before_s)
         assert min(times) < 0.5
     slow = "[m for m in ('pandas', 'seaborn', 'numpy', 'rich') if m in sys.modules]"
     assert command(code=f"import sys, runners.report.command; print({slow})").stdout == "[]\n"

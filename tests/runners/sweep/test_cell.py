@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from analysis.utilization import ASIDE
 from measure.device import cpu_contention
 from measure.timing.protocols import CPU_PROTOCOL, CUDA_PROTOCOL, Protocol
 from results.records import Cell
@@ -21,6 +22,7 @@ from runners.sweep.findings import CellFindings
 from runners.workers import batches as workers_batches
 from runners.workers.probe import _cuda_device, probe
 from tests.measure.timing.test_timing import FakeClock
+from tests.support.fakes.hosts import without_neighbours
 from workloads.catalogue.base import Batch
 from workloads.synthetic.synthetic import answer
 from workloads.training.step import TrainingStep
@@ -177,7 +179,7 @@ class TestMeasureOnTheProcessor:
         assert fields.host_bound is None
         assert fields.peak_memory_bytes is None
         assert math.isfinite(fields.last_loss)
-        assert {block.part for block in found.blocks} - {"disturbed"} == {"warmup", "measure", "phase"}
+        assert {block.part for block in found.blocks} - {*ASIDE} == {"warmup", "measure", "phase"}
         assert pickle.loads(pickle.dumps(found)) == found
 
     def test_a_step_that_sleeps_takes_as_long_as_it_sleeps(self):
@@ -268,12 +270,19 @@ STARVED = tuple((phase, 0.020, 0.0005) for phase, *_ in BUSY)
 """80 ms of host for 2 ms of device."""
 
 
+def alone(monkeypatch) -> None:
+    """Nothing of the machine that runs the test: not its waits, not its page faults."""
+    without_neighbours(monkeypatch)
+    monkeypatch.setattr("measure.timing.page_fault_warning", lambda *_: "")
+
+
 class TestMeasureOnASimulatedGpu:
     """`time_cell` over a clock with device time; memory is asked of a made-up torch.cuda."""
 
     def timed(
         self, monkeypatch, phases=BUSY, retries=(0, 0), protocol=CUDA_PROTOCOL, loss=1.5, device="cuda", others=0.0
     ):
+        alone(monkeypatch)
         self.cuda = FakeCuda(monkeypatch, retries)
         monkeypatch.setattr(cpu_contention.Neighbours, "used_ratio", lambda _: others)
         clock = FakeClock()
@@ -317,6 +326,7 @@ class TestMeasureOnASimulatedGpu:
         assert warning.startswith("allocation_retries: ")
 
     def test_a_warm_up_that_never_settles_is_a_warning(self, monkeypatch):
+        alone(monkeypatch)
         clock, self.cuda = FakeClock(), FakeCuda(monkeypatch)
         calls = iter(range(10**6))
 
@@ -341,6 +351,7 @@ class TestMeasureOnASimulatedGpu:
         assert found.findings.last_loss is None
 
     def test_on_a_processor_nothing_of_cuda_is_asked(self, monkeypatch):
+        alone(monkeypatch)
         cuda = FakeCuda(monkeypatch, retries=())
         clock = FakeClock(has_device=False)
         found = sweep_cell.time_cell(cell(), simulated(clock, *BUSY), clock, CPU_PROTOCOL, CellFindings())

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from analysis.utilization import ASIDE
 from results.records import MEASURED, Run, StepTime, Utilization, header
 from results.store.layout import SEAL, SEALED
 from results.store.store import RunData, read_operations, read_run
@@ -31,6 +32,9 @@ MODEL_FLOP = {
 }
 FORWARD = {"synthetic_matmul": DEPTH * PRODUCT, "synthetic_convolution": CONVOLUTION}
 PARAMETERS = {"synthetic_matmul": DEPTH * WIDTH**2, "synthetic_convolution": 9 * CHANNELS**2}
+
+PARTS = {"warmup": 0, "measure": 1, **dict.fromkeys(ASIDE, 1), "phase": 2}
+"""Part of a cell's blocks → when they are timed. A host may set any measured one aside, or none."""
 
 WITHOUT_TORCH = code_without("torch torchvision", "runners.sweep.command", warnings=True)
 
@@ -137,8 +141,9 @@ def test_samples_lie_where_the_row_says_and_nowhere_else(done):
     for run in done.data.runs:
         mine = done.data.samples[done.data.samples["cell_id"] == run.cell_id]
         assert mine["index"].tolist() == list(range(len(mine)))
-        parts = [part for part in dict.fromkeys(mine["part"]) if part != "disturbed"]  # by the tests beside this one
-        assert parts == ["warmup", "measure", "phase"]
+        parts = mine["part"]
+        assert {*PARTS} - {*ASIDE} <= {*parts} <= {*PARTS}
+        assert parts.map(PARTS).is_monotonic_increasing, "warm-up, blocks that are used or not, phases"
         blocks = mine[mine["part"] == "measure"]
         assert len(blocks) >= 3
         assert done.began_s < mine["start_s"].min()

@@ -16,6 +16,7 @@ import psutil
 import pytest
 import torch
 
+from analysis.utilization import ASIDE
 from results.records import RankCollective, RankRow, RankSample, Run, Sample
 from results.store import RunData, read_run
 from tests.support.fakes import real_sweeps
@@ -93,7 +94,7 @@ def test_ranks_that_are_killed_hang_or_are_slow_cost_their_own_row(
     assert late[1].waited_for_ratio > 0.9
     assert late[1].late_since_step is not None
     assert late[0].late_since_step is None
-    timed = [row.index for row in rows(data, Sample, found["late", "ddp=2"]) if row.part == "measure" and not row.phase]
+    timed = [row.index for row in rows(data, Sample, found["late", "ddp=2"]) if row.part in ("measure", *ASIDE)]
     with (tmp_path / "run" / "parallel.csv").open() as file:
         (row,) = (row for row in csv.DictReader(file) if row["cell_id"] == found["late", "ddp=2"].cell_id)
     assert int(row["late_since_block"]) == min(timed), "it was late before the first of them"
