@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from analysis.devices import MixedPeak, Peak, mixed_peak, peak, peak_refusal, peak_registry
     from measure.counters.harness import flop_counter_mode
     from measure.meter import MeterOptions, MeterSummary, UtilizationMeter
+    from measure.native import retain_freed_memory
     from measure.profile import profile_step
     from measure.step import StepCount
     from measure.step.ceilings import ceilings
@@ -58,6 +59,7 @@ __all__ = [
     "profile_step",
     "read_trace",
     "register",
+    "retain_freed_memory",
     "what_if",
 ]
 
@@ -85,6 +87,7 @@ _PLACES = {
     "profile_step": "measure.profile.step_profile:profile_step",
     "read_trace": "measure.trace.readers.read:read",
     "register": "measure.step.register:register",
+    "retain_freed_memory": "measure.native.malloc:retain_freed_memory",
     "what_if": "measure.what_if.trials:what_if",
 }
 

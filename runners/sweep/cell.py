@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from analysis.devices import PRECISIONS, Precision
+from results import Unavailable
 from results.records import RETAIN, Ceiling, Cell, Parameters, Sample
 from runners.sweep import passes
 from runners.sweep.findings import CellFindings, CellMeasurement, OperationTable, WorkFindings
@@ -167,8 +168,12 @@ def set_malloc(setting: str) -> None:
     """The C library's allocator as a cell asks for it. Raises Unavailable where it cannot be so."""
     from measure.native import retain_freed_memory
 
-    if setting == RETAIN:
+    if setting != RETAIN:
+        return
+    try:
         retain_freed_memory()
+    except Unavailable as fault:
+        raise Unavailable(f"--malloc {RETAIN}: {fault}") from fault
 
 
 def measure(cell: Cell, protocol: Protocol, beside: Sequence[Ceiling] = ()) -> CellMeasurement:
