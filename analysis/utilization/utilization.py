@@ -171,14 +171,25 @@ def limits_seen(readings: Sequence[Telemetry], start_s: float, end_s: float) -> 
 
 
 def rows(
-    measured: Measurement, numerators: Iterable[Numerator], denominators: Sequence[Denominator]
+    measured: Measurement,
+    numerators: Iterable[Numerator],
+    denominators: Sequence[Denominator],
+    of_one: Sequence[Denominator] | None = None,
 ) -> list[Utilization]:
-    """utilization.csv of one cell: each numerator over each denominator, in order; a paired ceiling is the last."""
+    """utilization.csv of one cell: each numerator over each denominator, in order; a paired ceiling is the last.
+
+    of_one: the denominators of the method one, whose sample was timed at a clock of its own; None: the same.
+    """
     numerators = list(numerators)
     exact = next((each for each in numerators if each.method == EXACT and each.model_flop), None)
-    if measured.paired is not None:
-        denominators = [*denominators, Denominator(PAIRED)]
-    return [row for over in numerators for row in _rows_of(measured, over, denominators, exact)]
+    paired = [Denominator(PAIRED)] if measured.paired is not None else []
+    under = [*denominators, *paired]
+    under_one = under if of_one is None else [*of_one, *paired]
+    return [
+        row
+        for over in numerators
+        for row in _rows_of(measured, over, under_one if over.method == "one" else under, exact)
+    ]
 
 
 def _rows_of(
@@ -374,8 +385,8 @@ def _surprises(
     ratio = fraction.get("utilization_ratio")
     if not isinstance(ratio, float) or ratio <= 1:
         return ()
-    by_exact = None
-    if exact is not None:
+    by_exact = None  # of one sample there is none: its step is another
+    if exact is not None and over.method != "one":
         by_exact = _fraction(measured, exact, under, _time_of(measured, exact.method))[2].get("utilization_ratio")
     if over is not exact and isinstance(by_exact, float) and by_exact <= 1:
         counts = f"by its count the cell reaches {ratio:.4g} × this peak, by the exact count {by_exact:.4g} ×"
