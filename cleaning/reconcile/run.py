@@ -342,7 +342,7 @@ def _cell(run: Run, raw: _Raw, of_table: _OfTable) -> _Cell:
     fractions = _fractions(measured, found, under, raw)
     return _Cell(
         view=View(run, fractions, None if isinstance(counted, str) else counted),
-        step_times=tuple(step_times(run, samples)),
+        step_times=tuple(step_times(run, samples, measured.blocks)),
         work_times=tuple(measured.works.values()),
         cleaned_operations=profile.operations + recorded.operations,
         profile_counts=profile.counts + recorded.counts,
