@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import operator
 import re
 import types
 import typing
@@ -229,11 +230,10 @@ def to_columns(record: type[R], rows: Sequence[R], field: Callable[[str], str] =
     field: what a file makes of a text, such as quotes around it; numbers and booleans are asked for none. Raises
     ValueError as `to_values` does, for the first field of which a value could not be read back.
     """
-    held = [vars(row) for row in rows]
-    return [
-        _column_texts(record, name, column, [each[name] for each in held], field)
-        for name, column in _columns(record).items()
-    ]
+    columns = _columns(record)
+    values: Iterable[Sequence[Any]] = zip(*map(operator.itemgetter(*columns), map(vars, rows)), strict=True)
+    found = [_column_texts(record, *named, each, field) for named, each in zip(columns.items(), values, strict=False)]
+    return found or [[] for _ in columns]
 
 
 def _column_texts(

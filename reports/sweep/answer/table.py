@@ -309,7 +309,13 @@ def _lines_of_cells(rows: CellRows[Any], record: type[Record]) -> Iterator[str]:
 
 def _lines(rows: Sequence[Record], record: type[Record], part: slice = slice(None)) -> Iterator[str]:
     """Lines of CSV without their ends. part: which of the record's columns they have."""
-    return map(",".join, zip(*to_columns(record, rows, _field)[part], strict=True))
+    for first in range(0, len(rows), _TOGETHER):
+        columns = to_columns(record, rows[first : first + _TOGETHER], _field)
+        yield from map(",".join, zip(*columns[part], strict=True))
+
+
+_TOGETHER = 1000
+"""Rows whose texts are made at once: so many stay near the processor while each of their columns is looked at."""
 
 
 def _field(text: str) -> str:
