@@ -73,14 +73,14 @@ def _theory(numerators: Iterable[Numerator]) -> Numerator:
     native = next((numerator for numerator in numerators if numerator.method == "theory_as_published"), None)
     if native is None:
         return Numerator("theory", "fvcore", reason="fvcore was not among the counters")
-    return _on_fp32(replace(native, method="theory"), 1)
+    return _on_fp32(native, 1, "theory")
 
 
 def _halved(numerator: Numerator) -> Numerator:
-    return _on_fp32(numerator, FLOP_PER_MULTIPLY_ADD)
+    return _on_fp32(numerator, FLOP_PER_MULTIPLY_ADD, numerator.method)
 
 
-def _on_fp32(numerator: Numerator, divisor: int) -> Numerator:
+def _on_fp32(numerator: Numerator, divisor: int, method: str) -> Numerator:
     """All of it on UNIT, divided. Model FLOP are pairs of a multiplication and an addition, so that nothing is lost."""
     flop = numerator.model_flop
     units = {} if flop is None else {UNIT: flop // divisor}
@@ -88,6 +88,7 @@ def _on_fp32(numerator: Numerator, divisor: int) -> Numerator:
     kept = tuple(mark for mark in numerator.warnings if not mark.startswith("convention"))
     return replace(
         numerator,
+        method=method,
         flop_by_unit=units,
         all_flop=None,
         at_least_flop=None if least is None else least // divisor,

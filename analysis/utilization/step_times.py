@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import median
 
 from analysis.stats import LAG1, Summary, summarise
@@ -57,8 +58,26 @@ def summary_of(means_s: Sequence[float], steps: Sequence[int], rule: str = LAG1)
 
 @functools.lru_cache(maxsize=16)
 def _summary(means_s: tuple[float, ...], steps: tuple[int, ...], rule: str) -> Summary:
-    """Kept, since a cell's utilization and its step times ask for the same blocks, one after the other."""
+    """Kept, since the time of a batch is of the same blocks as that of the cell's own steps."""
     return summarise(means_s, steps, rule=rule)
+
+
+@dataclass(frozen=True)
+class StepBlocks:
+    """Blocks of steps, of one or more: seconds a step of each by one clock, the steps of each, and their summary."""
+
+    blocks: Sequence[Sample]
+    means_s: Sequence[float]
+    steps: Sequence[int]
+    summary: Summary
+
+
+def step_blocks(blocks: Sequence[Sample], rule: str = LAG1) -> StepBlocks | None:
+    """Of these blocks; None without any. rule: of the interval (`Run.interval_rule`)."""
+    if not blocks:
+        return None
+    means_s, steps = block_means_s(blocks), column_of(blocks, "steps")
+    return StepBlocks(blocks, means_s, steps, summary_of(means_s, steps, rule))
 
 
 def median_round_trip_s(blocks: Sequence[Sample]) -> float | None:
@@ -80,17 +99,18 @@ def _own_blocks(samples: Sequence[Sample], part: str, phase: str) -> Sequence[Sa
     return mine if min(steps, default=1) > 0 else chosen_of(mine, [at for at, each in enumerate(steps) if each > 0])
 
 
-def step_times(run: Run, samples: Sequence[Sample]) -> list[StepTime]:
+def step_times(run: Run, samples: Sequence[Sample], whole: StepBlocks | None = None) -> list[StepTime]:
     """The rows of one cell: the whole step first, then its phases in their order. Empty for a cell without blocks.
 
-    samples: of this attempt alone.
+    samples: of this attempt alone. whole: `step_blocks` of its whole steps, where that is known.
     """
     rows = []
-    if blocks := whole_steps(samples):
-        rows.append(_with_others(_row(run, "", blocks, None), blocks, samples))
+    if whole := whole or step_blocks(whole_steps(samples), run.interval_rule):
+        rows.append(_with_others(_row(run, "", whole, None), whole.blocks, samples))
     phases = PHASES if "phase" in column_of(samples, "part") else ()
-    timed = {phase: blocks for phase in phases if (blocks := _own_blocks(samples, "phase", phase))}
-    total_s = sum(block_summary(blocks).mean for blocks in timed.values())
+    of_phases = {phase: step_blocks(_own_blocks(samples, "phase", phase), run.interval_rule) for phase in phases}
+    timed = {phase: blocks for phase, blocks in of_phases.items() if blocks is not None}
+    total_s = sum(blocks.summary.mean for blocks in timed.values())
     return rows + [_row(run, phase, blocks, total_s) for phase, blocks in timed.items()]
 
 
@@ -106,13 +126,12 @@ def _with_others(row: StepTime, blocks: Sequence[Sample], samples: Sequence[Samp
     return changed(row, {"disturbed_blocks": len(disturbed), "moved_blocks": len(moved), "all_mean_s": all_s})
 
 
-def _row(run: Run, phase: str, blocks: Sequence[Sample], total_s: float | None) -> StepTime:
-    steps = column_of(blocks, "steps")
-    summary = summary_of(block_means_s(blocks), steps, run.interval_rule)
+def _row(run: Run, phase: str, timed: StepBlocks, total_s: float | None) -> StepTime:
+    summary = timed.summary
     return StepTime(
         **identity(run, StepTime),
         phase=phase,
-        clock=block_clock(blocks),
+        clock=block_clock(timed.blocks),
         mean_s=summary.mean,
         median_s=summary.median,
         p5_s=summary.p5,
@@ -121,7 +140,7 @@ def _row(run: Run, phase: str, blocks: Sequence[Sample], total_s: float | None) 
         high_s=summary.high,
         blocks=summary.n,
         effective_blocks=summary.effective_n,
-        steps=sum(steps),
+        steps=sum(timed.steps),
         drift_ratio=summary.drift_ratio,
         outliers=summary.outliers,
         share_ratio=summary.mean / total_s if total_s else None,

@@ -22,7 +22,7 @@ from analysis.stats import LAG1
 from analysis.utilization.denominators import Denominator
 from analysis.utilization.numerators import PROFILED_METHODS, Numerator
 from analysis.utilization.paired_ceiling import PairedCeiling, paired_ceiling
-from analysis.utilization.step_times import block_means_s, summary_of, whole_steps
+from analysis.utilization.step_times import StepBlocks, step_blocks, whole_steps
 from analysis.utilization.work_times import WORKS_OF_METHODS, blocks_of, variant, work_times
 from results import Unavailable
 from results.records import (
@@ -34,7 +34,6 @@ from results.records import (
     Utilization,
     WorkTime,
     changed,
-    column_of,
     identity,
     rows_with,
 )
@@ -77,7 +76,7 @@ class Measurement:
     works: work → its row of work_times.csv, of the works that the run's methods ask for.
     one_clock_hz: mean SM clock over the blocks of one sample, which have a window of their own.
     paired: the ceiling that was timed between the blocks. Then the window's energy is not that of steps alone, and
-    power_w is None.
+    power_w is None. blocks: those of whole steps, which `time` is of.
     """
 
     run: Run
@@ -88,6 +87,7 @@ class Measurement:
     works: Mapping[str, WorkTime] = field(default_factory=dict)
     one_clock_hz: float | None = None
     paired: PairedCeiling | None = None
+    blocks: StepBlocks | None = None
 
     @functools.cached_property
     def blank(self) -> Utilization:
@@ -110,17 +110,19 @@ def measurement(run: Run, samples: Sequence[Sample], readings: Iterable[Telemetr
     cell_id, attempt = run.cell_id, run.attempt
     timed = rows_with(samples, {"cell_id": cell_id, "attempt": attempt})
     mine = [reading for reading in readings if reading.cell_id == cell_id and reading.attempt == attempt]
-    time = step_time(timed, run.interval_rule)
+    blocks = step_blocks(whole_steps(timed), run.interval_rule)
+    time = None if blocks is None else _time_of_steps(blocks)
     works = {row.work: row for row in work_times(run, timed)}
     one_clock_hz = _clock_of(blocks_of(timed, "one"), mine)
     paired = paired_ceiling(timed, run.interval_rule)
     start_s, end_s = run.window_start_s, run.window_end_s
     if start_s is None or end_s is None or not end_s > start_s:
-        return Measurement(run, time, works=works, one_clock_hz=one_clock_hz, paired=paired)
+        return Measurement(run, time, works=works, one_clock_hz=one_clock_hz, paired=paired, blocks=blocks)
     clock_hz = telemetry.mean_sm_clock_hz(mine, start_s, end_s)
     energy_j = run.energy_j if run.energy_j is not None else telemetry.energy(mine, start_s, end_s).joules
     power_w = None if energy_j is None or paired is not None else energy_j / (end_s - start_s)
-    return Measurement(run, time, clock_hz, power_w, limits_seen(mine, start_s, end_s), works, one_clock_hz, paired)
+    notes = limits_seen(mine, start_s, end_s)
+    return Measurement(run, time, clock_hz, power_w, notes, works, one_clock_hz, paired, blocks)
 
 
 def _clock_of(blocks: Sequence[Sample], readings: Sequence[Telemetry]) -> float | None:
@@ -137,12 +139,13 @@ def step_time(samples: Sequence[Sample], rule: str = LAG1) -> MeanStepTime | Non
     Device time where every block has it, else wall time: one clock for all blocks, never a mixture. rule: of the
     interval (`Run.interval_rule`).
     """
-    blocks = whole_steps(samples)
-    if not blocks:
-        return None
-    means_s, steps = block_means_s(blocks), column_of(blocks, "steps")
-    summary = summary_of(means_s, steps, rule)
-    return MeanStepTime(summary.mean, summary.low, summary.high, sum(steps), _drift(means_s, summary.drift_ratio))
+    blocks = step_blocks(whole_steps(samples), rule)
+    return None if blocks is None else _time_of_steps(blocks)
+
+
+def _time_of_steps(blocks: StepBlocks) -> MeanStepTime:
+    summary, drift = blocks.summary, _drift(blocks.means_s, blocks.summary.drift_ratio)
+    return MeanStepTime(summary.mean, summary.low, summary.high, sum(blocks.steps), drift)
 
 
 def _drift(means_s: Sequence[float], drift_ratio: float | None) -> str:
@@ -171,14 +174,25 @@ def limits_seen(readings: Sequence[Telemetry], start_s: float, end_s: float) -> 
 
 
 def rows(
-    measured: Measurement, numerators: Iterable[Numerator], denominators: Sequence[Denominator]
+    measured: Measurement,
+    numerators: Iterable[Numerator],
+    denominators: Sequence[Denominator],
+    of_one: Sequence[Denominator] | None = None,
 ) -> list[Utilization]:
-    """utilization.csv of one cell: each numerator over each denominator, in order; a paired ceiling is the last."""
+    """utilization.csv of one cell: each numerator over each denominator, in order; a paired ceiling is the last.
+
+    of_one: the denominators of the method one, whose sample was timed at a clock of its own; None: the same.
+    """
     numerators = list(numerators)
     exact = next((each for each in numerators if each.method == EXACT and each.model_flop), None)
-    if measured.paired is not None:
-        denominators = [*denominators, Denominator(PAIRED)]
-    return [row for over in numerators for row in _rows_of(measured, over, denominators, exact)]
+    paired = [Denominator(PAIRED)] if measured.paired is not None else []
+    under = [*denominators, *paired]
+    under_one = under if of_one is None else [*of_one, *paired]
+    return [
+        row
+        for over in numerators
+        for row in _rows_of(measured, over, under_one if over.method == "one" else under, exact)
+    ]
 
 
 def _rows_of(
@@ -203,10 +217,10 @@ def _rows_of(
     shared, marks = changed(measured.blank, row), (*_cell_marks(measured, over.method), *over.warnings)
     for under in denominators:
         status, reason, own = _fraction(measured, over, under, time)
-        surprises = _surprises(measured, own, over, under, exact)
+        own["denominator"], own["status"], own["reason"] = under.name, status, reason
+        own["warnings"] = marks + _surprises(measured, own, over, under, exact)
         if timed is not None and others:
-            own |= _attention(measured, over, under, timed.mean_s, others)
-        own |= {"denominator": under.name, "status": status, "reason": reason, "warnings": marks + surprises}
+            own |= _attention(measured, over, under, timed.mean_s, others, own.get("utilization_ratio"))
         yield changed(shared, own)
 
 
@@ -222,11 +236,16 @@ def _attention(
     under: Denominator,
     mean_s: float,
     others: Mapping[str, Mapping[str, int]],
+    dense: float | None,
 ) -> dict[str, float]:
-    """The ratio with attention counted by each other convention; none where the dense fraction has the reason."""
+    """The ratio with attention counted by each other convention; none where the dense fraction has the reason.
+
+    dense: the ratio of the dense count, which is that of a convention that counts no less.
+    """
     found = {}
     for name, by_unit in others.items():
-        ratio = _ratio_by_convention(measured, over, under, mean_s, by_unit)
+        same = by_unit == over.flop_by_unit
+        ratio = dense if same else _ratio_by_convention(measured, over, under, mean_s, by_unit)
         if ratio is not None:
             found[f"{name}_utilization_ratio"] = ratio
     return found
@@ -374,8 +393,8 @@ def _surprises(
     ratio = fraction.get("utilization_ratio")
     if not isinstance(ratio, float) or ratio <= 1:
         return ()
-    by_exact = None
-    if exact is not None:
+    by_exact = None  # of one sample there is none: its step is another
+    if exact is not None and over.method != "one":
         by_exact = _fraction(measured, exact, under, _time_of(measured, exact.method))[2].get("utilization_ratio")
     if over is not exact and isinstance(by_exact, float) and by_exact <= 1:
         counts = f"by its count the cell reaches {ratio:.4g} × this peak, by the exact count {by_exact:.4g} ×"

@@ -43,6 +43,8 @@ def extrapolation_checked(counts: tuple[FlopCount, ...]) -> Outcome[FlopCount]:
     One that the counted batches contradict, or counted batches that are on no line, makes it invalid. Fewer than two
     counted batches decide nothing: the count stays, and the log says that it was not checked.
     """
+    if not any(count.extrapolated for count in counts):
+        return Outcome(counts)
     measured: dict[tuple[str, ...], Points] = {}
     for count in counts:
         if count.status == "ok" and not count.extrapolated and count.flop is not None:
@@ -106,8 +108,7 @@ def _converted(count: FlopCount, operators_flop: int | None) -> tuple[FlopCount,
     if flop is None:
         came = f"{to_text(count.native_value)} {count.native_unit or 'without a unit'}"
         return _invalid("one_convention", count, f"expected a finite number of mac or flop, came {came}")
-    factor = FLOP_PER_NATIVE[count.native_unit]
-    reason = f"one {count.native_unit} is {factor} FLOP: {factor} × {to_text(count.native_value)}"
+    reason = ""
     if not count.operator and count.counter in OPERATORS:
         if count.flop is not None:
             return count, None
@@ -115,6 +116,9 @@ def _converted(count: FlopCount, operators_flop: int | None) -> tuple[FlopCount,
             flop, reason = operators_flop, "the sum of its operators, each in its own unit"
     if flop == count.flop:
         return count, None
+    if not reason:
+        factor = FLOP_PER_NATIVE[count.native_unit]
+        reason = f"one {count.native_unit} is {factor} FLOP: {factor} × {to_text(count.native_value)}"
     log = entry("one_convention", count, "flop", count.flop, flop, reason)
     return dataclasses.replace(count, flop=flop), log
 

@@ -50,9 +50,9 @@ def kept_apart(
 def devices_sentence(rows: Iterable[Utilization]) -> str:
     """Which cells have no mean over their repeats, because these were on several devices; "" where none were."""
     cells, devices = set(), set()
-    for row in rows:
-        _, mark, device = row.variant.rpartition(DEVICE)
-        if mark and "," not in device:
+    for row in (row for row in rows if DEVICE in row.variant):
+        device = row.variant.rpartition(DEVICE)[2]
+        if "," not in device:
             cells.add((row.model, row.batch_size, row.precision))
             devices.add(device)
     if not cells:

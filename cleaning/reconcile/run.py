@@ -342,7 +342,7 @@ def _cell(run: Run, raw: _Raw, of_table: _OfTable) -> _Cell:
     fractions = _fractions(measured, found, under, raw)
     return _Cell(
         view=View(run, fractions, None if isinstance(counted, str) else counted),
-        step_times=tuple(step_times(run, samples)),
+        step_times=tuple(step_times(run, samples, measured.blocks)),
         work_times=tuple(measured.works.values()),
         cleaned_operations=profile.operations + recorded.operations,
         profile_counts=profile.counts + recorded.counts,
@@ -438,12 +438,10 @@ def _fractions(
     measured: Measurement, numerators: Sequence[Numerator], under: Sequence[Denominator], raw: _Raw
 ) -> tuple[Utilization, ...]:
     """Every numerator over every denominator; one sample was timed at a clock of its own."""
-    of_one = under
+    of_one = None
     if any(over.method == "one" for over in numerators):
         of_one = _denominators(measured.run, measured.one_clock_hz, raw)
-    return tuple(
-        row for over in numerators for row in rows(measured, [over], of_one if over.method == "one" else under)
-    )
+    return tuple(rows(measured, numerators, under, of_one))
 
 
 def _denominators(run: Run, clock_hz: float | None, raw: _Raw) -> tuple[Denominator, ...]:

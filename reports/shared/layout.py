@@ -8,6 +8,7 @@ broken unless it is longer than its line by itself. Nothing is printed, and noth
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -71,10 +72,11 @@ class TextTable:
         if not self.rows:
             return []
         room = width - self.indent
-        plan = _plan(self, room)
+        shown = _Shown(self)
+        plan = _plan(shown, room)
         if plan is None:
-            return [[Styled(" " * self.indent), *line] for line in _records(self, room)]
-        drawn = list(_table_lines(self, plan))
+            return [[Styled(" " * self.indent), *line] for line in _records(shown, room)]
+        drawn = list(_table_lines(shown, plan))
         if lost := [column.name for at, column in enumerate(self.columns) if at not in plan.kept and column.name]:
             left_out = wrap(f"(left out for want of room: {', '.join(lost)})", room, rest=" ")
             drawn += [[Styled(line, "dim")] for line in left_out]
@@ -203,39 +205,78 @@ def _text(cell: Cell) -> str:
     return printable(shortened(cell.text if isinstance(cell, Styled) else cell, LONGEST_TEXT))
 
 
-def _plan(table: TextTable, room: int) -> _Plan | None:
+class _Shown:
+    """A table's texts as they are shown, and how wide its columns are: found once, since each way to draw it asks.
+
+    rows: the texts. distinct: of each column, each text once. widest: letters of each column's longest line, that of
+    its heading among them.
+    """
+
+    def __init__(self, table: TextTable) -> None:
+        self.table = table
+        self.rows = [list(map(_text, row)) for row in table.rows]
+        self.distinct = [[*dict.fromkeys(row[at] for row in self.rows)] for at in range(len(table.columns))]
+        self.widest = [max(map(letters, self._lines(at))) for at in range(len(table.columns))]
+
+    def _lines(self, at: int) -> Iterator[str]:
+        """The lines of a column that differ, its heading's first."""
+        yield from (self.table.columns[at].name if self.table.heads else "").splitlines() or [""]
+        for text in self.distinct[at]:
+            yield from text.splitlines()
+
+    @functools.cached_property
+    def least(self) -> Mapping[str, Sequence[int]]:
+        """At what texts may be broken, of _WAYS → letters that each column then needs."""
+        every = range(len(self.table.columns))
+        return {
+            "": self.widest,
+            "words": [min(self.widest[at], self._least(at, folded=False)) for at in every],
+            "pieces": [min(self.widest[at], self._least(at, folded=True)) for at in every],
+        }
+
+    def _least(self, at: int, folded: bool) -> int:
+        """The longest word of a heading, and its column's texts, or their words where they may be wrapped."""
+        column, texts = self.table.columns[at], self.distinct[at]
+        head = least_width(column.name) if self.table.heads else 0
+        whole = max((letters(line) for text in texts for line in text.splitlines()), default=0)
+        if not column.wraps:
+            return max(head, whole)
+        return max([head, min(whole, column.least), *(least_width(text, folded) for text in texts)])
+
+
+def _plan(shown: _Shown, room: int) -> _Plan | None:
     """The most columns that fit, the widest gap first; None where not even those that have to stay do."""
-    kept = tuple(range(len(table.columns)))
-    right = {at: _is_right(table, at) for at in kept}
+    columns = shown.table.columns
+    kept = tuple(range(len(columns)))
+    right = {at: _is_right(shown, at) for at in kept}
     while True:
         for gap, shrunk in _WAYS:
-            if (widths := _widths(table, kept, room - gap * (len(kept) - 1), shrunk)) is not None:
+            if (widths := _widths(shown, kept, room - gap * (len(kept) - 1), shrunk)) is not None:
                 return _Plan(kept, widths, gap, right)
-        ranks = [(table.columns[at].rank, at) for at in kept]
+        ranks = [(columns[at].rank, at) for at in kept]
         rank, lost = max(ranks)
         if rank <= 0:
             return None
         kept = tuple(at for at in kept if at != lost)
 
 
-def _is_right(table: TextTable, at: int) -> bool:
-    wanted = table.columns[at].right
+def _is_right(shown: _Shown, at: int) -> bool:
+    wanted = shown.table.columns[at].right
     if wanted is not None:
         return wanted
-    texts = [text for row in table.rows if (text := _text(row[at])) not in _NOTHING]
+    texts = [text for text in shown.distinct[at] if text not in _NOTHING]
     return bool(texts) and all(_NUMBER.fullmatch(text) for text in texts)
 
 
-def _widths(table: TextTable, kept: Sequence[int], room: int, shrunk: str) -> dict[int, int] | None:
+def _widths(shown: _Shown, kept: Sequence[int], room: int, shrunk: str) -> dict[int, int] | None:
     """Column → letters, together at most `room`; None where that is less than they need.
 
     shrunk: "" for no text broken, else "words" or "pieces" of words.
     """
-    widest = {at: max(letters(line) for line in _column_lines(table, at)) for at in kept}
-    least = {at: min(widest[at], _least(table, at, shrunk == "pieces")) if shrunk else widest[at] for at in kept}
+    least = {at: shown.least[shrunk][at] for at in kept}
     if sum(least.values()) > room:
         return None
-    widths = dict(widest)
+    widths = {at: shown.widest[at] for at in kept}
     while (over := sum(widths.values()) - room) > 0:
         at = max((at for at in kept if widths[at] > least[at]), key=lambda at: widths[at])
         others = [widths[each] for each in kept if each != at and widths[each] > least[each]]
@@ -244,25 +285,8 @@ def _widths(table: TextTable, kept: Sequence[int], room: int, shrunk: str) -> di
     return widths
 
 
-def _column_lines(table: TextTable, at: int) -> Iterator[str]:
-    """All lines of a column, its heading's first."""
-    yield from (table.columns[at].name if table.heads else "").splitlines() or [""]
-    for row in table.rows:
-        yield from _text(row[at]).splitlines() or [""]
-
-
-def _least(table: TextTable, at: int, folded: bool) -> int:
-    """What a column needs: the longest word of its heading, and its texts, or their words where they may be wrapped."""
-    column = table.columns[at]
-    head = least_width(column.name) if table.heads else 0
-    texts = [_text(row[at]) for row in table.rows]
-    if not column.wraps:
-        return max([head, *(letters(line) for text in texts for line in text.splitlines())])
-    whole = max((letters(line) for text in texts for line in text.splitlines()), default=0)
-    return max([head, min(whole, column.least), *(least_width(text, folded) for text in texts)])
-
-
-def _table_lines(table: TextTable, plan: _Plan) -> Iterator[Spans]:
+def _table_lines(shown: _Shown, plan: _Plan) -> Iterator[Spans]:
+    table = shown.table
     if table.heads:
         heads = [wrap(table.columns[at].name, plan.widths[at]) or [""] for at in plan.kept]
         most = max(map(len, heads))
@@ -270,10 +294,11 @@ def _table_lines(table: TextTable, plan: _Plan) -> Iterator[Spans]:
         yield from _row(plan, heads, ["bold"] * len(heads))
         if table.rule:
             yield [Styled(RULE * (sum(plan.widths[at] for at in plan.kept) + plan.gap * (len(plan.kept) - 1)))]
+    cell_lines = {at: {text: _cell_lines(text, plan.widths[at]) for text in shown.distinct[at]} for at in plan.kept}
     styles = table.styles or [""] * len(table.rows)
-    for row, style in zip(table.rows, styles, strict=True):
+    for row, texts, style in zip(table.rows, shown.rows, styles, strict=True):
         own = [cell.style if isinstance(cell := row[at], Styled) and cell.style else style for at in plan.kept]
-        yield from _row(plan, [_cell_lines(_text(row[at]), plan.widths[at]) for at in plan.kept], own)
+        yield from _row(plan, [cell_lines[at][texts[at]] for at in plan.kept], own)
 
 
 def _cell_lines(text: str, width: int) -> list[str]:
@@ -295,20 +320,19 @@ def _row(plan: _Plan, cells: Sequence[Sequence[str]], styles: Sequence[str]) -> 
             text = lines[each] if each < len(lines) else ""
             space = " " * (plan.widths[at] - letters(text))
             gap = " " * plan.gap if line else ""
-            if plan.right[at]:
-                line += [Styled(gap + space), Styled(text, style)]
-            else:
-                line += [Styled(gap), Styled(text, style), Styled(space)]
+            before, after = (gap + space, "") if plan.right[at] else (gap, space)
+            line += [Styled(before), Styled(text, style), Styled(after)] if style else [Styled(before + text + after)]
         yield line
 
 
-def _records(table: TextTable, room: int) -> Iterator[Spans]:
+def _records(shown: _Shown, room: int) -> Iterator[Spans]:
     """Each row as a list of its values, where a line has no room for a table."""
-    column = min(room // 2, max(letters(each.name) for each in table.columns) + 2)
-    for number, row in enumerate(table.rows):
+    columns = shown.table.columns
+    column = min(room // 2, max(letters(each.name) for each in columns) + 2)
+    for number, row in enumerate(shown.rows):
         if number:
             yield []
-        for place, cell in zip(table.columns, row, strict=True):
-            text = " ".join(_text(cell).split())
+        for place, cell in zip(columns, row, strict=True):
+            text = " ".join(cell.split())
             if text:
                 yield from Hanging(place.name, text, column).lines(room)

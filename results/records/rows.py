@@ -224,47 +224,44 @@ def to_values(record: Record) -> list[str]:
     return texts
 
 
-def to_columns(record: type[R], rows: Sequence[R]) -> list[list[str]]:
+def to_columns(record: type[R], rows: Sequence[R], field: Callable[[str], str] = str) -> list[list[str]]:
     """The same of many records of one kind, a list of texts for each field: quicker where there are many.
 
-    Raises ValueError as `to_values` does, for the first field of which a value could not be read back.
+    field: what a file makes of a text, such as quotes around it; numbers and booleans are asked for none. Raises
+    ValueError as `to_values` does, for the first field of which a value could not be read back.
     """
     columns = _columns(record)
-    fields: Iterable[Sequence[Any]] = zip(*map(operator.attrgetter(*columns), rows), strict=True)
-    found = [_column_texts(record, *named, values) for named, values in zip(columns.items(), fields, strict=False)]
+    values: Iterable[Sequence[Any]] = zip(*map(operator.itemgetter(*columns), map(vars, rows)), strict=True)
+    found = [_column_texts(record, *named, each, field) for named, each in zip(columns.items(), values, strict=False)]
     return found or [[] for _ in columns]
 
 
-def _column_texts(record: type[Record], name: str, column: _Column, values: Sequence[Any]) -> list[str]:
+def _column_texts(
+    record: type[Record], name: str, column: _Column, values: Sequence[Any], field: Callable[[str], str]
+) -> list[str]:
     kinds = set(map(type, values))
-    if len(values) > 1 and _are_one(values, kinds):
-        return _column_texts(record, name, column, values[:1]) * len(values)
     if kinds <= (column.simple | {types.NoneType} if column.optional else column.simple):
         return _number_texts(values, kinds - {types.NoneType})
     if kinds == {bool} == {*column.kinds}:
         return ["true" if value else "false" for value in values]
     words = kinds == {str} and column.short is literal
     if words or (kinds == {tuple} <= {*column.kinds} and _are_alike(values)):
-        known = {value: cell_text(value) for value in set(values)}
-        return [known[value] for value in values]
+        return _of_each(values, {value: field(cell_text(value)) for value in set(values)})
     bare = column.kinds == (Mapping,)
-    return ["{}" if bare and value == {} else _checked_text(record, name, column, value) for value in values]
-
-
-def _are_one(values: Sequence[Any], kinds: set[type]) -> bool:
-    """Whether values are equal and have one text, as those of one simple type have, but for zeros of either sign."""
-    if len(kinds) > 1 or not kinds <= {int, float, str, bool, types.NoneType} or (float in kinds and values[0] == 0.0):
-        return False
-    return values.count(values[0]) == len(values)
+    return [field("{}" if bare and value == {} else _checked_text(record, name, column, value)) for value in values]
 
 
 def _number_texts(values: Sequence[Any], kinds: set[type]) -> list[str]:
     """kinds: the types of the numbers. Of one type equal numbers have one text, but for zeros of either sign."""
-    distinct = set(values) if len(kinds) == 1 else set()
-    if not distinct or 0.0 in distinct:
+    distinct = set(values)
+    if len(kinds) > 1 or (float in kinds and 0.0 in distinct):
         return ["" if value is None else repr(value) for value in values]
-    known = {value: "" if value is None else repr(value) for value in distinct}
-    return list(map(known.__getitem__, values))
+    return _of_each(values, {value: "" if value is None else repr(value) for value in distinct})
+
+
+def _of_each(values: Sequence[Any], texts: Mapping[Any, str]) -> list[str]:
+    """The text of each value, quickly where all are one. texts: of the values that differ."""
+    return [*texts.values()] * len(values) if len(texts) == 1 else list(map(texts.__getitem__, values))
 
 
 def _are_alike(values: Iterable[tuple[Any, ...]]) -> bool:

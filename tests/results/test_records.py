@@ -272,6 +272,17 @@ def test_equal_numbers_of_tuples_keep_their_own_texts():
     assert to_columns(Run, runs)[header(Run).index("methods")] == ["[1]", "[true]", "[1.0]", "[1]"]
 
 
+def test_what_a_file_makes_of_a_text_is_asked_of_no_number():
+    given = {"model": "a,b", "batch_size": 1, "device": "cpu", "cell_id": "c", "attempt": 1, "sitting": "s"}
+    runs = [Run(**given, status="ok", hyper={"x": 1}, duration_s=0.5), Run(**given, status="ok", quick=True)]
+    columns = dict(zip(header(Run), to_columns(Run, runs, "<{}>".format), strict=True))
+    assert columns["model"] == ["<a,b>"] * 2
+    assert columns["hyper"] == ['<{"x":1}>', "<{}>"]
+    assert columns["methods"] == ['<["theory","exact"]>'] * 2
+    assert (columns["batch_size"], columns["duration_s"]) == (["1", "1"], ["0.5", ""])
+    assert columns["quick"] == ["false", "true"]
+
+
 def test_zeros_of_either_sign_and_whole_times_keep_their_own_texts():
     given = {"model": "m", "batch_size": 1, "device": "cpu", "cell_id": "c", "attempt": 1, "sitting": "s"}
     of = {values: [Run(**given, status="ok", duration_s=value) for value in values] for values in (

@@ -34,6 +34,11 @@ class Repeats:
 def repeats_of(views: Iterable[View]) -> list[Repeats]:
     """Of cells over the same kind of peak (of measured ceilings: the same one), by the same numerator, on one device,
     in the order of the first of each."""
+    return list(map(_group, _groups(views)))
+
+
+def _groups(views: Iterable[View]) -> list[list[View]]:
+    """The cells of each, as `repeats_of` has them."""
     groups: dict[tuple[object, ...], list[View]] = {}
     for view in views:
         row, run = view.headline, view.run
@@ -41,7 +46,7 @@ def repeats_of(views: Iterable[View]) -> list[Repeats]:
             key = (run.model, run.batch_size, run.precision, run.device, row.variant, row.method, row.numerator_source)
             ceiling = ceiling_name(row.denominator, row.peak_flop_per_s, row.peak_source or "")
             groups.setdefault((*key, row.denominator, ceiling), []).append(view)
-    return [_group(each) for each in groups.values() if len({view.run.repeat for view in each}) > 1]
+    return [each for each in groups.values() if len({view.run.repeat for view in each}) > 1]
 
 
 def repeats_by_cell(views: Iterable[View]) -> dict[tuple[str, int], Repeats]:
@@ -53,8 +58,8 @@ def repeat_lines(views: Sequence[View], step_times: Iterable[StepTime]) -> list[
     """A line for each cell that was repeated; and how far processors were apart, where that differs between repeats."""
     trips_s = {key_of(row): row.core_round_trip_s for row in step_times if not row.phase}
     shared = shared_variant(views)
-    found = repeats_of(views)
-    lines = [_line(each, shared, trips_s) for each in found[:MOST_LINES]]
+    found = _groups(views)
+    lines = [_line(_group(each), shared, trips_s) for each in found[:MOST_LINES]]
     return lines + ([f"{len(found) - MOST_LINES} more in headline.csv"] if len(found) > MOST_LINES else [])
 
 

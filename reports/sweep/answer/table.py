@@ -8,11 +8,9 @@ an epoch takes. All of it fits the width that it is asked for and needs no colou
 from __future__ import annotations
 
 import csv
-import functools
 import io
 import json
 import re
-import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -48,7 +46,7 @@ from reports.sweep.answer.headline import closing, intervals
 from reports.sweep.answer.rank_table import parallel_parts
 from reports.sweep.answer.repeats import repeat_lines
 from results import collector_off
-from results.records import CellRows, Record, Utilization, WorkTime, changed, header, kinds_of, to_columns
+from results.records import CellRows, Record, Utilization, WorkTime, changed, header, to_columns
 from results.store import key_of
 
 _UNKNOWN = "–"
@@ -243,11 +241,13 @@ def failed_lines(views: Sequence[View]) -> list[str]:
     lines = []
     shared = shared_variant(views)
     for view in views:
+        if view.measured and view.headline is not None:
+            continue
         reason, name = view.run.reason, cell_name(view, shared)
-        if view.measured and view.headline is None:
+        if view.measured:
             reasons = dict.fromkeys(session_words(row.reason) for row in view.fractions if row.reason)
             lines.append(f"{name}: no utilization: {'; '.join(reasons) or 'no method was asked for'}")
-        elif not view.measured:
+        else:
             words = STATUS_WORDS.get(view.run.status, view.run.status)
             lines.append(f"{name}: {words}{f': {session_words(reason)}' if reason else ''}")
     return lines
@@ -288,50 +288,39 @@ def _untimed(built: Built) -> dict[tuple[str, int], list[str]]:
 def to_csv(rows: Sequence[Record], record: type[Record]) -> str:
     """Rows as CSV, the header being the record's fields; unknown is an empty field."""
     with collector_off():
-        lines = (
-            _lines_of_cells(rows, record) if isinstance(rows, CellRows) else _lines(record, to_columns(record, rows))
-        )
+        lines = _lines_of_cells(rows, record) if isinstance(rows, CellRows) else _lines(rows, record)
         return "\n".join([_csv_line(header(record)), *lines, ""])
 
 
 def _lines_of_cells(rows: CellRows[Any], record: type[Record]) -> Iterator[str]:
     """The same lines; of rows that cells share, all but the first columns is put together once."""
     width = max((len(own) for own, _ in rows.parts), default=0)
-    firsts = to_columns(record, [changed(shared[0], own) for own, shared in rows.parts])
-    starts, rests = list(_lines(record, firsts, slice(width))), dict[int, list[str]]()
-    for place, (own, shared) in enumerate(rows.parts):
+    starts = _lines([changed(shared[0], own) for own, shared in rows.parts if own], record, slice(width))
+    rests = dict[int, list[str]]()
+    for own, shared in rows.parts:
         if not own:
-            yield from _lines(record, to_columns(record, shared))
+            yield from _lines(shared, record)
             continue
         if id(shared) not in rests:
-            rests[id(shared)] = list(_lines(record, to_columns(record, shared), slice(width, None)))
-        yield from (f"{starts[place]},{rest}" for rest in rests[id(shared)])
+            rests[id(shared)] = list(_lines(shared, record, slice(width, None)))
+        start = next(starts)
+        yield from (f"{start},{rest}" for rest in rests[id(shared)])
 
 
-def _lines(record: type[Record], columns: Sequence[Sequence[str]], part: slice = slice(None)) -> Iterator[str]:
+def _lines(rows: Sequence[Record], record: type[Record], part: slice = slice(None)) -> Iterator[str]:
     """Lines of CSV without their ends. part: which of the record's columns they have."""
-    plain = _without_quotes(record)  # type: ignore[arg-type]  # a class can be hashed
-    fields = [
-        texts if name in plain else _as_fields(texts)
-        for name, texts in zip(header(record)[part], columns[part], strict=True)
-    ]
-    return map(",".join, zip(*fields, strict=True))
+    for first in range(0, len(rows), _TOGETHER):
+        columns = to_columns(record, rows[first : first + _TOGETHER], _field)
+        yield from map(",".join, zip(*columns[part], strict=True))
 
 
-@functools.cache
-def _without_quotes(record: type[Record]) -> frozenset[str]:
-    """The fields of numbers, which have no text that CSV would quote."""
-    hints = typing.get_type_hints(record)
-    return frozenset(name for name in header(record) if {*kinds_of(hints[name])} <= {int, float, bool})
+_TOGETHER = 1000
+"""Rows whose texts are made at once: so many stay near the processor while each of their columns is looked at."""
 
 
-def _as_fields(texts: Sequence[str]) -> Sequence[str]:
-    """Texts as CSV has them, with quotes where they need some."""
-    distinct = set(texts)
-    if not _MAY_NEED_QUOTES.search("".join(distinct)):
-        return texts
-    known = {text: _csv_line((text, ""))[:-1] if _MAY_NEED_QUOTES.search(text) else text for text in distinct}
-    return list(map(known.__getitem__, texts))
+def _field(text: str) -> str:
+    """A text as CSV has it, with quotes where it needs some."""
+    return _csv_line((text, ""))[:-1] if _MAY_NEED_QUOTES.search(text) else text
 
 
 _MAY_NEED_QUOTES = re.compile(r'[,"\r\n]')

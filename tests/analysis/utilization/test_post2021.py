@@ -188,7 +188,7 @@ def test_a_fault_turns_the_check_red(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_halved_theory_turns_the_check_red(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, on_fp32 = run_fixture.write_profiled_run(tmp_path / "run"), post2021._on_fp32
-    monkeypatch.setattr(post2021, "_on_fp32", lambda numerator, _divisor: on_fp32(numerator, 2))
+    monkeypatch.setattr(post2021, "_on_fp32", lambda numerator, _divisor, method: on_fp32(numerator, 2, method))
     with pytest.raises(AssertionError):
         check(path)
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from analysis.utilization.step_times import step_times
+from analysis.utilization.utilization import measurement
 from results.records import Run, Sample, header
 from results.records import StepTime as Row
 
@@ -57,6 +58,18 @@ def test_disturbed_blocks_are_in_the_mean_of_all_alone() -> None:
     assert (row.mean_s, row.blocks, row.disturbed_blocks, row.all_mean_s) == pytest.approx((1.5, 2, 1, 2.0))
     (row,) = step_times(RUN, rows[:2])
     assert (row.disturbed_blocks, row.all_mean_s) == (0, None)
+
+
+def test_blocks_of_a_measurement_are_those_of_the_row() -> None:
+    """Warm-up, a phase, a disturbed block and those of another cell are in neither: 1 and 2 s a step are."""
+    others = [sample(2, 90.0, part="warmup"), sample(3, 90.0, part="phase", phase="loss")]
+    rows = [sample(0, 2.0), sample(1, 4.0), *others, sample(4, 8.0, part="disturbed")]
+    measured = measurement(RUN, [*rows, sample(5, 70.0, cell_id="d")], [])
+    assert measured.blocks is not None
+    assert list(measured.blocks.blocks) == rows[:2]
+    assert measured.time is not None
+    assert measured.time.mean_s == pytest.approx(1.5)
+    assert step_times(RUN, rows, measured.blocks) == step_times(RUN, rows)
 
 
 def test_a_cell_without_blocks_has_no_row() -> None:

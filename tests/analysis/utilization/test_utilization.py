@@ -579,6 +579,30 @@ def test_every_counter_of_a_cell_is_a_theory(tmp_path: Path) -> None:
     assert (row.status, row.model_flop) == ("unavailable", None)  # this run has no count of it
 
 
+def test_a_report_says_which_counter_counts_too_much(tmp_path: Path) -> None:
+    """ptflops' counts a thousand times: by them the cell is far beyond its peak, by the exact count below it."""
+    data = read_run(run_fixture.write_run(tmp_path / "run"))
+    counts = [
+        dataclasses.replace(row, native_value=1000 * row.native_value)
+        if row.counter == "ptflops" and row.native_value is not None
+        else row
+        for row in data.records(FlopCount)
+    ]
+    found = build(
+        dataclasses.replace(data, rows={**data.rows, "flop_counts.csv": counts}),
+        lambda trace_id: read_operations(tmp_path / "run", trace_id)[0],
+        partial(read_profile, tmp_path / "run"),
+    )
+    key = ("resnet18", 8, "fp32")
+    assert any(
+        mark.startswith("counter_too_high: ptflops: ")
+        for mark in row_of(found, key, "theory", "datasheet", "ptflops").warnings
+    )
+    for method, source in (("theory", "fvcore"), ("exact", "")):
+        row = row_of(found, key, method, "datasheet", source)
+        assert not any(mark.startswith("counter_too_high") for mark in row.warnings)
+
+
 def test_variant_names_what_no_column_holds() -> None:
     assert variant(RUN) == ""
     changed = dataclasses.replace(RUN, layout="channels_last", compile=True, repeat=2, seed=5)
