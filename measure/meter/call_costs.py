@@ -13,7 +13,7 @@ from __future__ import annotations
 import collections
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +25,7 @@ from measure.fast_count.fast_count import fast_count
 from measure.meter.calls import CallKey, Passes
 from measure.meter.forward_calls import TRANSFORMED
 from measure.meter.framework_flop import flop_counter_by_kind
-from measure.meter.masked_attention import MASK_EXACT, UNREAD, MaskedShare, masked_shares
+from measure.meter.masks import MASK_EXACT, UNREAD, MaskedCosts
 from measure.meter.product_dtypes import dtype_at
 from measure.meter.unsharded import MustRun, check_whole_layers, is_sharded, unsharded
 from measure.model import on_meta, parts_on_meta
@@ -120,7 +120,7 @@ class CallCosts:
         self._costs: dict[CallKey, CallCost] = {}
         self._copies: dict[tuple[str, bool], torch.nn.Module] = {}
         self._rows: dict[CallKey, tuple[CountRow, ...]] = {}
-        self._masked: dict[CallKey, tuple[MaskedShare, ...] | None] = {}
+        self._masked = MaskedCosts()
         self.first_call: tuple[CallKey, Any, Any] | None = None
         self.output_dtypes: dict[str, torch.dtype] = {}
         self.refused = ""  # why no call has a count
@@ -175,7 +175,7 @@ class CallCosts:
         self._costs.update(costs)
         for key in costs:
             self._rows.pop(key, None)
-            self._masked.pop(key, None)
+            self._masked.forget(key)
 
     @property
     def wants_watch(self) -> bool:
@@ -203,7 +203,7 @@ class CallCosts:
                     products[kind, unit] += times[phase] * flop
             attention.add(cost, times)
             if cost.masked and any(times.values()):
-                attention.add_masked(cost, self._masked_shares(key, cost, each), each)
+                attention.add_masked(cost, self._masked.less(key, cost.masked, each))
             unknown += sum(times.get(phase, each.backward) * calls for phase, calls in cost.unknown_calls.items())
             unknown += each.hidden + each.late
             if each.hidden:
@@ -214,16 +214,6 @@ class CallCosts:
                 reasons[cost.reason] = None
         conventions = attention.less(), attention.reasons, attention.is_there
         return StepFlop(dict(products), recompute_flop, unknown, tuple(reasons), *conventions)
-
-    def _masked_shares(self, key: CallKey, cost: CallCost, passes: Passes) -> tuple[MaskedShare, ...] | None:
-        """What masks of a kind of call are worth; None where one of their passes was not read."""
-        ran = passes.forward + passes.backward
-        rules = {masked.rule for _, _, masked in cost.masked}
-        if any(rule not in passes.masks or passes.masks[rule].passes != ran for rule in rules):
-            return None
-        if key not in self._masked:
-            self._masked[key] = masked_shares(cost.masked, passes.masks)
-        return self._masked[key]
 
     def by_module(self, passes: Mapping[CallKey, Passes]) -> dict[tuple[str, str, str], int] | None:
         """(phase, module, kind) → model FLOP of these passes; None where a call has no count, or none by module."""
@@ -346,15 +336,12 @@ class _AttentionOfCalls:
             for (phase, unit), flop in cost.less[name].items():
                 found[unit] += times.get(phase, 0) * flop
 
-    def add_masked(self, cost: CallCost, shares: Sequence[MaskedShare] | None, passes: Passes) -> None:
-        """Attention whose pairs the masks of the calls say. shares: None where they are not known."""
-        if shares is None:
+    def add_masked(self, cost: CallCost, less: Mapping[str, int] | None) -> None:
+        """Attention whose pairs the masks of the calls say. less: unit → FLOP; None: not known."""
+        if less is None:
             self.reasons.setdefault(MASK_EXACT, f"{cost.attention_reasons.get(MASK_EXACT, WATCHED)}; {UNREAD}")
-            return
-        for phase, unit, rule, dense, of_pair in shares:
-            if phase in ("forward", "backward"):
-                times, pairs = getattr(passes, phase), getattr(passes.masks[rule], phase)
-                self._less[MASK_EXACT][unit] += times * dense - of_pair * pairs
+        else:
+            self._less[MASK_EXACT].update(less)
 
     def less(self) -> dict[str, dict[str, int]]:
         """Convention → unit → FLOP, of those that every call has."""

@@ -49,7 +49,7 @@ CallFields = tuple[str, Hashable, bool, torch.dtype | None, int]
 
 
 class MaskPairs(NamedTuple):
-    """Pairs of a query and a key that the masks of one rule in a call keep (`measure/meter/padding_masks.py`).
+    """Pairs of a query and a key that the masks of one rule in a call keep (`measure/meter/masks/padding_masks.py`).
 
     sequences, keys: of the mask that says which keys are padding.
     """

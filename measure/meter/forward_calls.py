@@ -33,7 +33,7 @@ from measure.meter.calls import (
     SeenCall,
     signature,
 )
-from measure.meter.padding_masks import PaddingMasks
+from measure.meter.masks import PaddingMasks
 from measure.model import tensors
 
 _graph_task = torch._C._current_graph_task_id

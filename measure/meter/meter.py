@@ -35,9 +35,9 @@ from measure.meter.energy import LoopEnergy
 from measure.meter.forward_calls import ForwardCalls
 from measure.meter.hooked_steps import DIFFERS, HookedSteps
 from measure.meter.loop_run import LoopRun, MeasuredLoop
+from measure.meter.masks import PaddingMasks
 from measure.meter.metered_step import KEPT_CALLS, KEPT_STEPS, MeteredStep
 from measure.meter.options import MeterOptions, options_with
-from measure.meter.padding_masks import PaddingMasks
 from measure.meter.product_dtypes import ProductDtypes
 from measure.meter.step_times import CpuMarks, CudaMarks, StepBlock, StepBlocks, StepTimes
 from measure.meter.summary import LoopDevice, MeterSummary, summary

@@ -32,8 +32,8 @@ class MeterOptions:
     others are compared with those: their calls by sizes and modes, and how often one parameter gets a gradient. A
     compiled model has hooks in each.
     read_masks: whether to read the `attention_mask` of each call (of an encoder and a decoder `decoder_attention_mask`,
-    too), so that the mask-exact numbers leave out padding. Each step has hooks then. On a GPU it is read there, in a few
-    small kernels a call, and nothing waits for it.
+    too), so that the mask-exact numbers leave out padding. Each step has hooks then. On a GPU a few
+    small kernels read it there, and nothing waits for them.
     out: directory of a run that `runners.report` reads, written when the meter is closed; None: none. name: what the
     model is called there; "": its class.
     Raises ValueError, in one line, for what cannot be right.

@@ -4,16 +4,13 @@ Read from two inputs by transformers' names: `attention_mask` (batch, keys), who
 is none and no cache is made, `position_ids` (batch, keys), whose restarts begin another sequence. Of an encoder and a
 decoder `decoder_attention_mask` is that of the decoder's own attention, which is causal, and `attention_mask` that of
 the others. Nothing of a mask of queries by keys is read or made. Inputs without values (fake tensors, meta) and masks
-of four dimensions say nothing: the pairs are then not known (of a loop `measure/meter/padding_masks.py` reads them).
-`Masks` puts the rules of a model and what its batch says into the rows of a trace.
+of four dimensions say nothing: the pairs are then not known. Of a loop `measure/meter/masks/` reads them. `Masks` puts the rules of a model and what its batch says into the rows of a trace.
 """
 
 from __future__ import annotations
 
-import functools
 import inspect
 import itertools
-import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -82,9 +79,9 @@ class BatchMask:
         if sequences % held if heads_too else held not in (1, sequences):
             return None
         if self.sums:
-            one = self.sums.get(rule)
-            known = one is not None and (rule == ALL or queries == keys)
-            return [one * queries if rule == ALL else one, held] if known else None
+            if rule not in self.sums or (rule != ALL and queries != keys):
+                return None
+            return [self.sums[rule] * (queries if rule == ALL else 1), held]
         if self.runs:
             return [sum(padded_pairs(rule, queries, runs, keys - queries) for runs in self.runs), held]
         return [sum(packed_pairs(rule, lengths) for lengths in self.lengths), held]
@@ -133,7 +130,10 @@ def mask_places(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str
 
 def at_place(place: Place, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """What a call has there."""
-    return functools.reduce(operator.getitem, place, (args, kwargs))
+    found: Any = args, kwargs
+    for each in place:
+        found = found[each]
+    return found
 
 
 def _named(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -200,12 +200,12 @@ def _mask_pairs(operation: Operation, rule: str, batch: BatchMask) -> list[int] 
     """[pairs that the masks of a call keep, sequences]; None where they are not known."""
     sizes, first = attention_sizes(operation), operation.input_shapes[0]
     sequences, heads_too = first[0], len(first) == 3
-    found = batch.pairs(rule, *sizes, sequences, heads_too) if sizes else None
+    queries, keys = sizes or (1, 1)
+    found = batch.pairs(rule, queries, keys, sequences, heads_too) if sizes else None
     if found is not None or rule != ALL or batch.keys not in product_sizes(operation):
         return found
     # attention to another sequence, as plain products: which of three sizes is that of the queries does not matter,
     # since each query keeps the same keys
-    queries, keys = sizes or (1, 1)
     of_one_query = batch.pairs(ALL, 1, batch.keys, sequences, heads_too)
     return of_one_query and [queries * keys * of_one_query[0], of_one_query[1] * batch.keys]
 

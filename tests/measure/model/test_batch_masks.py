@@ -171,14 +171,15 @@ PARTS = {"encoder": (LENGTH, LENGTH), "SelfAttention": (TARGET, TARGET), "EncDec
 
 
 def test_the_pairs_of_t5_are_those_of_its_real_masks_in_each_of_its_three_attentions(
-    monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """In training attention runs as plain products, of which only sizes say what they are. So heads are as wide, too,
     as there are words in the target, in the source, and as no length is."""
     for head, dropout, given in itertools.product((8, TARGET, LENGTH), (0.0, 0.1), (BOTH, BOTH[:1], ())):
         config = transformers.T5Config(
-            vocab_size=50, d_model=WIDTH, d_kv=head, d_ff=16, num_layers=2, num_heads=HEADS, dropout_rate=dropout
-        )
+            vocab_size=50, d_model=WIDTH, d_kv=head, d_ff=16, num_layers=2, num_heads=HEADS, dropout_rate=dropout,
+            decoder_start_token_id=0,
+        )  # fmt: skip
         model = transformers.T5ForConditionalGeneration(config).train()
         masks = dict(zip(BOTH, (PADDED, TARGET_MASK), strict=True))
         kwargs = {"labels": torch.randint(3, 50, (BATCH, TARGET)), "use_cache": False}

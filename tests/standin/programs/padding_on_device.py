@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import torch
 
 import flopledger
-from measure.meter.padding_masks import PaddingMasks
+from measure.meter.masks import PaddingMasks
 
 SEQUENCES, LENGTH, HEADS, HEAD = 2, 16, 2, 8
 

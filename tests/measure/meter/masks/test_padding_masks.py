@@ -11,8 +11,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import flopledger
+from measure.meter.masks.padding_masks import PaddingMasks, kept_pairs
 from measure.meter.meter import UtilizationMeter
-from measure.meter.padding_masks import PaddingMasks, kept_pairs
 from tests.support.threads import one_thread  # noqa: F401  a fixture for the whole file
 
 transformers = pytest.importorskip("transformers")
@@ -25,7 +25,11 @@ SIZES = {
     "vocab_size": WORDS, "hidden_size": WIDTH, "intermediate_size": 48, "num_hidden_layers": 1,
     "num_attention_heads": HEADS,
 }  # fmt: skip
-T5 = {"d_model": 24, "d_ff": 48, "num_layers": 1, "num_heads": HEADS, "d_kv": WIDTH // HEADS, "vocab_size": WORDS}
+WINDOWS = {"num_key_value_heads": HEADS, "sliding_window": 2}
+T5 = {
+    "d_model": 24, "d_ff": 48, "num_layers": 1, "num_heads": HEADS, "d_kv": WIDTH // HEADS, "vocab_size": WORDS,
+    "decoder_start_token_id": 0,
+}  # fmt: skip
 
 
 def model_of(family: str, **more: Any) -> torch.nn.Module:
@@ -77,7 +81,12 @@ CLOSED = {
     "all keys of each query: 5·5 + 5·3": ("Bert", {}, False, 40),
     "up to the diagonal, 15, and of 3 keys 1 + 2 + 3 + 3 + 3": ("Llama", {}, False, 27),
     "up to the diagonal, 15, and of the last 3 keys 0 + 0 + 1 + 2 + 3": ("Llama", {}, True, 21),
-    "2 keys at most, 1 + 2 + 2 + 2 + 2, and of 3 keys 1 + 2 + 2 + 1 + 0": ("Mistral", {"sliding_window": 2}, False, 15),
+    "2 keys at most, 1 + 2 + 2 + 2 + 2, and of 3 keys 1 + 2 + 2 + 1 + 0": (
+        "Mistral",
+        WINDOWS | {"sliding_window": 2},
+        False,
+        15,
+    ),
 }
 
 
@@ -119,7 +128,7 @@ def test_the_pairs_of_a_vector_are_those_of_masks_that_are_made_whole(rule: str)
 def test_masks_with_holes_and_lengths_that_change_add_up_to_those_of_each_batch() -> None:
     """The other count reads the runs of each mask (`measure.model.batch_masks`), and is held against real masks."""
     draws = random.Random(0)
-    for family, more in (("Bert", {}), ("Mistral", {"sliding_window": 3}), ("Llama", {}), ("T5", {})):
+    for family, more in (("Bert", {}), ("Mistral", WINDOWS | {"sliding_window": 3}), ("Llama", {}), ("T5", {})):
         model = model_of(family, **more)
         drawn = [torch.randint(0, 2, (2, draws.choice((4, 7)))) for _ in range(5)]
         steps = [batch(each, torch.randint(0, 2, (2, 6)) if family == "T5" else None) for each in drawn]
@@ -245,7 +254,7 @@ def test_a_fault_in_reading_is_one_warning_and_the_training_goes_on(
     def planted(*_arguments: Any) -> Any:
         raise RuntimeError("planted")
 
-    monkeypatch.setattr(f"measure.meter.padding_masks.{function}", planted)
+    monkeypatch.setattr(f"measure.meter.masks.padding_masks.{function}", planted)
     model = model_of("Bert")
     before = [each.detach().clone() for each in model.parameters()]
     with warnings.catch_warnings(record=True) as seen:
