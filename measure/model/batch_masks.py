@@ -4,7 +4,8 @@ Read from two inputs by transformers' names: `attention_mask` (batch, keys), who
 is none and no cache is made, `position_ids` (batch, keys), whose restarts begin another sequence. Of an encoder and a
 decoder `decoder_attention_mask` is that of the decoder's own attention, which is causal, and `attention_mask` that of
 the others. Nothing of a mask of queries by keys is read or made. Inputs without values (fake tensors, meta) and masks
-of four dimensions say nothing: the pairs are then not known. Of a loop `measure/meter/masks/` reads them. `Masks` puts the rules of a model and what its batch says into the rows of a trace.
+of four dimensions say nothing: the pairs are then not known. Of a loop `measure/meter/masks/` reads them.
+`Masks` puts the rules of a model and what its batch says into the rows of a trace.
 """
 
 from __future__ import annotations
