@@ -100,13 +100,16 @@ class AttentionFlop:
 
 @dataclass(frozen=True, slots=True)
 class KeptPairs:
-    """Pairs of a query and a key in one call: all, and those of two conventions. None: not known, and why."""
+    """Pairs of a query and a key in one call: all, and those of two conventions. None: not known, and why.
+
+    by_batch: whether mask_exact is not known because the values of a mask of the batch are not."""
 
     dense: Size
     causal: Size | None
     mask_exact: Size | None
     why: str = ""
     hardware: Size | None = None
+    by_batch: bool = False
 
     def less(self, convention: str, flop: Size) -> Size | None:
         """FLOP that a convention leaves out of so much dense FLOP of the call, in which each pair has one share."""
@@ -186,7 +189,8 @@ def kept_pairs(operation: Operation, rule: str = "") -> KeptPairs | None:
         return KeptPairs(queries * keys, causal, pairs_of(rule, queries, keys, shift), "", tiles)
     batch = operation.attributes[MASK_PAIRS]
     if not _is_batch(batch):
-        return KeptPairs(queries * keys, causal, None, UNKNOWN_BATCH.format(**_place(operation)), tiles)
+        why = UNKNOWN_BATCH.format(**_place(operation))
+        return KeptPairs(queries * keys, causal, None, why, tiles, by_batch=True)
     kept, sequences = batch
     computed = None if tiles is None else tiles * sequences
     return KeptPairs(queries * keys * sequences, causal * sequences, kept, "", computed)
@@ -240,7 +244,7 @@ def _rule(operation: Operation, rule: str) -> tuple[str, str]:
     """(the rule of the mask of a call, or "" and why). rule: of the module's masks; "": it says none."""
     place = _place(operation)
     if operation.name in _BATCHED:
-        return (rule, "") if attention_sizes(operation) else ("", UNEQUAL.format(**place))
+        return (rule, "") if rule == ALL or attention_sizes(operation) else ("", UNEQUAL.format(**place))
     masked = has_any(operation, *_MASKS)
     causal = bool(attribute(operation, "is_causal", False))
     if operation.name not in _WITH_HEADS:
@@ -254,6 +258,13 @@ def _rule(operation: Operation, rule: str) -> tuple[str, str]:
     return (rule, "") if rule else ("", UNKNOWN_MASK.format(**place))
 
 
+def product_sizes(operation: Operation) -> tuple[Size, ...]:
+    """The three sizes of a batched product: rows, what is summed over, columns; empty for any other call."""
+    if operation.name not in _BATCHED:
+        return ()
+    return *shape(operation, "self", "batch1")[-2:], shape(operation, "mat2", "batch2")[-1]
+
+
 def attention_sizes(operation: Operation) -> tuple[Size, ...]:
     """(queries, keys) of a call; empty where its form does not say them.
 
@@ -262,8 +273,6 @@ def attention_sizes(operation: Operation) -> tuple[Size, ...]:
     """
     if operation.name in _WITH_HEADS:
         return tuple(shape(operation, name)[-2] for name in ("query", "key"))
-    if operation.name not in _BATCHED:
-        return ()
-    sizes = (*shape(operation, "self", "batch1")[-2:], shape(operation, "mat2", "batch2")[-1])
+    sizes = product_sizes(operation)
     twice = [one for one, other in itertools.combinations(sizes, 2) if one == other]
     return (twice[0], twice[0]) if twice else ()

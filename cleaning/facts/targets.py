@@ -16,6 +16,9 @@ TARGET_CI_RATIO = {"cuda": 0.005, "cpu": 0.03}
 MIN_BLOCKS = {"cuda": 10, "cpu": 5}
 """Blocks that are measured at least; of a quick cell a fifth."""
 
+MIN_TIME_S = {"cuda": 5.0, "cpu": 2.0}
+"""Seconds of measured blocks, at least; of a quick cell a fifth."""
+
 QUICK = 5
 
 WARM_RATIO = {"cuda": 0.01, "cpu": 0.05}

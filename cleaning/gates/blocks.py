@@ -10,9 +10,11 @@ from statistics import median
 from analysis.utilization import ASIDE, block_means_s, in_one_placement, is_disturbed, whole_steps
 from cleaning.facts import (
     BLOCK_S,
+    MIN_TIME_S,
     QUICK,
     WARM_BLOCK_S,
     kind_of,
+    narrowness,
     steps_after,
     steps_for,
 )
@@ -74,7 +76,7 @@ def _blocks(run: Run, rows: Sequence[Sample]) -> Iterator[str]:
     if run.duration_s is not None and span_s > run.duration_s * (1 + SAME):
         yield f"its blocks begin over {span_s:.4g} s, the cell took {run.duration_s:.4g} s"
     yield from _order(run, rows)
-    yield from _placed(rows)
+    yield from _placed(run, rows)
     yield from _phases(run, rows)
 
 
@@ -131,17 +133,28 @@ def _order(run: Run, rows: Sequence[Sample]) -> Iterator[str]:
             yield f"{work or 'steps'}: a block of {far[0]:.4g} s a step, the median is {middle:.4g} s"
 
 
-def _placed(rows: Sequence[Sample]) -> Iterator[str]:
-    """Where blocks are marked as of another placement of the processors, the used ones are the undisturbed ones of the
-    placement that has most of them."""
+def _placed(run: Run, rows: Sequence[Sample]) -> Iterator[str]:
+    """Where blocks are marked as of another placement of the processors, or should be since those of one placement are
+    enough, the used ones are the undisturbed ones of the placement that has most of them."""
     mine = [row for row in rows if row.part in ("measure", *ASIDE) and not row.work and not row.phase]
-    if not any(row.part == "moved" for row in mine):
+    one = in_one_placement(mine)
+    if not any(row.part == "moved" for row in mine) and not _is_enough(run, one):
         return
     used = [row.index for row in mine if row.part == "measure"]
-    right = [row.index for row in in_one_placement(mine)]
+    right = [row.index for row in one]
     if used != right:
         other = sorted({*used} ^ {*right})
         yield f"block {other[0]} is {'used' if other[0] in used else 'not used'} against the placement of most blocks"
+
+
+def _is_enough(run: Run, one: Sequence[Sample]) -> bool:
+    """Whether blocks of one placement meet the rules without the others; False where the rules of a run are not known
+    so well: of a quick one, of a loop, of blocks interleaved with those of another side."""
+    placed = all(row.core_round_trip_s for row in one)
+    if not placed or run.quick or run.data == LOOP or _is_interleaved(run) or len(one) < 2:
+        return False
+    measured_s = sum(device_s(row) for row in one)
+    return measured_s >= MIN_TIME_S[kind_of(run)] and narrowness(run, one)[0]
 
 
 def _as_measured(row: Sample) -> Sample:

@@ -1,4 +1,4 @@
-from .fast_count import DREW, CountRow, FastCount
+from .fast_count import DREW, CountRow, FastCount, MaskedFlop
 from .product_cost import form_of, shapes_before
 from .reference import MakeOptimizer, trace_model
 
@@ -7,6 +7,7 @@ __all__ = [
     "CountRow",
     "FastCount",
     "MakeOptimizer",
+    "MaskedFlop",
     "form_of",
     "shapes_before",
     "trace_model",

@@ -15,14 +15,23 @@ and takes no time of anything. What runs differently on a GPU is counted as a CP
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils._pytree import tree_leaves
 
-from analysis.operators import BY_RULE, AttentionFlop, AttentionSum, KeptPairs, attention_flop, kept_pairs, registry
+from analysis.operators import (
+    BY_RULE,
+    MASK_RULE,
+    AttentionFlop,
+    AttentionSum,
+    KeptPairs,
+    attention_flop,
+    kept_pairs,
+    registry,
+)
 from measure.fast_count import dispatch_mode, whole_operators
 from measure.fast_count.autograd_reach import NotPredicted, Walk, edges_of
 from measure.fast_count.block_likeness import Likeness, prepared
@@ -54,14 +63,26 @@ from measure.model import (
     with_mask,
 )
 from results import Unavailable, collector_off, one_line
+from results.records import Operation
 
-__all__ = ["FastCount", "CountRow", "clear_cache", "fast_count"]
+__all__ = ["FastCount", "CountRow", "MaskedFlop", "clear_cache", "fast_count"]
 
 Loss = Callable[[Any], Any]
 PHASES = ("forward", "backward", "recompute")
 
 DREW = "the model drew random numbers while it ran"
 """How the note of a count begins that may be another one the next time."""
+
+
+class MaskedFlop(NamedTuple):
+    """FLOP of attention calls, counted dense, whose pairs only the values of a mask of the batch say.
+
+    operation: a call like them. rule: of its module's masks (`measure.model.with_mask`).
+    """
+
+    operation: Operation
+    rule: str
+    flop: int
 
 
 @dataclass(frozen=True)
@@ -73,7 +94,8 @@ class CountRow:
     kind: str
     flop: int  # attention dense
     causal_flop: int | None = None  # the same with attention up to the diagonal where it is causal; None: not known
-    mask_exact_flop: int | None = None  # with the pairs that its masks keep
+    mask_exact_flop: int | None = None  # with the pairs that its masks keep; the calls of `masked` dense
+    masked: tuple[MaskedFlop, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -221,11 +243,15 @@ class _Ran:
     batch: BatchMask
     known: dict[tuple[int, str], KeptPairs | None] = field(default_factory=dict)
 
+    def rule(self, module: str) -> str:
+        """Of the masks that a module makes; "": none is known."""
+        return self.rules.get(module, "")
+
     def pairs(self, form: ProductForm, module: str) -> KeptPairs | None:
         """What conventions count of a call's attention; None for a product that is none of attention."""
         if not form.may_have_mask:
             return None
-        rule = self.rules.get(module, "")
+        rule = self.rule(module)
         key = id(form), rule
         if key not in self.known:
             self.known[key] = kept_pairs(with_mask(form.operation, rule, self.batch))
@@ -281,8 +307,8 @@ def _rows(ran: _Ran) -> tuple[CountRow, ...]:
     table: dict[tuple[str, str, str], _Flop] = defaultdict(_Flop)
     for phase, module, form, (kind, flop) in _shares(ran):
         if flop:
-            table[phase, module, kind].add(flop, ran.pairs(form, module))
-    return tuple(CountRow(*key, each.flop, each.causal, each.mask_exact) for key, each in table.items())
+            table[phase, module, kind].add(flop, ran.pairs(form, module), form.operation, ran.rule(module))
+    return tuple(each.row(*key) for key, each in table.items())
 
 
 @dataclass(slots=True)
@@ -292,13 +318,21 @@ class _Flop:
     flop: int = 0
     causal: int | None = 0
     mask_exact: int | None = 0
+    masked: dict[Hashable, MaskedFlop] = field(default_factory=dict)
 
-    def add(self, flop: int, pairs: KeptPairs | None) -> None:
-        """pairs: of an attention."""
+    def add(self, flop: int, pairs: KeptPairs | None, operation: Operation, rule: str) -> None:
+        """pairs: of an attention. operation, rule: of the call."""
         causal, mask_exact = (0, 0) if pairs is None else (pairs.less(name, flop) for name in BY_RULE)
+        if pairs is not None and pairs.by_batch:
+            like = operation.name, operation.input_shapes, rule
+            before = self.masked[like].flop if like in self.masked else 0
+            self.masked[like], mask_exact = MaskedFlop(operation, rule, before + flop), 0
         self.flop += flop
         self.causal = None if self.causal is None or causal is None else self.causal + flop - causal
         self.mask_exact = None if self.mask_exact is None or mask_exact is None else self.mask_exact + flop - mask_exact
+
+    def row(self, phase: str, module: str, kind: str) -> CountRow:
+        return CountRow(phase, module, kind, self.flop, self.causal, self.mask_exact, tuple(self.masked.values()))
 
 
 def _shares(ran: _Ran, attention_alone: bool = False) -> Iterator[tuple[str, str, ProductForm, Share]]:
@@ -360,10 +394,11 @@ def _executed(task: _Task, reason: str) -> FastCount:
         if registry.bucket_of(operation.name) == "not_understood":
             unknown[name, operation.name] += 1
         if flop and task.rows:
-            table[name, operation.module, operation.kind].add(flop, kept_pairs(operation))
+            rule = operation.attributes.get(MASK_RULE, "")
+            table[name, operation.module, operation.kind].add(flop, kept_pairs(operation), operation, rule)
     return replace(
         _with_totals(totals, unknown),
-        rows=tuple(CountRow(*key, each.flop, each.causal, each.mask_exact) for key, each in table.items()),
+        rows=tuple(each.row(*key) for key, each in table.items()),
         attention=attention_flop(trace.operations),
         mixture=step_mixture(task.model, trace.operations),
         notes=(f"counted by the executed trace: {reason}",),

@@ -20,11 +20,12 @@ from typing import Any
 import torch
 
 from analysis.operators import BY_RULE, registration
-from measure.fast_count import DREW, CountRow, FastCount
+from measure.fast_count import DREW, CountRow, FastCount, MaskedFlop
 from measure.fast_count.fast_count import fast_count
 from measure.meter.calls import CallKey, Passes
 from measure.meter.forward_calls import TRANSFORMED
 from measure.meter.framework_flop import flop_counter_by_kind
+from measure.meter.masks import MASK_EXACT, UNREAD, MaskedCosts
 from measure.meter.product_dtypes import dtype_at
 from measure.meter.unsharded import MustRun, check_whole_layers, is_sharded, unsharded
 from measure.model import on_meta, parts_on_meta
@@ -55,7 +56,8 @@ class CallCost:
     a checkpoint makes again is not the whole one. unknown_calls: phase → calls without a rule. reason: why something is
     unknown, or what else must be said; empty where nothing is. must_run: whether only a step that runs shows what it
     costs. less: convention of attention → (phase, unit) → FLOP that it counts less than the dense one; one that is not
-    known is absent, and attention_reasons says why. has_attention: whether there is any attention.
+    known is absent, and attention_reasons says why. has_attention: whether there is any attention. masked: attention
+    whose pairs the masks of the batch say: (phase, unit, what it costs dense); less has none of it.
     """
 
     products: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
@@ -65,6 +67,7 @@ class CallCost:
     less: Mapping[str, Mapping[tuple[str, str], int]] = field(default_factory=dict)
     attention_reasons: Mapping[str, str] = field(default_factory=dict)
     has_attention: bool = False
+    masked: tuple[tuple[str, str, MaskedFlop], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -117,6 +120,7 @@ class CallCosts:
         self._costs: dict[CallKey, CallCost] = {}
         self._copies: dict[tuple[str, bool], torch.nn.Module] = {}
         self._rows: dict[CallKey, tuple[CountRow, ...]] = {}
+        self._masked = MaskedCosts()
         self.first_call: tuple[CallKey, Any, Any] | None = None
         self.output_dtypes: dict[str, torch.dtype] = {}
         self.refused = ""  # why no call has a count
@@ -171,6 +175,7 @@ class CallCosts:
         self._costs.update(costs)
         for key in costs:
             self._rows.pop(key, None)
+            self._masked.forget(key)
 
     @property
     def wants_watch(self) -> bool:
@@ -197,6 +202,8 @@ class CallCosts:
                 if phase in times:
                     products[kind, unit] += times[phase] * flop
             attention.add(cost, times)
+            if cost.masked and any(times.values()):
+                attention.add_masked(cost, self._masked.less(key, cost.masked, each))
             unknown += sum(times.get(phase, each.backward) * calls for phase, calls in cost.unknown_calls.items())
             unknown += each.hidden + each.late
             if each.hidden:
@@ -260,10 +267,12 @@ class CallCosts:
     def _cost(self, counted: FastCount, key: CallKey) -> CallCost:
         products: Counter[tuple[str, str, str]] = Counter()
         less: dict[str, Counter[tuple[str, str]]] = {name: Counter() for name in BY_RULE}
+        masked: list[tuple[str, str, MaskedFlop]] = []
         for row in counted.rows:
             path = ".".join(filter(None, (key.module, row.module)))
             unit = self._unit_of(path, row.kind, key.autocast)
             products[row.phase, row.kind, unit] += row.flop
+            masked += [(row.phase, unit, each) for each in row.masked]
             for name, kept in zip(BY_RULE, (row.causal_flop, row.mask_exact_flop), strict=True):
                 if kept is None:
                     less.pop(name, None)
@@ -277,7 +286,7 @@ class CallCosts:
         attention = counted.attention
         return CallCost(
             dict(products), unknown, reason or drew, less=less, attention_reasons=attention.reasons,
-            has_attention=bool(attention.calls),
+            has_attention=bool(attention.calls), masked=tuple(masked),
         )  # fmt: skip
 
     def _unit_of(self, path: str, kind: str, autocast: torch.dtype | None) -> str:
@@ -326,6 +335,13 @@ class _AttentionOfCalls:
                 continue
             for (phase, unit), flop in cost.less[name].items():
                 found[unit] += times.get(phase, 0) * flop
+
+    def add_masked(self, cost: CallCost, less: Mapping[str, int] | None) -> None:
+        """Attention whose pairs the masks of the calls say. less: unit → FLOP; None: not known."""
+        if less is None:
+            self.reasons.setdefault(MASK_EXACT, f"{cost.attention_reasons.get(MASK_EXACT, WATCHED)}; {UNREAD}")
+        else:
+            self._less[MASK_EXACT].update(less)
 
     def less(self) -> dict[str, dict[str, int]]:
         """Convention → unit → FLOP, of those that every call has."""

@@ -14,7 +14,7 @@ import dataclasses
 import enum
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -48,16 +48,41 @@ CallFields = tuple[str, Hashable, bool, torch.dtype | None, int]
 """Those of a CallKey, by which the key of a call is found."""
 
 
+class MaskPairs(NamedTuple):
+    """Pairs of a query and a key that the masks of one rule in a call keep (`measure/meter/masks/padding_masks.py`).
+
+    sequences, keys: of the mask that says which keys are padding.
+    """
+
+    rule: str
+    sequences: int
+    keys: int
+    pairs: int
+
+
+@dataclass(slots=True)
+class MaskPasses:
+    """The same of many calls of one key, each as often as its passes ran. passes: forward and backward ones."""
+
+    sequences: int
+    keys: int
+    forward: int = 0
+    backward: int = 0
+    passes: int = 0
+
+
 @dataclass(slots=True)
 class Passes:
     """How often the calls of one key ran. recomputed: forward passes inside of a backward pass. hidden: forward passes
-    that gave no tensor, so that their backward pass would not be seen. late: backward passes while no step was open."""
+    that gave no tensor, so that their backward pass would not be seen. late: backward passes while no step was open.
+    masks: rule → what was read of the masks of its calls."""
 
     forward: int = 0
     backward: int = 0
     recomputed: int = 0
     hidden: int = 0
     late: int = 0
+    masks: dict[str, MaskPasses] = field(default_factory=dict)
 
     def add(self, other: Passes) -> None:
         self.forward += other.forward
@@ -65,6 +90,19 @@ class Passes:
         self.recomputed += other.recomputed
         self.hidden += other.hidden
         self.late += other.late
+        for rule, each in other.masks.items():
+            mine = self.masks.setdefault(rule, MaskPasses(each.sequences, each.keys))
+            mine.forward += each.forward
+            mine.backward += each.backward
+            mine.passes += each.passes
+
+    def add_masks(self, call: Call) -> None:
+        """What was read of the masks of a call."""
+        for rule, sequences, keys, pairs in call.masks.pairs():
+            mine = self.masks.setdefault(rule, MaskPasses(sequences, keys))
+            mine.forward += call.forward * pairs
+            mine.backward += call.backward * pairs
+            mine.passes += call.forward + call.backward
 
 
 class SeenCall(NamedTuple):
@@ -93,6 +131,7 @@ class Call:
     forward = True
     recomputed = False
     hidden = False
+    masks: Any = None
 
     def __call__(self, _gradient: torch.Tensor) -> None:
         try:
@@ -117,13 +156,13 @@ class GeneralCall(Call):
     """A call of any kind: with several outputs or none, or in a backward pass.
 
     A run of the engine is one backward pass, however many outputs it reaches. forward: False for a backward pass of a
-    call of an earlier step."""
+    call of an earlier step. masks: what was read of its masks; None: nothing."""
 
-    __slots__ = ("_last", "forward", "hidden", "recomputed")
+    __slots__ = ("_last", "forward", "hidden", "masks", "recomputed")
 
     def __init__(self, seen: SeenCall, recomputed: bool) -> None:
         self.seen, self.recomputed = seen, recomputed
-        self.forward, self.hidden = not recomputed, False
+        self.forward, self.hidden, self.masks = not recomputed, False, None
         self.backward, self._last = 0, OUTSIDE
 
     def __call__(self, _gradient: torch.Tensor) -> None:
@@ -203,7 +242,10 @@ def passes_of(calls: Sequence[Call]) -> dict[CallKey, Passes]:
     """The passes of a step's calls, added up by key."""
     if len(calls) == 1:  # of most steps
         call = calls[0]
-        return {call.seen.key: Passes(int(call.forward), call.backward, int(call.recomputed), int(call.hidden))}
+        one = Passes(int(call.forward), call.backward, int(call.recomputed), int(call.hidden))
+        if call.masks is not None:
+            one.add_masks(call)
+        return {call.seen.key: one}
     passes: dict[CallKey, Passes] = {}
     for call in calls:
         mine = passes.get(call.seen.key)
@@ -213,6 +255,8 @@ def passes_of(calls: Sequence[Call]) -> dict[CallKey, Passes]:
         mine.hidden += call.hidden
         mine.recomputed += call.recomputed
         mine.forward += call.forward
+        if call.masks is not None:
+            mine.add_masks(call)
     return passes
 
 

@@ -1,4 +1,14 @@
-from .batch_masks import NOTHING, BatchMask, Masks, batch_mask, with_mask
+from .batch_masks import (
+    NOTHING,
+    BatchMask,
+    Masks,
+    Place,
+    at_place,
+    batch_mask,
+    mask_names,
+    mask_places,
+    with_mask,
+)
 from .mixture import MixtureFlop, has_experts, pass_mixture, step_mixture
 from .module_masks import makes_masks, mask_rules
 from .module_paths import Links, ModulePaths, in_checkpoint, in_gradient_hook
@@ -15,7 +25,9 @@ __all__ = [
     "ModulePaths",
     "NOTHING",
     "Parts",
+    "Place",
     "arguments",
+    "at_place",
     "batch_mask",
     "check_outputs",
     "evaluating",
@@ -24,6 +36,8 @@ __all__ = [
     "in_gradient_hook",
     "kept_random",
     "makes_masks",
+    "mask_names",
+    "mask_places",
     "mask_rules",
     "preserve_state",
     "modules",

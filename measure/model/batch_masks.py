@@ -3,17 +3,17 @@
 Read from two inputs by transformers' names: `attention_mask` (batch, keys), whose zeros are padding, and, where there
 is none and no cache is made, `position_ids` (batch, keys), whose restarts begin another sequence. Of an encoder and a
 decoder `decoder_attention_mask` is that of the decoder's own attention, which is causal, and `attention_mask` that of
-the others. Nothing of a mask of queries by keys is read or made. Inputs without values (fake tensors, meta), on a GPU
-while a loop runs, and masks of four dimensions say nothing: the pairs are then not known. `Masks`
-puts the rules of a model and what its batch says into the rows of a trace.
+the others. Nothing of a mask of queries by keys is read or made. Inputs without values (fake tensors, meta) and masks
+of four dimensions say nothing: the pairs are then not known. Of a loop `measure/meter/masks/` reads them.
+`Masks` puts the rules of a model and what its batch says into the rows of a trace.
 """
 
 from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -30,6 +30,7 @@ from analysis.operators import (
     may_have_mask,
     packed_pairs,
     padded_pairs,
+    product_sizes,
 )
 from measure.model.module_masks import makes_masks, mask_rules
 from results.records import Operation
@@ -41,10 +42,16 @@ _NAMES = (MASK, TARGET_MASK, POSITIONS)
 _DEPTH = 3
 """Levels of nested inputs in which a mask is looked for by its name."""
 
+Place = tuple[Any, ...]
+"""Where an argument is in (args, kwargs): an index or a key for each level."""
+
 
 @dataclass(frozen=True)
 class BatchMask:
     """Of a batch, by sequence: runs [start, stop) of keys that padding leaves, or lengths of packed sequences.
+
+    Or sums over so many `sequences`: rule → pairs that masks of it keep, with as many queries as keys; of the rule
+    "all" those of one query.
 
     keys: length of each. masks: whether there is anything but the rules of the modules; if there is, and all else is
     empty, it is not known. target: of a decoder's own attention, where that of an encoder is another.
@@ -54,6 +61,8 @@ class BatchMask:
     keys: int = 0
     runs: tuple[tuple[tuple[int, int], ...], ...] = ()
     lengths: tuple[tuple[int, ...], ...] = ()
+    sequences: int = 0
+    sums: Mapping[str, int] = field(default_factory=dict)
     target: BatchMask | None = None
 
     def of(self, rule: str) -> BatchMask:
@@ -65,11 +74,15 @@ class BatchMask:
 
         sequences: of the call; heads_too: whether that is a multiple, because heads are in it.
         """
-        held = len(self.runs) or len(self.lengths)
+        held = self.sequences or len(self.runs) or len(self.lengths)
         if not held or keys != self.keys or (self.lengths and queries != keys):
             return None
         if sequences % held if heads_too else held not in (1, sequences):
             return None
+        if self.sums:
+            if rule not in self.sums or (rule != ALL and queries != keys):
+                return None
+            return [self.sums[rule] * (queries if rule == ALL else 1), held]
         if self.runs:
             return [sum(padded_pairs(rule, queries, runs, keys - queries) for runs in self.runs), held]
         return [sum(packed_pairs(rule, lengths) for lengths in self.lengths), held]
@@ -82,40 +95,67 @@ def batch_mask(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str,
     """Of a call model(*args, **kwargs)."""
     given = _named(model, args, kwargs)
     mask, positions = given.get(MASK), given.get(POSITIONS)
-    config = getattr(model, "config", None)
+    config = _config(model)
     if getattr(config, "is_encoder_decoder", False):
         target = given.get(TARGET_MASK)
         source = NOTHING if mask is None else _padding(mask)
         return replace(source, target=NOTHING if target is None else _padding(target))
-    if config is None or (mask is None and (positions is None or _makes_cache(model, given))):
+    if config is None or (mask is None and (positions is None or _makes_cache(model, config, given))):
         return NOTHING
     return _padding(mask) if mask is not None else _packing(positions)
 
 
-def _named(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments of a call by name, and those of these names in mappings among them."""
-    found: dict[str, Any] = {}
-    _look_into([*args, kwargs], found, _DEPTH)
+def mask_names(model: torch.nn.Module, rules: Iterable[str]) -> dict[str, str]:
+    """Rule → name of the argument that says which keys padding leaves in masks of this rule."""
+    two = getattr(_config(model), "is_encoder_decoder", False)
+    return {rule: TARGET_MASK if two and rule != ALL else MASK for rule in rules}
+
+
+def _config(model: torch.nn.Module) -> Any:
+    """The configuration of a model, or of the first module in it that has one."""
+    found = (getattr(each, "config", None) for each in model.modules())
+    return next((each for each in found if each is not None), None)
+
+
+def mask_places(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Place]:
+    """Name → place of each argument of a call that has a name, and of those of _NAMES in mappings among them."""
+    found: dict[str, Place] = {}
+    _look_into((args, kwargs), (), found, _DEPTH + 1)
     try:
-        bound = inspect.signature(model.forward).bind_partial(*args, **kwargs).arguments
+        names = list(inspect.signature(model.forward).parameters)
     except (TypeError, ValueError):
-        bound = {}
-    return found | dict(kwargs) | bound
+        names = []
+    found |= {name: (1, name) for name in kwargs}
+    return found | {name: (0, place) for place, name in enumerate(names[: len(args)])}
 
 
-def _look_into(value: Any, found: dict[str, Any], depth: int) -> None:
+def at_place(place: Place, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """What a call has there."""
+    found: Any = args, kwargs
+    for each in place:
+        found = found[each]
+    return found
+
+
+def _named(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of a call by name."""
+    places = mask_places(model, args, kwargs)
+    return {name: at_place(place, args, kwargs) for name, place in places.items()}
+
+
+def _look_into(value: Any, place: Place, found: dict[str, Place], depth: int) -> None:
     if isinstance(value, Mapping):
-        found.update({name: each for name, each in value.items() if name in _NAMES and each is not None})
+        found.update({name: (*place, name) for name, each in value.items() if name in _NAMES and each is not None})
     if depth and isinstance(value, (Mapping, list, tuple)):
-        for each in value.values() if isinstance(value, Mapping) else value:
-            _look_into(each, found, depth - 1)
+        for key, each in value.items() if isinstance(value, Mapping) else enumerate(value):
+            _look_into(each, (*place, key), found, depth - 1)
 
 
-def _makes_cache(model: torch.nn.Module, given: Mapping[str, Any]) -> bool:
+def _makes_cache(model: torch.nn.Module, config: Any, given: Mapping[str, Any]) -> bool:
     """Whether the model makes a cache of keys, and then looks at no position for a mask."""
     asked = given.get("use_cache")
     checkpointed = model.training and any(vars(each).get("gradient_checkpointing") for each in model.modules())
-    return not checkpointed and bool(getattr(model.config, "use_cache", False) if asked is None else asked)
+    return not checkpointed and bool(getattr(config, "use_cache", False) if asked is None else asked)
 
 
 def _has_values(tensor: Any) -> bool:
@@ -153,10 +193,22 @@ def with_mask(operation: Operation, rule: str, batch: BatchMask) -> Operation:
     more: dict[str, Any] = {MASK_RULE: rule}
     batch = batch.of(rule)
     if batch.masks:
-        sizes, first = attention_sizes(operation), operation.input_shapes[0]
-        queries, keys = sizes or (0, 0)
-        more[MASK_PAIRS] = batch.pairs(rule, queries, keys, first[0], heads_too=len(first) == 3)
+        more[MASK_PAIRS] = _mask_pairs(operation, rule, batch)
     return replace(operation, attributes={**operation.attributes, **more})
+
+
+def _mask_pairs(operation: Operation, rule: str, batch: BatchMask) -> list[int] | None:
+    """[pairs that the masks of a call keep, sequences]; None where they are not known."""
+    sizes, first = attention_sizes(operation), operation.input_shapes[0]
+    sequences, heads_too = first[0], len(first) == 3
+    queries, keys = sizes or (1, 1)
+    found = batch.pairs(rule, queries, keys, sequences, heads_too) if sizes else None
+    if found is not None or rule != ALL or batch.keys not in product_sizes(operation):
+        return found
+    # attention to another sequence, as plain products: which of three sizes is that of the queries does not matter,
+    # since each query keeps the same keys
+    of_one_query = batch.pairs(ALL, 1, batch.keys, sequences, heads_too)
+    return of_one_query and [queries * keys * of_one_query[0], of_one_query[1] * batch.keys]
 
 
 class Masks:

@@ -24,11 +24,14 @@ numbers, {explained} are explained whole.
 
 * A formula runs in a process without network. Sizes are passed as exact fractions where the formula divides, so that
   nothing is rounded. What of a package is not run, or is replaced, is named below.
-* `exact` is equal to the last FLOP. 0.000: the framework has no formula for this type of model and gives 0.
+* A ratio of 1.3 says that the framework's MFU is 1.3 times that of the exact count, whatever the time and the peak.
+  `exact` is equal to the last FLOP. 0.000: the framework has no formula for this type of model and gives 0. –: there is
+  no number ([why](#without-a-number)).
 * The exact counts are closed forms (`analysis/audit/forms.py`); tests hold each type of model's against a trace of
   its module, transformers' own where it has one. Sizes are those of model cards, or of what `source` names
   (`analysis/audit/configurations.csv`, `analysis/audit/networks.csv`).
-* Read, not run: a formula that is in no package, in our own words from the source at the commit that is named.
+* Read, not run (`how` in [Frameworks](#frameworks)): a formula that is in no package, in our own words from the source
+  at the commit that is named.
 * A Mamba-2 layer's scan is counted as the chunked products that its module runs in plain torch, a Mamba layer's as the
   product that reads its states. An encoder-decoder's target has a quarter of the source's tokens, a vision-language
   model's sequence one picture (Qwen2-VL's of 1,024 patches, LLaVA's of 576) among its tokens, and its tower is trained;

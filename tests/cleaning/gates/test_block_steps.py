@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from cleaning.gates.blocks import _block, _order, _paired, _placed, _steps
+from cleaning.facts import MIN_TIME_S
+from cleaning.gates.blocks import _block, _is_enough, _order, _paired, _placed, _steps
 from measure.timing.blocks import blocks_in_order, measure_blocks, warm_up
 from measure.timing.protocols import Protocol
 from results.records import Ceiling, Cell, Run, Sample
@@ -113,6 +114,8 @@ def test_disturbed_blocks_are_in_the_order_of_the_others() -> None:
         ([90, 90, 90, 90, 90, 90], "mm..mm", 2),  # nothing moved
         ([None] * 6, "mmm.mm", 3),
         ([90, 90, 400, 400, 90, 90], "mmmmmm", None),  # all are used, where no placement has enough
+        ([90, 90, 90, 90, 90, 400, 400], "mmmmmmm", 5),  # five near ones are enough
+        ([90, 90, 90, 90, 90, None, None], "mmmmmmm", None),  # one placement, and blocks without a time
     ],
 )
 def test_a_block_is_only_moved_if_processors_were_placed_otherwise(trips_ns, parts: str, wrong: int | None) -> None:
@@ -123,7 +126,9 @@ def test_a_block_is_only_moved_if_processors_were_placed_otherwise(trips_ns, par
         )
         for index, (trip_ns, part) in enumerate(zip(trips_ns, parts, strict=True))
     ]  # fmt: skip
-    found = list(_placed(rows))
+    cell = Cell(model="alexnet", batch_size=1, device="cpu")
+    run = Run(**{name: getattr(cell, name) for name in cell.to_row()}, **ROW)
+    found = list(_placed(run, rows))
     assert [words.partition(" is ")[0] for words in found] == ([] if wrong is None else [f"block {wrong}"])
 
 
@@ -148,3 +153,19 @@ def test_a_kernel_between_blocks_is_one_of_the_sessions_ceilings_with_its_flop(
     assert (list(_paired(evidence, run, [sample])) == []) is is_right
     assert list(_block(sample, False, False, False)) == []
     assert list(_block(replace(sample, unit=""), False, False, False)) != []
+
+
+def test_blocks_of_one_placement_are_enough_by_the_rules_of_measuring() -> None:
+    """Five blocks of 0.5 s, within 3 %; each rule is missed once by a little."""
+    cell = Cell(model="alexnet", batch_size=1, device="cpu")
+    run = Run(**{name: getattr(cell, name) for name in cell.to_row()}, **ROW)
+    near = [
+        Sample(part="measure", index=i, steps=1, start_s=float(i), wall_s=0.5, core_round_trip_s=9e-8) for i in range(5)
+    ]
+    assert _is_enough(run, near)
+    assert not _is_enough(run, near[1:])
+    assert not _is_enough(run, [replace(each, wall_s=0.39) for each in near])
+    assert not _is_enough(run, [replace(each, wall_s=0.5 + 0.05 * each.index) for each in near])
+    assert not _is_enough(replace(run, quick=True), near)
+    protocol = Protocol.for_device("cpu")
+    assert (protocol.min_time_s, Protocol.for_device("cuda").min_time_s) == (MIN_TIME_S["cpu"], MIN_TIME_S["cuda"])

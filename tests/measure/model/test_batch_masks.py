@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -34,22 +36,31 @@ CASES = [(name, how) for name in ("llama", "mistral", "gemma3") for how in BATCH
 
 def really_kept(model: torch.nn.Module, kwargs: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> int:
     """Pairs of all layers and sequences, from the values of the masks of a real call."""
-    original, found = torch.nn.functional.scaled_dot_product_attention, []
+    return sum(kept_by_sizes(model, kwargs, monkeypatch).values())
+
+
+def kept_by_sizes(
+    model: torch.nn.Module, kwargs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> Counter[tuple[int, int]]:
+    """The same by (queries, keys)."""
+    original: Any = torch.nn.functional.scaled_dot_product_attention
+    found: Counter[tuple[int, int]] = Counter()
 
     def attend(query: Any, key: Any, value: Any, attn_mask: Any = None, **more: Any) -> Any:
         queries, keys = query.shape[-2], key.shape[-2]
         if attn_mask is None:
             one = queries * (queries + 1) // 2 if more.get("is_causal") else queries * keys
-            found.append(len(query) * one)
+            found[queries, keys] += len(query) * one
         else:
             kept = attn_mask if attn_mask.dtype == torch.bool else attn_mask > torch.finfo(attn_mask.dtype).min / 2
-            found.append(int(kept.expand(len(query), 1, queries, keys).sum()))
+            assert (kept == kept[:, :1]).all()  # the same for each head
+            found[queries, keys] += int(kept[:, :1].expand(len(query), 1, queries, keys).sum())
         return original(query, key, value, attn_mask, **more)
 
     with monkeypatch.context() as patch, torch.no_grad():
         patch.setattr(torch.nn.functional, "scaled_dot_product_attention", attend)
         model(torch.randint(0, 50, (BATCH, LENGTH)), **kwargs)
-    return sum(found)
+    return found
 
 
 @pytest.mark.parametrize(("name", "how"), CASES)
@@ -152,3 +163,60 @@ def test_an_encoder_and_a_decoder_have_padding_of_their_own(
     exact = found.forward_flop - less, found.backward_flop - 2 * less
     assert found.by_convention("mask_exact") == exact
     assert fast_count(model, (inputs,), kwargs=kwargs).by_convention("mask_exact") == exact
+
+
+HEADS = 4
+PARTS = {"encoder": (LENGTH, LENGTH), "SelfAttention": (TARGET, TARGET), "EncDecAttention": (TARGET, LENGTH)}
+"""Part of a path in T5: (queries, keys). "encoder" is looked for first."""
+
+
+def test_the_pairs_of_t5_are_those_of_its_real_masks_in_each_of_its_three_attentions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In training attention runs as plain products, of which only sizes say what they are. So heads are as wide, too,
+    as there are words in the target, in the source, and as no length is."""
+    for head, dropout, given in itertools.product((8, TARGET, LENGTH), (0.0, 0.1), (BOTH, BOTH[:1], ())):
+        config = transformers.T5Config(
+            vocab_size=50, d_model=WIDTH, d_kv=head, d_ff=16, num_layers=2, num_heads=HEADS, dropout_rate=dropout,
+            decoder_start_token_id=0,
+        )  # fmt: skip
+        model = transformers.T5ForConditionalGeneration(config).train()
+        masks = dict(zip(BOTH, (PADDED, TARGET_MASK), strict=True))
+        kwargs = {"labels": torch.randint(3, 50, (BATCH, TARGET)), "use_cache": False}
+        kwargs |= {name: masks[name] for name in given}
+        kept = kept_by_sizes(model, kwargs, monkeypatch)
+        assert set(kept) == set(PARTS.values())
+        inputs, of_pair = torch.randint(3, 50, (BATCH, LENGTH)), 2 * 2 * HEADS * head
+        found = flopledger.count(model, inputs, kwargs=kwargs, loss_of=lambda output: output.loss)
+        dense = {(queries, keys): 2 * BATCH * queries * keys for queries, keys in PARTS.values()}  # of two layers
+        less = of_pair * (sum(dense.values()) - sum(kept.values()))
+        assert found.forward_flop is not None
+        assert found.backward_flop is not None
+        assert found.by_convention("mask_exact") == (found.forward_flop - less, found.backward_flop - 2 * less)
+        rows = fast_count(model, (inputs,), kwargs=kwargs, loss_of=lambda output: output.loss, rows=True).rows
+        left_out: Counter[tuple[int, int]] = Counter()
+        for row in rows:
+            assert row.mask_exact_flop is not None
+            if row.flop != row.mask_exact_flop:
+                part = next(sizes for name, sizes in PARTS.items() if name in row.module)
+                left_out[part] += row.flop - row.mask_exact_flop
+        assert left_out == Counter({sizes: 3 * of_pair * (dense[sizes] - kept[sizes]) for sizes in dense})
+
+
+class Calls(torch.nn.Module):
+    """A module of one's own around a model of transformers."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, words: torch.Tensor, attention_mask: torch.Tensor) -> Any:
+        return self.model(words, attention_mask=attention_mask)
+
+
+def test_a_mask_is_found_where_a_module_of_ones_own_calls_the_model() -> None:
+    model, inputs = model_of("llama", attn_implementation="sdpa"), torch.randint(0, 50, (BATCH, LENGTH))
+    alone = flopledger.count(model, inputs, kwargs={"attention_mask": PADDED}).by_convention("mask_exact")
+    assert alone != flopledger.count(model, inputs).by_convention("mask_exact")
+    assert flopledger.count(Calls(model), (inputs, PADDED)).by_convention("mask_exact") == alone
+    assert fast_count(Calls(model), (inputs, PADDED)).by_convention("mask_exact") == alone

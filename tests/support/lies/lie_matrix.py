@@ -19,6 +19,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from results.records import Sample
 from tests.support.lies import lie_rows, lies, unsealed_lies
 from tests.support.lies.lie_rows import Rows
 from tests.support.made_up import made_up_evidence
@@ -26,6 +27,9 @@ from tests.support.made_up import made_up_evidence
 ROOT = Path(__file__).parents[3]
 UNCAUGHT, PAGE = ROOT / "tests" / "lies_uncaught.csv", ROOT / "docs" / "lies.md"
 PUBLISHED = ROOT / "results" / "published" / "intel-xeon-2-cores-2026-11-22"
+ROUND_TRIP_S = 9e-8
+"""Of a cache line, which runs of that version do not have: put into the measured blocks, so that it is lied about."""
+
 MODEL = "alexnet"
 """Of the published run: one model at three batches, two of them not converged, with profiles."""
 
@@ -80,8 +84,14 @@ def cpu() -> Rows:
 
     runs = [run for run in read_run(PUBLISHED).runs if run.model == MODEL and run.layout == "channels_first"]
     rows = lie_rows.load(PUBLISHED, [run.cell_id for run in runs if run.precision == "fp32"])
+    rows = replace(rows, samples=[_placed(row) for row in rows.samples])
     earlier = lie_rows.options_of(PUBLISHED)["earlier"][0]
     return replace(rows, manifest=replace(rows.manifest, options={**earlier, "models": [MODEL]}))
+
+
+def _placed(row: Sample) -> Sample:
+    """The block with a time of a cache line, if it is a measured one."""
+    return replace(row, core_round_trip_s=ROUND_TRIP_S) if row.part == "measure" and not row.work else row
 
 
 def answers(base: str, rows: Rows, files: Iterable[str] = (), scopes: Iterable[str] = ()) -> Iterator[Answer]:
