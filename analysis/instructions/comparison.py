@@ -286,4 +286,3 @@ def _of_unfolded_images(multiply_adds: int, executed: Mapping[str, int], operati
     if operation.attributes["output_mask"][1] and first >= 0 and 0 <= scalars <= SCALARS:
         return "the weight's gradient is a product of unfolded images, padding among them, and is scaled for each image"
     return ""
-

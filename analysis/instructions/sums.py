@@ -38,7 +38,7 @@ def executed_additions(operation: Operation) -> int | None:
     """Lanes of a sum over the last or over the first dimensions, of a mean with its divisions; None for others."""
     if operation.name not in (SUM, MEAN) or operation.input_dtypes[:1] != ("float32",):
         return None
-    shape = operation.input_shapes[0]
+    shape: tuple[int, ...] = operation.input_shapes[0]
     asked = operation.attributes.get("dim") or range(len(shape))
     summed = sorted({int(each) % len(shape) for each in asked}) if shape else []
     kept = [each for each in range(len(shape)) if each not in summed]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import multiprocessing
 from collections import Counter
 from dataclasses import replace
 
@@ -190,6 +191,10 @@ def test_stages_of_two_real_processes_have_the_gradients_of_one(tmp_path):
     assert max(max(each.values()) for each in errors) < 1e-5
 
 
+IMPORTED = ["tests.support.nets.divided_nets", "measure.parallel.pipeline", "torch.distributed.pipelining"]
+"""What is imported once and not by each of eight processes."""
+
+
 def mixed_ledger(plan):
     """The ledger of HeadsNet under a plan that is trained."""
     grid = parse_plan(plan)
@@ -213,7 +218,8 @@ def test_real_processes_have_the_gradients_of_one_and_the_predicted_work_under_t
     """Two blocks of 5 parameters and a head of 2: each rank has those of its stage, whole ones or its shards. Calls,
     bytes and FLOP of each rank are those of the count; all ranks together run what one device does, and the head,
     which no axis divides but the batch's, on both tensor ranks."""
-    torch.multiprocessing.spawn(run_mixed_rank, (world, str(tmp_path)), nprocs=world)
+    multiprocessing.get_context("forkserver").set_forkserver_preload(IMPORTED)
+    torch.multiprocessing.start_processes(run_mixed_rank, (world, str(tmp_path)), world, start_method="forkserver")
     ledgers = {plan: mixed_ledger(plan) for plan in MIXED[world]}
     run = Counter()
     for rank in range(world):
