@@ -99,8 +99,8 @@ def conv3d_gradients() -> Operation:
 
 def test_an_unfolded_image_is_folded_by_a_multiplication_and_a_fused_multiply_add_a_number() -> None:
     """conv3d.backward: two products of 48 places × 16 × 288 taps; 288 × 48 numbers of the unfolded image's gradient are
-    folded. Multiplications are scalings of both results (13,824 and 4,608), two for each number that is unfolded, and
-    one for each that is folded."""
+    folded. Multiplications are scalings of both results (13,824 and 4,608), MKL's copies (27,648, twice as many as
+    numbers are unfolded), and one for each number that is folded."""
     product, unfolded, weight = 48 * 16 * 288, 288 * 48, 16 * 288
     lanes = {"fma": 2 * product + unfolded, "mul": unfolded + weight + 2 * unfolded + unfolded, "add": weight}
     assert lanes == {"fma": 456_192, "mul": 59_904, "add": 4608}, "as valgrind counted it"
