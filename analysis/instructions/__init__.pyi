@@ -3,13 +3,14 @@ from .comparison import (
     DIFFERENT,
     EQUAL,
     UNEXPLAINED,
-    CountedProduct,
     InstructionComparison,
     compare,
     compare_calls,
-    parts_of,
-    taps_inside,
+    compare_operations,
 )
+from .convolutions import taps_inside
+from .parts import CountedProduct, parts_of
+from .sums import executed_additions
 
 __all__ = [
     "COUNTED",
@@ -20,6 +21,8 @@ __all__ = [
     "UNEXPLAINED",
     "compare",
     "compare_calls",
+    "compare_operations",
+    "executed_additions",
     "parts_of",
     "taps_inside",
 ]

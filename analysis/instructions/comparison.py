@@ -9,14 +9,16 @@ what is derived from the numbers is the simplest of a few changes that give exac
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from analysis.operators import total
+from analysis.instructions.convolutions import CONVOLUTIONS, products_of, taps_inside
+from analysis.instructions.parts import TILES, CountedProduct, explained, parts_of
+from analysis.instructions.sums import lanes_with_sums
+from analysis.operators import PRODUCTS, total
 from results.records import Operation
 
 T = TypeVar("T")
@@ -32,22 +34,15 @@ FLOP = {"fma": 2, "mul": 1, "add": 1, "div": 1, "sqrt": 1}
 COUNTED = "flop"
 """The kind of what a processor's counters say: FLOP of all kinds together."""
 
-CONVOLUTIONS = ("aten.convolution", "aten.convolution_backward")
-
 SCALARS = 64
 """Lanes of the interpreter's and the library's own calculations around a kernel, at most; 16 to 48 were seen."""
-
-BEGINNINGS = (0, 1, 2, 4)
-"""Sums that a kernel begins for one result, by multiplications."""
 
 BLOCK = 256
 """Products of a partial sum in MKL's kernels without fused multiply-adds."""
 
-TILES = (8, 16, 24, 32)
-"""Lanes of fp32 in 1 to 4 vectors of AVX2."""
-
 _POLYNOMIAL = "a transcendental function counts 1 and is executed as a polynomial"
 _PARTIAL = "partial sums on the lanes of vectors are added up, and lanes that hold nothing"
+_SUMS = "partial sums, four vectors side by side in four levels, are added up"
 _LOGIC = "by integer logic on the bits, or by comparisons and a choice of lanes"
 _STATISTICS = "mean and variance in one pass over vectors, and scale and shift as one multiply-add"
 _GRADIENTS = "gradients of scale and shift are sums over vectors, and factors of a channel are made once"
@@ -67,10 +62,6 @@ REASONS: Mapping[str, str] = {
     "lerp": "a fused multiply-add, and both forms of the formula, of which each lane takes one",
     "addcdiv": "alpha is a factor of its own",
     "amax": "one fewer: n values have n - 1 maxima",
-    "mv": "the result is scaled and added by fused multiply-adds: one for each row",
-    "conv2d_3x3_padded": "taps on the padding are not executed",
-    "bilinear": "some products are separate multiplications and additions",
-    "conv2d_3x3_padded.backward": "taps on the padding are not executed",
     **dict.fromkeys(
         ("attention.backward", "attention_causal.backward"),
         f"scores are computed again, and in the softmax {_POLYNOMIAL}",
@@ -110,33 +101,6 @@ class InstructionComparison:
         return sum(self.executed.get(kind, 0) for kind in ARITHMETIC)
 
 
-@dataclass(frozen=True)
-class CountedProduct:
-    """One product of several that were counted together. sizes: of its result's dimensions; of a gradient of a
-    convolution, channels out and in. results: in it."""
-
-    multiply_adds: int
-    sizes: tuple[int, ...]
-    results: int
-
-
-def parts_of(products: Iterable[Operation]) -> tuple[CountedProduct, ...]:
-    """The products of these calls; a convolution's backward pass has one for each gradient that it makes."""
-    found: list[CountedProduct] = []
-    for operation in products:
-        one = total([operation]).model_flop // 2
-        if operation.name != CONVOLUTIONS[1]:
-            shape = tuple(operation.output_shapes[0])
-            found.append(CountedProduct(one, shape, math.prod(shape)))
-            continue
-        by_name = dict(zip(operation.input_names, operation.input_shapes, strict=True))
-        channels = tuple(by_name["weight"][:2])
-        for made, name in zip(operation.attributes["output_mask"], ("input", "weight"), strict=False):
-            if made:
-                found.append(CountedProduct(one // _products_of(operation), channels, math.prod(by_name[name])))
-    return tuple(found)
-
-
 def compare(
     name: str,
     multiply_adds: int,
@@ -144,9 +108,10 @@ def compare(
     executed: Mapping[str, int],
     sizes: tuple[int, ...] = (),
     parts: tuple[CountedProduct, ...] = (),
+    calls: Sequence[Operation] = (),
 ) -> InstructionComparison:
-    """sizes: of the output's dimensions, any of which a kernel may round up to whole vectors. parts: of several
-    products, each.
+    """sizes: of the output's dimensions, any of which a kernel may round up to whole vectors. parts: each product.
+    calls: what it is by definition.
 
     The verdict is "equal", "different" with a reason, or "unexplained".
     """
@@ -158,15 +123,44 @@ def compare(
         verdict, reason = _of_flop(2 * multiply_adds + other_flop, executed[COUNTED], sizes)
     elif multiply_adds:
         verdict, reason = _of_products(multiply_adds, executed, sizes)
-        if verdict == UNEXPLAINED and len(parts) > 1:
-            verdict, reason = _of_parts(parts, executed)
+        if verdict == UNEXPLAINED:
+            verdict, reason = _of_kernels(multiply_adds, executed, parts, calls)
     else:
-        lanes = sum(executed.get(kind, 0) for kind in ARITHMETIC)
-        verdict, reason = (EQUAL if lanes == other_flop else UNEXPLAINED), ""
+        verdict, reason = _of_lanes(other_flop, executed, calls)
     known = REASONS.get(name) or REASONS.get(name.removeprefix("aten.").strip("_"), "")
     if verdict == UNEXPLAINED and known:
         verdict, reason = DIFFERENT, known
     return InstructionComparison(name, multiply_adds, other_flop, executed, verdict, reason)
+
+
+def compare_operations(
+    name: str, executed: Mapping[str, int], operations: Sequence[Operation]
+) -> InstructionComparison:
+    """An operator as it was executed in one piece. operations: the calls that it is by definition."""
+    cost = total(operations)
+    products = [each for each in operations if each.kind in PRODUCTS]
+    sizes = tuple(products[0].output_shapes[0]) if len(products) == 1 else ()
+    known = sizes if math.prod(sizes) else ()
+    return compare(name, cost.model_flop // 2, cost.other_flop, executed, known, parts_of(products), operations)
+
+
+def _of_lanes(other_flop: int, executed: Mapping[str, int], calls: Sequence[Operation]) -> tuple[str, str]:
+    """Of calls without a product."""
+    lanes = sum(executed.get(kind, 0) for kind in ARITHMETIC)
+    if lanes == other_flop:
+        return EQUAL, ""
+    return (DIFFERENT, _SUMS) if lanes == lanes_with_sums(calls) else (UNEXPLAINED, "")
+
+
+def _of_kernels(
+    multiply_adds: int, executed: Mapping[str, int], parts: Sequence[CountedProduct], calls: Sequence[Operation]
+) -> tuple[str, str]:
+    """By what is known of a convolution's kernels, and of the products one by one."""
+    convolutions = [each for each in calls if each.name in CONVOLUTIONS]
+    if len(convolutions) == 1 and (reason := _of_convolution(multiply_adds, executed, convolutions[0])):
+        return DIFFERENT, reason
+    found = explained(parts, executed) if parts else None
+    return (UNEXPLAINED, "") if found is None else (EQUAL if found[0] else DIFFERENT, found[1])
 
 
 def _of_flop(flop: int, executed: int, sizes: tuple[int, ...]) -> tuple[str, str]:
@@ -203,49 +197,6 @@ def _of_products(multiply_adds: int, executed: Mapping[str, int], sizes: tuple[i
     if not fused and sizes and (reason := _separate(multiply_adds, executed, sizes)):
         return DIFFERENT, reason
     return UNEXPLAINED, ""
-
-
-def _of_parts(parts: Sequence[CountedProduct], executed: Mapping[str, int]) -> tuple[str, str]:
-    """Of several products: each with one size rounded up to whole vectors or none, and with no, one or more sums begun
-    for each result, by multiplications; sums of one result are added up. The fewest such changes that give the number.
-    """
-    found: list[tuple[int, tuple[str, ...], int]] = []
-    for chosen in itertools.product(*map(_changes, parts)):
-        fused, begun, added = (sum(getattr(each, name) for each in chosen) for name in ("fused", "begun", "added"))
-        is_begun = begun <= executed.get("mul", 0) and added <= executed.get("add", 0)
-        if is_begun and fused == executed.get("fma", 0):
-            padded = tuple(dict.fromkeys(each.padded for each in chosen if each.padded))
-            found.append((len(padded) + sum(each.begun > 0 for each in chosen), padded, begun))
-    if not found:
-        return UNEXPLAINED, ""
-    _, padded, begun = min(found)
-    first = f"{begun:,} products that begin a sum are multiplications" if begun else ""
-    if not padded:
-        return EQUAL, first
-    return DIFFERENT, " and ".join(filter(None, [f"padding of vectors: {', '.join(padded)}", first]))
-
-
-@dataclass(frozen=True)
-class _Change:
-    """How a product may be executed: lanes fused, multiplied, and added up; which size is rounded up, in words."""
-
-    fused: int
-    begun: int
-    added: int
-    padded: str = ""
-
-
-def _changes(part: CountedProduct) -> Iterator[_Change]:
-    for size, tile in [(1, 1), *((size, tile) for size in dict.fromkeys(part.sizes) for tile in TILES[:2])]:
-        whole = -(-size // tile) * tile
-        if whole == size > 1:
-            continue
-        products, results = part.multiply_adds * whole // size, part.results * whole // size
-        for sums in BEGINNINGS:
-            if sums * results > products:
-                continue
-            padded = f"{size} is executed as {whole}" if whole > size else ""
-            yield _Change(products - sums * results, sums * results, max(sums - 1, 0) * results, padded)
 
 
 def _separate(multiply_adds: int, executed: Mapping[str, int], sizes: tuple[int, ...]) -> str:
@@ -308,59 +259,30 @@ def _of_operator(
 def _of_call(name: str, counts: Mapping[str, int], operation: Operation) -> InstructionComparison:
     cost = total([operation])
     sizes = tuple(operation.output_shapes[0]) if operation.output_shapes else ()
-    row = compare(name, cost.model_flop // 2, cost.other_flop, counts, sizes)
-    if row.verdict == UNEXPLAINED and name in CONVOLUTIONS and (reason := _of_convolution(row, operation)):
-        return replace(row, verdict=DIFFERENT, reason=reason)
-    return row
+    parts = parts_of([operation]) if operation.kind in PRODUCTS else ()
+    return compare(name, cost.model_flop // 2, cost.other_flop, counts, sizes, parts, [operation])
 
 
-def _of_convolution(row: InstructionComparison, operation: Operation) -> str:
+def _of_convolution(multiply_adds: int, executed: Mapping[str, int], operation: Operation) -> str:
     """Why a convolution, or its backward pass, executes other products than are defined; "" where that is not known."""
-    taps, fused = taps_inside(operation), row.executed.get("fma", 0)
+    taps, fused = taps_inside(operation), executed.get("fma", 0)
     if not taps:
         return ""
-    if fused == taps * _products_of(operation):
+    if fused == taps * products_of(operation):
         return "taps on the padding are not executed"
     if operation.name == CONVOLUTIONS[0]:
         places = math.prod(operation.output_shapes[0][2:])  # of an unfolded image, whose places are one dimension
-        return _padded(row.multiply_adds, fused, (places,))
-    return _of_unfolded_images(row, operation, taps)
+        return _padded(multiply_adds, fused, (places,))
+    return _of_unfolded_images(multiply_adds, executed, operation, taps)
 
 
-def _of_unfolded_images(row: InstructionComparison, operation: Operation, taps: int) -> str:
+def _of_unfolded_images(multiply_adds: int, executed: Mapping[str, int], operation: Operation, taps: int) -> str:
     """Whether the weight's gradient is, for each image, a matrix product with all its taps, which is scaled, and the
     image's gradient has no tap on the padding."""
     by_name = dict(zip(operation.input_names, operation.input_shapes, strict=True))
-    image, weight, products = by_name["input"], by_name["weight"], _products_of(operation)
-    first = row.multiply_adds // products + taps * (products - 1) - row.executed.get("fma", 0)
-    scalars = row.executed.get("mul", 0) - first - image[0] * math.prod(weight)
+    image, weight, products = by_name["input"], by_name["weight"], products_of(operation)
+    first = multiply_adds // products + taps * (products - 1) - executed.get("fma", 0)
+    scalars = executed.get("mul", 0) - first - image[0] * math.prod(weight)
     if operation.attributes["output_mask"][1] and first >= 0 and 0 <= scalars <= SCALARS:
         return "the weight's gradient is a product of unfolded images, padding among them, and is scaled for each image"
     return ""
-
-
-def _products_of(operation: Operation) -> int:
-    """1, or how many of the image's and the weight's gradients a backward pass makes."""
-    return sum(operation.attributes["output_mask"][:2]) if operation.name == CONVOLUTIONS[1] else 1
-
-
-def taps_inside(operation: Operation) -> int:
-    """Multiply-adds of a convolution, or of one gradient of it, without those whose tap lies on its padding. 0 for a
-    transposed one."""
-    by_name = dict(zip(operation.input_names, operation.input_shapes, strict=True))
-    image, weight, asked = by_name["input"], by_name["weight"], operation.attributes
-    result = by_name.get("grad_output", operation.output_shapes[0])
-    if asked.get("transposed"):
-        return 0
-    spatial = len(weight) - 2
-    inside = 1
-    for axis in range(spatial):
-        size, kernel = image[2 + axis], weight[2 + axis]
-        stride, padding, dilation = (_of_axis(asked[key], axis) for key in ("stride", "padding", "dilation"))
-        starts = (place * stride - padding for place in range(result[2 + axis]))
-        inside *= sum(0 <= start + tap * dilation < size for start in starts for tap in range(kernel))
-    return int(image[0] * weight[0] * weight[1] * inside)
-
-
-def _of_axis(values: Sequence[int], axis: int) -> int:
-    return values[axis] if len(values) > 1 else values[0]

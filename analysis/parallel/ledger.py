@@ -174,7 +174,7 @@ def _replica_works(trace: RankTrace, stages: Stages, stage: int, grid: RankGrid,
     first = _rank_work(trace, stages, stage, grid, buckets)
     found = [first]
     for replica in range(1, grid.copies):
-        held = [each.part(replica, grid.copies) for each in _held(trace, stages, stage)]
+        held = [_part(each, replica, grid) for each in _held(trace, stages, stage)]
         sizes = sum(each.numel for each in held), _state_bytes(trace, stages, stage, held)
         same = sizes == (found[-1].parameters, found[-1].state_bytes)
         found.append(found[-1] if same else replace(first, parameters=sizes[0], state_bytes=sizes[1]))
@@ -185,6 +185,13 @@ def _held(trace: RankTrace, stages: Stages, stage: int) -> list[LocalParameter]:
     return [each for each, homes in zip(trace.parameters, stages.of_parameter, strict=True) if stage in homes]
 
 
+def _part(parameter: LocalParameter, replica: int, grid: RankGrid) -> LocalParameter:
+    """What a replica holds of it; the step of stages is recorded with whole weights, even where replicas share them."""
+    if grid.shares_stages and parameter.shape:
+        parameter = replace(parameter, rows=parameter.shape[0])
+    return parameter.part(replica, grid.copies)
+
+
 def _state_bytes(trace: RankTrace, stages: Stages, stage: int, held: Sequence[LocalParameter]) -> int:
     buffers = sum(n for n, home in zip(trace.buffers.values(), stages.of_buffer, strict=True) if home == stage)
     return buffers + sum(each.nbytes * (STATE_COPIES if each.trained else 1) for each in held)
@@ -193,11 +200,12 @@ def _state_bytes(trace: RankTrace, stages: Stages, stage: int, held: Sequence[Lo
 def _rank_work(trace: RankTrace, stages: Stages, stage: int, grid: RankGrid, buckets: Buckets) -> RankWork:
     mine = [each for each, place in zip(trace.operations, stages.of_operation, strict=True) if place == stage]
     held = _held(trace, stages, stage)
+    own = [_part(each, 0, grid) for each in held] if grid.shares_stages else held
     flop = {key: flop * grid.microbatches for key, flop in work_of(mine).items()}
     return RankWork(
         flop=flop,
-        parameters=sum(each.numel for each in held),
-        state_bytes=_state_bytes(trace, stages, stage, held),
+        parameters=sum(each.numel for each in own),
+        state_bytes=_state_bytes(trace, stages, stage, own),
         activation_bytes=_activations(trace, stages, stage) * grid.in_flight(stage),
         collectives=(
             *_collectives(mine, trace, grid),
@@ -246,19 +254,44 @@ def copies_group(grid: RankGrid) -> str:
 
 
 def _reductions(trace: RankTrace, held: Sequence[LocalParameter], grid: RankGrid, buckets: Buckets) -> list[Collective]:
-    """The all-reduces of gradients between ranks that have the same weights, once a step; experts have groups of
-    their own."""
+    """The all-reduces of gradients between ranks that have the same weights, once a step; each expert's gradients by
+    themselves, in a group of their own."""
     if grid.replicas == "fsdp":
-        return []
+        return _of_shared_stage(held, grid) if grid.shares_stages else []
     named = {name: each for each in held for name in each.names}
     arrived = [named[name] for name in trace.gradients if name in named]
+    dense = [each for each in arrived if each.names[0] not in trace.experts]
+    experts = [each.nbytes for each in arrived if each.names[0] in trace.experts]
+    sizes = _dense_sizes(dense, grid, buckets) if grid.copies > 1 else ()
+    return [
+        Collective("all_reduce", group, grid.group_size(group), len(each), sum(each))
+        for group, each in ((copies_group(grid), sizes), (EXPERTS, experts))
+        if each and grid.group_size(group) > 1
+    ]
+
+
+def _dense_sizes(gradients: Sequence[LocalParameter], grid: RankGrid, buckets: Buckets) -> Sequence[int]:
+    """Bytes of each all-reduce: the buckets of DistributedDataParallel; of split modules, torch's `replicate`, which
+    reduces each element of the outermost lists of modules and the rest each at once, and a stage of a pipeline, in
+    which torch.export leaves no such list, as a whole."""
+    if grid.tp == 1:
+        return buckets(gradients)
+    sizes: Counter[str] = Counter()
+    for each in gradients:
+        sizes["" if grid.pp > 1 else each.element] += each.nbytes
+    return list(sizes.values())
+
+
+def _of_shared_stage(held: Sequence[LocalParameter], grid: RankGrid) -> list[Collective]:
+    """What `fully_shard` does of a stage, which is one group of weights: gathered in its first micro-batch and kept to
+    the last one's end, when gradients are scattered. Rows are padded, so that each replica has as many. Raises
+    ValueError for a parameter without a dimension, as torch does."""
+    if scalars := [each.names[0] for each in held if not each.shape]:
+        raise ValueError(f"fsdp: expected parameters of one dimension or more, got {scalars[0]}, which has none")
     found = []
-    for group in (copies_group(grid), EXPERTS):
-        size = grid.group_size(group)
-        own = [each for each in arrived if (each.names[0] in trace.experts) == (group == EXPERTS)]
-        sizes = buckets(own) if size > 1 else ()
-        if sizes:
-            found.append(Collective("all_reduce", group, size, len(sizes), sum(sizes)))
+    for kind, those in (("all_gather", held), ("reduce_scatter", [each for each in held if each.trained])):
+        if sizes := [each.nbytes // each.shape[0] * -(-each.shape[0] // grid.copies) for each in those if each.numel]:
+            found.append(Collective(kind, copies_group(grid), grid.copies, 1, sum(sizes) * grid.copies))
     return found
 
 

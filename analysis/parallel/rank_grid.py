@@ -80,6 +80,11 @@ class RankGrid:
         return self.dp * self.cp
 
     @property
+    def shares_stages(self) -> bool:
+        """Whether replicas share the weights of a pipeline's stages, each of which is one group of weights."""
+        return self.replicas == "fsdp" and self.pp > 1
+
+    @property
     def expert_copies(self) -> int:
         """Ranks of the whole world's tensor, context and data axes that have the same experts."""
         return self.copies * self.tp // self.ep
@@ -212,8 +217,6 @@ def grid_of(
         raise ValueError(f"expected ep to divide dp · cp = {data * sizes['cp']}, got ep={sizes['ep']}; nearest {near}")
     if replicas == "fsdp" and sizes["ep"] > 1:
         raise ValueError(f"expected ep=1 where replicas share the weights (fsdp), got ep={sizes['ep']}")
-    if replicas == "fsdp" and sizes["pp"] > 1:
-        raise ValueError(f"expected pp=1 where replicas share the weights (fsdp), got pp={sizes['pp']}")
     if batch % data:
         near = max(data, round(batch / data) * data)
         raise ValueError(f"expected a batch that is a multiple of dp={data}, got {batch}; nearest {near}")

@@ -18,7 +18,8 @@ from results.records import Operation, Storage
 class LocalParameter:
     """What a rank has of one parameter. names: all that it has in the model; shape, dtype, nbytes: of this rank's part;
     trained: whether it needs a gradient; rows: of the first dimension, that replicas share and of which this is one
-    replica's part, none after it having more; 0: each replica has all."""
+    replica's part, none after it having more; 0: each replica has all; element: path of the element of an outermost
+    list of modules that it is in, "" for none."""
 
     names: tuple[str, ...]
     shape: tuple[int, ...]
@@ -26,6 +27,7 @@ class LocalParameter:
     nbytes: int
     trained: bool
     rows: int = 0
+    element: str = ""
 
     @property
     def numel(self) -> int:

@@ -32,8 +32,9 @@ NEEDS = "install valgrind with its headers (Debian: valgrind) and a C compiler"
 SETTINGS = {"OMP_NUM_THREADS": "1", "ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": INSTRUCTIONS}
 """One thread and, in every library, instructions that valgrind knows."""
 
-INTERPRETER = re.compile(r"/(libpython[^/]*|python[\d.]*|_ctypes[^/]*|_queue[^/]*)$")
-"""Objects whose arithmetic is the interpreter's own, not the operator's."""
+BOOKKEEPING = re.compile(r"/(libpython[^/]*|python[\d.]*|_ctypes[^/]*|_queue[^/]*|libstdc\+\+[^/]*)$")
+"""Objects whose arithmetic is not the operator's: the interpreter's, and the C++ library's, which calculates how large
+hash tables become (`_Prime_rehash_policy`), as those in which autograd lists the nodes of a graph."""
 
 MAKER = "measure.instructions.operators:make"
 """What makes the call of an operator of `operators.py`, which needs torch."""
@@ -131,11 +132,11 @@ def _run_operators(names: Sequence[str], maker: str, switch: Path, folder: Path,
 def executions(lines: Iterable[str]) -> Counter[Execution]:
     """How often each address was executed, from a dump without compression (callgrind's format, version 1).
 
-    A line after `calls=` holds what the callee cost and is no execution here. The interpreter's objects are left out.
+    A line after `calls=` holds what the callee cost and is no execution here. Objects of `BOOKKEEPING` are left out.
     """
     counts: Counter[Execution] = Counter()
     for name, address, times in _costs(lines):
-        if not INTERPRETER.search(name):
+        if not BOOKKEEPING.search(name):
             counts["" if name == "???" else name, address] += times
     return counts
 

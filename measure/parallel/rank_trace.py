@@ -24,7 +24,7 @@ from measure.parallel.context import ring_attention, sequence_part
 from measure.parallel.experts import apply_experts, spread_evenly
 from measure.parallel.fake_group import fake_mesh, no_global_shapes
 from measure.parallel.meshes import copies_mesh, expert_mesh, group_axes
-from measure.parallel.styles import apply_plan, shard_weights
+from measure.parallel.styles import apply_plan, outermost_elements, shard_weights
 from results import Unavailable, one_line
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ BUCKET_BYTES = 25 * 1024**2
 @dataclass(frozen=True)
 class RankStep:
     """What every rank runs. build: the model, on the default device, meta here; inputs: of a micro-batch, whole, on any
-    device; plan: pattern → style; strict: as in `apply_plan`; sharded: whether replicas share the weights (FSDP);
+    device; plan: pattern → style; strict: as in `apply_plan`; sharded: whether `fully_shard` is put on it;
     balanced, causal: of the context axis, as in `ring_attention`; experts: pattern → style of the expert axis, of so
     many ranks."""
 
@@ -172,6 +172,9 @@ def local_parameters(model: torch.nn.Module, rows: Mapping[str, int]) -> list[Lo
     """What this rank has of each parameter. rows: name → rows that replicas share, where they do."""
     names: dict[int, list[str]] = {}
     held: dict[int, torch.Tensor] = {}
+    elements = {
+        f"{path}.{name}": path for path, element in outermost_elements(model) for name, _ in element.named_parameters()
+    }
     for name, parameter in model.named_parameters(remove_duplicate=False):
         names.setdefault(id(parameter), []).append(name)
         held[id(parameter)] = parameter
@@ -183,6 +186,7 @@ def local_parameters(model: torch.nn.Module, rows: Mapping[str, int]) -> list[Lo
             _local(each).nbytes,
             each.requires_grad,
             rows.get(names[key][0], 0),
+            elements.get(names[key][0], ""),
         )
         for key, each in held.items()
     ]

@@ -165,7 +165,7 @@ def _tie(model: torch.nn.Module, tied: list[list[str]]) -> None:
 def shard_weights(model: torch.nn.Module, mesh: DeviceMesh) -> None:
     """Shard parameters over the replicas, by torch's fully_shard: each element of the outermost lists of modules by
     itself, and what is left with the whole model. mesh: of the data axis alone."""
-    for layer in _outermost_elements(model):
+    for _, layer in outermost_elements(model):
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
 
@@ -179,14 +179,19 @@ def repeat_split_modules(model: torch.nn.Module, mesh: DeviceMesh, but: Sequence
     except ImportError as fault:
         raise Unavailable(f"torch {torch.__version__} has no replicate() that keeps split modules") from fault
     left = {model.get_parameter(name) for name in but}
-    for layer in (*_outermost_elements(model), model):
+    for layer in (*(element for _, element in outermost_elements(model)), model):
         replicate(layer, mesh=mesh, ignored_params=left)
 
 
-def _outermost_elements(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
-    """Elements of lists of modules that are in no other list, if they have parameters."""
-    for child in module.children():
+def outermost_elements(module: torch.nn.Module, path: str = "") -> Iterator[tuple[str, torch.nn.Module]]:
+    """(path, element) of lists of modules that are in no other list, if they have parameters. path: of the module."""
+    for name, child in module.named_children():
+        own = f"{path}.{name}" if path else name
         if isinstance(child, torch.nn.ModuleList):
-            yield from (each for each in child if next(each.parameters(), None) is not None)
+            yield from (
+                (f"{own}.{number}", each)
+                for number, each in child.named_children()
+                if next(each.parameters(), None) is not None
+            )
         else:
-            yield from _outermost_elements(child)
+            yield from outermost_elements(child, own)

@@ -93,7 +93,7 @@ def ledger_of_model(model: str, options: Namespace) -> Ledger:
         _step(workload, size) for size in (options.batch_size, options.batch_size // grid.dp // grid.microbatches)
     )
     single = _single_flop(whole)
-    step = replace(_planned(micro, workload, options), sharded=grid.replicas == "fsdp")
+    step = replace(_planned(micro, workload, options), sharded=grid.replicas == "fsdp" and not grid.shares_stages)
     undivided = trace_single(micro)
     part = None
     if grid.cp > 1:

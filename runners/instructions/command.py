@@ -12,7 +12,6 @@ import json
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 from runners.cli import FAILED, Mistake, Parser, add_format, choice_error, guarded, show_page
@@ -89,8 +88,7 @@ def comparison_of(name: str, executed: Mapping[str, int]) -> InstructionComparis
     """The operator's count by definition, from a trace on real tensors, beside what was executed."""
     import torch
 
-    from analysis.instructions import compare, parts_of
-    from analysis.operators import PRODUCTS, total
+    from analysis.instructions import compare_operations
     from measure.instructions import OPERATORS
     from measure.operations import trace_step
 
@@ -101,13 +99,7 @@ def comparison_of(name: str, executed: Mapping[str, int]) -> InstructionComparis
         with torch.no_grad():
             call()  # a backward pass has its graph already
 
-    operations = trace_step(step, model=torch.nn.Module()).operations
-    cost = total(operations)
-    products = [each for each in operations if each.kind in PRODUCTS]
-    sizes = tuple(products[0].output_shapes[0]) if len(products) == 1 else ()
-    return compare(
-        name, cost.model_flop // 2, cost.other_flop, executed, sizes if prod(sizes) else (), parts_of(products)
-    )
+    return compare_operations(name, executed, trace_step(step, model=torch.nn.Module()).operations)
 
 
 def _text(rows: Sequence[InstructionComparison], form: str, by: str) -> str:

@@ -35,6 +35,7 @@ def test_an_instruction_has_the_lanes_of_its_registers(mnemonic: str, operands: 
 def test_what_a_callee_costs_is_not_executed_twice() -> None:
     dump = ["ob=/lib/a.so", "fn=f", "0x10 0 5", "cob=/lib/b.so", "cfn=g", "calls=2 0x20 0", "0x14 0 900", "0x18 0 7"]
     dump += ["ob=/usr/lib/libpython3.11.so.1.0", "fn=h", "0x30 0 8", "ob=???", "fn=i", "0x40 0 3"]
+    dump += ["ob=/usr/lib/libstdc++.so.6.0.30", "fn=std::__detail::_Prime_rehash_policy::_M_next_bkt", "0x50 0 4"]
     assert executions(dump) == {("/lib/a.so", 0x10): 5, ("/lib/a.so", 0x18): 7, ("", 0x40): 3}
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import multiprocessing
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
 
-from analysis.parallel import Coordinates, Recording, grid_of, is_causal, ledger_of, parse_sizes
+from analysis.parallel import Coordinates, Recording, grid_of, is_causal, ledger_of, parse_plan, parse_sizes
 from measure.fast_count.fast_count import fast_count
 from measure.parallel import (
     RankStep,
@@ -25,9 +27,11 @@ from tests.support.nets.divided_nets import (
     CASES,
     HEADS,
     MIXED,
+    SAMPLES,
     TOKENS,
     WIDTH,
     AttentionNet,
+    HeadsNet,
     run_context_rank,
     run_mixed_rank,
     run_stage_rank,
@@ -187,16 +191,64 @@ def test_stages_of_two_real_processes_have_the_gradients_of_one(tmp_path):
     assert max(max(each.values()) for each in errors) < 1e-5
 
 
+IMPORTED = ["tests.support.nets.divided_nets", "measure.parallel.pipeline", "torch.distributed.pipelining"]
+"""What is imported once and not by each of eight processes."""
+
+
+def mixed_ledger(plan):
+    """The ledger of HeadsNet under a plan that is trained."""
+    grid = parse_plan(plan)
+    share = SAMPLES // grid.dp // grid.microbatches
+    micro, whole = (RankStep(HeadsNet, (torch.ones(size, TOKENS, WIDTH),)) for size in (share, SAMPLES))
+    sharded, ring = grid.replicas == "fsdp" and not grid.shares_stages, grid.cp > 1
+    step = replace(micro, plan=HeadsNet().tp_plan, sharded=sharded, balanced=ring, causal=ring)
+    places = [grid.rank(cp=context, tp=tensor) for context in range(grid.cp) for tensor in range(grid.tp)]
+    ranks = [trace_rank(step, grid.sizes, place) for place in places]
+    part = trace_single(RankStep(HeadsNet, (torch.ones(share, TOKENS // grid.cp, WIDTH),))) if ring else None
+    with torch.device("meta"):
+        count = fast_count(HeadsNet(), whole.inputs, train=True)
+    single = count.forward_flop + count.backward_flop
+    recording = Recording(ranks, trace_single(micro), trace_single(whole), single, part)
+    return ledger_of(recording, grid, gradient_buckets)
+
+
 @pytest.mark.cluster
-def test_four_real_processes_have_the_gradients_of_one_under_each_pair_of_axes(tmp_path):
-    """Two blocks of 5 parameters and a head of 2: each rank has those of its stage, whole ones or its shards."""
-    torch.multiprocessing.spawn(run_mixed_rank, (4, str(tmp_path)), nprocs=4)
-    for rank in range(4):
+@pytest.mark.parametrize("world", MIXED)
+def test_real_processes_have_the_gradients_of_one_and_the_predicted_work_under_two_and_three_axes(tmp_path, world):
+    """Two blocks of 5 parameters and a head of 2: each rank has those of its stage, whole ones or its shards. Calls,
+    bytes and FLOP of each rank are those of the count; all ranks together run what one device does, and the head,
+    which no axis divides but the batch's, on both tensor ranks."""
+    multiprocessing.get_context("forkserver").set_forkserver_preload(IMPORTED)
+    torch.multiprocessing.start_processes(run_mixed_rank, (world, str(tmp_path)), world, start_method="forkserver")
+    ledgers = {plan: mixed_ledger(plan) for plan in MIXED[world]}
+    run = Counter()
+    for rank in range(world):
         errors = json.loads((tmp_path / f"mixed-{rank}.json").read_text())
-        assert set(errors) == set(MIXED)
-        for plan, found in errors.items():
-            assert len(found) == ([5, 7][rank // 2] if "pp" in plan else 12), (plan, rank)
-            assert max(found.values()) < 1e-5, (plan, rank, found)
+        assert set(errors) == set(ledgers)
+        for plan, ledger in ledgers.items():
+            assert len(errors[plan]) == ([5, 7][rank // (world // 2)] if "pp" in plan else 12), (plan, rank)
+            assert max(errors[plan].values()) < 1e-5, (plan, rank, errors[plan])
+            rows = json.loads((tmp_path / f"{plan}-{rank}.json").read_text())
+            work = ledger.work(ledger.grid.coordinates(rank))
+            flop = executed_flop(rows) + executed_attention(rows)
+            assert flop == work.total("forward", "backward"), (plan, rank)
+            assert executed_messages(rows) == predicted_messages(work), (plan, rank)
+            run[plan] += flop
+    head = 3 * HEAD * SAMPLES
+    hidden = 3 * SAMPLES * 2 * 2 * 2 * 16 * (TOKENS // 2) ** 2  # one of four blocks of both layers, 16 numbers a token
+    for plan, ledger in ledgers.items():
+        assert ledger.unexplained_flop == 0
+        expected = ledger.single_flop + ("tp" in plan) * head - ("cp" in plan) * hidden
+        assert run[plan] == ledger.sum_flop == expected, plan
+
+
+def predicted_messages(work):
+    """As `executed_messages` has what ran."""
+    found = Counter()
+    for each in work.collectives:
+        found[each.kind, "calls"] += each.calls
+        found[each.kind, "bytes"] += each.nbytes
+    return dict(found)
 
 
 def test_the_ring_gets_as_many_heads_of_keys_as_of_queries_and_its_own_mask():

@@ -63,8 +63,9 @@ def test_each_rank_has_its_experts_and_exchanges_its_tokens():
 def test_experts_that_several_ranks_have_are_reduced_among_these():
     """dp=2 × cp=2 with ep=2: two ranks of four have the same experts."""
     work = found("dp=4,ep=2", 4).work(Coordinates(0, 3, 0))
-    sums = {(each.kind, each.group, each.size): each.nbytes for each in work.collectives}
-    assert sums["all_reduce", "experts", 2] == 4 * LAYERS * EXPERTS // 2 * WEIGHTS
+    sums = {(each.kind, each.group, each.size): (each.calls, each.nbytes) for each in work.collectives}
+    tensors = LAYERS * 2  # gate and up are one
+    assert sums["all_reduce", "experts", 2] == (tensors, 4 * LAYERS * EXPERTS // 2 * WEIGHTS)
 
 
 def test_two_axes_of_all_ranks_have_groups_of_their_own():

@@ -19,7 +19,8 @@ def found(text, batch, build=BlockNet, plan=BLOCK_PLAN, replicas="ddp"):
     """The ledger of a net over these axes."""
     grid = grid_of(parse_sizes(text), batch, replicas=replicas)
     share = batch // grid.dp // grid.microbatches
-    step = RankStep(build, (torch.ones(share, 8),), plan, True, replicas == "fsdp")
+    sharded = replicas == "fsdp" and not grid.shares_stages
+    step = RankStep(build, (torch.ones(share, 8),), plan, True, sharded)
     ranks = [trace_rank(step, grid.sizes, grid.rank(tp=place)) for place in range(grid.tp)]
     whole = RankStep(build, (torch.ones(batch, 8),))
     with torch.device("meta"):
@@ -144,6 +145,40 @@ def test_shared_weights_are_gathered_twice_and_their_gradients_scattered_once():
     assert ledger.work(Coordinates(0, 0, 0)).activation_bytes == unshared.activation_bytes  # no gathered weights
     held = [ledger.work(Coordinates(0, data, 0)).parameters for data in range(4)]
     assert held == [(2 * block + 8 * 16 + 16) // 4 + rows * (16 + 1) for rows in (1, 1, 1, 0)]
+    assert ledger.unexplained_flop == 0
+
+
+def test_replicas_of_split_modules_reduce_each_layer_and_the_rest_at_once():
+    """BlockNet over dp=2 × tp=2. A tensor rank has 16·16 + 16 + 16·16 + 16 numbers of each of both blocks, and
+    8·16 + 16 + 3·16 + 3 of first and head. With a pipeline a stage is one: first and a block, or a block and head."""
+    block, first, head = 2 * 16 * 16 + 2 * 16, 8 * 16 + 16, 3 * 16 + 3
+
+    def reduced(text, stage=0):
+        collectives = found(text, 4).work(Coordinates(stage, 0, 0)).collectives
+        return [(each.calls, each.nbytes) for each in collectives if each.group == "dp"]
+
+    assert reduced("dp=2,tp=2") == [(3, 4 * (2 * block + first + head))]
+    assert [reduced("dp=2,tp=2,pp=2", stage) for stage in range(2)] == [
+        [(1, 4 * (block + first))],
+        [(1, 4 * (block + head))],
+    ]
+
+
+def test_a_stage_whose_weights_replicas_share_is_gathered_once_and_scattered_once():
+    """Two stages of BlockNet, a block of 2·16·32 + 32 + 16 numbers each, with first or head, over two replicas of two
+    micro-batches. The head's three rows are padded to four; the second replica has one of them."""
+    ledger = found("dp=2,pp=2", 4, plan={}, replicas="fsdp")
+    block, first = 2 * 16 * 32 + 32 + 16, 8 * 16 + 16
+    for stage, numbers in enumerate((block + first, block + 4 * 16 + 4)):
+        for replica in range(2):
+            collectives = ledger.work(Coordinates(stage, replica, 0)).collectives
+            assert {each.kind: (each.calls, each.nbytes) for each in collectives if each.group == "dp"} == {
+                "all_gather": (1, 4 * numbers),
+                "reduce_scatter": (1, 4 * numbers),
+            }
+    held = [ledger.work(place).parameters for place in ledger.grid.places()]
+    assert held == [(block + first) // 2] * 2 + [block // 2 + rows * (16 + 1) for rows in (2, 1)]
+    assert ledger.work(Coordinates(1, 0, 0)).state_bytes == 4 * 4 * held[2]
     assert ledger.unexplained_flop == 0
 
 

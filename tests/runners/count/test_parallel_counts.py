@@ -155,7 +155,6 @@ def test_what_cannot_be_is_refused_in_a_line(count, net, llama, plan, tmp_path):
     refused(count(*net, "cp=2"), "expected attention by scaled_dot_product_attention, got none in one kernel")
     refused(count(llama, "--parallel", "cp=3", "--seq", 16), "multiple of cp=3, got 16 tokens; nearest 15")
     refused(count(*net, "dp=2", "--batch-size", 3), "multiple of dp=2, got 3")
-    refused(count(*net, "dp=2,pp=2", "--replicas", "fsdp"), "expected pp=1 where replicas share the weights")
     refused(count(*net, "dp=2", "--law"), "--parallel: goes without --law")
     refused(count(*net, "tp=2"), "has no tp_plan of its own: expected --plan FILE")
     refused(count(*net, "pp=3"), "expected at least pp=3 layers, numbered children of one module; got 2")

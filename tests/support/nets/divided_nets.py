@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -77,32 +79,46 @@ class HeadsNet(nn.Module):
         return self.head(x)
 
 
-MIXED = ("ddp=2,pp=2,m=2", "fsdp=2,pp=2,m=2", "tp=2,pp=2,m=2", "ddp=2,tp=2", "tp=2,cp=2", "ddp=2,cp=2")
-"""Plans of two axes on four ranks."""
+MIXED = {
+    4: (
+        "ddp=2,pp=2,m=2", "fsdp=2,pp=2,m=2", "tp=2,pp=2,m=2", "ddp=2,tp=2", "fsdp=2,tp=2", "tp=2,cp=2", "ddp=2,cp=2",
+        "fsdp=2,cp=2",
+    ),
+    8: ("ddp=2,tp=2,pp=2,m=2", "fsdp=2,tp=2,pp=2,m=2", "ddp=2,tp=2,cp=2", "fsdp=2,tp=2,cp=2"),
+}  # fmt: skip
+"""Ranks → plans of two axes, and of three."""
+
+SAMPLES = 8
+"""Of all ranks together."""
 
 
 def run_mixed_rank(rank: int, world: int, folder: str) -> None:
-    """A step of HeadsNet under each of MIXED on this process: mixed-RANK.json, plan → parameter → how far its gradient
-    is from that of one process."""
+    """Two steps of HeadsNet under each plan of so many ranks on this process: mixed-RANK.json, plan → parameter → how
+    far its gradient of the first step is from that of one process; and PLAN-RANK.json, the second, profiled."""
     torch.set_num_threads(1)
     store = torch.distributed.FileStore(str(Path(folder) / "store"), world)  # type: ignore[no-untyped-call]
     torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=world)
     torch.manual_seed(0)
-    net, inputs, weight = HeadsNet(), torch.randn(8, TOKENS, WIDTH), torch.randn(8, TOKENS, 3)
+    net, inputs, weight = HeadsNet(), torch.randn(SAMPLES, TOKENS, WIDTH), torch.randn(SAMPLES, TOKENS, 3)
     _weighted_mean(net(inputs), weight).backward()
     alone = {name: parameter.grad for name, parameter in net.named_parameters()}
     errors = {}
-    for plan in MIXED:
+    for plan in MIXED[world]:
         net.zero_grad()
-        model = _mixed_step(plan, copy.deepcopy(net), inputs, weight)
-        found = {name.removeprefix("module."): _whole(each.grad) for name, each in model.named_parameters()}
-        errors[plan] = {name: _distance(each, alone[name]) for name, each in found.items()}
+        with contextlib.ExitStack() as around:
+            model, step = _mixed_step(plan, copy.deepcopy(net), inputs, weight, around)
+            step()
+            found = {name.removeprefix("module."): _whole(each.grad) for name, each in model.named_parameters()}
+            errors[plan] = {name: _distance(each, alone[name]) for name, each in found.items()}
+            profiled(step, Path(folder) / f"{plan}-{rank}.json")
     (Path(folder) / f"mixed-{rank}.json").write_text(json.dumps(errors))
     torch.distributed.destroy_process_group()
 
 
-def _mixed_step(plan: str, net: nn.Module, inputs: torch.Tensor, weight: torch.Tensor) -> nn.Module:
-    """The step of this rank; what it trains, with gradients."""
+def _mixed_step(
+    plan: str, net: nn.Module, inputs: torch.Tensor, weight: torch.Tensor, around: contextlib.ExitStack
+) -> tuple[nn.Module, Callable[[], object]]:
+    """What this rank trains, and its step, while `around` lasts."""
     from analysis.parallel import parse_plan
     from measure.parallel import pipeline_stage, rank_mesh, ring_attention, sequence_part, split_model
 
@@ -111,17 +127,13 @@ def _mixed_step(plan: str, net: nn.Module, inputs: torch.Tensor, weight: torch.T
     inputs, weight = (each.chunk(grid.dp)[mesh["dp"].get_local_rank()] for each in (inputs, weight))
     if grid.pp > 1:
         stage = pipeline_stage(net, (inputs,), ["layers.1"], grid, _weighted_mean, torch.device("cpu"), None, mesh)
-        stage.run((inputs,), weight)
-        return stage.model
-    if grid.cp == 1:
-        model = split_model(net, grid, mesh)
-        _weighted_mean(model(inputs), weight).backward()
-        return model
-    part = mesh["cp"].get_local_rank(), grid.cp, True
-    with ring_attention(mesh["cp"], True, True):
-        model = split_model(net, grid, mesh)
-        _weighted_mean(model(sequence_part(inputs, *part)), sequence_part(weight, *part)).backward()
-    return model
+        return stage.model, lambda: stage.run((inputs,), weight)
+    if grid.cp > 1:
+        around.enter_context(ring_attention(mesh["cp"], True, True))
+        part = mesh["cp"].get_local_rank(), grid.cp, True
+        inputs, weight = (sequence_part(each, *part) for each in (inputs, weight))
+    model = split_model(net, grid, mesh)
+    return model, lambda: _weighted_mean(model(inputs), weight).backward()
 
 
 def _weighted_mean(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:

@@ -126,17 +126,18 @@ def executed_flop(rows: list[Any]) -> int:
 
 
 def executed_messages(rows: list[Any], world: int = 2) -> dict[tuple[str, str], int]:
-    """(kind, "calls" or "bytes") → how many, of four bytes a number. gloo scatters sums by an all-reduce of its own; of
-    a functional gather the profiler has what this rank gives to it."""
-    scatters = any(name == "c10d::_reduce_scatter_base_" for name, _ in rows)
+    """(kind, "calls" or "bytes") → how many, of four bytes a number. gloo scatters sums by an all-reduce of its own of
+    as many bytes, which is not the step's; of a functional gather the profiler has what this rank gives to it. world:
+    ranks of a group."""
     kinds = {"c10d::_allgather_base_": "all_gather", "c10d::_reduce_scatter_base_": "reduce_scatter"}
     kinds |= {"gloo:send": "send", "gloo:recv": "receive", "c10d::alltoall_base_": "all_to_all"}
-    kinds |= {} if scatters else {"gloo:all_reduce": "all_reduce"}
-    kinds |= {FUNCTIONAL_GATHER: "all_gather"}
+    kinds |= {"gloo:all_reduce": "all_reduce", FUNCTIONAL_GATHER: "all_gather"}
     found: Counter[tuple[str, str]] = Counter()
     for name, shapes in rows:
         if name in kinds:
             found[kinds[name], "calls"] += 1
             ranks = world if name == FUNCTIONAL_GATHER else 1
             found[kinds[name], "bytes"] += 4 * ranks * max(math.prod(shape) for shape in shapes if shape)
-    return dict(found)
+    for what in ("calls", "bytes"):
+        found["all_reduce", what] -= found["reduce_scatter", what]
+    return {key: many for key, many in found.items() if many}

@@ -204,6 +204,28 @@ def test_two_axes_together_do_the_single_devices_work_on_four_ranks(
     assert {"all_gather", "all_reduce"} <= kinds
 
 
+TRIPLES = ("ddp=2,tp=2,pp=2,m=2", "fsdp=2,tp=2,pp=2,m=2", "ddp=2,tp=2,cp=2", "fsdp=2,tp=2,cp=2")
+
+
+@pytest.mark.slow
+def test_three_axes_together_do_the_single_devices_work_on_eight_ranks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of causal attention two parts of each sequence leave out one block of four."""
+    sweep = real_sweeps.under_torchrun(monkeypatch, 8)
+    data = swept_config(sweep, tmp_path, {**CONFIG, "num_key_value_heads": 2}, ("ddp=1", *TRIPLES), 580)
+    found = {run.parallel: run for run in data.runs}
+    assert {plan: (run.status, run.reason) for plan, run in found.items()} == dict.fromkeys(
+        ("ddp=1", *TRIPLES), ("ok", "")
+    )
+    whole = found["ddp=1"].executed
+    ring = {**whole, "attention/float32": whole["attention/float32"] * 3 // 4}
+    assert {plan: run.executed for plan, run in found.items()} == {
+        plan: ring if "cp" in plan else whole for plan in found
+    }
+    assert [row.rank for row in rows(data, RankRow, found[TRIPLES[0]])] == list(range(8))
+
+
 @pytest.mark.gpu
 def test_two_gpus_train_over_nccl(tmp_path: Path, torchrun: Callable[..., Sweep]) -> None:
     """Needs two CUDA devices."""
