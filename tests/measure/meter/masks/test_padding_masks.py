@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import flopledger
 from measure.meter.masks.padding_masks import PaddingMasks, kept_pairs
 from measure.meter.meter import UtilizationMeter
+from results.store import read_run
 from tests.support.threads import one_thread  # noqa: F401  a fixture for the whole file
 
 transformers = pytest.importorskip("transformers")
@@ -294,3 +296,11 @@ def test_masks_on_a_gpu_are_read_as_those_on_a_cpu() -> None:
     model = model_of("Bert").cuda()
     steps = [{name: each.cuda() for name, each in batch(mask(lengths)).items()} for lengths in ([5, 3], [2, 1])]
     assert left_out(model, steps) == 5 * (2 + 3 + 4)
+
+
+def test_a_run_directory_has_the_pairs_of_all_steps_in_one(tmp_path: Path) -> None:
+    meter = trained(model_of("Bert"), [batch(mask([5, length])) for length in (1, 3, 4)], out=tmp_path / "run")
+    meter.close()
+    (run,) = read_run(tmp_path / "run").runs
+    assert run.attention["mask_exact/float32"] == OF_PAIR * 5 * (4 + 2 + 1) // 3
+    assert run.attention["causal/float32"] == 0
