@@ -52,7 +52,7 @@ REASONS: Mapping[str, str] = {
     **dict.fromkeys(("mish", "softmax", "log_softmax", "logsumexp", "cross_entropy"), _POLYNOMIAL),
     **dict.fromkeys(("attention", "attention_causal"), f"in the softmax, {_POLYNOMIAL}"),
     **dict.fromkeys(("sum", "mean", "sum_rows", "sum_columns", "dot", "norm", "adaptive_avg_pool2d"), _PARTIAL),
-    **dict.fromkeys(("mse_loss", "l1_loss", "smooth_l1_loss", "nll_loss"), _PARTIAL),
+    **dict.fromkeys(("mse_loss", "l1_loss", "smooth_l1_loss", "nll_loss", "var", "rms_norm"), _PARTIAL),
     **dict.fromkeys(("neg", "abs", "elu", "celu", "leaky_relu", "max_pool2d"), _LOGIC),
     **dict.fromkeys(("layer_norm", "group_norm", "batch_norm_infer", "batch_norm_train"), _STATISTICS),
     **dict.fromkeys(("sgd", "sgd_momentum"), "a multiplication and an addition are one fused multiply-add"),
@@ -62,6 +62,8 @@ REASONS: Mapping[str, str] = {
     "lerp": "a fused multiply-add, and both forms of the formula, of which each lane takes one",
     "addcdiv": "alpha is a factor of its own",
     "amax": "one fewer: n values have n - 1 maxima",
+    "avg_pool2d": "the mean of a window is added to a result of zeros",
+    "upsample_nearest": "the scale of each axis is calculated once",
     **dict.fromkeys(
         ("attention.backward", "attention_causal.backward"),
         f"scores are computed again, and in the softmax {_POLYNOMIAL}",

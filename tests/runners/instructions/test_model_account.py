@@ -3,34 +3,47 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import pytest
 
 from analysis.instructions import UNEXPLAINED, compare_calls
 from analysis.operators import total
+from results.records import Operation
 from runners.instructions.models import operations_of
 from tests.support.recordings.record_instructions import recorded
 
+Calls = Sequence[tuple[str, Mapping[str, int]]]
 
-@pytest.mark.parametrize("model", ["resnet18"])
-def test_no_operator_of_a_recorded_step_is_unexplained(model: str) -> None:
-    operations = operations_of(model)
-    rows = compare_calls([(name, lanes) for name, lanes in recorded(model)["calls"]], operations)
+BACKWARD = "aten.convolution_backward"
+
+
+@pytest.fixture(scope="module")
+def operations() -> Sequence[Operation]:
+    return operations_of("resnet18")
+
+
+@pytest.fixture
+def calls() -> list[tuple[str, dict[str, int]]]:
+    return [(name, dict(lanes)) for name, lanes in recorded("resnet18")["calls"]]
+
+
+def test_no_operator_of_a_recorded_step_is_unexplained(operations: Sequence[Operation], calls: Calls) -> None:
+    rows = compare_calls(calls, operations)
     assert {row.name: row.reason for row in rows if row.verdict == UNEXPLAINED} == {}
-    cost = total(operations)
-    assert sum(row.multiply_adds for row in rows) == cost.model_flop // 2
+    assert sum(row.multiply_adds for row in rows) == total(operations).model_flop // 2
     executed: Counter[str] = Counter()
-    for _, lanes in recorded(model)["calls"]:
+    for _, lanes in calls:
         executed.update(lanes)
     assert sum(row.executed.get("fma", 0) for row in rows) == executed["fma"] > 0
-    assert {"aten.convolution", "aten.convolution_backward"} <= {row.name for row in rows}
+    assert {"aten.convolution", BACKWARD} <= {row.name for row in rows}
 
 
-def test_a_call_that_executed_one_more_is_seen() -> None:
+def test_a_call_that_executed_one_more_is_seen(
+    operations: Sequence[Operation], calls: list[tuple[str, dict[str, int]]]
+) -> None:
     """The first layer's gradient, which comes last, with a product more."""
-    calls = [(name, dict(lanes)) for name, lanes in recorded("resnet18")["calls"]]
-    place = max(place for place, (name, _) in enumerate(calls) if name == "aten.convolution_backward")
-    calls[place][1]["fma"] += 1
-    rows = {row.name: row for row in compare_calls(calls, operations_of("resnet18"))}
-    assert rows["aten.convolution_backward"].verdict == UNEXPLAINED
+    calls[max(place for place, (name, _) in enumerate(calls) if name == BACKWARD)][1]["fma"] += 1
+    rows = {row.name: row for row in compare_calls(calls, operations)}
+    assert rows[BACKWARD].verdict == UNEXPLAINED
     assert rows["aten.convolution"].verdict != UNEXPLAINED
