@@ -14,6 +14,7 @@ from typing import Any
 from analysis.devices import best
 from analysis.devices.precisions import UNITS
 from analysis.stats import MARGIN_RATIO
+from analysis.utilization.denominators import ceilings_of
 from results.records import Ceiling, Run, Sitting, Utilization, changed
 
 CODE = "ceiling_doubtful"
@@ -58,12 +59,12 @@ def _spread(row: Ceiling) -> float:
 
 def kernel(row: Ceiling) -> tuple[str, ...]:
     """What two rows have in common that ought to be equally fast."""
-    return row.device, row.precision, row.operation, row.shape, row.layout
+    return row.device, row.precision, row.operation, row.shape, row.layout, row.malloc
 
 
 def doubts(ceilings: Sequence[Ceiling], sitting: Sitting | None, run: Run) -> tuple[str, ...]:
     """Why the ceilings that a cell is divided by may be too low, in words. ceilings: of the whole run."""
-    here = [row for row in ceilings if row.sitting == run.sitting and row.device == run.device]
+    here = ceilings_of(run, ceilings)
     found = [row for unit in UNITS if unit in (run.convolution_unit, run.matmul_unit) and (row := best(here, unit))]
     causes = [*_untimed(here, run), *(loaded(row) for row in found)]
     causes += [_slower(row, ceilings) for row in here if row.precision == run.precision and row.status == "ok"]
@@ -118,7 +119,8 @@ def marked(
         if row.peak_flop_per_s is None or run is None:
             yield row
             continue
-        key = run.sitting, run.device, run.precision, run.convolution_unit, run.matmul_unit  # all that doubts look at
+        units = run.convolution_unit, run.matmul_unit
+        key = run.sitting, run.device, run.malloc, run.precision, *units  # all that doubts look at
         if key not in told:
             told[key] = doubts(ceilings, known.get(run.sitting), run)
         why = list(told[key])

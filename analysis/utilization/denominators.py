@@ -93,9 +93,15 @@ def session_peaks(
     sheet: from `datasheet`. ceilings: of all sessions. peak_tflops: the user's own, in 10^12 FLOP/s. highest_hz: the
     highest SM clock that the device names.
     """
-    here = [ceiling for ceiling in ceilings if ceiling.sitting == run.sitting and ceiling.device == run.device]
+    here = ceilings_of(run, ceilings)
     cores = tuple(row for row in here if row.operation == ISSUE)
     return SessionPeaks(sheet, ceiling_of(here, sheet.device, highest_hz), user(peak_tflops), cores)
+
+
+def ceilings_of(run: Run, ceilings: Iterable[Ceiling]) -> list[Ceiling]:
+    """Those of the session, device and allocator of a run."""
+    of_run = run.sitting, run.device, run.malloc
+    return [row for row in ceilings if (row.sitting, row.device, row.malloc) == of_run]
 
 
 def denominators(run: Run, peaks: SessionPeaks, clock_hz: float | None) -> tuple[Denominator, ...]:

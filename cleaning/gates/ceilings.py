@@ -61,7 +61,17 @@ def ceiling_rate(evidence: Evidence) -> Iterator[Finding]:
 
 def _measured_once(row: Ceiling) -> tuple[str | int | None, ...]:
     """What no two rows have in common: each kernel is measured once a session."""
-    return row.sitting, row.device, row.precision, row.unit, row.operation, row.shape, row.layout, row.threads
+    return (
+        row.sitting,
+        row.device,
+        row.precision,
+        row.unit,
+        row.operation,
+        row.shape,
+        row.layout,
+        row.threads,
+        row.malloc,
+    )
 
 
 def _rate(row: Ceiling) -> Iterator[str]:

@@ -142,12 +142,12 @@ class _Raw:
         self.left_out = by_cell(cleaned.dropped_counts)
         self.problems: list[str] = []
         self.sittings = {sitting.sitting: sitting for sitting in reversed(data.sittings)}
-        self._peaks: dict[tuple[str, str], SessionPeaks] = {}
-        self._fp32: dict[tuple[str, str], Denominator] = {}
+        self._peaks: dict[tuple[str, str, str], SessionPeaks] = {}
+        self._fp32: dict[tuple[str, str, str], Denominator] = {}
 
     def peaks(self, run: Run) -> SessionPeaks:
         """The peaks of the device of a run in its session, looked up once."""
-        key = run.sitting, run.device
+        key = run.sitting, run.device, run.malloc
         if key not in self._peaks:
             sitting = self.sittings.get(run.sitting)
             sheet = datasheet(sitting.device_name if sitting else "", run.device, _multiprocessors(sitting))
@@ -159,7 +159,7 @@ class _Raw:
         """The peak that the 2021 post would divide by. under: the cell's denominators, of which it is."""
         if run.parallel:
             return post2021.fp32_peak(under)
-        key = run.sitting, run.device
+        key = run.sitting, run.device, run.malloc
         if key not in self._fp32:
             self._fp32[key] = post2021.fp32_peak(under)
         return self._fp32[key]

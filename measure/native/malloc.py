@@ -29,9 +29,10 @@ _MOST_ANEW = 0.25
 
 
 def retain_freed_memory() -> None:
-    """Keep in this process what its C library frees from now on, so that a step on a CPU has no page faults.
+    """Keep what this thread frees in the process, so that a step on a CPU has fewer page faults.
 
-    Call it once, before training. It sets M_TRIM_THRESHOLD and M_MMAP_MAX of glibc (mallopt(3)), which nothing sets
+    Call it once, in the main thread, and train there: glibc has other heaps for other threads, which still give large
+    blocks back. It sets M_TRIM_THRESHOLD and M_MMAP_MAX of glibc (mallopt(3)), which nothing sets
     back, and then frees a block of 64 MiB to see that it is kept.
 
     Raises Unavailable, in one line, where the library is not glibc, refuses, or gives the block back all the same.

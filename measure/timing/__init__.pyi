@@ -21,8 +21,8 @@ from .page_faults import page_fault_warning, process_use
 from .pairs import PairTiming, measure_pairs
 from .profiler_ranges import DOMAIN, Mark, Ranges, unheard
 from .protocols import TIMED_WORKS, Protocol
-from .rank_blocks import END, BlockOrder, follow_orders, set_aside_as, slowest_blocks
-from .suspension import WARNING
+from .rank_blocks import END, BlockOrder, agreed_blocks, follow_orders, slowest_blocks
+from .suspension import SUSPENDED, WARNING
 
 __all__ = [
     "Announce",
@@ -37,9 +37,11 @@ __all__ = [
     "PairTiming",
     "Protocol",
     "Ranges",
+    "SUSPENDED",
     "TIMED_WORKS",
     "WARNING",
     "absent",
+    "agreed_blocks",
     "agree",
     "blocks_in_order",
     "clock_for",
@@ -54,7 +56,6 @@ __all__ = [
     "placement_warning",
     "process_use",
     "run_wait_s",
-    "set_aside_as",
     "shortfall",
     "slowest_blocks",
     "step_time_s",

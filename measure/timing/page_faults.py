@@ -48,12 +48,15 @@ def process_use() -> ProcessUse:
     return ProcessUse(usage.ru_minflt, usage.ru_utime, usage.ru_stime)
 
 
-def page_fault_warning(use: ProcessUse, steps: int) -> str:
-    """What to say of steps that took a notable share of their processor time for page faults; empty if they did not."""
+def page_fault_warning(use: ProcessUse, steps: int, malloc: str = "default") -> str:
+    """What to say of steps that took a notable share of their processor time for page faults; empty if they did not.
+
+    malloc: as the cell has it.
+    """
     a_step = use.faults / max(1, steps)
     if use.system_ratio < NOTABLE_RATIO or a_step < LEAST_FAULTS:
         return ""
-    return (
-        f"page_faults: {a_step:.0f} a step, and {use.system_ratio:.0%} of the processor time was the system's: "
-        f"memory that is freed goes back to it and is taken anew (--malloc {RETAIN} keeps it)"
-    )
+    counted = f"page_faults: {a_step:.0f} a step, and {use.system_ratio:.0%} of the processor time was the system's"
+    if malloc == RETAIN:
+        return counted
+    return f"{counted}: memory that is freed goes back to it and is taken anew (--malloc {RETAIN} keeps it)"

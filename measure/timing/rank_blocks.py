@@ -78,17 +78,20 @@ def slowest_blocks(first: Sequence[Sample], others: Sequence[Sequence[Sample]]) 
     return [*slowest, *(block for block in first if block.phase)]
 
 
-def set_aside_as(first: Sequence[Sample], other: Sequence[Sample]) -> list[Sample]:
-    """The blocks of another rank, those with the part "disturbed" or "moved" that have it on the first one.
+def agreed_blocks(ranks: Sequence[Sequence[Sample]]) -> list[list[Sample]]:
+    """The blocks of each rank, those of whole steps with a part that all ranks agree on: "suspended" where any rank was
+    suspended, since the others waited for it, and "disturbed" or "moved" where the first rank set it aside.
 
-    first, other, errors: as in `slowest_blocks`.
+    ranks: the first one's blocks, in any order, then each other rank's, as they ran. Raises Inconsistent as
+    `slowest_blocks` does.
     """
-    own, (beside,) = _whole_steps(first, [other])
-    aside = {id(block): mine.part for mine, block in zip(own, beside, strict=True) if mine.part in ASIDE}
-    return [
-        replace(block, part=aside[id(block)]) if id(block) in aside and block.part != SUSPENDED else block
-        for block in other
-    ]
+    own, beside = _whole_steps(ranks[0], ranks[1:])
+    parts: dict[int, str] = {}
+    for blocks in zip(own, *beside, strict=True):
+        stopped = any(block.part == SUSPENDED for block in blocks)
+        if stopped or blocks[0].part in ASIDE:
+            parts |= {id(block): SUSPENDED if stopped else blocks[0].part for block in blocks}
+    return [[replace(each, part=parts.get(id(each), each.part)) for each in blocks] for blocks in ranks]
 
 
 def _whole_steps(

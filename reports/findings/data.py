@@ -127,11 +127,11 @@ def widest(runs: Iterable[Published]) -> list[Published]:
 
 
 def common_settings(cells: Iterable[Run]) -> list[Run]:
-    """The cells of the precision, layout and compiler that the most have, one of each repeated cell."""
-    groups: dict[tuple[str, str, bool], list[Run]] = {}
+    """The cells of the precision, layout, compiler and allocator that the most have, one of each repeated cell."""
+    groups: dict[tuple[object, ...], list[Run]] = {}
     for cell in cells:
         if cell.repeat == 0:
-            groups.setdefault((cell.precision, cell.layout, cell.compile), []).append(cell)
+            groups.setdefault((cell.precision, cell.layout, cell.compile, cell.malloc), []).append(cell)
     return max(groups.values(), key=len, default=[])
 
 

@@ -81,7 +81,16 @@ def repeated(runs: Sequence[Published], run: Published, each: Traffic) -> list[U
 
 def _conditions(cell: Run) -> tuple[object, ...]:
     """What decides a training step of a cell. Repeats and what else was asked of it do not."""
-    return cell.model, cell.batch_size, cell.precision, cell.layout, cell.compile, cell.optimizer, cell.hyper
+    return (
+        cell.model,
+        cell.batch_size,
+        cell.precision,
+        cell.layout,
+        cell.compile,
+        cell.malloc,
+        cell.optimizer,
+        cell.hyper,
+    )
 
 
 def bounded(runs: Sequence[Published]) -> Published | None:

@@ -72,7 +72,7 @@ class TextTable:
         if not self.rows:
             return []
         room = width - self.indent
-        shown = _Shown(self)
+        shown = _Texts(self)
         plan = _plan(shown, room)
         if plan is None:
             return [[Styled(" " * self.indent), *line] for line in _records(shown, room)]
@@ -205,7 +205,7 @@ def _text(cell: Cell) -> str:
     return printable(shortened(cell.text if isinstance(cell, Styled) else cell, LONGEST_TEXT))
 
 
-class _Shown:
+class _Texts:
     """A table's texts as they are shown, and how wide its columns are: found once, since each way to draw it asks.
 
     rows: the texts. distinct: of each column, each text once. widest: letters of each column's longest line, that of
@@ -244,7 +244,7 @@ class _Shown:
         return max([head, min(whole, column.least), *(least_width(text, folded) for text in texts)])
 
 
-def _plan(shown: _Shown, room: int) -> _Plan | None:
+def _plan(shown: _Texts, room: int) -> _Plan | None:
     """The most columns that fit, the widest gap first; None where not even those that have to stay do."""
     columns = shown.table.columns
     kept = tuple(range(len(columns)))
@@ -260,7 +260,7 @@ def _plan(shown: _Shown, room: int) -> _Plan | None:
         kept = tuple(at for at in kept if at != lost)
 
 
-def _is_right(shown: _Shown, at: int) -> bool:
+def _is_right(shown: _Texts, at: int) -> bool:
     wanted = shown.table.columns[at].right
     if wanted is not None:
         return wanted
@@ -268,7 +268,7 @@ def _is_right(shown: _Shown, at: int) -> bool:
     return bool(texts) and all(_NUMBER.fullmatch(text) for text in texts)
 
 
-def _widths(shown: _Shown, kept: Sequence[int], room: int, shrunk: str) -> dict[int, int] | None:
+def _widths(shown: _Texts, kept: Sequence[int], room: int, shrunk: str) -> dict[int, int] | None:
     """Column → letters, together at most `room`; None where that is less than they need.
 
     shrunk: "" for no text broken, else "words" or "pieces" of words.
@@ -285,7 +285,7 @@ def _widths(shown: _Shown, kept: Sequence[int], room: int, shrunk: str) -> dict[
     return widths
 
 
-def _table_lines(shown: _Shown, plan: _Plan) -> Iterator[Spans]:
+def _table_lines(shown: _Texts, plan: _Plan) -> Iterator[Spans]:
     table = shown.table
     if table.heads:
         heads = [wrap(table.columns[at].name, plan.widths[at]) or [""] for at in plan.kept]
@@ -325,7 +325,7 @@ def _row(plan: _Plan, cells: Sequence[Sequence[str]], styles: Sequence[str]) -> 
         yield line
 
 
-def _records(shown: _Shown, room: int) -> Iterator[Spans]:
+def _records(shown: _Texts, room: int) -> Iterator[Spans]:
     """Each row as a list of its values, where a line has no room for a table."""
     columns = shown.table.columns
     column = min(room // 2, max(letters(each.name) for each in columns) + 2)

@@ -150,7 +150,6 @@ def verdict(view: View) -> str:
         parts.append("not converged")
     if view.run.host_bound:
         parts.append("host-bound: the GPU waits")
-    parts += [f"page faults: {share} %" for share in _fault_shares(view.run)]
     shown = view.headline or view.timed_row
     counted_by = None if shown is None else (shown.method, shown.numerator_source)
     warned = [row for row in view.fractions if row.warnings]
@@ -158,6 +157,7 @@ def verdict(view: View) -> str:
     codes = {mark.split(":")[0] for row in rows for mark in row.warnings}
     codes -= {"ceiling_doubtful"} if shown is not None and shown.denominator != "ceiling" else set()
     parts += [words for code, words in MARK_WORDS.items() if code in codes]
+    parts += [f"page faults: {share} %" for share in _fault_shares(view.run)]
     limited = ["clock held down"] if "clock_limited" in codes else []
     return "; ".join((parts or [_placed(view), *limited])[:2])
 

@@ -88,6 +88,7 @@ class Ceiling(Record):
     cores: float | None = None  # that the process may keep busy: affinity, threads, quota
     per_clock: float | None = None  # instructions that one core issued in one clock
     derived_flop_per_s: float | None = None  # cores × what the tables say of a clock × sm_clock_hz
+    malloc: str = "default"  # as of the cells that it is a ceiling of
 
 
 @dataclass(frozen=True, kw_only=True)

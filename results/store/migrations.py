@@ -25,8 +25,8 @@ MIGRATIONS: dict[int, Migration] = {1: _as_it_is, 2: _as_it_is, 3: _as_it_is, 4:
 
 History of the schema: 1 is the first; 2 adds profiles, the works they are of, and the columns that go with
 them; 3 adds the sizes that a model has of its own; 4 seals each row of runs, sessions and ceilings, headers, and the
-manifest: what is older is read as it is, unsealed; 5 adds the rule of intervals, and clock, temperature and pressure of
-blocks.
+manifest: what is older is read as it is, unsealed; 5 adds the rule of intervals and the allocator of a cell, and clock,
+temperature, pressure, page faults, the system's time and the round trip between processors of a block.
 """
 
 

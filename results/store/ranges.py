@@ -78,7 +78,7 @@ FIELDS: Mapping[str, Range] = {
             "effective_blocks", "flop", "group", "id", "index", "instance", "involuntary_switches", "kernels",
             "late_since_block", "late_since_step", "launches", "nbytes", "operations",
             "outliers", "own_parameters", "parameters", "parent", "rank", "recording", "removed", "repaired", "repeat",
-            "repeats", "step", "units", "unknown",
+            "page_faults", "repeats", "step", "units", "unknown",
         ),
         NOT_NEGATIVE,
     ),

@@ -56,7 +56,8 @@ def ceilings(
 
     set_malloc(malloc)
     rows = measure_ceilings(sitting, device, PRECISIONS[precision], clock_for(device), budget_s)
-    return [*rows, *_core_rows(rows[0], PRECISIONS[precision], budget_s)] if device == "cpu" else rows
+    rows += _core_rows(rows[0], PRECISIONS[precision], budget_s) if device == "cpu" else []
+    return [replace(row, malloc=malloc) for row in rows]
 
 
 def _core_rows(first: Ceiling, policy: Precision, budget_s: float) -> list[Ceiling]:
@@ -336,7 +337,7 @@ def time_cell(
     if moved := placement_warning(timing):
         warnings.append(moved)
     run_steps = sum(b.steps + protocol.lead_in_steps for b in (*timing.blocks, *timing.aside, *timing.suspended))
-    if faults := page_fault_warning(used, run_steps):
+    if faults := page_fault_warning(used, run_steps, cell.malloc):
         warnings.append(faults)
     blocks = (*blocks_in_order(warm, timing, ceiling.samples), *phases)
     if any(block.part == suspension.SUSPENDED for block in blocks):

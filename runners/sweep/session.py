@@ -56,6 +56,9 @@ SPARE_RATIO = 1.2
 """How much longer than the longest cell so far the next one is taken to need."""
 
 
+CeilingKey = tuple[str, str, str]
+"""Device, precision, allocator: each has a ceiling of its own in a session."""
+
 Replan = Callable[[Run, list[Cell]], list[Cell]]
 
 
@@ -105,8 +108,8 @@ class Session:
         self._key: tuple[Any, ...] | None = None
         self._attempt: Attempt  # of the cell that is under way
         self._counts = Counts()
-        self._ceilings: set[tuple[str, str]] = set()
-        self._ceiling_rows: dict[tuple[str, str], list[Ceiling]] = {}
+        self._ceilings: set[CeilingKey] = set()
+        self._ceiling_rows: dict[CeilingKey, list[Ceiling]] = {}
         self._traces: dict[str, tuple[str, ...]] = {}  # id → what was unusual about it, as far as this session knows
 
     def collect(self, cells: Sequence[Cell], replan: Replan | None = None) -> list[Run]:
@@ -182,7 +185,7 @@ class Session:
         return planned
 
     @staticmethod
-    def _ceilings_of(cell: Cell) -> set[tuple[str, str]]:
+    def _ceilings_of(cell: Cell) -> set[CeilingKey]:
         """The ceiling that is known once this cell was measured."""
         return set() if reason_against(cell) else {_ceiling_key(cell)}
 
@@ -424,7 +427,7 @@ class Session:
         return True
 
     def _find_ceilings(self, cell: Cell) -> None:
-        """The device's ceiling in this precision, once a session."""
+        """The device's ceiling in this precision, with this allocator, once a session."""
         key, budget_s = _ceiling_key(cell), ceiling_budget_s(cell)
         if key in self._ceilings:
             return
@@ -475,8 +478,8 @@ def ceiling_budget_s(cell: Cell) -> float:
     return QUICK_CEILING_S if cell.quick else CEILING_BUDGET_S[cell.device.partition(":")[0]]
 
 
-def _ceiling_key(cell: Cell) -> tuple[str, str]:
-    return cell.device, cell.precision
+def _ceiling_key(cell: Cell) -> CeilingKey:
+    return cell.device, cell.precision, cell.malloc
 
 
 def trace_id(cell: Cell, torch_version: str) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.parallel import RankGrid
-from measure.timing import set_aside_as, slowest_blocks, step_time_s
+from measure.timing import SUSPENDED, WARNING, agreed_blocks, slowest_blocks, step_time_s
 from results import Inconsistent
 from results.records import Cell, RankCollective, RankRow, RankSample, RankTelemetry, Sample
 from runners.sweep.findings import CellMeasurement, Rows
@@ -70,10 +70,8 @@ def is_followed(fault: WorkerFault) -> bool:
 
 def join_ranks(cell: Cell, grid: RankGrid, answers: Answers, ceilings: Ceilings) -> CellMeasurement:
     """The cell as one measurement. Raises Inconsistent where ranks did not run the same blocks."""
-    first: RankMeasurement = answers[0].found
-    found: dict[int, Any] = {
-        rank: _set_aside(answer.found, first) if rank else first for rank, answer in answers.items()
-    }
+    found: dict[int, Any] = _agreed({rank: answer.found for rank, answer in answers.items()})
+    first: RankMeasurement = found[0]
     others = [each.measured.blocks for rank, each in found.items() if rank]
     report, problem = _report(found)
     rows: Rows = {
@@ -104,8 +102,10 @@ def join_ranks(cell: Cell, grid: RankGrid, answers: Answers, ceilings: Ceilings)
         first_loss=losses.first_loss,
         last_loss=None if lost else losses.last_loss,
     )
+    stopped = any(block.part == SUSPENDED for block in first.measured.blocks)
     warnings = (
         *first.measured.warnings,
+        *([WARNING] if stopped and WARNING not in first.measured.warnings else []),
         *([f"loss: the last loss was {losses.last_loss}"] if lost else []),
         *([f"recorded_steps: {problem}"] if problem else []),
     )
@@ -113,11 +113,14 @@ def join_ranks(cell: Cell, grid: RankGrid, answers: Answers, ceilings: Ceilings)
     return replace(first.measured, blocks=blocks, findings=findings, warnings=warnings, ranks=rows)
 
 
-def _set_aside(other: RankMeasurement, first: RankMeasurement) -> RankMeasurement:
-    """Another rank's measurement without the blocks that the first rank set aside: all ranks' times are of the same
-    blocks."""
-    blocks = tuple(set_aside_as(first.measured.blocks, other.measured.blocks))
-    return replace(other, measured=replace(other.measured, blocks=blocks))
+def _agreed(found: Mapping[int, RankMeasurement]) -> dict[int, RankMeasurement]:
+    """Each rank's measurement, the first one's first, whose steps and times are of the same blocks on all of them."""
+    ranks = sorted(found)
+    blocks = agreed_blocks([found[rank].measured.blocks for rank in ranks])
+    return {
+        rank: replace(found[rank], measured=replace(found[rank].measured, blocks=tuple(each)))
+        for rank, each in zip(ranks, blocks, strict=True)
+    }
 
 
 def _sum_of(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:

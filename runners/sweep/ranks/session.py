@@ -32,7 +32,7 @@ class RankSession(Session):
     def __init__(self, peers: RankPeers, *parts: Any) -> None:
         super().__init__(*parts)
         self.peers = peers
-        self._of_ranks: dict[str, Ceilings] = {}
+        self._of_ranks: dict[tuple[str, str], Ceilings] = {}
         self._energy_j: float | None = None
 
     def _train(self, cell: Cell) -> CellMeasurement | WorkerFault:
@@ -45,7 +45,7 @@ class RankSession(Session):
         self._energy_j = _sum([answer.energy_j for answer in answers.values()])
         if fault := fault_of(answers, grid.world):
             return fault
-        return join_ranks(cell, grid, answers, self._of_ranks.get(cell.precision, {}))
+        return join_ranks(cell, grid, answers, self._of_ranks.get((cell.precision, cell.malloc), {}))
 
     def _answers(self, order: CellOrder | CeilingOrder) -> dict[int, RankAnswer]:
         """Every rank's part of an order, the first one's first."""
@@ -56,7 +56,7 @@ class RankSession(Session):
     def _measure_ceilings(self, cell: Cell, budget_s: float, timeout_s: float) -> list[Ceiling] | WorkerFault:
         precision, world = cell.precision, self.peers.exchange.place.world
         answers = self._answers(CeilingOrder(self.name, precision, budget_s, timeout_s, world, cell.malloc))
-        self._of_ranks[precision] = {
+        self._of_ranks[precision, cell.malloc] = {
             rank: _by_unit(answer.found) for rank, answer in answers.items() if isinstance(answer.found, list)
         }
         found: list[Ceiling] | WorkerFault = answers[0].found

@@ -9,10 +9,10 @@ import pytest
 from measure.timing import (
     END,
     BlockOrder,
+    agreed_blocks,
     clock_for,
     follow_orders,
     measure_blocks,
-    set_aside_as,
     slowest_blocks,
     warm_up,
 )
@@ -116,13 +116,21 @@ def test_a_block_that_the_first_rank_set_aside_keeps_that_ranks_wait() -> None:
 
 
 def test_what_the_first_rank_set_aside_is_set_aside_on_all() -> None:
-    found = set_aside_as(ASIDE_FIRST, ASIDE_OTHER)
-    assert [each.part for each in found] == ["warmup", "measure", "disturbed", "measure", "phase"]
-    assert [each.wall_s for each in found] == [each.wall_s for each in ASIDE_OTHER]
-    stopped = [*ASIDE_OTHER[:2], dataclasses.replace(ASIDE_OTHER[2], part="suspended"), *ASIDE_OTHER[3:]]
-    assert set_aside_as(ASIDE_FIRST, stopped) == stopped
+    first, other = agreed_blocks([ASIDE_FIRST, ASIDE_OTHER])
+    assert first == ASIDE_FIRST
+    assert [each.part for each in other] == ["warmup", "measure", "disturbed", "measure", "phase"]
+    assert [each.wall_s for each in other] == [each.wall_s for each in ASIDE_OTHER]
     with pytest.raises(Inconsistent, match="blocks of equal steps on all ranks"):
-        set_aside_as(ASIDE_FIRST, ASIDE_OTHER[1:])
+        agreed_blocks([ASIDE_FIRST, ASIDE_OTHER[1:]])
+
+
+@pytest.mark.parametrize("rank", [0, 1, 2])
+def test_a_block_in_which_one_rank_was_suspended_is_used_on_none(rank: int) -> None:
+    """The others waited for it."""
+    ranks = [list(ASIDE_FIRST), list(ASIDE_OTHER), list(ASIDE_OTHER)]
+    ranks[rank][1] = dataclasses.replace(ranks[rank][1], part="suspended")
+    for found in agreed_blocks(ranks):
+        assert [each.part for each in found] == ["warmup", "suspended", "disturbed", "measure", "phase"]
 
 
 def test_ranks_that_ran_other_blocks_are_refused() -> None:

@@ -333,6 +333,11 @@ class TestCeilings:
         scene.session().collect([cell(malloc="retain")])
         assert [malloc for *_, malloc in scene.asked(CEILINGS)] == ["retain"]
 
+    def test_cells_of_two_allocators_have_a_ceiling_each(self, scene):
+        """As where a run goes on with another one."""
+        scene.session().collect([cell(malloc="retain"), cell(), cell("vgg11")])
+        assert [malloc for *_, malloc in scene.asked(CEILINGS)] == ["retain", "default"]
+
     def test_a_quick_one_takes_less(self, scene):
         scene.session().collect([cell(quick=True), cell(device="cuda:1", quick=True)])
         assert [budget_s for *_, budget_s, _malloc in scene.asked(CEILINGS)] == [QUICK_CEILING_S] * 2
