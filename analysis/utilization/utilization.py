@@ -393,8 +393,8 @@ def _surprises(
     ratio = fraction.get("utilization_ratio")
     if not isinstance(ratio, float) or ratio <= 1:
         return ()
-    by_exact = None  # of one sample there is none: its step is another
-    if exact is not None and over.method != "one":
+    by_exact = None  # of one sample and of an epoch there is none: their steps and times are others
+    if exact is not None and over.method not in ("one", "epoch"):
         by_exact = _fraction(measured, exact, under, _time_of(measured, exact.method))[2].get("utilization_ratio")
     if over is not exact and isinstance(by_exact, float) and by_exact <= 1:
         counts = f"by its count the cell reaches {ratio:.4g} × this peak, by the exact count {by_exact:.4g} ×"
