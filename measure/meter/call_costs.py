@@ -25,7 +25,7 @@ from measure.fast_count.fast_count import fast_count
 from measure.meter.calls import CallKey, Passes
 from measure.meter.forward_calls import TRANSFORMED
 from measure.meter.framework_flop import flop_counter_by_kind
-from measure.meter.masks import MASK_EXACT, UNREAD, MaskedCosts
+from measure.meter.masks import MASK_EXACT, MaskedCosts
 from measure.meter.product_dtypes import dtype_at
 from measure.meter.unsharded import MustRun, check_whole_layers, is_sharded, unsharded
 from measure.model import on_meta, parts_on_meta
@@ -105,11 +105,17 @@ class CallCosts:
     """The counted calls of one model.
 
     unit: where the caller knows which unit runs the products. budget_ratio: share of the loop's time for counting.
-    waiting: calls to be counted, with their inputs.
+    reads_masks: whether masks are read of the calls. waiting: calls to be counted, with their inputs.
     """
 
     def __init__(
-        self, model: torch.nn.Module, device_type: str, unit: str | None, budget_ratio: float, loss_of: Any = None
+        self,
+        model: torch.nn.Module,
+        device_type: str,
+        unit: str | None,
+        budget_ratio: float,
+        loss_of: Any = None,
+        reads_masks: bool = False,
     ) -> None:
         self._model = model
         self._device_type = device_type
@@ -120,7 +126,7 @@ class CallCosts:
         self._costs: dict[CallKey, CallCost] = {}
         self._copies: dict[tuple[str, bool], torch.nn.Module] = {}
         self._rows: dict[CallKey, tuple[CountRow, ...]] = {}
-        self._masked = MaskedCosts()
+        self._masked = MaskedCosts(reads_masks)
         self.first_call: tuple[CallKey, Any, Any] | None = None
         self.output_dtypes: dict[str, torch.dtype] = {}
         self.refused = ""  # why no call has a count
@@ -203,7 +209,7 @@ class CallCosts:
                     products[kind, unit] += times[phase] * flop
             attention.add(cost, times)
             if cost.masked and any(times.values()):
-                attention.add_masked(cost, self._masked.less(key, cost.masked, each))
+                attention.add_masked(cost, self._masked.less(key, cost.masked, each), self._masked.why)
             unknown += sum(times.get(phase, each.backward) * calls for phase, calls in cost.unknown_calls.items())
             unknown += each.hidden + each.late
             if each.hidden:
@@ -336,10 +342,10 @@ class _AttentionOfCalls:
             for (phase, unit), flop in cost.less[name].items():
                 found[unit] += times.get(phase, 0) * flop
 
-    def add_masked(self, cost: CallCost, less: Mapping[str, int] | None) -> None:
-        """Attention whose pairs the masks of the calls say. less: unit → FLOP; None: not known."""
+    def add_masked(self, cost: CallCost, less: Mapping[str, int] | None, why: str) -> None:
+        """Attention whose pairs the masks of the calls say. less: unit → FLOP; None: not known, and why."""
         if less is None:
-            self.reasons.setdefault(MASK_EXACT, f"{cost.attention_reasons.get(MASK_EXACT, WATCHED)}; {UNREAD}")
+            self.reasons.setdefault(MASK_EXACT, f"{cost.attention_reasons.get(MASK_EXACT, WATCHED)}; {why}")
         else:
             self._less[MASK_EXACT].update(less)
 

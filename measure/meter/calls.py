@@ -97,8 +97,9 @@ class Passes:
             mine.passes += each.passes
 
     def add_masks(self, call: Call) -> None:
-        """What was read of the masks of a call."""
-        for rule, sequences, keys, pairs in call.masks.pairs():
+        """What was read of the masks of a call, which has them no longer: it lives as long as its outputs do."""
+        read, call.masks = call.masks, None
+        for rule, sequences, keys, pairs in read.pairs():
             mine = self.masks.setdefault(rule, MaskPasses(sequences, keys))
             mine.forward += call.forward * pairs
             mine.backward += call.backward * pairs

@@ -78,7 +78,9 @@ class UtilizationMeter:
         self._inner = _unwrapped(model)
         device = _device(model, chosen.device)
         self._place = _place(device, chosen.peak_flop_per_s, list(chosen.ceilings))
-        self._costs = CallCosts(self._inner, device.type, chosen.unit, COUNTING_BUDGET_RATIO, chosen.loss_of)
+        self._costs = CallCosts(
+            self._inner, device.type, chosen.unit, COUNTING_BUDGET_RATIO, chosen.loss_of, chosen.read_masks
+        )
         self._times = StepTimes(CudaMarks(device) if device.type == "cuda" else CpuMarks())
         self._step = MeteredStep(self, self._times)
         compiled = _is_compiled(model)

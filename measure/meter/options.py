@@ -33,7 +33,7 @@ class MeterOptions:
     compiled model has hooks in each.
     read_masks: whether to read the `attention_mask` of each call (of an encoder and a decoder `decoder_attention_mask`,
     too), so that the mask-exact numbers leave out padding. Each step has hooks then. On a GPU a few
-    small kernels read it there, and nothing waits for them.
+    small kernels read it there.
     out: directory of a run that `runners.report` reads, written when the meter is closed; None: none. name: what the
     model is called there; "": its class.
     Raises ValueError, in one line, for what cannot be right.

@@ -3,8 +3,9 @@
 Read from two inputs by transformers' names: `attention_mask` (batch, keys), whose zeros are padding, and, where there
 is none and no cache is made, `position_ids` (batch, keys), whose restarts begin another sequence. Of an encoder and a
 decoder `decoder_attention_mask` is that of the decoder's own attention, which is causal, and `attention_mask` that of
-the others. Nothing of a mask of queries by keys is read or made. Inputs without values (fake tensors, meta) and masks
-of four dimensions say nothing: the pairs are then not known. Of a loop `measure/meter/masks/` reads them.
+the others. Nothing of a mask of queries by keys is read or made. Inputs without values (fake tensors, meta), masks of
+four dimensions and of queries by keys, and several tensors of one name say nothing: the pairs are then not known. Of a
+loop `measure/meter/masks/` reads them.
 `Masks` puts the rules of a model and what its batch says into the rows of a trace.
 """
 
@@ -12,12 +13,13 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._pytree import tree_leaves
 
 from analysis.operators import (
     ALL,
@@ -37,7 +39,13 @@ from results.records import Operation
 
 MASK, TARGET_MASK, POSITIONS = "attention_mask", "decoder_attention_mask", "position_ids"
 
-_NAMES = (MASK, TARGET_MASK, POSITIONS)
+_SOURCES = ("encoder_attention_mask", "encoder_hidden_states")
+"""What a decoder alone is given of an encoder that is none of its own."""
+
+_NAMES = (MASK, TARGET_MASK, POSITIONS, *_SOURCES)
+
+_SEVERAL: Any = object()
+"""Stands for tensors of one name that are not the same: which attention has which is not known."""
 
 _DEPTH = 3
 """Levels of nested inputs in which a mask is looked for by its name."""
@@ -93,40 +101,53 @@ NOTHING, UNKNOWN = BatchMask(masks=False), BatchMask()
 
 def batch_mask(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> BatchMask:
     """Of a call model(*args, **kwargs)."""
-    given = _named(model, args, kwargs)
-    mask, positions = given.get(MASK), given.get(POSITIONS)
-    config = _config(model)
-    if getattr(config, "is_encoder_decoder", False):
-        target = given.get(TARGET_MASK)
-        source = NOTHING if mask is None else _padding(mask)
-        return replace(source, target=NOTHING if target is None else _padding(target))
-    if config is None or (mask is None and (positions is None or _makes_cache(model, config, given))):
+    configs = _configs(model)
+    if not configs:
         return NOTHING
-    return _padding(mask) if mask is not None else _packing(positions)
+    given = _named(model, args, kwargs)
+    mask, target = (_padding(given.get(name), (args, kwargs)) for name in (MASK, TARGET_MASK))
+    if _has_two(configs):
+        return replace(mask, target=target)
+    if MASK not in given and not _makes_cache(model, configs, given):
+        mask = _packing(given.get(POSITIONS))
+    return replace(UNKNOWN, target=mask) if _has_source(given) else mask
 
 
-def mask_names(model: torch.nn.Module, rules: Iterable[str]) -> dict[str, str]:
-    """Rule → name of the argument that says which keys padding leaves in masks of this rule."""
-    two = getattr(_config(model), "is_encoder_decoder", False)
-    return {rule: TARGET_MASK if two and rule != ALL else MASK for rule in rules}
+def mask_names(model: torch.nn.Module, rules: Iterable[str], given: Container[str]) -> dict[str, str]:
+    """Rule → name of the argument that says which keys padding leaves in masks of this rule.
+
+    given: names of what the call has. Where that is of an encoder elsewhere, no name says it of the rule "all".
+    """
+    if _has_two(_configs(model)):
+        return {rule: MASK if rule == ALL else TARGET_MASK for rule in rules}
+    return {rule: MASK for rule in rules if rule != ALL or not _has_source(given)}
 
 
-def _config(model: torch.nn.Module) -> Any:
-    """The configuration of a model, or of the first module in it that has one."""
+def _configs(model: torch.nn.Module) -> list[Any]:
+    """The configurations of a model and of the modules in it."""
     found = (getattr(each, "config", None) for each in model.modules())
-    return next((each for each in found if each is not None), None)
+    return [each for each in found if each is not None]
 
 
-def mask_places(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Place]:
-    """Name → place of each argument of a call that has a name, and of those of _NAMES in mappings among them."""
-    found: dict[str, Place] = {}
-    _look_into((args, kwargs), (), found, _DEPTH + 1)
-    try:
-        names = list(inspect.signature(model.forward).parameters)
-    except (TypeError, ValueError):
-        names = []
-    found |= {name: (1, name) for name in kwargs}
-    return found | {name: (0, place) for place, name in enumerate(names[: len(args)])}
+def _has_two(configs: Iterable[Any]) -> bool:
+    """Whether a model has both an encoder and a decoder."""
+    return any(getattr(each, "is_encoder_decoder", False) is True for each in configs)
+
+
+def _has_source(given: Container[str]) -> bool:
+    return any(name in given for name in _SOURCES)
+
+
+def mask_places(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, list[Place]]:
+    """Name → places of what a call has by it and is not None: its arguments, and those of _NAMES in mappings inside."""
+    named: list[tuple[str, Place]] = [(name, (0, place)) for place, name in enumerate(_positional(model)[: len(args)])]
+    named += [(name, (1, name)) for name in kwargs]
+    named += _inside((args, kwargs), (), _DEPTH + 1)
+    found: dict[str, list[Place]] = {}
+    for name, place in dict.fromkeys(named):
+        if at_place(place, args, kwargs) is not None:
+            found.setdefault(name, []).append(place)
+    return found
 
 
 def at_place(place: Place, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -137,25 +158,48 @@ def at_place(place: Place, args: Sequence[Any], kwargs: Mapping[str, Any]) -> An
     return found
 
 
+def has_rows_of(mask: torch.Tensor, inputs: Any) -> bool:
+    """Whether a mask of two dimensions has a row for each sequence, or one for all; a mask of queries by keys has not.
+
+    inputs: of the call, in any nesting. Without another tensor than the mask in them it is not known, and True.
+    """
+    others = (each for each in tree_leaves(inputs) if isinstance(each, torch.Tensor) and each is not mask)
+    lengths = {len(each) for each in others if each.dim()}
+    return len(mask) == 1 or not lengths or len(mask) in lengths
+
+
 def _named(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments of a call by name."""
-    places = mask_places(model, args, kwargs)
-    return {name: at_place(place, args, kwargs) for name, place in places.items()}
+    found: dict[str, Any] = {}
+    for name, places in mask_places(model, args, kwargs).items():
+        first, *others = (at_place(place, args, kwargs) for place in places)
+        found[name] = first if all(each is first for each in others) else _SEVERAL
+    return found
 
 
-def _look_into(value: Any, place: Place, found: dict[str, Place], depth: int) -> None:
+def _positional(model: torch.nn.Module) -> list[str]:
+    """Names of the arguments that a call may give by position, before any `*args`."""
+    try:
+        parameters = inspect.signature(model.forward).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [each.name for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+
+
+def _inside(value: Any, place: Place, depth: int) -> Iterator[tuple[str, Place]]:
     if isinstance(value, Mapping):
-        found.update({name: (*place, name) for name, each in value.items() if name in _NAMES and each is not None})
+        yield from ((name, (*place, name)) for name in value if name in _NAMES)
     if depth and isinstance(value, (Mapping, list, tuple)):
         for key, each in value.items() if isinstance(value, Mapping) else enumerate(value):
-            _look_into(each, (*place, key), found, depth - 1)
+            yield from _inside(each, (*place, key), depth - 1)
 
 
-def _makes_cache(model: torch.nn.Module, config: Any, given: Mapping[str, Any]) -> bool:
+def _makes_cache(model: torch.nn.Module, configs: Iterable[Any], given: Mapping[str, Any]) -> bool:
     """Whether the model makes a cache of keys, and then looks at no position for a mask."""
     asked = given.get("use_cache")
     checkpointed = model.training and any(vars(each).get("gradient_checkpointing") for each in model.modules())
-    return not checkpointed and bool(getattr(config, "use_cache", False) if asked is None else asked)
+    usual = next((each.use_cache for each in configs if hasattr(each, "use_cache")), False)
+    return not checkpointed and bool(usual if asked is None else asked)
 
 
 def _has_values(tensor: Any) -> bool:
@@ -163,8 +207,10 @@ def _has_values(tensor: Any) -> bool:
     return given and tensor.dim() == 2 and not tensor.is_meta
 
 
-def _padding(mask: Any) -> BatchMask:
-    if not _has_values(mask):
+def _padding(mask: Any, inputs: Any) -> BatchMask:
+    if mask is None:
+        return NOTHING
+    if not _has_values(mask) or not has_rows_of(mask, inputs):
         return UNKNOWN
     edges = torch.nn.functional.pad((mask != 0).to(torch.int8), (1, 1)).diff(dim=1).cpu()
     runs = tuple(
@@ -175,6 +221,8 @@ def _padding(mask: Any) -> BatchMask:
 
 
 def _packing(positions: Any) -> BatchMask:
+    if positions is None:
+        return NOTHING
     if not _has_values(positions):
         return UNKNOWN
     length = positions.shape[1]

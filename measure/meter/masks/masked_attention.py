@@ -17,7 +17,9 @@ from measure.model import BatchMask, with_mask
 
 MASK_EXACT = "mask_exact"
 
-UNREAD = "with read_masks=True the meter reads an attention_mask of (sequences, keys), of each pass in its own step"
+OFF = "with read_masks=True the meter reads an attention_mask of (sequences, keys)"
+
+UNREAD = "the meter reads one attention_mask of (sequences, keys), of each pass in its own step: one was not read so"
 
 Masked = tuple[str, str, MaskedFlop]
 """Attention in a kind of call whose pairs the masks of the batch say: (phase, unit, what it costs dense)."""
@@ -34,9 +36,11 @@ class _Share(NamedTuple):
 
 
 class MaskedCosts:
-    """What masks leave out of the calls of one model."""
+    """What masks leave out of the calls of one model. are_read: whether the meter was asked to read them. why: what to
+    say where a mask is not known."""
 
-    def __init__(self) -> None:
+    def __init__(self, are_read: bool) -> None:
+        self.why = UNREAD if are_read else OFF
         self._shares: dict[CallKey, tuple[_Share, ...] | None] = {}
 
     def less(self, key: CallKey, masked: Iterable[Masked], passes: Passes) -> dict[str, int] | None:

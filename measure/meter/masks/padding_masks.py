@@ -5,8 +5,8 @@ a GPU that is queued behind the loop's own work, and copied to memory that the h
 The pairs of a query and a key follow: a key that is kept has as many as there are queries that its rule lets attend to
 it. No mask of queries by keys is made, and nothing of it is in a CUDA graph that is being captured.
 
-Not claimed: masks that are no plain tensor of two dimensions, or are on neither a CPU nor a CUDA device; packed
-sequences.
+Not claimed: masks that are no plain tensor of two dimensions, that have another name, that are several of one name in a
+call, or are on neither a CPU nor a CUDA device; packed sequences.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 
 from analysis.operators import ALL, CAUSAL, WINDOW
 from measure.meter.calls import CallKey, MaskPairs
-from measure.model import Place, at_place, mask_names, mask_places, mask_rules
+from measure.model import Place, at_place, has_rows_of, mask_names, mask_places, mask_rules
 
 
 class _Mask(NamedTuple):
@@ -77,12 +77,16 @@ class PaddingMasks:
         if same_model not in self._rules:
             self._rules[same_model] = frozenset(mask_rules(module).values())
         by_name: dict[str, list[str]] = defaultdict(list)
-        for rule, name in mask_names(module, self._rules[same_model]).items():
-            by_name[name].append(rule)
         places = mask_places(module, args, kwargs)
+        for rule, name in mask_names(module, self._rules[same_model], places).items():
+            by_name[name].append(rule)
         for name, rules in by_name.items():
-            if name in places and _is_read(at_place(places[name], args, kwargs)):
-                yield _Mask(places[name], tuple(rules))
+            if len(places.get(name, ())) != 1:
+                continue
+            (place,) = places[name]
+            mask = at_place(place, args, kwargs)
+            if _is_read(mask) and has_rows_of(mask, (args, kwargs)):
+                yield _Mask(place, tuple(rules))
 
 
 def kept_pairs(rule: str, kept: torch.Tensor) -> int:

@@ -164,6 +164,7 @@ def test_blocks_of_one_placement_are_enough_by_the_rules_of_measuring() -> None:
     ]
     assert _is_enough(run, near)
     assert not _is_enough(run, near[1:])
+    assert not _is_enough(run, [*near, replace(near[0], core_round_trip_s=None)])
     assert not _is_enough(run, [replace(each, wall_s=0.39) for each in near])
     assert not _is_enough(run, [replace(each, wall_s=0.5 + 0.05 * each.index) for each in near])
     assert not _is_enough(replace(run, quick=True), near)

@@ -14,7 +14,7 @@ import flopledger
 from analysis.operators import packed_pairs, padded_pairs, pairs_of
 from measure.fast_count.fast_count import fast_count
 from measure.model import batch_mask
-from tests.measure.model.test_module_masks import LENGTH, model_of
+from tests.measure.model.test_module_masks import LENGTH, NO_DROPOUT, SMALL, model_of
 
 WIDTH, BATCH = 32, 3
 OF_PAIR = 2 * 2 * WIDTH
@@ -112,6 +112,14 @@ def test_a_mask_of_another_length_or_of_four_dimensions_says_nothing() -> None:
     assert shorter.pairs("causal", 5, 5, 1) == [15, 1]
     assert shorter.pairs("causal", LENGTH, LENGTH, 1) is None
     assert not batch_mask(torch.nn.Linear(3, 3), (inputs,), {"attention_mask": inputs}).masks
+
+
+def test_a_mask_of_queries_by_keys_is_none_of_padding_though_its_rows_divide_the_heads_of_a_batch() -> None:
+    model, inputs = model_of("llama"), torch.zeros(2, LENGTH, dtype=torch.long)
+    for rows, kept in ((2, [2 * 300, 2]), (1, [300, 1]), (LENGTH, None)):  # 300: 1 + 2 + … + 24
+        found = batch_mask(model, (inputs,), {"attention_mask": torch.ones(rows, LENGTH)})
+        assert found.masks
+        assert found.pairs("causal", LENGTH, LENGTH, 2 * LENGTH, heads_too=True) == kept
 
 
 @pytest.mark.parametrize("rule", ["causal", "all", "window:3", "window:1"])
@@ -220,3 +228,101 @@ def test_a_mask_is_found_where_a_module_of_ones_own_calls_the_model() -> None:
     assert alone != flopledger.count(model, inputs).by_convention("mask_exact")
     assert flopledger.count(Calls(model), (inputs, PADDED)).by_convention("mask_exact") == alone
     assert fast_count(Calls(model), (inputs, PADDED)).by_convention("mask_exact") == alone
+
+
+class Anything(Calls):
+    """One that takes any number of arguments before its mask."""
+
+    def forward(self, *inputs: torch.Tensor, attention_mask: torch.Tensor) -> Any:
+        return self.model(inputs[0], attention_mask=attention_mask)
+
+
+def test_a_mask_is_none_of_the_arguments_without_a_name() -> None:
+    model, inputs = model_of("llama", attn_implementation="sdpa"), torch.randint(0, 50, (BATCH, LENGTH))
+    alone = fast_count(model, (inputs,), kwargs={"attention_mask": PADDED}).by_convention("mask_exact")
+    labels = torch.ones_like(inputs)
+    found = fast_count(Anything(model), (inputs, labels), kwargs={"attention_mask": PADDED})
+    assert found.by_convention("mask_exact") == alone
+
+
+class Both(Calls):
+    """A query and a passage in one call, each with a mask of its own."""
+
+    def forward(self, query: dict[str, torch.Tensor], passage: dict[str, torch.Tensor]) -> Any:
+        return self.model(**query), self.model(**passage)
+
+
+def test_of_two_masks_in_a_call_it_is_not_known_which_attention_has_which() -> None:
+    model, inputs = model_of("bert", attn_implementation="sdpa"), torch.randint(0, 50, (BATCH, LENGTH))
+    alone = fast_count(model, (inputs,), kwargs={"attention_mask": PADDED}).by_convention("mask_exact")
+    query, passage = ({"input_ids": inputs, "attention_mask": each} for each in (PADDED, PADDED.flip(0)))
+    assert fast_count(Both(model), (query, passage)).by_convention("mask_exact") == (None, None)
+    assert flopledger.count(Both(model), (query, passage)).by_convention("mask_exact") == (None, None)
+    same = fast_count(Both(model), (query, query)).by_convention("mask_exact")
+    assert same == tuple(2 * flop for flop in alone if flop is not None)
+
+
+class Configured(torch.nn.Module):
+    """One with a config of its own, which is none of transformers'."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        self.model, self.config = model, {"name": "mine"}
+
+    def forward(self, **given: Any) -> Any:
+        return self.model(**given)
+
+
+def test_whether_there_are_an_encoder_and_a_cache_is_asked_of_the_model_inside() -> None:
+    config = transformers.T5Config(
+        vocab_size=50, d_model=WIDTH, d_kv=8, d_ff=16, num_layers=1, num_heads=HEADS, decoder_start_token_id=0
+    )
+    sources = {"input_ids": torch.randint(3, 50, (BATCH, LENGTH)), "attention_mask": PADDED}
+    targets = {"labels": torch.randint(3, 50, (BATCH, TARGET)), BOTH[1]: TARGET_MASK, "use_cache": False}
+    packed = {"input_ids": torch.randint(3, 50, (BATCH, LENGTH)), "position_ids": POSITIONS}
+    for model, given in (
+        (transformers.T5ForConditionalGeneration(config).eval(), sources | targets),
+        (model_of("llama", attn_implementation="sdpa"), packed),  # which makes a cache
+    ):
+        alone, inside = (
+            fast_count(each, (), kwargs=given).by_convention("mask_exact") for each in (model, Configured(model))
+        )
+        assert None not in alone
+        assert inside == alone
+
+
+def test_padding_of_an_encoder_elsewhere_is_not_that_of_the_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A decoder of two layers that attends to itself and to what its caller gives of an encoder."""
+    options = SMALL | NO_DROPOUT | {"is_decoder": True, "add_cross_attention": True, "use_cache": False}
+    models = {
+        how: transformers.BertModel(transformers.BertConfig(**options, attn_implementation=how)).eval()
+        for how in ("sdpa", "eager")
+    }
+    inputs = torch.randint(0, 50, (BATCH, LENGTH))
+    given = {"attention_mask": PADDED, "encoder_hidden_states": torch.randn(BATCH, LENGTH, WIDTH)}
+    for model in models.values():
+        of_two = given | {"encoder_attention_mask": PADDED.flip(0)}
+        assert fast_count(model, (inputs,), kwargs=of_two).by_convention("mask_exact") == (None, None)
+    assert fast_count(models["eager"], (inputs,), kwargs=given).by_convention("mask_exact") == (None, None)
+    found = fast_count(models["sdpa"], (inputs,), kwargs=given)
+    less = OF_PAIR * (2 * BATCH * 2 * LENGTH**2 - really_kept(models["sdpa"], given, monkeypatch))
+    assert found.forward_flop is not None
+    assert found.by_convention("mask_exact")[0] == found.forward_flop - less
+
+
+@pytest.mark.parametrize("family", ["CLIP", "CLIPSeg", "MetaClip2", "OwlViT", "Owlv2", "XCLIP"])
+def test_text_models_like_clip_are_causal_though_their_modules_say_otherwise(
+    family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, kind = (getattr(transformers, f"{family}Text{part}") for part in ("Config", "Model"))
+    model = kind(config(**SMALL, attn_implementation="sdpa")).eval()
+    plain = kind(config(**SMALL, attn_implementation="eager")).eval()
+    inputs = torch.randint(0, 50, (BATCH, LENGTH))
+    for kwargs in ({}, {"attention_mask": PADDED}):
+        found = fast_count(model, (inputs,), kwargs=kwargs)
+        less = OF_PAIR * (2 * BATCH * LENGTH**2 - really_kept(model, kwargs, monkeypatch))  # of two layers
+        assert found.forward_flop is not None
+        assert found.backward_flop is not None
+        exact = found.forward_flop - less, found.backward_flop - 2 * less
+        assert found.by_convention("mask_exact") == exact
+        assert fast_count(plain, (inputs,), kwargs=kwargs).by_convention("mask_exact") == exact

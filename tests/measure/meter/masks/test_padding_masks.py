@@ -12,6 +12,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import flopledger
+from measure.meter.calls import CallKey, GeneralCall, MaskPairs, MaskPasses, SeenCall, passes_of
 from measure.meter.masks.padding_masks import PaddingMasks, kept_pairs
 from measure.meter.meter import UtilizationMeter
 from results.store import read_run
@@ -220,8 +221,84 @@ def test_a_step_whose_mask_is_not_read_has_no_mask_exact_number_and_the_reason()
     model = model_of("Llama")
     assert "with read_masks=True the meter reads an attention_mask" in reason(batch(mask([5, 3])), read_masks=False)
     four = torch.zeros(2, 1, LONG, LONG)
-    assert "of (sequences, keys)" in reason(batch(None) | {"attention_mask": four})
+    unread = reason(batch(None) | {"attention_mask": four})
+    assert "of (sequences, keys)" in unread
+    assert "read_masks" not in unread
     assert left_out(model, [batch(None)]) == 2 * (25 - 15)
+
+
+class Two(torch.nn.Module):
+    """A query and a passage in one call, each with a mask of its own."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, query: dict[str, torch.Tensor], passage: dict[str, torch.Tensor]) -> torch.Tensor:
+        return self.model(**query).logits.sum() + self.model(**passage).logits.sum()
+
+
+def test_of_two_masks_in_a_call_none_is_taken_for_the_other() -> None:
+    model = Two(model_of("Bert"))
+    meter = UtilizationMeter(model, warm_up_steps=0, energy=False, read_masks=True, watch=False)
+    words = torch.randint(3, WORDS, (2, LONG))
+    query, passage = ({"input_ids": words, "attention_mask": mask(each)} for each in ([5, 3], [2, 2]))
+    with meter.step():
+        model(query, passage).backward()
+    found = meter.summary()
+    assert found.model_flop_per_step is not None
+    assert found.mask_exact_flop_per_step is None
+    assert "reads one attention_mask" in found.attention_reasons["mask_exact"]
+
+
+def test_the_padding_of_an_encoder_elsewhere_is_not_that_of_the_words() -> None:
+    model = transformers.BertLMHeadModel(
+        transformers.BertConfig(**SIZES, is_decoder=True, add_cross_attention=True, use_cache=False)
+    ).train()
+    given = batch(mask([5, 3])) | {"encoder_hidden_states": torch.randn(2, LONG, WIDTH)}
+    found = trained(model, [given | {"encoder_attention_mask": mask([4, 4])}]).summary()
+    assert found.causal_flop_per_step is not None
+    assert found.mask_exact_flop_per_step is None
+
+
+class Configured(torch.nn.Module):
+    """One with a config of its own, which is none of transformers'."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        self.model, self.config = model, {"name": "mine"}
+
+    def forward(self, **given: Any) -> Any:
+        return self.model(**given)
+
+
+def test_whether_there_is_an_encoder_is_asked_of_the_model_inside() -> None:
+    """As with the model alone, above."""
+    given = batch(mask([5, 3]), mask([4, 2], longest=4))
+    assert left_out(Configured(model_of("T5")), [given]) == (50 - 40) + (32 - 17) + (40 - 32)
+
+
+@pytest.mark.parametrize(("rows", "is_read"), [(1, True), (2, True), (LONG, False)])
+def test_a_mask_of_queries_by_keys_is_not_read(rows: int, is_read: bool) -> None:
+    """Two sequences of LONG words."""
+    key = CallKey("", (), True, None, 0)
+    given = {"attention_mask": torch.ones(rows, LONG)}
+    read = PaddingMasks(model_of("Llama")).read(key, (torch.zeros(2, LONG),), given)
+    assert (read is not None) is is_read
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_call_has_its_masks_no_longer_than_they_are_needed(times: int) -> None:
+    class Read:
+        def pairs(self) -> list[MaskPairs]:
+            return [MaskPairs("all", 2, LONG, 8)]
+
+    seen = SeenCall(CallKey("", (), True, None, 0), 2, print, print)
+    calls = [GeneralCall(seen, False) for _ in range(times)]
+    for call in calls:
+        call.masks = Read()
+    assert passes_of(calls)[seen.key].masks == {"all": MaskPasses(2, LONG, forward=8 * times, passes=times)}
+    assert [call.masks for call in calls] == [None] * times
 
 
 def test_a_backward_pass_in_a_later_step_is_none_whose_mask_is_known() -> None:
