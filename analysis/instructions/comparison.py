@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from analysis.instructions.convolutions import CONVOLUTIONS, products_of, taps_inside
 from analysis.instructions.parts import TILES, CountedProduct, explained, parts_of
-from analysis.instructions.sums import lanes_with_sums
+from analysis.instructions.sums import executed_additions, lanes_with_sums
 from analysis.operators import PRODUCTS, total
 from results.records import Operation
 
@@ -47,6 +47,11 @@ _LOGIC = "by integer logic on the bits, or by comparisons and a choice of lanes"
 _STATISTICS = "mean and variance in one pass over vectors, and scale and shift as one multiply-add"
 _GRADIENTS = "gradients of scale and shift are sums over vectors, and factors of a channel are made once"
 
+_UPSAMPLED = "the scale of each axis is calculated once"
+_POOLED = "the mean of a window is added to a result of zeros"
+
+AVG_POOL, UPSAMPLING = "aten.avg_pool2d", "aten.upsample_nearest2d"
+
 REASONS: Mapping[str, str] = {
     **dict.fromkeys(("exp", "log", "sin", "cos", "erf", "tanh", "sigmoid", "gelu", "silu", "softplus"), _POLYNOMIAL),
     **dict.fromkeys(("mish", "softmax", "log_softmax", "logsumexp", "cross_entropy"), _POLYNOMIAL),
@@ -62,8 +67,8 @@ REASONS: Mapping[str, str] = {
     "lerp": "a fused multiply-add, and both forms of the formula, of which each lane takes one",
     "addcdiv": "alpha is a factor of its own",
     "amax": "one fewer: n values have n - 1 maxima",
-    "avg_pool2d": "the mean of a window is added to a result of zeros",
-    "upsample_nearest": "the scale of each axis is calculated once",
+    "avg_pool2d": _POOLED,
+    "upsample_nearest": _UPSAMPLED,
     **dict.fromkeys(
         ("attention.backward", "attention_causal.backward"),
         f"scores are computed again, and in the softmax {_POLYNOMIAL}",
@@ -77,12 +82,14 @@ REASONS: Mapping[str, str] = {
     "adaptive_avg_pool2d_backward": "a gradient is divided by height and width, one after the other",
     "hardswish": "minimum and maximum count as comparisons by definition",
 }  # fmt: skip
-"""Operator → what the kinds of its instructions show, where the numbers differ."""
+"""Operator → what the kinds of its instructions show, where the numbers differ and no rule is known. No count checks
+it: any other number of lanes has the reason, too."""
 
 
 @dataclass(frozen=True)
 class InstructionComparison:
-    """One operator. multiply_adds, other_flop: by definition. executed: kind → lanes."""
+    """One operator. multiply_adds, other_flop: by definition. executed: kind → lanes. is_tabled: whether the
+    reason is that of the table, which no count checks."""
 
     name: str
     multiply_adds: int
@@ -90,6 +97,7 @@ class InstructionComparison:
     executed: Mapping[str, int]
     verdict: str
     reason: str = ""
+    is_tabled: bool = False
 
     @property
     def executed_flop(self) -> int:
@@ -130,9 +138,10 @@ def compare(
     else:
         verdict, reason = _of_lanes(other_flop, executed, calls)
     known = REASONS.get(name) or REASONS.get(name.removeprefix("aten.").strip("_"), "")
-    if verdict == UNEXPLAINED and known:
+    is_tabled = verdict == UNEXPLAINED and bool(known) and (COUNTED in executed or not _has_rule(calls))
+    if is_tabled:
         verdict, reason = DIFFERENT, known
-    return InstructionComparison(name, multiply_adds, other_flop, executed, verdict, reason)
+    return InstructionComparison(name, multiply_adds, other_flop, executed, verdict, reason, is_tabled)
 
 
 def compare_operations(
@@ -151,7 +160,29 @@ def _of_lanes(other_flop: int, executed: Mapping[str, int], calls: Sequence[Oper
     lanes = sum(executed.get(kind, 0) for kind in ARITHMETIC)
     if lanes == other_flop:
         return EQUAL, ""
-    return (DIFFERENT, _SUMS) if lanes == lanes_with_sums(calls) else (UNEXPLAINED, "")
+    if lanes == lanes_with_sums(calls):
+        return DIFFERENT, _SUMS
+    more = _more_lanes(calls)
+    return (DIFFERENT, more[1]) if more and lanes - other_flop in more[0] else (UNEXPLAINED, "")
+
+
+def _has_rule(calls: Sequence[Operation]) -> bool:
+    """Whether the lanes of these calls follow a rule, so that no reason of the table is needed."""
+    sums = [executed_additions(each) is not None for each in calls]
+    return _more_lanes(calls) is not None or (bool(sums) and all(sums))
+
+
+def _more_lanes(calls: Sequence[Operation]) -> tuple[range, str] | None:
+    """How many lanes more than are defined one pool or upsampling executes, and why; None for other calls."""
+    if len(calls) != 1:
+        return None
+    (call,) = calls
+    if call.name == UPSAMPLING:
+        return range(1, SCALARS + 1), _UPSAMPLED
+    if call.name == AVG_POOL and not any(call.attributes.get("padding") or ()):
+        results = math.prod(call.output_shapes[0])
+        return range(results, results + 1), _POOLED
+    return None
 
 
 def _of_kernels(
@@ -255,7 +286,8 @@ def _of_operator(
         return replace(
             row, reason=f"{verdicts[UNEXPLAINED]} of {len(found)} calls" + (reasons and f"; others: {reasons}")
         )
-    return replace(row, verdict=DIFFERENT if verdicts[DIFFERENT] else EQUAL, reason=reasons)
+    is_tabled = any(each.is_tabled for each in found)
+    return replace(row, verdict=DIFFERENT if verdicts[DIFFERENT] else EQUAL, reason=reasons, is_tabled=is_tabled)
 
 
 def _of_call(name: str, counts: Mapping[str, int], operation: Operation) -> InstructionComparison:

@@ -32,6 +32,9 @@ Buckets = Callable[[Sequence[LocalParameter]], Sequence[int]]
 EXPERTS = "experts"
 """Group of the ranks that have the same experts."""
 
+TIED = ("all_reduce", "pp")
+"""Kind and group of the collectives of weights that several stages hold."""
+
 STATE_COPIES = 4
 """Weight, gradient, and Adam's two moments of a trained parameter, each in its own dtype."""
 
@@ -170,14 +173,18 @@ def work_of(operations: Sequence[Operation]) -> Counter[tuple[str, str, str]]:
 
 def _replica_works(trace: RankTrace, stages: Stages, stage: int, grid: RankGrid, buckets: Buckets) -> list[RankWork]:
     """The work of each rank of the data and context axes, as if all were at the place of this trace on the latter: they
-    differ by the weights that they hold, where they share them."""
+    differ by the weights that they hold, where they share them, and by what they reduce of those with other stages."""
     first = _rank_work(trace, stages, stage, grid, buckets)
     found = [first]
     for replica in range(1, grid.copies):
         held = [_part(each, replica, grid) for each in _held(trace, stages, stage)]
         sizes = sum(each.numel for each in held), _state_bytes(trace, stages, stage, held)
-        same = sizes == (found[-1].parameters, found[-1].state_bytes)
-        found.append(found[-1] if same else replace(first, parameters=sizes[0], state_bytes=sizes[1]))
+        if sizes == (found[-1].parameters, found[-1].state_bytes):
+            found.append(found[-1])
+            continue
+        others = (each for each in first.collectives if (each.kind, each.group) != TIED)
+        collectives = (*others, *_tied(held, trace, stages))
+        found.append(replace(first, parameters=sizes[0], state_bytes=sizes[1], collectives=collectives))
     return found
 
 
@@ -210,7 +217,7 @@ def _rank_work(trace: RankTrace, stages: Stages, stage: int, grid: RankGrid, buc
         collectives=(
             *_collectives(mine, trace, grid),
             *_reductions(trace, held, grid, buckets),
-            *_tied(held, trace, stages),
+            *_tied(own, trace, stages),
             *_sends(stages, stage, grid),
         ),
     )
@@ -256,10 +263,10 @@ def copies_group(grid: RankGrid) -> str:
 def _reductions(trace: RankTrace, held: Sequence[LocalParameter], grid: RankGrid, buckets: Buckets) -> list[Collective]:
     """The all-reduces of gradients between ranks that have the same weights, once a step; each expert's gradients by
     themselves, in a group of their own."""
-    if grid.replicas == "fsdp":
-        return _of_shared_stage(held, grid) if grid.shares_stages else []
     named = {name: each for each in held for name in each.names}
     arrived = [named[name] for name in trace.gradients if name in named]
+    if grid.replicas == "fsdp":
+        return _of_shared_stage(held, arrived, grid) if grid.shares_stages else []
     dense = [each for each in arrived if each.names[0] not in trace.experts]
     experts = [each.nbytes for each in arrived if each.names[0] in trace.experts]
     sizes = _dense_sizes(dense, grid, buckets) if grid.copies > 1 else ()
@@ -282,25 +289,28 @@ def _dense_sizes(gradients: Sequence[LocalParameter], grid: RankGrid, buckets: B
     return list(sizes.values())
 
 
-def _of_shared_stage(held: Sequence[LocalParameter], grid: RankGrid) -> list[Collective]:
+def _of_shared_stage(
+    held: Sequence[LocalParameter], arrived: Sequence[LocalParameter], grid: RankGrid
+) -> list[Collective]:
     """What `fully_shard` does of a stage, which is one group of weights: gathered in its first micro-batch and kept to
-    the last one's end, when gradients are scattered. Rows are padded, so that each replica has as many. Raises
-    ValueError for a parameter without a dimension, as torch does."""
+    the last one's end, when the gradients that arrived are scattered. Rows are padded, so that each replica has as
+    many. Raises ValueError for a parameter without a dimension, as torch does."""
     if scalars := [each.names[0] for each in held if not each.shape]:
         raise ValueError(f"fsdp: expected parameters of one dimension or more, got {scalars[0]}, which has none")
     found = []
-    for kind, those in (("all_gather", held), ("reduce_scatter", [each for each in held if each.trained])):
+    for kind, those in (("all_gather", held), ("reduce_scatter", arrived)):
         if sizes := [each.nbytes // each.shape[0] * -(-each.shape[0] // grid.copies) for each in those if each.numel]:
             found.append(Collective(kind, copies_group(grid), grid.copies, 1, sum(sizes) * grid.copies))
     return found
 
 
 def _tied(held: Sequence[LocalParameter], trace: RankTrace, stages: Stages) -> list[Collective]:
-    """The all-reduces of gradients between stages that hold one parameter, once a step."""
+    """The all-reduces of gradients between stages that hold one parameter, once a step. held: where replicas share
+    weights, this one's parts, whose gradients it has after the scatter."""
     homes = {each.names: len(where) for each, where in zip(trace.parameters, stages.of_parameter, strict=True)}
     shared = [each for each in held if homes[each.names] > 1 and each.trained]
     most = max((homes[each.names] for each in shared), default=0)
-    return [Collective("all_reduce", "pp", most, len(shared), sum(each.nbytes for each in shared))] if shared else []
+    return [Collective(*TIED, most, len(shared), sum(each.nbytes for each in shared))] if shared else []
 
 
 def _sends(stages: Stages, stage: int, grid: RankGrid) -> list[Collective]:

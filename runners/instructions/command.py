@@ -110,7 +110,9 @@ def _text(rows: Sequence[InstructionComparison], form: str, by: str) -> str:
     numbers = COLUMNS[1:-2]
     table = [f"{COLUMNS[0]:24}" + "".join(f"{name:>14}" for name in numbers) + "  verdict", *map(_line, rows)]
     verdicts = ", ".join(f"{times} {verdict}" for verdict, times in Counter(row.verdict for row in rows).items())
-    return "\n".join([*table, "", f"{len(rows)} operators: {verdicts}. {SAID[by]}"])
+    tabled = sum(row.is_tabled for row in rows)
+    unchecked = f" No count checks {tabled} of the reasons, which are a table's." if tabled else ""
+    return "\n".join([*table, "", f"{len(rows)} operators: {verdicts}.{unchecked} {SAID[by]}"])
 
 
 def _row(row: InstructionComparison) -> dict[str, Any]:

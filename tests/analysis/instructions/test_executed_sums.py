@@ -69,3 +69,16 @@ def test_the_gradients_of_an_outer_product_are_products_and_sums() -> None:
     assert compare_operations("outer.backward", {**lanes, "add": 1}, [*products, *sums]).verdict == UNEXPLAINED
     assert compare_operations("a", {"mul": 4 * 1024}, [*products, *sums]).verdict == EQUAL
     assert compare_operations("a", {"mul": 1}, products).verdict == UNEXPLAINED
+
+
+def test_a_sum_whose_rule_is_known_has_no_other_reason() -> None:
+    """16 rows of 64 numbers: 8 vectors, two to each of four sums, and so on: 193 additions a row. Four columns of four
+    have no rule, and the reason of the table."""
+    rows = call("aten.sum", (16, 64), (16,), dim=[1])
+    known = 16 * ((2 * 4 + 3 * 4 + 3) * 8 + 8 + 1)
+    for more, verdict in ((-1, UNEXPLAINED), (0, DIFFERENT), (1, UNEXPLAINED)):
+        for name in ("sum_rows", "aten.sum"):
+            found = compare_operations(name, {"add": known + more}, [rows])
+            assert (found.verdict, found.is_tabled) == (verdict, False)
+    unknown = compare_operations("aten.sum", {"add": 17}, [call("aten.sum", (4, 4), (4,), dim=[1])])
+    assert (unknown.verdict, unknown.is_tabled) == (DIFFERENT, True)

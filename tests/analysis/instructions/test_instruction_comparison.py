@@ -43,9 +43,37 @@ def test_the_product_that_begins_a_sum_may_be_a_multiplication() -> None:
 
 def test_other_operations_are_compared_by_lanes_and_a_difference_needs_a_reason() -> None:
     assert compare("add", 0, 100, {"fma": 100, "compare": 2}).verdict == EQUAL
-    assert compare("exp", 0, 100, {"fma": 700}).verdict == DIFFERENT
+    found = compare("exp", 0, 100, {"fma": 700})
+    assert (found.verdict, found.is_tabled) == (DIFFERENT, True)
     assert compare("nothing_known", 0, 100, {"fma": 700}).verdict == UNEXPLAINED
     assert compare("exp", 0, 100, {"failed": 1}).verdict == UNEXPLAINED
+
+
+def pooled(name: str, **attributes: Any) -> Operation:
+    """To 2 × 3 × 4 × 4 = 96 results of four numbers each."""
+    return operation(name, (2, 3, 4, 4), {"self": (2, 3, 8, 8)}, **attributes)
+
+
+def test_a_pool_without_padding_executes_one_addition_more_for_each_result() -> None:
+    """Four additions and a division by definition."""
+    plain, padded = (pooled("aten.avg_pool2d", kernel_size=[2, 2], padding=[p, p]) for p in (0, 1))
+    for more, verdict in ((0, EQUAL), (95, UNEXPLAINED), (96, DIFFERENT), (97, UNEXPLAINED)):
+        found = compare("avg_pool2d", 0, 5 * 96, {"add": 4 * 96 + more, "div": 96}, calls=[plain])
+        assert (found.verdict, found.is_tabled) == (verdict, False)
+    found = compare("avg_pool2d", 0, 5 * 96, {"add": 1}, calls=[padded])
+    assert (found.verdict, found.is_tabled) == (DIFFERENT, True)
+
+
+def test_an_upsampling_executes_some_lanes_around_its_kernel() -> None:
+    for lanes, verdict in ((0, EQUAL), (1, DIFFERENT), (64, DIFFERENT), (65, UNEXPLAINED)):
+        found = compare("upsample_nearest", 0, 0, {"mul": lanes}, calls=[pooled("aten.upsample_nearest2d")])
+        assert (found.verdict, found.is_tabled) == (verdict, False)
+
+
+def test_a_processors_total_of_what_has_a_rule_has_the_reason_of_the_table() -> None:
+    """The rules are of AVX2's kernels."""
+    found = compare("upsample_nearest", 0, 0, {"flop": 1_000}, calls=[pooled("aten.upsample_nearest2d")])
+    assert (found.verdict, found.is_tabled) == (DIFFERENT, True)
 
 
 def test_a_counters_total_is_compared_with_all_flop() -> None:

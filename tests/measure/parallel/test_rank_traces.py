@@ -182,6 +182,22 @@ def test_a_stage_whose_weights_replicas_share_is_gathered_once_and_scattered_onc
     assert ledger.unexplained_flop == 0
 
 
+class Spare(BlockNet):
+    """Six rows that no stage multiplies with."""
+
+    def __init__(self):
+        super().__init__()
+        self.spare = torch.nn.Linear(4, 6, bias=False)
+
+
+def test_a_weight_that_gets_no_gradient_is_gathered_with_its_stage_and_not_scattered():
+    """It is with the last stage: 4 · 6 numbers."""
+    ledger = found("dp=2,pp=2", 4, Spare, {}, "fsdp")
+    for stage, more in enumerate((0, 4 * 4 * 6)):
+        sums = {each.kind: each.nbytes for each in ledger.work(Coordinates(stage, 0, 0)).collectives}
+        assert sums["all_gather"] - sums["reduce_scatter"] == more
+
+
 def test_a_replica_s_part_of_shared_weights_is_what_that_rank_has():
     sizes, step = {"pp": 1, "dp": 4, "cp": 1, "tp": 2}, RankStep(BlockNet, (torch.ones(2, 8),), BLOCK_PLAN, True, True)
     first, last = trace_rank(step, sizes, 0), trace_rank(step, sizes, 6)
@@ -201,6 +217,10 @@ def test_a_weight_of_two_stages_is_held_by_both_and_its_gradient_reduced_once():
         line = 2, 2 * 8 * 4
         assert sums == {"all_reduce": (1, 4 * 8 * 8), "send": line, "receive": line}
     assert ledger.unexplained_flop == 0
+    shared = found("dp=3,pp=2", 6, build, {}, replicas="fsdp")  # its 8 rows are 3, 3 and 2
+    for place in shared.grid.places():
+        (line,) = [each for each in shared.work(place).collectives if (each.kind, each.group) == ("all_reduce", "pp")]
+        assert (line.size, line.calls, line.nbytes) == (2, 1, 4 * 8 * (3, 3, 2)[place.dp])
 
 
 def test_stages_have_each_layer_once_and_send_what_the_next_one_reads():

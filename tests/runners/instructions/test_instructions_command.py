@@ -32,6 +32,13 @@ def test_the_count_comes_from_a_trace(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert row["reason"] == "padding of vectors: 31 is executed as 32"
 
 
+def test_reasons_of_the_table_are_counted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    executed = {"exp": {"fma": 7_000}, "mm_5x7x9": {"fma": 560}}
+    monkeypatch.setattr(measure.instructions, "count_instructions", lambda _: executed)
+    assert main([*executed]) == 0
+    assert "2 operators: 2 different. No count checks 1 of the reasons, which are a table's." in capsys.readouterr().out
+
+
 def test_what_no_reason_explains_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(measure.instructions, "count_instructions", lambda names: {name: {"fma": 1} for name in names})
     assert main(["mm_16x16x16"]) == 1
