@@ -31,6 +31,7 @@ from reports.sweep.answer import page_cells, page_counts
 from reports.sweep.answer.headline import basis, closing
 from reports.sweep.answer.repeats import repeat_lines
 from reports.sweep.answer.table import heading, peak_lines
+from results import collector_off
 from results.records import Ceiling
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ _MOST_OF_PICTURES = 3_000_000
 """Characters of all pictures together: a page is to stay below 5 MB."""
 
 
+@collector_off()
 def page(
     built: Built,
     figures: Mapping[str, str],
