@@ -47,10 +47,15 @@ def _repeat(run: Run) -> str:
     return f" #{run.repeat + 1}" if run.repeat else ""
 
 
+_NAMED = ("malloc",)
+"""Parts whose values alone do not say of what they are."""
+
+
 def variant_lines(variant: str) -> list[str]:
     """A variant without names where values say enough: layout=channels_last, compile=true → channels_last, compile."""
     lines = []
     for part in _parts(variant):
         name, _, value = part.partition("=")
-        lines.append(name if value == "true" else value if value[:1].isalpha() and value != "false" else part)
+        is_clear = value[:1].isalpha() and value != "false" and name not in _NAMED
+        lines.append(name if value == "true" else value if is_clear else part)
     return lines

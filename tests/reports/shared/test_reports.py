@@ -105,6 +105,7 @@ def test_prefixes_percent_and_durations() -> None:
 def test_a_variant_in_short() -> None:
     said = variant_lines("layout=channels_last, compile=true, image_size=64, cudnn_benchmark=false, optimizer=adamw")
     assert said == ["channels_last", "compile", "image_size=64", "cudnn_benchmark=false", "adamw"]
+    assert variant_lines("layout=channels_last, malloc=retain") == ["channels_last", "malloc=retain"]
     assert variant_lines("") == []
 
 
