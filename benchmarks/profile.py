@@ -12,7 +12,8 @@ Without a GPU it ends its process; so it gets a process of its own, in which tor
 
 Whether glibc hands a step's memory back to the kernel between two steps, and has it zeroed again page by page, hangs on
 what lies behind it in the heap: a third of ResNet-152's step, or nothing, by accident. So this runs with a malloc that
-keeps its memory (`KEPT`), after a training step that has grown the heap, for every way alike; `--as-is` leaves it out.
+keeps its memory (`retain_freed_memory`), after a training step that has grown the heap, for every way alike; `--as-is`
+leaves it out.
 
 It does not measure building the model, and no import. A busy machine makes single runs worthless: see `spread`.
 """
@@ -21,7 +22,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import os
 import platform
 import statistics
 import subprocess
@@ -35,6 +35,7 @@ import torchvision
 
 from analysis.devices.precisions import PRECISIONS
 from measure.fake.mode import fake_copy, fake_mode
+from measure.native import retain_freed_memory
 from measure.profile.rows import module_rows, operation_rows
 from measure.profile.step_kinds import ModelStep, traced_on_fakes
 from measure.profile.step_profile import profile_step
@@ -46,9 +47,6 @@ BESIDE = {
     "deepspeed, in a loop": "forward, gradients",
 }
 """Profile → the steps it measures, unprofiled."""
-
-KEPT = {"MALLOC_TRIM_THRESHOLD_": str(2**40), "MALLOC_MMAP_MAX_": "0"}
-"""Settings of glibc's malloc, read when a process starts: nothing is handed back."""
 
 LIMIT_RATIO = 1.1
 """A whole profile ÷ the steps it measures, at most."""
@@ -209,8 +207,8 @@ def main() -> int:
         name, batch_size, image_size = given.estimate
         print(Subject(name, int(batch_size), int(image_size), 1).estimated())
         return 0
-    if not given.as_is and not all(os.environ.get(name) == value for name, value in KEPT.items()):
-        os.execve(sys.executable, [sys.executable, "-m", "benchmarks.profile", *sys.argv[1:]], os.environ | KEPT)
+    if not given.as_is:
+        retain_freed_memory()
     print(
         f"{platform.processor() or platform.machine()}, Python {platform.python_version()}, torch {torch.__version__}"
     )
