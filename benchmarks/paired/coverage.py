@@ -8,10 +8,11 @@ kernel of the ceiling beside each until the rules for a CPU are met (`measure/ti
 utilization over the paired ceiling, each with its interval. Each cell is a line of the file; a later call goes on. The
 truth is the mean over all cells, which has an interval of its own; a share of cells has one, too (Wilson).
 
-The machine must be idle. Not claimed: that the cells' mean is the truth of another process: all cells of a call are of
-one. An interval covers one window; what moves between windows (clocks, memory, neighbours outside of a virtual machine)
-is in the share. So cells are also looked at by where the host had put the processors, and several minutes apart as
-repeats of one.
+The machine must be idle. `--malloc retain` keeps the memory that a step frees, as that of `runners.sweep` does. Each
+machine and setting has a table and a truth of its own. Not claimed: that the cells' mean is the truth of another
+process: all cells of a call are of one. An interval covers one window; what moves between windows (clocks, memory,
+neighbours outside of a virtual machine) is in the share. So cells are also looked at by where the host had put the
+processors, and several minutes apart as repeats of one.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from typing import Any
 
 from analysis.stats import geometric_mean
 from analysis.utilization import far_from_s, median_round_trip_s
-from benchmarks.paired.neighbours import Cell, mean_log, run, training_step
+from benchmarks.paired.neighbours import Cell, mean_log, origin, run, training_step
+from measure.native import retain_freed_memory
+from results.records import RETAIN
 
 TOGETHER = (3, 5)
 """Cells that are looked at as repeats of one: minutes apart."""
@@ -35,25 +38,31 @@ VALUES = {"step time": "step", "paired utilization": "used"}
 """What has an interval → the beginning of its columns."""
 
 
-def measure(cells: Path, minutes: float) -> None:
-    """Adds cells to the file until the time is over."""
+def measure(cells: Path, minutes: float, malloc: str) -> None:
+    """Adds cells to the file until the time is over. malloc: as of `runners.sweep`."""
     import torch
 
     from measure.ceiling import Bench, Trial
     from measure.timing import CeilingKernel, Protocol, clock_for
 
     torch.manual_seed(0)
+    if malloc == RETAIN:
+        retain_freed_memory()
     clock, protocol = clock_for("cpu"), Protocol.for_device("cpu")
     trial = Trial("convolution", (8, 128, 28), "channels_last")
     call = Bench("cpu", torch.float32, clock, math.inf).prepared(trial)
     kernel, step = CeilingKernel("fp32", "convolution", trial.flop, call), training_step()
     until_s = time.monotonic() + 60 * minutes
     while time.monotonic() < until_s:
-        line = one_cell(step, kernel, clock, protocol) | {
-            "load_1min": os.getloadavg()[0],
-            "at": time.strftime("%Y-%m-%dT%H:%M:%S"),
-            "threads": torch.get_num_threads(),
-        }
+        line = (
+            one_cell(step, kernel, clock, protocol)
+            | origin(malloc)
+            | {
+                "load_1min": os.getloadavg()[0],
+                "at": time.strftime("%Y-%m-%dT%H:%M:%S"),
+                "threads": torch.get_num_threads(),
+            }
+        )
         with cells.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 

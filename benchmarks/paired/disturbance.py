@@ -66,7 +66,7 @@ def main() -> int:
     ended.set()
     ratio = median(found) / BLOCK_S
     print(
-        f"\n{ratio:.2%} of a block of {BLOCK_S:g} s; goal {GOAL_RATIO:.1%}. Not told here: "
+        f"\n{ratio:.2%} of a block of {BLOCK_S:g} s; goal {GOAL_RATIO:.1%}. Not available here: "
         f"{', '.join(absent(on_cpu=True)) or 'nothing'}"
     )
     return int(ratio > GOAL_RATIO)

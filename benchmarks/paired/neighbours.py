@@ -27,6 +27,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from measure.native import retain_freed_memory
+from results.records import MALLOC_SETTINGS, RETAIN
+
 LOADS = (0.0, 0.5, 1.0, 2.0)
 """Processors that the neighbours keep busy while they run."""
 BURST_S = 1.0
@@ -66,14 +69,16 @@ def neighbours(load: float, burst: bool) -> Iterator[None]:
             each.join()
 
 
-def measure(cells: Path, minutes: float) -> None:
-    """Adds cells to the file until the time is over."""
+def measure(cells: Path, minutes: float, malloc: str) -> None:
+    """Adds cells to the file until the time is over. malloc: as of `runners.sweep`."""
     import torch
 
     from measure.ceiling import Bench, Trial
     from measure.timing import Protocol, clock_for, measure_pairs
 
     torch.manual_seed(0)
+    if malloc == RETAIN:
+        retain_freed_memory()
     clock = clock_for("cpu")
     bench = Bench("cpu", torch.float32, clock, math.inf)
     kernel = bench.prepared(Trial("convolution", (8, 128, 28), "channels_last"))
@@ -89,7 +94,7 @@ def measure(cells: Path, minutes: float) -> None:
             "load": load, "burst": burst, "step_s": found.a_step_s, "kernel_s": found.b_step_s, "ratio": ratio.ratio,
             "low": ratio.low, "high": ratio.high, "rounds": ratio.rounds, "load_1min": os.getloadavg()[0],
             "at": time.strftime("%Y-%m-%dT%H:%M:%S"), "threads": torch.get_num_threads(),
-        }  # fmt: skip
+        } | origin(malloc)  # fmt: skip
         with cells.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
@@ -171,7 +176,7 @@ def mean_log(ratios: Sequence[float]) -> tuple[float, float]:
 
 def run(
     purpose: str | None,
-    measure: Callable[[Path, float], None],
+    measure: Callable[[Path, float, str], None],
     report: Callable[[Sequence[Cell]], list[str]],
     minutes: float,
 ) -> None:
@@ -179,11 +184,31 @@ def run(
     parser = argparse.ArgumentParser(description=(purpose or "").partition("\n")[0])
     parser.add_argument("--file", type=Path, required=True, help="cells so far, one a line; it is added to")
     parser.add_argument("--minutes", type=float, default=minutes)
+    parser.add_argument("--malloc", choices=MALLOC_SETTINGS, default="default", help="as of runners.sweep")
     parser.add_argument("--report", action="store_true", help="measure nothing")
     options = parser.parse_args()
     if not options.report:
-        measure(options.file, options.minutes)
-    print("\n".join(report(read(options.file))))
+        measure(options.file, options.minutes, options.malloc)
+    print("\n".join(reports(read(options.file), report)))
+
+
+def origin(malloc: str) -> Cell:
+    """What cells must have in common to be compared: a start of a machine (empty: not known) and its allocator."""
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    return {"machine": boot.read_text().strip() if boot.exists() else "", "malloc": malloc}
+
+
+def reports(cells: Sequence[Cell], report: Callable[[Sequence[Cell]], list[str]]) -> list[str]:
+    """The report of each origin, in the order of their first cells; with a heading where there are several."""
+    groups: dict[tuple[str, str], list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault((cell.get("machine", ""), cell.get("malloc", "default")), []).append(cell)
+    if len(groups) < 2:
+        return report(cells)
+    lines = []
+    for (_machine, malloc), each in groups.items():
+        lines += [f"From {each[0]['at']} on, --malloc {malloc}:", "", *report(each), ""]
+    return lines[:-1]
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from measure.native.machine_code import address_of
 from results import Unavailable
 
-ROUNDS, TRIES = 200, 4
+ROUNDS, TRIES = 100, 4
 """Round trips that are timed together, and how often. The shortest counts: another task may interrupt one."""
 
 MOST_LOOKS = 1 << 26

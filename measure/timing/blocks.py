@@ -90,8 +90,8 @@ TRIES = 5
 class Interleaved(typing.Protocol):
     """What is timed between the blocks of a step, as a ceiling's kernels are."""
 
-    def run(self) -> None:
-        """Once for each block of the step."""
+    def run(self, block_s: float) -> None:
+        """Once for each block of the step. block_s: what that block takes, s."""
 
     def half_width_ratio(self, blocks: Sequence[Sample]) -> float | None:
         """Half of the 95 % interval of the ratio to these blocks; None where it is unknown."""
@@ -187,10 +187,10 @@ def measure_blocks(
         while True:
             begun_s, is_before = timed.used_s(), len(blocks) % 2 == 0
             if beside is not None and is_before:
-                beside.run()
+                beside.run(steps * (step_time_s(blocks[-1]) if blocks else estimate_s))
             blocks.append(timed.block(steps, "measure", protocol.lead_in_steps))
             if beside is not None and not is_before:
-                beside.run()
+                beside.run(total_s(blocks[-1:]))
             gc.collect()
             steps = _steps_again(blocks[-1], protocol.block_s)
             now_s = timed.used_s()

@@ -2,7 +2,9 @@
 
 A machine whose clock falls, or that a neighbour slows down, is slower for both; their ratio is not. Each kernel gets a
 block of BLOCK_SHARE of a step's block, one call at least, beside each of these. Kernels run with warm caches, as they
-do within a step.
+do within a step. A kernel's block is the shorter one and scatters more: with 40 ms beside steps of seconds it was most
+of the ratio's interval. More than a fifth costs as much time as it saves, and so does a share that follows from the
+scatter of both (`benchmarks/paired/interleaving.py`).
 
 Not claimed: that a neighbour slows down one kernel as much as a step of many. On few shared processors it does not: the
 threads of a step wait for each other at each of its operations.
@@ -40,13 +42,15 @@ class CeilingKernel:
 class CeilingBlocks:
     """Blocks of kernels, made while it is entered. samples: all of them, in order; `steps` are calls.
 
-    protocol: the rules of the steps that they are timed beside.
+    protocol: the rules of the steps that they are timed beside. share: of a step's block that a kernel's block has.
     """
 
-    def __init__(self, kernels: Sequence[CeilingKernel], clock: Clock, protocol: Protocol) -> None:
-        self._kernels, self._protocol = kernels, protocol
+    def __init__(
+        self, kernels: Sequence[CeilingKernel], clock: Clock, protocol: Protocol, share: float = BLOCK_SHARE
+    ) -> None:
+        self._kernels, self._protocol, self._share = kernels, protocol, share
         self._timers = [BlockTimer(kernel.call, clock) for kernel in kernels]
-        self._calls: list[int] = []
+        self._calls_s: list[float] = []
         self.samples: list[Sample] = []
 
     def __enter__(self) -> Self:
@@ -58,13 +62,14 @@ class CeilingBlocks:
         for timer in reversed(self._timers):
             timer.__exit__(*fault)
 
-    def run(self) -> None:
-        """One block of each kernel."""
-        if not self._calls:
-            self._calls = [self._calls_of(timer) for timer in self._timers]
-        for kernel, timer, calls in zip(self._kernels, self._timers, self._calls, strict=True):
-            block = timer.block(calls, CEILING)
-            self.samples.append(replace(block, unit=kernel.unit, kernel=kernel.name, flop=calls * kernel.flop))
+    def run(self, block_s: float) -> None:
+        """One block of each kernel. block_s: what the step's block beside these takes, s."""
+        if not self._calls_s:
+            self._calls_s = [_second_call_s(timer) for timer in self._timers]
+        for n, (kernel, timer) in enumerate(zip(self._kernels, self._timers, strict=True)):
+            block = timer.block(steps_for(self._share * block_s, self._calls_s[n]), CEILING)
+            self._calls_s[n] = step_time_s(block)
+            self.samples.append(replace(block, unit=kernel.unit, kernel=kernel.name, flop=block.steps * kernel.flop))
 
     def half_width_ratio(self, blocks: Sequence[Sample]) -> float | None:
         """Half of the 95 % interval of the paired utilization, on a logarithmic scale. None without two pairs.
@@ -74,7 +79,8 @@ class CeilingBlocks:
         paired = paired_ceiling((*blocks, *self.samples), self._protocol.interval_rule)
         return None if paired is None else paired.half_width_ratio
 
-    def _calls_of(self, timer: BlockTimer) -> int:
-        """Of a block: by the time of a second call, since the first may search algorithms."""
-        timer.block(1, CEILING)
-        return steps_for(BLOCK_SHARE * self._protocol.block_s, step_time_s(timer.block(1, CEILING)))
+
+def _second_call_s(timer: BlockTimer) -> float:
+    """Since the first one may search algorithms."""
+    timer.block(1, CEILING)
+    return step_time_s(timer.block(1, CEILING))
