@@ -1,6 +1,6 @@
 """How many of the 95 % intervals of an idle machine's cells hold the true value?
 
-    python -m benchmarks.paired.coverage --file coverage.jsonl --minutes 30
+    python -m benchmarks.paired.coverage --file coverage.jsonl --minutes 30 [--quick] [--malloc retain]
     python -m benchmarks.paired.coverage --file coverage.jsonl --report
 
 A cell times the same training step as a cell of `runners.sweep --paired-ceiling` does: warm-up, then blocks with a
@@ -27,7 +27,7 @@ from typing import Any
 
 from analysis.stats import geometric_mean
 from analysis.utilization import far_from_s, median_round_trip_s
-from benchmarks.paired.neighbours import Cell, mean_log, origin, run, training_step
+from benchmarks.paired.neighbours import Cell, cells_parser, mean_log, origin, read, reports, training_step
 from measure.native import retain_freed_memory
 from results.records import RETAIN
 
@@ -38,8 +38,8 @@ VALUES = {"step time": "step", "paired utilization": "used"}
 """What has an interval → the beginning of its columns."""
 
 
-def measure(cells: Path, minutes: float, malloc: str) -> None:
-    """Adds cells to the file until the time is over. malloc: as of `runners.sweep`."""
+def measure(cells: Path, minutes: float, malloc: str, quick: bool) -> None:
+    """Adds cells to the file until the time is over. malloc, quick: as of `runners.sweep`."""
     import torch
 
     from measure.ceiling import Bench, Trial
@@ -48,7 +48,7 @@ def measure(cells: Path, minutes: float, malloc: str) -> None:
     torch.manual_seed(0)
     if malloc == RETAIN:
         retain_freed_memory()
-    clock, protocol = clock_for("cpu"), Protocol.for_device("cpu")
+    clock, protocol = clock_for("cpu"), Protocol.for_device("cpu", quick)
     trial = Trial("convolution", (8, 128, 28), "channels_last")
     call = Bench("cpu", torch.float32, clock, math.inf).prepared(trial)
     kernel, step = CeilingKernel("fp32", "convolution", trial.flop, call), training_step()
@@ -150,7 +150,12 @@ def line_of(name: str, value: str, column: str, cells: Sequence[Cell], together:
 
 
 def main() -> None:
-    run(__doc__, measure, report, 30.0)
+    parser = cells_parser(__doc__, 30.0)
+    parser.add_argument("--quick", action="store_true", help="cells as of runners.sweep --quick")
+    options = parser.parse_args()
+    if not options.report:
+        measure(options.file, options.minutes, options.malloc, options.quick)
+    print("\n".join(reports(read(options.file), report)))
 
 
 if __name__ == "__main__":

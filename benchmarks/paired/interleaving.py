@@ -18,7 +18,6 @@ at different times: what changed between them has no part in the interval.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import random
@@ -31,10 +30,10 @@ from typing import Any
 
 from analysis.utilization.paired_ceiling import paired_ceiling
 from analysis.utilization.step_times import ASIDE
-from benchmarks.paired.neighbours import Cell, origin, read, reports
+from benchmarks.paired.neighbours import Cell, cells_parser, origin, read, reports
 from measure.native import retain_freed_memory
 from measure.timing import CeilingBlocks, CeilingKernel, Protocol, measure_blocks
-from results.records import MALLOC_SETTINGS, RETAIN, Sample
+from results.records import RETAIN, Sample
 from results.store import key_of, read_run
 
 ALONE, APART, FIXED = "alone", "apart", "40 ms"
@@ -227,15 +226,12 @@ def report(cells: Sequence[Cell]) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--runs", type=Path, metavar="DIR", help="a run, whose cells are simulated")
-    what.add_argument("--file", type=Path, help="measured cells so far, one a line; it is added to")
+    parser = cells_parser(__doc__, 20.0, needs_file=False)
+    parser.add_argument("--runs", type=Path, metavar="DIR", help="a run, whose cells are simulated instead")
     parser.add_argument("--series", type=int, default=20, help="of each simulated cell and way")
-    parser.add_argument("--minutes", type=float, default=20.0)
-    parser.add_argument("--malloc", choices=MALLOC_SETTINGS, default="default", help="as of runners.sweep")
-    parser.add_argument("--report", action="store_true", help="measure nothing")
     options = parser.parse_args()
+    if (options.runs is None) is (options.file is None):
+        parser.error("expected one of --runs and --file")
     if options.runs:
         print("\n".join(of_run(options.runs, options.series)))
         return

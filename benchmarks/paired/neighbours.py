@@ -174,45 +174,41 @@ def mean_log(ratios: Sequence[float]) -> tuple[float, float]:
     return found.mean, math.inf if found.high is None else found.high - found.mean
 
 
-def run(
-    purpose: str | None,
-    measure: Callable[[Path, float, str], None],
-    report: Callable[[Sequence[Cell]], list[str]],
-    minutes: float,
-) -> None:
-    """The command line of a benchmark whose cells are the lines of a file. minutes: unless given."""
+def cells_parser(purpose: str | None, minutes: float, needs_file: bool = True) -> argparse.ArgumentParser:
+    """Options of a benchmark whose cells are the lines of a file. minutes: unless given."""
     parser = argparse.ArgumentParser(description=(purpose or "").partition("\n")[0])
-    parser.add_argument("--file", type=Path, required=True, help="cells so far, one a line; it is added to")
+    parser.add_argument("--file", type=Path, required=needs_file, help="cells so far, one a line; it is added to")
     parser.add_argument("--minutes", type=float, default=minutes)
     parser.add_argument("--malloc", choices=MALLOC_SETTINGS, default="default", help="as of runners.sweep")
     parser.add_argument("--report", action="store_true", help="measure nothing")
-    options = parser.parse_args()
-    if not options.report:
-        measure(options.file, options.minutes, options.malloc)
-    print("\n".join(reports(read(options.file), report)))
+    return parser
 
 
-def origin(malloc: str) -> Cell:
-    """What cells must have in common to be compared: a start of a machine (empty: not known) and its allocator."""
+def origin(malloc: str, quick: bool = False) -> Cell:
+    """What cells must have in common to be compared: a start of a machine (empty: not known), its allocator, quick."""
     boot = Path("/proc/sys/kernel/random/boot_id")
-    return {"machine": boot.read_text().strip() if boot.exists() else "", "malloc": malloc}
+    return {"machine": boot.read_text().strip() if boot.exists() else "", "malloc": malloc, "quick": quick}
 
 
 def reports(cells: Sequence[Cell], report: Callable[[Sequence[Cell]], list[str]]) -> list[str]:
     """The report of each origin, in the order of their first cells; with a heading where there are several."""
-    groups: dict[tuple[str, str], list[Cell]] = {}
+    groups: dict[tuple[str, str, bool], list[Cell]] = {}
     for cell in cells:
-        groups.setdefault((cell.get("machine", ""), cell.get("malloc", "default")), []).append(cell)
+        known = {"machine": "", "malloc": "default", "quick": False} | cell  # cells of before have none of these
+        groups.setdefault((known["machine"], known["malloc"], known["quick"]), []).append(cell)
     if len(groups) < 2:
         return report(cells)
     lines = []
-    for (_machine, malloc), each in groups.items():
-        lines += [f"From {each[0]['at']} on, --malloc {malloc}:", "", *report(each), ""]
+    for (_machine, malloc, quick), each in groups.items():
+        lines += [f"From {each[0]['at']} on, --malloc {malloc}{' --quick' * quick}:", "", *report(each), ""]
     return lines[:-1]
 
 
 def main() -> None:
-    run(__doc__, measure, report, 3.0)
+    options = cells_parser(__doc__, 3.0).parse_args()
+    if not options.report:
+        measure(options.file, options.minutes, options.malloc)
+    print("\n".join(reports(read(options.file), report)))
 
 
 if __name__ == "__main__":

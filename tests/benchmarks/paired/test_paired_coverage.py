@@ -63,17 +63,23 @@ def test_cells_of_two_placements_have_a_truth_each() -> None:
 
 
 def test_cells_of_another_machine_or_allocator_have_a_table_and_a_truth_of_their_own() -> None:
-    """Three origins whose steps take 1, 1.2 and 1.4 s: each table's intervals hold the mean of that table."""
+    """Four origins whose steps take 1, 1.2, 1.4 and 1.6 s: each table's intervals hold the mean of that table."""
     made: list[dict[str, object]] = []
-    for at, (machine, malloc) in enumerate((("a", "default"), ("a", "retain"), ("b", "retain"))):
+    origins = (("a", "default", False), ("a", "retain", False), ("b", "retain", False), ("b", "retain", True))
+    for at, (machine, malloc, quick) in enumerate(origins):
         for cell in cells(100, 0.03, seed=at):
             slower = {name: cell[name] * (1 + 0.2 * at) for name in ("step", "step_low", "step_high")}  # type: ignore[operator]
-            made.append(cell | slower | {"at": f"{at}", "machine": machine, "malloc": malloc})
+            made.append(cell | slower | {"at": f"{at}", "machine": machine, "malloc": malloc, "quick": quick})
     lines = reports(made, report)
-    headings = ["From 0 on, --malloc default:", "From 1 on, --malloc retain:", "From 2 on, --malloc retain:"]
+    headings = [
+        "From 0 on, --malloc default:",
+        "From 1 on, --malloc retain:",
+        "From 2 on, --malloc retain:",
+        "From 3 on, --malloc retain --quick:",
+    ]
     assert [line for line in lines if line.startswith("From")] == headings
     assert all(share(line) > 97 for line in lines if line.startswith("| all | step time"))
-    assert sum(line.startswith("| all | step time") for line in lines) == 3
+    assert sum(line.startswith("| all | step time") for line in lines) == 4
     assert reports(made[:100], report) == report(made[:100])
 
 
