@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from results.records import Cell
+from runners.sweep import command
 from runners.sweep.plan import Grid, cells
 from runners.sweep.ranks import options
 from runners.sweep.ranks import peers as ranks_peers
@@ -136,6 +137,19 @@ def test_a_place_is_what_torchrun_says() -> None:
     assert place_of(ENVIRON) == Place(3, 4, 1, 2, ("host", 29500))
     assert place_of({**ENVIRON, "TORCHELASTIC_USE_AGENT_STORE": "False"}) is None
     assert place_of({}) is None
+
+
+def test_help_is_the_first_ranks_answer_and_the_others_end(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is wrong is the first rank's to say, too: the others wait, and torchrun ends them."""
+    for name, value in ENVIRON.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("runners.sweep.ranks.follow", lambda place: 40 + place.rank)
+    assert command.main(["--help"]) == 0
+    assert command.main(["--parallel", "none"]) == 43
+    assert command.main(["--parallel", "ddp=4"]) == 43
+    assert capsys.readouterr() == ("", "")
 
 
 TWO = Place(0, 2, 0, 2, ("host", 1))
