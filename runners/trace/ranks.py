@@ -1,8 +1,10 @@
-"""`python -m runners.trace DIR`: recordings of many ranks, one file each."""
+"""`python -m runners.trace DIR`: recordings of many ranks."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +15,7 @@ from runners.trace.recording import cleaned
 if TYPE_CHECKING:
     from analysis.devices import Device
     from analysis.ranks import RanksReport, StepFlop, Timeline
+    from measure.trace.attribution import Recording
     from reports.trace import Trace
 
 DOCUMENT = "ranks.json"
@@ -25,10 +28,10 @@ def report_ranks(folder: Path, device: Device | None, counting: bool) -> RanksRe
     Raises Mistake for a folder without recordings, one that is no rank's, or two of one rank.
     """
     from analysis.ranks import by_rank, report_of
-    from measure.trace.ranks import rank_files, read_rank
+    from measure.trace.ranks import rank_files, read_ranks
 
     try:
-        timelines = by_rank(read_rank(path) for path in rank_files(folder))
+        timelines = by_rank(read_ranks(rank_files(folder)))
         flop = {rank: _flop(each, device) for rank, each in timelines.items()} if counting else {}
         return report_of(timelines, flop)
     except (ValueError, OSError) as fault:
@@ -43,7 +46,7 @@ def _flop(timeline: Timeline, device: Device | None) -> StepFlop:
 
     known = device or (peaks.lookup(timeline.device_name) if timeline.device_name else None)
     try:
-        trace = cleaned(read_recording(Path(timeline.path)))
+        trace = cleaned(read_recording(Path(timeline.path), _part_of(timeline)))
     except (Inconsistent, Mistake) as fault:
         return StepFlop(None, str(fault))
     totals = document(trace)["totals"]["repaired"]
@@ -52,6 +55,15 @@ def _flop(timeline: Timeline, device: Device | None) -> StepFlop:
     if unknown:
         return StepFlop(None, f"of the {' and the '.join(unknown)} pass, calls have no count")
     return StepFlop(sum(parts) / max(trace.steps or 1, 1), "", None if known is None else _peak(trace, known))
+
+
+def _part_of(timeline: Timeline) -> Callable[[Recording], Recording] | None:
+    """What of its file is this rank's; None: all."""
+    if timeline.process < 0:
+        return None
+    from measure.trace.attribution import of_process
+
+    return partial(of_process, process=timeline.process)
 
 
 def _peak(trace: Trace, device: Device) -> float | None:
