@@ -11,6 +11,7 @@ import pytest
 
 from analysis.ranks import by_rank, report_of
 from measure.trace.ranks import rank_files, read_rank, read_ranks
+from measure.trace.readers import nsys
 from runners.trace import command
 from tests.support.fakes.commands import refused, running
 from tests.support.made_up_operations.nsys_export import PROCESS, Export
@@ -132,6 +133,7 @@ def test_an_export_of_a_host_has_a_rank_for_each_process(tmp_path: Path, capsys:
     assert any("numbered in the order of their devices" in line for line in found["problems"])
     with pytest.raises(ValueError, match="expected one rank, got the processes of 3"):
         read_rank(path)
+    assert any(line.startswith("3 processes had kernels, and are added up") for line in nsys.read(path).problems)
 
 
 def test_exports_of_hosts_are_numbered_on_in_the_order_of_their_names(tmp_path: Path) -> None:
