@@ -27,8 +27,8 @@ STEP_COLUMNS = ("number", "start_ns", "end_ns")
 class Timeline:
     """What a rank's recording holds. device: whether its intervals are of a device; of a machine without one they are
     of the operator calls on the host. shift_ns: what was added to its clock. own_clock: whether times are of a clock
-    that other recordings of its host do not have. process: in a file of several ranks, the one that this rank is; -1: the
-    file is of one rank.
+    that other recordings of its host do not have. process: in a file of several ranks, the one that this rank is; -1:
+    the file is of one rank.
     """
 
     rank: int

@@ -12,9 +12,9 @@ _UNKNOWN = "–"
 HEADING = "Steps on several ranks, predicted and measured, in ms"
 
 MEANING = (
-    "predicted: kernels at the rank's own ceiling, collectives as long as alone, hidden by the rules of runners.project "
-    "--parallel; no launch, no waiting, no operation but products. share: predicted of measured. computes, collectives "
-    "and exposed are predicted / measured; measured are shares of recorded steps."
+    "predicted: kernels at the rank's own ceiling, collectives as long as alone, hidden by the rules of runners.project; "
+    "no launch, no waiting, no operation but products. share: predicted of measured. computes, collectives and exposed "
+    "are predicted / measured; measured are shares of recorded steps."
 )
 
 

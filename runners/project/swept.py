@@ -1,4 +1,4 @@
-"""`python -m runners.project --parallel --run RUN`: steps that a sweep trained on several ranks, predicted beside measured.
+"""`python -m runners.project --parallel --run RUN`: steps of a sweep on several ranks, predicted beside measured.
 
 What each rank ran and handed over is the run's; times are by its ceilings, and by the rates of `--links` or the
 datasheet's links (`analysis/project/parallelism/swept.py`). Nothing is run.

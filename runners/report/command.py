@@ -281,7 +281,6 @@ def show(built: Built, form: str, out: Path, convention: str = "flop") -> None:
     """Data on stdout; where the files are on stderr. convention: of CONVENTIONS, of the rows that are shown."""
     from reports.sweep.answer import to_csv, to_json, to_text
     from results.records import Utilization
-    from runners.cli import show_page
 
     rows = built.utilization if convention == "flop" else built.post2021
     if form == "csv":

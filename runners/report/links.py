@@ -59,5 +59,7 @@ def read_ranks_run(path: Path) -> RunData:
     except (ValueError, OSError) as fault:
         raise Mistake(str(fault)) from fault
     if not given:
-        raise Mistake(f"expected a run of several ranks (runners.sweep --parallel), got one without collectives: {path}")
+        raise Mistake(
+            f"expected a run of several ranks (runners.sweep --parallel), got one without collectives: {path}"
+        )
     return data

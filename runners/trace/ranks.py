@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from results import Inconsistent
 from runners.cli import Mistake, put, read_recording, say, show_page
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 DOCUMENT = "ranks.json"
 PAGE = "ranks.html"
+PASSES = ("forward", "backward")
 
 
 def report_ranks(folder: Path, device: Device | None, counting: bool) -> RanksReport:
@@ -49,12 +50,20 @@ def _flop(timeline: Timeline, device: Device | None) -> StepFlop:
         trace = cleaned(read_recording(Path(timeline.path), _part_of(timeline)))
     except (Inconsistent, Mistake) as fault:
         return StepFlop(None, str(fault))
-    totals = document(trace)["totals"]["repaired"]
-    parts = [totals[f"{phase}_flop"] for phase in ("forward", "backward")]
-    unknown = [phase for phase, flop in zip(("forward", "backward"), parts, strict=True) if flop is None]
-    if unknown:
-        return StepFlop(None, f"of the {' and the '.join(unknown)} pass, calls have no count")
-    return StepFlop(sum(parts) / max(trace.steps or 1, 1), "", None if known is None else _peak(trace, known))
+    found = document(trace)
+    totals = {phase: found["totals"]["repaired"][f"{phase}_flop"] for phase in PASSES if _has(found, phase)}
+    unknown = [phase for phase, flop in totals.items() if flop is None]
+    if unknown or not totals:
+        of = f"of the {' and the '.join(unknown)} pass, calls have no count" if unknown else "no product was recorded"
+        return StepFlop(None, of)
+    return StepFlop(sum(totals.values()) / max(trace.steps or 1, 1), "", None if known is None else _peak(trace, known))
+
+
+def _has(found: Mapping[str, Any], phase: str) -> bool:
+    """Whether a recording has products of a phase, or may lack some; inference has no backward pass."""
+    key = f"{phase}_flop"
+    recorded = found["at_least"]["repaired"][key] is not None or found["unknown_calls"]["repaired"][key]
+    return bool(recorded or found["missing"])
 
 
 def _part_of(timeline: Timeline) -> Callable[[Recording], Recording] | None:

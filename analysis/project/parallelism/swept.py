@@ -1,13 +1,13 @@
 """Steps that a sweep trained on several ranks, beside what the rules of this package make of its counts and of rates.
 
-* Kernels of a rank: the FLOP that it ran ÷ what its own kernels reached while all ranks looked for their ceiling at once;
-  without a ceiling, ÷ the reachable part of the datasheet's peak.
+* Kernels of a rank: the FLOP that it ran ÷ what its own kernels reached while all ranks looked for their ceiling at
+  once; without a ceiling, ÷ the reachable part of the datasheet's peak.
 * Collectives: a call takes as long as the same collective took alone, between as many ranks, linear between the sizes
-  that were timed; without such rates, what rings and trees over the datasheet's links take (`collectives.py`). A message
-  between stages takes as long as an all_gather between two ranks in which each sends as much.
-* What hides them, as in `step.py`: gradients of replicas are reduced behind the backward pass, two thirds of the kernels;
-  weights that replicas share are gathered and scattered behind all kernels; of a pipeline, behind those of the last
-  micro-batch. Nothing hides what other axes send.
+  that were timed; without such rates, what rings and trees over the datasheet's links take (`collectives.py`). A
+  message between stages takes as long as an all_gather between two ranks in which each sends as much.
+* What hides them, as in `step.py`: gradients of replicas are reduced behind the backward pass, two thirds of the
+  kernels; weights that replicas share are gathered and scattered behind all kernels; of a pipeline, behind those of
+  the last micro-batch. Nothing hides what other axes send.
 * A pipeline of p stages waits for (p − 1) ÷ m of its kernels and of what nothing hides.
 
 The step is that of the rank for which this is longest. A floor: no launch, no operation but products, no optimizer, no
@@ -134,7 +134,9 @@ def _row(
         None if share is None or step.time_s is None else share * step.time_s
         for share in (step.compute_ratio, step.exposed_ratio, step.overlapped_ratio)
     )
-    known: dict[str, Any] = {name: getattr(step, name) for name in ("cell_id", "attempt", "model", "batch_size", "parallel", "ranks")}
+    known: dict[str, Any] = {
+        name: getattr(step, name) for name in ("cell_id", "attempt", "model", "batch_size", "parallel", "ranks")
+    }
     known |= {
         "measured_step_s": step.time_s,
         "measured_compute_s": computes,
@@ -192,7 +194,9 @@ def _flop_per_s(run: Run, row: RankRow, dtype: str) -> float:
     device = lookup(row.device_name) if row.device_name else None
     peak = None if device is None else device.peaks.get(unit)
     if not peak:
-        raise Untold(f"rank {row.rank} has no measured ceiling of {unit}, and {row.device_name or 'its device'} no peak")
+        raise Untold(
+            f"rank {row.rank} has no measured ceiling of {unit}, and {row.device_name or 'its device'} no peak"
+        )
     return REACHABLE * peak
 
 

@@ -16,7 +16,6 @@ import re
 import sqlite3
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -52,7 +51,9 @@ def read_nsys_ranks(path: Path, first: int = 0) -> list[Timeline]:
         own = recording if len(set(recording.kernels["process"].tolist())) == 1 else of_process(recording, processes[0])
         return [_timeline(own, session, _named(path) if rank is None else rank)]
     if rank is not None:
-        raise ValueError(f"{path}: expected kernels of one rank's process, got those of {len(processes)}; {HOW_TO_RECORD}")
+        raise ValueError(
+            f"{path}: expected kernels of one rank's process, got those of {len(processes)}; {HOW_TO_RECORD}"
+        )
     parts = [of_process(recording, process) for process in processes]
     found = [_timeline(part, session, first + place) for place, part in enumerate(parts)]
     return [replace(each, process=process) for each, process in zip(found, processes, strict=True)]

@@ -44,8 +44,8 @@ class RankSession(Session):
         self.measurer.stop()  # a group is joined by a process that has joined no other
         try:
             answers = self._answers(order)
-        except LostExchange as fault:
-            return self._gone(fault)
+        except LostExchange as lost:
+            return self._end_alone(lost)
         self._energy_j = _sum([answer.energy_j for answer in answers.values()])
         if fault := fault_of(answers, grid.world):
             return fault
@@ -61,18 +61,18 @@ class RankSession(Session):
         precision, world = cell.precision, self.peers.exchange.place.world
         try:
             answers = self._answers(CeilingOrder(self.name, precision, budget_s, timeout_s, world, cell.malloc))
-        except LostExchange as fault:
-            return self._gone(fault)
+        except LostExchange as lost:
+            return self._end_alone(lost)
         self._of_ranks[precision, cell.malloc] = {
             rank: _by_unit(answer.found) for rank, answer in answers.items() if isinstance(answer.found, list)
         }
         found: list[Ceiling] | WorkerFault = answers[0].found
         return found
 
-    def _gone(self, fault: LostExchange) -> WorkerFault:
+    def _end_alone(self, lost: LostExchange) -> WorkerFault:
         """No rank can be told anything any more."""
         self._is_alone = True
-        return WorkerFault("crashed", f"torchrun is gone, and the other ranks with it: {fault}")
+        return WorkerFault("crashed", f"torchrun is gone, and the other ranks with it: {lost}")
 
     def _energy(self, cell: Cell, start_s: float, end_s: float) -> WindowEnergy:
         """Of all ranks' GPUs; processors are shared by ranks, and each would tell the energy of all."""

@@ -74,7 +74,7 @@ def test_measured_parts_are_shares_of_the_measured_step() -> None:
 
 
 def test_shared_weights_are_gathered_behind_all_kernels() -> None:
-    """Each of two ranks gives 1,000 bytes: a buffer of 2,000, 0.15 s; sums of 6,000 bytes 0.4 s; five of both 2.75 s."""
+    """Each of two ranks gives 1,000 bytes: a buffer of 2,000, 0.15 s; 6,000 bytes take 0.4 s; five of both 2.75 s."""
     row = predicted("fsdp=2", [given("all_gather", 5, 5000), given("reduce_scatter", 5, 30000)])
     assert row.collective_s == pytest.approx(5 * (0.15 + 0.4))
     assert row.exposed_s == pytest.approx(2.75 - KERNELS_S)
@@ -113,8 +113,8 @@ SHEET = {"precision": "amp-bf16", "device": "cuda"}
 
 
 def test_without_rates_the_datasheet_s_links_and_peak_hold() -> None:
-    """An A100: 300 GB/s a direction over NVLink 3, of which 0.8 are reached, 3.4 µs a step of the ring. Two ranks reduce
-    2.4 GB in two halves of 1.2 GB each and two steps. 0.8 of 312 TFLOP/s."""
+    """An A100: 300 GB/s a direction over NVLink 3, of which 0.8 are reached, 3.4 µs a step of the ring. Two ranks
+    reduce 2.4 GB in two halves of 1.2 GB each and two steps. 0.8 of 312 TFLOP/s."""
     of = {"device_name": "NVIDIA A100-SXM4-80GB", "ceiling": {}, "executed": {"matmul/bfloat16": 312e12}}
     ranks = [ran(number, **of) for number in range(2)]
     row = predicted("tp=2", [given("all_reduce", 1, 2.4e9)], ranks, [], **SHEET)

@@ -287,7 +287,18 @@ def test_two_hosts_meet_by_torchruns_own_rendezvous_and_share_no_files(tmp_path:
     """Two of torchrun's agents with a process each, in folders of their own: that of the first rank gets the run."""
     meet = ("--rdzv-backend", "c10d", "--rdzv-endpoint", f"localhost:{real_sweeps.free_port()}", "--rdzv-id", "two")
     sweep = ("-m", "runners.sweep", *words(tmp_path, "sound"), "--parallel", "ddp=2", "--out", "run")
-    run = ("-m", "torch.distributed.run", "--nnodes", 2, "--nproc-per-node", 1, "--local-addr", "localhost", *meet, *sweep)
+    run = (
+        "-m",
+        "torch.distributed.run",
+        "--nnodes",
+        2,
+        "--nproc-per-node",
+        1,
+        "--local-addr",
+        "localhost",
+        *meet,
+        *sweep,
+    )
     folders = [tmp_path / name for name in ("one", "two")]
     hosts = []
     try:
