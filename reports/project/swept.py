@@ -12,7 +12,7 @@ _UNKNOWN = "–"
 HEADING = "Steps on several ranks, predicted and measured, in ms"
 
 MEANING = (
-    "predicted: kernels at the rank's own ceiling, collectives as long as alone, hidden by the rules of runners.project; "
+    "predicted: kernels at the rank's own ceiling, collectives as long as alone, hidden by runners.project's rules; "
     "no launch, no waiting, no operation but products. share: predicted of measured. computes, collectives and exposed "
     "are predicted / measured; measured are shares of recorded steps."
 )

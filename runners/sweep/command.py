@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from results import die_with_parent
 from runners.cli import FAILED, INTERRUPTED, TERMINATED, UNWRITABLE, answering, say
 from runners.sweep import models as sweep_models
 from runners.sweep import what_if
@@ -272,6 +273,7 @@ class RankExecutor(Local):
 
     def __init__(self, place: Place, debug: bool = False) -> None:
         super().__init__(debug)
+        die_with_parent(signal.SIGTERM)
         self._exchange = exchange.Exchange(place)
         self._peers: RankPeers | None = None
 

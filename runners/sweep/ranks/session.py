@@ -13,7 +13,7 @@ from analysis.devices import best
 from analysis.parallel import parse_plan
 from results.records import Ceiling, Cell, Run
 from runners.sweep.findings import CellMeasurement, CellOutcome
-from runners.sweep.ranks.exchange import LostExchange
+from runners.sweep.ranks.exchange import KILLED, LostExchange
 from runners.sweep.ranks.joining import fault_of, join_ranks
 from runners.sweep.ranks.peers import CeilingOrder, CellOrder, RankAnswer, RankPeers
 from runners.sweep.session import Session
@@ -81,7 +81,9 @@ class RankSession(Session):
         return WindowEnergy() if self._energy_j is None else WindowEnergy(self._energy_j, "counter")
 
     def _interruption(self) -> CellOutcome:
-        """torchrun ends all ranks when one is gone: then that is why."""
+        """torchrun ends all ranks when one is gone: then that is why. The kernel ends them where torchrun is."""
+        if self.peers.exchange.is_orphaned:
+            return CellOutcome("crashed", f"{KILLED}, and its ranks ended")
         try:
             gone = self.peers.missing()
         except LostExchange:  # torchrun itself is gone

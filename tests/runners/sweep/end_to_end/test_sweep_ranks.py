@@ -276,11 +276,9 @@ def test_a_torchrun_that_is_killed_ends_its_ranks_and_is_the_reason(
         sweep.run_for(3)
         sweep.process.kill()
         sweep.process.wait(10)
-        sweep.no_survivors(60)
+        sweep.no_survivors()
     (run,) = read_run(tmp_path / "run").runs
-    assert run.status == "crashed"
-    assert "torchrun is gone, and the other ranks with it" in run.reason
-    assert any("torchrun is gone: 1 cells not started; --resume goes on" in line for line in sweep.said)
+    assert (run.status, run.reason) == ("crashed", "torchrun's process was killed, and its ranks ended")
 
 
 def test_two_hosts_meet_by_torchruns_own_rendezvous_and_share_no_files(tmp_path: Path) -> None:
