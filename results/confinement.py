@@ -67,14 +67,15 @@ def confine(rights: Rights) -> tuple[str, ...]:
     return tuple(missing)
 
 
-def die_with_parent() -> bool:
-    """Has the kernel kill this process when the thread that started it ends; False where it does not offer that."""
+def die_with_parent(number: int = signal.SIGKILL) -> bool:
+    """Has the kernel send this process a signal when the thread that started it ends; False where it does not offer
+    that."""
     if sys.platform != "linux":
         return False
     before = os.getppid()
-    done = bool(_libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) == 0)
+    done = bool(_libc().prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0) == 0)
     if os.getppid() != before:  # it ended meanwhile
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), number)
     return done
 
 

@@ -67,7 +67,9 @@ def _chain(first: int, ends: pd.DataFrame) -> Iterator[tuple[int, int, np.ndarra
 
 
 def _one_clock(a: Timeline, b: Timeline) -> bool:
-    """Whether both have the clock of one host."""
+    """Whether both have the clock of one host, or of one file."""
+    if a.process >= 0 and a.path == b.path:
+        return True
     return bool(a.host) and a.host == b.host and not (a.own_clock or b.own_clock)
 
 

@@ -16,6 +16,7 @@ from analysis.ranks.timelines import Timeline, spans
 from analysis.ranks.waits import Straggler, Wait, straggler_of, waits_of
 
 OF_ALL = "members of collectives are not recorded: waits and clocks hold only where each collective is of all ranks"
+BY_DEVICE = "the recordings do not say ranks: processes are numbered in the order of their devices"
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,8 @@ def report_of(timelines: Mapping[int, Timeline], flop: Mapping[int, StepFlop]) -
         problems = [*problems, f"not all ranks recorded the same steps; {len(common)} are common to all"]
     if any(map(_members_unknown, timelines.values())):
         problems = [*problems, OF_ALL]
+    if any(each.process >= 0 for each in timelines.values()):
+        problems = [*problems, BY_DEVICE]
     return RanksReport(
         ranks=[_row(each, flop.get(rank, StepFlop(None, "not counted"))) for rank, each in moved.items()],
         world_size=sizes.pop() if len(sizes) == 1 else None,

@@ -27,7 +27,8 @@ STEP_COLUMNS = ("number", "start_ns", "end_ns")
 class Timeline:
     """What a rank's recording holds. device: whether its intervals are of a device; of a machine without one they are
     of the operator calls on the host. shift_ns: what was added to its clock. own_clock: whether times are of a clock
-    that other recordings of its host do not have.
+    that other recordings of its host do not have. process: in a file of several ranks, the one that this rank is; -1:
+    the file is of one rank.
     """
 
     rank: int
@@ -42,6 +43,7 @@ class Timeline:
     steps: pd.DataFrame
     shift_ns: int = 0
     own_clock: bool = False
+    process: int = -1
 
     def later(self, ns: int) -> Timeline:
         """The same with this added to each time."""

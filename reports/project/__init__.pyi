@@ -5,6 +5,7 @@ from .monte_carlo import DrawnAnswers, runs_of
 from .paper_page import page
 from .parallelism import ParallelismAnswer
 from .shared import ReachedUtilization, quantity
+from .swept import swept_text
 from .text import ProjectionAnswer
 from .tornado_figure import tornadoes
 
@@ -21,5 +22,6 @@ __all__ = [
     "paper_pictures",
     "quantity",
     "runs_of",
+    "swept_text",
     "tornadoes",
 ]

@@ -10,7 +10,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from runners.cli import FAILED, Mistake, passing, put, say, show_page
+from runners.cli import FAILED, Mistake, output_files, passing, put, say, show_page
 from runners.workers import Place, Worker, WorkerFault, devices, place_of, prepare
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ def run(options: argparse.Namespace) -> int:
         )
     if options.precisions or options.threads:
         raise Mistake("--precisions, --threads: not with --collectives, which moves float32")
+    if options.out is not None and not place.rank:
+        output_files.make(options.out)  # before the minutes of timing
     prepare()
     worker = Worker("ceiling", quiet=not options.debug)
     try:
@@ -70,7 +72,6 @@ def _show(rows: Sequence[CollectiveRate], options: argparse.Namespace) -> None:
     from analysis.parallel import CollectiveRate
     from reports.ceiling import collectives_text
     from reports.sweep.answer import to_csv, to_json
-    from runners.cli import output_files
 
     if options.format == "json":
         print(to_json(rows), end="")
@@ -79,6 +80,5 @@ def _show(rows: Sequence[CollectiveRate], options: argparse.Namespace) -> None:
     else:
         show_page(lambda width, colour: collectives_text(rows, width, colour))
     if options.out is not None:
-        output_files.make(options.out)
         put(options.out / FILE, to_csv(rows, CollectiveRate))
         say(f"written: {options.out / FILE}")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.devices import PRECISIONS
 from runners.cli import Mistake, Parser, add_format, choice_error, guarded, number
+from runners.project import swept
 from runners.project.machine import positive
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ EXAMPLES = """examples:
   python -m runners.project --parallel --parameters 70e9 --devices 64 --batch 512 --device "NVIDIA H100 80GB HBM3"
   python -m runners.project --parallel --layers 96 --width 12288 --heads 96 --devices 1024 --batch 1536 \\
       --device "NVIDIA A100-SXM4-80GB" --tensor 8 --pipeline 8
+  python -m runners.project --parallel --run RUN --links DIR     # steps of a sweep on several ranks, beside measured
 what is counted and what is not: docs/compute.md"""
 
 FIXED = ("tensor", "pipeline", "zero", "micro", "recompute")
@@ -77,6 +79,8 @@ def _add_plan(made: Parser) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """The command."""
+    if swept.is_asked(arguments):
+        return swept.main(arguments)
     options = parser().parse_args(arguments)
     return guarded(lambda: _run(options))
 

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 
 from runners.cli import (
     CONVENTIONS,
-    FAILED,
     UNWRITABLE,
     Mistake,
     Parser,
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
     from results.store import Manifest
 
 
-LINK_RATES = "collective_rates.csv"
 UTILIZATION = "utilization.csv"
 PAGE = "report.html"
 FIGURES = "figures"
@@ -97,7 +95,9 @@ def _dispatch(options: Namespace, parser: Parser) -> int:
     if options.links is not None:
         if several or options.check or options.atlas or options.parquet or options.out or options.convention != "flop":
             parser.fail("--links: expected one run, without --check, --atlas, --parquet, --out and --convention")
-        return _links(options.runs[0], options.links, options.format)
+        from runners.report import links
+
+        return links.render(options.runs[0], options.links, options.format)
     if options.check:
         from runners.report import check
 
@@ -124,39 +124,6 @@ def _findings(options: Namespace, parser: Parser) -> int:
         parser.fail("--findings: expected the folder of published runs once, as --data DIR or as RUN")
     folder = options.data or (options.runs[0] if options.runs else findings.PUBLISHED)
     return findings.write_page(folder, options.findings)
-
-
-def _links(path: Path, rates: Path, form: str) -> int:
-    """Prints a run's collectives beside the rates that its links were measured at, a row for each rank and kind.
-
-    rates: `collective_rates.csv` of `runners.ceiling --collectives --out DIR`, or that DIR. 0: one of them has a rate
-    beside it; else 1. Raises Mistake.
-    """
-    from analysis.parallel import CollectiveRate, LinkUse, link_uses
-    from reports.sweep.answer import links_text, to_csv, to_json
-    from results.records import RankCollective
-    from results.store import read_records, read_run
-
-    file = rates / LINK_RATES if rates.is_dir() else rates
-    if not file.is_file():
-        raise Mistake(f"--links: expected {LINK_RATES} of runners.ceiling --collectives --out DIR, got no file {file}")
-    try:
-        data = read_run(path)
-        given, measured = data.records(RankCollective), read_records(file, CollectiveRate)
-    except (ValueError, OSError) as fault:
-        raise Mistake(str(fault)) from fault
-    if not given:
-        raise Mistake(
-            f"--links: expected a run of several ranks (runners.sweep --parallel), got one without collectives: {path}"
-        )
-    rows = link_uses(data.runs, given, measured)
-    if form == "csv":
-        print(to_csv(rows, LinkUse), end="")
-    elif form == "json":
-        print(to_json(rows), end="")
-    else:
-        show_page(lambda width, colour: links_text(rows, width, colour))
-    return 0 if any(row.link_ratio is not None for row in rows) else FAILED
 
 
 def _compare(options: Namespace, parser: Parser) -> int:
@@ -314,7 +281,6 @@ def show(built: Built, form: str, out: Path, convention: str = "flop") -> None:
     """Data on stdout; where the files are on stderr. convention: of CONVENTIONS, of the rows that are shown."""
     from reports.sweep.answer import to_csv, to_json, to_text
     from results.records import Utilization
-    from runners.cli import show_page
 
     rows = built.utilization if convention == "flop" else built.post2021
     if form == "csv":

@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import dataclasses
 import datetime
+import io
 import os
 import shlex
 import shutil
@@ -21,6 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from results import die_with_parent
 from runners.cli import FAILED, INTERRUPTED, TERMINATED, UNWRITABLE, answering, say
 from runners.sweep import models as sweep_models
 from runners.sweep import what_if
@@ -67,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if place is not None and place.rank:
         from runners.sweep.ranks import follow
 
-        return follow(place)
+        return 0 if _asks_for_help(arguments) else follow(place)
     made = parser()
     options = made.parse_args(arguments)
     options.begun = False  # whether there is a directory that --resume goes on with
@@ -96,6 +98,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         say(f"stopped; {_what_is_left(options)}")
         return INTERRUPTED
+
+
+def _asks_for_help(arguments: Sequence[str] | None) -> bool:
+    """Whether the first rank only answers these words, as it does --help, and orders nothing."""
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        try:
+            parser().parse_args(arguments)
+        except SystemExit as left:
+            return not left.code
+    return False
 
 
 class WorkerDied(Exception):
@@ -261,6 +273,7 @@ class RankExecutor(Local):
 
     def __init__(self, place: Place, debug: bool = False) -> None:
         super().__init__(debug)
+        die_with_parent(signal.SIGTERM)
         self._exchange = exchange.Exchange(place)
         self._peers: RankPeers | None = None
 

@@ -1,10 +1,12 @@
-"""`python -m runners.trace DIR`: recordings of many ranks, one file each."""
+"""`python -m runners.trace DIR`: recordings of many ranks."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from results import Inconsistent
 from runners.cli import Mistake, put, read_recording, say, show_page
@@ -13,10 +15,12 @@ from runners.trace.recording import cleaned
 if TYPE_CHECKING:
     from analysis.devices import Device
     from analysis.ranks import RanksReport, StepFlop, Timeline
+    from measure.trace.attribution import Recording
     from reports.trace import Trace
 
 DOCUMENT = "ranks.json"
 PAGE = "ranks.html"
+PASSES = ("forward", "backward")
 
 
 def report_ranks(folder: Path, device: Device | None, counting: bool) -> RanksReport:
@@ -25,10 +29,10 @@ def report_ranks(folder: Path, device: Device | None, counting: bool) -> RanksRe
     Raises Mistake for a folder without recordings, one that is no rank's, or two of one rank.
     """
     from analysis.ranks import by_rank, report_of
-    from measure.trace.ranks import rank_files, read_rank
+    from measure.trace.ranks import rank_files, read_ranks
 
     try:
-        timelines = by_rank(read_rank(path) for path in rank_files(folder))
+        timelines = by_rank(read_ranks(rank_files(folder)))
         flop = {rank: _flop(each, device) for rank, each in timelines.items()} if counting else {}
         return report_of(timelines, flop)
     except (ValueError, OSError) as fault:
@@ -43,15 +47,32 @@ def _flop(timeline: Timeline, device: Device | None) -> StepFlop:
 
     known = device or (peaks.lookup(timeline.device_name) if timeline.device_name else None)
     try:
-        trace = cleaned(read_recording(Path(timeline.path)))
+        trace = cleaned(read_recording(Path(timeline.path), _part_of(timeline)))
     except (Inconsistent, Mistake) as fault:
         return StepFlop(None, str(fault))
-    totals = document(trace)["totals"]["repaired"]
-    parts = [totals[f"{phase}_flop"] for phase in ("forward", "backward")]
-    unknown = [phase for phase, flop in zip(("forward", "backward"), parts, strict=True) if flop is None]
-    if unknown:
-        return StepFlop(None, f"of the {' and the '.join(unknown)} pass, calls have no count")
-    return StepFlop(sum(parts) / max(trace.steps or 1, 1), "", None if known is None else _peak(trace, known))
+    found = document(trace)
+    totals = {phase: found["totals"]["repaired"][f"{phase}_flop"] for phase in PASSES if _has(found, phase)}
+    unknown = [phase for phase, flop in totals.items() if flop is None]
+    if unknown or not totals:
+        of = f"of the {' and the '.join(unknown)} pass, calls have no count" if unknown else "no product was recorded"
+        return StepFlop(None, of)
+    return StepFlop(sum(totals.values()) / max(trace.steps or 1, 1), "", None if known is None else _peak(trace, known))
+
+
+def _has(found: Mapping[str, Any], phase: str) -> bool:
+    """Whether a recording has products of a phase, or may lack some; inference has no backward pass."""
+    key = f"{phase}_flop"
+    recorded = found["at_least"]["repaired"][key] is not None or found["unknown_calls"]["repaired"][key]
+    return bool(recorded or found["missing"])
+
+
+def _part_of(timeline: Timeline) -> Callable[[Recording], Recording] | None:
+    """What of its file is this rank's; None: all."""
+    if timeline.process < 0:
+        return None
+    from measure.trace.attribution import of_process
+
+    return partial(of_process, process=timeline.process)
 
 
 def _peak(trace: Trace, device: Device) -> float | None:

@@ -49,3 +49,26 @@ def test_a_block_runs_as_pasted(name: str, tmp_path: Path) -> None:
         assert all(0 < float(words[2]) < 1 for words in logged)
     elif "utilization_ratio" in BLOCKS[name]:
         assert 0 < float(done.stdout.strip().splitlines()[-1].split()[0]) < 1
+
+
+@pytest.mark.survival
+def test_several_devices_of_the_readme_are_two_processes_here(tmp_path: Path) -> None:
+    """The shell's block, in a folder that has the recordings of the checkout."""
+    text = (ROOT / "README.md").read_text("utf-8").partition("## On several devices\n")[2].partition("\n## ")[0]
+    block = "\n".join(line.strip() for line in text.splitlines() if line.startswith("    "))
+    assert block.count("torchrun --nproc-per-node 2 ") == 2
+    (tmp_path / "tests").symlink_to(ROOT / "tests")
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-e", "-c", block],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    plans = (tmp_path / "two" / "parallel.csv").read_text("utf-8")
+    assert all(f",{plan}," in plans for plan in ("ddp=1", "ddp=2", "fsdp=2"))
+    for heading in ("predicted and measured", "3 ranks, 5 steps", "all_reduce"):
+        assert heading in done.stdout

@@ -1,5 +1,6 @@
 from .collectives import Group, all_reduce_s
 from .step import WEIGHT_BYTES, Cluster, ParallelStep, Plan
+from .swept import PredictedStep, predicted_steps
 from .transformer import RECOMPUTE, Transformer
 
 __all__ = [
@@ -7,8 +8,10 @@ __all__ = [
     "Group",
     "ParallelStep",
     "Plan",
+    "PredictedStep",
     "RECOMPUTE",
     "Transformer",
     "WEIGHT_BYTES",
     "all_reduce_s",
+    "predicted_steps",
 ]

@@ -7,6 +7,7 @@ from .recording import (
     flows_table,
     gaps_table,
     kernels_table,
+    of_process,
     ranges_table,
     table,
 )
@@ -22,6 +23,7 @@ __all__ = [
     "flows_table",
     "gaps_table",
     "kernels_table",
+    "of_process",
     "ranges_table",
     "steps",
     "table",

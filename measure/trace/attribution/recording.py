@@ -21,7 +21,7 @@ that made an autograd node, which need not be the number in `thread`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sized
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -181,3 +181,20 @@ class Recording:
     numbered: bool = False
     end_ns: int = -1
     lost_launches: pd.DataFrame = field(default_factory=lambda: table(LAUNCH_PLACES, {}))
+
+
+def of_process(recording: Recording, process: int) -> Recording:
+    """What one process did, of a recording of several that is not yet attributed."""
+
+    def own(rows: pd.DataFrame, column: str = "process") -> pd.DataFrame:
+        return rows[rows[column] == process].reset_index(drop=True)
+
+    return replace(
+        recording,
+        calls=own(recording.calls).assign(index=lambda rows: np.arange(len(rows), dtype=np.int64)),
+        kernels=own(recording.kernels).assign(index=lambda rows: np.arange(len(rows), dtype=np.int64)),
+        ranges=own(recording.ranges),
+        flows=own(recording.flows, "forward_process"),
+        gaps=own(recording.gaps, "after_process"),
+        lost_launches=own(recording.lost_launches),
+    )

@@ -1,3 +1,3 @@
-from .recordings import rank_files, read_rank
+from .recordings import rank_files, read_rank, read_ranks
 
-__all__ = ["rank_files", "read_rank"]
+__all__ = ["rank_files", "read_rank", "read_ranks"]

@@ -2,8 +2,9 @@
 
 The rank and how many there are come from the environment that the export has of its target (RANK, WORLD_SIZE, as
 torchrun sets them for each rank that it starts under nsys), else the rank from the file's name (rank3.sqlite). Steps
-are the NVTX ranges "ProfilerStep#N", or our own. Times count from when the session began, which the export has as Unix
-time; how exactly is not known, so that each export has a clock of its own.
+are the NVTX ranges "ProfilerStep#N", or our own. An export of all ranks of a host (nsys before torchrun) has a process
+of each, and says no rank. Times count from when the session began, which the export has as Unix time; how exactly is
+not known, so that each export has a clock of its own.
 
 Not claimed: bytes and members of a collective, which NCCL's kernels do not say; collectives of several groups that one
 rank has are told apart by kind alone.
@@ -13,12 +14,13 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+
+import pandas as pd
 
 from analysis.ranks import Timeline
-from measure.trace.attribution import steps
+from measure.trace.attribution import Recording, of_process, steps
 from measure.trace.ranks.kineto_rank import KERNEL, RankEvents, kind_of, timeline_of
 from measure.trace.readers import Tables, nsys
 
@@ -28,15 +30,45 @@ HOW_TO_RECORD = (
 
 
 def read_nsys_rank(path: Path) -> Timeline:
-    """The timeline in an export. Raises ValueError, one line, for what is no whole export, has kernels of several
-    processes, or says no rank."""
+    """The timeline in an export of one rank. Raises ValueError as `read_nsys_ranks` does, and for several ranks."""
+    found = read_nsys_ranks(path)
+    if len(found) > 1:
+        raise ValueError(f"{path}: expected one rank, got the processes of {len(found)}")
+    return found[0]
+
+
+def read_nsys_ranks(path: Path, first: int = 0) -> list[Timeline]:
+    """The timelines in an export: of the one rank that it says, or, where it says none and several processes had
+    kernels, of each of these, numbered from `first` on in the order of their devices, then of the processes.
+
+    Raises ValueError, one line, for what is no whole export, says no rank, or says one and has several processes.
+    """
     recording = nsys.read(path)
-    kernels = recording.kernels
-    processes = set(kernels["process"].tolist())
-    if len(processes) > 1:
+    processes = _processes(recording.kernels)
+    session = _session(path)
+    rank = _variable(session.environment, "RANK")
+    if len(processes) == 1:
+        own = recording if len(set(recording.kernels["process"].tolist())) == 1 else of_process(recording, processes[0])
+        return [_timeline(own, session, _named(path) if rank is None else rank)]
+    if rank is not None:
         raise ValueError(
             f"{path}: expected kernels of one rank's process, got those of {len(processes)}; {HOW_TO_RECORD}"
         )
+    parts = [of_process(recording, process) for process in processes]
+    found = [_timeline(part, session, first + place) for place, part in enumerate(parts)]
+    return [replace(each, process=process) for each, process in zip(found, processes, strict=True)]
+
+
+def _processes(kernels: pd.DataFrame) -> list[int]:
+    """The processes that had kernels (of a recording without any, all), by their first device, then by number."""
+    ran = kernels[kernels["what"] == "kernel"] if (kernels["what"] == "kernel").any() else kernels
+    devices = ran.groupby("process")["device"].min()
+    return sorted(devices.index.tolist(), key=lambda process: (int(devices[process]), process))
+
+
+def _timeline(recording: Recording, session: _Session, rank: int) -> Timeline:
+    """Of one process."""
+    kernels = recording.kernels
     found = RankEvents()
     spans, _ = steps(recording.ranges)
     columns = (spans[name].tolist() for name in ("step", "start_ns", "time_ns"))
@@ -46,7 +78,14 @@ def read_nsys_rank(path: Path) -> Timeline:
     rows = zip(*(kernels[name].tolist() for name in ("name", "what", "start_ns", "time_ns")), strict=True)
     for place, (name, what, start, lasted) in enumerate(rows):
         _take(found, place, name, what, start, start + lasted)
-    return replace(timeline_of(path, found, _header(path, recording.device_name)), own_clock=True)
+    name = recording.device_name
+    header = {
+        "distributedInfo": {"rank": rank, "world_size": _variable(session.environment, "WORLD_SIZE")},
+        "baseTimeNanoseconds": session.begin_ns,
+        "host_name": session.host,
+        "deviceProperties": [{"name": name}] if name else [],
+    }
+    return replace(timeline_of(Path(recording.path), found, header), own_clock=True)
 
 
 def _take(found: RankEvents, place: int, name: str, what: str, start_ns: int, end_ns: int) -> None:
@@ -63,8 +102,17 @@ def _take(found: RankEvents, place: int, name: str, what: str, start_ns: int, en
         columns["correlation"].append(place)
 
 
-def _header(path: Path, device_name: str) -> dict[str, Any]:
-    """What the export says of its session, as Kineto names it. Raises ValueError where nothing says the rank."""
+@dataclass(frozen=True)
+class _Session:
+    """What an export says of its session. begin_ns: Unix time, 0: not said; environment: as `_variable` reads it."""
+
+    begin_ns: int
+    host: str
+    environment: str
+
+
+def _session(path: Path) -> _Session:
+    """Raises ValueError for an export that is cut."""
     try:
         tables = Tables(path, HOW_TO_RECORD)
         try:
@@ -74,22 +122,19 @@ def _header(path: Path, device_name: str) -> dict[str, Any]:
             tables.close()
     except sqlite3.Error as fault:
         raise ValueError(f"{path}: the SQLite data are cut or damaged ({fault}); {HOW_TO_RECORD}") from fault
-    environment = str(target.get("DeviceEnvironment") or "")
-    rank = _variable(environment, "RANK")
-    if rank is None:
-        named = re.findall(r"rank[_-]?(\d+)", path.name.lower()) or re.findall(r"\d+", path.name)
-        if not named:
-            raise ValueError(
-                f"{path}: expected the rank in the export's environment (RANK) or in the file's name, as in "
-                f"rank0.sqlite, got none; {HOW_TO_RECORD}"
-            )
-        rank = int(named[-1])
-    return {
-        "distributedInfo": {"rank": rank, "world_size": _variable(environment, "WORLD_SIZE")},
-        "baseTimeNanoseconds": begins[0] if begins else 0,
-        "host_name": target.get("Hostname", ""),
-        "deviceProperties": [{"name": device_name}] if device_name else [],
-    }
+    host, environment = (str(target.get(name) or "") for name in ("Hostname", "DeviceEnvironment"))
+    return _Session(begins[0] if begins else 0, host, environment)
+
+
+def _named(path: Path) -> int:
+    """The rank that a file's name says. Raises ValueError for one that says none."""
+    named = re.findall(r"rank[_-]?(\d+)", path.name.lower()) or re.findall(r"\d+", path.name)
+    if not named:
+        raise ValueError(
+            f"{path}: expected the rank in the export's environment (RANK) or in the file's name, as in "
+            f"rank0.sqlite, got none; {HOW_TO_RECORD}"
+        )
+    return int(named[-1])
 
 
 def _variable(environment: str, name: str) -> int | None:

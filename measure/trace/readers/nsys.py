@@ -213,6 +213,11 @@ def _device_name(tables: Tables, kernels: pd.DataFrame) -> str:
 
 def _problems(calls: pd.DataFrame, kernels: pd.DataFrame, doubles: int, open_ranges: int) -> list[str]:
     problems = []
+    processes = kernels.loc[kernels["what"] == "kernel", "process"].nunique()
+    if processes > 1:
+        problems.append(
+            f"{processes} processes had kernels, and are added up here: runners.trace of the folder has each"
+        )
     unlaunched = int((kernels["launch_start_ns"] < 0).sum())
     if unlaunched:
         problems.append(f"{unlaunched} of {len(kernels)} kernels, copies and fills have no recorded launch")

@@ -6,6 +6,7 @@ Not claimed: secrecy. Whoever reaches torchrun's store is one of the ranks.
 
 from __future__ import annotations
 
+import os
 import pickle
 from typing import Any
 
@@ -17,6 +18,8 @@ CHUNK_BYTES = 4 << 20
 POLL_S = 5.0
 ANSWER_S = 60.0
 FOREVER_S = 1e9
+
+KILLED = "torchrun's process was killed"
 
 _STORES: dict[tuple[str, int], Any] = {}
 """Of the process that talks to the store."""
@@ -32,6 +35,13 @@ class Exchange:
     def __init__(self, place: Place) -> None:
         self.place = place
         self._worker = Worker("exchange")
+        self._torchrun = os.getppid()
+        self._lost = ""
+
+    @property
+    def is_orphaned(self) -> bool:
+        """Whether torchrun's process, which started this one, is gone."""
+        return os.getppid() != self._torchrun
 
     def put(self, key: str, value: Any) -> None:
         """Keep a value under a key that has none."""
@@ -55,9 +65,13 @@ class Exchange:
         self._worker.stop()
 
     def _call(self, task: str, *arguments: Any) -> Any:
+        self._lost = self._lost or (KILLED if self.is_orphaned else "")
+        if self._lost:  # asking again would take as long again
+            raise LostExchange(self._lost)
         answer = self._worker.call(f"{__name__}:{task}", self.place.address, *arguments, timeout_s=POLL_S + ANSWER_S)
         if isinstance(answer, WorkerFault):
-            raise LostExchange(answer.reason)
+            self._lost = answer.reason.partition("; it printed")[0]
+            raise LostExchange(self._lost)
         return answer
 
 

@@ -11,6 +11,7 @@ import signal
 import sys
 from typing import Any
 
+from results import die_with_parent
 from runners.cli import FAILED, INTERRUPTED, TERMINATED
 from runners.sweep.ranks.exchange import Exchange, LostExchange
 from runners.sweep.ranks.peers import CellOrder, Order, RankPeers
@@ -26,6 +27,7 @@ class Termination(KeyboardInterrupt):
 def follow(place: Place) -> int:
     """Do what the first rank orders, until it orders nothing more; the exit code."""
     signal.signal(signal.SIGTERM, _terminate)
+    die_with_parent(signal.SIGTERM)
     prepare()
     exchange = Exchange(place)
     try:

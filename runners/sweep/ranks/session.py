@@ -13,7 +13,7 @@ from analysis.devices import best
 from analysis.parallel import parse_plan
 from results.records import Ceiling, Cell, Run
 from runners.sweep.findings import CellMeasurement, CellOutcome
-from runners.sweep.ranks.exchange import LostExchange
+from runners.sweep.ranks.exchange import KILLED, LostExchange
 from runners.sweep.ranks.joining import fault_of, join_ranks
 from runners.sweep.ranks.peers import CeilingOrder, CellOrder, RankAnswer, RankPeers
 from runners.sweep.session import Session
@@ -34,6 +34,7 @@ class RankSession(Session):
         self.peers = peers
         self._of_ranks: dict[tuple[str, str], Ceilings] = {}
         self._energy_j: float | None = None
+        self._is_alone = False  # torchrun is gone, and with it the store where ranks meet
 
     def _train(self, cell: Cell) -> CellMeasurement | WorkerFault:
         if not cell.parallel:
@@ -41,7 +42,10 @@ class RankSession(Session):
         grid = parse_plan(cell.parallel)
         order = CellOrder(cell, self.protocol(cell), grid.world, self._timeout_s())
         self.measurer.stop()  # a group is joined by a process that has joined no other
-        answers = self._answers(order)
+        try:
+            answers = self._answers(order)
+        except LostExchange as lost:
+            return self._end_alone(lost)
         self._energy_j = _sum([answer.energy_j for answer in answers.values()])
         if fault := fault_of(answers, grid.world):
             return fault
@@ -55,12 +59,20 @@ class RankSession(Session):
 
     def _measure_ceilings(self, cell: Cell, budget_s: float, timeout_s: float) -> list[Ceiling] | WorkerFault:
         precision, world = cell.precision, self.peers.exchange.place.world
-        answers = self._answers(CeilingOrder(self.name, precision, budget_s, timeout_s, world, cell.malloc))
+        try:
+            answers = self._answers(CeilingOrder(self.name, precision, budget_s, timeout_s, world, cell.malloc))
+        except LostExchange as lost:
+            return self._end_alone(lost)
         self._of_ranks[precision, cell.malloc] = {
             rank: _by_unit(answer.found) for rank, answer in answers.items() if isinstance(answer.found, list)
         }
         found: list[Ceiling] | WorkerFault = answers[0].found
         return found
+
+    def _end_alone(self, lost: LostExchange) -> WorkerFault:
+        """No rank can be told anything any more."""
+        self._is_alone = True
+        return WorkerFault("crashed", f"torchrun is gone, and the other ranks with it: {lost}")
 
     def _energy(self, cell: Cell, start_s: float, end_s: float) -> WindowEnergy:
         """Of all ranks' GPUs; processors are shared by ranks, and each would tell the energy of all."""
@@ -69,7 +81,9 @@ class RankSession(Session):
         return WindowEnergy() if self._energy_j is None else WindowEnergy(self._energy_j, "counter")
 
     def _interruption(self) -> CellOutcome:
-        """torchrun ends all ranks when one is gone: then that is why."""
+        """torchrun ends all ranks when one is gone: then that is why. The kernel ends them where torchrun is."""
+        if self.peers.exchange.is_orphaned:
+            return CellOutcome("crashed", f"{KILLED}, and its ranks ended")
         try:
             gone = self.peers.missing()
         except LostExchange:  # torchrun itself is gone
@@ -81,6 +95,9 @@ class RankSession(Session):
         return CellOutcome("crashed", f"{names}: its process is gone, and torchrun ended the others")
 
     def _is_lost(self, run: Run, waiting: int) -> bool:
+        if self._is_alone:
+            self.progress.say(f"torchrun is gone: {waiting} cells not started; --resume goes on under another")
+            return True
         if not self.peers.lost:
             return super()._is_lost(run, waiting)
         names = ", ".join(f"rank {rank}" for rank in sorted(self.peers.lost))

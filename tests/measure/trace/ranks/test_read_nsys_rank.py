@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import sqlite3
 from pathlib import Path
 
 import pytest
 
-from measure.trace.ranks import rank_files, read_rank
+from analysis.ranks import by_rank, report_of
+from measure.trace.ranks import rank_files, read_rank, read_ranks
+from measure.trace.readers import nsys
 from runners.trace import command
 from tests.support.fakes.commands import refused, running
 from tests.support.made_up_operations.nsys_export import PROCESS, Export
@@ -20,28 +24,45 @@ STEP_NS, STEPS, LATE_FROM, LATE_NS, UNSAID_NS = 1_000_000, 4, 12, 200_000, 40_00
 
 def export(rank: int, late_ns: int = 0, environment: str | None = None) -> Export:
     """Steps 10 to 13 of a rank, whose session began as many seconds after BASE_NS, and 40 µs that it does not say."""
+    shift = -rank * 1_000_000_000
+    said = f"HOME=/root;RANK={rank};WORLD_SIZE=3;PATH=/bin" if environment is None else environment
+    made = session(BASE_NS - shift - UNSAID_NS * rank, said)
+    fill(made, late_ns, shift)
+    return made
+
+
+def session(begin_ns: int, environment: str, host: str = "node") -> Export:
+    """An export without kernels."""
     made = Export()
     made.tables |= {
         "TARGET_INFO_SESSION_START_TIME": "utcEpochNs utcTime",
         "TARGET_INFO_SYSTEM_ENV": "globalVid devStateName name nameEnum value",
     }
-    shift = -rank * 1_000_000_000
-    made.add("TARGET_INFO_SESSION_START_TIME", utcEpochNs=BASE_NS - shift - UNSAID_NS * rank)
-    said = f"HOME=/root;RANK={rank};WORLD_SIZE=3;PATH=/bin" if environment is None else environment
-    made.add("TARGET_INFO_SYSTEM_ENV", name="DeviceEnvironment", value=said)
-    made.add("TARGET_INFO_SYSTEM_ENV", name="Hostname", value="node")
-    made.add("TARGET_INFO_GPU", id=1, cuDevice=0, name="NVIDIA H200")
+    made.add("TARGET_INFO_SESSION_START_TIME", utcEpochNs=begin_ns)
+    made.add("TARGET_INFO_SYSTEM_ENV", name="DeviceEnvironment", value=environment)
+    made.add("TARGET_INFO_SYSTEM_ENV", name="Hostname", value=host)
+    return made
+
+
+def fill(made: Export, late_ns: int, shift: int, process: int = PROCESS, device: int = 0, width: int = 0) -> None:
+    """Steps of a process. width: of the square product that each multiplies, on the record by its sizes; 0: none."""
+    made.add("TARGET_INFO_GPU", id=device + 1, cuDevice=device, name="NVIDIA H200")
     for place in range(STEPS):
         begin = 5_000_000_000 + shift + place * STEP_NS
         late = late_ns if 10 + place >= LATE_FROM else 0
-        made.push(f"ProfilerStep#{10 + place}", begin, begin + STEP_NS)
+        made.push(f"ProfilerStep#{10 + place}", begin, begin + STEP_NS, process=process)
+        if width:
+            sizes = f"[[{width}, {width}], [{width}, {width}]]"
+            made.push(f"aten::mm, op_id = {place + 1}, sizes = {sizes}", begin + 50, begin + 900, process=process)
         for launch in range(2):
-            made.launch(10 * place + launch + 1, begin + 1000 * launch + 100, begin + 1000 * launch + 200)
-        made.kernel("sgemm", 10 * place + 1, begin + 10_000, begin + 610_000 + late)
+            made.launch(
+                10 * place + launch + 1, begin + 1000 * launch + 100, begin + 1000 * launch + 200, process=process
+            )
+        where = {"process": process, "deviceId": device}
+        made.kernel("sgemm", 10 * place + 1, begin + 10_000, begin + 610_000 + late, **where)
         # all leave together, when the latest one, by 0.2 ms in the last two steps, has come and 0.1 ms more has passed
         end = begin + 710_000 + (LATE_NS if 10 + place >= LATE_FROM else 0)
-        made.kernel(NCCL, 10 * place + 2, begin + 610_000 + late, end, streamId=20)
-    return made
+        made.kernel(NCCL, 10 * place + 2, begin + 610_000 + late, end, streamId=20, **where)
 
 
 @pytest.fixture
@@ -91,3 +112,91 @@ def test_what_is_no_ranks_export_is_one_line(tmp_path: Path, capsys: pytest.Capt
     two.kernel("sgemm", 99, 10, 20, process=PROCESS + 1)
     two.write(tmp_path / "report.sqlite")
     refused(run(tmp_path), "expected kernels of one rank's process, got those of 2")
+
+
+def test_an_export_of_a_host_has_a_rank_for_each_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """nsys before torchrun: one file and one clock, three processes, of which the last one has the first device."""
+    made = session(BASE_NS, "HOME=/root;PATH=/bin")
+    for rank in range(3):
+        fill(made, LATE_NS if rank == 1 else 0, 0, PROCESS + 2 - rank, rank, 256 << rank)
+    path = made.write(tmp_path / "report.sqlite")
+    code, out, _ = running(command.main, capsys)(tmp_path, "--format", "json")
+    found = json.loads(out)
+    assert code == 0
+    assert [row["rank"] for row in found["ranks"]] == [0, 1, 2]
+    assert (found["straggler"]["rank"], found["straggler"]["since"]) == (1, LATE_FROM)
+    assert {wait["rank"]: wait["wait_s"] for wait in found["waits"] if wait["for_rank"] == 1} == {
+        rank: pytest.approx(LATE_NS / 1e9 / 2) for rank in (0, 2)
+    }
+    assert [shift["shift_s"] for shift in found["clock_shifts"]] == [0, 0, 0]
+    assert [row["flop"] for row in found["ranks"]] == [2 * (256 << rank) ** 3 for rank in range(3)]
+    assert any("numbered in the order of their devices" in line for line in found["problems"])
+    with pytest.raises(ValueError, match="expected one rank, got the processes of 3"):
+        read_rank(path)
+    assert any(line.startswith("3 processes had kernels, and are added up") for line in nsys.read(path).problems)
+
+
+def test_exports_of_hosts_are_numbered_on_in_the_order_of_their_names(tmp_path: Path) -> None:
+    """The clock of the second one is 3 s ahead, which the ends of the collectives tell."""
+    for number, (name, ahead) in enumerate((("node2", 0), ("node10", 3_000_000_000))):
+        made = session(BASE_NS + ahead, "", name)
+        for device in range(2):
+            fill(made, LATE_NS if (number, device) == (1, 0) else 0, 0, PROCESS + device, device)
+        made.write(tmp_path / f"{name}.sqlite")
+    found = by_rank(read_ranks(rank_files(tmp_path)))
+    assert {rank: each.host for rank, each in found.items()} == {0: "node2", 1: "node2", 2: "node10", 3: "node10"}
+    report = report_of(found, {})
+    assert [shift.shift_s for shift in report.shifts] == [0, 0, pytest.approx(-3), pytest.approx(-3)]
+    assert report.straggler is not None
+    assert (report.straggler.rank, report.straggler.since) == (2, LATE_FROM)
+
+
+def test_a_process_that_ran_no_kernel_is_no_rank(tmp_path: Path) -> None:
+    made = export(0, environment="")
+    made.add(
+        "CUPTI_ACTIVITY_KIND_MEMCPY", start=10, end=20, deviceId=0, streamId=7, correlationId=99, copyKind=1, bytes=8,
+        globalPid=(PROCESS + 1) << 24,
+    )  # fmt: skip
+    found = read_rank(made.write(tmp_path / "rank4.sqlite"))
+    assert (found.rank, found.process, len(found.memory)) == (4, -1, 0)
+
+
+REAL = os.environ.get("FLOPLEDGER_TRACES", "")
+H100S = "nsysai_h100_fsdp_emitnvtx_seq_opid_nsys2026.2.sqlite"
+
+
+def covered(intervals: list[tuple[int, int]]) -> int:
+    """The length of a union, counted event by event."""
+    total, depth, since = 0, 0, 0
+    for at, change in sorted([(start, 1) for start, _ in intervals] + [(end, -1) for _, end in intervals]):
+        if not depth and change > 0:
+            since = at
+        depth += change
+        if not depth:
+            total += at - since
+    return total
+
+
+@pytest.mark.skipif(not REAL, reason="FLOPLEDGER_TRACES is not set")
+def test_two_real_h100s_in_one_export(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """nsys before torchrun of two ranks (FSDP, sequences divided by sends and receives), which others recorded."""
+    (tmp_path / "report.sqlite").symlink_to(Path(REAL) / H100S)
+    with sqlite3.connect(f"{(Path(REAL) / H100S).as_uri()}?mode=ro&immutable=1", uri=True) as connection:
+        kernels = connection.execute(
+            "SELECT deviceId, value LIKE 'nccl%', start, \"end\" FROM CUPTI_ACTIVITY_KIND_KERNEL "
+            "JOIN StringIds ON StringIds.id = shortName"
+        ).fetchall()
+    connection.close()
+    code, out, _ = running(command.main, capsys)(tmp_path, "--times-only", "--format", "json")
+    found = json.loads(out)
+    assert (code, [row["rank"] for row in found["ranks"]]) == (0, [0, 1])
+    for row in found["ranks"]:
+        mine = [each for each in kernels if each[0] == row["rank"]]
+        computed = covered([(start, end) for _, nccl, start, end in mine if not nccl])
+        either = covered([(start, end) for _, _, start, end in mine])
+        assert row["compute_s"] == pytest.approx(computed / 1e9)
+        assert row["exposed_s"] == pytest.approx((either - computed) / 1e9)
+    assert {(each["rank"], each["kind"], each["calls"]) for each in found["collectives"]} == {
+        (rank, "send_recv", 33) for rank in range(2)
+    }
+    assert found["waits"] == [], "sends and receives have no order that all share"

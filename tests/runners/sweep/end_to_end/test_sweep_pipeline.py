@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from analysis.parallel import CollectiveRate
+from analysis.parallel import COLLECTIVES, CollectiveRate
 from reports.sweep.answer import to_csv
 from results.records import RankCollective, RankRow, Run
 from results.store import RunData, read_run
+from runners.project import command as project_command
 from runners.report import command
 from tests.support.fakes.commands import refused, running
 from tests.support.fakes.real_sweeps import CONFIG, QUICK, rows, swept_config, under_torchrun
@@ -57,6 +59,9 @@ def deciding():
 PRODUCT = 2 * BATCH * TOKENS * WIDTH**2
 ATTENTION = 2 * 2 * BATCH * TOKENS**2 * WIDTH
 
+PLANNED = [(name, plan) for name in ("layers", "attending", "deciding") for plan in ("ddp=1", "pp=2,m=4", "cp=2")]
+REFUSED = {("layers", "cp=2"), ("deciding", "cp=2"), ("deciding", "pp=2,m=4")}
+
 
 def test_stages_and_parts_do_the_single_devices_work_or_say_why_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -73,7 +78,7 @@ def test_stages_and_parts_do_the_single_devices_work_or_say_why_not(
     assert found["attending", "pp=2,m=4"].executed == found["attending", "ddp=1"].executed
     check_context(data, found["attending", "cp=2"])
     refused = {key: (run.status, run.reason) for key, run in found.items() if run.status != "ok"}
-    assert set(refused) == {("layers", "cp=2"), ("deciding", "cp=2"), ("deciding", "pp=2,m=4")}
+    assert set(refused) == REFUSED
     assert "expected attention by scaled_dot_product_attention" in refused["layers", "cp=2"][1]
     assert "executed_differs" not in (tmp_path / "run" / "utilization.csv").read_text()
     check_links(tmp_path, capsys)
@@ -129,6 +134,33 @@ def check_links(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = report(folder / "run", "--links", folder)
     assert code == 0
     assert "all_reduce" in out
+    check_prediction(folder, capsys)
+
+
+def check_prediction(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each step beside what made-up times of collectives make of it: a call takes 0.1 ms."""
+    one = CollectiveRate(operation="", ranks=2, backend="gloo", device="cpu", nbytes=1 << 26, median_s=1e-4)
+    small = replace(one, nbytes=1)
+    rates = [replace(each, operation=kind) for each in (small, one) for kind in COLLECTIVES]
+    (folder / "collective_rates.csv").write_text(to_csv(rates, CollectiveRate))
+    project = running(project_command.main, capsys)
+    code, out, _ = project("--parallel", "--run", folder / "run", "--links", folder, "--format", "json")
+    assert code == 0
+    found = {(row["model"].rpartition(":")[2], row["parallel"]): row for row in json.loads(out)}
+    assert set(found) == {(name, plan) for name, plan in PLANNED if (name, plan) not in REFUSED}
+    for row in found.values():
+        assert row["reason"] == ""
+        assert row["step_s"] == pytest.approx(row["compute_s"] + row["exposed_s"] + row["bubble_s"])
+        assert row["step_ratio"] == pytest.approx(row["step_s"] / row["measured_step_s"])
+    assert found["layers", "ddp=1"]["collective_s"] == 0
+    pipeline = found["layers", "pp=2,m=4"]
+    assert pipeline["collective_s"] == pytest.approx(4e-4), "four micro-batches are sent"
+    assert pipeline["bubble_s"] == pytest.approx((pipeline["compute_s"] + 4e-4) / 4)
+    context = found["attending", "cp=2"]
+    assert context["exposed_s"] > 3e-4 * LAYERS, "keys and values are gathered, and their gradients go round"
+    code, out, _ = project("--parallel", "--run", folder / "run", "--links", folder)
+    assert code == 0
+    assert "predicted" in out
 
 
 def test_experts_of_two_ranks_do_the_single_devices_work_wherever_tokens_go(

@@ -47,10 +47,20 @@ def killed():
     return Net(lambda: os.kill(os.getpid(), signal.SIGKILL))
 def hung():
     return Net(lambda: time.sleep(1000))
+class Slowed:
+    ended_s = None
+    def __call__(self):
+        if self.ended_s is not None:
+            time.sleep(min(time.perf_counter() - self.ended_s, 0.05))
+        self.ended_s = time.perf_counter()
+
 def late():
     return Net(lambda: time.sleep(0.02))
+def half():
+    return Net(Slowed())
 """
-"""Two products, whose weights and biases are 2 · (256² + 256) numbers. Rank 1 acts after its third step."""
+"""Two products, whose weights and biases are 2 · (256² + 256) numbers. Rank 1 acts after its third step; where it is
+slowed to half, it sleeps before each step as long as its last one took."""
 
 FORWARD_FLOP = 2 * 2 * BATCH * WIDTH**2
 STEP_FLOP = 3 * FORWARD_FLOP - FORWARD_FLOP // 2
@@ -78,14 +88,15 @@ def runs(data: RunData) -> dict[tuple[str, str], Run]:
 def test_ranks_that_are_killed_hang_or_are_slow_cost_their_own_row(
     tmp_path: Path, torchrun: Callable[..., Sweep]
 ) -> None:
-    with torchrun(*words(tmp_path, "killed", "hung", "late"), "--parallel", "ddp=2", cwd=tmp_path) as sweep:
-        assert sweep.end(150) == 1, sweep.said
+    with torchrun(*words(tmp_path, "killed", "hung", "late", "half"), "--parallel", "ddp=2", cwd=tmp_path) as sweep:
+        assert sweep.end(180) == 1, sweep.said
     data = read_run(tmp_path / "run")
     found = runs(data)
     assert {model: run.status for (model, _), run in found.items()} == {
         "killed": "crashed",
         "hung": "timeout",
         "late": "ok",
+        "half": "ok",
     }
     name = f"rank 1 of 2 ({socket.gethostname()} cpu)"
     assert found["killed", "ddp=2"].reason.startswith(f"{name}: the worker died of SIGKILL")
@@ -96,9 +107,13 @@ def test_ranks_that_are_killed_hang_or_are_slow_cost_their_own_row(
     assert late[0].late_since_step is None
     timed = [row.index for row in rows(data, Sample, found["late", "ddp=2"]) if row.part in ("measure", *ASIDE)]
     with (tmp_path / "run" / "parallel.csv").open() as file:
-        (row,) = (row for row in csv.DictReader(file) if row["cell_id"] == found["late", "ddp=2"].cell_id)
+        steps = {row["cell_id"]: row for row in csv.DictReader(file)}
+    row = steps[found["late", "ddp=2"].cell_id]
     assert int(row["late_since_block"]) == min(timed), "it was late before the first of them"
     assert late[0].wait_s > 0.6 * 0.02
+    row = steps[found["half", "ddp=2"].cell_id]
+    assert row["late_rank"] == "1"
+    assert 0.2 < float(row["late_ratio"]) < 0.8, "the other one waits for half of each step"
 
 
 def check_replicas(data: RunData, run: Run) -> None:
@@ -251,6 +266,55 @@ def test_a_rank_whose_process_is_killed_is_named(tmp_path: Path, torchrun: Calla
     (run,) = read_run(tmp_path / "run").runs
     assert run.status == "crashed"
     assert run.reason == f"rank 1 ({socket.gethostname()} cpu): its process is gone, and torchrun ended the others"
+
+
+def test_a_torchrun_that_is_killed_ends_its_ranks_and_is_the_reason(
+    tmp_path: Path, torchrun: Callable[..., Sweep]
+) -> None:
+    with torchrun(*words(tmp_path, "late", "sound"), "--parallel", "ddp=2", cwd=tmp_path) as sweep:
+        sweep.wait_for("2 cells, at least")
+        sweep.run_for(3)
+        sweep.process.kill()
+        sweep.process.wait(10)
+        sweep.no_survivors()
+    (run,) = read_run(tmp_path / "run").runs
+    assert (run.status, run.reason) == ("crashed", "torchrun's process was killed, and its ranks ended")
+
+
+def test_two_hosts_meet_by_torchruns_own_rendezvous_and_share_no_files(tmp_path: Path) -> None:
+    """Two of torchrun's agents with a process each, in folders of their own: that of the first rank gets the run."""
+    meet = ("--rdzv-backend", "c10d", "--rdzv-endpoint", f"localhost:{real_sweeps.free_port()}", "--rdzv-id", "two")
+    sweep = ("-m", "runners.sweep", *words(tmp_path, "sound"), "--parallel", "ddp=2", "--out", "run")
+    run = (
+        "-m",
+        "torch.distributed.run",
+        "--nnodes",
+        2,
+        "--nproc-per-node",
+        1,
+        "--local-addr",
+        "localhost",
+        *meet,
+        *sweep,
+    )
+    folders = [tmp_path / name for name in ("one", "two")]
+    hosts = []
+    try:
+        for folder in folders:
+            folder.mkdir()
+            environ = {"cwd": folder, "env": real_sweeps.ENVIRON, "text": True}
+            pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+            hosts.append(subprocess.Popen([sys.executable, *map(str, run)], **environ, **pipes))
+        answers = [host.communicate(timeout=150) for host in hosts]
+    finally:
+        for host in hosts:
+            host.kill()
+            host.wait(10)
+    assert [host.returncode for host in hosts] == [0, 0], answers
+    assert sorted(bool(out) for out, _ in answers) == [False, True], "the first rank alone prints"
+    (kept,) = (folder / "run" for folder in folders if (folder / "run").exists())
+    data = read_run(kept)
+    check_replicas(data, data.runs[0])
 
 
 def rank_of(process: psutil.Process) -> str | None:
