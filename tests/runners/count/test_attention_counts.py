@@ -34,3 +34,25 @@ def test_each_way_of_asking_says_the_same(counters: str, tmp_path: Path, capsys:
             assert dense[phase] - found[convention][phase] == times * OF_PAIR * (144 - pairs)
     assert found["hardware"] == dense, "a kernel that is given a mask leaves out nothing"
     assert "hardware" not in found["reasons"]
+
+
+def test_the_table_has_what_the_kernel_computes_beside_what_masks_keep(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A causal call without a mask, of 1,024 words: torch's kernel for CPUs takes 256 queries by 512 keys, so that the
+    first 512 queries meet 512 keys and the others all 1,024."""
+    pytest.importorskip("transformers")
+    length, config = 1024, {**CONFIG, "sliding_window": None, "max_position_embeddings": 1024}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    words = [f"hf:{tmp_path}", "--hyper", f"seq={length}", "--counters", "exact"]
+    code, out, _ = running(command.main, capsys)(*words, "--format", "json")
+    assert code == 0
+    found = json.loads(out)["attention"]
+    of_pair = OF_PAIR // 3
+    computed = 512 * 512 + 512 * 1024
+    assert found["dense"]["forward_flop"] - found["hardware"]["forward_flop"] == of_pair * (length**2 - computed)
+    code, out, _ = running(command.main, capsys)(*words)
+    assert code == 0
+    share = sum(found["hardware"].values()) / sum(found["dense"].values())
+    assert f"({100 * share:.1f} % of dense)" in " ".join(out.split())
+    assert "hardware (torch's kernels for CPUs)" in " ".join(out.split())
