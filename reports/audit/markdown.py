@@ -82,8 +82,6 @@ version and place.
   experts are counted without theirs. Draft: [bridge-gelu-gate](upstream/bridge-gelu-gate.md). The inner width of a
   Mamba-2 layer is taken for twice the hidden size, which is not that of the Nemotron Nano models. Draft:
   [bridge-mamba-width](upstream/bridge-mamba-width.md).
-* **MaxText**: of a window of w it counts tokens × w ÷ 2 pairs, as if the window were masked once more; a causal mask
-  and a window leave tokens × w − w (w − 1) ÷ 2. Draft: [maxtext-window](upstream/maxtext-window.md).
 * **verl**, **NeMo Automodel**, **TRL**, **torchtitan**: LoRA is counted as training of all weights, since the formula
   is given sizes that do not say of it: `python -m runners.audit llama-3-8b-lora --frameworks NAME`.
 * **Megatron-Bridge** has a formula for frozen weights, and uses it for one model on one dataset. Draft:
