@@ -1,4 +1,4 @@
-"""MaxText's calculator, from its package without JAX: one function and those that it calls, on sizes under its names."""
+"""MaxText's calculator, from its package without JAX: a function and those that it calls, on sizes under its names."""
 
 from __future__ import annotations
 

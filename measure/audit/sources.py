@@ -1,4 +1,4 @@
-"""What is taken out of a package's files, and how: whole modules without their package's `__init__`, or functions alone.
+"""What is taken out of a package's files, and how: modules without their package's `__init__`, or functions alone.
 
 Code of others is executed here, in the process of `child.py` only, which is confined.
 """

@@ -102,9 +102,11 @@ import jax
 
 class Unused(jax.Thing): ...
 
-def calculate_ffn(config): return 2 * config.max_target_length * config.mlp_dim * config.emb_dim * len(config.mlp_activations)
+def calculate_ffn(config):
+    return 2 * config.max_target_length * config.mlp_dim * config.emb_dim * len(config.mlp_activations)
 
-def of_window(config): return config.max_target_length * config.sliding_window_size - 0.5 * config.sliding_window_size**2
+def of_window(config):
+    return config.max_target_length * config.sliding_window_size - 0.5 * config.sliding_window_size**2
 
 def needs_jax(config, to=jax.device_count()): return to
 

@@ -89,8 +89,8 @@ NO_EXPERTS = ("mixtral", "deepseek_v3", "gpt_oss")
 FOUNDRY = (*NO_EXPERTS, "qwen3_moe", "bert", "modernbert")
 
 NONE = {"trl": NO_EXPERTS, "llm_foundry": FOUNDRY, "composer": FOUNDRY, "maxtext": ("nanochat", "bert", "modernbert")}
-"""Types whose configuration TRL cannot read; that LLM Foundry counts by megablocks, or does not train; that MaxText does
-not train."""
+"""Types whose configuration TRL cannot read; that LLM Foundry counts by megablocks, or does not train; that MaxText
+does not train."""
 
 
 def test_each_cause_is_explained() -> None:
