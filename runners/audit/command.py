@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from runners.audit import options as audit_options
-from runners.cli import Mistake, choice_error, guarded, passing, put, show_page
+from runners.cli import Mistake, choice_error, guarded, passing, put, reserve, show_page
 
 if TYPE_CHECKING:
     from analysis.audit import Answer, Model
@@ -38,17 +38,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command; its exit code."""
     options = audit_options.parser().parse_args(arguments)
     if options.peaks:
-        from runners.audit.peaks import answer_peaks
-
-        return guarded(lambda: answer_peaks(options), options.debug)
+        return guarded(lambda: _peaks(options), options.debug)
     return guarded(lambda: _run(options), options.debug)
+
+
+def _peaks(options: Namespace) -> int:
+    """Raises Mistake for what is of the other question."""
+    from runners.audit.peaks import answer_peaks
+
+    others = {"MODEL": options.models, "--suite": options.suite, "--page": options.page, "--install": options.install}
+    if given := [name for name, value in others.items() if value]:
+        raise Mistake(f"--peaks: goes without {given[0]}")
+    return answer_peaks(options)
 
 
 def _run(options: Namespace) -> int:
     from reports.audit import document, page, to_csv, to_text
 
-    if options.page is not None and options.suite is None:
-        raise Mistake("--page: expected --suite audit with it, got single models")
+    _check(options)
     frameworks, models = _frameworks(options), _models(options)
     if options.install:
         _install(options, frameworks)
@@ -68,6 +75,22 @@ def _run(options: Namespace) -> int:
     return 0
 
 
+def _check(options: Namespace) -> None:
+    """Raises Mistake for options that cannot be meant together, and StoreFault for a page that could not be written:
+    its formulas take long."""
+    if options.models and options.suite is not None:
+        raise Mistake(f"--suite: has all configurations, expected no MODEL with it, got {options.models[0]!r}")
+    if options.page is None:
+        return
+    if options.suite is None:
+        raise Mistake("--page: expected --suite audit with it, got single models")
+    if "all" not in options.frameworks:
+        raise Mistake("--page: has all frameworks, expected no --frameworks with it")
+    if options.page.is_dir():
+        raise Mistake(f"--page: expected a file, got the directory {options.page}")
+    reserve(options.page)
+
+
 def _models(options: Namespace) -> list[Model]:
     """Those that were asked for. Raises Mistake for a name of none, and for more tokens than a model has positions."""
     from analysis.audit import NetworkSizes, configurations
@@ -84,7 +107,7 @@ def _models(options: Namespace) -> list[Model]:
         is_fixed = isinstance(model, NetworkSizes) and model.is_fixed
         if model.positions and options.tokens > model.positions and not is_fixed:
             raise Mistake(f"--tokens: {name} has {model.positions} positions, got {options.tokens}")
-    return [known[name] for name in options.models]
+    return [known[name] for name in dict.fromkeys(options.models)]
 
 
 def _frameworks(options: Namespace) -> list[str]:

@@ -150,6 +150,11 @@ def test_the_same_numbers_as_csv_and_as_text(tmp_path: Path, capsys: pytest.Capt
         (["gpt2", "--frameworks", "verll"], "verl"),
         (["gpt2", "--tokens", "4096"], "has 1024 positions, got 4096"),
         (["gpt2", "--page", "x.md"], "expected --suite audit"),
+        (["gpt2", "--suite", "audit"], "expected no MODEL with it"),
+        (["--suite", "audit", "--page", "x.md", "--frameworks", "trl"], "expected no --frameworks with it"),
+        (["--suite", "audit", "--page", "."], "expected a file, got the directory"),
+        (["gpt2", "--peaks"], "--peaks: goes without MODEL"),
+        (["--suite", "audit", "--peaks"], "--peaks: goes without --suite"),
     ],
 )
 def test_a_mistake_is_one_line(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -187,3 +192,20 @@ def test_a_picture_has_its_own_number_of_positions(tmp_path: Path, capsys: pytes
     exact = found["exact"]["dense"]
     # the embedding of 196 patches has the gradient of its weights alone: 2 × 196 × 3 × 16 × 16 × 768 less than twice
     assert exact["backward_flop"] == 2 * exact["forward_flop"] - 2 * 196 * 768 * 768
+
+
+def test_a_page_that_cannot_be_written_is_said_before_any_formula_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "_all_answers", lambda *_: pytest.fail("formulas ran first"))
+    (tmp_path / "file").write_text("")
+    assert main(["--suite", "audit", "--page", str(tmp_path / "file" / "page.md")]) == 3
+    said = capsys.readouterr().err
+    assert "page.md could not be written" in said
+    assert len(said.splitlines()) == 1
+
+
+def test_a_model_that_is_named_twice_is_asked_about_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = ("gpt2", "gpt2", "--tokens", 1024, "--frameworks", "nanogpt", "--formulas", tmp_path)
+    rows = list(csv.DictReader(io.StringIO(audit(capsys, *line, "--format", "csv"))))
+    assert [row["model"] for row in rows] == ["gpt2"]
