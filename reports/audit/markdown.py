@@ -37,7 +37,8 @@ numbers, {explained} are explained whole.
   model's sequence one picture (Qwen2-VL's of 1,024 patches, LLaVA's of 576) among its tokens, and its tower is trained;
   a vision or diffusion transformer has the positions of one picture, whatever is asked for. With LoRA the decoder is
   frozen, and its backward pass has the gradients of inputs alone.
-* One cell: `python -m runners.audit MODEL --frameworks NAME --tokens 4096`.
+* One cell: `python -m runners.audit MODEL --frameworks NAME --tokens 4096`; of a model of your own: `hf:config.json` as
+  MODEL.
 """
 
 FAULTS = """

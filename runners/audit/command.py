@@ -20,6 +20,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runners.audit import options as audit_options
@@ -100,14 +101,38 @@ def _models(options: Namespace) -> list[Model]:
         raise Mistake("expected a MODEL, --suite audit or --peaks, got none")
     if options.suite is not None:
         return list(known.values())
+    found = {}
     for name in options.models:
-        if name not in known:
-            raise Mistake(choice_error("model", name, known))
-        model = known[name]
+        if name not in known and not name.startswith(HUB):
+            raise Mistake(f"{choice_error('model', name, known)}; a configuration of your own is hf:CONFIG")
+        model = known[name] if name in known else _own(name)
         is_fixed = isinstance(model, NetworkSizes) and model.is_fixed
         if model.positions and options.tokens > model.positions and not is_fixed:
             raise Mistake(f"--tokens: {name} has {model.positions} positions, got {options.tokens}")
-    return [known[name] for name in dict.fromkeys(options.models)]
+        found[name] = model
+    return list(found.values())
+
+
+HUB = "hf:"
+"""Before the path of a `config.json`, as in other commands."""
+
+
+def _own(name: str) -> Model:
+    """The configuration in a file. Raises Mistake."""
+    from analysis.audit import own_architecture
+    from results import json_value, read_text
+
+    path = Path(name.removeprefix(HUB))
+    path = path / "config.json" if path.is_dir() else path
+    try:
+        said = json_value(read_text(path))
+        if not isinstance(said, dict):
+            raise ValueError(f"{name}: expected an object with sizes, got {type(said).__name__}")
+        return own_architecture(name, said)
+    except OSError as fault:
+        raise Mistake(f"{name}: {fault.strerror or fault}: expected the config.json of a model") from fault
+    except ValueError as fault:
+        raise Mistake(str(fault) if str(fault).startswith(name) else f"{name}: {fault}") from fault
 
 
 def _frameworks(options: Namespace) -> list[str]:

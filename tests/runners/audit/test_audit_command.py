@@ -20,6 +20,7 @@ from analysis.audit import architectures, frameworks, training_flop
 from measure.audit import AuditedPackage
 from runners.audit import command, options
 from runners.audit.command import main
+from tests.support.fakes.commands import running
 
 ROOT = Path(__file__).parents[3]
 
@@ -209,3 +210,36 @@ def test_a_model_that_is_named_twice_is_asked_about_once(tmp_path: Path, capsys:
     line = ("gpt2", "gpt2", "--tokens", 1024, "--frameworks", "nanogpt", "--formulas", tmp_path)
     rows = list(csv.DictReader(io.StringIO(audit(capsys, *line, "--format", "csv"))))
     assert [row["model"] for row in rows] == ["gpt2"]
+
+
+GPT2 = {"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12, "vocab_size": 50257, "n_positions": 1024}
+
+
+def test_a_configuration_of_ones_own_has_the_same_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(GPT2))
+    line = ("--tokens", 1024, "--frameworks", "nanogpt", "--formulas", tmp_path, "--format", "json")
+    own, named = (json.loads(audit(capsys, name, *line)) for name in (f"hf:{tmp_path}", "gpt2"))
+    assert own["model"] == f"hf:{tmp_path}"
+    assert (own["exact"], own["frameworks"]) == (named["exact"], named["frameworks"])
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "No such file or directory: expected the config.json of a model"),
+        ("[1]", "expected an object with sizes, got list"),
+        ("{", "hf:"),
+        ('{"model_type": "llama"}', "expected a whole number from 1 as hidden_size, got None"),
+        (json.dumps(GPT2 | {"n_positions": 8}), "has 8 positions, got 1024"),
+    ],
+)
+def test_a_file_that_is_no_configuration_is_one_line(
+    content: str | None, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "config.json"
+    if content is not None:
+        file.write_text(content)
+    code, out, err = running(main, capsys)(f"hf:{file}", "--tokens", 1024, "--formulas", tmp_path)
+    assert (code, out) == (2, "")
+    assert words in err
+    assert len(err.splitlines()) == 1
