@@ -78,7 +78,8 @@ version and place.
 * **TRL**: an MLP without a gate is counted as one with a gate, and hybrids are taken for transformers without a
   warning: Bamba and Zamba2, of which 29 of 32 and 68 of 81 layers have no attention. Draft:
   [trl-gate](upstream/trl-gate.md). Mixtral's, DeepSeek-V3's and gpt-oss' configurations end in an AttributeError,
-  though the function names Mixtral. Draft: [trl-experts](upstream/trl-experts.md).
+  though the function names Mixtral, and so do GPT-2's, BERT's and ModernBERT's, which have no `num_key_value_heads`.
+  Draft: [trl-experts](upstream/trl-experts.md).
 * **Megatron-Bridge**, Megatron-LM: a gate is counted only where it is SwiGLU, so that Gemma 3's MLP and gpt-oss'
   experts are counted without theirs. Draft: [bridge-gelu-gate](upstream/bridge-gelu-gate.md). The inner width of a
   Mamba-2 layer is taken for twice the hidden size, which is not that of the Nemotron Nano models. Draft:

@@ -26,7 +26,7 @@ class StepPeak:
     reason: str = ""
 
 
-def step_peak(device: str, flop_by_dtype: Mapping[str, int], is_whole: bool = True) -> StepPeak:
+def peak_of_step(device: str, flop_by_dtype: Mapping[str, int], is_whole: bool = True) -> StepPeak:
     """flop_by_dtype: torch's name → FLOP. is_whole: whether each call has a count."""
     work = {dtype: flop for dtype, flop in sorted(flop_by_dtype.items(), key=lambda item: -item[1]) if flop}
     if not work or not is_whole:

@@ -168,7 +168,9 @@ def _install(options: Namespace, names: Sequence[str]) -> None:
             continue
         wanted = f"{framework.package}=={framework.version}"
         passing(wanted.replace("==", " "))
-        command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--upgrade", "--target"]
+        # what runs of it is a formula: that all of it needs a newer Python does not matter
+        command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-compile", "--ignore-requires-python"]
+        command += ["--upgrade", "--target"]
         command += [str(options.formulas / framework.framework), wanted]
         ended = subprocess.run(command, capture_output=True, text=True, check=False)
         if ended.returncode:

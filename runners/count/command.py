@@ -28,8 +28,7 @@ from runners.count import options as count_options
 from runners.workers import FACTORY, FAST, TRAINER
 
 if TYPE_CHECKING:
-    from reports.count import ModelCounts
-    from reports.count.step_peak import StepPeak
+    from reports.count import ModelCounts, StepPeak
     from results.records import AccountLaw, CallRecording, FlopCount, Operation
 
 EXACT = "exact"
@@ -261,14 +260,14 @@ def _peak(device: str, table: Sequence[Operation], is_whole: bool) -> StepPeak:
     from analysis.operators import registry
     from analysis.utilization import input_dtype
     from cleaning.accounts.account import PHASES
-    from reports.count.step_peak import step_peak
+    from reports.count import peak_of_step
 
     phases = {phase for members in PHASES.values() for phase in members}
     flop: Counter[str] = Counter()
     for operation in table:
         if operation.phase in phases:
             flop[input_dtype(operation)] += int(registry.cost(operation).model_flop)
-    return step_peak(device, flop, is_whole)
+    return peak_of_step(device, flop, is_whole)
 
 
 def _notes(recording: CallRecording) -> list[str]:

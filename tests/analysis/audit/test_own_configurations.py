@@ -74,7 +74,7 @@ def test_a_pattern_of_windows_is_that_of_the_layers() -> None:
     ],
 )
 def test_what_is_not_counted_is_refused(changes: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValueError, match="^mine: ") as fault:
+    with pytest.raises(ValueError, match=r"^mine: ") as fault:
         own_architecture("mine", LLAMA | changes)
     assert words in str(fault.value)
     assert "\n" not in str(fault.value)

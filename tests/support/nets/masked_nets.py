@@ -1,4 +1,4 @@
-"""Modules with attention under a mask: one that is learnt, one that is an argument; and one around a model with such."""
+"""Modules with attention under a mask, one that is learnt or one that is an argument; and one around such a model."""
 
 from __future__ import annotations
 
