@@ -48,6 +48,8 @@ def own_architecture(name: str, config: Mapping[str, Any]) -> Architecture:
     if model.num_hidden_layers > MOST_LAYERS:
         raise ValueError(f"{name}: expected at most {MOST_LAYERS:,} layers, got {model.num_hidden_layers:,}")
     made = _TYPES[kind](model, sizes)
+    if made.first_k_dense_replace > made.num_hidden_layers:
+        raise ValueError(f"{name}: {made.first_k_dense_replace} layers without experts, of {made.num_hidden_layers}")
     if made.num_experts_per_tok > made.num_experts:
         raise ValueError(f"{name}: {made.num_experts_per_tok} experts for a token, of {made.num_experts}")
     return made
