@@ -3,6 +3,7 @@
     python -m benchmarks.meter
     python -m benchmarks.meter --pairs 2000
     python -m benchmarks.meter --parts 300
+    python -m benchmarks.meter --masks 40
     python -m benchmarks.meter --flat 100000
     python -m benchmarks.meter --agreement resnet18,mobilenet_v2
 
@@ -18,6 +19,10 @@ in so many rounds: without anything; with a forward hook that does nothing; with
 `with` block that do nothing, of which any such meter is made; with the parts of a step without gradient hooks, which
 compare nothing; and with the meter. First each step runs after 96 MB were
 written, so that no code of it is in a cache, as after a step of a large model; then with warm caches.
+
+`--masks` trains a BERT of two layers of 128 on padded batches of 8 × 64 words, and times blocks of as many steps as are
+added up together, in so many rounds: without anything, with gradient hooks in each step, and with masks read, too; the
+last is also compared with the hooks alone.
 
 `--flat` takes that many metered steps of a model of one small layer, with batches of eight sizes, and looks at the
 resident set every tenth of them. Exits 1 if the last nine tenths add a megabyte.
@@ -41,7 +46,7 @@ import sys
 import tempfile
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +54,7 @@ import torch
 
 from analysis.stats.summary import median_interval
 from measure.meter.meter import MeterSummary, UtilizationMeter
-from measure.meter.metered_step import MeteredStep
+from measure.meter.metered_step import KEPT_STEPS, MeteredStep
 from measure.meter.step_times import CpuMarks, StepTimes
 from workloads.sources.any_model import get
 
@@ -64,6 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=1000)
     parser.add_argument("--parts", type=int, metavar="ROUNDS", help="the meter beside an empty hook, caches flushed")
+    parser.add_argument("--masks", type=int, metavar="ROUNDS", help="what reading the masks of padded batches adds")
     parser.add_argument("--agreement", metavar="MODELS", help="hold the meter against the sweep on these models")
     parser.add_argument("--flat", type=int, metavar="STEPS", help="look at memory over so many steps instead")
     options = parser.parse_args(arguments)
@@ -75,6 +81,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.agreement:
         agreed = [agreement(model) for model in options.agreement.split(",")]  # all of them, also after one that is not
         return int(not all(agreed))
+    if options.masks:
+        return masks(options.masks)
     if options.parts:
         return parts(options.parts)
     for name, (plain, other) in measure(options.pairs).items():
@@ -117,6 +125,59 @@ def parts(rounds: int) -> int:
             cost_s = statistics.median(seconds) - plain_s
             print(f"  {name}: {1e6 * cost_s:+.1f} us")
     return int(cost_s > GOAL_S)
+
+
+def masks(rounds: int) -> int:
+    """Print what reading masks adds to a step of a small BERT with padded batches; always 0, since it has no goal."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 128, "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 4}
+    model = _bert(sizes)
+    batches = [_padded_batch() for _ in range(KEPT_STEPS)]
+
+    def plain(meter: UtilizationMeter | None = None) -> None:
+        for given in batches:
+            with _Block() if meter is None else meter.step():
+                model(**given).loss.backward()
+
+    def metered(**options: Any) -> _Timed:
+        meter = UtilizationMeter(model, energy=False, watch=False, **options)
+        attach, detach = _switch(meter)
+        plain(meter)
+        plain(meter)
+        detach()
+        return lambda: plain(meter), attach, detach
+
+    alone: _Timed = plain, _nothing, _nothing
+    observed = metered(hook_every=1)
+    pairs = {
+        "without, again": (alone, alone),
+        "with the meter, hook_every=1": (alone, observed),
+        "with the meter, read_masks=True": (alone, metered(read_masks=True)),
+        "read_masks=True beside hook_every=1": (observed, metered(read_masks=True)),
+    }
+    step_s = 0.0
+    for name, (first, second) in _paired(pairs, rounds, 1).items():
+        interval = median_interval([(after - before) / KEPT_STEPS for before, after in zip(first, second, strict=True)])
+        assert interval is not None
+        low_s, cost_s, high_s = interval
+        step_s = step_s or statistics.median(first) / KEPT_STEPS
+        cost = f"{1e6 * cost_s:+.1f} us ({1e6 * low_s:+.1f} to {1e6 * high_s:+.1f})"
+        print(f"a step of {1e3 * step_s:.2f} ms, {name}: {cost}, {100 * cost_s / step_s:+.2f} %")
+    return 0
+
+
+def _bert(sizes: dict[str, int]) -> Any:
+    import transformers
+
+    sizes = {"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0, "vocab_size": 1000, **sizes}
+    config = transformers.BertConfig(**sizes)
+    return transformers.BertForMaskedLM(config)
+
+
+def _padded_batch(sequences: int = 8, length: int = 64) -> dict[str, torch.Tensor]:
+    words = torch.randint(0, 1000, (sequences, length))
+    kept = torch.arange(length) < torch.randint(length // 4, length + 1, (sequences, 1))
+    return {"input_ids": words, "attention_mask": kept.long(), "labels": words}
 
 
 def agreement(name: str) -> bool:
@@ -279,7 +340,7 @@ def flat(steps: int) -> int:
     return int(grown > FLAT_BYTES)
 
 
-def measure(pairs: int) -> dict[str, tuple[list[float], list[float]]]:
+def measure(pairs: int) -> dict[str, _Seconds]:
     """Seconds of steps of one model, without anything and with something more, each pair in random order.
 
     One model, whose hooks are taken off for the steps without them: two models lie at different places in memory, which
@@ -291,31 +352,43 @@ def measure(pairs: int) -> dict[str, tuple[list[float], list[float]]]:
     def plain() -> None:
         model(images).sum().backward()
 
+    alone: _Timed = plain, _nothing, _nothing
     steps = {
-        "without, again": (plain, lambda: None, lambda: None),
+        "without, again": alone,
         "with an empty hook, gradient hook and block": _with_empty_parts(model, plain),
         "with the meter, hook_every=1": _with_meter(model, images, hook_every=1),
         "with the meter": _with_meter(model, images),
     }
-    found: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in steps}
-    draws = random.Random(0)
-    for number in range(pairs + WARM):
-        for name, (step, before, after) in steps.items():
-            for place in draws.sample((0, 1), 2):
-                if place:
-                    before()
-                began_s = time.thread_time()
-                (step if place else plain)()
-                taken_s = time.thread_time() - began_s
-                if place:
-                    after()
-                if number >= WARM:
-                    found[name][place].append(taken_s)
-    return found
+    return _paired({name: (alone, other) for name, other in steps.items()}, pairs, WARM)
 
 
 _Timed = tuple[Callable[[], None], Callable[[], None], Callable[[], None]]
 """A step, and what is to be done before and after it and is not timed."""
+
+_Seconds = tuple[list[float], list[float]]
+"""Of the first and of the second steps of each pair."""
+
+
+def _nothing() -> None:
+    pass
+
+
+def _paired(timed: Mapping[str, tuple[_Timed, _Timed]], pairs: int, warm: int) -> dict[str, _Seconds]:
+    """Seconds of each two, which take turns, the first being drawn. warm: pairs that are not kept."""
+    found: dict[str, _Seconds] = {name: ([], []) for name in timed}
+    draws = random.Random(0)
+    for number in range(pairs + warm):
+        for name, two in timed.items():
+            for place in draws.sample((0, 1), 2):
+                step, before, after = two[place]
+                before()
+                began_s = time.thread_time()
+                step()
+                taken_s = time.thread_time() - began_s
+                after()
+                if number >= warm:
+                    found[name][place].append(taken_s)
+    return found
 
 
 def _with_meter(model: torch.nn.Module, images: torch.Tensor, **options: Any) -> _Timed:
@@ -325,6 +398,16 @@ def _with_meter(model: torch.nn.Module, images: torch.Tensor, **options: Any) ->
         with meter.step():
             model(images).sum().backward()
 
+    for _ in range(WARM):
+        metered()
+    attach, detach = _switch(meter)
+    detach()
+    return metered, attach, detach
+
+
+def _switch(meter: UtilizationMeter) -> tuple[Callable[[], None], Callable[[], None]]:
+    """What sets the hooks of a meter, and what takes them off."""
+
     def attach() -> None:
         meter._calls.attach()
         meter._hooked_steps.attach()
@@ -333,10 +416,7 @@ def _with_meter(model: torch.nn.Module, images: torch.Tensor, **options: Any) ->
         meter._calls.detach()
         meter._hooked_steps.detach()
 
-    for _ in range(WARM):
-        metered()
-    detach()
-    return metered, attach, detach
+    return attach, detach
 
 
 def _with_empty_parts(model: torch.nn.Module, step: Callable[[], None]) -> _Timed:

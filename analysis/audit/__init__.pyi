@@ -4,6 +4,7 @@ from .encoder_decoder import target
 from .forms import backward_flop, forward_parts, matrices, training_flop
 from .network import Model, NetworkSizes, configurations, decode, encode, network_configuration, networks
 from .network_rules import causes_of
+from .own_configuration import own_architecture
 from .parts import CONVENTIONS, ENCODERS, forward
 from .readings import reading
 from .rules import CAUSES, GELU_GATES, RULES
@@ -35,6 +36,7 @@ __all__ = [
     "matrices",
     "network_configuration",
     "networks",
+    "own_architecture",
     "pattern_of",
     "reading",
     "target",

@@ -107,7 +107,9 @@ COMMON = (
 
 def configuration(model: Architecture) -> dict[str, Any]:
     """What transformers' configuration of this type is built from."""
-    given: dict[str, Any] = {name: getattr(model, name) for name in COMMON} | {"tie_word_embeddings": bool(model.tied)}
+    absent = ABSENT.get(model.model_type, ())
+    given: dict[str, Any] = {name: getattr(model, name) for name in COMMON if name not in absent}
+    given["tie_word_embeddings"] = bool(model.tied)
     return given | OTHERS.get(model.model_type, lambda _: {})(model)
 
 
@@ -177,3 +179,12 @@ OTHERS = {
     "modernbert": _local_windows,
 }
 """model_type → what it takes beside the common sizes."""
+
+ABSENT = {
+    "gpt2": ("num_key_value_heads", "head_dim", "intermediate_size"),
+    "bert": ("num_key_value_heads", "head_dim"),
+    "modernbert": ("num_key_value_heads", "head_dim"),
+    "nanochat": ("head_dim",),
+    "qwen2": ("head_dim",),
+}
+"""model_type → sizes that its own configuration has not, so that a formula that asks for one fails as it would there."""

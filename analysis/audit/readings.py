@@ -58,22 +58,6 @@ def nanochat(model: Architecture, tokens: int) -> int:
     return tokens * (6 * parameters + 12 * layers * hidden * tokens)
 
 
-def maxtext(model: Architecture, tokens: int) -> int:
-    """3 × forward: router, active and shared experts; half of tokens × tokens, of a window of tokens × window."""
-    wide, layers = 2 * tokens * model.hidden_size, model.num_hidden_layers
-    ffn = wide * (3 if model.gated else 2)
-    experts = model.num_experts_per_tok + model.shared_experts
-    of_experts = (wide * model.num_experts + ffn * model.moe_intermediate_size * experts) * model.moe_layers
-    seen = tokens * layers
-    if model.model_type in ("gemma3_text", "gpt_oss"):
-        every = layers // model.full_every  # layers that see all
-        seen = tokens * every + min(model.sliding_window, tokens) * (layers - every)
-    pair = 2 * model.num_attention_heads * (model.head_dim + model.value_dim)
-    forward = 2 * tokens * projection_weights(model) * layers + wide * model.vocab_size
-    forward += ffn * model.intermediate_size * model.dense_layers + of_experts
-    return 3 * forward + 3 * tokens * seen * pair // 2
-
-
 def megatron_lm(model: Architecture, tokens: int) -> int:
     """6 × of products; half of the pairs; the weights of MLA's two normalisations; a gate where SwiGLU is asked for,
     which the other gates' options are not; no router."""
@@ -120,10 +104,6 @@ READINGS: Mapping[str, tuple[Formulas, str]] = {
         dict.fromkeys(("gpt2", "gpt_oss", *GATED), _decoder(megatron_lm))
         | dict.fromkeys(("mamba2", "nemotron_h", "bamba"), _network(megatron_lm_hybrid)),
         "decoders and hybrids, and its options have no gate but SwiGLU and the quick GeGLU",
-    ),
-    "maxtext": (
-        dict.fromkeys(("gpt2", "gemma3_text", "gpt_oss", *GATED), _decoder(maxtext)),
-        "decoders, and none of this form",
     ),
 }
 """Framework → (type of model → its formula, what it trains)."""

@@ -255,14 +255,15 @@ def nanochat(model: Architecture, tokens: int) -> Causes:
 
 
 def maxtext(model: Architecture, tokens: int) -> Causes:
-    """MaxText: half of the pairs. Of a window tokens × window, and half of these, too."""
+    """MaxText: half of tokens × tokens. Of a window of w, tokens × w without half of w × w."""
     if model.model_type not in MAXTEXT_WINDOWS:
         return _halved(model, tokens)
-    outside = (tokens - min(tokens, model.sliding_window)) * tokens * model.windowed_layers
-    seen = pairs(model, tokens) - outside
+    window, layers = min(tokens, model.sliding_window), model.windowed_layers
+    outside = (tokens - window) * tokens * layers
+    masked = window * window * layers + tokens * tokens * (model.num_hidden_layers - layers)
     return {
         "attention_window": -6 * outside * pair_width(model),
-        "attention_halved": -3 * seen * pair_width(model),
+        "attention_halved": -3 * masked * pair_width(model),
     }
 
 

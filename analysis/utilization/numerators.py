@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from analysis.devices import PRECISIONS, unit_of
-from analysis.operators import BY_RULE, Cost, kept_pairs, lacks_sizes, may_have_mask, registry
+from analysis.operators import CONVENTIONS, Cost, kept_pairs, lacks_sizes, may_have_mask, registry
 from analysis.parallel import ran_all
 from analysis.utilization.counter_operators import OPERATORS, TRAINING_PER_FORWARD, kind_of_operator
 from analysis.utilization.work_times import epoch_parts
@@ -69,7 +69,7 @@ class Numerator:
         return None if self.reason else sum(self.flop_by_unit.values())
 
     def by_convention(self, attention: str) -> dict[str, int] | None:
-        """Unit → model FLOP with attention counted "causal" or "mask_exact"; None where that is not known."""
+        """Unit → model FLOP with attention counted "causal", "mask_exact" or "hardware"; None: that is not known."""
         if self.reason or attention not in self.less:
             return None
         return {unit: flop - self.less[attention].get(unit, 0) for unit, flop in self.flop_by_unit.items()}
@@ -123,19 +123,22 @@ def count_table(operations: Sequence[Operation], costs: Sequence[Cost] | None = 
 
 
 def _less(priced: Iterable[tuple[Operation, Cost]]) -> dict[str, dict[str, int]]:
-    """Convention of attention → dtype → FLOP that it counts less than the dense one, where it is known."""
-    found: dict[str, Counter[str]] = {name: Counter() for name in BY_RULE}
+    """Convention of attention → dtype → FLOP that it counts less than the dense one, where it is known; "hardware" is
+    not where nothing is attention."""
+    found: dict[str, Counter[str]] = {name: Counter() for name in CONVENTIONS[1:]}
+    is_there = False
     for operation, cost in priced:
         pairs = kept_pairs(operation) if may_have_mask(operation) else None
         if pairs is None:
             continue
+        is_there = True
         for name in list(found):
             less = pairs.less(name, int(cost.model_flop))
             if less is None:
                 del found[name]
             else:
                 found[name][input_dtype(operation)] += less
-    return {name: dict(less) for name, less in found.items()}
+    return {name: dict(less) for name, less in found.items() if is_there or name != "hardware"}
 
 
 def input_dtype(operation: Operation) -> str:

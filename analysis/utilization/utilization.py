@@ -17,7 +17,7 @@ from statistics import fmean, variance
 from typing import Any
 
 from analysis.devices import TENSOR_UNITS, telemetry
-from analysis.operators import BY_RULE
+from analysis.operators import BY_RULE, CONVENTIONS
 from analysis.stats import LAG1
 from analysis.utilization.denominators import Denominator
 from analysis.utilization.numerators import PROFILED_METHODS, Numerator
@@ -226,7 +226,7 @@ def _rows_of(
 
 def _by_other_conventions(over: Numerator) -> dict[str, dict[str, int]]:
     """Convention of attention → unit → model FLOP, of those that are known."""
-    found = {name: over.by_convention(name) for name in BY_RULE if over.less}
+    found = {name: over.by_convention(name) for name in CONVENTIONS[1:] if over.less}
     return {name: by_unit for name, by_unit in found.items() if by_unit is not None}
 
 
@@ -243,7 +243,10 @@ def _attention(
     dense: the ratio of the dense count, which is that of a convention that counts no less.
     """
     found = {}
-    for name, by_unit in others.items():
+    for name in BY_RULE:  # what a kernel computes is no model FLOP, and is divided by no peak
+        by_unit = others.get(name)
+        if by_unit is None:
+            continue
         same = by_unit == over.flop_by_unit
         ratio = dense if same else _ratio_by_convention(measured, over, under, mean_s, by_unit)
         if ratio is not None:

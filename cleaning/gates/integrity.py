@@ -117,6 +117,9 @@ OF_ATTENTION = (
 )
 """Columns that tables of earlier versions lack."""
 
+OF_KERNELS = ("hardware_flop",)
+"""The same of a later version."""
+
 
 def rebuilt(evidence: Evidence) -> Iterator[Finding]:
     """Each row of the run's own utilization.csv beside what its raw rows give now, and rows that it lacks."""
@@ -124,6 +127,8 @@ def rebuilt(evidence: Evidence) -> Iterator[Finding]:
     names = header(Utilization)
     if not any(row.attention for row in evidence.published):  # a table of a version without them
         names = tuple(name for name in names if name not in OF_ATTENTION)
+    if all(row.hardware_flop is None for row in evidence.published):
+        names = tuple(name for name in names if name not in OF_KERNELS)
     there = {_place(row) for row in evidence.published}
     for row in evidence.rebuilt if evidence.keeps_utilization else ():
         if _place(row) not in there:

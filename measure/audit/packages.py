@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 from analysis.audit import ENCODERS, GELU_GATES, Architecture, Model, NetworkSizes, matrices, pattern_of
 from measure.audit.exact_numbers import Exact, exact_view, exactly
+from measure.audit.maxtext import maxtext
 from measure.audit.modules import hub_config, hub_model, outputs, sample
 from measure.audit.profilers import (
     META,
@@ -29,29 +29,12 @@ from measure.audit.profilers import (
     module_and_arguments,
     speed_monitor,
 )
+from measure.audit.sources import bare, cut, empty
 
 PEAK = "the device's peak, which it asks for beside the count, is not looked up"
 
 
 PARAMETERS = "parameters of transformers' module of the same sizes"
-
-
-def bare(folder: Path, *names: str) -> list[str]:
-    """Packages whose `__init__` is not run; what to say of it."""
-    for name in names:
-        module = ModuleType(name)
-        module.__path__ = [str(folder.joinpath(*name.split(".")))]
-        sys.modules[name] = module
-    return [f"{name}/__init__.py not run" for name in names]
-
-
-def empty(**modules: dict[str, Any]) -> list[str]:
-    """Modules with the given names and nothing else (`__` for a dot); what to say of it."""
-    for name, members in modules.items():
-        module = ModuleType(name.replace("__", "."))
-        vars(module).update(members)
-        sys.modules[module.__name__] = module
-    return [f"{name.replace('__', '.')} replaced" for name in modules]
 
 
 def decoder_of(model: Model, *, builder: str, adapts: bool = True) -> Architecture:
@@ -141,22 +124,6 @@ def trl(folder: Path) -> tuple[Formula, list[str]]:
         return tokens * function(hub_config(model), tokens)
 
     return formula, ["trl/trainer/utils.py: only this function is run"]
-
-
-def cut(path: Path, name: str, names: dict[str, Any], inside: str = "") -> Any:
-    """One function of a module, or of a class in it, compiled from its source as it is, with the names that it
-    uses."""
-    import ast
-
-    body: list[Any] = ast.parse(path.read_text(encoding="utf-8")).body
-    if inside:
-        body = next(node.body for node in body if isinstance(node, ast.ClassDef) and node.name == inside)
-    found = [node for node in body if isinstance(node, ast.FunctionDef) and node.name == name]
-    future = ast.parse("from __future__ import annotations").body
-    code = compile(ast.Module(body=[*future, *found], type_ignores=[]), str(path), "exec")
-    space = dict(names)
-    exec(code, space)
-    return space[name]
 
 
 def megatron_bridge(folder: Path) -> tuple[Formula, list[str]]:
@@ -413,6 +380,7 @@ OPENERS: dict[str, Callable[..., tuple[Formula, list[str]]]] = {
     "composer": composer,
     "deepspeed": deepspeed,
     "calflops": calflops,
+    "maxtext": maxtext,
 }
 """Framework → how its formula is reached: the folder of its package, and of the one that it needs → (formula, what
 was replaced)."""

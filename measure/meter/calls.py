@@ -261,6 +261,18 @@ def passes_of(calls: Sequence[Call]) -> dict[CallKey, Passes]:
     return passes
 
 
+def masks_are_there(calls: Sequence[Call]) -> bool:
+    """Whether the host has what was read of the masks of these calls. Does not wait."""
+    return all(call.masks is None or call.masks.are_there for call in calls)
+
+
+def wait_for_masks(calls: Sequence[Call]) -> None:
+    """Wait until it has."""
+    for call in calls:
+        if call.masks is not None:
+            call.masks.wait()
+
+
 def samples_of(calls: Sequence[Call]) -> int:
     """Samples of a step: the sum of the first dimensions of its inputs; of several modules, the largest sum."""
     if len(calls) == 1:

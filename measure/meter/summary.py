@@ -40,6 +40,8 @@ class MeterSummary:
     at_least_flop_per_step has what the others add up to, and unknown_calls how many there are.
     step_time_s: mean time of one step, s. model_flop_per_s: FLOP ÷ time inside of steps.
     utilization_ratio, hfu_ratio: of peak_flop_per_s, 0 to 1. ceiling_utilization_ratio: of the measured ceiling.
+    single_peak_flop_per_s, single_peak_unit, single_peak_utilization_ratio: of a loop on several units, whose
+    peak_flop_per_s is that of all together: the peak of the unit with most FLOP, and what a table of one would say.
     items_per_s: inside of steps; None where a step's items are not known. energy_per_item_j: mean power × time from the
     first begin of a step to the last end.
     goodput_ratio: time inside of steps ÷ time from the first step's begin to the last one's end.
@@ -84,12 +86,18 @@ class MeterSummary:
     mask_exact_utilization_ratio: float | None = None
     has_attention: bool = False
     attention_reasons: Mapping[str, str] = field(default_factory=dict)
+    single_peak_flop_per_s: float | None = None
+    single_peak_unit: str = ""
+    single_peak_utilization_ratio: float | None = None
 
     def __str__(self) -> str:
         """What a person reads: utilization first, then what it is made of; a line for each number that is known."""
         lines = [
             *_of_peak("MFU", self.utilization_ratio, self.peak_flop_per_s, self.peak_source, self._interval()),
             *_of_peak("HFU", self.hfu_ratio if self.recompute_flop_per_step else None, self.peak_flop_per_s, ""),
+            *_of_peak(
+                "of one unit", self.single_peak_utilization_ratio, self.single_peak_flop_per_s, self.single_peak_unit
+            ),
             *_of_peak("of ceiling", self.ceiling_utilization_ratio, self.ceiling_flop_per_s, self.ceiling_source),
             f"steps       {self.steps}{self._time()} on {self.device_name or self.device}",
         ]
@@ -242,6 +250,7 @@ def _rates(
         row |= {"utilization_ratio": total / time_s / peak, "hfu_ratio": (total + recomputed) / time_s / peak}
         row |= _interval(blocks, flop, place.peak)
         row |= _attention_ratios(by_convention, time_s, place.peak)
+        row |= _of_one_unit(by_unit, time_s, place.peak)
     except Unavailable as reason:
         reasons.append(f"no utilization: {reason}")
     try:
@@ -280,6 +289,17 @@ def _attention_ratios(
     return {
         f"{name}_utilization_ratio": sum(units.values()) / time_s / peak.peak(units) for name, units in known.items()
     }
+
+
+def _of_one_unit(by_unit: Mapping[str, int], time_s: float, peak: Denominator) -> dict[str, Any]:
+    """What a table of one unit would say of work on several: all of it over the peak of the unit with most FLOP."""
+    work = {unit: flop for unit, flop in by_unit.items() if flop}
+    if len({peak.peak_by_unit[unit] for unit in work}) < 2:
+        return {}
+    most = max(work, key=lambda unit: work[unit])
+    single = peak.peak_by_unit[most]
+    ratio = sum(work.values()) / time_s / single
+    return {"single_peak_flop_per_s": single, "single_peak_unit": most, "single_peak_utilization_ratio": ratio}
 
 
 def _interval(blocks: Sequence[StepBlock], flop: Sequence[StepFlop], peak: Denominator) -> dict[str, float | None]:

@@ -37,63 +37,74 @@ numbers, {explained} are explained whole.
   model's sequence one picture (Qwen2-VL's of 1,024 patches, LLaVA's of 576) among its tokens, and its tower is trained;
   a vision or diffusion transformer has the positions of one picture, whatever is asked for. With LoRA the decoder is
   frozen, and its backward pass has the gradients of inputs alone.
-* One cell: `python -m runners.audit MODEL --frameworks NAME --tokens 4096`.
+* One cell: `python -m runners.audit MODEL --frameworks NAME --tokens 4096`; of a model of your own: `hf:config.json` as
+  MODEL.
 """
 
 FAULTS = """
 ## What a fix would be
 
+Each of these has a draft of a report with a reproduction of a few lines, or the command that shows it; a draft names
+version and place.
+
 * **litgpt**: `estimate_flops` adds the attention of frozen parameters whether there are any or not: 2 × the forward
-  pass of attention too much in any training of all weights. All experts of a mixture are counted; those that a token
-  is sent to would be the ones to count. Attention's width is `n_embd`, where heads × head size is meant. Draft of a
-  report: [litgpt-frozen-attention](upstream/litgpt-frozen-attention.md).
+  pass of attention too much in any training of all weights. Draft of a report:
+  [litgpt-frozen-attention](upstream/litgpt-frozen-attention.md). All experts of a mixture are counted; those that a
+  token is sent to would be the ones to count. Attention's width is `n_embd`, where heads × head size is meant. Draft:
+  [litgpt-experts](upstream/litgpt-experts.md).
 * **transformers**: `Trainer.floating_point_ops` leaves out attention, and with tied embeddings the head, whose weight
-  it takes for an embedding; it counts all experts. Of a vision transformer it multiplies the parameters by the number
-  of pixels (150,528 for 197 positions). `total_flos` is logged, and is no ground for a utilization. Draft of a
-  report: [transformers-pixels](upstream/transformers-pixels.md).
+  it takes for an embedding: `python -m runners.audit smollm2-135m --frameworks transformers`. It counts all experts,
+  and frozen weights as trained. Draft: [transformers-experts](upstream/transformers-experts.md). Of a vision
+  transformer it multiplies the parameters by the number of pixels (150,528 for 197 positions). `total_flos` is logged,
+  and is no ground for a utilization. Draft: [transformers-pixels](upstream/transformers-pixels.md).
 * **Lightning**: `measure_flops` is PyTorch's counter, which has no formula for `torch._grouped_mm`; experts that run
-  so are not counted, without a warning. The gradient of a grouped convolution's weights is multiplied by the number
-  of groups ([known](https://github.com/pytorch/pytorch/issues/183405)): Mamba-2's has one group for each channel.
+  so are not counted, without a warning. Draft: [pytorch-grouped-mm](upstream/pytorch-grouped-mm.md). The gradient of a
+  grouped convolution's weights is multiplied by the number of groups
+  ([known](https://github.com/pytorch/pytorch/issues/183405)): Mamba-2's has one group for each channel.
 * **NeMo Automodel**: a configuration without a formula, as Mistral's and Gemma 3's, is taken for a transformer
-  without a gate, without a warning, and DeepSeek-V3's formula has one shared expert whatever the configuration says.
-  Draft of a report: [automodel-fallback](upstream/automodel-fallback.md). Nemotron-H's MLP has no gate and is counted
-  with one, and its attention as wide as the hidden size; T5 is in the table of formulas and ends in an
+  without a gate, without a warning, and DeepSeek-V3's formula has one shared expert whatever the configuration says
+  (`python -m runners.audit moonlight-16b-a3b --frameworks nemo_automodel`). Hybrids are taken for transformers: Bamba,
+  Jamba and Zamba2. Draft: [automodel-fallback](upstream/automodel-fallback.md). Nemotron-H's MLP has no gate and is
+  counted with one, and its attention as wide as the hidden size; T5 is in the table of formulas and ends in an
   AttributeError. Draft: [automodel-nemotron-h](upstream/automodel-nemotron-h.md).
-* **VeOmni**: DeepSeek-V3's attention multiplies values by the width of keys (192, where the model has 128). Sliding
-  layers of gpt-oss are counted exactly, full ones densely: two conventions in one sum. Draft of a report:
-  [veomni-value-width](upstream/veomni-value-width.md). Qwen2-VL's merger is counted for each patch, though it sees
-  four at once, and the embedding of patches is left out. Draft: [veomni-merger](upstream/veomni-merger.md).
+* **VeOmni**: DeepSeek-V3's attention multiplies values by the width of keys (192, where the model has 128). Draft:
+  [veomni-value-width](upstream/veomni-value-width.md). Sliding layers of gpt-oss are counted exactly, full ones
+  densely, two conventions in one sum: `python -m runners.audit gpt-oss-20b --frameworks veomni`. Qwen2-VL's merger is
+  counted for each patch, though it sees four at once, and the embedding of patches is left out. Draft:
+  [veomni-merger](upstream/veomni-merger.md).
 * **verl**: the lookup of embeddings is counted as a product with the whole table (`emd_and_lm_head_N` is twice the
-  head). Draft of a report: [verl-embedding](upstream/verl-embedding.md). Qwen2-VL with pictures ends in an
-  AttributeError: its tower's configuration has `mlp_ratio`, and no `intermediate_size`. Draft:
-  [verl-qwen2-vl](upstream/verl-qwen2-vl.md).
-* **TRL**, **NeMo Automodel**: hybrids are taken for transformers without a warning: Bamba and Zamba2, of which 29 of 32
-  and 68 of 81 layers have no attention, and by NeMo Automodel Jamba, too.
-* **TRL**: an MLP without a gate is counted as one with a gate. Mixtral's, DeepSeek-V3's and gpt-oss' configurations
-  end in an AttributeError, though the function names Mixtral. Draft: [trl-experts](upstream/trl-experts.md).
+  head). Draft: [verl-embedding](upstream/verl-embedding.md). Qwen2-VL with pictures ends in an AttributeError: its
+  tower's configuration has `mlp_ratio`, and no `intermediate_size`. Draft: [verl-qwen2-vl](upstream/verl-qwen2-vl.md).
+* **TRL**: an MLP without a gate is counted as one with a gate, and hybrids are taken for transformers without a
+  warning: Bamba and Zamba2, of which 29 of 32 and 68 of 81 layers have no attention. Draft:
+  [trl-gate](upstream/trl-gate.md). Mixtral's, DeepSeek-V3's and gpt-oss' configurations end in an AttributeError,
+  though the function names Mixtral, and so do GPT-2's, BERT's and ModernBERT's, which have no `num_key_value_heads`.
+  Draft: [trl-experts](upstream/trl-experts.md).
 * **Megatron-Bridge**, Megatron-LM: a gate is counted only where it is SwiGLU, so that Gemma 3's MLP and gpt-oss'
   experts are counted without theirs. Draft: [bridge-gelu-gate](upstream/bridge-gelu-gate.md). The inner width of a
   Mamba-2 layer is taken for twice the hidden size, which is not that of the Nemotron Nano models. Draft:
   [bridge-mamba-width](upstream/bridge-mamba-width.md).
-* **MaxText**: of a window of w it counts tokens × w ÷ 2 pairs, as if the window were masked once more; a causal mask
-  and a window leave tokens × w − w (w − 1) ÷ 2. Draft: [maxtext-window](upstream/maxtext-window.md).
-* **verl**, **NeMo Automodel**, **Megatron-Bridge**, **TRL**, **torchtitan**, **transformers**: LoRA is counted as
-  training of all weights. Megatron-Bridge has a formula for frozen weights, and uses it for one model on one dataset.
-  Draft: [bridge-lora](upstream/bridge-lora.md).
-* **Megatron-Bridge**, **NeMo Automodel**: the router's product is left out (small).
+* **verl**, **NeMo Automodel**, **TRL**, **torchtitan**: LoRA is counted as training of all weights, since the formula
+  is given sizes that do not say of it: `python -m runners.audit llama-3-8b-lora --frameworks NAME`.
+* **Megatron-Bridge** has a formula for frozen weights, and uses it for one model on one dataset. Draft:
+  [bridge-lora](upstream/bridge-lora.md).
+* **Megatron-Bridge**, **NeMo Automodel**: the router's product is left out (small):
+  `python -m runners.audit mixtral-8x7b --frameworks megatron_bridge,nemo_automodel`.
 * **DeepSpeed**, **calflops**: a training step is three forward passes, whatever is frozen: LoRA is counted as training
-  of all weights. Experts run as grouped products, which are not wrapped. An einsum's count is read from numpy's text,
-  which has four digits of one operation more. Of activations those are counted that are called by a name which the
-  profiler has replaced: SiLU is, and transformers' GELU, which keeps the function itself, is not. Drafts:
-  [deepspeed-grouped-products](upstream/deepspeed-grouped-products.md),
-  [deepspeed-frozen-weights](upstream/deepspeed-frozen-weights.md), [profilers-einsum](upstream/profilers-einsum.md).
+  of all weights. Draft: [deepspeed-frozen-weights](upstream/deepspeed-frozen-weights.md). Experts run as grouped
+  products, which are not wrapped. Draft: [deepspeed-grouped-products](upstream/deepspeed-grouped-products.md). An
+  einsum's count is read from numpy's text, which has four digits of one operation more. Draft:
+  [profilers-einsum](upstream/profilers-einsum.md). Of activations those are counted that are called by a name which the
+  profiler has replaced: SiLU is, and transformers' GELU, which keeps the function itself, is not:
+  `python -m runners.audit gpt2 llama-3.2-1b --tokens 1024 --frameworks deepspeed,calflops`.
 * **calflops**: fused attention is not wrapped, which transformers' modules run by default, nor is the operator `@`.
   Draft: [calflops-attention](upstream/calflops-attention.md).
 * **Composer**: the FLOP of a batch go into a tensor of float32, which rounds them to 24 bits. A float64 has 53 bits,
   and is exact up to 2^53. LLM Foundry's `flops_per_batch` is a method of its own MPT and embedding models: of a model
   of transformers' the monitor logs no utilization. Draft: [composer-float32](upstream/composer-float32.md).
-* **torchtune**, **axolotl**: no formula. Both log tokens per second; axolotl's trainer is transformers', with its
-  `total_flos`.
+* **torchtune**, **axolotl** have no formula, which is no fault: both log tokens per second; axolotl's trainer is
+  transformers', with its `total_flos`. `python -m runners.audit gpt2 --tokens 1024 --frameworks torchtune,axolotl` says
+  so.
 """
 
 

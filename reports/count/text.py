@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from analysis.operators import CONVENTIONS, AttentionFlop, registration
+from analysis.operators import BY_RULE, CONVENTIONS, AttentionFlop, registration
 from cleaning.accounts.account import Backward
 from cleaning.accounts.vocabulary import CONVENTION
-from reports.count import backward_ratio
+from reports.count import backward_ratio, step_peak
+from reports.count.step_peak import StepPeak
 from reports.shared import (
     STATUS_WORDS,
     WIDTH,
@@ -39,6 +40,9 @@ PHASES = ("forward", "backward")
 NOT_LISTED = "no count of this model says it"
 """Why there is no other convention of attention where no count has one."""
 
+KERNELS = "hardware (torch's kernels for CPUs)"
+"""What the convention of a count is of: it runs on fake tensors of a CPU."""
+
 SHOWN_IN_ROW = 2
 """Causes beside the conversion that a row of the table names."""
 
@@ -55,7 +59,8 @@ class ModelCounts:
     optimizer_flop: model FLOP of the optimizer. other_flop: pass → arithmetic that is no product. not_understood:
     operator → calls that the exact count has no rule for. notes: what must be said beside it.
     backward: the training step's backward pass against its forward pass; None where no step was recorded. mixture: of
-    the forward pass the parts of a mixture of experts, field → FLOP or parameters; empty for a model without.
+    the forward pass the parts of a mixture of experts, field → FLOP or parameters; empty for a model without. peak: of
+    its products on the device that was asked for; None: none was.
     """
 
     model: str
@@ -73,6 +78,7 @@ class ModelCounts:
     unknown_calls: dict[str, int] = field(default_factory=dict)
     attention: AttentionFlop | None = None
     mixture: Mapping[str, int | None] = field(default_factory=dict)
+    peak: StepPeak | None = None
 
     @property
     def counters(self) -> list[str]:
@@ -106,25 +112,28 @@ def heading(counted: ModelCounts) -> list[str]:
     size = "" if counted.parameters is None else f", {si(counted.parameters, '').strip()} parameters"
     lines = [f"{counted.model}, batch {counted.batch_size}{size}", f"exact: {_totals(counted)}"]
     lines += [f"attention: {words}"] if (words := attention_words(counted)) else []
-    return lines + ([f"mixture: {words}"] if (words := mixture_words(counted)) else [])
+    lines += [f"mixture: {words}"] if (words := mixture_words(counted)) else []
+    return lines if counted.peak is None else [*lines, step_peak.to_line(counted.peak)]
 
 
 def attention_words(counted: ModelCounts) -> str:
-    """The step by the other conventions of attention; "" where there is none, or all count the same."""
+    """The step by the other conventions of attention; "" where there is none, or all count the same. What a kernel
+    computes by its tiles (`hardware`) is said where it is known."""
     found = counted.attention
     if found is None or not found.calls:
         return ""
-    dense = attention_steps(counted, "dense")
+    flop = {convention: attention_steps(counted, convention) for convention in CONVENTIONS}
+    dense = flop.pop("dense")
+    if dense and all(flop[convention] == dense for convention in BY_RULE):
+        return "no mask leaves anything out"
     parts = []
-    for convention in ("causal", "mask_exact"):
-        flop = attention_steps(counted, convention)
-        name = convention.replace("_", "-")
-        if flop is None or not dense:
+    for convention, each in flop.items():
+        name = KERNELS if convention == "hardware" else convention.replace("_", "-")
+        if each is not None and dense:
+            parts.append(f"{name} {si(each, 'FLOP')} a step ({_share(each / dense)} of dense)")
+        elif convention in BY_RULE:
             parts.append(f"{name} not known ({found.reasons.get(convention, 'a pass has no count')})")
-        else:
-            parts.append(f"{name} {si(flop, 'FLOP')} a step ({_share(flop / dense)} of dense)")
-    same = all(attention_steps(counted, name) == dense for name in ("causal", "mask_exact"))
-    return "no mask leaves anything out" if same and dense else f"counted dense; {', '.join(parts)}"
+    return f"counted dense; {', '.join(parts)}"
 
 
 def mixture_words(counted: ModelCounts) -> str:
@@ -343,6 +352,7 @@ def document(counted: ModelCounts) -> dict[str, Any]:
         },
         "attention": _attention(counted),
         "mixture": {**counted.mixture, "padding_flop": _padding(counted.mixture)} if counted.mixture else None,
+        "peak": None if counted.peak is None else step_peak.document(counted.peak),
         "backward": None if counted.backward is None else backward_ratio.document(counted.backward),
         "counters": [_counter(counted, counter) for counter in counted.counters],
         "notes": list(counted.notes),

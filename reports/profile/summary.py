@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean, median
 
-from analysis.operators import BY_RULE
+from analysis.operators import BY_RULE, CONVENTIONS
 from analysis.profile import OPTIMIZER, SIDES, Against, Conservation, ModuleNode, StepRoof, conservation, step_roof
 from reports.shared import digits, percent, si, si_time
 from results.records import StepProfile
@@ -109,10 +109,12 @@ def _attention_lines(profile: StepProfile, root: ModuleNode) -> list[Line]:
     if not found.get("calls") or not root.model_flop:
         return []
     words = []
-    for name in BY_RULE:
+    for name in CONVENTIONS[1:]:
         flop, reason = found.get(name), found["reasons"].get(name, "")
-        share = "" if flop is None else f"{si(flop, 'FLOP')} ({percent(flop / root.model_flop)} of dense)"
-        words.append(f"{name.replace('_', '-')} {share or f'not known ({reason})'}")
+        if flop is not None:
+            words.append(f"{name.replace('_', '-')} {si(flop, 'FLOP')} ({percent(flop / root.model_flop)} of dense)")
+        elif name in BY_RULE:  # what a kernel computes is said where it is known
+            words.append(f"{name.replace('_', '-')} not known ({reason})")
     return [("attention is counted dense", ", ".join(words))]
 
 

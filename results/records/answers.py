@@ -41,6 +41,7 @@ class Utilization(OfCell):
     mask_exact_flop: int | None = None  # model_flop with the pairs that the masks of attention keep
     causal_utilization_ratio: float | None = None
     mask_exact_utilization_ratio: float | None = None
+    hardware_flop: int | None = None  # model_flop with the pairs in the tiles that the kernels of attention compute
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +77,7 @@ class Headline(OfCell):
     repeats_ratio: float | None = None  # geometric mean of theirs; None for a single one
     repeats_low_ratio: float | None = None  # 95 % interval, between repeats
     repeats_high_ratio: float | None = None
+    hardware_flop: int | None = None  # model_flop with the pairs in the tiles that the kernels of attention compute
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,10 +20,11 @@ import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runners.audit import options as audit_options
-from runners.cli import Mistake, choice_error, guarded, passing, put, show_page
+from runners.cli import Mistake, choice_error, guarded, passing, put, reserve, show_page
 
 if TYPE_CHECKING:
     from analysis.audit import Answer, Model
@@ -38,17 +39,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command; its exit code."""
     options = audit_options.parser().parse_args(arguments)
     if options.peaks:
-        from runners.audit.peaks import answer_peaks
-
-        return guarded(lambda: answer_peaks(options), options.debug)
+        return guarded(lambda: _peaks(options), options.debug)
     return guarded(lambda: _run(options), options.debug)
+
+
+def _peaks(options: Namespace) -> int:
+    """Raises Mistake for what is of the other question."""
+    from runners.audit.peaks import answer_peaks
+
+    others = {"MODEL": options.models, "--suite": options.suite, "--page": options.page, "--install": options.install}
+    if given := [name for name, value in others.items() if value]:
+        raise Mistake(f"--peaks: goes without {given[0]}")
+    return answer_peaks(options)
 
 
 def _run(options: Namespace) -> int:
     from reports.audit import document, page, to_csv, to_text
 
-    if options.page is not None and options.suite is None:
-        raise Mistake("--page: expected --suite audit with it, got single models")
+    _check(options)
     frameworks, models = _frameworks(options), _models(options)
     if options.install:
         _install(options, frameworks)
@@ -68,6 +76,22 @@ def _run(options: Namespace) -> int:
     return 0
 
 
+def _check(options: Namespace) -> None:
+    """Raises Mistake for options that cannot be meant together, and StoreFault for a page that could not be written:
+    its formulas take long."""
+    if options.models and options.suite is not None:
+        raise Mistake(f"--suite: has all configurations, expected no MODEL with it, got {options.models[0]!r}")
+    if options.page is None:
+        return
+    if options.suite is None:
+        raise Mistake("--page: expected --suite audit with it, got single models")
+    if "all" not in options.frameworks:
+        raise Mistake("--page: has all frameworks, expected no --frameworks with it")
+    if options.page.is_dir():
+        raise Mistake(f"--page: expected a file, got the directory {options.page}")
+    reserve(options.page)
+
+
 def _models(options: Namespace) -> list[Model]:
     """Those that were asked for. Raises Mistake for a name of none, and for more tokens than a model has positions."""
     from analysis.audit import NetworkSizes, configurations
@@ -77,14 +101,38 @@ def _models(options: Namespace) -> list[Model]:
         raise Mistake("expected a MODEL, --suite audit or --peaks, got none")
     if options.suite is not None:
         return list(known.values())
+    found = {}
     for name in options.models:
-        if name not in known:
-            raise Mistake(choice_error("model", name, known))
-        model = known[name]
+        if name not in known and not name.startswith(HUB):
+            raise Mistake(f"{choice_error('model', name, known)}; a configuration of your own is hf:CONFIG")
+        model = known[name] if name in known else _own(name)
         is_fixed = isinstance(model, NetworkSizes) and model.is_fixed
         if model.positions and options.tokens > model.positions and not is_fixed:
             raise Mistake(f"--tokens: {name} has {model.positions} positions, got {options.tokens}")
-    return [known[name] for name in options.models]
+        found[name] = model
+    return list(found.values())
+
+
+HUB = "hf:"
+"""Before the path of a `config.json`, as in other commands."""
+
+
+def _own(name: str) -> Model:
+    """The configuration in a file. Raises Mistake."""
+    from analysis.audit import own_architecture
+    from results import json_value, read_text
+
+    path = Path(name.removeprefix(HUB))
+    path = path / "config.json" if path.is_dir() else path
+    try:
+        said = json_value(read_text(path))
+        if not isinstance(said, dict):
+            raise ValueError(f"{name}: expected an object with sizes, got {type(said).__name__}")
+        return own_architecture(name, said)
+    except OSError as fault:
+        raise Mistake(f"{name}: {fault.strerror or fault}: expected the config.json of a model") from fault
+    except ValueError as fault:
+        raise Mistake(str(fault) if str(fault).startswith(name) else f"{name}: {fault}") from fault
 
 
 def _frameworks(options: Namespace) -> list[str]:
@@ -120,7 +168,9 @@ def _install(options: Namespace, names: Sequence[str]) -> None:
             continue
         wanted = f"{framework.package}=={framework.version}"
         passing(wanted.replace("==", " "))
-        command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--upgrade", "--target"]
+        # what runs of it is a formula: that all of it needs a newer Python does not matter
+        command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-compile", "--ignore-requires-python"]
+        command += ["--upgrade", "--target"]
         command += [str(options.formulas / framework.framework), wanted]
         ended = subprocess.run(command, capture_output=True, text=True, check=False)
         if ended.returncode:

@@ -19,7 +19,9 @@ def parser() -> Parser:
         description="What would each framework say of a model's FLOP and of a device's peak, and why is it off?",
         epilog="Causes, and the matrix of all frameworks: docs/mfu-audit.md; of peaks: docs/peaks-audit.md.",
     )
-    made.add_argument("models", nargs="*", metavar="MODEL", help="configurations by name, as in qwen3-30b-a3b")
+    made.add_argument(
+        "models", nargs="*", metavar="MODEL", help="by name, as qwen3-30b-a3b, or hf:CONFIG, a config.json of your own"
+    )
     made.add_argument("--suite", choices=("audit",), help="all configurations")
     made.add_argument(
         "--frameworks", type=names("framework"), default=("all",), metavar="NAMES", help="with commas (all)"

@@ -7,6 +7,7 @@ exact count and, by each counter's own rule, every FLOP of difference by cause. 
 from __future__ import annotations
 
 from argparse import Namespace
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +28,8 @@ from runners.count import options as count_options
 from runners.workers import FACTORY, FAST, TRAINER
 
 if TYPE_CHECKING:
-    from reports.count import ModelCounts
-    from results.records import AccountLaw, CallRecording, FlopCount
+    from reports.count import ModelCounts, StepPeak
+    from results.records import AccountLaw, CallRecording, FlopCount, Operation
 
 EXACT = "exact"
 OWN = "flopledger"
@@ -58,6 +59,7 @@ def _run(options: Namespace) -> int:
 
         return count_parallel.run(options)
     _check_serial(options)
+    _check_device(options)
     pasted = _pasted(options)
     counters = _counters(options.counters, "--counters") if pasted is None else _counters(pasted, "--explain")
     from measure.counters.harness import prepare
@@ -88,6 +90,22 @@ def _check_serial(options: Namespace) -> None:
         raise Mistake(f"{given[0]}: goes with --parallel only")
     if options.batch_size is None:
         options.batch_size = 1
+
+
+def _check_device(options: Namespace) -> None:
+    """Raises Mistake for a device that the table of peaks has not, and for answers that have no peak in them."""
+    if options.device is None:
+        return
+    if others := count_options.changes(options, ("law", "explain")):
+        raise Mistake(f"--device: goes without {others[0]}")
+    if options.format == "csv":
+        raise Mistake("--device: goes with --format table or json")
+    from analysis.devices import peak_refusal
+
+    try:
+        peak_refusal(options.device)
+    except ValueError as fault:
+        raise Mistake(f"--device: {fault}") from fault
 
 
 def _accounts(model: str, options: Namespace, counters: Sequence[str]) -> list[ModelCounts]:
@@ -139,7 +157,7 @@ def count(model: str, options: Namespace, counters: Sequence[str], sizes: Sequen
     from measure.counters.harness import count_isolated, record_isolated
 
     hyper = hyper_of(options)
-    needs_operations = options.ratios or options.detail or options.out or options.explain
+    needs_operations = options.ratios or options.detail or options.out or options.explain or options.device
     alone = tuple(counters) == (OWN,) and not needs_operations
     if alone and (answers := _exactly(model, hyper, options, sizes)):
         return answers
@@ -154,7 +172,7 @@ def count(model: str, options: Namespace, counters: Sequence[str], sizes: Sequen
     for counter in counters:
         passing(f"{model}: {counter}")
         rows += count_isolated(counter, model, hyper, sizes, options.timeout, factory=FACTORY)
-    return [_answer(model, size, found[size], rows) for size in sizes]
+    return [_answer(model, size, found[size], rows, options.device) for size in sizes]
 
 
 def _named(model: str, reason: str) -> str:
@@ -194,7 +212,9 @@ def _exactly(model: str, hyper: dict[str, Any], options: Namespace, sizes: Seque
     ]
 
 
-def _answer(model: str, size: int, recording: CallRecording, rows: Sequence[FlopCount]) -> ModelCounts:
+def _answer(
+    model: str, size: int, recording: CallRecording, rows: Sequence[FlopCount], device: str | None
+) -> ModelCounts:
     from analysis.operators import attention_flop, not_understood
     from analysis.operators.registry import cost
     from cleaning.accounts.account import PHASES, at_least, backward, exact, unknown_calls
@@ -231,7 +251,23 @@ def _answer(model: str, size: int, recording: CallRecording, rows: Sequence[Flop
         unknown_calls=unknown,
         attention=attention_flop(table, recording.mask_rules),
         mixture=recording.mixture,
+        peak=None if device is None else _peak(device, table, not any(unknown[phase] for phase in PHASES)),
     )
+
+
+def _peak(device: str, table: Sequence[Operation], is_whole: bool) -> StepPeak:
+    """Of the products of forward and backward pass, by dtype."""
+    from analysis.operators import registry
+    from analysis.utilization import input_dtype
+    from cleaning.accounts.account import PHASES
+    from reports.count import peak_of_step
+
+    phases = {phase for members in PHASES.values() for phase in members}
+    flop: Counter[str] = Counter()
+    for operation in table:
+        if operation.phase in phases:
+            flop[input_dtype(operation)] += int(registry.cost(operation).model_flop)
+    return peak_of_step(device, flop, is_whole)
 
 
 def _notes(recording: CallRecording) -> list[str]:

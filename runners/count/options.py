@@ -55,6 +55,9 @@ def parser() -> Parser:
     made.add_argument(
         "--law-check", type=number(int, 5), default=CHECK, metavar="N", help=f"the batch that checks it ({CHECK})"
     )
+    made.add_argument(
+        "--device", metavar="NAME", help="a row of the table of peaks, for what the products of a step are divided by"
+    )
     _add_parallel(made)
     add_format(made, "table, csv or json (table)")
     made.add_argument("--out", type=Path, metavar="DIR", help="write accounts.csv, causes.csv and the pictures here")

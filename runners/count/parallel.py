@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from measure.parallel import RankStep
     from workloads.catalogue import Workload
 
-ALONE = ("counters", "law", "law_check", "ratios", "detail", "explain", "out", "timeout")
+ALONE = ("counters", "law", "law_check", "ratios", "detail", "explain", "out", "timeout", "device")
 """Options that are of other questions."""
 
 

@@ -18,10 +18,10 @@ SINGLE = ("setup.py",)
 ALLOWED = {
     ("analysis/formula/algebra/evaluate.py", "exec"): "code that it builds itself, of numbers and symbols",
     (
-        "measure/audit/packages.py",
+        "measure/audit/sources.py",
         "compile",
     ): "a function of an installed package, in a confined process",
-    ("measure/audit/packages.py", "exec"): "a function of an installed package, in a confined process",
+    ("measure/audit/sources.py", "exec"): "a function of an installed package, in a confined process",
     ("measure/peak_tables/definitions.py", "exec"): "a package's table of peaks, in a process that reaches nothing",
     ("runners/sweep/executors/mailbox.py", "pickle.loads"): "what a job of one's own left in a directory of one's own",
     (

@@ -33,7 +33,6 @@ SMALL = {
     "measure/trace/attribution/unequal_steps.py": ONE_EACH,
     "results/version.py": "the version has a place of its own, which pyproject.toml reads without importing anything",
     "runners/audit/options.py": "the words of a command line, like its neighbours'",
-    "measure/audit/exact_numbers.py": "numbers alone, without a package of others",
     "runners/count/batch_law.py": LAZY,
     "runners/doctor/known_work/counts.py": ONE_EACH,
     "runners/doctor/known_work/energy.py": ONE_EACH,

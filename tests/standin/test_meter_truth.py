@@ -46,4 +46,7 @@ def test_a_mask_on_the_device_is_copied_behind_the_loops_work_and_read_later(sta
     assert found["steps"] == 2
     assert found["warnings"] == []
     assert found["mask_exact_flop_per_step"] is not None, found["attention_reasons"]
-    assert (answer["pinned"], answer["early"], answer["late"]) == (True, 0, [["all", 2, 16]])
+    assert (answer["pinned"], answer["early"]) == (True, False)
+    assert answer["late"] == [True, [["all", 2, 16]]]
+    assert answer["same_event"], "an event is used again once it was read"
+    assert answer["side_stream"] == [0, 1, True], "a step waits for its masks, and the summary alone for the device"

@@ -39,20 +39,52 @@ class _Count(NamedTuple):
     copied: Any
 
 
+class Copies:
+    """What a device copies to the host: an event says when it is there, and is used again after it was read."""
+
+    def __init__(self) -> None:
+        self._free: dict[torch.device, list[Any]] = defaultdict(list)
+
+    def begin(self, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
+        """A tensor of a CUDA device in pinned memory, which torch uses again; and the event."""
+        free = self._free[tensor.device]
+        copied = free.pop() if free else torch.cuda.Event()
+        held = tensor.to("cpu", non_blocking=True)
+        copied.record(torch.cuda.current_stream(tensor.device))
+        return held, copied
+
+    def end(self, copied: Any) -> None:
+        """The host has read what this event is of."""
+        self._free[copied.device].append(copied)
+
+
 class CallMasks:
     """The masks of one call."""
 
-    __slots__ = ("_counts",)
+    __slots__ = ("_copies", "_counts")
 
-    def __init__(self, counts: Sequence[_Count]) -> None:
+    def __init__(self, counts: Sequence[_Count], copies: Copies) -> None:
         self._counts = counts
+        self._copies = copies
+
+    @property
+    def are_there(self) -> bool:
+        """Whether the host has all of them."""
+        return all(each.copied is None or each.copied.query() for each in self._counts)
+
+    def wait(self) -> None:
+        """Wait until it has. They may be on a stream that the end of the step does not wait for."""
+        for each in self._counts:
+            if each.copied is not None:
+                each.copied.synchronize()
 
     def pairs(self) -> Iterator[MaskPairs]:
-        """What the host has of them, by rule."""
+        """All of them by rule, once they are there. For the first and only time: their events are given back."""
         for mask, sequences, kept, copied in self._counts:
-            if copied is None or copied.query():
-                for rule in mask.rules:
-                    yield MaskPairs(rule, sequences, len(kept), kept_pairs(rule, kept))
+            for rule in mask.rules:
+                yield MaskPairs(rule, sequences, len(kept), kept_pairs(rule, kept))
+            if copied is not None:
+                self._copies.end(copied)
 
 
 class PaddingMasks:
@@ -62,14 +94,15 @@ class PaddingMasks:
         self._model = model
         self._kinds: dict[CallKey, tuple[_Mask, ...]] = {}
         self._rules: dict[tuple[str, int], frozenset[str]] = {}
+        self._copies = Copies()
 
     def read(self, key: CallKey, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> CallMasks | None:
         """The masks of a call of this kind; None where it has none that is read."""
         masks = self._kinds.get(key)
         if masks is None:
             masks = self._kinds[key] = tuple(self._masks_of(key, args, kwargs))
-        found = [_count(each, at_place(each.place, args, kwargs)) for each in masks]
-        return CallMasks([each for each in found if each is not None]) if found else None
+        found = [_count(each, at_place(each.place, args, kwargs), self._copies) for each in masks]
+        return CallMasks([each for each in found if each is not None], self._copies) if found else None
 
     def _masks_of(self, key: CallKey, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[_Mask]:
         module = self._model.get_submodule(key.module)
@@ -109,14 +142,10 @@ def _is_read(mask: Any) -> bool:
     return type(mask) is torch.Tensor and mask.dim() == 2 and mask.device.type in ("cpu", "cuda")
 
 
-def _count(mask: _Mask, tensor: torch.Tensor) -> _Count | None:
+def _count(mask: _Mask, tensor: torch.Tensor, copies: Copies) -> _Count | None:
     """None for what cannot be read here: another kind of tensor, or inside of a graph that is being captured."""
     if not _is_read(tensor) or (tensor.is_cuda and torch.cuda.is_current_stream_capturing()):
         return None
     kept = torch.count_nonzero(tensor, dim=0)
-    if not tensor.is_cuda:
-        return _Count(mask, len(tensor), kept, None)
-    held = kept.to("cpu", non_blocking=True)  # in pinned memory, which torch uses again
-    copied = torch.cuda.Event()
-    copied.record(torch.cuda.current_stream(tensor.device))
+    held, copied = copies.begin(kept) if tensor.is_cuda else (kept, None)
     return _Count(mask, len(tensor), held, copied)

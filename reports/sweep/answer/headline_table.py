@@ -59,6 +59,7 @@ def _row(view: View, sittings: Mapping[str, Sitting], repeats: Repeats | None) -
         repeats_ratio=repeats.ratio if repeats else None,
         repeats_low_ratio=repeats.low if repeats else None,
         repeats_high_ratio=repeats.high if repeats else None,
+        hardware_flop=row.hardware_flop if row else None,
     )
 
 

@@ -23,10 +23,11 @@ from cleaning.gates.ceilings import ceiling_limit
 from cleaning.gates.counters import counter_law
 from cleaning.gates.evidence import facts_of
 from cleaning.gates.gates import GATES, judge
+from cleaning.gates.integrity import rebuilt
 from cleaning.gates.options import ENVIRONMENT
 from cleaning.gates.times import interval_rule
 from measure.device.environment import device_facts, environment
-from results.records import FlopCount
+from results.records import FlopCount, Utilization
 from results.records.verdicts import FAIL, OPEN, PASS, Verdict
 from results.store import key_of
 from results.store.store import read_operations, read_profile, read_run
@@ -849,3 +850,20 @@ def test_of_three_cells_the_one_that_counts_differently_is_named() -> None:
     (finding,) = [each for each in counter_law(evidence) if not each.holds]
     assert finding.cell_id == "c0"
     assert finding.words == "thop forward total: 12 FLOP at a batch of 8, in other cells 10"
+
+
+def test_pairs_of_kernels_are_compared_where_the_table_has_any() -> None:
+    """A table of a version without them is none that was edited."""
+    row = Utilization(
+        cell_id="c", attempt=1, model="m", batch_size=1, precision="fp32", device="cpu", method="exact",
+        numerator_source="x", denominator="user", attention="dense",
+    )  # fmt: skip
+
+    def differences(published: int | None, now: int | None) -> list[str]:
+        old, new = ([replace(row, hardware_flop=flop)] for flop in (published, now))
+        found: Any = SimpleNamespace(published=old, rebuilt=new, keeps_utilization=True)
+        return [each.words for each in rebuilt(found)]
+
+    assert differences(5, 5) == differences(None, 5) == [""]
+    assert differences(7, 5) == ["exact over user: hardware_flop is 7, not 5"]
+    assert differences(7, None) == ["exact over user: hardware_flop is 7, not None"]

@@ -95,3 +95,43 @@ def test_a_view_has_the_name_and_the_values_of_what_it_shows() -> None:
     assert view.tied is True
     assert view.name == "x"
     assert not hasattr(view, "nothing")
+
+
+MAXTEXT = """
+import jax
+
+class Unused(jax.Thing): ...
+
+def calculate_ffn(config):
+    return 2 * config.max_target_length * config.mlp_dim * config.emb_dim * len(config.mlp_activations)
+
+def of_window(config):
+    return config.max_target_length * config.sliding_window_size - 0.5 * config.sliding_window_size**2
+
+def needs_jax(config, to=jax.device_count()): return to
+
+def calculate_tflops_training_per_device(config, log=True):
+    assert not log
+    if config.decoder_block == DecoderBlockType.GEMMA3:
+        return of_window(config) / 10**12, 0, 0
+    if config.decoder_block in (DecoderBlockType.DEEPSEEK, DecoderBlockType.LLAMA4):
+        return config.first_num_dense_layers / 10**12, 0, 0
+    return calculate_ffn(config) * 3 / 10**12, 0, 0
+"""
+
+
+def test_maxtexts_function_is_taken_with_those_that_it_calls_and_without_jax(tmp_path: Path) -> None:
+    (tmp_path / "maxtext" / "utils").mkdir(parents=True)
+    (tmp_path / "maxtext" / "utils" / "maxtext_utils.py").write_text(MAXTEXT)
+    names = ("llama-3-8b", "gpt2", "gemma-3-1b", "deepseek-v3", "bert-base")
+    answers = ask("maxtext", [tmp_path], [Question(architectures()[name], 999) for name in names], 60)
+    assert [Fraction(each["flop"]) for each in answers[:4]] == [
+        3 * 2 * 999 * 14_336 * 4096 * 2,  # a gate and its values
+        3 * 2 * 999 * 3072 * 768,
+        999 * 512 - Fraction(512**2, 2),
+        3,
+    ]
+    assert answers[4]["reason"] == "ValueError: MaxText trains decoders, and none of this form"
+    (tmp_path / "maxtext" / "utils" / "maxtext_utils.py").write_text("def another(): pass")
+    (answer,) = ask("maxtext", [tmp_path], [Question(architectures()["gpt2"], 8)], 60)
+    assert answer["reason"] == "ImportError: maxtext_utils.py has no function calculate_tflops_training_per_device"

@@ -291,6 +291,15 @@ def test_work_on_two_units_is_divided_by_both_peaks():
     low, high = 2 * LAYER, 3 * LAYER  # forward and weights; forward, weights and input
     assert found.units == ("bf16", "fp32")
     assert found.peak_flop_per_s == pytest.approx((low + high) / (low / 4e12 + high / 1e12))
+    ratio = found.utilization_ratio * found.peak_flop_per_s / 1e12  # the same rate over the peak of fp32, the most
+    assert (found.single_peak_unit, found.single_peak_flop_per_s) == ("fp32", 1e12)
+    assert found.single_peak_utilization_ratio == pytest.approx(ratio)
+    assert "of one unit" in str(found)
+
+
+def test_work_on_units_of_one_peak_has_no_other_one():
+    model = net()
+    assert _train(_meter(model), model).single_peak_flop_per_s is None
 
 
 @pytest.mark.parametrize("hook_on", ["model", "compiled"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -21,6 +22,8 @@ from analysis.audit import (
     training_flop,
 )
 from reports.audit import page
+from reports.audit.markdown import FAULTS
+from runners.audit import options
 
 PAGE = Path(__file__).parents[3] / "docs" / "mfu-audit.md"
 
@@ -85,9 +88,11 @@ NO_EXPERTS = ("mixtral", "deepseek_v3", "gpt_oss")
 
 FOUNDRY = (*NO_EXPERTS, "qwen3_moe", "bert", "modernbert")
 
-NONE = {"trl": NO_EXPERTS, "llm_foundry": FOUNDRY, "composer": FOUNDRY}
-"""Types whose configuration TRL cannot read; that LLM Foundry counts by megablocks, or does not
-train."""
+UNGROUPED = ("gpt2", "bert", "modernbert")
+
+NONE = {"trl": (*NO_EXPERTS, *UNGROUPED), "llm_foundry": FOUNDRY, "composer": FOUNDRY, "maxtext": ("nanochat", "bert", "modernbert")}
+"""Types whose configuration TRL cannot read; that LLM Foundry counts by megablocks, or does not train; that MaxText
+does not train."""
 
 
 def test_each_cause_is_explained() -> None:
@@ -102,3 +107,33 @@ def test_a_page_counts_what_is_explained(added: int, explained: int) -> None:
     text = page([answer], 512).replace("\n", " ")
     assert f"of 1 numbers, {explained} are explained" in text
     assert ("| trl | exact |" in text) == (not added)
+
+
+UPSTREAM = PAGE.parent / "upstream"
+
+
+def test_each_fault_has_a_reproduction_its_author_can_run() -> None:
+    """A draft of a report with lines to run and what they say, or a command of the audit that parses."""
+    text = PAGE.read_text(encoding="utf-8")
+    assert FAULTS.strip() in text, "the page has another text than the command would write"
+    bullets = FAULTS.split("\n* ")[1:]
+    assert len(bullets) > 10
+    linked = set()
+    for bullet in bullets:
+        drafts = re.findall(r"\(upstream/([\w-]+\.md)\)", bullet)
+        commands = re.findall(r"`python -m runners\.audit ([^`]+)`", bullet.replace("\n", " "))
+        assert drafts or commands, bullet
+        for command in commands:
+            asked = options.parser().parse_args(" ".join(command.split()).replace("NAME", "verl").split())
+            assert set(asked.models) <= set(configurations())
+            assert set(asked.frameworks) <= set(frameworks())
+        linked.update(drafts)
+    assert linked == {each.name for each in UPSTREAM.glob("*.md")}
+    for name in linked:
+        draft = (UPSTREAM / name).read_text(encoding="utf-8")
+        first, *blocks = draft.split("```\n")
+        assert "Draft of a report, not sent." in first
+        assert "A fix:" in draft, name
+        assert len(blocks) >= 2, f"{name} has no lines to run"
+        assert re.search(r"[Ii]t (prints|ends with)", blocks[1]), f"{name} does not say what its lines say"
+        ast.parse(blocks[0])

@@ -20,6 +20,7 @@ from analysis.audit import architectures, frameworks, training_flop
 from measure.audit import AuditedPackage
 from runners.audit import command, options
 from runners.audit.command import main
+from tests.support.fakes.commands import running
 
 ROOT = Path(__file__).parents[3]
 
@@ -150,6 +151,11 @@ def test_the_same_numbers_as_csv_and_as_text(tmp_path: Path, capsys: pytest.Capt
         (["gpt2", "--frameworks", "verll"], "verl"),
         (["gpt2", "--tokens", "4096"], "has 1024 positions, got 4096"),
         (["gpt2", "--page", "x.md"], "expected --suite audit"),
+        (["gpt2", "--suite", "audit"], "expected no MODEL with it"),
+        (["--suite", "audit", "--page", "x.md", "--frameworks", "trl"], "expected no --frameworks with it"),
+        (["--suite", "audit", "--page", "."], "expected a file, got the directory"),
+        (["gpt2", "--peaks"], "--peaks: goes without MODEL"),
+        (["--suite", "audit", "--peaks"], "--peaks: goes without --suite"),
     ],
 )
 def test_a_mistake_is_one_line(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -187,3 +193,53 @@ def test_a_picture_has_its_own_number_of_positions(tmp_path: Path, capsys: pytes
     exact = found["exact"]["dense"]
     # the embedding of 196 patches has the gradient of its weights alone: 2 × 196 × 3 × 16 × 16 × 768 less than twice
     assert exact["backward_flop"] == 2 * exact["forward_flop"] - 2 * 196 * 768 * 768
+
+
+def test_a_page_that_cannot_be_written_is_said_before_any_formula_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "_all_answers", lambda *_: pytest.fail("formulas ran first"))
+    (tmp_path / "file").write_text("")
+    assert main(["--suite", "audit", "--page", str(tmp_path / "file" / "page.md")]) == 3
+    said = capsys.readouterr().err
+    assert "page.md could not be written" in said
+    assert len(said.splitlines()) == 1
+
+
+def test_a_model_that_is_named_twice_is_asked_about_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = ("gpt2", "gpt2", "--tokens", 1024, "--frameworks", "nanogpt", "--formulas", tmp_path)
+    rows = list(csv.DictReader(io.StringIO(audit(capsys, *line, "--format", "csv"))))
+    assert [row["model"] for row in rows] == ["gpt2"]
+
+
+GPT2 = {"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12, "vocab_size": 50257, "n_positions": 1024}
+
+
+def test_a_configuration_of_ones_own_has_the_same_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(GPT2))
+    line = ("--tokens", 1024, "--frameworks", "nanogpt", "--formulas", tmp_path, "--format", "json")
+    own, named = (json.loads(audit(capsys, name, *line)) for name in (f"hf:{tmp_path}", "gpt2"))
+    assert own["model"] == f"hf:{tmp_path}"
+    assert (own["exact"], own["frameworks"]) == (named["exact"], named["frameworks"])
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "No such file or directory: expected the config.json of a model"),
+        ("[1]", "expected an object with sizes, got list"),
+        ("{", "hf:"),
+        ('{"model_type": "llama"}', "expected a whole number from 1 as hidden_size, got None"),
+        (json.dumps(GPT2 | {"n_positions": 8}), "has 8 positions, got 1024"),
+    ],
+)
+def test_a_file_that_is_no_configuration_is_one_line(
+    content: str | None, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "config.json"
+    if content is not None:
+        file.write_text(content)
+    code, out, err = running(main, capsys)(f"hf:{file}", "--tokens", 1024, "--formulas", tmp_path)
+    assert (code, out) == (2, "")
+    assert words in err
+    assert len(err.splitlines()) == 1

@@ -34,3 +34,40 @@ def test_each_way_of_asking_says_the_same(counters: str, tmp_path: Path, capsys:
             assert dense[phase] - found[convention][phase] == times * OF_PAIR * (144 - pairs)
     assert found["hardware"] == dense, "a kernel that is given a mask leaves out nothing"
     assert "hardware" not in found["reasons"]
+
+
+CAUSAL = """
+import torch
+
+class Causal(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.parts = torch.nn.Linear(16, 48)
+
+    def forward(self, x):
+        query, key, value = self.parts(x).view(-1, 1024, 3, 2, 8).permute(2, 0, 3, 1, 4)
+        return torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+
+def build():
+    return Causal(), (torch.randn(1, 1024, 16),)
+"""
+
+
+def test_the_table_has_what_the_kernel_computes_beside_what_masks_keep(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A causal call without a mask, of 1,024 words: torch's kernel for CPUs takes 256 queries by 512 keys, so that the
+    first 512 queries meet 512 keys and the others all 1,024."""
+    (tmp_path / "causal.py").write_text(CAUSAL)
+    words = [f"{tmp_path / 'causal.py'}:build", "--counters", "exact"]
+    code, out, _ = running(command.main, capsys)(*words, "--format", "json")
+    assert code == 0
+    found = json.loads(out)["attention"]
+    less = 2 * 2 * 16 * (1024**2 - (512 * 512 + 512 * 1024))
+    assert found["dense"]["forward_flop"] - found["hardware"]["forward_flop"] == less
+    code, out, _ = running(command.main, capsys)(*words)
+    assert code == 0
+    share = sum(found["hardware"].values()) / sum(found["dense"].values())
+    text = " ".join(out.split())
+    assert f"({100 * share:.1f} % of dense)" in text
+    assert "hardware (torch's kernels for CPUs)" in text

@@ -38,7 +38,7 @@ def test_the_same_numbers_as_text_csv_and_json(run):
 
 
 def test_a_least_time_that_is_none_is_not_printed(run):
-    words = ("tests.support.nets.biased_attention:build", "--device", "NVIDIA GeForce RTX 3090")
+    words = ("tests.support.nets.masked_nets:build", "--device", "NVIDIA GeForce RTX 3090")
     found = json.loads(run(*words, "--format", "json")[1])
     assert (found["bound_time_s"], found["attainable_ratio"], found["raised_to_bound"]) == (None, None, False)
     assert found["step_time_s"] > 0

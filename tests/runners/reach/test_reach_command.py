@@ -82,7 +82,7 @@ def test_a_step_that_takes_no_two_has_a_largest_batch():
 
 def test_a_least_time_that_is_none_is_not_printed(reach):
     """A fused attention kernel moves fewer bytes than the parts of a trace: their sum bounds nothing."""
-    words = ("tests.support.nets.biased_attention:build", "--device", DEVICE, "--precision", "amp-fp16")
+    words = ("tests.support.nets.masked_nets:build", "--device", DEVICE, "--precision", "amp-fp16")
     found = json.loads(reach(*words, "--format", "json")[1])
     assert (found["bound_time_s"], found["attainable_ratio"], found["bound_by"]) == (None, None, {})
     assert found["unfused_time_s"] > 0

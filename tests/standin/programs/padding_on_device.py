@@ -9,33 +9,19 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import asdict
-from types import SimpleNamespace
 
 import torch
 
 import flopledger
 from measure.meter.masks import PaddingMasks
+from tests.support.nets.masked_nets import Attends
 
 SEQUENCES, LENGTH, HEADS, HEAD = 2, 16, 2, 8
 
 
-class Attention(torch.nn.Module):
-    """Attention to all keys that padding leaves, which says so as those of transformers do."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.is_causal, self.config = False, SimpleNamespace()
-        self.project = torch.nn.Linear(HEADS * HEAD, 3 * HEADS * HEAD)
-
-    def forward(self, x: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-        query, key, value = self.project(x).view(SEQUENCES, LENGTH, 3, HEADS, HEAD).permute(2, 0, 3, 1, 4)
-        kept = attention_mask.bool()[:, None, None, :].expand(SEQUENCES, 1, LENGTH, LENGTH)
-        return torch.nn.functional.scaled_dot_product_attention(query, key, value, kept)
-
-
 def main(steps: int) -> None:
     with torch.device("cuda"):
-        model = Attention()
+        model = Attends(HEADS * HEAD, HEADS)
         x, mask = torch.zeros(SEQUENCES, LENGTH, HEADS * HEAD), torch.ones(SEQUENCES, LENGTH, dtype=torch.long)
     meter = flopledger.UtilizationMeter(model, warm_up_steps=2, read_masks=True)
     for _ in range(steps):
@@ -45,14 +31,40 @@ def main(steps: int) -> None:
             model(x, attention_mask=mask).sum().backward()
         torch.cuda.set_sync_debug_mode("default")
     key = next(iter(meter._costs.cost_by_key))
-    read = PaddingMasks(model).read(key, (x,), {"attention_mask": mask})
+    reader = PaddingMasks(model)
+    read = reader.read(key, (x,), {"attention_mask": mask})
     assert read is not None
     (one,) = read._counts
-    early = len(list(read.pairs()))
-    torch.cuda.synchronize()
-    late = [tuple(each)[:3] for each in read.pairs()]
-    answer = {"found": asdict(meter.summary()), "pinned": one.kept.is_pinned(), "early": early, "late": late}
+    early = read.are_there
+    read.wait()
+    late = read.are_there, [tuple(each)[:3] for each in read.pairs()]
+    again = reader.read(key, (x,), {"attention_mask": mask})
+    assert again is not None
+    answer = {
+        "found": asdict(meter.summary()),
+        "pinned": one.kept.is_pinned(),
+        "early": early,
+        "late": late,
+        "same_event": again._counts[0].copied is one.copied,
+        "side_stream": _on_a_side_stream(model, x, mask),
+    }
     print(json.dumps(answer))
+
+
+def _on_a_side_stream(model: torch.nn.Module, x: torch.Tensor, mask: torch.Tensor) -> list[object]:
+    """Of a step whose forward pass runs on a stream that its end does not wait for: how many steps are complete as soon
+    as that end is; and whether the numbers are there after all are waited for."""
+    meter = flopledger.UtilizationMeter(model, warm_up_steps=0, read_masks=True, watch=False)
+    side = torch.cuda.Stream()
+    torch.cuda.synchronize()
+    with meter.step(), torch.cuda.stream(side):
+        for _ in range(4):
+            x = x + 1
+        model(x, attention_mask=mask)
+    torch.cuda.current_stream().synchronize()
+    early = meter.window().steps
+    found = meter.summary()
+    return [early, found.steps, found.mask_exact_flop_per_step is not None]
 
 
 if __name__ == "__main__":

@@ -13,9 +13,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import flopledger
 from measure.meter.calls import CallKey, GeneralCall, MaskPairs, MaskPasses, SeenCall, passes_of
+from measure.meter.masks import padding_masks
 from measure.meter.masks.padding_masks import PaddingMasks, kept_pairs
 from measure.meter.meter import UtilizationMeter
+from measure.meter.metered_step import KEPT_STEPS
 from results.store import read_run
+from tests.support.nets.masked_nets import Configured
 from tests.support.threads import one_thread  # noqa: F401  a fixture for the whole file
 
 transformers = pytest.importorskip("transformers")
@@ -261,17 +264,6 @@ def test_the_padding_of_an_encoder_elsewhere_is_not_that_of_the_words() -> None:
     assert found.mask_exact_flop_per_step is None
 
 
-class Configured(torch.nn.Module):
-    """One with a config of its own, which is none of transformers'."""
-
-    def __init__(self, model: torch.nn.Module) -> None:
-        super().__init__()
-        self.model, self.config = model, {"name": "mine"}
-
-    def forward(self, **given: Any) -> Any:
-        return self.model(**given)
-
-
 def test_whether_there_is_an_encoder_is_asked_of_the_model_inside() -> None:
     """As with the model alone, above."""
     given = batch(mask([5, 3]), mask([4, 2], longest=4))
@@ -366,6 +358,105 @@ def test_nothing_as_large_as_a_mask_of_queries_by_keys_is_made() -> None:
         (found,) = read.pairs()
     assert found == ("causal", 2, length, length * (length + 1) // 2 + 7 * length - 21)  # 21: 0 + 1 + … + 6
     assert 0 < largest.elements <= 2 * length
+
+
+class SideStream:
+    """A stream that has done nothing until the host waits for it or `done` says so. events: that were made."""
+
+    def __init__(self) -> None:
+        self.recorded = self.done = self.events = self.waits = 0
+
+
+@pytest.fixture
+def side_stream(monkeypatch: pytest.MonkeyPatch) -> SideStream:
+    """Masks of a CPU are read as those of a device are, on this stream."""
+    made = SideStream()
+
+    class Event:
+        device = torch.device("cpu")
+
+        def __init__(self) -> None:
+            made.events += 1
+            self.number = 0
+
+        def record(self, _stream: Any) -> None:
+            made.recorded += 1
+            self.number = made.recorded
+
+        def query(self) -> bool:
+            return self.number <= made.done
+
+        def synchronize(self) -> None:
+            made.waits += 1
+            made.done = max(made.done, self.number)
+
+    def count(mask: Any, tensor: torch.Tensor, copies: Any) -> Any:
+        return padding_masks._Count(mask, len(tensor), *copies.begin(torch.count_nonzero(tensor, dim=0)))
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _device: None)
+    monkeypatch.setattr(padding_masks, "_count", count)
+    return made
+
+
+def test_a_step_is_complete_once_its_masks_are_there_and_a_summary_waits_for_them(side_stream: SideStream) -> None:
+    model = model_of("Bert")
+    lengths = [[5, each] for each in (1, 3, 4, 2)]
+    meter = trained(model, [batch(mask(each)) for each in lengths])
+    assert meter.window().steps == 0
+    side_stream.done = 2
+    assert meter.window().steps == 2
+    assert side_stream.waits == 0, "a window waits for nothing"
+    found = meter.summary()
+    assert (found.steps, side_stream.waits) == (4, 2)
+    less = 5 * (4 + 2 + 1 + 3)  # 5 queries of each key that is left out
+    assert (found.model_flop_per_step - found.mask_exact_flop_per_step) * 4 == OF_PAIR * less
+
+
+def test_events_of_masks_are_used_again_and_no_mask_is_taken_for_another(side_stream: SideStream) -> None:
+    model, draws = model_of("Bert"), random.Random(0)
+    lengths = [[draws.randint(1, 5), draws.randint(1, 5)] for _ in range(100)]
+    meter = UtilizationMeter(model, warm_up_steps=0, energy=False, watch=False, read_masks=True)
+    for each in lengths:
+        with meter.step():
+            model(**batch(mask(each))).loss.backward()
+        side_stream.done = side_stream.recorded - 2  # two steps behind
+    found = meter.summary()
+    less = sum(5 * (10 - sum(each)) for each in lengths)
+    assert round((found.model_flop_per_step - found.mask_exact_flop_per_step) * found.steps) == OF_PAIR * less
+    assert side_stream.recorded == len(lengths)
+    assert side_stream.events < 2 * KEPT_STEPS, "about those of the steps that wait to be added up"
+
+
+@pytest.mark.parametrize("way", ["torch.compile", "compile()", "a function around it"])
+def test_masks_of_a_compiled_model_are_read(way: str) -> None:
+    """As of the model alone: up to the diagonal 15, and of 3 keys 1 + 2 + 3 + 3 + 3; of 1 key 5."""
+    model = model_of("Llama")
+    model.config.use_cache = False
+    called: Any = model
+    if way == "torch.compile":
+        called = torch.compile(model, backend="eager")
+    elif way == "compile()":
+        model.compile(backend="eager")
+    given = [batch(mask(each)) for each in ([5, 3], [5, 1], [5, 5])]
+    measured = called if way == "torch.compile" else model
+    meter = UtilizationMeter(measured, warm_up_steps=0, energy=False, read_masks=True, peak_flop_per_s=1e12)
+
+    def loss_of(batched: Any) -> torch.Tensor:
+        return called(**batched).loss
+
+    run = torch.compile(loss_of, backend="eager") if way == "a function around it" else loss_of
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")  # torch's, at a hook
+        for each in given:
+            with meter.step():
+                run(each).backward()
+    found = meter.summary()
+    assert found.steps == len(given)
+    assert found.warnings == ()
+    assert found.mask_exact_flop_per_step is not None, found.attention_reasons
+    kept = (15 + 12) + (15 + 5) + (15 + 15)
+    assert round((found.model_flop_per_step - found.mask_exact_flop_per_step) * 3) == OF_PAIR * (3 * 50 - kept)
 
 
 @pytest.mark.gpu
