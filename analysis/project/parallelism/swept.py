@@ -52,7 +52,7 @@ CallTime = Callable[[str, float, int], float | None]
 """Kind, bytes of the buffer, ranks → seconds of a call; None: not known."""
 
 
-class Untold(ValueError):
+class NoPrediction(ValueError):
     """Why a step has no prediction."""
 
 
@@ -146,7 +146,7 @@ def _row(
     try:
         grid, (call_s, links) = parse_plan(run.parallel), _call_time(run, ranks, rates)
         if not ranks:
-            raise Untold("no rank of it has rows")
+            raise NoPrediction("no rank of it has rows")
         found = [_rank_step(run, grid, row, [c for c in collectives if c.rank == row.rank], call_s) for row in ranks]
     except ValueError as fault:
         return PredictedStep(**known, reason=str(fault))
@@ -169,9 +169,9 @@ def _row(
 def _rank_step(
     run: Run, grid: RankGrid, row: RankRow, collectives: Sequence[RankCollective], call_s: CallTime
 ) -> _RankStep:
-    """What a rank needs. Raises Untold, or ValueError for a dtype without a unit."""
+    """What a rank needs. Raises NoPrediction, or ValueError for a dtype without a unit."""
     if not row.executed:
-        raise Untold(f"what rank {row.rank} ran is not known")
+        raise NoPrediction(f"what rank {row.rank} ran is not known")
     kernels = sum(flop / _flop_per_s(run, row, key.partition("/")[2]) for key, flop in row.executed.items())
     hidable, shown = 0.0, 0.0
     for each in collectives:
@@ -187,40 +187,40 @@ def _rank_step(
 
 
 def _flop_per_s(run: Run, row: RankRow, dtype: str) -> float:
-    """What a rank's products of this dtype can be had at. Raises Untold."""
+    """What a rank's products of this dtype can be had at. Raises NoPrediction."""
     unit = unit_of(dtype, PRECISIONS[run.precision], run.device)
     if row.ceiling.get(unit):
         return float(row.ceiling[unit])
     device = lookup(row.device_name) if row.device_name else None
     peak = None if device is None else device.peaks.get(unit)
     if not peak:
-        raise Untold(
+        raise NoPrediction(
             f"rank {row.rank} has no measured ceiling of {unit}, and {row.device_name or 'its device'} no peak"
         )
     return REACHABLE * peak
 
 
 def _group_of(kind: str, grid: RankGrid) -> tuple[int, bool]:
-    """Ranks of a collective of this kind, and whether kernels can hide it. Raises Untold where two axes have such."""
+    """Ranks of a collective of this kind, and whether kernels can hide it. Raises NoPrediction where two axes have such."""
     found = {axis: (getattr(grid, axis), False) for axis, kinds in SHOWN.items() if kind in kinds}
     if kind in HIDDEN[grid.replicas][0]:
         found[grid.replicas] = (grid.copies, True)
     found = {axis: (size, hidden) for axis, (size, hidden) in found.items() if size > 1}
     if not found:
-        raise Untold(f"{kind} is of no axis of {grid.name}")
+        raise NoPrediction(f"{kind} is of no axis of {grid.name}")
     if len(found) > 1:
-        raise Untold(f"{kind} is of {' or '.join(found)}, and the recording does not say which")
+        raise NoPrediction(f"{kind} is of {' or '.join(found)}, and the recording does not say which")
     return next(iter(found.values()))
 
 
 def _calls_s(row: RankCollective, ranks: int, call_s: CallTime) -> float:
-    """Seconds of all calls of a row. Raises Untold where a call's size or time is not known."""
+    """Seconds of all calls of a row. Raises NoPrediction where a call's size or time is not known."""
     if not row.given_bytes or not row.calls:
-        raise Untold(f"the recording has no size of {row.kind}")
+        raise NoPrediction(f"the recording has no size of {row.kind}")
     buffer = row.given_bytes / row.calls * (ranks if row.kind == "all_gather" else 1)
     seconds = call_s(row.kind, buffer, ranks)
     if seconds is None:
-        raise Untold(f"no measured time of {row.kind} between {ranks} ranks")
+        raise NoPrediction(f"no measured time of {row.kind} between {ranks} ranks")
     return seconds * row.calls
 
 

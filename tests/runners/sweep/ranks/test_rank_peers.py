@@ -142,7 +142,10 @@ def test_without_torchrun_no_further_cell_is_begun(monkeypatch: pytest.MonkeyPat
     session = RankSession(first, None, "s0", "2.15", None, Limits(), progress)
     fault = session._train(Cell(model="resnet18", batch_size=8, device="cpu", parallel="ddp=2"))
     assert isinstance(fault, WorkerFault)
-    assert (fault.status, fault.reason.partition(":")[0]) == ("crashed", "torchrun is gone, and the other ranks with it")
+    assert (fault.status, fault.reason.partition(":")[0]) == (
+        "crashed",
+        "torchrun is gone, and the other ranks with it",
+    )
     run = Run(cell_id="a", attempt=1, model="m", batch_size=8, device="cpu", sitting="s0", status="crashed")
     assert session._is_lost(run, 3)
     assert said == ["torchrun is gone: 3 cells not started; --resume goes on under another"]
