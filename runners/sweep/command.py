@@ -18,6 +18,7 @@ import shutil
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -115,6 +116,13 @@ class WorkerDied(Exception):
 
 
 def _terminated(_signal: int, _frame: object) -> None:
+    raise Terminated
+
+
+def _terminated_once(_signal: int, _frame: object) -> None:
+    """Of a rank: where torchrun is killed, the kernel sends a signal for each thread of it that ends."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    time.sleep(exchange.END_S)
     raise Terminated
 
 
@@ -273,6 +281,7 @@ class RankExecutor(Local):
 
     def __init__(self, place: Place, debug: bool = False) -> None:
         super().__init__(debug)
+        signal.signal(signal.SIGTERM, _terminated_once)
         die_with_parent(signal.SIGTERM)
         self._exchange = exchange.Exchange(place)
         self._peers: RankPeers | None = None

@@ -11,6 +11,7 @@ import contextlib
 import importlib
 import os
 import signal
+import socket
 import threading
 import time
 from collections import Counter
@@ -24,6 +25,9 @@ from runners.sweep.executors.result import Order, SlotSettings
 SLOT = "runners.sweep.executors.slot:Slot"
 LOOK_S = 5.0
 """How often the cluster is asked for nodes that are new."""
+
+ANSWER_S = 10.0
+"""For the cluster's head to take a connection."""
 
 MOST_ACTORS = 3
 """For one device: where the process of one died, its node may still be there."""
@@ -190,8 +194,21 @@ def _reason(fault: BaseException) -> tuple[str, bool]:
     return LOSSES.get(type(fault).__name__, type(fault).__name__), False
 
 
+def _check_address(address: str) -> None:
+    """Raises ValueError where nobody listens at HOST:PORT, which Ray itself would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or "://" in address:
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), ANSWER_S).close()
+    except (OSError, OverflowError) as fault:
+        why = getattr(fault, "strerror", None) or fault
+        raise ValueError(f"--executor ray: no cluster answers at RAY_ADDRESS={address}: {why}") from fault
+
+
 def _connect(ray: Any) -> None:
     """Joins the cluster, or starts one here. Raises ValueError where the cluster does not answer."""
+    _check_address(os.environ.get("RAY_ADDRESS", ""))
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     ray._private.worker._worker_logs_enabled = False  # what nodes say of themselves, it prints to stdout: the answer's

@@ -21,6 +21,10 @@ FOREVER_S = 1e9
 
 KILLED = "torchrun's process was killed"
 
+END_S = 0.2
+"""For torchrun's threads to end: the kernel sends a signal when the first of them does, and a rank's parent is another
+process only after the last."""
+
 _STORES: dict[tuple[str, int], Any] = {}
 """Of the process that talks to the store."""
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
+import time
 from typing import Any
 
 from results import die_with_parent
 from runners.cli import FAILED, INTERRUPTED, TERMINATED
-from runners.sweep.ranks.exchange import Exchange, LostExchange
+from runners.sweep.ranks.exchange import END_S, Exchange, LostExchange
 from runners.sweep.ranks.peers import CellOrder, Order, RankPeers
 from runners.workers import Place, ProbeResult, TelemetryWatch, Worker, WorkerFault, prepare
 
@@ -46,6 +47,8 @@ def follow(place: Place) -> int:
 
 
 def _terminate(_signal: int, _frame: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the kernel sends one for each thread of torchrun that ends
+    time.sleep(END_S)
     raise Termination
 
 

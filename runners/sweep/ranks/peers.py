@@ -181,7 +181,7 @@ class RankPeers:
             yield said
         finally:
             done.set()
-            thread.join()
+            thread.join(0.0 if self.exchange.is_orphaned else None)  # it may still ask a store that is gone
 
 
 def task_of(order: Order, peers: RankPeers, number: int) -> tuple[Any, ...]:

@@ -16,6 +16,7 @@ from results.store.store import Store, read_operations, read_run
 from runners.sweep import counts
 from runners.sweep import options as sweep_options
 from runners.sweep.counts import Counts
+from runners.sweep.executors import ray_slots
 from runners.sweep.executors import slot as executors_slot
 from runners.sweep.executors.registry import check_executor, each_model
 from runners.sweep.executors.result import Order, SlotSettings, keep
@@ -23,6 +24,7 @@ from runners.sweep.executors.slot import Slot, check_single_device, hold
 from runners.workers.fault import WorkerFault
 from tests.support.cluster.fake_slots import place
 from tests.support.fakes.fake_session import MEASURE, TRACE, Scene, cell, in_turn, measured
+from tests.support.fakes.real_sweeps import free_port
 from tests.support.made_up.made_up_runs import MANIFEST, SITTING, Unsynced, operations
 
 BEGAN = "2026-03-04T05:06:07Z"
@@ -254,3 +256,13 @@ def test_several_models_need_a_directory_and_a_table(words: tuple[str, ...], exp
     options = parsed("--executor", "ray", "--accelerator", "A100,H100", *words)
     with pytest.raises(ValueError, match=expected):
         each_model(options, tmp_path, lambda of_model: 0)
+
+
+def test_an_address_of_no_cluster_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray would try it for minutes; what is no HOST:PORT is Ray's to read."""
+    for port in (free_port(), 99999):
+        monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
+        with pytest.raises(ValueError, match=f"no cluster answers at RAY_ADDRESS=127.0.0.1:{port}: "):
+            ray_slots._connect(None)
+    for address in ("", "auto", "local", "ray://head:10001"):
+        ray_slots._check_address(address)

@@ -35,6 +35,8 @@ LOST = "RuntimeError: [gloo/transport/tcp/pair.cc:547] Connection closed by peer
 class MemoryExchange:
     """A store that all ranks of a test share."""
 
+    is_orphaned = False
+
     def __init__(self, rank: int, values: dict[str, Any]) -> None:
         self.place = Place(rank, 2, rank, 2, ("host", 1))
         self._values = values
@@ -124,12 +126,12 @@ def test_a_store_that_is_gone_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(exchange, "Worker", Dead)
     ours = exchange.Exchange(TWO)
     for _ in range(2):
-        with pytest.raises(exchange.LostExchange, match="^killed at its limit of 65 s$"):
+        with pytest.raises(exchange.LostExchange, match=r"^killed at its limit of 65 s$"):
             ours.put("key", 1)
     assert ours._worker.asked == 1  # type: ignore[attr-defined]
     orphan = exchange.Exchange(TWO)
     monkeypatch.setattr(exchange.os, "getppid", lambda: -1)
-    with pytest.raises(exchange.LostExchange, match="^torchrun's process was killed$"):
+    with pytest.raises(exchange.LostExchange, match=r"^torchrun's process was killed$"):
         orphan.is_there("key")
     assert orphan._worker.asked == 0  # type: ignore[attr-defined]
 
