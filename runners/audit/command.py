@@ -169,8 +169,17 @@ def _install(options: Namespace, names: Sequence[str]) -> None:
         wanted = f"{framework.package}=={framework.version}"
         passing(wanted.replace("==", " "))
         # what runs of it is a formula: that all of it needs a newer Python does not matter
-        command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-compile", "--ignore-requires-python"]
-        command += ["--upgrade", "--target"]
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "-q",
+            "--no-deps",
+            "--no-compile",
+            "--ignore-requires-python",
+        ]
+        command += ["--ignore-requires-python", "--upgrade", "--target"]
         command += [str(options.formulas / framework.framework), wanted]
         ended = subprocess.run(command, capture_output=True, text=True, check=False)
         if ended.returncode:

@@ -90,7 +90,12 @@ FOUNDRY = (*NO_EXPERTS, "qwen3_moe", "bert", "modernbert")
 
 UNGROUPED = ("gpt2", "bert", "modernbert")
 
-NONE = {"trl": (*NO_EXPERTS, *UNGROUPED), "llm_foundry": FOUNDRY, "composer": FOUNDRY, "maxtext": ("nanochat", "bert", "modernbert")}
+NONE = {
+    "trl": (*NO_EXPERTS, *UNGROUPED),
+    "llm_foundry": FOUNDRY,
+    "composer": FOUNDRY,
+    "maxtext": ("nanochat", "bert", "modernbert"),
+}
 """Types whose configuration TRL cannot read; that LLM Foundry counts by megablocks, or does not train; that MaxText
 does not train."""
 
