@@ -20,7 +20,7 @@ in so many rounds: without anything; with a forward hook that does nothing; with
 compare nothing; and with the meter. First each step runs after 96 MB were
 written, so that no code of it is in a cache, as after a step of a large model; then with warm caches.
 
-`--masks` trains a BERT of two layers of 128 on padded batches of 8 × 64 words, and times blocks of as many steps as are
+`--masks` trains a BERT of one layer of 32 on padded batches of 4 × 64 words, and times blocks of as many steps as are
 added up together, in so many rounds: without anything, with gradient hooks in each step, and with masks read, too; the
 last is also compared with the hooks alone.
 
@@ -130,7 +130,7 @@ def parts(rounds: int) -> int:
 def masks(rounds: int) -> int:
     """Print what reading masks adds to a step of a small BERT with padded batches; always 0, since it has no goal."""
     torch.manual_seed(0)
-    sizes = {"hidden_size": 128, "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 4}
+    sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
     model = _bert(sizes)
     batches = [_padded_batch() for _ in range(KEPT_STEPS)]
 
@@ -162,20 +162,21 @@ def masks(rounds: int) -> int:
         low_s, cost_s, high_s = interval
         step_s = step_s or statistics.median(first) / KEPT_STEPS
         cost = f"{1e6 * cost_s:+.1f} us ({1e6 * low_s:+.1f} to {1e6 * high_s:+.1f})"
-        print(f"a step of {1e3 * step_s:.2f} ms, {name}: {cost}, {100 * cost_s / step_s:+.2f} %")
+        ratios = f"{100 * cost_s / step_s:+.2f} % of it, {100 * cost_s / 10e-3:+.2f} % of a step of 10 ms"
+        print(f"a step of {1e3 * step_s:.2f} ms, {name}: {cost}, {ratios}")
     return 0
 
 
 def _bert(sizes: dict[str, int]) -> Any:
     import transformers
 
-    sizes = {"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0, "vocab_size": 1000, **sizes}
+    sizes = {"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0, "vocab_size": 64, **sizes}
     config = transformers.BertConfig(**sizes)
     return transformers.BertForMaskedLM(config)
 
 
-def _padded_batch(sequences: int = 8, length: int = 64) -> dict[str, torch.Tensor]:
-    words = torch.randint(0, 1000, (sequences, length))
+def _padded_batch(sequences: int = 4, length: int = 64) -> dict[str, torch.Tensor]:
+    words = torch.randint(0, 64, (sequences, length))
     kept = torch.arange(length) < torch.randint(length // 4, length + 1, (sequences, 1))
     return {"input_ids": words, "attention_mask": kept.long(), "labels": words}
 

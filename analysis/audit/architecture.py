@@ -184,7 +184,5 @@ ABSENT = {
     "gpt2": ("num_key_value_heads", "head_dim", "intermediate_size"),
     "bert": ("num_key_value_heads", "head_dim"),
     "modernbert": ("num_key_value_heads", "head_dim"),
-    "nanochat": ("head_dim",),
-    "qwen2": ("head_dim",),
 }
-"""model_type → sizes that its own configuration has not, so that a formula that asks for one fails as it would there."""
+"""model_type → sizes that its own configuration has not: a formula that asks for one fails as it would there."""

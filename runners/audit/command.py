@@ -179,7 +179,7 @@ def _install(options: Namespace, names: Sequence[str]) -> None:
             "--no-compile",
             "--ignore-requires-python",
         ]
-        command += ["--upgrade", "--target"]
+        command += ["--ignore-requires-python", "--upgrade", "--target"]
         command += [str(options.formulas / framework.framework), wanted]
         ended = subprocess.run(command, capture_output=True, text=True, check=False)
         if ended.returncode:

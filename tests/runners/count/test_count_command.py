@@ -103,6 +103,7 @@ class TestAnswers:
             "exact",
             "attention",
             "mixture",
+            "peak",
             "backward",
             "counters",
             "notes",
