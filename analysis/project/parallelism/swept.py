@@ -201,7 +201,7 @@ def _flop_per_s(run: Run, row: RankRow, dtype: str) -> float:
 
 
 def _group_of(kind: str, grid: RankGrid) -> tuple[int, bool]:
-    """Ranks of a collective of this kind, and whether kernels can hide it. Raises NoPrediction where two axes have it."""
+    """Ranks of such a collective, and whether kernels can hide it. Raises NoPrediction where two axes have it."""
     found = {axis: (getattr(grid, axis), False) for axis, kinds in SHOWN.items() if kind in kinds}
     if kind in HIDDEN[grid.replicas][0]:
         found[grid.replicas] = (grid.copies, True)
