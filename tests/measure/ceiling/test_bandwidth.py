@@ -21,6 +21,12 @@ from results.records import Ceiling
 BLANK = Ceiling(sitting="", device="cpu", precision="", unit="", operation="", shape="")
 
 
+@pytest.fixture(autouse=True)
+def _without_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No call waits for a real processor: it would be made again."""
+    monkeypatch.setattr("measure.ceiling.ceilings.run_wait_s", lambda: 0.0)
+
+
 class Ticking:
     """Every event pair is 2 ms apart; the host's clock goes on by 1 s at each look."""
 
