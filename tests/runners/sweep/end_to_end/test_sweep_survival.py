@@ -139,7 +139,7 @@ def test_kills_right_after_each_commit(tmp_path):
 
 
 @pytest.mark.survival
-@pytest.mark.parametrize(("number", "code", "count"), [(signal.SIGINT, 130, 10), (signal.SIGTERM, 143, 3)])
+@pytest.mark.parametrize(("number", "code", "count"), [(signal.SIGINT, 130, 16), (signal.SIGTERM, 143, 3)])
 def test_a_signal_keeps_what_was_measured_and_a_second_sweep_is_refused_meanwhile(tmp_path, number, code, count):
     path, sizes = tmp_path / "run", list(range(1, count + 1))
     with Sweep(*TINY, "--batch-sizes", ",".join(map(str, sizes)), "--out", path, cwd=tmp_path) as running:
