@@ -28,8 +28,7 @@ from typing import Any
 from analysis.stats import geometric_mean
 from analysis.utilization import far_from_s, median_round_trip_s
 from benchmarks.paired.neighbours import Cell, cells_parser, mean_log, origin, read, reports, training_step
-from measure.native import retain_freed_memory
-from results.records import RETAIN
+from runners.sweep.cell import set_malloc
 
 TOGETHER = (3, 5)
 """Cells that are looked at as repeats of one: minutes apart."""
@@ -46,8 +45,7 @@ def measure(cells: Path, minutes: float, malloc: str, quick: bool) -> None:
     from measure.timing import CeilingKernel, Protocol, clock_for
 
     torch.manual_seed(0)
-    if malloc == RETAIN:
-        retain_freed_memory()
+    set_malloc(malloc)
     clock, protocol = clock_for("cpu"), Protocol.for_device("cpu", quick)
     trial = Trial("convolution", (8, 128, 28), "channels_last")
     call = Bench("cpu", torch.float32, clock, math.inf).prepared(trial)

@@ -30,11 +30,11 @@ from typing import Any
 
 from analysis.utilization.paired_ceiling import paired_ceiling
 from analysis.utilization.step_times import ASIDE
-from benchmarks.paired.neighbours import Cell, cells_parser, origin, read, reports
-from measure.native import retain_freed_memory
+from benchmarks.paired.neighbours import Cell, cells_parser, origin, read, reports, training_step
 from measure.timing import CeilingBlocks, CeilingKernel, Protocol, measure_blocks
-from results.records import RETAIN, Sample
+from results.records import Sample
 from results.store import key_of, read_run
+from runners.sweep.cell import set_malloc
 
 ALONE, APART, FIXED = "alone", "apart", "40 ms"
 SHARES = {"a tenth": 0.1, "a fifth": 0.2, "a half": 0.5, "as long": 1.0}
@@ -177,27 +177,17 @@ def of_run(run: Path, series: int) -> list[str]:
 def measure(cells: Path, minutes: float, malloc: str) -> None:
     """Adds cells to the file until the time is over, the ways in turn. malloc: as of `runners.sweep`."""
     import torch
-    import torchvision
 
     from measure.ceiling import Bench, Trial
     from measure.timing import clock_for, warm_up
 
     torch.manual_seed(0)
-    if malloc == RETAIN:
-        retain_freed_memory()
+    set_malloc(malloc)
     clock = clock_for("cpu")
     trial = Trial("convolution", (8, 128, 28), "channels_last")
     call = Bench("cpu", torch.float32, clock, math.inf).prepared(trial)
     kernel = CeilingKernel("fp32", "convolution", trial.flop, call)
-    model = torchvision.models.resnet18(num_classes=10)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    images, labels = torch.randn(8, 3, 224, 224), torch.randint(0, 10, (8,))
-
-    def step() -> None:
-        optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(model(images), labels).backward()
-        optimizer.step()
-
+    step = training_step(batch_size=8, pixels=224)
     until_s = time.monotonic() + 60 * minutes
     while time.monotonic() < until_s:
         way = LIVE[len(read(cells)) % len(LIVE)]

@@ -27,8 +27,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from measure.native import retain_freed_memory
-from results.records import MALLOC_SETTINGS, RETAIN
+from results.records import MALLOC_SETTINGS
+from runners.sweep.cell import set_malloc
 
 LOADS = (0.0, 0.5, 1.0, 2.0)
 """Processors that the neighbours keep busy while they run."""
@@ -77,8 +77,7 @@ def measure(cells: Path, minutes: float, malloc: str) -> None:
     from measure.timing import Protocol, clock_for, measure_pairs
 
     torch.manual_seed(0)
-    if malloc == RETAIN:
-        retain_freed_memory()
+    set_malloc(malloc)
     clock = clock_for("cpu")
     bench = Bench("cpu", torch.float32, clock, math.inf)
     kernel = bench.prepared(Trial("convolution", (8, 128, 28), "channels_last"))
@@ -99,14 +98,14 @@ def measure(cells: Path, minutes: float, malloc: str) -> None:
             file.write(json.dumps(line) + "\n")
 
 
-def training_step() -> Any:
-    """ResNet-18 at batch 4 and 64 pixels: some tens of milliseconds on two cores."""
+def training_step(batch_size: int = 4, pixels: int = 64) -> Any:
+    """ResNet-18: at batch 4 and 64 pixels some tens of milliseconds on two cores."""
     import torch
     import torchvision
 
     model = torchvision.models.resnet18(num_classes=10)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    images, labels = torch.randn(4, 3, 64, 64), torch.randint(0, 10, (4,))
+    images, labels = torch.randn(batch_size, 3, pixels, pixels), torch.randint(0, 10, (batch_size,))
 
     def step() -> None:
         optimizer.zero_grad()

@@ -18,12 +18,10 @@ import shutil
 import signal
 import socket
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from results import die_with_parent
 from runners.cli import FAILED, INTERRUPTED, TERMINATED, UNWRITABLE, answering, say
 from runners.sweep import models as sweep_models
 from runners.sweep import what_if
@@ -116,13 +114,6 @@ class WorkerDied(Exception):
 
 
 def _terminated(_signal: int, _frame: object) -> None:
-    raise Terminated
-
-
-def _terminated_once(_signal: int, _frame: object) -> None:
-    """Of a rank: where torchrun is killed, the kernel sends a signal for each thread of it that ends."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    time.sleep(exchange.END_S)
     raise Terminated
 
 
@@ -281,8 +272,7 @@ class RankExecutor(Local):
 
     def __init__(self, place: Place, debug: bool = False) -> None:
         super().__init__(debug)
-        signal.signal(signal.SIGTERM, _terminated_once)
-        die_with_parent(signal.SIGTERM)
+        exchange.end_with_torchrun(Terminated)
         self._exchange = exchange.Exchange(place)
         self._peers: RankPeers | None = None
 

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
+import time
 from typing import Any
 
+from results import die_with_parent
 from runners.workers import Place, Worker, WorkerFault
 
 CHUNK_BYTES = 4 << 20
@@ -24,6 +27,20 @@ KILLED = "torchrun's process was killed"
 END_S = 0.2
 """For torchrun's threads to end: the kernel sends a signal when the first of them does, and a rank's parent is another
 process only after the last."""
+
+
+def end_with_torchrun(fault: type[BaseException]) -> None:
+    """Has SIGTERM raise `fault` in this process, once, and the kernel send it where torchrun's process is killed: then
+    one comes for each of its threads that ends."""
+
+    def terminate(_signal: int, _frame: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        time.sleep(END_S)
+        raise fault
+
+    signal.signal(signal.SIGTERM, terminate)
+    die_with_parent(signal.SIGTERM)
+
 
 _STORES: dict[tuple[str, int], Any] = {}
 """Of the process that talks to the store."""

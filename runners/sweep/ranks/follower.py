@@ -9,12 +9,10 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
-import time
 from typing import Any
 
-from results import die_with_parent
 from runners.cli import FAILED, INTERRUPTED, TERMINATED
-from runners.sweep.ranks.exchange import END_S, Exchange, LostExchange
+from runners.sweep.ranks.exchange import Exchange, LostExchange, end_with_torchrun
 from runners.sweep.ranks.peers import CellOrder, Order, RankPeers
 from runners.workers import Place, ProbeResult, TelemetryWatch, Worker, WorkerFault, prepare
 
@@ -27,8 +25,7 @@ class Termination(KeyboardInterrupt):
 
 def follow(place: Place) -> int:
     """Do what the first rank orders, until it orders nothing more; the exit code."""
-    signal.signal(signal.SIGTERM, _terminate)
-    die_with_parent(signal.SIGTERM)
+    end_with_torchrun(Termination)
     prepare()
     exchange = Exchange(place)
     try:
@@ -44,12 +41,6 @@ def follow(place: Place) -> int:
         return FAILED
     finally:
         exchange.close()
-
-
-def _terminate(_signal: int, _frame: object) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the kernel sends one for each thread of torchrun that ends
-    time.sleep(END_S)
-    raise Termination
 
 
 def _say_end(exchange: Exchange) -> None:
