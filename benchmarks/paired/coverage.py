@@ -54,7 +54,7 @@ def measure(cells: Path, minutes: float, malloc: str, quick: bool) -> None:
     while time.monotonic() < until_s:
         line = (
             one_cell(step, kernel, clock, protocol)
-            | origin(malloc)
+            | origin(malloc, quick)
             | {
                 "load_1min": os.getloadavg()[0],
                 "at": time.strftime("%Y-%m-%dT%H:%M:%S"),
@@ -71,7 +71,7 @@ def one_cell(step: Callable[..., Any], kernel: Any, clock: Any, protocol: Any) -
     from measure.timing import CeilingBlocks, blocks_in_order, measure_blocks, warm_up
 
     with CeilingBlocks([kernel], clock, protocol) as beside:
-        warm = warm_up(step, clock, protocol)
+        warm = warm_up(step, clock, protocol, beside=beside)
         timing = measure_blocks(step, clock, protocol, warm.step_s, beside)
     found = paired_ceiling(blocks_in_order(warm, timing, beside.samples), protocol.interval_rule)
     used = found.utilization({"fp32": kernel.flop}) if found else None

@@ -90,6 +90,9 @@ TRIES = 5
 class Interleaved(typing.Protocol):
     """What is timed between the blocks of a step, as a ceiling's kernels are."""
 
+    def warm_up(self) -> None:
+        """First calls, which may search algorithms and take memory."""
+
     def run(self, block_s: float) -> None:
         """Once for each block of the step. block_s: what that block takes, s."""
 
@@ -143,14 +146,23 @@ def step_time_s(block: Sample) -> float:
     return (block.wall_s if block.device_s is None else block.device_s) / block.steps
 
 
-def warm_up(step: Step, clock: Clock, protocol: Protocol, announce: Announce | None = None) -> WarmUp:
+def warm_up(
+    step: Step,
+    clock: Clock,
+    protocol: Protocol,
+    announce: Announce | None = None,
+    beside: Interleaved | None = None,
+) -> WarmUp:
     """Run steps until two neighbouring blocks agree (see `Protocol`).
 
     The first block is one step: it may compile, search algorithms and allocate, so it counts towards no limit and
-    predicts nothing; a second block always follows.
+    predicts nothing; a second block always follows. beside: as of `measure_blocks`. It is warmed up after the first
+    block: its kernels may take memory that the first step freed, and then the next step takes new memory.
     """
     with BlockTimer(step, clock, announce) as timed:
         blocks = [timed.block(1, "warmup")]
+        if beside is not None:
+            beside.warm_up()
         origin_s = timed.used_s()
         while True:
             elapsed_s = timed.used_s() - origin_s

@@ -319,10 +319,11 @@ def time_cell(
             else "paired_ceiling: no ceiling of this precision was measured, so none was timed beside the steps"
         )
     with ranges.cell(passes.name_of(cell)), CeilingBlocks(kernels, clock, protocol) as ceiling:
-        warm = warm_up(ranged, clock, protocol, announce)
+        kernels_beside = ceiling if kernels else None
+        warm = warm_up(ranged, clock, protocol, announce, kernels_beside)
         retries = _allocation_retries(cell.device)
         others, used = cpu_contention.Neighbours(), process_use()
-        timing = measure_blocks(ranged, clock, protocol, warm.step_s, ceiling if kernels else None, announce)
+        timing = measure_blocks(ranged, clock, protocol, warm.step_s, kernels_beside, announce)
         others_ratio, used = others.used_ratio() if announce is None else None, process_use().since(used)
         phases = measure_phases(ranged, clock, protocol, timing.summary.mean, announce)
     start_s, end_s = timing.window

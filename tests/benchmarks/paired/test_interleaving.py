@@ -38,13 +38,13 @@ def test_drift_and_blocks_that_were_set_aside_are_no_scatter() -> None:
 
 def test_a_cell_without_scatter_takes_the_least_time_and_each_way_its_share() -> None:
     """Steps of 0.5 s, calls of 10.3 ms: five blocks. Beside each, 40 ms are 5 calls with 5 % to spare, a fifth is 11;
-    two calls come before. Apart, the kernel has blocks of 21 calls until 2 s are full: ten."""
+    two calls come first and one before each block. Apart, the kernel has blocks of 21 calls until 2 s are full: ten."""
     cell, call_s = Scatter(step_s=0.5, step=0.0, call_s=0.0103, call=0.0), 0.0103
     expected = {
         ALONE: 2.5,
         APART: 2.5 + 10 * 21 * call_s,
-        FIXED: 2.5 + 5 * 5 * call_s + 2 * call_s,
-        "a fifth": 2.5 + 5 * 11 * call_s + 2 * call_s,
+        FIXED: 2.5 + 5 * (1 + 5) * call_s + 2 * call_s,
+        "a fifth": 2.5 + 5 * (1 + 11) * call_s + 2 * call_s,
     }
     for way, took_s in expected.items():
         found = simulated(cell, way, 0)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import math
 import random
+from pathlib import Path
 
+import pytest
+
+from benchmarks.paired import coverage
 from benchmarks.paired.coverage import line_of, one_cell, report
-from benchmarks.paired.neighbours import reports
+from benchmarks.paired.neighbours import read, reports
 from measure.timing import CeilingKernel, Protocol, clock_for
 
 
@@ -81,6 +85,21 @@ def test_cells_of_another_machine_or_allocator_have_a_table_and_a_truth_of_their
     assert all(share(line) > 97 for line in lines if line.startswith("| all | step time"))
     assert sum(line.startswith("| all | step time") for line in lines) == 4
     assert reports(made[:100], report) == report(made[:100])
+
+
+def test_a_line_of_the_file_says_that_its_cell_was_quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock is over after one cell; what a cell measures has a test of its own, below."""
+    made: list[bool] = []
+
+    def cell(step: object, kernel: object, clock: object, protocol: Protocol) -> dict[str, object]:
+        made.append(protocol == Protocol.for_device("cpu", quick=True))
+        return cells(1, 0.01)[0]
+
+    monkeypatch.setattr(coverage, "one_cell", cell)
+    for quick in (True, False):
+        monkeypatch.setattr(coverage.time, "monotonic", iter([0.0, 0.0, 1.0]).__next__)
+        coverage.measure(tmp_path / "cells.jsonl", 1 / 60, "default", quick)
+    assert [line["quick"] for line in read(tmp_path / "cells.jsonl")] == made == [True, False]
 
 
 def test_too_few_cells_are_said() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from analysis.stats import LAG1_RAISED
 from analysis.utilization.paired_ceiling import paired_ceiling
-from measure.timing.blocks import Timing, WarmUp, blocks_in_order, measure_blocks
+from measure.timing.blocks import Timing, WarmUp, blocks_in_order, measure_blocks, warm_up
 from measure.timing.ceiling_blocks import CeilingBlocks, CeilingKernel
 from measure.timing.protocols import Protocol
 from results.records import Sample
@@ -58,6 +58,45 @@ def test_of_a_long_step_it_is_a_fifth_too() -> None:
     """0.42 s beside a step of 2 s: 41 calls of 10.3 ms. 84 steps of 2.5 ms take 0.21 s: 44 calls of 1.02 ms."""
     for step_s, call_s, calls in ((2.0, 0.0103, 41), (0.0025, 0.00102, 44)):
         assert {block.steps for block in measured(step_s, call_s) if block.part == "ceiling"} == {calls}
+
+
+def test_the_call_that_finds_the_steps_data_in_the_caches_is_in_no_block() -> None:
+    """A call takes 1 ms, and 50 ms right after a step: each block has the time of the later ones."""
+    host, protocol, cold = Host(), Protocol.for_device("cpu"), [True]
+
+    def step() -> None:
+        host.now_s += 0.5
+        cold[0] = True
+
+    def call() -> None:
+        host.now_s += 0.05 if cold[0] else 0.001
+        cold[0] = False
+
+    with CeilingBlocks([CeilingKernel("fp32", "kernel", 100, call)], host, protocol) as ceiling:
+        measure_blocks(step, host, protocol, 0.5, ceiling)
+    assert [block.wall_s / block.steps for block in ceiling.samples] == pytest.approx([0.001] * len(ceiling.samples))
+
+
+def test_memory_that_a_kernel_takes_from_the_step_is_missed_in_the_warm_up() -> None:
+    """The kernel takes what the step freed, once; the next step then takes 1 s, not 0.6 s: no measured one does."""
+    host, protocol, held = Host(), Protocol.for_device("cpu"), {"step"}
+
+    def step() -> None:
+        host.now_s += 0.6 if "step" in held else 1.0
+        held.add("step")
+
+    def call() -> None:
+        host.now_s += 0.001
+        if "kernel" not in held:
+            held.remove("step")
+            held.add("kernel")
+
+    with CeilingBlocks([CeilingKernel("fp32", "kernel", 100, call)], host, protocol) as ceiling:
+        warm = warm_up(step, host, protocol, beside=ceiling)
+        timing = measure_blocks(step, host, protocol, warm.step_s, ceiling)
+    assert [block.wall_s for block in warm.blocks] == pytest.approx([0.6, 1.0, 0.6, 0.6])
+    assert [block.wall_s for block in timing.blocks] == pytest.approx([0.6] * len(timing.blocks))
+    assert all(block.start_s > timing.window[0] - 0.2 for block in ceiling.samples), "first calls are in no sample"
 
 
 class Noisy:
