@@ -307,8 +307,8 @@ def time_cell(
     ranges = Ranges(enabled=on_cuda)
     ranged = ranges.step(step)
     warnings = ["input_pipeline: the phase optimizer holds the wait for the batch, too"] if cell.input_pipeline else []
+    gc.collect()  # what an earlier cell or the traced step left is not what this one needs
     if on_cuda:
-        gc.collect()  # what an earlier cell or the traced step left is not what this one needs
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(cell.device)
     kernels = ceiling_kernels(beside, cell.device, PRECISIONS[cell.precision], clock)
