@@ -40,6 +40,9 @@ the schedule that its steps follow, if they follow one."""
 Schedule = Callable[[Sequence[Any], Any], "torch.Tensor | None"]
 """As in `ScheduledStep`."""
 
+HEAP_ROOM = 0.25
+"""Of the process's memory, what the heap is extended by before anything is timed where freed memory is retained."""
+
 _LEFT: list[passes.Subject] = []
 """What this process measured last, for its other works: one at most."""
 
@@ -289,6 +292,7 @@ def time_cell(
 
     from measure.ceiling import ceiling_kernels
     from measure.device import cpu_contention
+    from measure.native import extend_heap
     from measure.timing import (
         CeilingBlocks,
         Ranges,
@@ -311,6 +315,8 @@ def time_cell(
     if on_cuda:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(cell.device)
+    if cell.malloc == RETAIN:
+        extend_heap(HEAP_ROOM)
     kernels = ceiling_kernels(beside, cell.device, PRECISIONS[cell.precision], clock)
     if cell.paired_ceiling:
         warnings.append(

@@ -43,6 +43,42 @@ def test_a_freed_block_is_written_again_without_page_faults() -> None:
     assert tensors < (1 << 29) / resource.getpagesize() / 100  # the tensors have just under 2^29 bytes together
 
 
+GROWING = """
+import ctypes, resource
+from measure.native import extend_heap, malloc, retain_freed_memory
+retain_freed_memory()
+import torch
+resident = malloc._resident_bytes()
+kept = [torch.ones(1 << 20) for _ in range(50)]  # 4 MiB each
+del kept[::2]  # holes that a block of a quarter does not fit into
+free = malloc.free_bytes() or 0
+new = extend_heap(0.25)
+start = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+torch.ones(resident // 4 // 4)
+first = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - start
+print(resident, free, new, first, extend_heap(0.25))
+"""
+
+
+@ON_GLIBC
+def test_growing_into_the_extended_heap_is_no_page_fault() -> None:
+    """A block of a quarter of the memory from before: without the room it would be a fault for each page."""
+    done = subprocess.run([sys.executable, "-c", GROWING], capture_output=True, text=True, check=True)
+    resident, free, new, first, again = map(int, done.stdout.split())
+    assert free > resident, "expected a machine with more free memory than torch takes"
+    assert new > 0.1 * resident
+    assert first < resident / 4 / resource.getpagesize() / 10
+    assert again <= 0.1 * resident  # the room is there
+
+
+def test_no_room_is_made_where_the_system_says_no_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(malloc, "free_bytes", lambda: None)
+    assert malloc.extend_heap(0.25) == 0
+    monkeypatch.setattr(malloc, "free_bytes", lambda: 1 << 30)
+    monkeypatch.setattr(malloc, "_resident_bytes", lambda: 0)
+    assert malloc.extend_heap(0.25) == 0
+
+
 def test_another_library_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
     with pytest.raises(Unavailable, match="expected glibc, got another C library"):
