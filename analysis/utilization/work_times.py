@@ -215,8 +215,12 @@ def _wide(run: Run, work: str) -> str:
     if work == "epoch":
         return "; ".join(f"{part}: {why}" for part in epoch_parts(run) if (why := _wide(run, part)))
     if work == "batch":
-        return "" if run.status == "ok" else run.reason or run.status
-    return next((mark.removeprefix(f"{work}: ") for mark in run.warnings if mark.startswith(f"{work}: ")), "")
+        return _marked(run, "step_time") if run.status == "ok" else run.reason or run.status
+    return _marked(run, work)
+
+
+def _marked(run: Run, name: str) -> str:
+    return next((mark.removeprefix(f"{name}: ") for mark in run.warnings if mark.startswith(f"{name}: ")), "")
 
 
 def _why_not(run: Run, work: str) -> str:

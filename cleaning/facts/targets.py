@@ -53,22 +53,18 @@ def fewest_blocks(run: Parameters) -> int:
 
 
 def narrowness(run: Run, blocks: Sequence[Sample], samples: Sequence[Sample] = ()) -> tuple[bool, str]:
-    """Whether the blocks' interval is as narrow as was asked for, from enough of them; and that in words.
+    """Whether the interval is as narrow as was asked for, from enough blocks; and that in words.
 
-    samples: all of this attempt. Where a ceiling was timed beside the blocks, the interval of the ratio counts, too.
+    samples: all of this attempt. Where a ceiling was timed beside the blocks, it is the interval of the ratio, else
+    that of the blocks.
     """
-    summary = block_summary(blocks, run.interval_rule)
-    width, target, fewest = summary.half_width_ratio, target_of(run), fewest_blocks(run)
+    paired = paired_ceiling(samples, run.interval_rule) if run.paired_ceiling and samples else None
+    width = block_summary(blocks, run.interval_rule).half_width_ratio if paired is None else paired.half_width_ratio
+    target, fewest = target_of(run), fewest_blocks(run)
     shown = "no interval" if width is None else f"±{100 * width:.2g} %"
-    words = f"{shown} from {len(blocks)} blocks, asked for ±{100 * target:.2g} % from {fewest}"
-    if width is None or width > target or len(blocks) < fewest:
-        return False, words
-    paired = paired_ceiling(samples, run.interval_rule) if run.paired_ceiling else None
-    ratio = None if paired is None else paired.half_width_ratio
-    if paired is None or (ratio is not None and ratio <= target):
-        return True, words
-    shown = "no interval" if ratio is None else f"±{100 * ratio:.2g} %"
-    return False, f"{shown} of the paired utilization, asked for ±{100 * target:.2g} %"
+    of_what = "" if paired is None else " of the paired utilization"
+    words = f"{shown}{of_what} from {len(blocks)} blocks, asked for ±{100 * target:.2g} % from {fewest}"
+    return width is not None and width <= target and len(blocks) >= fewest, words
 
 
 def steps_for(block_s: float, step_s: float) -> int:

@@ -136,9 +136,9 @@ def _order(run: Run, rows: Sequence[Sample]) -> Iterator[str]:
 def _placed(run: Run, rows: Sequence[Sample]) -> Iterator[str]:
     """Where blocks are marked as of another placement of the processors, or should be since those of one placement are
     enough, the used ones are the undisturbed ones of the placement that has most of them."""
-    mine = [row for row in rows if row.part in ("measure", *ASIDE) and not row.work and not row.phase]
+    mine = [row for row in rows if _is_own(row)]
     one = in_one_placement(mine)
-    if not any(row.part == "moved" for row in mine) and not _is_enough(run, one):
+    if not any(row.part == "moved" for row in mine) and not _is_enough(run, one, rows):
         return
     used = [row.index for row in mine if row.part == "measure"]
     right = [row.index for row in one]
@@ -147,14 +147,20 @@ def _placed(run: Run, rows: Sequence[Sample]) -> Iterator[str]:
         yield f"block {other[0]} is {'used' if other[0] in used else 'not used'} against the placement of most blocks"
 
 
-def _is_enough(run: Run, one: Sequence[Sample]) -> bool:
-    """Whether blocks of one placement meet the rules without the others; False where the rules of a run are not known
-    so well: of a quick one, of a loop, of blocks interleaved with those of another side."""
+def _is_enough(run: Run, one: Sequence[Sample], rows: Sequence[Sample]) -> bool:
+    """Whether blocks of one placement meet the rules without the others of all rows; False where the rules of a run are
+    not known so well: of a quick one, of a loop, of blocks interleaved with those of another side."""
     placed = all(row.core_round_trip_s for row in one)
     if not placed or run.quick or run.data == LOOP or _is_interleaved(run) or len(one) < 2:
         return False
-    measured_s = sum(device_s(row) for row in one)
-    return measured_s >= MIN_TIME_S[kind_of(run)] and narrowness(run, one)[0]
+    measured_s, used = sum(device_s(row) for row in one), {row.index for row in one}
+    as_used = [replace(row, part="measure" if row.index in used else "moved") if _is_own(row) else row for row in rows]
+    return measured_s >= MIN_TIME_S[kind_of(run)] and narrowness(run, one, as_used)[0]
+
+
+def _is_own(row: Sample) -> bool:
+    """Whether it is a block of the cell's own whole steps after its warm-up."""
+    return row.part in ("measure", *ASIDE) and not row.work and not row.phase
 
 
 def _as_measured(row: Sample) -> Sample:

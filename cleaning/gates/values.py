@@ -91,6 +91,8 @@ def _demanded(evidence: Evidence, run: Run) -> Iterator[tuple[str, str]]:
         yield "disturbed:", f"{count} of its blocks are marked so"
     if count := sum(each.part == "moved" and not each.work for each in samples):
         yield "moved:", f"{count} of its blocks are marked so"
+    if run.paired_ceiling and run.status == "ok" and not narrowness(run, whole_steps(samples))[0]:
+        yield "step_time:", narrowness(run, whole_steps(samples))[1]
     if apart := _unsteady(run, samples):
         yield "not_steady:", apart
     for work in WORKS:

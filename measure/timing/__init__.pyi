@@ -14,7 +14,7 @@ from .blocks import (
     steps_for,
     warm_up,
 )
-from .ceiling_blocks import CeilingBlocks, CeilingKernel
+from .ceiling_blocks import CeilingBlocks, CeilingKernel, step_time_warning
 from .clocks import Clock, clock_for
 from .disturbance import absent, run_wait_s
 from .page_faults import page_fault_warning, process_use
@@ -59,6 +59,7 @@ __all__ = [
     "shortfall",
     "slowest_blocks",
     "step_time_s",
+    "step_time_warning",
     "steps_for",
     "unheard",
     "warm_up",

@@ -187,7 +187,8 @@ def measure_blocks(
 
     step_s: a step's time as the warm-up saw it (`WarmUp.step_s`), from which K follows; None: one untimed step first.
     beside: run once for each block, before the first, after the second, before the third, …: what is to be interleaved
-    with them (`measure/timing/ceiling_blocks.py`). The rule for the interval then holds for the ratio to it, too.
+    with them (`measure/timing/ceiling_blocks.py`). The rule for the interval then holds for the ratio to it: a step
+    whose machine is slower and faster by turns has no narrow time of its own.
     """
     estimate_s = step_time_s(block_of(step, clock, 1, "warmup")) if step_s is None else step_s
     steps = steps_for(protocol.block_s, estimate_s)
@@ -453,13 +454,19 @@ def agree(blocks: Sequence[Sample], tolerance_ratio: float) -> bool:
     return abs(after_s / before_s - 1) <= tolerance_ratio
 
 
-def shortfall(blocks: Sequence[Sample], summary: Summary, protocol: Protocol) -> str:
-    """What the stopping rule still lacks; empty if nothing."""
+def _too_few(blocks: Sequence[Sample], protocol: Protocol) -> str:
     if len(blocks) < protocol.min_blocks:
         return f"{len(blocks)} of at least {protocol.min_blocks} blocks"
     measured_s = total_s(blocks)
     if measured_s < protocol.min_time_s:
         return f"{measured_s:.2f} s of at least {protocol.min_time_s:g} s"
+    return ""
+
+
+def shortfall(blocks: Sequence[Sample], summary: Summary, protocol: Protocol) -> str:
+    """What the stopping rule for the time of a step still lacks; empty if nothing."""
+    if few := _too_few(blocks, protocol):
+        return few
     ratio = summary.half_width_ratio
     if ratio is None or ratio > protocol.target_ci_ratio:
         width = "unknown" if ratio is None else f"±{ratio:.2%}"
@@ -467,11 +474,14 @@ def shortfall(blocks: Sequence[Sample], summary: Summary, protocol: Protocol) ->
     return ""
 
 
-def _ratio_shortfall(beside: Interleaved | None, blocks: Sequence[Sample], protocol: Protocol) -> str:
-    """As `shortfall`, of the ratio to what was interleaved with the blocks."""
+def _lacking(used: Sequence[Sample], measured: Sequence[Sample], protocol: Protocol, beside: Interleaved | None) -> str:
+    """What the rules still lack if these of the measured blocks are used; empty if nothing. Where something was
+    interleaved with them, the ratio to it must be narrow, else the time of a step."""
     if beside is None:
-        return ""
-    ratio = beside.half_width_ratio(blocks)
+        return shortfall(used, _summary(used, protocol), protocol)
+    if few := _too_few(used, protocol):
+        return few
+    ratio = beside.half_width_ratio((*used, *_aside(measured, used)))
     if ratio is not None and ratio <= protocol.target_ci_ratio:
         return ""
     width = "unknown" if ratio is None else f"±{ratio:.2%}"
@@ -481,8 +491,7 @@ def _ratio_shortfall(beside: Interleaved | None, blocks: Sequence[Sample], proto
 def _is_narrow(
     used: Sequence[Sample], measured: Sequence[Sample], protocol: Protocol, beside: Interleaved | None
 ) -> bool:
-    """Whether the used ones of the measured blocks meet the rules, and the ratio to what was interleaved, too."""
-    return _is_enough(used, protocol) and not _ratio_shortfall(beside, (*used, *_aside(measured, used)), protocol)
+    return bool(used) and not _lacking(used, measured, protocol, beside)
 
 
 def _aside(measured: Sequence[Sample], used: Sequence[Sample]) -> tuple[Sample, ...]:
@@ -490,10 +499,6 @@ def _aside(measured: Sequence[Sample], used: Sequence[Sample]) -> tuple[Sample, 
     kept = {block.start_s for block in used}
     others = [block for block in measured if block.start_s not in kept]
     return tuple(replace(block, part=DISTURBED if is_disturbed(block) else MOVED) for block in others)
-
-
-def _is_enough(blocks: Sequence[Sample], protocol: Protocol) -> bool:
-    return bool(blocks) and not shortfall(blocks, _summary(blocks, protocol), protocol)
 
 
 def _summary(blocks: Sequence[Sample], protocol: Protocol) -> Summary:
@@ -509,11 +514,11 @@ def _timing(
     waited."""
     calm = [block for block in measured if not is_disturbed(block)]
     choices = (in_one_placement(measured), calm, measured)
-    enough = [each for each in choices if _is_enough(each, protocol)]
+    enough = [each for each in choices if _is_narrow(each, measured, protocol, beside)]
     blocks = next(iter([*enough, *(each for each in choices if len(each) >= LEAST_CALM)]), measured)
     aside = _aside(measured, blocks)
     summary = _summary(blocks, protocol)
-    missing = shortfall(blocks, summary, protocol) or _ratio_shortfall(beside, (*blocks, *aside), protocol)
+    missing = _lacking(blocks, measured, protocol, beside)
     ratio = host_bound_ratio(blocks, summary.mean)
     return Timing(
         blocks=tuple(blocks),

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from analysis.utilization.paired_ceiling import paired_ceiling
-from measure.timing.blocks import BlockTimer, step_time_s, steps_for
+from measure.timing.blocks import BlockTimer, Timing, step_time_s, steps_for
 from measure.timing.clocks import Clock
 from measure.timing.protocols import Protocol
 from results.records import Sample
@@ -88,6 +88,19 @@ class CeilingBlocks:
         """
         paired = paired_ceiling((*blocks, *self.samples), self._protocol.interval_rule)
         return None if paired is None else paired.half_width_ratio
+
+
+def step_time_warning(timing: Timing, protocol: Protocol) -> str:
+    """What to say of a cell whose ratio to the kernels is known as well as was asked for, and whose step time is not;
+    empty elsewhere."""
+    width = timing.summary.half_width_ratio
+    if timing.status != "ok" or (width is not None and width <= protocol.target_ci_ratio):
+        return ""
+    shown = "unknown" if width is None else f"±{width:.2%}"
+    return (
+        f"step_time: its own interval is {shown}, wider than ±{protocol.target_ci_ratio:.2%}, and that of the paired "
+        "utilization is not: the machine was slower and faster by turns, for the ceiling's kernels, too"
+    )
 
 
 def _second_call_s(timer: BlockTimer) -> float:

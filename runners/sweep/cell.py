@@ -318,6 +318,7 @@ def time_cell(
         page_fault_warning,
         placement_warning,
         process_use,
+        step_time_warning,
         suspension,
         warm_up,
     )
@@ -358,6 +359,8 @@ def time_cell(
         warnings.append(disturbed)
     if moved := placement_warning(timing):
         warnings.append(moved)
+    if kernels and (unknown := step_time_warning(timing, protocol)):
+        warnings.append(unknown)
     run_steps = sum(b.steps + protocol.lead_in_steps for b in (*timing.blocks, *timing.aside, *timing.suspended))
     if faults := page_fault_warning(used, run_steps, cell.malloc):
         warnings.append(faults)

@@ -238,6 +238,9 @@ def test_each_time_says_for_itself_whether_it_converged() -> None:
         "last": ("ok", ""),
         "epoch": ("not_converged", "batch: ±9 %"),
     }
+    wandering = dataclasses.replace(RUN, warnings=("step_time: its own interval is ±9 %",))
+    row = by_work(PLAIN, wandering)["batch"]  # the cell's paired utilization converged, the time of its steps did not
+    assert (row.status, row.reason) == ("not_converged", "its own interval is ±9 %")
     last = dataclasses.replace(RUN, warnings=("last: ±5 %",))
     assert by_work(PLAIN, last)["epoch"].reason == "last: ±5 %"
     assert by_work([*PLAIN, *PROFILED], last)["batch"].status == "ok"

@@ -162,11 +162,22 @@ def test_blocks_of_one_placement_are_enough_by_the_rules_of_measuring() -> None:
     near = [
         Sample(part="measure", index=i, steps=1, start_s=float(i), wall_s=0.5, core_round_trip_s=9e-8) for i in range(5)
     ]
-    assert _is_enough(run, near)
-    assert not _is_enough(run, near[1:])
-    assert not _is_enough(run, [*near, replace(near[0], core_round_trip_s=None)])
-    assert not _is_enough(run, [replace(each, wall_s=0.39) for each in near])
-    assert not _is_enough(run, [replace(each, wall_s=0.5 + 0.05 * each.index) for each in near])
-    assert not _is_enough(replace(run, quick=True), near)
+    wide = [replace(each, wall_s=0.5 + 0.05 * each.index) for each in near]
+    assert _is_enough(run, near, near)
+    for other in (
+        near[1:],
+        [*near, replace(near[0], core_round_trip_s=None)],
+        [replace(each, wall_s=0.39) for each in near],
+        wide,
+    ):
+        assert not _is_enough(run, other, other)
+    assert not _is_enough(replace(run, quick=True), near, near)
+    # a kernel that is as much slower as the steps: with a paired ceiling the ratio counts
+    beside = [
+        Sample(part="ceiling", index=5 + i, steps=1, start_s=i + 0.9, wall_s=each.wall_s / 5, unit="fp32", flop=9)
+        for i, each in enumerate(wide)
+    ]
+    assert _is_enough(replace(run, paired_ceiling=True), wide, [*wide, *beside])
+    assert not _is_enough(run, wide, [*wide, *beside])
     protocol = Protocol.for_device("cpu")
     assert (protocol.min_time_s, Protocol.for_device("cuda").min_time_s) == (MIN_TIME_S["cpu"], MIN_TIME_S["cuda"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from analysis.stats import LAG1_RAISED
 from analysis.utilization.paired_ceiling import paired_ceiling
 from measure.timing.blocks import Timing, WarmUp, blocks_in_order, measure_blocks, warm_up
-from measure.timing.ceiling_blocks import CeilingBlocks, CeilingKernel
+from measure.timing.ceiling_blocks import CeilingBlocks, CeilingKernel, step_time_warning
 from measure.timing.protocols import Protocol
 from results.records import Sample
 from tests.support.fakes.hosts import Host
@@ -139,6 +140,31 @@ def test_a_ratio_that_stays_wide_is_the_reason():
     assert timing.reason == (
         f"stopped at the cap of 60 s with a 95 % interval of ±{width:.2%} of the paired utilization, wider than ±3.00%"
     )
+
+
+def test_a_machine_that_wanders_has_a_utilization_but_no_step_time() -> None:
+    """Steps and calls take up to a half longer, slowly more and less; a pair of them by the same factor."""
+    host, protocol = Host(), Protocol.for_device("cpu")
+
+    def wandering(lasts_s: float) -> Callable[[], None]:
+        def run() -> None:
+            host.now_s += lasts_s * (1.25 + 0.25 * math.sin(host.now_s / 2))
+
+        return run
+
+    step, call = wandering(0.5), wandering(0.01)
+    with CeilingBlocks([CeilingKernel("fp32", "kernel", 100, call)], host, protocol) as ceiling:
+        timing = measure_blocks(step, host, protocol, 0.5, ceiling)
+    assert timing.status == "ok"
+    assert timing.summary.half_width_ratio > 0.03
+    assert step_time_warning(timing, protocol).startswith(
+        f"step_time: its own interval is ±{timing.summary.half_width_ratio:.2%}, wider than ±3.00%"
+    )
+    alone = measure_blocks(step, host, protocol, 0.5)
+    assert alone.status == "not_converged"
+    assert step_time_warning(alone, protocol) == ""
+    steady, _ = timed_beside((0.1,))
+    assert step_time_warning(steady, protocol) == ""
 
 
 def test_a_slow_machine_slows_both_and_the_ratio_ends_the_measuring():
