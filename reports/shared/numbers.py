@@ -60,6 +60,7 @@ PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, 
 
 _PAIRS = re.compile(r", timed beside the steps, \d+ pairs$")
 _FAULT_SHARE = re.compile(r"page_faults: \d+ a step, and (\d+)% of the processor time")
+_STEP_WIDTH = re.compile(r"step_time: its own interval is ±(\d+)\.")
 _SITTING = re.compile(r"\bsitting(s?)\b")
 _NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?!\w|\.\d)")
 
@@ -157,14 +158,15 @@ def verdict(view: View) -> str:
     codes = {mark.split(":")[0] for row in rows for mark in row.warnings}
     codes -= {"ceiling_doubtful"} if shown is not None and shown.denominator != "ceiling" else set()
     parts += [words for code, words in MARK_WORDS.items() if code in codes]
-    parts += [f"page faults: {share} %" for share in _fault_shares(view.run)]
+    parts += [f"page faults: {share} %" for share in _of_warning(view.run, _FAULT_SHARE)]
+    parts += [f"step time ±{width} %" for width in _of_warning(view.run, _STEP_WIDTH)]
     limited = ["clock held down"] if "clock_limited" in codes else []
     return "; ".join((parts or [_placed(view), *limited])[:2])
 
 
-def _fault_shares(run: Run) -> list[str]:
-    """Percent of the processor time that the warning `page_faults` names, if the cell has it."""
-    return [found[1] for text in run.warnings if (found := _FAULT_SHARE.match(text))]
+def _of_warning(run: Run, pattern: re.Pattern[str]) -> list[str]:
+    """The number that a warning of the cell names, if it has this one."""
+    return [found[1] for text in run.warnings if (found := pattern.match(text))]
 
 
 def source_name(source: str) -> str:

@@ -137,6 +137,10 @@ def test_a_variant_in_short() -> None:
             ),
             "page faults: 36 %",
         ),
+        (
+            view(fraction(0.4), warnings=("step_time: its own interval is ±14.64%, wider than ±3.00%, and …",)),
+            "step time ±14 %",
+        ),
         (failed(), "out of memory"),
         (failed("crashed"), "the worker died"),
         (view(fraction(None, status="unavailable", reason="no peak")), "no peak known: see reasons"),
