@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from analysis.utilization import ASIDE
+from measure import native
 from measure.device import cpu_contention
 from measure.timing.protocols import CPU_PROTOCOL, CUDA_PROTOCOL, Protocol
 from results.records import Cell
@@ -71,6 +72,28 @@ class TestProbe:
         monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
         with pytest.raises(ValueError, match="it sees none; --device cpu"):
             _cuda_device("cuda")
+
+
+def test_where_memory_is_retained_only_steps_are_laid_out_in_the_heap(monkeypatch):
+    """What timing loads comes before the first step, the room after it; without it, neither."""
+    order: list[str] = []
+
+    def noted(name, function):
+        def call(*given, **named):
+            order.append(name)
+            return function(*given, **named)
+
+        return call
+
+    monkeypatch.setattr(sweep_cell, "set_malloc", lambda setting: order.append(setting))
+    monkeypatch.setattr(native, "extend_heap", lambda ratio: order.append(f"room of {ratio}"))
+    for name in ("measure_nothing", "first_step", "time_cell"):
+        monkeypatch.setattr(sweep_cell, name, noted(name, getattr(sweep_cell, name)))
+    measure(cell(malloc="retain"))
+    assert order == ["measure_nothing", "retain", "first_step", "time_cell", "room of 0.25"]
+    order.clear()
+    measure(cell())
+    assert order == ["default", "first_step", "time_cell"]
 
 
 class TestReferenceTrace:
