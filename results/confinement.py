@@ -160,10 +160,13 @@ def _mapped_bytes() -> int:
         return 0
 
 
-def free_bytes() -> int | None:
-    """Memory that this machine can still give; None where it does not say."""
-    try:
-        lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines())
-        return int(lines["MemAvailable"].split()[0]) * 1024
-    except (OSError, ValueError, KeyError):
-        return None
+def free_bytes(kernel: Path = Path("/proc/meminfo"), group: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """Memory that the machine, and the control group of this process, can still give; None where neither says."""
+    limits = []
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        lines = dict(line.split(":", 1) for line in kernel.read_text(encoding="ascii").splitlines())
+        limits.append(int(lines["MemAvailable"].split()[0]) * 1024)
+    with contextlib.suppress(OSError, ValueError):  # "max" is no number: no limit
+        limit, used = (int((group / f"memory.{name}").read_text()) for name in ("max", "current"))
+        limits.append(limit - used)
+    return max(0, min(limits)) if limits else None

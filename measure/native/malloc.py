@@ -18,8 +18,7 @@ import platform
 import resource
 from pathlib import Path
 
-from results import Unavailable
-from results.confinement import free_bytes
+from results import Unavailable, free_bytes
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 """Parameters of mallopt, as malloc.h has them."""
@@ -69,7 +68,8 @@ def extend_heap(ratio: float) -> int:
         return 0
     c = _with_types(ctypes.CDLL(None))
     c.sbrk.restype, c.sbrk.argtypes = ctypes.c_void_p, [ctypes.c_ssize_t]
-    end, blocks, new = c.sbrk(0) or 0, [], 0
+    blocks: list[int] = []
+    end, new = c.sbrk(0) or 0, 0
     while len(blocks) < _MOST_BLOCKS and not new and (block := c.malloc(bytes_)):
         blocks.append(block)  # holes are filled until one lies at the end
         new = min(max(0, block + bytes_ - end), bytes_)

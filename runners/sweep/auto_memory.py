@@ -3,12 +3,12 @@ anew when a prediction was wrong. The rules are `runners/sweep/auto_batches.py`'
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import results
 from results.records import Cell, Run
 from runners.cli import MARGIN_RATIO, passing, say
 from runners.footprint.fit import Fitting
@@ -48,16 +48,10 @@ def memory_bytes(probed: ProbeResult) -> int:
 
 def free_bytes(kernel: Path = Path("/proc/meminfo"), group: Path = Path("/sys/fs/cgroup")) -> int:
     """What the kernel and the control group still give this process. Raises ValueError where neither says."""
-    limits = []
-    with contextlib.suppress(OSError, StopIteration, ValueError):
-        lines = kernel.read_text(encoding="ascii").splitlines()
-        limits.append(1024 * int(next(line for line in lines if line.startswith("MemAvailable")).split()[1]))
-    with contextlib.suppress(OSError, ValueError):  # "max" is no number: no limit
-        limit, used = (int((group / f"memory.{name}").read_text()) for name in ("max", "current"))
-        limits.append(limit - used)
-    if not limits:
+    found = results.free_bytes(kernel, group)
+    if found is None:
         raise ValueError("--batch-sizes auto: the system does not say how much memory is free; --memory-bytes does")
-    return max(0, min(limits))
+    return found
 
 
 def _asking(
