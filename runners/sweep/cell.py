@@ -187,7 +187,7 @@ def measure(cell: Cell, protocol: Protocol, beside: Sequence[Ceiling] = ()) -> C
     """
     _LEFT.clear()
     if cell.malloc == RETAIN:
-        measure_nothing()
+        load_timing()
     made = prepare(cell)
     model, step, clock = made.model, made.step, made.clock
     found = first_step(cell, made)
@@ -209,7 +209,7 @@ def measure(cell: Cell, protocol: Protocol, beside: Sequence[Ceiling] = ()) -> C
     return measured
 
 
-def measure_nothing() -> None:
+def load_timing() -> None:
     """Load what timing needs before the first step is laid out in the heap: what is allocated between two steps, and
     stays, breaks a hole that an activation had, which then takes that of a gradient."""
     from measure.timing import CeilingBlocks, CeilingKernel, Protocol, clock_for, measure_blocks, warm_up

@@ -16,7 +16,7 @@ from analysis.utilization.paired_ceiling import PairedCeiling, paired_ceiling
 from analysis.utilization.step_times import whole_steps
 from analysis.utilization.utilization import measurement, rows
 from cleaning.facts.targets import narrowness
-from cleaning.gates.values import _demanded as warnings_demanded
+from cleaning.gates.values import _demanded
 from results import Unavailable
 from results.records import Run, Sample
 from results.store import key_of
@@ -178,7 +178,7 @@ def test_a_cell_with_a_paired_ceiling_is_narrow_where_the_ratio_is():
 def test_a_wide_step_time_demands_its_warning() -> None:
     def demanded(run: Run, samples: list[Sample]) -> list[str]:
         evidence: Any = SimpleNamespace(samples={key_of(run): samples}, telemetry={})
-        return [mark for mark, _ in warnings_demanded(evidence, run)]
+        return [mark for mark, _ in _demanded(evidence, run)]
 
     wandering = interleaved([1.0, 1.2] * 4, [0.01, 0.012] * 4)
     assert "step_time:" in demanded(RUN, wandering)

@@ -803,9 +803,9 @@ The run of 2026-11-26 is of 39 cells in fp32 and 12 in bf16 at full length: one 
 took 6.1 % of the processors beside it and 15 % while the first session looked for its ceiling. `repeats`: a step of
 resnet18 in bf16 took 138 and 156 ms in two processes, 12 % apart where 10 % and both intervals allow 12 %.
 
-The run of an Intel Xeon of 2026-11-27 was stopped: of 156 cells (two layouts) 48 are not there (`asked`), and three that
-were stopped have an attempt without counts (`counters`). 12 cells in bf16 did not narrow to 3 % within 60 s, none in
-fp32. Tests of ours took 13 % of the processors beside one cell. Two sessions found the ceilings of bf16 while others
+The run of an Intel Xeon of 2026-11-27 was stopped: of 156 cells (two layouts) 48 are not there (`asked`), and three
+that were stopped have an attempt without counts (`counters`). 12 cells in bf16 did not narrow to 3 % within 60 s, none
+in fp32. Tests of ours took 13 % of the processors beside one cell. Two sessions found the ceilings of bf16 while others
 took 5 and 6 %, and four kernels of two sessions are 14 to 21 % apart."""
 
 NOT_ASKED = {

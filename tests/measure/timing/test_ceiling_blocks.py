@@ -78,7 +78,7 @@ def test_the_call_that_finds_the_steps_data_in_the_caches_is_in_no_block() -> No
     assert [block.wall_s / block.steps for block in ceiling.samples] == pytest.approx([0.001] * len(ceiling.samples))
 
 
-def test_memory_that_a_kernel_takes_from_the_step_is_missed_in_the_warm_up() -> None:
+def test_memory_that_a_kernel_takes_from_the_step_is_taken_in_the_warm_up() -> None:
     """The kernel takes what the step freed, once; the next step then takes 1 s, not 0.6 s: no measured one does."""
     host, protocol, held = Host(), Protocol.for_device("cpu"), {"step"}
 

@@ -87,10 +87,10 @@ def test_where_memory_is_retained_only_steps_are_laid_out_in_the_heap(monkeypatc
 
     monkeypatch.setattr(sweep_cell, "set_malloc", lambda setting: order.append(setting))
     monkeypatch.setattr(native, "extend_heap", lambda ratio: order.append(f"room of {ratio}"))
-    for name in ("measure_nothing", "first_step", "time_cell"):
+    for name in ("load_timing", "first_step", "time_cell"):
         monkeypatch.setattr(sweep_cell, name, noted(name, getattr(sweep_cell, name)))
     measure(cell(malloc="retain"))
-    assert order == ["measure_nothing", "retain", "first_step", "time_cell", "room of 0.25"]
+    assert order == ["load_timing", "retain", "first_step", "time_cell", "room of 0.25"]
     order.clear()
     measure(cell())
     assert order == ["default", "first_step", "time_cell"]
