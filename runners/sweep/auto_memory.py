@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import results
+from results import free_bytes
 from results.records import Cell, Run
 from runners.cli import MARGIN_RATIO, passing, say
 from runners.footprint.fit import Fitting
@@ -43,12 +43,12 @@ def memory_bytes(probed: ProbeResult) -> int:
     """The memory of a device: a CUDA device's own; of a CPU, what the host has free now."""
     if probed.device.startswith("cuda"):
         return probed.properties.memory_bytes or 0
-    return free_bytes()
+    return host_bytes()
 
 
-def free_bytes(kernel: Path = Path("/proc/meminfo"), group: Path = Path("/sys/fs/cgroup")) -> int:
+def host_bytes(kernel: Path = Path("/proc/meminfo"), group: Path = Path("/sys/fs/cgroup")) -> int:
     """What the kernel and the control group still give this process. Raises ValueError where neither says."""
-    found = results.free_bytes(kernel, group)
+    found = free_bytes(kernel, group)
     if found is None:
         raise ValueError("--batch-sizes auto: the system does not say how much memory is free; --memory-bytes does")
     return found

@@ -68,16 +68,20 @@ def tree(module: str) -> ast.Module:
 
 
 @functools.cache
-def contents(module: str) -> tuple[list[Import], list[tuple[bool, str]]]:
-    """What it imports and (a class or a function, name) of each definition. Read once: all modules take seconds."""
+def contents(module: str) -> tuple[list[Import], list[tuple[bool, str]], list[str]]:
+    """What it imports from where, (a class or a function, name) of each definition, and the modules that it imports
+    whole. Read once: all modules take seconds."""
     imported: list[Import] = []
     defined: list[tuple[bool, str]] = []
+    whole: list[str] = []
     for node in ast.walk(tree(module)):
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:
             imported += ((node.module, each.name, each.asname) for each in node.names)
+        elif isinstance(node, ast.Import):
+            whole += (each.name for each in node.names)
         elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             defined.append((isinstance(node, ast.ClassDef), node.name))
-    return imported, defined
+    return imported, defined, whole
 
 
 def imports(module: str) -> list[Import]:
@@ -123,6 +127,17 @@ def crossings() -> Iterator[tuple[str, str, str]]:
                 inside = f"{own}.".startswith(f"{package}.")
                 if source.startswith(PRODUCT) and not inside and name[0] != "_" and f"{source}.{name}" not in modules():
                     yield module, source, name
+
+
+def test_no_module_imports_one_of_our_packages_whole() -> None:
+    """The wheel has them under another name, and `import results` would then bind `flopledger`."""
+    whole = {
+        (module, name)
+        for module in modules()
+        if module.startswith((*PRODUCT, "flopledger"))
+        for name in contents(module)[2]
+    }
+    assert {each for each in whole if each[1].partition(".")[0] in PRODUCT} == set()
 
 
 def test_a_name_of_another_package_is_imported_from_the_package() -> None:

@@ -199,12 +199,12 @@ def test_free_memory(meminfo: str, limits: dict[str, str], free: int, tmp_path: 
     (tmp_path / "meminfo").write_text(meminfo)
     for name, text in limits.items():
         (tmp_path / f"memory.{name}").write_text(text)
-    assert auto_memory.free_bytes(tmp_path / "meminfo", tmp_path) == free
+    assert auto_memory.host_bytes(tmp_path / "meminfo", tmp_path) == free
 
 
 def test_memory_that_nobody_knows(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="--memory-bytes does"):
-        auto_memory.free_bytes(tmp_path / "none", tmp_path)
+        auto_memory.host_bytes(tmp_path / "none", tmp_path)
 
 
 @pytest.mark.parametrize("words", [["--memory-bytes", "1GB"], ["--margin", "0.2"]])
@@ -240,5 +240,5 @@ def test_the_memory_of_a_cuda_device_is_its_own_and_of_a_cpu_what_is_free(monkey
     def of(device: str, memory: int | None) -> int:
         return auto_memory.memory_bytes(ProbeResult(device=device, properties=DeviceProperties(memory_bytes=memory)))
 
-    monkeypatch.setattr(auto_memory, "free_bytes", lambda: 7)
+    monkeypatch.setattr(auto_memory, "host_bytes", lambda: 7)
     assert [of("cuda:0", 50 * MB), of("cuda", None), of("cpu", 50 * MB)] == [50 * MB, 0, 7]
