@@ -26,10 +26,11 @@ import torch
 
 from analysis.stats.summary import median_interval
 from measure.device.environment import cpu_name, package_version
-from measure.timing.blocks import measure_blocks, step_time_s, warm_up
+from measure.timing.blocks import measure_blocks, warm_up
 from measure.timing.clocks import Clock, clock_for
 from measure.timing.profiler_ranges import Ranges
 from measure.timing.protocols import Protocol
+from measure.timing.stopping import step_time_s
 from workloads.training.step import OPTIMIZERS, TrainingStep
 from workloads.vision import models as vision_models
 

@@ -4,13 +4,7 @@ from .blocks import (
     agree,
     blocks_in_order,
     collector_off,
-    disturbance_warning,
     measure_blocks,
-    measure_phases,
-    measure_stretch,
-    placement_warning,
-    shortfall,
-    step_time_s,
     steps_for,
     warm_up,
 )
@@ -19,9 +13,11 @@ from .clocks import Clock, clock_for
 from .disturbance import absent, run_wait_s
 from .page_faults import page_fault_warning, process_use
 from .pairs import PairTiming, measure_pairs
+from .phases import measure_phases, measure_stretch
 from .profiler_ranges import DOMAIN, Mark, Ranges, unheard
 from .protocols import TIMED_WORKS, Protocol
 from .rank_blocks import END, BlockOrder, agreed_blocks, follow_orders, slowest_blocks
+from .stopping import disturbance_warning, placement_warning, shortfall, step_time_s
 from .suspension import SUSPENDED, WARNING
 
 __all__ = [

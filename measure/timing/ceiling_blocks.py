@@ -20,9 +20,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from analysis.utilization.paired_ceiling import paired_ceiling
-from measure.timing.blocks import BlockTimer, Timing, step_time_s, steps_for
+from measure.timing.blocks import BlockTimer, steps_for
 from measure.timing.clocks import Clock
 from measure.timing.protocols import Protocol
+from measure.timing.stopping import Timing, step_time_s
 from results.records import Sample
 
 CEILING = "ceiling"

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from analysis.stats import PairedRatio, paired_ratio
-from measure.timing.blocks import BlockTimer, collector_off, step_time_s, steps_for, warm_up
+from measure.timing.blocks import BlockTimer, collector_off, steps_for, warm_up
 from measure.timing.clocks import Clock
 from measure.timing.protocols import Protocol
+from measure.timing.stopping import step_time_s
 
 Step = Callable[..., Any]
 

@@ -14,9 +14,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from analysis.utilization import ASIDE
-from measure.timing.blocks import Step, block_of, collector_off, phase_block, step_time_s
+from measure.timing.blocks import Step, block_of, collector_off
 from measure.timing.clocks import Clock
 from measure.timing.disturbance import disturbance
+from measure.timing.phases import phase_block
+from measure.timing.stopping import step_time_s
 from measure.timing.suspension import SUSPENDED, SuspensionWatch
 from results import Inconsistent
 from results.records import Sample

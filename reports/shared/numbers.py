@@ -60,7 +60,7 @@ PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, 
 
 _PAIRS = re.compile(r", timed beside the steps, \d+ pairs$")
 _FAULT_SHARE = re.compile(r"page_faults: \d+ a step, and (\d+)% of the processor time")
-_STEP_WIDTH = re.compile(r"step_time: its own interval is ±(\d+)\.")
+_STEP_WIDTH = re.compile(r"step_time: its own interval is ±(\d+\.\d+)%")
 _SITTING = re.compile(r"\bsitting(s?)\b")
 _NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?!\w|\.\d)")
 
@@ -159,7 +159,7 @@ def verdict(view: View) -> str:
     codes -= {"ceiling_doubtful"} if shown is not None and shown.denominator != "ceiling" else set()
     parts += [words for code, words in MARK_WORDS.items() if code in codes]
     parts += [f"page faults: {share} %" for share in _of_warning(view.run, _FAULT_SHARE)]
-    parts += [f"step time ±{width} %" for width in _of_warning(view.run, _STEP_WIDTH)]
+    parts += [f"step time ±{float(width):.0f} %" for width in _of_warning(view.run, _STEP_WIDTH)]
     limited = ["clock held down"] if "clock_limited" in codes else []
     return "; ".join((parts or [_placed(view), *limited])[:2])
 

@@ -188,8 +188,7 @@ def _sweep_on(
     with _store(options, resumed, grid, probed, command) as store:
         options.begun = True
         todo = remaining(planned, store.done(options.retry_failed, options.retry_unconverged))
-        if len(todo) < len(planned):
-            say(f"{len(planned) - len(todo)} of {len(planned)} cells are there already")
+        _say_what_is_left(planned, todo, cells(grid))
         if recorder := recorder or nsight.check(todo):
             say(recorder)
         begun = executor.begin_session(store, probed) if todo else None
@@ -204,6 +203,18 @@ def _sweep_on(
         say(f"{count} of {len(planned)} cells lack a work that was asked for: {LACKING}")
     _report(path, options.format, options.convention)
     return FAILED if failed or _any_failed(planned, statuses) else 0
+
+
+def _say_what_is_left(planned: Sequence[Cell], todo: Sequence[Cell], asked: Sequence[Cell]) -> None:
+    """How many cells are there, and how many of the others these options do not ask for. asked: those that they do."""
+    if len(todo) < len(planned):
+        say(f"{len(planned) - len(todo)} of {len(planned)} cells are there already")
+    now = {cell.cell_id for cell in asked}
+    if owed := sum(cell.cell_id not in now for cell in todo):
+        say(
+            f"{len(todo)} cells to measure: {len(todo) - owed} that these options ask for, then {owed} that earlier "
+            "sessions of this run asked for and left"
+        )
 
 
 def _begin_session(store: Store, probed: ProbeResult) -> TelemetryWatch:

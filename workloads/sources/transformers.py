@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from results import Unavailable
+from results import Unavailable, free_bytes
 from workloads.catalogue import Batch, Shape, Spec, Workload, nearest, read_config, require
 from workloads.sources.transformers_inputs import default_shapes
 from workloads.training import draw, mean_loss, positional, takes, without_values
@@ -24,8 +24,6 @@ from workloads.training.building import building
 
 Feed = Callable[[int | None], Sequence[Shape]]
 """Length of a text, or None for the default → the inputs."""
-
-MEMORY_FILE = Path("/proc/meminfo")
 
 
 def get(spec: Spec, shapes: Sequence[Shape] = (), /, **hyper: int) -> Workload:
@@ -117,7 +115,7 @@ def _build(text: str, model_class: Any, config: Any, seq: int = 0) -> torch.nn.M
 
 def _check_memory(text: str, model_class: Any, config: Any) -> None:
     """Counts the weights of a model without any, and compares with what this machine has left."""
-    available = available_bytes()
+    available = free_bytes()
     if available is None:
         return
     with torch.device("meta"), without_values():
@@ -127,14 +125,6 @@ def _check_memory(text: str, model_class: Any, config: Any) -> None:
             f"{text}: weights and gradients are {2 * needed / 1e9:.1f} GB, and {available / 1e9:.1f} GB are free: "
             "make its config smaller (fewer layers)"
         )
-
-
-def available_bytes() -> int | None:
-    """Memory that this machine can still give; None where it does not say (no Linux)."""
-    if not MEMORY_FILE.exists():
-        return None
-    lines = dict(line.split(":", 1) for line in MEMORY_FILE.read_text(encoding="ascii").splitlines())
-    return int(lines["MemAvailable"].split()[0]) * 1024
 
 
 def _batch(

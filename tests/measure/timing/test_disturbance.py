@@ -10,18 +10,11 @@ from pathlib import Path
 import pytest
 
 from analysis.stats import LAG1, LAG1_RAISED, summarise
-from measure.timing.blocks import (
-    BlockTimer,
-    Timing,
-    WarmUp,
-    blocks_in_order,
-    disturbance_warning,
-    measure_blocks,
-    placement_warning,
-)
+from measure.timing.blocks import BlockTimer, WarmUp, blocks_in_order, measure_blocks
 from measure.timing.clocks import CpuClock
 from measure.timing.disturbance import CoreState, Disturbance, absent, core_state, disturbance
 from measure.timing.protocols import Protocol
+from measure.timing.stopping import Timing, disturbance_warning, placement_warning
 from results.records import Sample
 from tests.support.fakes.hosts import Host
 

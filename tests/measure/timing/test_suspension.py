@@ -15,7 +15,10 @@ from pathlib import Path
 import pytest
 
 from measure.timing import suspension
-from measure.timing.blocks import CpuClock, Protocol, measure_blocks, measure_phases, measure_stretch, warm_up
+from measure.timing.blocks import measure_blocks, warm_up
+from measure.timing.clocks import CpuClock
+from measure.timing.phases import measure_phases, measure_stretch
+from measure.timing.protocols import Protocol
 from measure.timing.suspension import SUSPENDED, SuspensionWatch
 from results.errors import Unavailable
 
@@ -148,7 +151,9 @@ def test_in_another_thread_the_watch_hears_no_signals_and_harms_nothing() -> Non
 PROGRAM = """
 import json, time
 from dataclasses import replace
-from measure.timing.blocks import CpuClock, Protocol, measure_blocks
+from measure.timing.blocks import measure_blocks
+from measure.timing.clocks import CpuClock
+from measure.timing.protocols import Protocol
 protocol = replace(Protocol.for_device("cpu"), min_time_s=2.0, cap_s=60.0)
 calls = []
 def step():

@@ -10,17 +10,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from measure.timing.blocks import (
-    CpuClock,
-    Protocol,
-    clock_for,
-    measure_blocks,
-    measure_phases,
-    measure_stretch,
-    step_time_s,
-    warm_up,
-)
-from measure.timing.protocols import CPU_PROTOCOL, CUDA_PROTOCOL
+from measure.timing.blocks import measure_blocks, warm_up
+from measure.timing.clocks import CpuClock, clock_for
+from measure.timing.phases import measure_phases, measure_stretch
+from measure.timing.protocols import CPU_PROTOCOL, CUDA_PROTOCOL, Protocol
+from measure.timing.stopping import step_time_s
 from results.errors import Inconsistent
 from results.records import Sample
 from tests.support import collector

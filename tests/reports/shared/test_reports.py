@@ -139,7 +139,7 @@ def test_a_variant_in_short() -> None:
         ),
         (
             view(fraction(0.4), warnings=("step_time: its own interval is ±14.64%, wider than ±3.00%, and …",)),
-            "step time ±14 %",
+            "step time ±15 %",
         ),
         (failed(), "out of memory"),
         (failed("crashed"), "the worker died"),

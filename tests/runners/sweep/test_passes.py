@@ -19,8 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.utilization.work_times import works_of
-from measure.timing.blocks import step_time_s
 from measure.timing.protocols import Protocol
+from measure.timing.stopping import step_time_s
 from results.errors import Unavailable
 from results.records import WORKS, Cell, ProfiledOperation, Sample
 from runners.sweep import passes
@@ -329,7 +329,7 @@ class TestFailures:
         def fails(*_):
             raise FAULTS[kind][0]
 
-        monkeypatch.setattr("measure.timing.blocks.measure_stretch", fails)
+        monkeypatch.setattr("measure.timing.phases.measure_stretch", fails)
         found = run_all(subject())
         assert found.unprofiled == {"epoch": FAULTS[kind][1]}
         assert found.profiled == ["one", "batch", "last"]

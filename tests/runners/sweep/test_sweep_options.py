@@ -12,7 +12,7 @@ from measure.counters.harness.registry import COUNTERS
 from runners.report import command
 from runners.sweep import command as sweep_command
 from runners.sweep import options as sweep_options
-from runners.sweep.plan import Grid, cells, check
+from runners.sweep.plan import Grid, cells, check, remaining
 from runners.workers.fault import WorkerFault
 from runners.workers.pool import Worker
 from runners.workers.probe import ProbeResult
@@ -51,6 +51,31 @@ def test_a_suite_brings_its_models_and_sizes_and_options_win() -> None:
     resumed = grid("--suite", "post2021", stored=grid("--models", "vgg11").as_json())
     assert resumed.counters == grid().counters == ("fvcore", "ptflops"), "what the run had goes first"
     assert grid("--suite", "post2021", "--models", "vit_b_16").models[-1] == "vit_b_16"
+
+
+def test_a_resumed_run_says_what_it_measures_that_these_options_do_not_ask_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Three models at two batches, of which one cell is there, then one model at a third batch."""
+    before, now = (
+        grid("--models", "vgg11,alexnet,resnet18", "--batch-sizes", "1,2"),
+        grid("--models", "alexnet", "--batch-sizes", "2,4"),
+    )
+    planned = sweep_options.union(now, [before])
+    assert len(planned) == 7
+    done = {cells(before)[0].cell_id: "ok"}
+    todo = remaining(planned, done)
+    sweep_command._say_what_is_left(planned, todo, cells(now))
+    there, owed = capsys.readouterr().err.splitlines()
+    asked = {cell.cell_id for cell in cells(now)} - set(done)
+    assert there == "1 of 7 cells are there already"
+    assert owed == (
+        f"6 cells to measure: {len(asked)} that these options ask for, then {6 - len(asked)} that earlier sessions of "
+        "this run asked for and left"
+    )
+    assert {cell.cell_id for cell in todo[: len(asked)]} == asked, "these first"
+    sweep_command._say_what_is_left(cells(now), cells(now), cells(now))
+    assert capsys.readouterr().err == ""
 
 
 def test_the_suite_of_fathom_brings_each_workload_with_its_own_batch_and_optimizer() -> None:

@@ -115,7 +115,8 @@ def profile() -> dict[str, Any]:
 
 def phases(kind: str) -> dict[str, Any]:
     """Kernels of each phase of a step, graphs launched in it, and the phases' blocks as a cell times them."""
-    from measure.timing.blocks import clock_for, measure_phases
+    from measure.timing.clocks import clock_for
+    from measure.timing.phases import measure_phases
     from measure.timing.protocols import Protocol
 
     step = training(kind)
@@ -135,7 +136,8 @@ def timing(rules: dict[str, Any]) -> dict[str, Any]:
 
     "kernels": of a step; "before": kernels of this process until the first block began.
     """
-    from measure.timing.blocks import clock_for, measure_blocks, warm_up
+    from measure.timing.blocks import measure_blocks, warm_up
+    from measure.timing.clocks import clock_for
     from measure.timing.protocols import Protocol
 
     step, clock = training("eager"), clock_for("cuda")

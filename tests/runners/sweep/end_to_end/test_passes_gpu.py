@@ -20,8 +20,10 @@ from analysis.utilization.work_times import works_of
 from cleaning.profile.clean import clean_profile, profile_counts
 from measure.device.apply_precision import session
 from measure.profiler.work_profiles import profile_step
-from measure.timing.blocks import clock_for, measure_blocks, step_time_s, warm_up
+from measure.timing.blocks import measure_blocks, warm_up
+from measure.timing.clocks import clock_for
 from measure.timing.protocols import Protocol
+from measure.timing.stopping import step_time_s
 from results.records import Cell, Run
 from results.store.store import read_run
 from runners.sweep import cell as sweep_cell

@@ -1,0 +1,202 @@
+"""When measuring a step may stop, which of its blocks are used, and what they give: `Timing` and its warnings.
+
+On a CPU, disturbed blocks are measured again: they get the part "disturbed", and the step time is the mean of the
+others. Where the others are too few and all blocks together meet the rules, or fewer than three others are left, all
+are used. A warning gives both means. Where the distance of two processors falls into two groups, blocks of the
+placement that fewer of them had, and those within which it changed, get the part "moved", under the same rules.
+
+Not claimed: the interval says how well *this* process in *this* window knows its mean, not how processes differ.
+Stopping when the interval is narrow costs coverage (simulated, a scatter of 1 or 3 %: 0.957 and more for blocks of
+autocorrelation up to 0.4, 0.905 and more for 0.6; `benchmarks/paired/stopping.py`).
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from analysis.stats import Summary, summarise
+from analysis.utilization import in_one_placement, is_disturbed, median_round_trip_s, waited
+from measure.timing.disturbance import DISTURBED, MOVED
+from measure.timing.protocols import Protocol
+from results.records import Sample
+
+HOST_BOUND_RATIO = 0.05
+"""A device that is done within this share of a step when the host starts to wait had caught up with the host."""
+
+LEAST_CALM = 3
+"""Undisturbed blocks that show their spread."""
+
+
+class Interleaved(typing.Protocol):
+    """What is timed between the blocks of a step, as a ceiling's kernels are."""
+
+    def warm_up(self) -> None:
+        """First calls, which may search algorithms and take memory."""
+
+    def run(self, block_s: float) -> None:
+        """Once for each block of the step. block_s: what that block takes, s."""
+
+    def half_width_ratio(self, blocks: Sequence[Sample]) -> float | None:
+        """Half of the 95 % interval of the ratio to these blocks; None where it is unknown."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What measuring gave. summary: of the blocks' step times, weighted by steps.
+
+    status: ok, or not_converged with a reason. sync_wait_ratio: median wait of a block's synchronise ÷ step time;
+    host_bound: that is at most 5 %; both None where there is no device time. suspended: blocks in which the process was
+    suspended; aside: blocks that waited for a processor, and those of another placement, which were measured again.
+    Nothing else here is made of them.
+    """
+
+    blocks: tuple[Sample, ...]
+    summary: Summary
+    status: str
+    reason: str
+    sync_wait_ratio: float | None
+    host_bound: bool | None
+    suspended: tuple[Sample, ...] = ()
+    aside: tuple[Sample, ...] = ()
+
+    @property
+    def window(self) -> tuple[float, float]:
+        """Host time of the first block's start and the last one's end."""
+        return self.blocks[0].start_s, self.blocks[-1].start_s + self.blocks[-1].wall_s
+
+
+def step_time_s(block: Sample) -> float:
+    """Seconds a step: device time where there is some, else wall time."""
+    return (block.wall_s if block.device_s is None else block.device_s) / block.steps
+
+
+def _too_few(blocks: Sequence[Sample], protocol: Protocol) -> str:
+    if len(blocks) < protocol.min_blocks:
+        return f"{len(blocks)} of at least {protocol.min_blocks} blocks"
+    measured_s = total_s(blocks)
+    if measured_s < protocol.min_time_s:
+        return f"{measured_s:.2f} s of at least {protocol.min_time_s:g} s"
+    return ""
+
+
+def shortfall(blocks: Sequence[Sample], summary: Summary, protocol: Protocol) -> str:
+    """What the stopping rule for the time of a step still lacks; empty if nothing."""
+    if few := _too_few(blocks, protocol):
+        return few
+    ratio = summary.half_width_ratio
+    if ratio is None or ratio > protocol.target_ci_ratio:
+        width = "unknown" if ratio is None else f"±{ratio:.2%}"
+        return f"a 95 % interval of {width}, wider than ±{protocol.target_ci_ratio:.2%}, from {len(blocks)} blocks"
+    return ""
+
+
+def _lacking(used: Sequence[Sample], measured: Sequence[Sample], protocol: Protocol, beside: Interleaved | None) -> str:
+    """What the rules still lack if these of the measured blocks are used; empty if nothing. Where something was
+    interleaved with them, the ratio to it must be narrow, else the time of a step."""
+    if beside is None:
+        return shortfall(used, _summary(used, protocol), protocol)
+    if few := _too_few(used, protocol):
+        return few
+    ratio = beside.half_width_ratio((*used, *_aside(measured, used)))
+    if ratio is not None and ratio <= protocol.target_ci_ratio:
+        return ""
+    width = "unknown" if ratio is None else f"±{ratio:.2%}"
+    return f"a 95 % interval of {width} of the paired utilization, wider than ±{protocol.target_ci_ratio:.2%}"
+
+
+def is_narrow(
+    used: Sequence[Sample], measured: Sequence[Sample], protocol: Protocol, beside: Interleaved | None
+) -> bool:
+    return bool(used) and not _lacking(used, measured, protocol, beside)
+
+
+def _aside(measured: Sequence[Sample], used: Sequence[Sample]) -> tuple[Sample, ...]:
+    """Those of the measured blocks that are not used, with the part that says why."""
+    kept = {block.start_s for block in used}
+    others = [block for block in measured if block.start_s not in kept]
+    return tuple(replace(block, part=DISTURBED if is_disturbed(block) else MOVED) for block in others)
+
+
+def _summary(blocks: Sequence[Sample], protocol: Protocol) -> Summary:
+    times_s, steps = [step_time_s(block) for block in blocks], [block.steps for block in blocks]
+    return summarise(times_s, steps, rule=protocol.interval_rule)
+
+
+def timing_of(
+    measured: Sequence[Sample], protocol: Protocol, suspended: tuple[Sample, ...], beside: Interleaved | None
+) -> Timing:
+    """Of the undisturbed blocks of one placement where these are enough; else of the undisturbed ones, else of all, if
+    they are; else of the first of these of which there are LEAST_CALM: a few say more of the step than many that
+    waited."""
+    calm = [block for block in measured if not is_disturbed(block)]
+    choices = (in_one_placement(measured), calm, measured)
+    enough = [each for each in choices if is_narrow(each, measured, protocol, beside)]
+    blocks = next(iter([*enough, *(each for each in choices if len(each) >= LEAST_CALM)]), measured)
+    aside = _aside(measured, blocks)
+    summary = _summary(blocks, protocol)
+    missing = _lacking(blocks, measured, protocol, beside)
+    ratio = host_bound_ratio(blocks, summary.mean)
+    return Timing(
+        blocks=tuple(blocks),
+        summary=summary,
+        status="not_converged" if missing else "ok",
+        reason=f"stopped at the cap of {protocol.cap_s:.3g} s with {missing}" if missing else "",
+        sync_wait_ratio=ratio,
+        host_bound=None if ratio is None else ratio <= HOST_BOUND_RATIO,
+        suspended=suspended,
+        aside=aside,
+    )
+
+
+def host_bound_ratio(blocks: Sequence[Sample], step_s: float) -> float | None:
+    """Median wait of the blocks' synchronise ÷ step time; None without device time.
+
+    A host that runs ahead leaves the device a queue to work off, and waits long; a device that had caught up is done
+    at once. A step that synchronises inside (a gradient scaler reads its overflow flag) looks host-bound, and is.
+    """
+    waits = [b.sync_wait_s for b in blocks if b.sync_wait_s is not None]
+    return median(waits) / step_s if waits else None
+
+
+def disturbance_warning(timing: Timing) -> str:
+    """What to say of measured blocks that waited for a processor; empty if none did, or of none it is known.
+
+    A block whose wait is unknown, since a thread ended in it, is taken for one that did not wait. The mean of the other
+    blocks beside that of all says what the wait did to the step time.
+    """
+    blocks = (*timing.blocks, *timing.aside)
+    calm = [block for block in blocks if not waited(block)]
+    others = [block for block in calm if block.part != MOVED]
+    if len(calm) == len(blocks):
+        return ""
+    use = "and are not used" if any(block.part == DISTURBED for block in timing.aside) else "and are used"
+    counted = f"{DISTURBED}: {len(blocks) - len(calm)} of {len(blocks)} blocks waited for a processor {use}"
+    if not others:
+        return counted
+    calm_s, all_s = (total_s(each) / sum(b.steps for b in each) for each in (others, blocks))
+    return f"{counted}: mean of the others {calm_s * 1e3:.4g} ms, of all {all_s * 1e3:.4g} ms a step"
+
+
+def placement_warning(timing: Timing) -> str:
+    """What to say of blocks of another placement of the processors; empty if there are none."""
+    moved = [block for block in timing.aside if block.part == MOVED]
+    if not moved:
+        return ""
+    trips = [
+        "unknown" if (trip_s := median_round_trip_s(each)) is None else f"{1e9 * trip_s:.0f} ns"
+        for each in (moved, timing.blocks)
+    ]
+    used_s, moved_s = (total_s(each) / sum(b.steps for b in each) for each in (timing.blocks, moved))
+    return (
+        f"{MOVED}: {len(moved)} of {len(moved) + len(timing.blocks)} blocks were timed while the processors were "
+        f"placed otherwise, or moved (a cache line between them: {trips[0]}, {trips[1]} in the others) and are not "
+        f"used: {moved_s * 1e3:.4g} ms, the others {used_s * 1e3:.4g} ms a step"
+    )
+
+
+def total_s(blocks: Sequence[Sample]) -> float:
+    """Seconds of all steps of these blocks."""
+    return sum(step_time_s(block) * block.steps for block in blocks)
