@@ -136,7 +136,9 @@ def measure_blocks(
             steps = _steps_again(blocks[-1], protocol.block_s)
             now_s = timed.used_s()
             best = in_one_placement(blocks)
-            if again_s == math.inf and is_narrow(blocks, blocks, protocol, beside):
+            if not is_narrow(blocks, blocks, protocol, beside):
+                again_s = math.inf  # also where they were before: what came since has widened their interval
+            elif again_s == math.inf:
                 again_s = AGAIN_FACTOR * (now_s - origin_s) if AGAIN_FACTOR * len(best) >= len(blocks) else 0.0
             is_last = (now_s - origin_s) + (now_s - begun_s) > min(protocol.cap_s, again_s)
             if is_last or is_narrow(best, blocks, protocol, beside):

@@ -240,6 +240,24 @@ def test_disturbed_blocks_are_replaced_for_as_long_again_as_all_needed(monkeypat
     assert machine.now_s + 2.11 > 2 * needed_s >= machine.now_s - 2.11
 
 
+def test_where_what_follows_widens_the_interval_of_all_blocks_measuring_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Steps of 2 s: the first five meet the rules, two of which wait for 0.11 s. The next three wait for 3 s each: twice
+    the time of the first five is over, neither all nor the undisturbed three meet the rules, and the cap is far."""
+    waits = dict(enumerate((0.0, 0.11, 0.0, 0.11, 0.0, 3.0, 3.0, 3.0)))
+    machine = Machine(held={n for n, wait_s in waits.items() if wait_s}, step_s=2.0)
+
+    def step() -> None:
+        machine.extra_s = waits.get(machine.calls, 0.0)
+        Machine.step(machine)
+
+    monkeypatch.setattr(machine, "step", step)
+    timing = timed(machine, monkeypatch, replace(CPU, target_ci_ratio=0.05, interval_rule=LAG1))
+    assert (timing.status, len(timing.blocks), len(timing.aside)) == ("ok", 5, 5)
+    assert timing.summary.mean == pytest.approx(2.0)
+
+
 def test_at_the_cap_undisturbed_blocks_are_used_where_they_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every second block waits, and undisturbed ones scatter too much to converge."""
     machine = Machine(held=range(1, 1000, 2))
