@@ -1,6 +1,6 @@
 """What a neighbour on the same processors does to a cell of a sweep: its step time and its utilization.
 
-    python -m benchmarks.paired.cells --out DIR [--model resnet18] [--batch-size 4]
+    python -m benchmarks.paired.cells --out DIR [--model resnet18] [--batch-size 4] [--malloc retain]
 
 Beside each of the planted neighbours of `benchmarks.paired.neighbours` the same cell is measured by
 `runners.sweep --paired-ceiling`, as a run under DIR; a run that is there is not measured again, so that the benchmark
@@ -17,24 +17,36 @@ import argparse
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from benchmarks.paired.neighbours import CONDITIONS, name_of, neighbours
+from results.records import MALLOC_SETTINGS
 
 AGAIN = "none, again"
 """The idle cell that is measured last."""
 
 
-def measure(load: float, burst: bool, run: Path, model: str, batch_size: int) -> None:
-    """One cell beside a neighbour, as a run of its own."""
+def measure(load: float, burst: bool, run: Path, cell: Sequence[str]) -> None:
+    """One cell beside a neighbour, as a run of its own. cell: options of the sweep that name it."""
     go_on = ["--resume", str(run)] if (run / "manifest.json").exists() else ["--out", str(run)]
-    cell = ["--models", model, "--batch-sizes", str(batch_size), "--methods", "exact", "--paired-ceiling"]
     with neighbours(load, burst):
         subprocess.run(
-            [sys.executable, "-m", "runners.sweep", *cell, "--device", "cpu", *go_on],
+            [
+                sys.executable,
+                "-m",
+                "runners.sweep",
+                *cell,
+                "--methods",
+                "exact",
+                "--paired-ceiling",
+                "--device",
+                "cpu",
+                *go_on,
+            ],
             check=True,
             stdout=subprocess.DEVNULL,
         )
@@ -79,13 +91,15 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="for the runs; those there are kept")
     parser.add_argument("--model", default="resnet18")
     parser.add_argument("--batch-size", type=int, default=4)
+    parser.add_argument("--malloc", choices=MALLOC_SETTINGS, default="default", help="as of runners.sweep")
     options = parser.parse_args()
+    cell = ["--models", options.model, "--batch-sizes", str(options.batch_size), "--malloc", options.malloc]
     answers = {}
     conditions = {name_of(load, burst): (load, burst) for load, burst in CONDITIONS} | {AGAIN: (0.0, False)}
     for name, (load, burst) in conditions.items():
         run = options.out / name.replace(" ", "-").replace("%", "").replace(",", "")
         if not (run / "headline.csv").exists():
-            measure(load, burst, run, options.model, options.batch_size)
+            measure(load, burst, run, cell)
         answers[name] = summary(run)
     print(table(answers))
     return 0
