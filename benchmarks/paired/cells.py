@@ -33,23 +33,9 @@ AGAIN = "none, again"
 def measure(load: float, burst: bool, run: Path, cell: Sequence[str]) -> None:
     """One cell beside a neighbour, as a run of its own. cell: options of the sweep that name it."""
     go_on = ["--resume", str(run)] if (run / "manifest.json").exists() else ["--out", str(run)]
+    words = [*cell, "--methods", "exact", "--paired-ceiling", "--device", "cpu", *go_on]
     with neighbours(load, burst):
-        subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "runners.sweep",
-                *cell,
-                "--methods",
-                "exact",
-                "--paired-ceiling",
-                "--device",
-                "cpu",
-                *go_on,
-            ],
-            check=True,
-            stdout=subprocess.DEVNULL,
-        )
+        subprocess.run([sys.executable, "-m", "runners.sweep", *words], check=True, stdout=subprocess.DEVNULL)
 
 
 def summary(run: Path) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def measure(run: Path, load: float, burst: bool, words: Sequence[str]) -> None:
 
 
 def cells(run: Path) -> pd.DataFrame:
-    """The last attempt of each cell: status, duration_s, step_s, and its paired utilization as `used`, `low`, `high`."""
+    """The last attempt of each cell: status, duration_s, step_s; its paired utilization as `used`, `low`, `high`."""
     rows = pd.read_csv(run / "runs.csv").sort_values("attempt").groupby("cell_id").last()
     steps = pd.read_csv(run / "step_times.csv").query("phase.isna()").groupby("cell_id")["mean_s"].last()
     paired = pd.read_csv(run / "utilization.csv").query("denominator == 'paired_ceiling' and method == 'exact'")
