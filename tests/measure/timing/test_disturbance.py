@@ -243,7 +243,7 @@ def test_disturbed_blocks_are_replaced_for_as_long_again_as_all_needed(monkeypat
 def test_where_what_follows_widens_the_interval_of_all_blocks_measuring_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Steps of 2 s: the first five meet the rules, two of which wait for 0.11 s. The next three wait for 3 s each: twice
+    """Steps of 2 s. The first five meet the rules; two of them wait for 0.11 s. The next three wait for 3 s each: twice
     the time of the first five is over, neither all nor the undisturbed three meet the rules, and the cap is far."""
     waits = dict(enumerate((0.0, 0.11, 0.0, 0.11, 0.0, 3.0, 3.0, 3.0)))
     machine = Machine(held={n for n, wait_s in waits.items() if wait_s}, step_s=2.0)
