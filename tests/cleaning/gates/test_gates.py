@@ -810,8 +810,9 @@ in fp32. Tests of ours took 13 % of the processors beside one cell. Two sessions
 took 5 and 6 %, and four kernels of two sessions are 14 to 21 % apart.
 
 In the run of 2026-11-28 others took 5 to 8 % of the processors during four of the ten searches for a session's ceiling,
-and one kernel of ten in bf16 had 293 and 296 GFLOP/s in two sessions, 410 to 436 in the other three. What its cells are
-divided by is timed beside their steps and is neither."""
+and one kernel of ten in bf16 had 293 and 296 GFLOP/s in two sessions, 410 to 436 in the other three: 285 and 425 are
+what it has where the host puts the two processors far apart and near (docs/benchmarks.md), and a ceiling's row does not
+say which. What its cells are divided by is timed beside their steps and is neither."""
 
 NOT_ASKED = {
     "amd-epyc-2-cores-2026-11-20": {"counts_repeat", "affine", "repeats"},
