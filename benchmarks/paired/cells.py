@@ -31,7 +31,7 @@ AGAIN = "none, again"
 
 
 def measure(load: float, burst: bool, run: Path, cell: Sequence[str]) -> None:
-    """One cell beside a neighbour, as a run of its own. cell: options of the sweep that name it."""
+    """Cells beside a neighbour, as a run of their own. cell: options of the sweep that name them."""
     go_on = ["--resume", str(run)] if (run / "manifest.json").exists() else ["--out", str(run)]
     words = [*cell, "--methods", "exact", "--paired-ceiling", "--device", "cpu", *go_on]
     with neighbours(load, burst):

@@ -13,37 +13,24 @@ Not claimed: that a spinning process stands for every neighbour; that both runs 
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
 import pandas as pd
 
-from benchmarks.paired.neighbours import neighbours
+from benchmarks.paired.cells import measure
 
 CELL = ["model", "batch_size", "precision", "layout"]
 
 
-def measure(run: Path, load: float, burst: bool, words: Sequence[str]) -> None:
-    """The suite beside a neighbour. words: further options of the sweep."""
-    go_on = ["--resume", str(run)] if (run / "manifest.json").exists() else ["--out", str(run)]
-    suite = ["--suite", "post2021", "--paired-ceiling", "--malloc", "retain", "--methods", "exact", "--device", "cpu"]
-    with neighbours(load, burst):
-        subprocess.run(
-            [sys.executable, "-m", "runners.sweep", *suite, *words, *go_on], check=True, stdout=subprocess.DEVNULL
-        )
-
-
 def cells(run: Path) -> pd.DataFrame:
-    """The last attempt of each cell: status, duration_s, step_s; its paired utilization as `used`, `low`, `high`."""
+    """The last attempt of each cell: status, duration_s, step_s; its paired utilization as `used`."""
     rows = pd.read_csv(run / "runs.csv").sort_values("attempt").groupby("cell_id").last()
     steps = pd.read_csv(run / "step_times.csv").query("phase.isna()").groupby("cell_id")["mean_s"].last()
     paired = pd.read_csv(run / "utilization.csv").query("denominator == 'paired_ceiling' and method == 'exact'")
-    used = paired.groupby("cell_id")[["utilization_ratio", "utilization_low_ratio", "utilization_high_ratio"]].last()
-    used.columns = ["used", "low", "high"]
-    return rows[[*CELL, "repeat", "status", "duration_s"]].join(steps.rename("step_s")).join(used)
+    used = paired.groupby("cell_id")["utilization_ratio"].last()
+    return rows[[*CELL, "repeat", "status", "duration_s"]].join([steps.rename("step_s"), used.rename("used")])
 
 
 def summary(beside: pd.DataFrame, idle: pd.DataFrame | None) -> list[str]:
@@ -83,9 +70,12 @@ def main() -> int:
     parser.add_argument("--idle", type=Path, metavar="RUN", help="a run without the neighbour, to compare with")
     parser.add_argument("--report", action="store_true", help="measure nothing")
     options = parser.parse_args()
+    if options.idle and not (options.idle / "runs.csv").is_file():
+        parser.error(f"--idle: expected a run's directory, got {options.idle}, which has no runs.csv")
     if not options.report:
-        words = ["--target-ci", options.target_ci, "--batch-sizes", options.batch_sizes]
-        measure(options.run, options.load, options.burst, [*words, "--time-budget", str(60 * options.minutes)])
+        words = ["--suite", "post2021", "--malloc", "retain", "--batch-sizes", options.batch_sizes]
+        words += ["--target-ci", options.target_ci, "--time-budget", str(60 * options.minutes)]
+        measure(options.load, options.burst, options.run, words)
     print("\n".join(summary(cells(options.run), options.idle and cells(options.idle))))
     return 0
 
