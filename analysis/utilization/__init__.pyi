@@ -17,7 +17,7 @@ from .numerators import (
     theory_as_published,
 )
 from .paired_blocks import log_ratios
-from .placement import APART_RATIO, far_from_s, in_one_placement, placements
+from .placement import APART_RATIO, far_from_s, in_one_placement, placements, same_placement
 from .step_times import (
     ASIDE,
     DISTURBED_RATIO,
@@ -74,6 +74,7 @@ __all__ = [
     "placements",
     "profiled",
     "rows",
+    "same_placement",
     "session_peaks",
     "theory",
     "theory_as_published",

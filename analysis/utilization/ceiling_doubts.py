@@ -31,8 +31,9 @@ LOADED = 1.0
 
 def loaded(row: Ceiling) -> str:
     """By which of its own numbers a ceiling was measured beside other work; empty for one that was not, or has none."""
-    if row.reason.startswith("note: others used"):
-        return row.reason.removeprefix("note: ")
+    for note in row.reason.removeprefix("note: ").split("; "):
+        if note.startswith("others used"):
+            return note
     if not row.median_s:
         return ""
     if row.best_s is not None and row.best_s < SLOW_MEDIAN * row.median_s:

@@ -30,6 +30,14 @@ def far_from_s(trips_s: Iterable[float]) -> float:
     return far_s if ratio >= APART_RATIO else math.inf
 
 
+def same_placement(one_s: float | None, other_s: float | None) -> bool:
+    """Whether two times of a cache line are of one placement of the processors. Two that nobody took are, too; one of
+    them tells nothing."""
+    if one_s is None or other_s is None:
+        return one_s == other_s
+    return max(one_s, other_s) < APART_RATIO * min(one_s, other_s)
+
+
 def placements(blocks: Sequence[Sample]) -> list[int | None]:
     """Of each block, in their order of time: 0 near, 1 far; None: moved within it, or unknown. All 0 where there is one
     placement."""

@@ -20,7 +20,7 @@ from analysis.devices import (
     vector_units,
 )
 from analysis.operators import products
-from analysis.utilization import disagreement, kernel, loaded
+from analysis.utilization import disagreement, kernel, loaded, same_placement
 from cleaning.gates.evidence import Evidence
 from cleaning.gates.finding import RUN, Finding
 from results.records import Ceiling
@@ -189,9 +189,12 @@ def _core_peak(row: Ceiling) -> Iterator[str]:
 
 
 def ceilings_agree(evidence: Evidence) -> Iterator[Finding]:
-    """The same kernel in several sessions, or twice in one: equal but for the spread of its calls and of processes."""
+    """The same kernel in several sessions, or twice in one: equal but for the spread of its calls and of processes.
+    Rows of two placements of the processors are not compared: a far one may be a third slower."""
     for key, group in _same_kernels(evidence).items():
         for first, second in itertools.combinations(group, 2):
+            if not same_placement(first.core_round_trip_s, second.core_round_trip_s):
+                continue
             apart, allowed = disagreement(first, second)
             words = (
                 f"{key}: {first.flop_per_s or 0:.4g} FLOP/s in {first.sitting}, {second.flop_per_s or 0:.4g} in "

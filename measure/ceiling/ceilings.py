@@ -4,6 +4,10 @@ Operands are random normal, never zeros (an H200 multiplies zeros 13 % faster: l
 L2 cache is overwritten before each call. Every shape (`measure/ceiling/trials.py`) is a row with median, mean and
 fastest of its calls; the ceiling of a unit is the best median of them (`analysis.devices.ceilings.best`).
 
+On a CPU each kernel is timed in one placement of the processors (`analysis.utilization.same_placement`): if a host
+moved them meanwhile, its calls are made again. Where others used the processors while calls were timed, all kernels are
+timed once more in what is left of the budget, and the rows of the calmer search are kept.
+
 Convolutions count their direct multiply-adds. An algorithm that needs fewer (Winograd, FFT; IEEE fp32 only) may exceed
 the unit's peak: that is a fast algorithm, and belongs in a ceiling for networks that use it.
 
@@ -24,11 +28,11 @@ import torch
 
 from analysis.devices import PRECISIONS, Precision, best
 from analysis.trace import fast_algorithm
-from analysis.utilization import DISTURBED_RATIO
+from analysis.utilization import DISTURBED_RATIO, same_placement
 from measure.ceiling.algorithms import above_sheet, kernel_names
 from measure.ceiling.trials import PARTS, SPENT, Trial, shapes, titled, trial_of
-from measure.device import Neighbours, apply_precision, warning
-from measure.timing import CeilingKernel, Clock, run_wait_s
+from measure.device import Neighbours, Used, apply_precision, ratio_of, warning
+from measure.timing import CeilingKernel, Clock, core_state, run_wait_s
 from results import Unavailable
 from results.records import Ceiling
 
@@ -41,6 +45,11 @@ PROBE_SIDE = {"cpu": 512, "cuda": 4096}
 MOST_REPEATS = 20
 LEAST_CALM, MOST_CALLS = 3, 60
 """On a CPU: undisturbed calls that are enough to leave the others out; calls of one kernel at most."""
+
+MOST_PLACED = 3
+"""Times that the calls of one kernel are made while a host moves the processors."""
+
+MOVED = "the processors were moved while it was timed, or where they were is not known"
 
 NOTE = "note: "
 """How the reason of a row begins that was measured."""
@@ -78,12 +87,24 @@ def measure_ceilings(sitting: str, device: str, precision: Precision, clock: Clo
             invalid = replace(blank, status="invalid", reason="; ".join(disagreements))
             return [titled(invalid, Trial(kind, (0, 0, 0)), precision) for kind in ("matmul", "convolution")]
         bench = Bench(device, DTYPES[precision.autocast], clock, math.inf)
-        rate = bench.probe()
-        bench.deadline_s = clock.wall_s() + budget_s
-        others = Neighbours()
-        rows = _rows(blank, bench, shapes(bench.device.type, rate), precision)
-        busy = warning(others.used_ratio()).removeprefix("busy: ")
+        trials = shapes(bench.device.type, bench.probe())
+        begun_s = clock.wall_s()
+        bench.deadline_s = begun_s + budget_s
+        used_ratio, rows = _search(blank, bench, trials, precision)
+        if warning(used_ratio) and clock.wall_s() - begun_s < bench.deadline_s - clock.wall_s():
+            again = _search(blank, bench, trials, precision)
+            used_ratio, rows = min((used_ratio, rows), again, key=lambda each: math.inf if each[0] is None else each[0])
+        busy = warning(used_ratio).removeprefix("busy: ")
         return [_noted(row, busy) if row.status == "ok" else row for row in rows]
+
+
+def _search(
+    blank: Ceiling, bench: Bench, trials: list[Trial], precision: Precision
+) -> tuple[float | None, list[Ceiling]]:
+    """(Share of the processors that others used while calls were timed, None if unknown; one row a kernel)."""
+    bench.used.clear()
+    rows = _rows(blank, bench, trials, precision)
+    return ratio_of(bench.used), rows
 
 
 def _noted(row: Ceiling, note: str) -> Ceiling:
@@ -107,6 +128,7 @@ class Bench:
 
     window_s: host time of the first timed call's start and the last one's end, of the row that was made last.
     unused: "k of n calls waited for a processor and are not used", of the same row; empty if none did.
+    used: what others used of the processors in each of these windows; on a CPU alone.
     """
 
     def __init__(self, device: str, dtype: torch.dtype, clock: Clock, deadline_s: float) -> None:
@@ -115,6 +137,7 @@ class Bench:
         self._flush: Call = _flush(self.device)
         self.window_s = (0.0, 0.0)
         self.unused = ""
+        self.used: list[Used] = []
 
     def probe(self) -> float:
         """FLOP/s of a small product at its best: how large the others may be.
@@ -133,9 +156,17 @@ class Bench:
         """`blank` with what `trial` reached, in its share of the time that is left."""
 
         def measure_trial(until_s: float) -> Ceiling:
-            times_s = self.call_times_s(self.prepared(trial), until_s)
-            rate = trial.flop / median(times_s)
-            return _noted(with_times(replace(blank, flop=trial.flop, flop_per_s=rate), times_s), self.unused)
+            call = self.prepared(trial)
+            for _ in range(MOST_PLACED):
+                before_s = self._round_trip_s()
+                times_s = self.call_times_s(call, until_s)
+                after_s = self._round_trip_s()
+                placed = same_placement(before_s, after_s)
+                if placed or self.clock.wall_s() > until_s:
+                    break
+            found = replace(blank, flop=trial.flop, flop_per_s=trial.flop / median(times_s))
+            found = _noted(with_times(found, times_s), self.unused)
+            return replace(found, core_round_trip_s=after_s) if placed else _noted(found, MOVED)
 
         return self.guarded(blank, trials_left, measure_trial)
 
@@ -173,19 +204,24 @@ class Bench:
         cold: the last cache is overwritten before each.
         """
         call()  # searches algorithms, allocates
-        begun_s = self.clock.wall_s()
+        others, begun_s = Neighbours(), self.clock.wall_s()
         calls = [self._call(call, cold)]
         calm_s = [time_s for time_s, is_calm in calls if is_calm]
         while len(calm_s) < MOST_REPEATS and len(calls) < MOST_CALLS and self.clock.wall_s() + calls[-1][0] < until_s:
             calls.append(self._call(call, cold))
             calm_s = [time_s for time_s, is_calm in calls if is_calm]
         self.window_s = (begun_s, self.clock.wall_s())
+        self.used += [others.used()] if self.device.type == "cpu" else []
         lost = len(calls) - len(calm_s)
         if len(calm_s) < LEAST_CALM or not lost:
             self.unused = ""
             return [time_s for time_s, _ in calls]
         self.unused = f"{lost} of {len(calls)} calls waited for a processor and are not used"
         return calm_s
+
+    def _round_trip_s(self) -> float | None:
+        """Of a cache line between two processors, now; None on another device, or where it cannot be timed."""
+        return core_state(with_round_trip=True).core_round_trip_s if self.device.type == "cpu" else None
 
     def _call(self, call: Call, cold: bool) -> tuple[float, bool]:
         """Seconds of one call, and whether no wait for a processor is in them."""

@@ -1,4 +1,4 @@
-from .cpu_contention import Neighbours, warning
+from .cpu_contention import Neighbours, Used, ratio_of, warning
 from .cpu_energy import package_temperature_c
 from .cpu_identity import Allowance, allowance, cache_bytes, processor
 from .environment import DeviceProperties, Environment, HostFacts, device_facts, host_state
@@ -28,6 +28,7 @@ __all__ = [
     "PRELOAD",
     "Processes",
     "Sampler",
+    "Used",
     "accept_interrupts",
     "allowance",
     "appeared",
@@ -42,6 +43,7 @@ __all__ = [
     "package_temperature_c",
     "prepare",
     "processor",
+    "ratio_of",
     "redirect",
     "warning",
 ]

@@ -9,14 +9,33 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 STAT = Path("/proc/stat")
 BUSY_FIELDS = (0, 1, 2, 5, 6, 7)
 """user, nice, system, irq, softirq, steal of the first line of /proc/stat (proc(5)); idle and iowait are not work."""
 BUSY_RATIO = 0.05
 """Share of all processors used by others from which a timing is marked."""
+
+
+class Used(NamedTuple):
+    """others_s: processor time of others, None where the system does not say; it is counted in hundredths of a second
+    and may be below 0 by one or two of these. processor_s: of all processors, at work or idle."""
+
+    others_s: float | None
+    processor_s: float
+
+
+def ratio_of(windows: Sequence[Used]) -> float | None:
+    """Share of all processors that others used in these windows together, 0 to 1; None where the system does not say,
+    and where there is no window."""
+    others_s = [window.others_s for window in windows if window.others_s is not None]
+    processor_s = sum(window.processor_s for window in windows)
+    if len(others_s) < len(windows) or not processor_s > 0:
+        return None
+    return min(1.0, max(0.0, sum(others_s) / processor_s))
 
 
 class Neighbours:
@@ -33,12 +52,15 @@ class Neighbours:
 
     def used_ratio(self) -> float | None:
         """Share of all processors that others used since then, 0 to 1; None where the system does not say."""
+        return ratio_of([self.used()])
+
+    def used(self) -> Used:
+        """Since then."""
         busy, own, wall, processors = self._now()
         busy_before, own_before, wall_before, _ = self._begun
-        if busy is None or busy_before is None or not processors or not wall > wall_before:
-            return None
-        others_s = (busy - busy_before) - (own - own_before)
-        return min(1.0, max(0.0, others_s / ((wall - wall_before) * processors)))
+        if busy is None or busy_before is None:
+            return Used(None, 0.0)
+        return Used((busy - busy_before) - (own - own_before), (wall - wall_before) * processors)
 
     def _now(self) -> tuple[float | None, float, float, int]:
         busy, processors = _busy_s(self._stat)

@@ -10,7 +10,7 @@ from .blocks import (
 )
 from .ceiling_blocks import CeilingBlocks, CeilingKernel, step_time_warning
 from .clocks import Clock, clock_for
-from .disturbance import absent, run_wait_s
+from .disturbance import absent, core_state, run_wait_s
 from .page_faults import page_fault_warning, process_use
 from .pairs import PairTiming, measure_pairs
 from .phases import measure_phases, measure_stretch
@@ -42,6 +42,7 @@ __all__ = [
     "blocks_in_order",
     "clock_for",
     "collector_off",
+    "core_state",
     "disturbance_warning",
     "follow_orders",
     "measure_blocks",

@@ -89,6 +89,7 @@ class Ceiling(Record):
     per_clock: float | None = None  # instructions that one core issued in one clock
     derived_flop_per_s: float | None = None  # cores × what the tables say of a clock × sm_clock_hz
     malloc: str = "default"  # as of the cells that it is a ceiling of
+    core_round_trip_s: float | None = None  # of a cache line between two processors, right after the calls of a kernel
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -63,7 +63,7 @@ def test_the_document_as_a_person_finds_it(tmp_path):
     by_hand = json.dumps({**document, "seal": None}, sort_keys=True, separators=(",", ":")).replace(',"seal":null', "")
     assert document.pop("seal") == hashlib.sha256(by_hand.encode()).hexdigest()[:16]
     assert document == {
-        "schema_version": 5,
+        "schema_version": 6,
         "name": "made-up",
         "created_at": "2026-01-02T03:04:05Z",
         "commands": ["sweep --out here"],
@@ -104,7 +104,7 @@ def test_a_failed_write_leaves_the_old_manifest(tmp_path, call):
         ('{"schema_version": 1, "name": 5, "created_at": ""}', "name is 5, expected str"),
         ('{"schema_version": 1, "name": "", "created_at": "", "commands": "x"}', 'commands is "x", expected list'),
         ('{"schema_version": 1, "name": "", "created_at": "", "peak_row": []}', r"peak_row is \[\], expected dict"),
-        ('{"schema_version": 6, "what": 1}', "has schema version 6, this program reads up to 5"),
+        ('{"schema_version": 7, "what": 1}', "has schema version 7, this program reads up to 6"),
         ('{"schema_version": -1}', "has schema version -1, which this program can no longer read"),
     ],
 )
