@@ -1,4 +1,4 @@
-from .ceiling_doubts import disagreement, kernel, loaded
+from .ceiling_doubts import disagreement, loaded
 from .counter_operators import ELEMENTS, FLOP_PER_NATIVE, OPERATORS, kind_of_operator
 from .denominators import Denominator, SessionPeaks, ceiling_of, datasheet, of_ranks, session_peaks
 from .numerators import (

@@ -38,12 +38,22 @@ def measure(load: float, burst: bool, run: Path, cell: Sequence[str]) -> None:
         subprocess.run([sys.executable, "-m", "runners.sweep", *words], check=True, stdout=subprocess.DEVNULL)
 
 
+def alone_s(run: Path) -> pd.DataFrame:
+    """By cell_id: the step of the blocks that are used without and with their waits, as least_s and most_s. Between
+    them is the step without neighbours, if these did nothing but take processors."""
+    blocks = pd.read_csv(run / "samples.csv").query("part == 'measure' and work.isna()")
+    sums = blocks.groupby(["cell_id", "attempt"])[["wall_s", "run_wait_s", "steps"]].sum().groupby("cell_id").last()
+    least_s = (sums["wall_s"] - sums["run_wait_s"]).clip(lower=0.0) / sums["steps"]
+    return pd.DataFrame({"least_s": least_s, "most_s": sums["wall_s"] / sums["steps"]})
+
+
 def summary(run: Path) -> dict[str, Any]:
     """Step time, utilizations and marks of a run's one cell."""
     rows = pd.read_csv(run / "utilization.csv").query("method == 'exact'").set_index("denominator")
     whole = pd.read_csv(run / "step_times.csv").query("phase.isna()").iloc[0]
     runs = pd.read_csv(run / "runs.csv").iloc[0]
     found: dict[str, Any] = {"step_s": whole["mean_s"], "status": runs["status"]}
+    found["least_s"] = alone_s(run)["least_s"].iloc[-1]
     for name in ("ceiling", "paired_ceiling"):
         row = rows.loc[name]
         found[name] = row["utilization_ratio"]
@@ -57,12 +67,13 @@ def table(answers: dict[str, dict[str, Any]]) -> str:
     """Markdown; ratios are to the first idle run."""
     idle = next(iter(answers.values()))
     lines = [
-        "| neighbour | step time | ÷ idle | over the session's ceiling | ÷ idle "
+        "| neighbour | step time | ÷ idle | without its waits | over the session's ceiling | ÷ idle "
         "| over the paired ceiling (95 %) | ÷ idle | status | marks |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for name, each in answers.items():
         cells = [name, f"{each['step_s'] * 1e3:.4g} ms", f"{each['step_s'] / idle['step_s']:.3g}"]
+        cells += [f"{each['least_s'] * 1e3:.4g} ms"]
         cells += [f"{100 * each['ceiling']:.3g} %", f"{each['ceiling'] / idle['ceiling']:.3g}"]
         interval = f"{100 * each['paired_ceiling_low']:.3g} to {100 * each['paired_ceiling_high']:.3g}"
         cells += [f"{100 * each['paired_ceiling']:.3g} % ({interval})"]

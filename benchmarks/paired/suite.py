@@ -19,18 +19,25 @@ from statistics import median
 
 import pandas as pd
 
-from benchmarks.paired.cells import measure
+from benchmarks.paired.cells import alone_s, measure
 
 CELL = ["model", "batch_size", "precision", "layout"]
 
 
 def cells(run: Path) -> pd.DataFrame:
-    """The last attempt of each cell: status, duration_s, step_s; its paired utilization as `used`."""
+    """The last attempt of each cell: status, duration_s, step_s, its round trip as trip_s; its paired utilization as
+    `used` between used_low and used_high; `alone_s`."""
     rows = pd.read_csv(run / "runs.csv").sort_values("attempt").groupby("cell_id").last()
-    steps = pd.read_csv(run / "step_times.csv").query("phase.isna()").groupby("cell_id")["mean_s"].last()
+    steps = pd.read_csv(run / "step_times.csv").query("phase.isna()").groupby("cell_id").last()
+    steps = steps.reindex(columns=["mean_s", "core_round_trip_s"])  # a run before schema version 5 has no round trips
     paired = pd.read_csv(run / "utilization.csv").query("denominator == 'paired_ceiling' and method == 'exact'")
-    used = paired.groupby("cell_id")["utilization_ratio"].last()
-    return rows[[*CELL, "repeat", "status", "duration_s"]].join([steps.rename("step_s"), used.rename("used")])
+    used = paired.groupby("cell_id")[["utilization_ratio", "utilization_low_ratio", "utilization_high_ratio"]].last()
+    columns = [
+        steps.set_axis(["step_s", "trip_s"], axis=1),
+        used.set_axis(["used", "used_low", "used_high"], axis=1),
+        alone_s(run),
+    ]
+    return rows[[*CELL, "repeat", "status", "duration_s"]].join(columns)
 
 
 def summary(beside: pd.DataFrame, idle: pd.DataFrame | None) -> list[str]:
@@ -49,11 +56,15 @@ def summary(beside: pd.DataFrame, idle: pd.DataFrame | None) -> list[str]:
     ratio = both["used"] / both["used_idle"]
     worst = both.loc[(ratio - 1).abs().idxmax()]
     within = ((ratio - 1).abs() <= 0.05).sum()
+    lower, higher = both["least_s"] / both["step_s_idle"], both["most_s"] / both["step_s_idle"]
+    between = ((lower <= 1) & (higher >= 1)).sum()
     lines += [
         f"Beside the neighbour a step took {slower.min():.2f} to {slower.max():.2f} times as long (median "
         f"{median(slower):.2f}), {len(both)} cells.",
         f"Paired utilization ÷ idle: median {median(ratio):.3f}, {ratio.min():.3f} to {ratio.max():.3f}; {within} of "
         f"{len(both)} within 5 %; farthest {worst['model']} {worst['batch_size']} {worst['precision']}.",
+        f"The idle step is between the step and the step without its waits in {between} of {len(both)} cells; without "
+        f"its waits a step took {lower.min():.2f} to {lower.max():.2f} of the idle one (median {median(lower):.2f}).",
     ]
     return lines
 

@@ -14,13 +14,14 @@ from analysis.devices import (
     MOST_ISSUE_RATIO,
     PRECISIONS,
     able_to_be_fast,
+    best,
     limit_of,
     peaks,
     unit_of,
     vector_units,
 )
 from analysis.operators import products
-from analysis.utilization import disagreement, kernel, loaded, same_placement
+from analysis.utilization import disagreement, loaded, same_placement
 from cleaning.gates.evidence import Evidence
 from cleaning.gates.finding import RUN, Finding
 from results.records import Ceiling
@@ -132,8 +133,9 @@ def _calls(row: Ceiling) -> Iterator[str]:
 
 
 def ceiling_load(evidence: Evidence) -> Iterator[Finding]:
-    """Calls of one kernel scatter little on a device that nobody else uses."""
-    for row in _product_ceilings(evidence):
+    """Calls of a session's ceilings scatter little on a device that nobody else uses. Nothing is divided by the other
+    kernels."""
+    for row in _session_ceilings(evidence):
         words = loaded(row)
         yield Finding(RUN, not words, f"{_name(row)}: {words}" if words else "")
 
@@ -189,9 +191,9 @@ def _core_peak(row: Ceiling) -> Iterator[str]:
 
 
 def ceilings_agree(evidence: Evidence) -> Iterator[Finding]:
-    """The same kernel in several sessions, or twice in one: equal but for the spread of its calls and of processes.
-    Rows of two placements of the processors are not compared: a far one may be a third slower."""
-    for key, group in _same_kernels(evidence).items():
+    """The ceiling of a unit in several sessions: equal but for the spread of calls and of processes. Rows of two
+    placements of the processors are not compared: a far one may be a third slower."""
+    for key, group in _by_unit(evidence).items():
         for first, second in itertools.combinations(group, 2):
             if not same_placement(first.core_round_trip_s, second.core_round_trip_s):
                 continue
@@ -203,8 +205,16 @@ def ceilings_agree(evidence: Evidence) -> Iterator[Finding]:
             yield Finding(RUN, apart <= allowed, "" if apart <= allowed else words)
 
 
-def _same_kernels(evidence: Evidence) -> dict[str, list[Ceiling]]:
-    groups: dict[str, list[Ceiling]] = {}
+def _session_ceilings(evidence: Evidence) -> list[Ceiling]:
+    """What cells are divided by: of each session the fastest kernel of a unit, by device, precision and allocator."""
+    groups: dict[tuple[str, ...], list[Ceiling]] = {}
     for row in _product_ceilings(evidence):
-        groups.setdefault(" ".join(filter(None, kernel(row))), []).append(row)
+        groups.setdefault((row.sitting, row.device, row.precision, row.malloc, row.unit), []).append(row)
+    return [row for (*_, unit), rows in groups.items() if (row := best(rows, unit)) is not None]
+
+
+def _by_unit(evidence: Evidence) -> dict[str, list[Ceiling]]:
+    groups: dict[str, list[Ceiling]] = {}
+    for row in _session_ceilings(evidence):
+        groups.setdefault(f"{row.device} {row.precision} {row.unit} {row.malloc}", []).append(row)
     return groups

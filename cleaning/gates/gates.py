@@ -247,15 +247,15 @@ GATES: tuple[Gate, ...] = (
     ),
     Gate(
         "ceiling_load",
-        "the calls of a ceiling scatter as on an idle device",
+        "the calls of a session's ceilings scatter as on an idle device",
         ceilings.ceiling_load,
         "a ceiling",
     ),
     Gate(
         "ceilings_agree",
-        "the same kernel is equally fast in every session, within the spread of its calls",
+        "the ceiling of a unit is equally high in every session, within the spread of its calls",
         ceilings.ceilings_agree,
-        "the same kernel twice",
+        "the ceiling of a unit in two sessions",
         on=(),
     ),
     Gate(

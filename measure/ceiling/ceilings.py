@@ -5,8 +5,9 @@ L2 cache is overwritten before each call. Every shape (`measure/ceiling/trials.p
 fastest of its calls; the ceiling of a unit is the best median of them (`analysis.devices.ceilings.best`).
 
 On a CPU each kernel is timed in one placement of the processors (`analysis.utilization.same_placement`): if a host
-moved them meanwhile, its calls are made again. Where others used the processors while calls were timed, all kernels are
-timed once more in what is left of the budget, and the rows of the calmer search are kept.
+moved them meanwhile, or the calls scatter as beside other work (`analysis.utilization.loaded`), they are made again,
+MOST_TRIES times at most. Where others used the processors while calls were timed, all kernels are timed again as often
+as what is left of the budget holds, and the rows of the calmest search are kept.
 
 Convolutions count their direct multiply-adds. An algorithm that needs fewer (Winograd, FFT; IEEE fp32 only) may exceed
 the unit's peak: that is a fast algorithm, and belongs in a ceiling for networks that use it.
@@ -28,7 +29,7 @@ import torch
 
 from analysis.devices import PRECISIONS, Precision, best
 from analysis.trace import fast_algorithm
-from analysis.utilization import DISTURBED_RATIO, same_placement
+from analysis.utilization import DISTURBED_RATIO, loaded, same_placement
 from measure.ceiling.algorithms import above_sheet, kernel_names
 from measure.ceiling.trials import PARTS, SPENT, Trial, shapes, titled, trial_of
 from measure.device import Neighbours, Used, apply_precision, ratio_of, warning
@@ -46,8 +47,8 @@ MOST_REPEATS = 20
 LEAST_CALM, MOST_CALLS = 3, 60
 """On a CPU: undisturbed calls that are enough to leave the others out; calls of one kernel at most."""
 
-MOST_PLACED = 3
-"""Times that the calls of one kernel are made while a host moves the processors."""
+MOST_TRIES = 3
+"""Times that the calls of one kernel are made while a host moves or stops the processors."""
 
 MOVED = "the processors were moved while it was timed, or where they were is not known"
 
@@ -91,7 +92,8 @@ def measure_ceilings(sitting: str, device: str, precision: Precision, clock: Clo
         begun_s = clock.wall_s()
         bench.deadline_s = begun_s + budget_s
         used_ratio, rows = _search(blank, bench, trials, precision)
-        if warning(used_ratio) and clock.wall_s() - begun_s < bench.deadline_s - clock.wall_s():
+        search_s = clock.wall_s() - begun_s
+        while warning(used_ratio) and clock.wall_s() + search_s < bench.deadline_s:
             again = _search(blank, bench, trials, precision)
             used_ratio, rows = min((used_ratio, rows), again, key=lambda each: math.inf if each[0] is None else each[0])
         busy = warning(used_ratio).removeprefix("busy: ")
@@ -157,15 +159,16 @@ class Bench:
 
         def measure_trial(until_s: float) -> Ceiling:
             call = self.prepared(trial)
-            for _ in range(MOST_PLACED):
+            for _ in range(MOST_TRIES):
                 before_s = self._round_trip_s()
                 times_s = self.call_times_s(call, until_s)
                 after_s = self._round_trip_s()
                 placed = same_placement(before_s, after_s)
-                if placed or self.clock.wall_s() > until_s:
+                found = replace(blank, flop=trial.flop, flop_per_s=trial.flop / median(times_s))
+                found = _noted(with_times(found, times_s), self.unused)
+                calm = placed and not loaded(found)
+                if calm or self.device.type != "cpu" or self.clock.wall_s() > until_s:
                     break
-            found = replace(blank, flop=trial.flop, flop_per_s=trial.flop / median(times_s))
-            found = _noted(with_times(found, times_s), self.unused)
             return replace(found, core_round_trip_s=after_s) if placed else _noted(found, MOVED)
 
         return self.guarded(blank, trials_left, measure_trial)

@@ -165,7 +165,10 @@ def disturbance_warning(timing: Timing) -> str:
     """What to say of measured blocks that waited for a processor; empty if none did, or of none it is known.
 
     A block whose wait is unknown, since a thread ended in it, is taken for one that did not wait. The mean of the other
-    blocks beside that of all says what the wait did to the step time.
+    blocks beside that of all says what the wait did to the step time. Where all waited, the step without their waits is
+    said: a thread that waits delays a step by its wait at most, so that without the neighbour the step takes at least
+    that, and at most what was measured; not of a device whose own clock timed it. Not claimed: what neighbours do who
+    slow it down without a wait.
     """
     blocks = (*timing.blocks, *timing.aside)
     calm = [block for block in blocks if not waited(block)]
@@ -175,7 +178,11 @@ def disturbance_warning(timing: Timing) -> str:
     use = "and are not used" if any(block.part == DISTURBED for block in timing.aside) else "and are used"
     counted = f"{DISTURBED}: {len(blocks) - len(calm)} of {len(blocks)} blocks waited for a processor {use}"
     if not others:
-        return counted
+        if timing.aside or any(block.device_s is not None for block in blocks):
+            return counted
+        waits_s = sum(block.run_wait_s or 0.0 for block in blocks)
+        mean_s, least_s = (each / sum(b.steps for b in blocks) for each in (total_s(blocks), total_s(blocks) - waits_s))
+        return f"{counted}: {mean_s * 1e3:.4g} ms a step, {max(0.0, least_s) * 1e3:.4g} ms without their waits"
     calm_s, all_s = (total_s(each) / sum(b.steps for b in each) for each in (others, blocks))
     return f"{counted}: mean of the others {calm_s * 1e3:.4g} ms, of all {all_s * 1e3:.4g} ms a step"
 

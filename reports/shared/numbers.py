@@ -61,6 +61,7 @@ PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, 
 _PAIRS = re.compile(r", timed beside the steps, \d+ pairs$")
 _FAULT_SHARE = re.compile(r"page_faults: \d+ a step, and (\d+)% of the processor time")
 _STEP_WIDTH = re.compile(r"step_time: its own interval is ±(\d+\.\d+)%")
+_ALONE = re.compile(r"disturbed: .* are used: (\S+) ms a step, (\S+) ms without their waits")
 _SITTING = re.compile(r"\bsitting(s?)\b")
 _NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?!\w|\.\d)")
 
@@ -157,7 +158,8 @@ def verdict(view: View) -> str:
     rows = [row for row in warned if counted_by in (None, (row.method, row.numerator_source))]
     codes = {mark.split(":")[0] for row in rows for mark in row.warnings}
     codes -= {"ceiling_doubtful"} if shown is not None and shown.denominator != "ceiling" else set()
-    parts += [words for code, words in MARK_WORDS.items() if code in codes]
+    marked = {**MARK_WORDS, "busy": MARK_WORDS["busy"] + _idle_range(view.run)}
+    parts += [words for code, words in marked.items() if code in codes]
     parts += [f"page faults: {share} %" for share in _of_warning(view.run, _FAULT_SHARE)]
     parts += [f"step time ±{float(width):.0f} %" for width in _of_warning(view.run, _STEP_WIDTH)]
     limited = ["clock held down"] if "clock_limited" in codes else []
@@ -167,6 +169,18 @@ def verdict(view: View) -> str:
 def _of_warning(run: Run, pattern: re.Pattern[str]) -> list[str]:
     """The number that a warning of the cell names, if it has this one."""
     return [found[1] for text in run.warnings if (found := pattern.match(text))]
+
+
+def _idle_range(run: Run) -> str:
+    """Between what a step takes without the others, where each of its blocks waited for them; empty elsewhere."""
+    for found in filter(None, map(_ALONE.match, run.warnings)):
+        most_s, least_s = (float(number) / 1e3 for number in found.groups())
+        least, most = (si_time(each) for each in (least_s, most_s))
+        if not least_s:
+            return f" (alone {most} a step or less)"
+        same_unit = least.split()[-1] == most.split()[-1]
+        return f" (alone {least.split()[0] if same_unit else least} to {most} a step)"
+    return ""
 
 
 def source_name(source: str) -> str:

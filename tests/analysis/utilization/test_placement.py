@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from analysis.utilization import in_one_placement, placements
+from analysis.utilization import in_one_placement, placements, same_placement
 from results.records import Sample
 
 NEAR, FAR = 90e-9, 400e-9
@@ -32,6 +32,21 @@ def blocks(*trips_s: float | None, wait_s: float = 0.0) -> list[Sample]:
 )
 def test_the_widest_gap_divides_them_and_a_move_is_in_neither(trips_s, expected) -> None:
     assert placements(blocks(*trips_s)) == expected
+
+
+@pytest.mark.parametrize(
+    ("one_s", "other_s", "same"),
+    [
+        (NEAR, 1.9 * NEAR, True),
+        (2.1 * NEAR, NEAR, False),
+        (NEAR, 2.1 * NEAR, False),
+        (None, None, True),
+        (None, NEAR, False),
+        (NEAR, None, False),
+    ],
+)
+def test_two_readings_of_one_placement(one_s, other_s, same) -> None:
+    assert same_placement(one_s, other_s) is same
 
 
 def test_the_placement_of_most_undisturbed_blocks_is_used() -> None:

@@ -35,8 +35,9 @@ def row(rate: float | None, unit: str = "fp32", status: str = "ok", operation: s
 
 @pytest.fixture(autouse=True)
 def _no_neighbours(monkeypatch):
-    """Times from a made-up clock see no wait of the real machine."""
+    """Times from a made-up clock see no wait and no placement of the real machine."""
     monkeypatch.setattr(ceiling_ceilings, "run_wait_s", lambda: 0.0)
+    monkeypatch.setattr(Bench, "_round_trip_s", lambda _: None)
 
 
 @pytest.fixture
@@ -104,6 +105,90 @@ def test_a_row_says_how_many_calls_are_not_used(small, monkeypatch):
     found = Bench("cpu", torch.float32, Ticking(0.01), 1e9).row(blank, trial, 1)
     assert found.reason == "note: 1 of 21 calls waited for a processor and are not used"
     assert (found.repeats, found.median_s) == (20, 0.01)
+
+
+# --- where the processors are, and who else uses them ---
+
+
+def trips(monkeypatch, *trips_s):
+    """Of a cache line, before and after the calls of a kernel."""
+    readings = iter(trips_s)
+    monkeypatch.setattr(Bench, "_round_trip_s", lambda _: next(readings))
+
+
+def placed(monkeypatch, *trips_s):
+    trips(monkeypatch, *trips_s)
+    return Bench("cpu", torch.float32, Ticking(0.01), 1e9).row(row(None), Trial("matmul", (32, 32, 32)), 1)
+
+
+def test_a_row_says_where_its_processors_were(small, monkeypatch):
+    found = placed(monkeypatch, 80e-9, 90e-9)
+    assert (found.core_round_trip_s, found.reason) == (90e-9, "")
+
+
+def test_a_kernel_in_whose_calls_the_processors_were_moved_is_timed_again(small, monkeypatch):
+    """Near before and far after: again, both far. A reading that failed is no placement either."""
+    assert placed(monkeypatch, 80e-9, 340e-9, 340e-9, 350e-9).core_round_trip_s == 350e-9
+    assert placed(monkeypatch, None, 80e-9, 80e-9, 80e-9).core_round_trip_s == 80e-9
+    assert placed(monkeypatch, None, None).reason == ""
+
+
+def test_a_kernel_that_is_moved_again_and_again_says_so(small, monkeypatch):
+    found = placed(monkeypatch, 80e-9, 340e-9, 340e-9, 80e-9, 80e-9, 340e-9)
+    assert (found.core_round_trip_s, found.status) == (None, "ok")
+    assert found.reason == "note: the processors were moved while it was timed, or where they were is not known"
+
+
+def test_a_kernel_whose_calls_scatter_as_beside_other_work_is_timed_again(small, monkeypatch):
+    """Eleven of 20 calls take 8 times the fastest; those of the second try take as long as each other. Where each try
+    scatters so, the last one is the row."""
+    clock = Ticking(1.0, *[0.01] * 9, *[0.08] * 11, 0.01)
+    found = Bench("cpu", torch.float32, clock, 1e9).row(row(None), Trial("matmul", (32, 32, 32)), 1)
+    assert (found.median_s, found.best_s) == (0.01, 0.01)
+    clock = Ticking(1.0, *([*[0.01] * 9, *[0.08] * 12] * 4))
+    found = Bench("cpu", torch.float32, clock, 1e9).row(row(None), Trial("matmul", (32, 32, 32)), 1)
+    assert (found.median_s, found.best_s) == (0.08, 0.01)
+
+
+def searched(monkeypatch, search_s, *used_ratios):
+    """Rows and how many searches there were. Each takes search_s of a budget of 8 s, and others used so much in it."""
+    clock, ratios = Ticking(0.001), iter(used_ratios)
+
+    def search(blank, *_):
+        clock.now_s += search_s
+        ratio = next(ratios)
+        return ratio, [replace(blank, operation="matmul", shape=str(ratio))]
+
+    monkeypatch.setattr(ceiling_ceilings, "_search", search)
+    rows = measure_ceilings("s", "cpu", PRECISIONS["fp32"], clock, 8.0)
+    return [(r.shape, r.reason) for r in rows], len(used_ratios) - len(list(ratios))
+
+
+@pytest.mark.usefixtures("small")
+def test_all_kernels_are_timed_again_where_others_used_the_processors(monkeypatch):
+    busy = "note: others used 40% of the processors while this was timed"
+    assert searched(monkeypatch, 2.0, 0.4, 0.01, 0.0) == ([("0.01", "")], 2)
+    assert searched(monkeypatch, 2.5, 0.4, 0.5, 0.45, 0.0) == ([("0.4", busy)], 3)
+    assert searched(monkeypatch, 2.0, 0.04, 0.0) == ([("0.04", "")], 1)
+    assert searched(monkeypatch, 2.0, None, 0.0) == ([("None", "")], 1)
+
+
+@pytest.mark.usefixtures("small")
+def test_no_second_search_begins_that_the_budget_does_not_hold(monkeypatch):
+    (found,), searches = searched(monkeypatch, 4.5, 0.4, 0.0)
+    assert (found[0], searches) == ("0.4", 1)
+
+
+@pytest.mark.usefixtures("small")
+def test_what_others_used_is_of_the_windows_of_the_calls(monkeypatch):
+    """Others are busy while operands are prepared, and at rest while calls are timed."""
+    monkeypatch.setattr(ceiling_ceilings.Neighbours, "used", lambda _: ceiling_ceilings.Used(0.0, 1.0))
+    monkeypatch.setattr(ceiling_ceilings.Neighbours, "used_ratio", lambda _: 0.5)
+    rows = measure_ceilings("s", "cpu", PRECISIONS["fp32"], CpuClock(), 60.0)
+    assert not any("others used" in r.reason for r in rows)
+    monkeypatch.setattr(ceiling_ceilings.Neighbours, "used", lambda _: ceiling_ceilings.Used(0.5, 1.0))
+    rows = measure_ceilings("s", "cpu", PRECISIONS["fp32"], CpuClock(), 60.0)
+    assert all("others used 50% of the processors while this was timed" in r.reason for r in rows)
 
 
 # --- kernels that are timed again beside steps ---

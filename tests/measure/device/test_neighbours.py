@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from measure.device.cpu_contention import Neighbours, warning
+from measure.device.cpu_contention import Neighbours, Used, ratio_of, warning
 
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -40,6 +40,14 @@ def test_no_account_is_unknown_and_more_than_all_is_all(tmp_path: Path) -> None:
     watch = Neighbours(stat, lambda: 0.0, lambda: next(wall))
     account(stat, user=1000)
     assert watch.used_ratio() == 1.0
+
+
+def test_windows_are_taken_together_and_one_of_unknown_use_makes_all_unknown() -> None:
+    """0.02 s of others in 0.4 s of processors, 0.01 s less than none by the ticks in 0.2 s: 0.01 of 0.6 s."""
+    assert ratio_of([Used(0.02, 0.4), Used(-0.01, 0.2)]) == pytest.approx(0.01 / 0.6)
+    assert ratio_of([Used(-0.01, 0.2)]) == 0.0
+    assert ratio_of([Used(0.02, 0.4), Used(None, 0.0)]) is None
+    assert ratio_of([]) is None
 
 
 def test_a_warning_from_five_percent_on() -> None:

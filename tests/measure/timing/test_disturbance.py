@@ -351,7 +351,13 @@ def test_disturbed_blocks_that_are_used_are_counted_with_both_means() -> None:
     assert disturbance_warning(of(calm, held, calm)) == (
         "disturbed: 1 of 3 blocks waited for a processor and are used: mean of the others 20 ms, of all 30 ms a step"
     )
-    assert disturbance_warning(of(held, held)) == "disturbed: 2 of 2 blocks waited for a processor and are used"
+    assert disturbance_warning(of(held, replace(held, run_wait_s=0.3))) == (
+        "disturbed: 2 of 2 blocks waited for a processor and are used: 50 ms a step, 25 ms without their waits"
+    )
+    two_threads = replace(held, run_wait_s=0.6)
+    assert disturbance_warning(of(two_threads)).endswith("50 ms a step, 0 ms without their waits")
+    aside = replace(of(held), aside=(replace(held, part="disturbed"),))
+    assert disturbance_warning(aside) == "disturbed: 2 of 2 blocks waited for a processor and are not used"
     assert disturbance_warning(of(calm, calm)) == ""
     assert disturbance_warning(of(calm, block(0.5, None))) == ""
     assert disturbance_warning(of(calm, block(0.5, None), held)).startswith("disturbed: 1 of 3 blocks waited")

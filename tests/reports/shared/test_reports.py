@@ -141,6 +141,26 @@ def test_a_variant_in_short() -> None:
             view(fraction(0.4), warnings=("step_time: its own interval is ±14.64%, wider than ±3.00%, and …",)),
             "step time ±15 %",
         ),
+        (
+            view(
+                fraction(0.4, warnings=("busy: others used 21% of the processors while this was timed",)),
+                warnings=(
+                    "disturbed: 14 of 14 blocks waited for a processor and are used: 473.4 ms a step, 61.6 ms without "
+                    "their waits",
+                ),
+            ),
+            "others were busy here (alone 61.6 to 473 ms a step)",
+        ),
+        (
+            view(
+                fraction(0.4, warnings=("busy: others used 50% of the processors while this was timed",)),
+                warnings=(
+                    "disturbed: 14 of 14 blocks waited for a processor and are used: 3817 ms a step, 0 ms without "
+                    "their waits",
+                ),
+            ),
+            "others were busy here (alone 3.82 s a step or less)",
+        ),
         (failed(), "out of memory"),
         (failed("crashed"), "the worker died"),
         (view(fraction(None, status="unavailable", reason="no peak")), "no peak known: see reasons"),

@@ -1,0 +1,87 @@
+"""How far apart are two runs of the same cells on the same machine?
+
+    python -m benchmarks.paired.again RUN_A RUN_B
+
+For each cell that both runs measured (model, batch size, precision, layout, repeat): the ratio of its paired
+utilizations and of its step times, B ÷ A. Cells are also divided by where the host had put the processors in either run
+(`core_round_trip_s` in step_times.csv; below and above FAR_S).
+
+Not claimed: why two runs differ; that the interval of one cell covers it, since it is of one window.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from benchmarks.paired.suite import CELL, cells
+
+FAR_S = 200e-9
+"""Between the two groups of round trips that were seen: 80 to 126 and 320 to 444 ns (docs/benchmarks.md)."""
+
+WITHIN = 0.05
+
+
+def both(first: Path, second: Path) -> pd.DataFrame:
+    """A row for each cell of both runs: `used` and `step`, ratios B ÷ A; `near_a`, `near_b`; `overlap` of intervals."""
+    found = (
+        cells(first)
+        .merge(cells(second), on=[*CELL, "repeat"], suffixes=("_a", "_b"))
+        .dropna(subset=["used_a", "used_b", "step_s_a", "step_s_b"])
+    )
+    return found.assign(
+        used=found["used_b"] / found["used_a"],
+        step=found["step_s_b"] / found["step_s_a"],
+        near_a=found["trip_s_a"] < FAR_S,
+        near_b=found["trip_s_b"] < FAR_S,
+        overlap=(found["used_low_a"] <= found["used_high_b"]) & (found["used_low_b"] <= found["used_high_a"]),
+    )
+
+
+def table(rows: pd.DataFrame) -> str:
+    """Markdown: a line for all cells and one for each pair of placements; ratios as median and quantiles of |log|."""
+    lines = [
+        "| processors | cells | value | B ÷ A, median | half within | nine of ten within | farthest | within 5 % |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    near, after = rows["near_a"], rows["near_b"]
+    groups = {
+        "all": rows,
+        "near in both": rows[near & after],
+        "far in both": rows[~near & ~after],
+        "near, then far": rows[near & ~after],
+        "far, then near": rows[~near & after],
+    }
+    for name, group in groups.items():
+        for value, words in (("used", "paired utilization"), ("step", "step time")):
+            if len(group):
+                apart = np.log(group[value]).abs()
+                half, most, farthest = (f"{100 * np.expm1(apart.quantile(q)):.1f} %" for q in (0.5, 0.9, 1.0))
+                within = int((apart <= np.log1p(WITHIN)).sum())
+                cells_of = f"| {name} | {len(group)} | {words} | {group[value].median():.3f}"
+                lines.append(f"{cells_of} | {half} | {most} | {farthest} | {within} |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    description = (__doc__ or "").splitlines()[0]
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.paired.again", description=description)
+    parser.add_argument("runs", nargs=2, type=Path, metavar="RUN", help="directories of runs")
+    options = parser.parse_args()
+    for run in options.runs:
+        if not (run / "utilization.csv").is_file():
+            parser.error(f"expected the directory of a run, got {run}, which has no utilization.csv")
+    rows = both(*options.runs)
+    if rows.empty:
+        parser.error("expected runs with cells in common, got two without one")
+    print(table(rows))
+    print(f"\nThe intervals of paired utilization overlap in {rows['overlap'].sum()} of {len(rows)} cells.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
