@@ -61,7 +61,6 @@ __all__ = [
     "in_one_placement",
     "input_dtype",
     "is_disturbed",
-    "kernel",
     "kind_of_operator",
     "limits_seen",
     "loaded",

@@ -210,7 +210,8 @@ def _session_ceilings(evidence: Evidence) -> list[Ceiling]:
     groups: dict[tuple[str, ...], list[Ceiling]] = {}
     for row in _product_ceilings(evidence):
         groups.setdefault((row.sitting, row.device, row.precision, row.malloc, row.unit), []).append(row)
-    return [row for (*_, unit), rows in groups.items() if (row := best(rows, unit)) is not None]
+    found = (best(rows, unit) for (*_, unit), rows in groups.items())
+    return [row for row in found if row is not None]
 
 
 def _by_unit(evidence: Evidence) -> dict[str, list[Ceiling]]:

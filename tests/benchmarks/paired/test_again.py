@@ -21,7 +21,8 @@ def cell(model: str, step_s: float, used: float | None, trip_s: float) -> dict[s
 
 def test_ratios_of_cells_that_both_runs_have(monkeypatch: pytest.MonkeyPatch) -> None:
     """a: 0.52 ÷ 0.5 = 1.04 and 0.11 ÷ 0.1 = 1.1, near in both, intervals touch at 0.51; b: 0.8 and
-    1.5, near and then far; nine tenths between |log 1.04| and |log 0.8| are log 1.227. c has no utilization, d is in the second alone."""
+    1.5, near and then far; nine tenths of the way from log 1.04 to -log 0.8 is log 1.227. c has no utilization, d is in
+    the second alone."""
     runs = {
         "A": [cell("a", 0.1, 0.5, NEAR), cell("b", 0.2, 0.5, NEAR), cell("c", 0.1, None, NEAR)],
         "B": [
