@@ -7,7 +7,7 @@ fastest of its calls; the ceiling of a unit is the best median of them (`analysi
 On a CPU each kernel is timed in one placement of the processors (`analysis.utilization.same_placement`): if a host
 moved them meanwhile, or the calls scatter as beside other work (`analysis.utilization.loaded`), they are made again,
 MOST_TRIES times at most. Where others used the processors while calls were timed, all kernels are timed again as often
-as what is left of the budget holds, and the rows of the calmest search are kept.
+as what is left of the budget holds, MOST_TRIES times at most, and the rows of the calmest search are kept.
 
 Convolutions count their direct multiply-adds. An algorithm that needs fewer (Winograd, FFT; IEEE fp32 only) may exceed
 the unit's peak: that is a fast algorithm, and belongs in a ceiling for networks that use it.
@@ -48,7 +48,7 @@ LEAST_CALM, MOST_CALLS = 3, 60
 """On a CPU: undisturbed calls that are enough to leave the others out; calls of one kernel at most."""
 
 MOST_TRIES = 3
-"""Times that the calls of one kernel are made while a host moves or stops the processors."""
+"""Times that the calls of one kernel are made while a host moves or stops the processors, and that all are."""
 
 MOVED = "the processors were moved while it was timed, or where they were is not known"
 
@@ -93,7 +93,9 @@ def measure_ceilings(sitting: str, device: str, precision: Precision, clock: Clo
         bench.deadline_s = begun_s + budget_s
         used_ratio, rows = _search(blank, bench, trials, precision)
         search_s = clock.wall_s() - begun_s
-        while warning(used_ratio) and clock.wall_s() + search_s < bench.deadline_s:
+        for _ in range(MOST_TRIES - 1):
+            if not warning(used_ratio) or clock.wall_s() + search_s > bench.deadline_s:
+                break
             again = _search(blank, bench, trials, precision)
             used_ratio, rows = min((used_ratio, rows), again, key=lambda each: math.inf if each[0] is None else each[0])
         busy = warning(used_ratio).removeprefix("busy: ")

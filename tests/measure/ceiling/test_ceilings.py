@@ -35,8 +35,9 @@ def row(rate: float | None, unit: str = "fp32", status: str = "ok", operation: s
 
 @pytest.fixture(autouse=True)
 def _no_neighbours(monkeypatch):
-    """Times from a made-up clock see no wait and no placement of the real machine."""
+    """Times from a made-up clock see no wait, no neighbour and no placement of the real machine."""
     monkeypatch.setattr(ceiling_ceilings, "run_wait_s", lambda: 0.0)
+    monkeypatch.setattr(ceiling_ceilings.Neighbours, "used", lambda _: ceiling_ceilings.Used(0.0, 1.0))
     monkeypatch.setattr(Bench, "_round_trip_s", lambda _: None)
 
 
@@ -171,6 +172,7 @@ def test_all_kernels_are_timed_again_where_others_used_the_processors(monkeypatc
     assert searched(monkeypatch, 2.5, 0.4, 0.5, 0.45, 0.0) == ([("0.4", busy)], 3)
     assert searched(monkeypatch, 2.0, 0.04, 0.0) == ([("0.04", "")], 1)
     assert searched(monkeypatch, 2.0, None, 0.0) == ([("None", "")], 1)
+    assert searched(monkeypatch, 0.1, 0.4, 0.45, 0.5, 0.0) == ([("0.4", busy)], 3)
 
 
 @pytest.mark.usefixtures("small")
@@ -182,7 +184,6 @@ def test_no_second_search_begins_that_the_budget_does_not_hold(monkeypatch):
 @pytest.mark.usefixtures("small")
 def test_what_others_used_is_of_the_windows_of_the_calls(monkeypatch):
     """Others are busy while operands are prepared, and at rest while calls are timed."""
-    monkeypatch.setattr(ceiling_ceilings.Neighbours, "used", lambda _: ceiling_ceilings.Used(0.0, 1.0))
     monkeypatch.setattr(ceiling_ceilings.Neighbours, "used_ratio", lambda _: 0.5)
     rows = measure_ceilings("s", "cpu", PRECISIONS["fp32"], CpuClock(), 60.0)
     assert not any("others used" in r.reason for r in rows)
