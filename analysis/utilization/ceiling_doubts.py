@@ -44,7 +44,8 @@ def loaded(row: Ceiling) -> str:
 
 
 def disagreement(first: Ceiling, second: Ceiling) -> tuple[float, float]:
-    """(how far apart the rates of one kernel are, how far they may be by the spread of its calls and of processes).
+    """(how far apart two rates of one kernel or two ceilings of a unit are, how far they may be by the spread of their
+    calls and of processes).
 
     Natural logarithms of ratios.
     """

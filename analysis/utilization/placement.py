@@ -31,8 +31,8 @@ def far_from_s(trips_s: Iterable[float]) -> float:
 
 
 def same_placement(one_s: float | None, other_s: float | None) -> bool:
-    """Whether two times of a cache line are of one placement of the processors. Two that nobody took are, too; one of
-    them tells nothing."""
+    """Whether two times of a cache line are of one placement of the processors. True where both are None (not timed),
+    False where one is."""
     if one_s is None or other_s is None:
         return one_s == other_s
     return max(one_s, other_s) < APART_RATIO * min(one_s, other_s)

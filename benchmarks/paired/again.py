@@ -4,7 +4,7 @@
 
 For each cell that both runs measured (model, batch size, precision, layout, repeat): the ratio of its paired
 utilizations and of its step times, B ÷ A. Cells are also divided by where the host had put the processors in either run
-(`core_round_trip_s` in step_times.csv; below and above FAR_S).
+(`core_round_trip_s` in step_times.csv, by the widest gap of all of them).
 
 Not claimed: why two runs differ; that the interval of one cell covers it, since it is of one window.
 """
@@ -18,10 +18,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from analysis.utilization import far_from_s
 from benchmarks.paired.suite import CELL, cells
-
-FAR_S = 200e-9
-"""Between the two groups of round trips that were seen: 80 to 126 and 320 to 444 ns (docs/benchmarks.md)."""
 
 WITHIN = 0.05
 
@@ -33,11 +31,12 @@ def both(first: Path, second: Path) -> pd.DataFrame:
         .merge(cells(second), on=[*CELL, "repeat"], suffixes=("_a", "_b"))
         .dropna(subset=["used_a", "used_b", "step_s_a", "step_s_b"])
     )
+    far_s = far_from_s(pd.concat([found["trip_s_a"], found["trip_s_b"]]).dropna())
     return found.assign(
         used=found["used_b"] / found["used_a"],
         step=found["step_s_b"] / found["step_s_a"],
-        near_a=found["trip_s_a"] < FAR_S,
-        near_b=found["trip_s_b"] < FAR_S,
+        near_a=found["trip_s_a"] < far_s,
+        near_b=found["trip_s_b"] < far_s,
         overlap=(found["used_low_a"] <= found["used_high_b"]) & (found["used_low_b"] <= found["used_high_a"]),
     )
 
