@@ -1,4 +1,4 @@
-from .ceiling_doubts import disagreement, loaded
+from .ceiling_doubts import beside_other_work, disagreement, loaded
 from .counter_operators import ELEMENTS, FLOP_PER_NATIVE, OPERATORS, kind_of_operator
 from .denominators import Denominator, SessionPeaks, ceiling_of, datasheet, of_ranks, session_peaks
 from .numerators import (
@@ -47,6 +47,7 @@ __all__ = [
     "PROFILER",
     "SessionPeaks",
     "TableCount",
+    "beside_other_work",
     "block_means_s",
     "block_summary",
     "blocks_of",

@@ -15,7 +15,7 @@ from analysis.devices import best
 from analysis.devices.precisions import UNITS
 from analysis.stats import MARGIN_RATIO
 from analysis.utilization.denominators import ceilings_of
-from results.records import Ceiling, Run, Sitting, Utilization, changed
+from results.records import MEASURED, Ceiling, Run, Sitting, Utilization, changed
 
 CODE = "ceiling_doubtful"
 
@@ -67,10 +67,24 @@ def kernel(row: Ceiling) -> tuple[str, ...]:
 def doubts(ceilings: Sequence[Ceiling], sitting: Sitting | None, run: Run) -> tuple[str, ...]:
     """Why the ceilings that a cell is divided by may be too low, in words. ceilings: of the whole run."""
     here = ceilings_of(run, ceilings)
-    found = [row for unit in UNITS if unit in (run.convolution_unit, run.matmul_unit) and (row := best(here, unit))]
-    causes = [*_untimed(here, run), *(loaded(row) for row in found)]
+    causes = [*_untimed(here, run), *(loaded(row) for row in _divided_by(run, ceilings))]
     causes += [_slower(row, ceilings) for row in here if row.precision == run.precision and row.status == "ok"]
     return tuple(dict.fromkeys(filter(None, (*causes, _load(sitting)))))[:SHOWN]
+
+
+def beside_other_work(runs: Iterable[Run], ceilings: Iterable[Ceiling]) -> frozenset[str]:
+    """cell_id of the measured cells of which the fastest kernel of a unit in their session was `loaded`.
+
+    runs: a row a cell. ceilings: of all sessions.
+    """
+    rows = list(ceilings)
+    return frozenset(run.cell_id for run in runs if run.status in MEASURED and any(map(loaded, _divided_by(run, rows))))
+
+
+def _divided_by(run: Run, ceilings: Iterable[Ceiling]) -> list[Ceiling]:
+    """The fastest kernel of each unit that the cell uses, of its session."""
+    here = ceilings_of(run, ceilings)
+    return [row for unit in UNITS if unit in (run.convolution_unit, run.matmul_unit) and (row := best(here, unit))]
 
 
 def _untimed(here: Sequence[Ceiling], run: Run) -> Iterator[str]:

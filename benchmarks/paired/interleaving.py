@@ -1,7 +1,7 @@
 """How long does a cell take until its utilization is within 3 %, by how the ceiling's kernels are timed?
 
     python -m benchmarks.paired.interleaving --runs DIR [--series 20]
-    python -m benchmarks.paired.interleaving --file interleaving.jsonl --minutes 20 [--malloc retain]
+    python -m benchmarks.paired.interleaving --file interleaving.jsonl --minutes 20 [--malloc retain] [--load 1 --burst]
     python -m benchmarks.paired.interleaving --file interleaving.jsonl --report
 
 The ways: the step *alone*, as without `--paired-ceiling`, where the interval has nothing of the ceiling in it; *apart*,
@@ -10,7 +10,8 @@ beside each block of the step a kernel's block of *40 ms*, or of a share of the 
 
 With `--runs`, cells are simulated: steps and calls that are independent and scatter as those of each converged cell of
 this run did (differences of neighbouring blocks), by the rules of `measure/timing` on a clock that each moves on. With
-`--file`, a step of ResNet-18 is timed on this machine, the ways in turn; each line of the file is a cell.
+`--file`, a step of ResNet-18 is timed on this machine, the ways in turn; each line of the file is a cell. `--load` and
+`--burst` plant a neighbour, as in `benchmarks.paired.neighbours`; the ways are compared beside the same one.
 
 Not claimed of a simulated cell: drift and neighbours, of which there are none. Apart, step and kernel meet the machine
 at different times: what changed between them has no part in the interval.
@@ -30,7 +31,16 @@ from typing import Any
 
 from analysis.utilization.paired_ceiling import paired_ceiling
 from analysis.utilization.step_times import ASIDE
-from benchmarks.paired.neighbours import Cell, cells_parser, origin, read, reports, training_step
+from benchmarks.paired.neighbours import (
+    Cell,
+    cells_parser,
+    name_of,
+    neighbours,
+    origin,
+    read,
+    reports,
+    training_step,
+)
 from measure.timing import CeilingBlocks, CeilingKernel, Protocol, measure_blocks
 from results.records import Sample
 from results.store import key_of, read_run
@@ -174,8 +184,14 @@ def of_run(run: Path, series: int) -> list[str]:
     return lines
 
 
-def measure(cells: Path, minutes: float, malloc: str) -> None:
-    """Adds cells to the file until the time is over, the ways in turn. malloc: as of `runners.sweep`."""
+def condition_of(cell: Cell) -> tuple[float, bool]:
+    """Load and burst of the neighbour that the cell was measured beside: none, where the line does not say."""
+    return cell.get("load", 0.0), cell.get("burst", False)
+
+
+def measure(cells: Path, minutes: float, malloc: str, load: float, burst: bool) -> None:
+    """Adds cells to the file until the time is over, the ways in turn. malloc: as of `runners.sweep`. load, burst: of
+    the neighbour."""
     import torch
 
     from measure.ceiling import Bench, Trial
@@ -190,28 +206,33 @@ def measure(cells: Path, minutes: float, malloc: str) -> None:
     step = training_step(batch_size=8, pixels=224)
     until_s = time.monotonic() + 60 * minutes
     while time.monotonic() < until_s:
-        way = LIVE[len(read(cells)) % len(LIVE)]
-        line = one_cell(way, step, warm_up(step, clock, Protocol.for_device("cpu")).step_s, kernel, clock)
+        before = sum(condition_of(cell) == (load, burst) for cell in read(cells))
+        with neighbours(load, burst):
+            step_s = warm_up(step, clock, Protocol.for_device("cpu")).step_s
+            line = one_cell(LIVE[before % len(LIVE)], step, step_s, kernel, clock)
         line |= origin(malloc) | {"at": time.strftime("%Y-%m-%dT%H:%M:%S"), "threads": torch.get_num_threads()}
+        line |= {"load": load, "burst": burst}
         with cells.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
 
 def report(cells: Sequence[Cell]) -> list[str]:
-    """A table in Markdown of measured cells."""
+    """A table in Markdown of measured cells, with rows of each neighbour in the order of their first cells."""
     lines = [
-        "| way | cells | time of a cell, median | its 95 % interval, median | converged |",
-        "| --- | --- | --- | --- | --- |",
+        "| neighbour | way | cells | time of a cell, median | its 95 % interval, median | converged |",
+        "| --- | --- | --- | --- | --- | --- |",
     ]
-    for way in LIVE:
-        mine = [cell for cell in cells if cell["way"] == way]
-        if not mine:
-            lines.append(f"| {way} | 0 | not run | | |")
-            continue
-        width = median(math.log(cell["high"] / cell["low"]) / 2 if cell["low"] else math.inf for cell in mine)
-        converged = sum(cell["status"] == "ok" for cell in mine)
-        took_s = median(cell["took_s"] for cell in mine)
-        lines.append(f"| {way} | {len(mine)} | {took_s:.1f} s | ±{width:.1%} | {converged} of {len(mine)} |")
+    for condition in dict.fromkeys(map(condition_of, cells)):
+        for way in LIVE:
+            mine = [cell for cell in cells if condition_of(cell) == condition and cell["way"] == way]
+            start = f"| {name_of(*condition)} | {way} | {len(mine)} |"
+            if not mine:
+                lines.append(f"{start} not run | | |")
+                continue
+            width = median(math.log(cell["high"] / cell["low"]) / 2 if cell["low"] else math.inf for cell in mine)
+            converged = sum(cell["status"] == "ok" for cell in mine)
+            took_s = median(cell["took_s"] for cell in mine)
+            lines.append(f"{start} {took_s:.1f} s | ±{width:.1%} | {converged} of {len(mine)} |")
     return lines
 
 
@@ -219,6 +240,8 @@ def main() -> None:
     parser = cells_parser(__doc__, 20.0, needs_file=False)
     parser.add_argument("--runs", type=Path, metavar="DIR", help="a run, whose cells are simulated instead")
     parser.add_argument("--series", type=int, default=20, help="of each simulated cell and way")
+    parser.add_argument("--load", type=float, default=0.0, help="processors that a neighbour keeps busy (0)")
+    parser.add_argument("--burst", action="store_true", help="one second of every two")
     options = parser.parse_args()
     if (options.runs is None) is (options.file is None):
         parser.error("expected one of --runs and --file")
@@ -226,7 +249,7 @@ def main() -> None:
         print("\n".join(of_run(options.runs, options.series)))
         return
     if not options.report:
-        measure(options.file, options.minutes, options.malloc)
+        measure(options.file, options.minutes, options.malloc, options.load, options.burst)
     print("\n".join(reports(read(options.file), report)))
 
 

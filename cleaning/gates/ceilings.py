@@ -134,7 +134,7 @@ def _calls(row: Ceiling) -> Iterator[str]:
 
 def ceiling_load(evidence: Evidence) -> Iterator[Finding]:
     """Calls of a session's ceilings scatter little on a device that nobody else uses. Nothing is divided by the other
-    kernels."""
+    kernels, nor by a session's of a precision whose cells were all measured again in a later one."""
     for row in _session_ceilings(evidence):
         words = loaded(row)
         yield Finding(RUN, not words, f"{_name(row)}: {words}" if words else "")
@@ -206,10 +206,14 @@ def ceilings_agree(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _session_ceilings(evidence: Evidence) -> list[Ceiling]:
-    """What cells are divided by: of each session the fastest kernel of a unit, by device, precision and allocator."""
+    """What cells are divided by: of each session the fastest kernel of a unit, by device, precision and allocator;
+    none of which no cell's last attempt is."""
+    used = {(run.sitting, run.device, run.precision, run.malloc) for run in evidence.data.runs}
     groups: dict[tuple[str, ...], list[Ceiling]] = {}
     for row in _product_ceilings(evidence):
-        groups.setdefault((row.sitting, row.device, row.precision, row.malloc, row.unit), []).append(row)
+        home = row.sitting, row.device, row.precision, row.malloc
+        if home in used:
+            groups.setdefault((*home, row.unit), []).append(row)
     found = (best(rows, unit) for (*_, unit), rows in groups.items())
     return [row for row in found if row is not None]
 

@@ -200,6 +200,11 @@ def _add_run(run: Any) -> None:
     run.add_argument(
         "--retry-unconverged", action="store_true", help="with --resume: measure cells again whose interval is too wide"
     )
+    run.add_argument(
+        "--retry-ceilings",
+        action="store_true",
+        help="with --resume: measure cells again in whose session the fastest kernel was timed beside other work",
+    )
     _add_executor(run)
     run.add_argument("--time-budget", type=number(float, 0), metavar="S", help="start no cell that would not finish")
     run.add_argument(

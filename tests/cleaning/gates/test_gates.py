@@ -745,6 +745,13 @@ def kernel_of(sitting: str, median_s: float, trip_s: float | None, reason: str =
     )  # fmt: skip
 
 
+def divided_by(rows: list[Ceiling], used: list[Ceiling] | None = None) -> Any:
+    """Evidence of a run with these ceilings, and a cell of the session, device and precision of each (of `used`)."""
+    names = "sitting", "device", "precision", "malloc"
+    runs = [SimpleNamespace(**{name: getattr(row, name) for name in names}) for row in (used or rows)]
+    return SimpleNamespace(data=SimpleNamespace(ceilings=rows, runs=runs))
+
+
 @pytest.mark.parametrize(
     ("trips_s", "holds"),
     [((None, None), [False]), ((9e-8, 9e-8), [False]), ((9e-8, 3.4e-7), []), ((9e-8, None), [])],
@@ -754,16 +761,24 @@ def test_a_kernel_is_compared_between_sessions_of_one_placement(
 ) -> None:
     """4.2 and 6.3 ms: a third apart, as far as that kernel's two placements were on an AMD EPYC."""
     rows = [kernel_of("s0", 4.2e-3, trips_s[0]), kernel_of("s1", 6.3e-3, trips_s[1])]
-    evidence: Any = SimpleNamespace(data=SimpleNamespace(ceilings=rows))
-    assert [found.holds for found in ceilings_agree(evidence)] == holds
+    assert [found.holds for found in ceilings_agree(divided_by(rows))] == holds
 
 
 def test_a_ceiling_beside_others_is_seen_after_another_note() -> None:
     used = "others used 8% of the processors while this was timed"
     for note in (f"note: {used}", f"note: 1 of 21 calls waited for a processor and are not used; {used}"):
-        evidence: Any = SimpleNamespace(data=SimpleNamespace(ceilings=[kernel_of("s0", 4e-3, None, note)]))
-        (found,) = ceiling_load(evidence)
+        (found,) = ceiling_load(divided_by([kernel_of("s0", 4e-3, None, note)]))
         assert (found.holds, found.words.endswith(f": {used}")) == (False, True)
+
+
+def test_ceilings_of_a_session_whose_cells_were_all_measured_again_are_not_asked() -> None:
+    """Nothing is divided by them; the other precision of that session still is."""
+    busy = kernel_of("s0", 4e-3, 9e-8, "note: others used 9% of the processors while this was timed")
+    other, later = replace(busy, precision="fp32", unit="fp32"), kernel_of("s1", 2e-3, 9e-8)
+    evidence = divided_by([busy, other, later], [other, later])
+    assert [found.words[:8] for found in ceiling_load(evidence)] == ["s0 fp32 ", ""]
+    assert not list(ceilings_agree(evidence))
+    assert [found.holds for found in ceilings_agree(divided_by([busy, later]))] == [False]
 
 
 def test_what_a_fault_leaves_out_is_told(tmp_path: Path) -> None:

@@ -128,6 +128,7 @@ def test_a_full_output_is_not_nothing_measured(monkeypatch: pytest.MonkeyPatch) 
         (("--what-if", "batch_size=many"), "expected a whole number of at least 1, got 'many'"),
         (("--what-if", "bf16", "--out", "mine"), "--out: not with --what-if"),
         (("--what-if", "bf16", "--retry-failed"), "not with --what-if"),
+        (("--what-if", "bf16", "--retry-ceilings"), "not with --what-if"),
     ],
 )
 def test_mistakes_are_one_line_and_exit_code_2(
