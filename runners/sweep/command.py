@@ -24,13 +24,14 @@ from typing import TYPE_CHECKING, Any
 
 from runners.cli import FAILED, INTERRUPTED, TERMINATED, UNWRITABLE, answering, say
 from runners.sweep import models as sweep_models
-from runners.sweep import retries, what_if
+from runners.sweep import what_if
 from runners.sweep.against import options as against_options
 from runners.sweep.executors import LOCAL, check_executor, each_model, open_slots, peak_row, sitting_of
 from runners.sweep.options import (
     EARLIER,
     RUNS,
     as_options,
+    cells_done,
     check_options,
     chosen,
     grid_of,
@@ -187,7 +188,7 @@ def _sweep_on(
     recorder = nsight.check(planned) if resumed is None else ""  # before a directory is made
     with _store(options, resumed, grid, probed, command) as store:
         options.begun = True
-        todo = remaining(planned, retries.done(store, options))
+        todo = remaining(planned, cells_done(store, options))
         _say_what_is_left(planned, todo, cells(grid))
         if recorder := recorder or nsight.check(todo):
             say(recorder)

@@ -38,6 +38,7 @@ from workloads.catalogue import ENTRIES, OPTIMIZERS, OWN, SUITES, hyper_of
 
 if TYPE_CHECKING:
     from results.records import Cell
+    from results.store import Store
     from runners.workers import ProbeResult
 
 RUNS = Path("results/runs")
@@ -368,6 +369,22 @@ def resumed_run(options: argparse.Namespace) -> Path | None:
     if not runs:
         raise ValueError(f"--resume: expected a run in {RUNS}, found none; name its directory")
     return runs[-1].parent
+
+
+def cells_done(store: Store, options: argparse.Namespace) -> dict[str, str]:
+    """cell_id → status, of the cells of a run that these options do not measure again.
+
+    As `Store.done`, less, with `--retry-ceilings`, those of `analysis.utilization.beside_other_work`.
+    """
+    done = store.done(options.retry_failed, options.retry_unconverged)
+    if not options.retry_ceilings:
+        return done
+    from analysis.utilization import beside_other_work
+    from results.store import read_run
+
+    run = read_run(store.path)
+    again = beside_other_work(run.runs, run.ceilings)
+    return {cell_id: status for cell_id, status in done.items() if cell_id not in again}
 
 
 def stored_options(resumed: Path | None) -> dict[str, Any]:

@@ -102,7 +102,9 @@ def to_text(built: Built, width: int = WIDTH, colour: bool = False, convention: 
 
 def _in_order(views: Sequence[View]) -> list[View]:
     """Cells by name and size: they are measured, and kept, in an order drawn by lot."""
-    return sorted(views, key=lambda view: (view.run.model, view.run.batch_size, view.run.precision))
+    found = [(view.run, view) for view in views]
+    found.sort(key=lambda each: (each[0].model, each[0].batch_size, each[0].precision, each[0].layout, each[0].repeat))
+    return [view for _, view in found]
 
 
 def _by_the_post(built: Built) -> Built:

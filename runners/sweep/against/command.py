@@ -20,11 +20,10 @@ from results.records import MEASURED, Cell, to_text
 from results.store import Manifest, Pairing, Store, check_vacant, harness_version, pairing_of, read_manifest, utc_now
 from runners.cli import FAILED, Progress, answering
 from runners.sweep import models as sweep_models
-from runners.sweep import retries
 from runners.sweep.against.options import SIDES, check_root
 from runners.sweep.against.pairs import CAP_S, QUICK_CAP_S, Rules, inside
 from runners.sweep.against.session import Comparison, SharedWatch, SideSession
-from runners.sweep.options import RUNS, grid_of, parser
+from runners.sweep.options import RUNS, cells_done, grid_of, parser
 from runners.sweep.plan import Grid, cell_of, cells
 from runners.sweep.session import Limits
 from workloads.catalogue import CODE, GRAPHS, check
@@ -222,7 +221,7 @@ def _collect(
     parts: SweepParts,
 ) -> bool:
     """Measures what either side lacks, on both; whether a cell failed."""
-    done = [retries.done(store, options) for store in stores]
+    done = [cells_done(store, options) for store in stores]
     todo = [pair for pair in plan.pairs if any(cell.cell_id not in each for cell, each in zip(pair, done, strict=True))]
     if len(todo) < len(plan.pairs):
         print(f"{len(plan.pairs) - len(todo)} of {len(plan.pairs)} pairs of cells are there already", file=sys.stderr)

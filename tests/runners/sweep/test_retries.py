@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from results.records import Ceiling, Run
-from runners.sweep import retries
-from runners.sweep.options import parser
+from runners.sweep.options import cells_done, parser
 from tests.support.made_up.made_up_runs import SITTING, a_run, new_store
 
 BUSY = "note: others used 9% of the processors while this was timed"
@@ -40,10 +39,10 @@ def test_cells_of_a_session_beside_others_are_measured_again_until_a_calm_one_ha
             store.commit(of_unit(unit, unit), {})
         store.commit(of_unit("failed", "fp32", status="crashed"), {})
         every = {"fp32": "ok", "bf16": "ok", "failed": "crashed"}
-        assert retries.done(store, asked("--resume")) == every
-        assert retries.done(store, asked("--resume", "--retry-ceilings")) == {"bf16": "ok", "failed": "crashed"}
-        assert set(retries.done(store, asked("--resume", "--retry-ceilings", "--retry-failed"))) == {"bf16"}
+        assert cells_done(store, asked("--resume")) == every
+        assert cells_done(store, asked("--resume", "--retry-ceilings")) == {"bf16": "ok", "failed": "crashed"}
+        assert set(cells_done(store, asked("--resume", "--retry-ceilings", "--retry-failed"))) == {"bf16"}
         store.append_sitting(replace(SITTING, sitting="later"))
         store.append_ceilings([ceiling("fp32", 210, sitting="later")])
         store.commit(of_unit("fp32", "fp32", "later", attempt=2), {})
-        assert retries.done(store, asked("--resume", "--retry-ceilings")) == every
+        assert cells_done(store, asked("--resume", "--retry-ceilings")) == every
