@@ -133,8 +133,7 @@ def _calls(row: Ceiling) -> Iterator[str]:
 
 
 def ceiling_load(evidence: Evidence) -> Iterator[Finding]:
-    """Calls of a session's ceilings scatter little on a device that nobody else uses. Nothing is divided by the other
-    kernels, nor by a session's of a precision whose cells were all measured again in a later one."""
+    """Calls of what cells are divided by (`_session_ceilings`) scatter little, on a device that nobody else uses."""
     for row in _session_ceilings(evidence):
         words = loaded(row)
         yield Finding(RUN, not words, f"{_name(row)}: {words}" if words else "")
@@ -206,8 +205,10 @@ def ceilings_agree(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _session_ceilings(evidence: Evidence) -> list[Ceiling]:
-    """What cells are divided by: of each session the fastest kernel of a unit, by device, precision and allocator;
-    none of which no cell's last attempt is."""
+    """What cells are divided by: of each session the fastest kernel of a unit, by device, precision and allocator.
+
+    Left out are those of a session in which no cell of the precision has its last attempt.
+    """
     used = {(run.sitting, run.device, run.precision, run.malloc) for run in evidence.data.runs}
     groups: dict[tuple[str, ...], list[Ceiling]] = {}
     for row in _product_ceilings(evidence):

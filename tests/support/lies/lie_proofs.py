@@ -111,10 +111,13 @@ def _stand_in(rows: Rows) -> Rows:
 
 
 def _second_sitting(rows: Rows) -> Rows:
-    """Ceilings of another session at half the rate."""
+    """Ceilings of another session at half the rate, and its cell: the first with a later one of its precision."""
     first = rows.sittings[0]
     slow = [replace(made_up_device.at_rate(row, 0.5 * (row.flop_per_s or 0.0)), sitting="s2") for row in rows.ceilings]
-    return replace(rows, sittings=[first, replace(first, sitting="s2")], ceilings=[*rows.ceilings, *slow])
+    later = [{run.precision for run in rows.runs[at + 1 :]} for at in range(len(rows.runs))]
+    moved = next(at for at, run in enumerate(rows.runs) if run.precision in later[at])
+    runs = [replace(run, sitting="s2") if at == moved else run for at, run in enumerate(rows.runs)]
+    return replace(rows, sittings=[first, replace(first, sitting="s2")], ceilings=[*rows.ceilings, *slow], runs=runs)
 
 
 def _double_counter(rows: Rows) -> Rows:
