@@ -67,7 +67,7 @@ def kernel(row: Ceiling) -> tuple[str, ...]:
 def doubts(ceilings: Sequence[Ceiling], sitting: Sitting | None, run: Run) -> tuple[str, ...]:
     """Why the ceilings that a cell is divided by may be too low, in words. ceilings: of the whole run."""
     here = ceilings_of(run, ceilings)
-    causes = [*_untimed(here, run), *(loaded(row) for row in _divided_by(run, ceilings))]
+    causes = [*_untimed(here, run), *(loaded(row) for row in _divided_by(run, here))]
     causes += [_slower(row, ceilings) for row in here if row.precision == run.precision and row.status == "ok"]
     return tuple(dict.fromkeys(filter(None, (*causes, _load(sitting)))))[:SHOWN]
 
@@ -78,12 +78,12 @@ def beside_other_work(runs: Iterable[Run], ceilings: Iterable[Ceiling]) -> froze
     runs: a row a cell. ceilings: of all sessions.
     """
     rows = list(ceilings)
-    return frozenset(run.cell_id for run in runs if run.status in MEASURED and any(map(loaded, _divided_by(run, rows))))
+    measured = [run for run in runs if run.status in MEASURED]
+    return frozenset(run.cell_id for run in measured if any(map(loaded, _divided_by(run, ceilings_of(run, rows)))))
 
 
-def _divided_by(run: Run, ceilings: Iterable[Ceiling]) -> list[Ceiling]:
-    """The fastest kernel of each unit that the cell uses, of its session."""
-    here = ceilings_of(run, ceilings)
+def _divided_by(run: Run, here: Sequence[Ceiling]) -> list[Ceiling]:
+    """The fastest kernel of each unit that the cell uses. here: the ceilings of its session."""
     return [row for unit in UNITS if unit in (run.convolution_unit, run.matmul_unit) and (row := best(here, unit))]
 
 

@@ -204,7 +204,7 @@ def _add_run(run: Any) -> None:
     run.add_argument(
         "--retry-ceilings",
         action="store_true",
-        help="with --resume: measure cells again in whose session the fastest kernel was timed beside other work",
+        help="with --resume: measure cells again whose session timed its ceilings beside other work",
     )
     _add_executor(run)
     run.add_argument("--time-budget", type=number(float, 0), metavar="S", help="start no cell that would not finish")

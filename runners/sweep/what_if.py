@@ -45,7 +45,7 @@ def check_exclusive_options(options: argparse.Namespace) -> None:
         option = "--" + given[0].replace("_", "-")
         raise ValueError(f"{option}: not with --what-if, which prints what it tried and keeps no run")
     if options.retry_failed or options.retry_unconverged or options.retry_ceilings:
-        raise ValueError("--retry-failed, -unconverged and -ceilings: not with --what-if, which keeps no run")
+        raise ValueError("--retry-failed, --retry-unconverged, --retry-ceilings: not with --what-if")
 
 
 def run(cells: Sequence[Cell], options: argparse.Namespace) -> int:

@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 from cleaning.reconcile import Built, View, devices_sentence
@@ -102,9 +103,7 @@ def to_text(built: Built, width: int = WIDTH, colour: bool = False, convention: 
 
 def _in_order(views: Sequence[View]) -> list[View]:
     """Cells by name and size: they are measured, and kept, in an order drawn by lot."""
-    found = [(view.run, view) for view in views]
-    found.sort(key=lambda each: (each[0].model, each[0].batch_size, each[0].precision, each[0].layout, each[0].repeat))
-    return [view for _, view in found]
+    return sorted(views, key=lambda view: attrgetter("model", "batch_size", "precision", "layout", "repeat")(view.run))
 
 
 def _by_the_post(built: Built) -> Built:
