@@ -114,8 +114,8 @@ def _end_collectives() -> None:
 
     DistributedDataParallel goes on with its step as soon as a collective has a result; the thread that ran it then
     writes the end into the profiler's memory, which a profiler that was stopped meanwhile has freed (torch 2.15; seen
-    by valgrind, and once as "malloc(): unaligned tcache chunk detected"). A barrier of the group ends after all that
-    began before it have ended. It is called in another thread, which the profiler does not record.
+    by valgrind). A barrier of the group ends after all that began before it have ended. It is called in another
+    thread, which the profiler does not record.
     """
     groups: Any = distributed_c10d._world.pg_map
     with ThreadPoolExecutor(1) as other:

@@ -12,11 +12,11 @@ import pytest
 from analysis.parallel import COLLECTIVES, CollectiveRate
 from reports.sweep.answer import to_csv
 from results.records import RankCollective, RankRow, Run
-from results.store import RunData, read_run
+from results.store import RunData
 from runners.project import command as project_command
 from runners.report import command
 from tests.support.fakes.commands import refused, running
-from tests.support.fakes.real_sweeps import CONFIG, QUICK, rows, swept_config, under_torchrun
+from tests.support.fakes.real_sweeps import CONFIG, rows, swept_config, swept_ranks, under_torchrun
 
 pytestmark = pytest.mark.cluster
 
@@ -69,10 +69,8 @@ def test_stages_and_parts_do_the_single_devices_work_or_say_why_not(
     (tmp_path / "net.py").write_text(NET)
     models = ",".join(f"{tmp_path}/net.py:{name}" for name in ("layers", "attending", "deciding"))
     grid = ("--models", models, "--input", f"{TOKENS}x{WIDTH}", "--batch-sizes", BATCH, "--methods", "exact")
-    plans = ("--parallel", "ddp=1", "pp=2", "cp=2", "--cell-timeout", 60, "--out", tmp_path / "run")
-    with under_torchrun(monkeypatch, 2)(*QUICK, *grid, *plans, cwd=tmp_path) as sweep:
-        assert sweep.end(180) == 1, sweep.said
-    data = read_run(tmp_path / "run")
+    plans = ("--parallel", "ddp=1", "pp=2", "cp=2", "--cell-timeout", 60)
+    data = swept_ranks(under_torchrun(monkeypatch, 2), tmp_path, *grid, *plans, code=1)
     found = {(run.model.rpartition(":")[2], run.parallel): run for run in data.runs}
     check_pipeline(data, found["layers", "pp=2,m=4"], tmp_path / "run")
     assert found["attending", "pp=2,m=4"].executed == found["attending", "ddp=1"].executed
