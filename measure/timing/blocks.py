@@ -140,7 +140,7 @@ def measure_blocks(
                 again_s = math.inf  # also where they were before: what came since has widened their interval
             elif again_s == math.inf:
                 again_s = AGAIN_FACTOR * (now_s - origin_s) if AGAIN_FACTOR * len(best) >= len(blocks) else 0.0
-            is_last = (now_s - origin_s) + (now_s - begun_s) > min(protocol.cap_s, again_s)
+            is_last = (now_s - origin_s) + (now_s - begun_s) > min(protocol.cap_with_s(len(blocks)), again_s)
             if is_last or is_narrow(best, blocks, protocol, beside):
                 return timing_of(blocks, protocol, tuple(timed.suspended), beside)
 

@@ -3,7 +3,8 @@
 CUDA: blocks of at least 200 ms, at least 10 of them and 5 s, until the 95 % interval is within 0.5 % of the mean, at
 most 60 s; before that at least 10 steps and 3 s, until two blocks of 0.5 s agree within 1 %.
 CPU: at least 5 blocks and 2 s, within 3 %, at most 60 s; before that 2 steps and 1 s, within 5 %. A block is never less
-than one step, so that a step of several seconds costs a few steps, not many minutes.
+than one step, so that a step of several seconds costs a few steps, not many minutes. 60 s hold eight steps of 7 s, and
+their interval is wide because they are few: while there are fewer than 12 blocks, the cap is 120 s.
 
 Sources: a block long enough to hide the clock's own resolution, a relative interval as criterion, and a cap after which
 the result is kept and called not converged, as in NVBench (its stdrel criterion and timeout) and pyperf (calibrated
@@ -23,7 +24,8 @@ from analysis.stats import LAG1_RAISED
 class Protocol:
     """The rules of one cell. Seconds, counts and ratios; `for_device` has the values in use.
 
-    block_s: shortest block. min_blocks, min_time_s: least that is measured. cap_s: most, untimed parts included.
+    block_s: shortest block. min_blocks, min_time_s: least that is measured. cap_s: most, untimed parts included; up to
+    CAP_FACTOR times that while there are fewer than cap_blocks.
     target_ci_ratio: half width of the 95 % interval ÷ mean at which measuring stops. interval_rule: how that interval
     is made (`analysis.stats.INTERVAL_RULES`).
     warm_*: at least `warm_min_steps` and `warm_min_s`, then until two neighbouring blocks of `warm_block_s` differ by
@@ -48,16 +50,21 @@ class Protocol:
     phase_blocks: int
     phase_cap_s: float
     lead_in_steps: int
+    cap_blocks: int = 12
     works: tuple[str, ...] = ()
     epoch_cap_s: float = 20.0
     profile_cap_s: float = 2.0
     limit_s: float = math.inf
     interval_rule: str = LAG1_RAISED
 
+    def cap_with_s(self, blocks: int) -> float:
+        """The cap where so many blocks were measured, s."""
+        return self.cap_s * (CAP_FACTOR if blocks < self.cap_blocks else 1)
+
     @property
     def longest_s(self) -> float:
         """The caps together. A cell takes no longer, but for two steps before the warm-up's cap is asked, and where a
-        single block is longer than a cap."""
+        single block is longer than a cap, or cap_blocks are longer than cap_s."""
         own_s = self.warm_cap_s + self.cap_s + self.phase_cap_s
         timed = sum(work in TIMED_WORKS for work in self.works)
         profiled_s = self.profile_cap_s * sum(work != "epoch" for work in self.works)
@@ -73,10 +80,11 @@ class Protocol:
 
     def for_pass(self) -> Protocol:
         """The same rules for another work of a cell that has just been measured: the device is warm, the process has
-        loaded what it needs. A third of the time for warming up, a third of the caps, no phases."""
+        loaded what it needs. A third of the time for warming up, a third of the caps, none of them longer for few
+        blocks, no phases."""
         share = 1 / PASS_DIVISOR
         shorter = {name: getattr(self, name) * share for name in ("warm_min_s", "warm_cap_s", "cap_s")}
-        return replace(self, **shorter, phase_blocks=0, phase_cap_s=0.0, works=())
+        return replace(self, **shorter, cap_blocks=0, phase_blocks=0, phase_cap_s=0.0, works=())
 
     @classmethod
     def for_device(
@@ -138,6 +146,9 @@ CPU_PROTOCOL = Protocol(
     phase_cap_s=5.0,
     lead_in_steps=0,
 )
+CAP_FACTOR = 2
+"""Of cap_s, while there are fewer than cap_blocks."""
+
 QUICK_DIVISOR = 5
 PASS_DIVISOR = 3
 
@@ -155,6 +166,7 @@ def _quick(protocol: Protocol) -> Protocol:
     return replace(
         replace(protocol, **times),
         min_blocks=max(3, protocol.min_blocks // 2),
+        cap_blocks=0,
         phase_blocks=max(2, protocol.phase_blocks // 2),
         warm_min_steps=max(2, protocol.warm_min_steps // 2),
     )
@@ -162,4 +174,5 @@ def _quick(protocol: Protocol) -> Protocol:
 
 def _within(protocol: Protocol, time_left_s: float) -> Protocol:
     share = min(1.0, time_left_s / protocol.longest_s)
-    return replace(protocol, **{name: getattr(protocol, name) * share for name in _CAPS})
+    cap_blocks = protocol.cap_blocks if share == 1 else 0
+    return replace(protocol, cap_blocks=cap_blocks, **{name: getattr(protocol, name) * share for name in _CAPS})

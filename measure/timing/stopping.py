@@ -143,7 +143,7 @@ def timing_of(
         blocks=tuple(blocks),
         summary=summary,
         status="not_converged" if missing else "ok",
-        reason=f"stopped at the cap of {protocol.cap_s:.3g} s with {missing}" if missing else "",
+        reason=f"stopped at {_cap(measured, protocol)} with {missing}" if missing else "",
         sync_wait_ratio=ratio,
         host_bound=None if ratio is None else ratio <= HOST_BOUND_RATIO,
         suspended=suspended,
@@ -202,6 +202,15 @@ def placement_warning(timing: Timing) -> str:
         f"placed otherwise, or moved (a cache line between them: {trips[0]}, {trips[1]} in the others) and are not "
         f"used: {moved_s * 1e3:.4g} ms, the others {used_s * 1e3:.4g} ms a step"
     )
+
+
+def _cap(measured: Sequence[Sample], protocol: Protocol) -> str:
+    """What ended the measuring."""
+    lasted_s = measured[-1].start_s + measured[-1].wall_s - measured[0].start_s
+    is_longer = lasted_s > protocol.cap_s
+    if is_longer and len(measured) == protocol.cap_blocks:
+        return f"{len(measured)} blocks, after the cap of {protocol.cap_s:.3g} s,"
+    return f"the cap of {protocol.cap_with_s(len(measured)) if is_longer else protocol.cap_s:.3g} s"
 
 
 def total_s(blocks: Sequence[Sample]) -> float:

@@ -94,7 +94,8 @@ def test_the_time_left_shrinks_the_caps_and_nothing_else():
     assert (short.cap_s, short.warm_cap_s, short.phase_cap_s) == pytest.approx((6, 2, 0.5))
     assert short.longest_s == pytest.approx(8.5)
     assert (short.epoch_cap_s, short.profile_cap_s) == pytest.approx((2, 0.2))
-    assert replace(short, cap_s=60, warm_cap_s=20, phase_cap_s=5, epoch_cap_s=20, profile_cap_s=2) == CUDA
+    whole = {"cap_s": 60, "warm_cap_s": 20, "phase_cap_s": 5, "epoch_cap_s": 20, "profile_cap_s": 2, "cap_blocks": 12}
+    assert replace(short, **whole) == CUDA
     assert Protocol.for_device("cuda", time_left_s=1000) == CUDA
 
 
@@ -253,12 +254,44 @@ def test_a_wild_step_is_not_converged_at_the_cap():
 
 def test_a_step_of_many_seconds_costs_few_steps_and_says_so():
     clock = FakeClock(has_device=False)
-    step = Steps(clock, (0.0, 16.0))
-    timing = measure_blocks(step, clock, CPU, step_s=16.0)
-    # 16, 32, 48 s; a fourth would end at 64 s, over the cap of 60 s
+    step = Steps(clock, (0.0, 33.0))
+    timing = measure_blocks(step, clock, CPU, step_s=33.0)
+    # 33, 66, 99 s; a fourth would end at 132 s, over twice the cap of 60 s
     assert step.calls == 3
     assert timing.status == "not_converged"
-    assert timing.reason == "stopped at the cap of 60 s with 3 of at least 5 blocks"
+    assert timing.reason == "stopped at the cap of 120 s with 3 of at least 5 blocks"
+
+
+@pytest.mark.parametrize(
+    ("step_s", "blocks", "said", "within_60_s"),
+    [
+        (4.0, 14, "the cap of 60 s", 14),  # 7 · (2 + 6) = 56 s; another 6 s would be too long
+        (7.0, 12, "12 blocks, after the cap of 60 s,", 8),  # 6 · (3.5 + 10.5) = 84 s, and 4 · 14 = 56 s
+        (11.0, 10, "the cap of 120 s", 4),  # 5 · (5.5 + 16.5) = 110 s, and 2 · 22 = 44 s
+    ],
+)
+def test_a_step_of_seconds_has_twice_the_time_for_twelve_blocks(
+    step_s: float, blocks: int, said: str, within_60_s: int
+) -> None:
+    """Steps of which every other one takes three times as long."""
+    for protocol, most, cap in ((CPU, blocks, said), (replace(CPU, cap_blocks=0), within_60_s, "the cap of 60 s")):
+        clock = FakeClock(has_device=False)
+        wild = Steps(clock, *[(0.0, 0.5 * step_s), (0.0, 1.5 * step_s)] * 20)
+        timing = measure_blocks(wild, clock, protocol, step_s=step_s)
+        assert timing.status == "not_converged"
+        assert len(timing.blocks) == most
+        assert timing.reason.startswith(f"stopped at {cap} with ")
+
+
+def test_a_cap_that_leaves_time_for_others_does_not_grow_with_the_step() -> None:
+    for short in (
+        Protocol.for_device("cpu", quick=True),
+        Protocol.for_device("cpu", time_left_s=10.0),
+        CPU.for_pass(),
+    ):
+        assert short.cap_with_s(1) == short.cap_s < 60
+    assert Protocol.for_device("cpu", time_left_s=1000.0).cap_with_s(11) == 120
+    assert CPU.cap_with_s(12) == 60
 
 
 def test_one_block_is_measured_however_little_time_is_left():

@@ -136,7 +136,8 @@ def test_blocks_at_the_beginning_and_in_the_middle_are_set_aside(
 def test_blocks_at_the_end_are_set_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Six near blocks, and no placement has thirty before the cap of 2.9 s: of the one that most have, three or more
     are used. 6 · 0.22 s + 5 · 0.28 s = 2.72 s; another block would end at 3 s. The window ends with the sixth."""
-    found = swept(tmp_path, monkeypatch, PlannedHost(far=range(6, 100), waited=()), min_blocks=30, cap_s=2.9)
+    rules = {"min_blocks": 30, "cap_s": 2.9, "cap_blocks": 0}
+    found = swept(tmp_path, monkeypatch, PlannedHost(far=range(6, 100), waited=()), **rules)
     assert found.parts == "mmmmmm....."
     assert found.run.status == "not_converged"
     assert found.run.reason.endswith("with 6 of at least 30 blocks")
