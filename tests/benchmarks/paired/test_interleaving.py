@@ -65,12 +65,14 @@ def test_the_report_has_rows_of_each_neighbour_and_says_what_was_not_run() -> No
     """A line of before there was `--load` has no neighbour; two neighbours are never in one median."""
     cell = {"way": "a fifth", "took_s": 4.0, "low": 0.99, "high": 1.01, "status": "ok"}
     beside = cell | {"load": 1.0, "burst": True, "took_s": 40.0}
-    lines = report([cell, beside, cell | {"took_s": 6.0, "status": "not_converged", "load": 0.0, "burst": False}])
+    older = beside | {"way": FIXED}
+    lines = report([cell, beside, older, cell | {"took_s": 6.0, "status": "not_converged", "load": 0.0, "burst": False}])
     assert lines[2:] == [
         "| none | apart | 0 | not run | | |",
-        "| none | 40 ms | 0 | not run | | |",
         "| none | a fifth | 2 | 5.0 s | ±1.0% | 1 of 2 |",
+        "| none | a half | 0 | not run | | |",
         "| 100% of a processor, bursts | apart | 0 | not run | | |",
-        "| 100% of a processor, bursts | 40 ms | 0 | not run | | |",
+        "| 100% of a processor, bursts | 40 ms | 1 | 40.0 s | ±1.0% | 1 of 1 |",
         "| 100% of a processor, bursts | a fifth | 1 | 40.0 s | ±1.0% | 1 of 1 |",
+        "| 100% of a processor, bursts | a half | 0 | not run | | |",
     ]
