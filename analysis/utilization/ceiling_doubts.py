@@ -15,6 +15,7 @@ from analysis.devices import best
 from analysis.devices.precisions import UNITS
 from analysis.stats import MARGIN_RATIO
 from analysis.utilization.denominators import ceilings_of
+from analysis.utilization.placement import same_placement
 from results.records import MEASURED, Ceiling, Run, Sitting, Utilization, changed
 
 CODE = "ceiling_doubtful"
@@ -59,16 +60,11 @@ def _spread(row: Ceiling) -> float:
     return 0.0 if not row.median_s or row.best_s is None else max(0.0, 1 - row.best_s / row.median_s)
 
 
-def kernel(row: Ceiling) -> tuple[str, ...]:
-    """What two rows have in common that ought to be equally fast."""
-    return row.device, row.precision, row.operation, row.shape, row.layout, row.malloc
-
-
 def doubts(ceilings: Sequence[Ceiling], sitting: Sitting | None, run: Run) -> tuple[str, ...]:
     """Why the ceilings that a cell is divided by may be too low, in words. ceilings: of the whole run."""
     here = ceilings_of(run, ceilings)
     causes = [*_untimed(here, run), *(loaded(row) for row in _divided_by(run, here))]
-    causes += [_slower(row, ceilings) for row in here if row.precision == run.precision and row.status == "ok"]
+    causes += [_slower(row, ceilings) for row in _divided_by(run, here)]
     return tuple(dict.fromkeys(filter(None, (*causes, _load(sitting)))))[:SHOWN]
 
 
@@ -101,15 +97,25 @@ SHOWN = 2
 
 
 def _slower(row: Ceiling, ceilings: Iterable[Ceiling]) -> str:
-    """Whether another session had the same kernel much faster."""
+    """Whether another session's ceiling of the unit is much faster. Those of two placements of the processors are not
+    compared: a far one may be a third slower."""
     # "sitting" stays in these texts: the gate `rebuilt` compares them with those in utilization.csv of earlier runs.
-    others = [other for other in ceilings if other.sitting != row.sitting and kernel(other) == kernel(row)]
-    faster = [other for other in others if other.status == "ok" and (other.flop_per_s or 0) > (row.flop_per_s or 0)]
-    for other in faster:
+    sessions: dict[str, list[Ceiling]] = {}
+    for other in ceilings:
+        if other.sitting != row.sitting and _comparable(other) == _comparable(row):
+            sessions.setdefault(other.sitting, []).append(other)
+    for sitting, rows in sessions.items():
+        other = best(rows, row.unit)
+        if other is None or not same_placement(row.core_round_trip_s, other.core_round_trip_s):
+            continue
         apart, allowed = disagreement(row, other)
-        if apart > allowed:
-            return f"sitting {other.sitting} has kernels that were faster than in this one by more than their spread"
+        if apart > allowed and (other.flop_per_s or 0) > (row.flop_per_s or 0):
+            return f"sitting {sitting} has kernels that were faster than in this one by more than their spread"
     return ""
+
+
+def _comparable(row: Ceiling) -> tuple[str, ...]:
+    return row.device, row.precision, row.unit, row.malloc
 
 
 def _load(sitting: Sitting | None) -> str:
