@@ -105,11 +105,11 @@ def _slower(row: Ceiling, ceilings: Iterable[Ceiling]) -> str:
         if other.sitting != row.sitting and _comparable(other) == _comparable(row):
             sessions.setdefault(other.sitting, []).append(other)
     for sitting, rows in sessions.items():
-        other = best(rows, row.unit)
-        if other is None or not same_placement(row.core_round_trip_s, other.core_round_trip_s):
+        fastest = best(rows, row.unit)
+        if fastest is None or not same_placement(row.core_round_trip_s, fastest.core_round_trip_s):
             continue
-        apart, allowed = disagreement(row, other)
-        if apart > allowed and (other.flop_per_s or 0) > (row.flop_per_s or 0):
+        apart, allowed = disagreement(row, fastest)
+        if apart > allowed and (fastest.flop_per_s or 0) > (row.flop_per_s or 0):
             return f"sitting {sitting} has kernels that were faster than in this one by more than their spread"
     return ""
 

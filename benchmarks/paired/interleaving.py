@@ -6,8 +6,7 @@
 
 The ways: the step *alone*, as without `--paired-ceiling`, where the interval has nothing of the ceiling in it; *apart*,
 the step until its own interval is within 3 % ÷ √2 and then the kernel likewise, so that their quotient is within 3 %;
-beside each block of the step a kernel's block of *40 ms*, or of a share of the step's block. *As a
-sweep*: a fifth, and a half where no block of the step was undisturbed.
+beside each block of the step a kernel's block of *40 ms*, or of a share of the step's block. A sweep uses a fifth.
 
 With `--runs`, cells are simulated: steps and calls that are independent and scatter as those of each converged cell of
 this run did (differences of neighbouring blocks), by the rules of `measure/timing` on a clock that each moves on. With
@@ -49,9 +48,8 @@ from runners.sweep.cell import set_malloc
 
 ALONE, APART, FIXED = "alone", "apart", "40 ms"
 SHARES = {"a tenth": 0.1, "a fifth": 0.2, "a half": 0.5, "as long": 1.0}
-SWEEP = "as a sweep"
-WAYS = (ALONE, APART, FIXED, *SHARES, SWEEP)
-LIVE = (APART, "a fifth", "a half", SWEEP)
+WAYS = (ALONE, APART, FIXED, *SHARES)
+LIVE = (APART, "a fifth", "a half")
 """Ways that are timed on a machine, in turn. Files of before 2026-11-28 have others, which are reported, too."""
 BLOCK_S = 0.2
 """Of a step's block, at least (`Protocol.block_s`)."""
@@ -86,7 +84,7 @@ def one_cell(way: str, step: Callable[[], Any], step_s: float, kernel: CeilingKe
         low, high, blocks = used / factor, used * factor, len(timings[0].blocks)
         status = "ok" if all(timing.status == "ok" for timing in timings) else "not_converged"
     else:
-        share = 0.04 / max(BLOCK_S, step_s) if way == FIXED else SHARES.get(way)
+        share = 0.04 / max(BLOCK_S, step_s) if way == FIXED else SHARES[way]
         with CeilingBlocks([kernel], clock, protocol, share) as beside:
             timing = measure_blocks(step, clock, protocol, step_s, beside)
         found = paired_ceiling((*timing.blocks, *timing.aside, *beside.samples), protocol.interval_rule)

@@ -128,10 +128,10 @@ def measure_blocks(
         while True:
             begun_s, is_before = timed.used_s(), len(blocks) % 2 == 0
             if beside is not None and is_before:
-                beside.run(steps * (step_time_s(blocks[-1]) if blocks else estimate_s), blocks)
+                beside.run(steps * (step_time_s(blocks[-1]) if blocks else estimate_s))
             blocks.append(timed.block(steps, "measure", protocol.lead_in_steps))
             if beside is not None and not is_before:
-                beside.run(total_s(blocks[-1:]), blocks)
+                beside.run(total_s(blocks[-1:]))
             gc.collect()
             steps = _steps_again(blocks[-1], protocol.block_s)
             now_s = timed.used_s()

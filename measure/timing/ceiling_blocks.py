@@ -6,9 +6,8 @@ the step has filled the caches with its own data. (After ResNet-18's step, batch
 calls was 16 % slower than the next one, and 4 % with one call before it.)
 
 A kernel's block is the shorter one and scatters more: with 40 ms beside steps of seconds it was most of the ratio's
-interval. On a calm machine, and beside what comes and goes, more than a fifth costs as much time as it saves or more.
-Where no block of the step so far was undisturbed, short blocks do not fit between what disturbs them either, and a
-half takes less time than a fifth (`benchmarks/paired/interleaving.py`).
+interval. More than a fifth costs as much time as it saves, and so does a share that follows from the scatter of both
+(`benchmarks/paired/interleaving.py`).
 
 Not claimed: that a neighbour slows down one kernel as much as a step of many. On few shared processors it does not: the
 threads of a step wait for each other at each of its operations.
@@ -20,7 +19,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from analysis.utilization import is_disturbed
 from analysis.utilization.paired_ceiling import paired_ceiling
 from measure.timing.blocks import BlockTimer, steps_for
 from measure.timing.clocks import Clock
@@ -31,8 +29,8 @@ from results.records import Sample
 CEILING = "ceiling"
 """The part of a block of a ceiling's kernel."""
 
-BLOCK_SHARE, BUSY_SHARE = 0.2, 0.5
-"""Of the time of a step's block that a kernel's block has; the second where all blocks so far were disturbed."""
+BLOCK_SHARE = 0.2
+"""Of the time of a step's block that a kernel's block has."""
 
 LEAD_IN_CALLS = 1
 """Calls of a kernel before each of its blocks, which fill the caches."""
@@ -51,12 +49,11 @@ class CeilingKernel:
 class CeilingBlocks:
     """Blocks of kernels, made while it is entered. samples: all of them, in order; `steps` are calls.
 
-    protocol: the rules of the steps that they are timed beside. share: of a step's block that a kernel's block has;
-    None: BLOCK_SHARE or BUSY_SHARE.
+    protocol: the rules of the steps that they are timed beside. share: of a step's block that a kernel's block has.
     """
 
     def __init__(
-        self, kernels: Sequence[CeilingKernel], clock: Clock, protocol: Protocol, share: float | None = None
+        self, kernels: Sequence[CeilingKernel], clock: Clock, protocol: Protocol, share: float = BLOCK_SHARE
     ) -> None:
         self._kernels, self._protocol, self._share = kernels, protocol, share
         self._timers = [BlockTimer(kernel.call, clock) for kernel in kernels]
@@ -76,16 +73,12 @@ class CeilingBlocks:
         """Two calls of each kernel, in no sample: the first may search algorithms, the second one's time is used."""
         self._calls_s = [_second_call_s(timer) for timer in self._timers]
 
-    def run(self, block_s: float, measured: Sequence[Sample]) -> None:
-        """One block of each kernel. block_s: what the step's block beside these takes, s. measured: the step's blocks
-        so far."""
+    def run(self, block_s: float) -> None:
+        """One block of each kernel. block_s: what the step's block beside these takes, s."""
         if not self._calls_s:
             self.warm_up()
-        share = self._share
-        if share is None:
-            share = BUSY_SHARE if measured and all(map(is_disturbed, measured)) else BLOCK_SHARE
         for n, (kernel, timer) in enumerate(zip(self._kernels, self._timers, strict=True)):
-            block = timer.block(steps_for(share * block_s, self._calls_s[n]), CEILING, LEAD_IN_CALLS)
+            block = timer.block(steps_for(self._share * block_s, self._calls_s[n]), CEILING, LEAD_IN_CALLS)
             self._calls_s[n] = step_time_s(block)
             self.samples.append(replace(block, unit=kernel.unit, kernel=kernel.name, flop=block.steps * kernel.flop))
 

@@ -36,8 +36,8 @@ class Interleaved(typing.Protocol):
     def warm_up(self) -> None:
         """First calls, which may search algorithms and take memory."""
 
-    def run(self, block_s: float, measured: Sequence[Sample]) -> None:
-        """Once for each block of the step. block_s: what that block takes, s. measured: its blocks so far."""
+    def run(self, block_s: float) -> None:
+        """Once for each block of the step. block_s: what that block takes, s."""
 
     def half_width_ratio(self, blocks: Sequence[Sample]) -> float | None:
         """Half of the 95 % interval of the ratio to these blocks; None where it is unknown."""

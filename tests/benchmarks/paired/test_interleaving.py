@@ -71,10 +71,8 @@ def test_the_report_has_rows_of_each_neighbour_and_says_what_was_not_run() -> No
         "| none | apart | 0 | not run | | |",
         "| none | a fifth | 2 | 5.0 s | ±1.0% | 1 of 2 |",
         "| none | a half | 0 | not run | | |",
-        "| none | as a sweep | 0 | not run | | |",
         "| 100% of a processor, bursts | apart | 0 | not run | | |",
         "| 100% of a processor, bursts | 40 ms | 1 | 40.0 s | ±1.0% | 1 of 1 |",
         "| 100% of a processor, bursts | a fifth | 1 | 40.0 s | ±1.0% | 1 of 1 |",
         "| 100% of a processor, bursts | a half | 0 | not run | | |",
-        "| 100% of a processor, bursts | as a sweep | 0 | not run | | |",
     ]

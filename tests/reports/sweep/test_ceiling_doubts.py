@@ -99,7 +99,8 @@ def test_another_sessions_ceiling_of_the_unit_is_compared(
     changes: dict[str, Any], which: str, far: bool, words: tuple[str, ...]
 ) -> None:
     """Kernels of 2 and 1 TFLOP/s, near, in calls that do not scatter; in another session those times `times`."""
-    run = replace(made_up_evidence.parts((FP32,)).runs[0], convolution_unit="fp32", matmul_unit="fp32", sitting="s0")
+    (cell,) = made_up_evidence.parts((FP32,)).cells.values()
+    run = replace(cell.run, convolution_unit="fp32", matmul_unit="fp32", sitting="s0")
     first = replace(ceilings()[0], sitting="s0", unit="fp32", device=run.device, malloc=run.malloc, median_s=1.0)
     here = [replace(first, flop_per_s=rate, best_s=1.0, core_round_trip_s=1e-7) for rate in (2e12, 1e12)]
     here += [replace(here[1], operation=name) for name in ("matmul", "convolution")]
