@@ -66,7 +66,8 @@ def test_the_report_has_rows_of_each_neighbour_and_says_what_was_not_run() -> No
     cell = {"way": "a fifth", "took_s": 4.0, "low": 0.99, "high": 1.01, "status": "ok"}
     beside = cell | {"load": 1.0, "burst": True, "took_s": 40.0}
     older = beside | {"way": FIXED}
-    lines = report([cell, beside, older, cell | {"took_s": 6.0, "status": "not_converged", "load": 0.0, "burst": False}])
+    wide = cell | {"took_s": 6.0, "status": "not_converged", "load": 0.0, "burst": False}
+    lines = report([cell, beside, older, wide])
     assert lines[2:] == [
         "| none | apart | 0 | not run | | |",
         "| none | a fifth | 2 | 5.0 s | ±1.0% | 1 of 2 |",
