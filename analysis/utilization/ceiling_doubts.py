@@ -63,8 +63,8 @@ def _spread(row: Ceiling) -> float:
 def doubts(ceilings: Sequence[Ceiling], sitting: Sitting | None, run: Run) -> tuple[str, ...]:
     """Why the ceilings that a cell is divided by may be too low, in words. ceilings: of the whole run."""
     here = ceilings_of(run, ceilings)
-    causes = [*_untimed(here, run), *(loaded(row) for row in _divided_by(run, here))]
-    causes += [_slower(row, ceilings) for row in _divided_by(run, here)]
+    fastest = _divided_by(run, here)
+    causes = [*_untimed(here, run), *map(loaded, fastest), *(_slower(row, ceilings) for row in fastest)]
     return tuple(dict.fromkeys(filter(None, (*causes, _load(sitting)))))[:SHOWN]
 
 

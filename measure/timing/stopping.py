@@ -206,11 +206,11 @@ def placement_warning(timing: Timing) -> str:
 
 def _cap(measured: Sequence[Sample], protocol: Protocol) -> str:
     """What ended the measuring."""
+    cap_s = protocol.cap_with_s(len(measured))
     lasted_s = measured[-1].start_s + measured[-1].wall_s - measured[0].start_s
-    is_longer = lasted_s > protocol.cap_s
-    if is_longer and len(measured) == protocol.cap_blocks:
-        return f"{len(measured)} blocks, after the cap of {protocol.cap_s:.3g} s,"
-    return f"the cap of {protocol.cap_with_s(len(measured)) if is_longer else protocol.cap_s:.3g} s"
+    if len(measured) == protocol.cap_blocks and lasted_s > cap_s:
+        return f"{len(measured)} blocks, after the cap of {cap_s:.3g} s,"
+    return f"the cap of {cap_s:.3g} s"
 
 
 def total_s(blocks: Sequence[Sample]) -> float:

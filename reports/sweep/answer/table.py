@@ -103,7 +103,7 @@ def to_text(built: Built, width: int = WIDTH, colour: bool = False, convention: 
 
 def _in_order(views: Sequence[View]) -> list[View]:
     """Cells by name and size: they are measured, and kept, in an order drawn by lot."""
-    return sorted(views, key=lambda view: attrgetter("model", "batch_size", "precision", "layout", "repeat")(view.run))
+    return sorted(views, key=attrgetter("run.model", "run.batch_size", "run.precision", "run.layout", "run.repeat"))
 
 
 def _by_the_post(built: Built) -> Built:
