@@ -6,7 +6,8 @@ For each cell that both runs measured (model, batch size, precision, layout, rep
 utilizations and of its step times, B ÷ A. Cells are also divided by where the host had put the processors in either run
 (`core_round_trip_s` in step_times.csv, by the widest gap of all of them).
 
-Not claimed: why two runs differ; that the interval of one cell covers it, since it is of one window.
+Not claimed: why two runs differ; that the interval of one cell covers it, since it is of one window. That of any window
+(`analysis/utilization/windows.py`) has what repeats of its run differ by, but not what hours do.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ WITHIN = 0.05
 
 
 def both(first: Path, second: Path) -> pd.DataFrame:
-    """A row for each cell of both runs: `used` and `step`, ratios B ÷ A; `near_a`, `near_b`; `overlap` of intervals."""
+    """A row for each cell of both runs: `used` and `step`, ratios B ÷ A; `near_a`, `near_b`; `overlap` of the intervals
+    of their own windows, `any_overlap` of those of any window."""
     found = (
         cells(first)
         .merge(cells(second), on=[*CELL, "repeat"], suffixes=("_a", "_b"))
@@ -37,8 +39,14 @@ def both(first: Path, second: Path) -> pd.DataFrame:
         step=found["step_s_b"] / found["step_s_a"],
         near_a=found["trip_s_a"] < far_s,
         near_b=found["trip_s_b"] < far_s,
-        overlap=(found["used_low_a"] <= found["used_high_b"]) & (found["used_low_b"] <= found["used_high_a"]),
+        overlap=_overlap(found, "used"),
+        any_overlap=_overlap(found, "any"),
     )
+
+
+def _overlap(found: pd.DataFrame, name: str) -> pd.Series[bool]:
+    low, high = f"{name}_low", f"{name}_high"
+    return (found[f"{low}_a"] <= found[f"{high}_b"]) & (found[f"{low}_b"] <= found[f"{high}_a"])
 
 
 def table(rows: pd.DataFrame) -> str:
@@ -79,6 +87,7 @@ def main() -> int:
         parser.error("expected runs with cells in common, got two without one")
     print(table(rows))
     print(f"\nThe intervals of paired utilization overlap in {rows['overlap'].sum()} of {len(rows)} cells.")
+    print(f"Those of any window overlap in {rows['any_overlap'].sum()}.")
     return 0
 
 

@@ -12,7 +12,8 @@ The machine must be idle. `--malloc retain` keeps the memory that a step frees, 
 machine and setting has a table and a truth of its own. Not claimed: that the cells' mean is the truth of another
 process: all cells of a call are of one. An interval covers one window; what moves between windows (clocks, memory,
 neighbours outside of a virtual machine) is in the share. So cells are also looked at by where the host had put the
-processors, and several minutes apart as repeats of one.
+processors, several minutes apart as repeats of one, and with the intervals of any window that a sweep with repeats has
+(`analysis/utilization/windows.py`): lines are dealt out to runs of `RUN` cells, as a sweep spreads its repeats.
 """
 
 from __future__ import annotations
@@ -27,11 +28,15 @@ from typing import Any
 
 from analysis.stats import geometric_mean
 from analysis.utilization import far_from_s, median_round_trip_s
+from analysis.utilization.windows import Window, between_windows
 from benchmarks.paired.neighbours import Cell, cells_parser, mean_log, origin, read, reports, training_step
 from runners.sweep.cell import set_malloc
 
 TOGETHER = (3, 5)
 """Cells that are looked at as repeats of one: minutes apart."""
+
+RUN = (13, 3)
+"""Cells and repeats of the runs that lines are dealt out to: so many as the published runs have in one precision."""
 
 VALUES = {"step time": "step", "paired utilization": "used"}
 """What has an interval → the beginning of its columns."""
@@ -101,7 +106,9 @@ def report(cells: Sequence[Cell]) -> list[str]:
         "| --- | --- | --- | --- | --- | --- |",
     ]
     for name, each in placed.items():
-        lines += [line_of(name, value, column, each) for value, column in VALUES.items() if len(each) > 1]
+        for value, column in VALUES.items():
+            lines += [line_of(name, value, column, each)] if len(each) > 1 else []
+            lines += [line_of(f"{name}, any window", value, column, any_window(each, column))] if enough(each) else []
     for count in TOGETHER:
         lines += [line_of(f"{count} together", *value, cells, count) for value in VALUES.items() if len(cells) >= count]
     return lines
@@ -145,6 +152,28 @@ def line_of(name: str, value: str, column: str, cells: Sequence[Cell], together:
         f"| {name} | {value} | ±{half:.2%} | {spread:.2%} | {width} | {held} of {len(ends)}: {held / len(ends):.1%} "
         f"({share.low:.1%} to {share.high:.1%}) |"
     )
+
+
+def enough(cells: Sequence[Cell]) -> bool:
+    """Whether they make two runs."""
+    return len(cells) >= 2 * math.prod(RUN)
+
+
+def any_window(cells: Sequence[Cell], column: str) -> list[Cell]:
+    """The cells that have an interval, in their order, with that of any window of a run.
+
+    Each run has lines from the whole file, as far apart as there are runs, and its cells take them in turn.
+    """
+    known = [cell for cell in cells if cell[f"{column}_low"] and cell[f"{column}_high"]]
+    runs, found = len(known) // math.prod(RUN), [*known]
+    for first in range(runs):
+        windows = [Window(*(line[f"{column}{end}"] for end in ("", "_low", "_high"))) for line in known[first::runs]]
+        between = between_windows([windows[cell :: RUN[0]] for cell in range(RUN[0])])
+        assert between is not None  # 26 degrees of freedom at least
+        for at, (low, high) in enumerate(map(between.interval, windows)):
+            line = first + at * runs
+            found[line] = found[line] | {f"{column}_low": low, f"{column}_high": high}
+    return found
 
 
 def main() -> None:

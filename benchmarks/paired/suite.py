@@ -24,17 +24,24 @@ from benchmarks.paired.cells import alone_s, measure
 CELL = ["model", "batch_size", "precision", "layout"]
 
 
+USED = {
+    "utilization_ratio": "used", "utilization_low_ratio": "used_low", "utilization_high_ratio": "used_high",
+    "windows_low_ratio": "any_low", "windows_high_ratio": "any_high",
+}  # fmt: skip
+"""Column of utilization.csv → its name here."""
+
+
 def cells(run: Path) -> pd.DataFrame:
     """The last attempt of each cell: status, duration_s, step_s, its round trip as trip_s; its paired utilization as
-    `used` between used_low and used_high; `alone_s`."""
+    `used` between used_low and used_high, in any window between any_low and any_high; `alone_s`."""
     rows = pd.read_csv(run / "runs.csv").sort_values("attempt").groupby("cell_id").last()
     steps = pd.read_csv(run / "step_times.csv").query("phase.isna()").groupby("cell_id").last()
     steps = steps.reindex(columns=["mean_s", "core_round_trip_s"])  # a run before schema version 5 has no round trips
     paired = pd.read_csv(run / "utilization.csv").query("denominator == 'paired_ceiling' and method == 'exact'")
-    used = paired.groupby("cell_id")[["utilization_ratio", "utilization_low_ratio", "utilization_high_ratio"]].last()
+    used = paired.groupby("cell_id").last().reindex(columns=[*USED])  # without repeats no window but its own is known
     columns = [
         steps.set_axis(["step_s", "trip_s"], axis=1),
-        used.set_axis(["used", "used_low", "used_high"], axis=1),
+        used.rename(columns=USED),
         alone_s(run),
     ]
     return rows[[*CELL, "repeat", "status", "duration_s"]].join(columns)
@@ -79,6 +86,7 @@ def main() -> int:
     parser.add_argument("--batch-sizes", default="1,4,8", metavar="N,N", help="as of runners.sweep (1,4,8)")
     parser.add_argument("--minutes", type=float, default=30.0, help="no cell is started that would not end within them")
     parser.add_argument("--idle", type=Path, metavar="RUN", help="a run without the neighbour, to compare with")
+    parser.add_argument("--retry-unconverged", action="store_true", help="as of runners.sweep: wide cells once more")
     parser.add_argument("--report", action="store_true", help="measure nothing")
     options = parser.parse_args()
     if options.idle and not (options.idle / "runs.csv").is_file():
@@ -86,6 +94,7 @@ def main() -> int:
     if not options.report:
         words = ["--suite", "post2021", "--malloc", "retain", "--batch-sizes", options.batch_sizes]
         words += ["--target-ci", options.target_ci, "--time-budget", str(60 * options.minutes)]
+        words += ["--retry-unconverged"] if options.retry_unconverged else []
         measure(options.load, options.burst, options.run, words)
     print("\n".join(summary(cells(options.run), options.idle and cells(options.idle))))
     return 0

@@ -40,6 +40,7 @@ from analysis.utilization import (
     session_peaks,
     theory,
     theory_as_published,
+    windows,
     works_of,
 )
 from analysis.utilization.denominators import denominators
@@ -233,7 +234,8 @@ def _join_cells(data: RunData, cleaned: Cleaned, cells: Sequence[_Cell], problem
 
     runs = {key_of(run): run for run in data.runs}
     divided = kept_apart([row for cell in cells for row in cell.view.fractions], runs, data.sittings)
-    fractions = ceiling_doubts.marked(divided, runs, data.ceilings, data.sittings)  # a row for each, in their order
+    marked = ceiling_doubts.marked(divided, runs, data.ceilings, data.sittings)
+    fractions = iter(windows.widened(tuple(marked)))  # a row for each, in their order
     views = tuple(
         View(was.run, tuple(itertools.islice(fractions, len(was.fractions))), was.counted)
         for was in (cell.view for cell in cells)
@@ -252,7 +254,7 @@ def _join_cells(data: RunData, cleaned: Cleaned, cells: Sequence[_Cell], problem
         ratios=CellRows(rows_of("ratios")),
         agreement=rows_of("agreement"),
         batch_laws=rows_of("batch_laws"),
-        post2021=kept_apart(rows_of("post2021"), runs, data.sittings),
+        post2021=windows.widened(kept_apart(rows_of("post2021"), runs, data.sittings)),
         parallel_steps=steps,
     )
 

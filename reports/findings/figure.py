@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from reports.findings.low_utilization import LOW
 from reports.findings.traffic import Traffic
-from reports.shared import figure_style
+from reports.shared import figure_style, shown_interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -66,7 +66,7 @@ def _dot(axes: Axes, each: Traffic, top: float) -> None:
     looks = figure_style.phase_looks()
     colour, marker = looks["backward" if each.run.model in LOW else "forward"]
     x, y = each.unfused_flop_per_byte, 100 * (each.row.utilization_ratio or 0.0)
-    low, high = each.row.utilization_low_ratio, each.row.utilization_high_ratio
+    low, high = shown_interval(each.row)
     if low is not None:
         axes.plot([x, x], [100 * low, min(top, 100 * high) if high else top], color=colour, linewidth=1, alpha=0.5)
     axes.plot([x], [y], marker, color=colour, markersize=5.5)
@@ -103,7 +103,7 @@ def _up(axes: Axes, ratio: float) -> float:
 def _bar(axes: Axes, each: Traffic) -> Box:
     """Where a dot's interval is drawn; only the dot's place where it has none."""
     x, y = _place(axes, each)
-    low, high = each.row.utilization_low_ratio, each.row.utilization_high_ratio
+    low, high = shown_interval(each.row)
     if low is None:
         return x, y, x, y
     return x - 0.5, _up(axes, low), x + 0.5, _PANEL_PT[1] if high is None else _up(axes, high)

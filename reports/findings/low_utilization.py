@@ -10,7 +10,7 @@ from reports.findings.data import Published, bandwidth, common_settings, widest
 from reports.findings.real_gpus import families_on_a_gpu
 from reports.findings.shared import IN_PART, OPEN, SETTLED, Section, link, named, picture, share
 from reports.findings.traffic import Traffic, traffic, traffic_table
-from reports.shared import digits, percent, si
+from reports.shared import digits, percent, shown_interval, si
 from results.records import Run, Utilization
 
 LOW = ("mobilenet_v2", "efficientnet_b0")
@@ -172,8 +172,9 @@ def _between_runs(runs: Sequence[Published], run: Published, low: Sequence[Traff
             apart.append(f"of {each.run.model} {share(each.row)} and {share(row)} % {verdict} (peaks: {ceilings})")
     shown = f" The intervals {'; those '.join(apart)}." if apart else ""
     return [
-        "* **Between runs.** An interval is of the timed blocks of one process against one ceiling. What runs, "
-        f"processes and ceilings differ by is not in it.{shown} {named(each.run.cell_id for each in low)}"
+        "* **Between runs.** An interval is of the timed blocks of one process against one ceiling, and of what "
+        "processes differ by where a run repeats cells. What runs and ceilings differ by is not in it."
+        f"{shown} {named(each.run.cell_id for each in low)}"
     ]
 
 
@@ -181,7 +182,7 @@ def _overlap(a: Utilization, b: Utilization) -> bool:
     """Whether two intervals have a point in common; without both ends an interval is taken as without end."""
 
     def ends(row: Utilization) -> tuple[float, float]:
-        low, high = row.utilization_low_ratio, row.utilization_high_ratio
+        low, high = shown_interval(row)
         return (0.0 if low is None else low), (inf if high is None else high)
 
     (low_a, high_a), (low_b, high_b) = ends(a), ends(b)

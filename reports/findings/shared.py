@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from reports.shared import markdown_table
+from reports.shared import markdown_table, shown_interval
 from results.records import Utilization
 
 SETTLED, IN_PART, OPEN = "settled", "in part", "open"
@@ -53,7 +53,7 @@ def picture(words: str, path: str) -> str:
 def share(row: Utilization) -> str:
     """A fraction with its interval, in percent: "9.7 (9.4 to 10.0)"."""
     value = 100 * (row.utilization_ratio or 0.0)
-    low, high = row.utilization_low_ratio, row.utilization_high_ratio
+    low, high = shown_interval(row)
     if low is None:
         return f"{value:.3g}"
     return f"{value:.3g} ({100 * low:.3g} to {'∞' if high is None else f'{100 * high:.3g}'})"

@@ -131,13 +131,24 @@ def half_width(row: Utilization) -> float | None:
     return (row.time_high_s - row.time_low_s) / (2 * row.time_s)
 
 
+def shown_interval(row: Utilization) -> tuple[float | None, float | None]:
+    """The 95 % interval of a utilization that is shown: where cells were repeated, that of any window of the run, else
+    that of its own window. An end that is not known is None."""
+    if row.windows_low_ratio is not None:
+        return row.windows_low_ratio, row.windows_high_ratio
+    return row.utilization_low_ratio, row.utilization_high_ratio
+
+
 def used_half_width(view: View) -> float | None:
-    """Half of the 95 % interval of the shown utilization ÷ it; None without one. Over a ceiling timed beside the
-    steps it is the ratio's own, elsewhere that of the step time."""
+    """Half of the 95 % interval of the shown utilization ÷ it; None without one.
+
+    Over a ceiling timed beside the steps, and where cells were repeated, it is the ratio's own, elsewhere that of the
+    step time.
+    """
     row = view.headline
-    if row is None or row.denominator != "paired_ceiling":
+    if row is None or (row.denominator != "paired_ceiling" and row.windows_low_ratio is None):
         return None if view.step is None else half_width(view.step)
-    low, high = row.utilization_low_ratio, row.utilization_high_ratio
+    low, high = shown_interval(row)
     if not row.utilization_ratio or low is None or high is None:
         return None
     return (high - low) / (2 * row.utilization_ratio)

@@ -42,6 +42,8 @@ class Utilization(OfCell):
     causal_utilization_ratio: float | None = None
     mask_exact_utilization_ratio: float | None = None
     hardware_flop: int | None = None  # model_flop with the pairs in the tiles that the kernels of attention compute
+    windows_low_ratio: float | None = None  # 95 % interval with what repeats of the run's cells differ by
+    windows_high_ratio: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +80,8 @@ class Headline(OfCell):
     repeats_low_ratio: float | None = None  # 95 % interval, between repeats
     repeats_high_ratio: float | None = None
     hardware_flop: int | None = None  # model_flop with the pairs in the tiles that the kernels of attention compute
+    windows_low_ratio: float | None = None  # 95 % interval with what repeats of the run's cells differ by
+    windows_high_ratio: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

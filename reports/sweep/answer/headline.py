@@ -22,6 +22,7 @@ from reports.shared import (
     percent,
     session_words,
     shared_variant,
+    shown_interval,
     si,
     si_time,
     source_name,
@@ -81,6 +82,8 @@ def _mean_of(repeats: Repeats) -> View:
         utilization_ratio=repeats.ratio,
         utilization_low_ratio=repeats.low,
         utilization_high_ratio=repeats.high,
+        windows_low_ratio=None,
+        windows_high_ratio=None,
         time_s=own.time_s / scale if own.time_s else own.time_s,
         items_per_s=own.items_per_s * scale if own.items_per_s else own.items_per_s,
     )
@@ -118,8 +121,8 @@ def intervals(conclusion: Closing, views: Sequence[View]) -> str:
 
 
 def _interval(row: Utilization) -> str:
-    """From the time's interval; without an upper end where that reaches zero."""
-    low, high = row.utilization_low_ratio, row.utilization_high_ratio
+    """Without an upper end where the interval of the time reaches zero."""
+    low, high = shown_interval(row)
     if low is None:
         return "unknown (a single block)"
     return _ends(low, high)
@@ -267,12 +270,12 @@ def _overlap(a: tuple[float, float], b: tuple[float, float]) -> bool:
 def _ratios(view: View) -> tuple[float, float]:
     """The interval of the headline's ratio; everything from 0 up where there is none, which is never distinguished."""
     row = _row(view)
-    low, high = row.utilization_low_ratio, row.utilization_high_ratio
+    low, high = shown_interval(row)
     return (0.0 if low is None else low, math.inf if high is None else high)
 
 
 def _interval_known(*views: View) -> bool:
-    return all(_row(view).utilization_high_ratio is not None for view in views)
+    return all(shown_interval(_row(view))[1] is not None for view in views)
 
 
 def _rates(view: View) -> tuple[float, float]:

@@ -60,6 +60,8 @@ def _row(view: View, sittings: Mapping[str, Sitting], repeats: Repeats | None) -
         repeats_low_ratio=repeats.low if repeats else None,
         repeats_high_ratio=repeats.high if repeats else None,
         hardware_flop=row.hardware_flop if row else None,
+        windows_low_ratio=headline.windows_low_ratio if headline else None,
+        windows_high_ratio=headline.windows_high_ratio if headline else None,
     )
 
 

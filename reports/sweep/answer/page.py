@@ -105,8 +105,8 @@ def _verdict(built: Built) -> PageVerdict:
 
 def _cells(built: Built) -> Section:
     text, many = "" if built.views else "The run holds no cell.", len(built.views) > MOST_ROWS
-    words = "step ms: mean of the timed blocks, ±: half of its 95 % interval; used: utilization, the training step's "
-    words += "model FLOP ÷ (its time × peak)."
+    words = "used: utilization, the training step's model FLOP ÷ (its time × peak); ±: half of its 95 % interval; "
+    words += "step ms: mean of the timed blocks."
     more = f"Every cell is in headline.csv; tables here have {MOST_ROWS:,} rows at most." if many else ""
     return Section(
         "cells",

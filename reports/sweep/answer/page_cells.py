@@ -27,6 +27,7 @@ from reports.shared import (
     other_ceilings,
     reasons,
     session_words,
+    shown_interval,
     si,
     si_time,
     skeleton,
@@ -65,7 +66,7 @@ def measured_cells(views: Sequence[View]) -> Table:
 
 def methods(views: Sequence[View], names: Names) -> Table | None:
     """Utilization by each method and each counter, over the denominator that the cell is reported by."""
-    caption = "Utilization by method, with the 95 % interval of the time"
+    caption = "Utilization by method, with its 95 % interval"
     return _by_method(caption, _headline_rows(views), names, others=other_ceilings(views))
 
 
@@ -287,7 +288,7 @@ def _fraction(row: Utilization | None) -> str:
     """A ratio, and below it its interval, which has no upper end where that of the time reaches zero."""
     if row is None or row.utilization_ratio is None:
         return DASH
-    low, high = row.utilization_low_ratio, row.utilization_high_ratio
+    low, high = shown_interval(row)
     ratio = f"{digits(100 * row.utilization_ratio)} %"
     if low is None:
         return ratio

@@ -1,7 +1,8 @@
 """What the repeats of a cell say together: their mean and its 95 % interval, by Student's t on the logarithms of each.
 
 The interval of one cell is that of one process in one window. Repeats, in fresh processes and minutes apart, hold what
-processes and windows differ by. Two of them have a wide interval: with one degree of freedom t is 12.7. Pure.
+processes and windows differ by. Two of them have a wide interval: with one degree of freedom t is 12.7. Pooled over all
+cells that were repeated (`analysis/utilization/windows.py`), that is in the interval of each cell in a table. Pure.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from analysis.stats import geometric_mean
-from analysis.utilization import far_from_s
+from analysis.utilization import far_from_s, windows
 from cleaning.reconcile import View
 from reports.shared import DASH, ceiling_name, cell_name, digits, percent, shared_variant
 from results.records import StepTime, changed
@@ -55,12 +56,25 @@ def repeats_by_cell(views: Iterable[View]) -> dict[tuple[str, int], Repeats]:
 
 
 def repeat_lines(views: Sequence[View], step_times: Iterable[StepTime]) -> list[str]:
-    """A line for each cell that was repeated; and how far processors were apart, where that differs between repeats."""
+    """What the cells' intervals hold of repeats; a line for each cell that was repeated, and how far processors were
+    apart, where that differs between repeats."""
     trips_s = {key_of(row): row.core_round_trip_s for row in step_times if not row.phase}
     shared = shared_variant(views)
     found = _groups(views)
     lines = [_line(_group(each), shared, trips_s) for each in found[:MOST_LINES]]
-    return lines + ([f"{len(found) - MOST_LINES} more in headline.csv"] if len(found) > MOST_LINES else [])
+    lines += [f"{len(found) - MOST_LINES} more in headline.csv"] if len(found) > MOST_LINES else []
+    return [*_pooled_lines(views), *lines]
+
+
+def _pooled_lines(views: Iterable[View]) -> list[str]:
+    """How much repeats differ, over all cells, where that is in the intervals of the table."""
+    rows = [view.headline for view in views if view.headline is not None]
+    found = [between for between in windows.pools(rows).values() if between is not None]
+    return [
+        f"± is of any window of this run: repeats of {between.cells} cells differ by {percent(between.deviation)} "
+        "(standard deviation), which is in each interval; a cell's own window is in headline.csv"
+        for between in found
+    ]
 
 
 def name_of(found: Repeats, shared: str = "") -> str:

@@ -142,7 +142,7 @@ def cells_table(views: Sequence[View], scale: float = 1e12, unit: str = "TFLOP/s
         *_start_columns(),
         Column("used", right=True),
         Column("±", right=True, rank=1),
-        Column("verdict", right=False, wraps=True, least=13),
+        Column("verdict", right=False, wraps=True, least=15),
         Column("step ms", right=True, rank=3),
         Column(unit, right=True, rank=4),
         Column("peak", right=True, rank=5),

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from reports.shared import OF_WHAT, figure_panels, figure_style, fitting, si, variant_lines
-from reports.sweep.figures.utilization import ceilings, headline
+from reports.sweep.figures.utilization import ceilings, headline, with_ends
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,13 +68,12 @@ def _points(frame: pd.DataFrame) -> pd.DataFrame:
     rows = frame.assign(series=_series(frame))
     rows = rows[rows["series"] != ""]
     rows = rows[rows["denominator"] == headline(rows)].drop_duplicates(subset=["cell_id", "series"])
-    rows = rows.assign(ceiling=ceilings(rows))
-    return rows.groupby(
-        ["model", "variant", "precision", "batch_size", "ceiling", "series"], sort=False, as_index=False
-    ).agg(
+    point = ["model", "variant", "precision", "batch_size", "ceiling", "series"]
+    rows = with_ends(rows.assign(ceiling=ceilings(rows)), point)
+    return rows.groupby(point, sort=False, as_index=False).agg(
         value=("utilization_ratio", "mean"),
-        low=("utilization_low_ratio", "min"),
-        high=("utilization_high_ratio", "max"),
+        low=("low", "min"),
+        high=("high", "max"),
         peak=("peak_flop_per_s", "max"),
         lowest_peak=("peak_flop_per_s", "min"),
         status=("status", figure_panels.gravest),

@@ -1,9 +1,10 @@
 """Utilization by model, precision and batch size, drawn from utilization.csv alone.
 
-Points are cells, bars their 95 % intervals (of the step time; peaks have none). Cells that were repeated are one point
-at their mean, the bar spanning all their intervals. What could not be measured is written where its point would be,
-never left out and never drawn as zero. Cells of one precision that are divided by different measured ceilings are
-series of their own, with hollow marks. Nothing is read from anywhere else, and no file is written here.
+Points are cells, bars their 95 % intervals (of the step time; peaks have none; where a run repeats cells those of any
+window, see `with_ends`). Cells that were repeated are one point at their mean, the bar spanning all their intervals.
+What could not be measured is written where its point would be, never left out and never drawn as zero. Cells of one
+precision that are divided by different measured ceilings are series of their own, with hollow marks. Nothing is read
+from anywhere else, and no file is written here.
 """
 
 from __future__ import annotations
@@ -105,11 +106,11 @@ def chosen(frame: pd.DataFrame) -> pd.DataFrame:
     method = next((m for m in METHODS if (known["method"] == m).any()), "exact")
     rows = frame[frame["method"] == method] if (frame["method"] == method).any() else frame
     rows = rows[rows["denominator"] == headline(rows)].drop_duplicates(subset="cell_id")
-    rows = rows.assign(ceiling=ceilings(rows))
+    rows = with_ends(rows.assign(ceiling=ceilings(rows)), [*POINT, "ceiling"])
     points = rows.groupby([*POINT, "ceiling"], sort=False, as_index=False).agg(
         utilization_ratio=("utilization_ratio", "mean"),
-        low=("utilization_low_ratio", "min"),
-        high=("utilization_high_ratio", "max"),
+        low=("low", "min"),
+        high=("high", "max"),
         peak=("peak_flop_per_s", "max"),
         lowest_peak=("peak_flop_per_s", "min"),
         status=("status", gravest),
@@ -117,6 +118,20 @@ def chosen(frame: pd.DataFrame) -> pd.DataFrame:
         method=("method", "first"),
     )
     return points.assign(label=labels(points), series=_series(points))
+
+
+def with_ends(rows: pd.DataFrame, point: Sequence[str]) -> pd.DataFrame:
+    """The rows with `low` and `high`: the interval that is drawn of each.
+
+    Of a cell that was measured once it is that of any window of the run, where that is known; repeats of one point
+    show by their own intervals how far windows are apart. point: what sets points apart.
+    """
+    repeated = rows.groupby(list(point), dropna=False)["cell_id"].transform("size") > 1
+    once = rows["windows_low_ratio"].notna() & ~repeated
+    return rows.assign(
+        low=rows["utilization_low_ratio"].mask(once, rows["windows_low_ratio"]),
+        high=rows["utilization_high_ratio"].mask(once, rows["windows_high_ratio"]),
+    )
 
 
 def ceilings(rows: pd.DataFrame) -> list[str]:

@@ -16,6 +16,7 @@ def cell(model: str, step_s: float, used: float | None, trip_s: float) -> dict[s
     return {
         "model": model, "batch_size": 4, "precision": "fp32", "layout": "channels_first", "repeat": 0, "step_s": step_s,
         "used": used, "used_low": used and used - 0.01, "used_high": used and used + 0.01, "trip_s": trip_s,
+        "any_low": used and used - 0.06, "any_high": used and used + 0.06,
     }  # fmt: skip
 
 
@@ -35,6 +36,7 @@ def test_ratios_of_cells_that_both_runs_have(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(again, "cells", lambda run: pd.DataFrame(runs[run.name]))
     rows = again.both(Path("A"), Path("B"))
     assert rows["overlap"].tolist() == [True, False]
+    assert rows["any_overlap"].tolist() == [True, True]  # b: 0.44 to 0.56 and 0.34 to 0.46
     assert again.table(rows).splitlines()[2:] == [
         "| all | 2 | paired utilization | 0.920 | 14.0 % | 22.7 % | 25.0 % | 1 |",
         "| all | 2 | step time | 1.300 | 28.5 % | 45.4 % | 50.0 % | 0 |",

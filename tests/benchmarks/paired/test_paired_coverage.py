@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.paired import coverage
-from benchmarks.paired.coverage import line_of, one_cell, report
+from benchmarks.paired.coverage import any_window, line_of, one_cell, report
 from benchmarks.paired.neighbours import read, reports
 from measure.timing import CeilingKernel, Protocol, clock_for
 
@@ -64,6 +64,41 @@ def test_cells_of_two_placements_have_a_truth_each() -> None:
     assert found["all"] == 0
     assert found["near (up to 90 ns)"] > 97
     assert found["far (up to 400 ns)"] > 97
+
+
+def test_an_interval_of_any_window_holds_the_truth_whatever_its_own_is() -> None:
+    """Windows differ by 1 %, their own intervals are narrower by half or by all: 95 % hold the truth in either case."""
+    for half in (1e-6, 0.01):
+        made = cells(1950, half)
+        found = any_window(made, "used")
+        assert [each["used"] for each in found] == [each["used"] for each in made]
+        own, widened = share(line_of("", "", "used", made)), share(line_of("", "", "used", found))
+        assert own < 72
+        assert abs(widened - 95) < 300 * math.sqrt(0.05 * 0.95 / 1950)
+
+
+def test_cells_of_a_run_are_as_far_apart_as_a_sweep_has_them() -> None:
+    """Of 78 lines two runs: what slowed down every second line is between runs and in neither, what slowed down the
+    second half is between repeats of each."""
+    alternating, halved = cells(78, 1e-3), cells(78, 1e-3)
+    for at in range(78):
+        for made, slow in ((alternating, at % 2), (halved, at >= 39)):
+            for name in ("used", "used_low", "used_high"):
+                made[at][name] *= 1.5 if slow else 1.0  # type: ignore[operator]
+    assert widths(alternating) < 0.05 < 0.3 < widths(halved)
+
+
+def widths(made: list[dict[str, object]]) -> float:
+    return max(math.log(each["used_high"] / each["used"]) for each in any_window(made, "used"))  # type: ignore[operator]
+
+
+def test_the_table_has_any_window_from_two_runs_of_cells_on() -> None:
+    lines = [line for line in report(cells(78, 0.01)) if "any window" in line]
+    assert [line.split("|")[1:3] for line in lines] == [
+        [" all, any window ", " step time "],
+        [" all, any window ", " paired utilization "],
+    ]
+    assert not any("any window" in line for line in report(cells(77, 0.01)))
 
 
 def test_cells_of_another_machine_or_allocator_have_a_table_and_a_truth_of_their_own() -> None:

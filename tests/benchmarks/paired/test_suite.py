@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import pandas as pd
+from pathlib import Path
 
+import pandas as pd
+import pytest
+
+from benchmarks.paired import suite
 from benchmarks.paired.suite import summary
 
 
@@ -35,3 +39,17 @@ def test_a_cell_without_a_utilization_or_without_an_idle_one_is_not_compared() -
     (counted, said) = summary(beside, IDLE)
     assert (counted[:7], said) == ("2 cells", "No cell of the idle run is the same.")
     assert summary(beside, None) == [counted]
+
+
+@pytest.mark.parametrize("more", [[], ["--retry-unconverged"]])
+def test_a_second_try_of_wide_cells_is_an_option_of_the_sweep(
+    more: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[tuple[float, bool, Path, list[str]]] = []
+    monkeypatch.setattr(suite, "measure", lambda *arguments: asked.append(arguments))
+    monkeypatch.setattr(suite, "cells", lambda run: pd.DataFrame([cell("a", 0.1, 0.5)]))
+    monkeypatch.setattr("sys.argv", ["suite", "--run", str(tmp_path), "--minutes", "2", *more])
+    assert suite.main() == 0
+    ((load, burst, run, words),) = asked
+    assert (load, burst, run, words[-2 - len(more) :]) == (0.5, False, tmp_path, ["--time-budget", "120.0", *more])
+    assert "1 converged" in capsys.readouterr().out

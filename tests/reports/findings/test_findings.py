@@ -318,11 +318,17 @@ def test_attainable_adds_the_bytes_of_a_group_exactly() -> None:
     assert found == pytest.approx(flop / 1e18 / 7)
 
 
+def fraction(used: float | None, low: float | None, high: float | None) -> SimpleNamespace:
+    """What a dot needs of a row without an interval of any window."""
+    ends = {"utilization_low_ratio": low, "utilization_high_ratio": high}
+    return SimpleNamespace(utilization_ratio=used, windows_low_ratio=None, windows_high_ratio=None, **ends)
+
+
 @pytest.mark.parametrize(
     ("used", "high", "ends"), [(0.25, 0.3, [20, 30]), (0.25, None, [20, 40]), (None, None, [20, 40])]
 )
 def test_a_dot_is_at_its_percentage_with_its_interval(used, high, ends) -> None:
-    row = SimpleNamespace(utilization_ratio=used, utilization_low_ratio=0.2, utilization_high_ratio=high)
+    row = fraction(used, 0.2, high)
     each = SimpleNamespace(run=SimpleNamespace(model="vgg11"), unfused_flop_per_byte=7.0, row=row)
     axes = Figure().subplots()
     findings_figure._dot(axes, each, 40.0)
@@ -335,7 +341,7 @@ def test_a_name_is_beside_a_neighbours_interval_where_there_is_a_place() -> None
     """The second dot is 75 points above the first and 9 to its right, its interval reaches down beside the first."""
 
     def dot(model: str, flop_per_byte: float, used: float, low: float | None) -> SimpleNamespace:
-        row = SimpleNamespace(utilization_ratio=used, utilization_low_ratio=low, utilization_high_ratio=None)
+        row = fraction(used, low, None)
         return SimpleNamespace(run=SimpleNamespace(model=model), unfused_flop_per_byte=flop_per_byte, row=row)
 
     axes = Figure().subplots()

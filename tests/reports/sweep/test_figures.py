@@ -27,6 +27,7 @@ from reports.sweep.figures import backward_ratio, cleaning_stages, epoch_times, 
 from reports.sweep.figures import counters as figures_counters
 from reports.sweep.figures import methods as figures_methods
 from reports.sweep.figures import profiles as figures_profiles
+from reports.sweep.figures import utilization as figures_utilization
 from results.records import (
     Agreement,
     CleanedOperation,
@@ -142,6 +143,22 @@ def test_repeated_cells_are_one_point_whose_bar_spans_all(frame: Any) -> None:
     (figure,) = figures_methods.by_method(frame(*rows)).values()
     assert [x for x, _, _ in marks(figure.axes[0])] == pytest.approx([50])
     assert intervals(figure.axes[0]) == [pytest.approx([36, 66])]
+
+
+def test_the_bar_of_a_cell_measured_once_is_that_of_any_window(frame: Any) -> None:
+    """The repeated cell shows its repeats, which are 36 to 66 %; without an interval of any window a bar is its own."""
+    any_window = {"windows_low_ratio": 0.2, "windows_high_ratio": 0.8}
+    repeated = [fraction(ratio, cell_id=f"c{at}", repeat=at, **any_window) for at, ratio in enumerate((0.4, 0.6))]
+    once = fraction(0.5, cell_id="d", batch_size=16, **any_window)
+    for more, expected in ((once, [20, 80]), (fraction(0.5, cell_id="d", batch_size=16), [45, 55])):
+        rows = frame(*repeated, more)
+        points = figures_utilization.chosen(rows).set_index("batch_size")
+        ends = [[100 * points["low"][batch], 100 * points["high"][batch]] for batch in (8, 16)]
+        assert ends == [pytest.approx([36, 66]), pytest.approx(expected)]
+        drawn = [
+            bar for figure in figures_methods.by_method(rows).values() for a in figure.axes for bar in intervals(a)
+        ]
+        assert sorted(drawn) == sorted(ends)
 
 
 def test_a_method_without_a_ratio_is_a_word_in_its_lane_and_never_zero(frame: Any) -> None:

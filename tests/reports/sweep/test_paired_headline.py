@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from reports.shared import half_width, used_half_width, verdict
-from reports.sweep.answer.table import peak_lines
+from reports.sweep.answer.table import peak_lines, to_text
 from reports.sweep.figures.utilization import chosen
 from runners.report import command
 from tests.support.made_up import made_up_evidence
@@ -98,3 +101,28 @@ def test_the_width_is_the_ratios_own(tmp_path: Path) -> None:
         assert of_ratio is not None
         assert of_time > 0.1
         assert of_ratio < 0.01
+
+
+REPEATED = tuple(("fp32", batch, repeat) for batch in (8, 16) for repeat in range(3))
+
+
+def test_repeats_are_in_the_interval_of_every_cell_that_is_shown(tmp_path: Path) -> None:
+    """The kernel is slower by 2 % in each repeat than in the one before; a cell of batch 32 was measured once."""
+    cells = (*REPEATED, ("fp32", 32, 0))
+    parts = made_up_evidence.parts(cells, device_name="NVIDIA H2000")
+    for key in cells:
+        pair(parts.cells[key], 5e12 * 0.98 ** key[2])
+    found = command.rebuild(made_up_evidence.write(tmp_path / "run", made=parts))
+    table = pd.read_csv(tmp_path / "run" / "headline.csv").set_index(["batch_size", "repeat"])
+    logs = np.log(table["utilization_ratio"].unstack())
+    deviation = math.sqrt(logs.var(axis=1, ddof=1).dropna().mean())
+    assert deviation == pytest.approx(-math.log(0.98), rel=0.01)
+    half = stats.t.ppf(0.975, 4) * deviation  # of intervals of their own that are next to nothing
+    of_csv = pd.read_csv(tmp_path / "run" / "utilization.csv")
+    of_csv = of_csv.query("denominator == 'paired_ceiling' and method == 'exact'")
+    assert sorted(of_csv["windows_low_ratio"]) == pytest.approx(sorted(table["windows_low_ratio"]))
+    for view in found.views:
+        row = table.loc[(view.run.batch_size, view.run.repeat)]
+        assert math.log(row["windows_high_ratio"] / row["windows_low_ratio"]) / 2 == pytest.approx(half, rel=0.01)
+        assert used_half_width(view) == pytest.approx(math.sinh(half), rel=0.01)
+    assert "± is of any window of this run: repeats of 2 cells differ by 2.0 %" in to_text(found)

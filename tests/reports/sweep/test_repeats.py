@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from cleaning.reconcile.view import View
@@ -44,6 +45,28 @@ def test_the_line_has_each_repeat_and_how_far_processors_were_apart() -> None:
         "a cache line took 400, 90 ns between two processors"
     ]  # fmt: skip
     assert "cache" not in repeat_lines(views, times[:1])[0]
+
+
+def test_the_first_line_says_what_windows_differ_by() -> None:
+    """14, 16 and 17.5 % twice: the standard deviation of their logarithms, by numpy. With two repeats of two cells
+    there are two degrees of freedom, and nothing is said."""
+    views = [
+        of_repeat(cell(ratio, repeat, batch=batch))
+        for batch in (4, 8)
+        for repeat, ratio in enumerate((0.14, 0.16, 0.175))
+    ]
+    first, *lines = repeat_lines(views, [])
+    deviation = np.log([0.14, 0.16, 0.175]).std(ddof=1)
+    assert first == (
+        f"± is of any window of this run: repeats of 2 cells differ by {100 * deviation:.0f} % (standard deviation), "
+        "which is in each interval; a cell's own window is in headline.csv"
+    )
+    assert len(lines) == 2
+    assert not any("any window" in line for line in repeat_lines([v for v in views if v.run.repeat < 2], []))
+
+
+def of_repeat(view: View) -> View:
+    return replace(view, fractions=tuple(replace(row, repeat=view.run.repeat) for row in view.fractions))
 
 
 def time_of(view: View, trip_s: float) -> StepTime:

@@ -1,0 +1,134 @@
+"""The interval of a utilization that holds for another window of the run: what repeats of cells differ by is in it.
+
+The interval of one cell is that of one process in one window of seconds. Repeats, in fresh processes and minutes apart,
+differ by more: clocks, memory, neighbours, where a host puts the processors. What they differ by is pooled over all
+cells of a run that were repeated, and each cell's own interval is widened by it, also that of a cell measured once.
+
+On the logarithmic scale: s² is the variance of repeats around the mean of their cell, pooled, with the sum of (repeats
+- 1) as degrees of freedom. The windows' own variance, that of their intervals, is taken off it, on average over them;
+the rest is between windows. A cell's half width is Student's t times the root of (its own variance + the rest).
+
+Not claimed: that cells scatter alike. Where they do not, the pooled interval is too wide for the steady ones and too
+narrow for the others. Nor that windows of other days differ by no more. `benchmarks.paired.coverage` counts how many of
+these intervals hold the truth. Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from analysis.stats import t_quantile
+from results.records import Utilization, changed
+
+LEAST_DEGREES = 4
+"""Degrees of freedom below which nothing is pooled: of one cell with three repeats the interval would say nothing."""
+
+_NORMAL = 1.959964
+"""Half of a 95 % interval ÷ its standard error, where its degrees of freedom are not known."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """A value above 0 measured in one window, and its 95 % interval there."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def variance(self) -> float:
+        """Of the logarithm of the value, by its interval."""
+        return float((math.log(self.high / self.low) / 2 / _NORMAL) ** 2)
+
+
+@dataclass(frozen=True)
+class BetweenWindows:
+    """What windows differ by.
+
+    variance: of the logarithm, beyond the windows' own. degrees: of freedom. cells: that were repeated. deviation: the
+    standard deviation of the logarithm of repeats, the windows' own in it.
+    """
+
+    variance: float
+    degrees: int
+    cells: int
+    deviation: float
+
+    def interval(self, window: Window) -> tuple[float, float]:
+        """(low, high) of a window's value, with what windows differ by in it: nowhere narrower than its own by t."""
+        half = t_quantile(self.degrees) * math.sqrt(window.variance + self.variance)
+        return window.value * math.exp(-half), window.value * math.exp(half)
+
+
+def between_windows(cells: Iterable[Sequence[Window]]) -> BetweenWindows | None:
+    """cells: the repeats of each; those of a single one say nothing. None with fewer degrees than `LEAST_DEGREES`.
+
+    >>> windows = [Window(0.50, 0.49, 0.51), Window(0.52, 0.51, 0.53), Window(0.48, 0.47, 0.49)]
+    >>> between_windows([windows]) is None, between_windows([windows, windows]).degrees
+    (True, 4)
+    """
+    repeated = [windows for windows in cells if len(windows) > 1]
+    degrees = sum(len(windows) - 1 for windows in repeated)
+    if degrees < LEAST_DEGREES:
+        return None
+    total = sum(map(_squares, repeated)) / degrees
+    own = fmean(window.variance for windows in repeated for window in windows)
+    return BetweenWindows(max(0.0, total - own), degrees, len(repeated), math.sqrt(total))
+
+
+def _squares(windows: Sequence[Window]) -> float:
+    """The sum of squared distances of the logarithms from their mean."""
+    logs = [math.log(window.value) for window in windows]
+    mean = fmean(logs)
+    return sum((each - mean) ** 2 for each in logs)
+
+
+def widened(rows: Sequence[Utilization]) -> tuple[Utilization, ...]:
+    """The rows of a run in their order, with `windows_low_ratio` and `windows_high_ratio` where cells were repeated."""
+    found = pools(rows)
+    if not any(found.values()):
+        return tuple(rows)
+    return tuple(_with_interval(row, found.get(pool_of(row))) for row in rows)
+
+
+def pools(rows: Iterable[Utilization]) -> dict[tuple[object, ...], BetweenWindows | None]:
+    """`pool_of` a row → what windows of its cells differ by.
+
+    Pooled are cells on one device by one numerator over one kind of peak. Repeats over different measured ceilings are
+    of different cells.
+    """
+    cells: dict[tuple[object, ...], dict[tuple[object, ...], dict[int, Window]]] = {}
+    for row in rows:
+        if (window := _window(row)) is not None:
+            cells.setdefault(pool_of(row), {}).setdefault(_cell(row), {})[row.repeat] = window
+    return {pool: between_windows([tuple(each.values()) for each in same.values()]) for pool, same in cells.items()}
+
+
+def pool_of(row: Utilization) -> tuple[object, ...]:
+    """What cells have in common whose repeats are pooled."""
+    return row.device, row.method, row.numerator_source, row.denominator
+
+
+def _with_interval(row: Utilization, between: BetweenWindows | None) -> Utilization:
+    window = _window(row)
+    if between is None or window is None:
+        return row
+    low, high = between.interval(window)
+    return changed(row, {"windows_low_ratio": low, "windows_high_ratio": high})
+
+
+def _window(row: Utilization) -> Window | None:
+    """None without a ratio, or where its interval lacks an end."""
+    ratio, low, high = row.utilization_ratio, row.utilization_low_ratio, row.utilization_high_ratio
+    if not ratio or not low or not high:
+        return None
+    return Window(ratio, low, high)
+
+
+def _cell(row: Utilization) -> tuple[object, ...]:
+    """What repeats of a cell have in common."""
+    ceiling = (row.peak_flop_per_s, row.peak_source) if row.denominator == "ceiling" else ()
+    return row.model, row.batch_size, row.precision, row.variant, ceiling
