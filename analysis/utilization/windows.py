@@ -8,7 +8,7 @@ On the logarithmic scale: s² is the variance of repeats around the mean of thei
 - 1) as degrees of freedom. The windows' own variance, that of their intervals, is taken off it, on average over them;
 the rest is between windows. A cell's half width is Student's t times the root of (its own variance + the rest).
 
-Not claimed: that cells scatter alike. Where they do not, the pooled interval is too wide for the steady ones and too
+Not claimed: that all cells scatter equally. Where they do not, the pooled interval is too wide for the steady ones and too
 narrow for the others. Nor that windows of other days differ by no more. `benchmarks.paired.coverage` counts how many of
 these intervals hold the truth. Pure.
 """
@@ -88,10 +88,10 @@ def _squares(windows: Sequence[Window]) -> float:
 
 def widened(rows: Sequence[Utilization]) -> tuple[Utilization, ...]:
     """The rows of a run in their order, with `windows_low_ratio` and `windows_high_ratio` where cells were repeated."""
-    found = pools(rows)
-    if not any(found.values()):
+    pooled = pools(rows) if any(row.repeat for row in rows) else {}
+    if not any(pooled.values()):
         return tuple(rows)
-    return tuple(_with_interval(row, found.get(pool_of(row))) for row in rows)
+    return tuple(_with_interval(row, pooled.get(pool_of(row))) for row in rows)
 
 
 def pools(rows: Iterable[Utilization]) -> dict[tuple[object, ...], BetweenWindows | None]:

@@ -60,8 +60,8 @@ def test_repeats_that_agree_better_than_their_intervals_leave_those_by_student()
 
 @pytest.mark.parametrize("repeats", [2, 3, 5])
 @pytest.mark.parametrize("cells", [5, 13, 39])
-@pytest.mark.parametrize("alike", [True, False])
-def test_95_of_100_intervals_hold_the_truth(repeats: int, cells: int, alike: bool) -> None:
+@pytest.mark.parametrize("equal", [True, False])
+def test_95_of_100_intervals_hold_the_truth(repeats: int, cells: int, equal: bool) -> None:
     """Windows differ by 3 % beyond their own 1.3 %, or each cell's by its own deviation (chi-squared, 4 degrees).
 
     With few degrees what is taken off is not known exactly, which widens: up to 98 %.
@@ -69,7 +69,7 @@ def test_95_of_100_intervals_hold_the_truth(repeats: int, cells: int, alike: boo
     chance = np.random.default_rng(repeats * cells)
     own, held, count = 0.013, 0, 0
     for _ in range(8000 // (repeats * cells) + 60):
-        between = np.full(cells, 0.03) if alike else 0.03 * np.sqrt(4 / chance.chisquare(4, cells))
+        between = np.full(cells, 0.03) if equal else 0.03 * np.sqrt(4 / chance.chisquare(4, cells))
         logs = chance.normal(0, between[:, None], (cells, repeats)) + chance.normal(0, own, (cells, repeats))
         windows = [[window(math.exp(log), 1.96 * own) for log in cell] for cell in logs]
         found = between_windows(windows)
