@@ -23,7 +23,7 @@ from analysis.operators import names
 from analysis.operators.attention_pairs import ALL, CAUSAL, causal_pairs, computed_pairs, is_rule, pairs_of
 from analysis.operators.cost import Size
 from analysis.operators.operands import attribute, has_any, shape
-from analysis.operators.registry import cost, kind_of
+from analysis.operators.registry import kind_of, model_flop
 from results.records import Operation
 
 CONVENTIONS = ("dense", "causal", "mask_exact", "hardware")
@@ -156,7 +156,7 @@ def attention_flop(operations: Iterable[Operation], rules: Mapping[str, str] | N
         pairs = kept_pairs(operation, rules.get(operation.module, ""))
         if pairs is not None:
             phase = "forward" if operation.phase == "loss" else operation.phase
-            found.add(phase, pairs, int(cost(operation).model_flop))
+            found.add(phase, pairs, model_flop(operation))
     return found.total()
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from analysis.operators.registry import cost
+from analysis.operators import model_flop
 from analysis.parallel.rank_grid import ATTENTION, Coordinates, RankGrid
 from analysis.parallel.rank_trace import COLLECTIVES, EXPERT_COUNTS, WAITS, LocalParameter, RankTrace, message_bytes
 from analysis.parallel.stages import FORWARD, Stages, split
@@ -164,7 +164,7 @@ def work_of(operations: Sequence[Operation]) -> Counter[tuple[str, str, str]]:
     """Model FLOP by phase, module and kind; the loss is forward."""
     found: Counter[tuple[str, str, str]] = Counter()
     for operation in operations:
-        if flop := int(cost(operation).model_flop):
+        if flop := model_flop(operation):
             found["forward" if operation.phase in FORWARD else operation.phase, operation.module, operation.kind] += (
                 flop
             )

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from analysis.operators.registry import cost
+from analysis.operators import model_flop
 from analysis.parallel.rank_trace import RankTrace
 from results.records import Operation
 
@@ -46,10 +46,10 @@ def layer_prefix(operations: Sequence[Operation]) -> str:
     flop: Counter[str] = Counter()
     for operation in operations:
         parts = operation.module.split(".")
-        model_flop = int(cost(operation).model_flop)
+        own = model_flop(operation)
         for place, part in enumerate(parts):
             if part.isdecimal() and place:
-                flop[".".join(parts[:place])] += model_flop
+                flop[".".join(parts[:place])] += own
     return max(flop, key=lambda prefix: (flop[prefix], -len(prefix)), default="")
 
 

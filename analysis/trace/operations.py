@@ -14,8 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from analysis.operators import PRODUCTS as PRODUCTS
-from analysis.operators import TABLE, Rule, Sizes, kind_of, nothing
-from analysis.operators.registry import cost
+from analysis.operators import TABLE, Rule, Sizes, kind_of, model_flop, nothing
 from analysis.trace.output_shapes import CallArguments
 from analysis.trace.signatures import FORMS, GONE, Form
 from results import Unavailable
@@ -130,7 +129,7 @@ def product_flop(call: ProfiledOperation) -> int:
     """Model FLOP of a recorded product by its shapes. Raises Unavailable, with why, where they give no count."""
     operation = to_operation(call)
     try:
-        return int(cost(operation, _COUNT_ONLY).model_flop)
+        return model_flop(operation, _COUNT_ONLY)
     except _MISFITS as fault:
         raise Unavailable(f"{call.name}: {fault}") from fault
 

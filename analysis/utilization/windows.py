@@ -8,9 +8,9 @@ On the logarithmic scale: s² is the variance of repeats around the mean of thei
 - 1) as degrees of freedom. The windows' own variance, that of their intervals, is taken off it, on average over them;
 the rest is between windows. A cell's half width is Student's t times the root of (its own variance + the rest).
 
-Not claimed: that all cells scatter equally. Where they do not, the pooled interval is too wide for the steady ones and too
-narrow for the others. Nor that windows of other days differ by no more. `benchmarks.paired.coverage` counts how many of
-these intervals hold the truth. Pure.
+Not claimed: that all cells scatter equally. Where they do not, the pooled interval is too wide for the steady ones and
+too narrow for the others. Nor that windows of other days differ by no more. `benchmarks.paired.coverage` counts how
+many of these intervals hold the truth. Pure.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ backward pass must be is worked out from the forward pass alone, by following wh
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -37,6 +38,8 @@ from results.records import (
 from results.store import Key, RunData, key_of
 
 R = TypeVar("R", bound=Record)
+Table = tuple[Sequence[Operation], Sequence[Storage]]
+ReadTable = Callable[[str], Table]
 
 TWO_FACTORS = ("convolution", "matmul")
 """Kinds whose every product has two factors, of which each that needs a gradient costs one more product."""
@@ -150,9 +153,13 @@ class Evidence:
         sitting = self.sitting(run)
         return sitting.device_name if sitting else ""
 
-    def fractions(self, run: Run) -> list[Utilization]:
+    def fractions(self, run: Run) -> Sequence[Utilization]:
         """A cell's rows of utilization.csv, rebuilt."""
-        return [row for row in self.rebuilt if key_of(row) == key_of(run)]
+        return self._fractions.get(key_of(run), ())
+
+    @functools.cached_property
+    def _fractions(self) -> dict[Key, Sequence[Utilization]]:
+        return by_cell(self.rebuilt)
 
 
 def samples_and_telemetry(data: RunData) -> tuple[dict[Key, Sequence[Sample]], dict[Key, Sequence[Telemetry]]]:
@@ -166,16 +173,19 @@ def counts_of(data: RunData) -> dict[Key, Sequence[FlopCount]]:
 
 
 def all_facts(
-    runs: Iterable[Run], read: Callable[[str], tuple[Sequence[Operation], Sequence[Storage]]]
+    runs: Iterable[Run], read: ReadTable, known: Mapping[str, TraceFacts] | None = None
 ) -> dict[str, TraceFacts]:
-    """Trace id → its facts, one table after the other."""
-    found: dict[str, TraceFacts] = {}
-    for trace_id in dict.fromkeys(run.trace_id for run in runs if run.trace_id):
-        try:
-            found[trace_id] = facts_of(*read(trace_id))
-        except FAULTS as fault:
-            found[trace_id] = TraceFacts(fault=f"{type(fault).__name__}: {' '.join(str(fault).split())}")
-    return found
+    """Trace id → its facts, one table after the other. known: those that need not be read again."""
+    traces = dict.fromkeys(run.trace_id for run in runs if run.trace_id)
+    return {each: (known or {}).get(each) or facts_or_fault(functools.partial(read, each)) for each in traces}
+
+
+def facts_or_fault(read: Callable[[], Table]) -> TraceFacts:
+    """The facts of one operation table, or why there are none."""
+    try:
+        return facts_of(*read())
+    except FAULTS as fault:
+        return TraceFacts(fault=f"{type(fault).__name__}: {' '.join(str(fault).split())}")
 
 
 def profile_facts(
@@ -197,7 +207,7 @@ def profile_facts(
 def facts_of(table: Sequence[Operation], storages: Sequence[Storage]) -> TraceFacts:
     """The facts of one operation table. Raises ValueError where it lacks what a formula needs."""
     step = [operation for operation in table if operation.phase != "recompute"]
-    flop = {id(operation): int(registry.cost(operation).model_flop) for operation in step}
+    flop = {id(operation): registry.model_flop(operation) for operation in step}
     executed: Counter[str] = Counter()
     for operation in step:
         if flop[id(operation)]:
@@ -241,7 +251,7 @@ def _expected_backward(table: Sequence[Operation], storages: Sequence[Storage]) 
         return None
     total = 0
     for operation in (o for o in table if o.phase in FORWARD):
-        flop = int(registry.cost(operation).model_flop)
+        flop = registry.model_flop(operation)
         if flop and operation.kind not in TWO_FACTORS:
             return None
         if flop:

@@ -388,7 +388,7 @@ def _executed(task: _Task, reason: str) -> FastCount:
     totals: Counter[str] = Counter()
     unknown: Counter[tuple[str, str]] = Counter()
     for operation in trace.operations:
-        flop = int(registry.cost(operation).model_flop)
+        flop = registry.model_flop(operation)
         name = "forward" if operation.phase == "loss" else operation.phase
         totals[name] += flop
         if registry.bucket_of(operation.name) == "not_understood":

@@ -59,7 +59,7 @@ class ProductForm:
         found = self._backward.get(mask)
         if found is None:
             rows = GRADIENTS[self.operation.name][1](self.operation, mask)
-            found = self._backward[mask] = tuple((row.kind, int(registry.cost(row).model_flop)) for row in rows)
+            found = self._backward[mask] = tuple((row.kind, registry.model_flop(row)) for row in rows)
         return found
 
     def backward_flop(self, mask: Mask) -> int:
@@ -74,7 +74,7 @@ def form_of(plan: Plan, args: Sequence[Any], kwargs: Any, shapes: Sequence[Any],
     """The form of a call that just ran. shapes: sizes of its input tensors as they were before."""
     operation = _operation(plan.describe(None, args, kwargs, shapes, out))
     plan.described.clear()
-    return ProductForm(operation, (operation.kind, int(registry.cost(operation).model_flop)))
+    return ProductForm(operation, (operation.kind, registry.model_flop(operation)))
 
 
 def shapes_before(args: Sequence[Any], kwargs: Any) -> list[torch.Size]:

@@ -58,7 +58,7 @@ class MixtureFlop:
 def step_mixture(model: torch.nn.Module, operations: Iterable[Operation]) -> MixtureFlop | None:
     """Of a step's operations; None for a model without experts."""
     forward = (operation for operation in operations if operation.phase == "forward")
-    return pass_mixture(model, ((each.module, int(registry.cost(each).model_flop)) for each in forward))
+    return pass_mixture(model, ((each.module, registry.model_flop(each)) for each in forward))
 
 
 def pass_mixture(model: torch.nn.Module, forward: Iterable[tuple[str, int]]) -> MixtureFlop | None:

@@ -173,7 +173,7 @@ def _attention(kept: Sequence[Operation]) -> dict[str, Any]:
     """What conventions of attention count of a step's model FLOP, recomputation left out."""
     step = [operation for operation in kept if operation.phase != "recompute"]
     found = attention_flop([replace(operation, phase="forward") for operation in step])
-    return found.as_row("forward", sum(int(registry.cost(operation).model_flop) for operation in step))
+    return found.as_row("forward", sum(registry.model_flop(operation) for operation in step))
 
 
 def _unsized(trace: Trace) -> Iterator[str]:

@@ -58,7 +58,7 @@ def _traffic(run: Published, cell: Run, row: Utilization, bytes_per_s: float | N
     counted = count_table(table)
     if counted.flop_per_byte is None:
         return None
-    forward = [(o, int(registry.cost(o).model_flop)) for o in table if o.phase in ("forward", "loss")]
+    forward = [(o, registry.model_flop(o)) for o in table if o.phase in ("forward", "loss")]
     grouped = sum(flop for o, flop in forward if int(o.attributes.get("groups") or 1) > 1)
     moved = counted.read_bytes + counted.written_bytes
     groups = fused(table, storages)
@@ -91,7 +91,7 @@ def attainable(
     moved: dict[int, int] = {}
     for operation, (leader, size) in zip(table, groups, strict=True):
         if leader is not None:
-            flop[leader] = flop.get(leader, 0) + int(registry.cost(operation).model_flop)
+            flop[leader] = flop.get(leader, 0) + registry.model_flop(operation)
             moved[leader] = moved.get(leader, 0) + size
     least_s = sum(max(flop[each] / peak_flop_per_s, moved[each] / bytes_per_s) for each in flop)
     return sum(flop.values()) / peak_flop_per_s / least_s if least_s else None

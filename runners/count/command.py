@@ -266,7 +266,7 @@ def _peak(device: str, table: Sequence[Operation], is_whole: bool) -> StepPeak:
     flop: Counter[str] = Counter()
     for operation in table:
         if operation.phase in phases:
-            flop[input_dtype(operation)] += int(registry.cost(operation).model_flop)
+            flop[input_dtype(operation)] += registry.model_flop(operation)
     return peak_of_step(device, flop, is_whole)
 
 

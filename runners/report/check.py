@@ -13,7 +13,7 @@ from runners.cli import FAILED, Mistake, show_page
 
 if TYPE_CHECKING:
     from cleaning.facts import SelfTest
-    from cleaning.gates import Evidence
+    from cleaning.gates import Evidence, TraceFacts
     from cleaning.reconcile import Built
     from results.records import Operation, ProfiledOperation, Storage, Utilization
     from results.store import RunData
@@ -95,9 +95,10 @@ def assembled(
 
     malformed = {run.cell_id: "; ".join(words) for run in data.runs if (words := faults(run))}
     data = replace(data, runs=[run for run in data.runs if run.cell_id not in malformed])
-    data, built = _built(data, read_table, read_profile, read_recording, malformed)
+    tables = _Tables(read_table)
+    data, built = _built(data, tables.operations, read_profile, read_recording, malformed)
     evidence = replace(
-        raw_evidence(data, read_table, read_profile, malformed),
+        raw_evidence(data, read_table, read_profile, malformed, tables.facts),
         rebuilt=built.utilization,
         published=[row for row in published or () if row.cell_id not in malformed],
         keeps_utilization=published is not None,
@@ -108,16 +109,37 @@ def assembled(
     return evidence, built
 
 
+class _Tables:
+    """Operation tables as `build` asks for them, and the facts of each on the way: it need not be read again."""
+
+    def __init__(self, read: ReadTable) -> None:
+        self._read = read
+        self.facts: dict[str, TraceFacts] = {}
+
+    def operations(self, trace_id: str) -> Sequence[Operation]:
+        """Raises what reading it raises."""
+        from cleaning.gates import facts_or_fault
+
+        table = self._read(trace_id)
+        self.facts[trace_id] = facts_or_fault(lambda: table)
+        return table[0]
+
+
 def raw_evidence(
-    data: RunData, read_table: ReadTable, read_profile: ReadProfile, malformed: Mapping[str, str]
+    data: RunData,
+    read_table: ReadTable,
+    read_profile: ReadProfile,
+    malformed: Mapping[str, str],
+    facts: Mapping[str, TraceFacts] | None = None,
 ) -> Evidence:
-    """The evidence of a run's raw rows alone. malformed: cells of which it has none, and why."""
+    """The evidence of a run's raw rows alone. malformed: cells of which it has none, and why. facts: of tables that
+    were read."""
     from cleaning.gates import Evidence, all_facts, counts_of, profile_facts, samples_and_telemetry
 
     samples, telemetry = samples_and_telemetry(data)
     return Evidence(
         data=data,
-        facts=all_facts(data.runs, read_table),
+        facts=all_facts(data.runs, read_table, facts),
         samples=samples,
         telemetry=telemetry,
         counts=counts_of(data),
@@ -127,13 +149,17 @@ def raw_evidence(
 
 
 def _built(
-    data: RunData, read_table: ReadTable, read_profile: ReadProfile, read_recording: Any, malformed: dict[str, str]
+    data: RunData,
+    read_operations: Callable[[str], Sequence[Operation]],
+    read_profile: ReadProfile,
+    read_recording: Any,
+    malformed: dict[str, str],
 ) -> tuple[RunData, Built]:
     """What is derived from all cells; from those alone of which something can be, the others go to `malformed`."""
     from cleaning.reconcile import build
 
     def derived(some: RunData) -> Built:
-        return build(some, lambda trace_id: read_table(trace_id)[0], read_profile, read_recording)
+        return build(some, read_operations, read_profile, read_recording)
 
     try:
         return data, derived(data)

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from analysis.operators import kind_of
-from analysis.operators.registry import cost
+from analysis.operators import kind_of, model_flop
 from cleaning.accounts.vocabulary.causes import PRODUCT
 from results.records import Call, CallRecording, Operation, Sized, tensors
 
@@ -58,7 +57,7 @@ def of_operation(operation: Operation, native: Native, cause: str = PRODUCT, fau
 
 def exact_flop(operation: Operation) -> int:
     """Model FLOP of an operation; 0 of what is no product."""
-    return int(cost(operation).model_flop)
+    return model_flop(operation)
 
 
 def real_flop(operation: Operation) -> int:

@@ -55,7 +55,7 @@ def _phase(table: Sequence[Operation], phase: str, note: str, workload: str, bat
     own: defaultdict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
     ignored: Counter[str] = Counter()
     for operation in table:
-        flop = int(registry.cost(operation).model_flop)
+        flop = registry.model_flop(operation)
         if flop:
             own[operation.module][operation.kind, "flop"] += flop
         elif registry.bucket_of(operation.name) == "counted":

@@ -10,14 +10,14 @@ MODEL, IMAGE_SIZE, BATCH = "resnet18", 64, 2
 
 def count(asked: DeviceUnderTest) -> CheckResult:
     """The exact count of a step, on fake tensors ÷ the FLOP of the calls whose kernels ran."""
-    from analysis.operators.registry import cost
+    from analysis.operators import model_flop
     from measure.profiler import profile_step
     from measure.timing import clock_for
     from runners.doctor.known_work.executed import executed_flop
     from runners.footprint.step import StepOptions, parts, trace_batch
 
     step = StepOptions(MODEL, "fp32", "sgd", _kind(asked), hyper={"image_size": IMAGE_SIZE})
-    counted = sum(int(cost(operation).model_flop or 0) for operation in trace_batch(step, BATCH).operations)
+    counted = sum(model_flop(operation) for operation in trace_batch(step, BATCH).operations)
     real = parts(step, BATCH, None, asked.device)
     recorded = profile_step(
         real.step, real.model, clock_for(asked.device), work="batch", cuda=asked.is_cuda, most_steps=1

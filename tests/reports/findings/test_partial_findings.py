@@ -37,7 +37,7 @@ def test_the_products_share_of_a_step_is_of_all_of_them(
     monkeypatch.setattr(traffic, "read_operations", lambda path, trace_id: (table, ()))
     monkeypatch.setattr(traffic, "count_table", lambda table: counted)
     monkeypatch.setattr(traffic, "fused", lambda table, storages: [(0, 2)])
-    monkeypatch.setattr(traffic.registry, "cost", lambda operation: SimpleNamespace(model_flop=4))
+    monkeypatch.setattr(traffic.registry, "model_flop", lambda operation: 4)
     run = SimpleNamespace(
         path=None,
         work_times=[SimpleNamespace(cell_id="c", work="batch", profiled_time_s=10.0)],
