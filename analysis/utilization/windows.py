@@ -19,6 +19,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import NamedTuple
 
 from analysis.stats import t_quantile
 from results.records import Utilization, changed
@@ -42,6 +43,15 @@ class Window:
     def variance(self) -> float:
         """Of the logarithm of the value, by its interval."""
         return float((math.log(self.high / self.low) / 2 / _NORMAL) ** 2)
+
+
+class Pool(NamedTuple):
+    """What cells have in common whose repeats are pooled: a device, a kind of peak, and a numerator."""
+
+    device: str
+    denominator: str
+    method: str
+    numerator_source: str
 
 
 @dataclass(frozen=True)
@@ -94,22 +104,18 @@ def widened(rows: Sequence[Utilization]) -> tuple[Utilization, ...]:
     return tuple(_with_interval(row, pooled.get(pool_of(row))) for row in rows)
 
 
-def pools(rows: Iterable[Utilization]) -> dict[tuple[object, ...], BetweenWindows | None]:
-    """`pool_of` a row → what windows of its cells differ by.
-
-    Pooled are cells on one device by one numerator over one kind of peak. Repeats over different measured ceilings are
-    of different cells.
-    """
-    cells: dict[tuple[object, ...], dict[tuple[object, ...], dict[int, Window]]] = {}
+def pools(rows: Iterable[Utilization]) -> dict[Pool, BetweenWindows | None]:
+    """`pool_of` a row → what windows of its cells differ by. Repeats over different measured ceilings are of different
+    cells."""
+    cells: dict[Pool, dict[tuple[object, ...], dict[int, Window]]] = {}
     for row in rows:
         if (window := _window(row)) is not None:
             cells.setdefault(pool_of(row), {}).setdefault(_cell(row), {})[row.repeat] = window
     return {pool: between_windows([tuple(each.values()) for each in same.values()]) for pool, same in cells.items()}
 
 
-def pool_of(row: Utilization) -> tuple[object, ...]:
-    """What cells have in common whose repeats are pooled."""
-    return row.device, row.method, row.numerator_source, row.denominator
+def pool_of(row: Utilization) -> Pool:
+    return Pool(row.device, row.denominator, row.method, row.numerator_source)
 
 
 def _with_interval(row: Utilization, between: BetweenWindows | None) -> Utilization:

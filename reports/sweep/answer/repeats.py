@@ -14,12 +14,15 @@ from dataclasses import dataclass
 from analysis.stats import geometric_mean
 from analysis.utilization import far_from_s, windows
 from cleaning.reconcile import View
-from reports.shared import DASH, ceiling_name, cell_name, digits, percent, shared_variant
+from reports.shared import DASH, OF_WHAT, ceiling_name, cell_name, digits, percent, shared_variant
 from results.records import StepTime, changed
 from results.store import key_of
 
 MOST_LINES = 20
 """Of repeats below a table."""
+
+ENOUGH = 3
+"""Repeats of each cell that are advised where there are two cells or more."""
 
 
 @dataclass(frozen=True)
@@ -66,15 +69,25 @@ def repeat_lines(views: Sequence[View], step_times: Iterable[StepTime]) -> list[
     return [*_pooled_lines(views), *lines]
 
 
-def _pooled_lines(views: Iterable[View]) -> list[str]:
-    """How much repeats differ, over all cells, where that is in the intervals of the table."""
+def _pooled_lines(views: Sequence[View]) -> list[str]:
+    """What the intervals of the table are of: of any window, with how much repeats differ, or of one window each."""
     rows = [view.headline for view in views if view.headline is not None]
-    found = [between for between in windows.pools(rows).values() if between is not None]
+    known = {pool: between for pool, between in windows.pools(rows).items() if between is not None}
+    if not known:
+        cells = len({view.run.cell_id for view in views if view.headline is not None and not view.run.repeat})
+        advised = max(ENOUGH, 1 + math.ceil(windows.LEAST_DEGREES / max(1, cells)))
+        line = f"± is of one window of each cell: what windows differ by is in it with --repeat {advised}"
+        return [line] if any(row.utilization_low_ratio is not None for row in rows) else []
     return [
-        f"± is of any window of this run: repeats of {between.cells} cells differ by {percent(between.deviation)} "
-        "(standard deviation), which is in each interval; a cell's own window is in headline.csv"
-        for between in found
+        f"{_name(pool) if len(known) > 1 else ''}± is of any window of this run: repeats of {between.cells} cells "
+        f"differ by {percent(between.deviation)} (standard deviation), which is in each interval; a cell's own window "
+        "is in headline.csv"
+        for pool, between in known.items()
     ]
+
+
+def _name(pool: windows.Pool) -> str:
+    return f"{pool.device}, of {OF_WHAT[pool.denominator]}: "
 
 
 def name_of(found: Repeats, shared: str = "") -> str:

@@ -244,7 +244,17 @@ def test_integers_are_no_flop() -> None:
 def test_complex_products_are_four_real_ones() -> None:
     """16³ multiply-adds, each 4 multiplications and 4 additions."""
     product = operation("aten.mm", {"self": (16, 16), "mat2": (16, 16)}, [(16, 16)], dtype="complex64")
-    assert registry.cost(product).model_flop == 8 * 16**3
+    assert registry.cost(product).model_flop == registry.model_flop(product) == 8 * 16**3
+
+
+def test_model_flop_alone_is_that_of_the_cost() -> None:
+    """Of every operation here, of products of both kinds of numbers, and of one that is not understood."""
+    for name, inputs, outputs, attributes, _ in READ:
+        made = operation(name, inputs, outputs, **attributes)
+        assert registry.model_flop(made) == registry.cost(made).model_flop, name
+    product = operation("aten.mm", {"self": (16, 8), "mat2": (8, 4)}, [(16, 4)])
+    assert registry.model_flop(product) == 2 * 16 * 8 * 4
+    assert registry.model_flop(product, {}) == registry.model_flop(operation("aten.unheard_of", {}, [(4,)])) == 0
 
 
 def test_model_flop_is_products_only() -> None:

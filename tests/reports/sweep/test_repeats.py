@@ -41,10 +41,11 @@ def test_the_line_has_each_repeat_and_how_far_processors_were_apart() -> None:
     views = [cell(0.16, 1), cell(0.14, 0)]
     times = [time_of(view, trip_s) for view, trip_s in zip(views, (9e-8, 4e-7), strict=True)]
     assert repeat_lines(views, times) == [
+        "± is of one window of each cell: what windows differ by is in it with --repeat 5",
         "resnet18 b4 fp32 × 2: 14 %, 16 %; mean 15 %, 95 % interval 6.41 to 35.0 %; "
         "a cache line took 400, 90 ns between two processors"
     ]  # fmt: skip
-    assert "cache" not in repeat_lines(views, times[:1])[0]
+    assert "cache" not in "".join(repeat_lines(views, times[:1]))
 
 
 def test_the_first_line_says_what_windows_differ_by() -> None:
@@ -62,7 +63,31 @@ def test_the_first_line_says_what_windows_differ_by() -> None:
         "which is in each interval; a cell's own window is in headline.csv"
     )
     assert len(lines) == 2
-    assert not any("any window" in line for line in repeat_lines([v for v in views if v.run.repeat < 2], []))
+    advice = "± is of one window of each cell: what windows differ by is in it with --repeat 3"
+    assert repeat_lines([view for view in views if view.run.repeat < 2], [])[0] == advice
+    assert repeat_lines([view for view in views if not view.run.repeat], []) == [advice]
+
+
+def test_two_devices_have_a_line_each_and_no_interval_needs_no_advice() -> None:
+    views = [
+        of_repeat(moved(cell(0.14 + 0.01 * repeat, repeat, batch=batch), device))
+        for device in ("cpu", "cuda:0")
+        for batch in (4, 8)
+        for repeat in range(3)
+    ]
+    lines = [line for line in repeat_lines(views, []) if "any window" in line]
+    assert [line.partition("±")[0] for line in lines] == [
+        "cpu, of the measured ceiling: ",
+        "cuda:0, of the measured ceiling: ",
+    ]
+    without = cell(0.14, 0)
+    rows = tuple(replace(row, utilization_low_ratio=None, utilization_high_ratio=None) for row in without.fractions)
+    assert repeat_lines([replace(without, fractions=rows)], []) == []
+
+
+def moved(view: View, device: str) -> View:
+    rows = tuple(replace(row, device=device) for row in view.fractions)
+    return View(replace(view.run, device=device, cell_id=f"{view.run.cell_id}-{device}"), rows)
 
 
 def of_repeat(view: View) -> View:
