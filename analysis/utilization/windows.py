@@ -6,7 +6,8 @@ cells of a run that were repeated, and each cell's own interval is widened by it
 
 On the logarithmic scale: s² is the variance of repeats around the mean of their cell, pooled, with the sum of (repeats
 - 1) as degrees of freedom. The windows' own variance, that of their intervals, is taken off it, on average over them;
-the rest is between windows. A cell's half width is Student's t times the root of (its own variance + the rest).
+the rest is between windows. The half width of one window is Student's t times the root of (its own variance + the
+rest). That of the mean of n repeats is t times s ÷ √n, unless they scatter more than those of others (F test).
 
 Not claimed: that all cells scatter equally. Where they do not, the pooled interval is too wide for the steady ones and
 too narrow for the others. Nor that windows of other days differ by no more. `benchmarks.paired.coverage` counts how
@@ -21,11 +22,14 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import NamedTuple
 
-from analysis.stats import t_quantile
+from analysis.stats import geometric_mean, t_quantile
 from results.records import Utilization, changed
 
 LEAST_DEGREES = 4
 """Degrees of freedom below which nothing is pooled: of one cell with three repeats the interval would say nothing."""
+
+OWN_LEVEL = 0.01
+"""Of the F test by which a cell scatters more than others."""
 
 _NORMAL = 1.959964
 """Half of a 95 % interval ÷ its standard error, where its degrees of freedom are not known."""
@@ -67,10 +71,29 @@ class BetweenWindows:
     cells: int
     deviation: float
 
+    def largest_variance(self, degrees: int) -> float:
+        """Of the logarithms of one cell's repeats, with so many degrees of freedom, if it scatters as others do."""
+        from scipy.special import fdtri
+
+        return float(self.deviation**2 * fdtri(degrees, self.degrees, 1 - OWN_LEVEL))
+
     def interval(self, window: Window) -> tuple[float, float]:
         """(low, high) of a window's value, with what windows differ by in it: nowhere narrower than its own by t."""
         half = t_quantile(self.degrees) * math.sqrt(window.variance + self.variance)
         return window.value * math.exp(-half), window.value * math.exp(half)
+
+
+def mean_of_repeats(values: Sequence[float], between: BetweenWindows | None) -> tuple[float, float, float]:
+    """(mean, low, high) of a cell's repeats: their geometric mean and its 95 % interval, by what is pooled.
+
+    By their own scatter where nothing is pooled, and where it is larger than the pooled one at a level of `OWN_LEVEL`.
+    Raises ValueError for fewer than two.
+    """
+    mean, low, high = geometric_mean(values)
+    if between is None or _squares(values) / (len(values) - 1) > between.largest_variance(len(values) - 1):
+        return mean, low, high
+    half = t_quantile(between.degrees) * between.deviation / math.sqrt(len(values))
+    return mean, mean * math.exp(-half), mean * math.exp(half)
 
 
 def between_windows(cells: Iterable[Sequence[Window]]) -> BetweenWindows | None:
@@ -84,14 +107,14 @@ def between_windows(cells: Iterable[Sequence[Window]]) -> BetweenWindows | None:
     degrees = sum(len(windows) - 1 for windows in repeated)
     if degrees < LEAST_DEGREES:
         return None
-    total = sum(map(_squares, repeated)) / degrees
+    total = sum(_squares([window.value for window in windows]) for windows in repeated) / degrees
     own = fmean(window.variance for windows in repeated for window in windows)
     return BetweenWindows(max(0.0, total - own), degrees, len(repeated), math.sqrt(total))
 
 
-def _squares(windows: Sequence[Window]) -> float:
+def _squares(values: Sequence[float]) -> float:
     """The sum of squared distances of the logarithms from their mean."""
-    logs = [math.log(window.value) for window in windows]
+    logs = [math.log(value) for value in values]
     mean = fmean(logs)
     return sum((each - mean) ** 2 for each in logs)
 

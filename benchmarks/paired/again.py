@@ -74,6 +74,22 @@ def table(rows: pd.DataFrame) -> str:
     return "\n".join(lines)
 
 
+def repeats_held(run: pd.DataFrame) -> tuple[int, int, int]:
+    """(repeats of the run's cells, those within the interval of their own window around the mean of their cell, those
+    within that of any window). run: from `cells`.
+
+    A window is nearer to the mean of n that it is one of than to the truth, by √((n - 1) ÷ n), which is made up for.
+    """
+    known = run.dropna(subset=["used"]).fillna({"layout": ""})
+    logs = np.log(known["used"])
+    of_cell = logs.groupby([known[name] for name in CELL])
+    count = of_cell.transform("size")
+    away = (logs - of_cell.transform("mean")).abs() * np.sqrt(count / (count - 1).clip(lower=1))
+    halves = {name: np.log(known[f"{name}_high"] / known[f"{name}_low"]) / 2 for name in ("used", "any")}
+    held = {name: int(((away <= half) & (count > 1)).sum()) for name, half in halves.items()}
+    return int((count > 1).sum()), held["used"], held["any"]
+
+
 def main() -> int:
     description = (__doc__ or "").splitlines()[0]
     parser = argparse.ArgumentParser(prog="python -m benchmarks.paired.again", description=description)
@@ -88,6 +104,10 @@ def main() -> int:
     print(table(rows))
     print(f"\nThe intervals of paired utilization overlap in {rows['overlap'].sum()} of {len(rows)} cells.")
     print(f"Those of any window overlap in {rows['any_overlap'].sum()}.")
+    for run in options.runs:
+        count, own, any_window = repeats_held(cells(run))
+        if count:
+            print(f"Of {count} repeats in {run.name} {own} hold the mean of their cell, {any_window} as any window.")
     return 0
 
 

@@ -12,8 +12,9 @@ The machine must be idle. `--malloc retain` keeps the memory that a step frees, 
 machine and setting has a table and a truth of its own. Not claimed: that the cells' mean is the truth of another
 process: all cells of a call are of one. An interval covers one window; what moves between windows (clocks, memory,
 neighbours outside of a virtual machine) is in the share. So cells are also looked at by where the host had put the
-processors, several minutes apart as repeats of one, and with the intervals of any window that a sweep with repeats has
-(`analysis/utilization/windows.py`): lines are dealt out to runs of `RUN` cells, as a sweep spreads its repeats.
+processors, several minutes apart as repeats of one, and with the intervals of any window and of the mean of repeats
+that a sweep has (`analysis/utilization/windows.py`): lines are dealt out to runs of `RUN` cells, as a sweep spreads
+repeats.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from analysis.stats import geometric_mean
 from analysis.utilization import far_from_s, median_round_trip_s
-from analysis.utilization.windows import Window, between_windows
+from analysis.utilization.windows import BetweenWindows, Window, between_windows, mean_of_repeats
 from benchmarks.paired.neighbours import Cell, cells_parser, mean_log, origin, read, reports, training_step
 from runners.sweep.cell import set_malloc
 
@@ -108,7 +109,9 @@ def report(cells: Sequence[Cell]) -> list[str]:
     for name, each in placed.items():
         for value, column in VALUES.items():
             lines += [line_of(name, value, column, each)] if len(each) > 1 else []
-            lines += [line_of(f"{name}, any window", value, column, any_window(each, column))] if enough(each) else []
+            if enough(each):
+                lines.append(line_of(f"{name}, any window", value, column, any_window(each, column)))
+                lines.append(line_of(f"{name}, mean of {RUN[1]}", value, column, means(each, column)))
     for count in TOGETHER:
         lines += [line_of(f"{count} together", *value, cells, count) for value in VALUES.items() if len(cells) >= count]
     return lines
@@ -160,20 +163,41 @@ def enough(cells: Sequence[Cell]) -> bool:
 
 
 def any_window(cells: Sequence[Cell], column: str) -> list[Cell]:
-    """The cells that have an interval, in their order, with that of any window of a run.
+    """The cells that have an interval, in their order, with that of any window of a run."""
+    known, found = _known(cells, column), _known(cells, column)
+    for lines, windows, between in _runs(known, column):
+        for line, (low, high) in zip(lines, map(between.interval, windows), strict=True):
+            found[line] = known[line] | {f"{column}_low": low, f"{column}_high": high}
+    return found
+
+
+def means(cells: Sequence[Cell], column: str) -> list[Cell]:
+    """The mean of each cell of a run over its repeats, with its interval."""
+    found = []
+    for _, windows, between in _runs(_known(cells, column), column):
+        for cell in range(RUN[0]):
+            ends = mean_of_repeats([window.value for window in windows[cell :: RUN[0]]], between)
+            found.append(dict(zip((column, f"{column}_low", f"{column}_high"), ends, strict=True)))
+    return found
+
+
+def _known(cells: Sequence[Cell], column: str) -> list[Cell]:
+    """Those with an interval."""
+    return [cell for cell in cells if cell[f"{column}_low"] and cell[f"{column}_high"]]
+
+
+def _runs(known: Sequence[Cell], column: str) -> Iterator[tuple[range, list[Window], BetweenWindows]]:
+    """The lines of each run, what was measured in them, and what its windows differ by.
 
     Each run has lines from the whole file, as far apart as there are runs, and its cells take them in turn.
     """
-    known = [cell for cell in cells if cell[f"{column}_low"] and cell[f"{column}_high"]]
-    runs, found = len(known) // math.prod(RUN), [*known]
-    for first in range(runs):
-        windows = [Window(*(line[f"{column}{end}"] for end in ("", "_low", "_high"))) for line in known[first::runs]]
+    count = len(known) // math.prod(RUN)
+    for first in range(count):
+        lines = range(first, len(known), count)
+        windows = [Window(*(known[line][f"{column}{end}"] for end in ("", "_low", "_high"))) for line in lines]
         between = between_windows([windows[cell :: RUN[0]] for cell in range(RUN[0])])
         assert between is not None  # 26 degrees of freedom at least
-        for at, (low, high) in enumerate(map(between.interval, windows)):
-            line = first + at * runs
-            found[line] = found[line] | {f"{column}_low": low, f"{column}_high": high}
-    return found
+        yield lines, windows, between
 
 
 def main() -> None:

@@ -53,7 +53,7 @@ def closing(views: Sequence[View]) -> Closing:
     converged = [view for view in divided if view.run.status == "ok"]
     if not converged:
         return Closing(_wide(divided) if divided else _nothing(views))
-    together = repeats_by_cell(converged)
+    together = repeats_by_cell(converged, views)
     cells = _of_repeats(converged, together)
     for found in (_models(cells), _precisions(cells), _batches(cells)):
         if found is not None:
@@ -111,7 +111,7 @@ def basis(conclusion: Closing, views: Sequence[View]) -> str:
 
 def intervals(conclusion: Closing, views: Sequence[View]) -> str:
     """The 95 % interval of each utilization in the sentence, as a sentence; "" where it has none."""
-    shared, together = shared_variant(views), repeats_by_cell(conclusion.cells)
+    shared, together = shared_variant(views), repeats_by_cell(conclusion.cells, views)
     each = {}
     for view in conclusion.cells:
         repeats = together.get(key_of(view.run))

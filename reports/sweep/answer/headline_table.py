@@ -21,7 +21,7 @@ def headline_rows(built: Built) -> list[Headline]:
     """A row for each cell, in the order of the table: by model, batch, precision and repeat."""
     sittings = {sitting.sitting: sitting for sitting in built.sittings}
     views = sorted(built.views, key=lambda v: (v.run.model, v.run.batch_size, v.run.precision, v.run.repeat))
-    together = repeats_by_cell(views)
+    together = repeats_by_cell(views, views)
     return [_row(view, sittings, together.get(key_of(view.run))) for view in views]
 
 

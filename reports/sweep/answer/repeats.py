@@ -1,8 +1,8 @@
-"""What the repeats of a cell say together: their mean and its 95 % interval, by Student's t on the logarithms of each.
+"""What the repeats of a cell say together: their mean and its 95 % interval, by Student's t on their logarithms.
 
 The interval of one cell is that of one process in one window. Repeats, in fresh processes and minutes apart, hold what
 processes and windows differ by. Two of them have a wide interval: with one degree of freedom t is 12.7. Pooled over all
-cells that were repeated (`analysis/utilization/windows.py`), that is in the interval of each cell in a table. Pure.
+cells that were repeated (`analysis/utilization/windows.py`) that is less, and in the interval of each cell, too. Pure.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from analysis.stats import geometric_mean
 from analysis.utilization import far_from_s, windows
 from cleaning.reconcile import View
 from reports.shared import DASH, OF_WHAT, ceiling_name, cell_name, digits, percent, shared_variant
@@ -35,10 +34,11 @@ class Repeats:
     high: float
 
 
-def repeats_of(views: Iterable[View]) -> list[Repeats]:
+def repeats_of(views: Iterable[View], of_run: Iterable[View]) -> list[Repeats]:
     """Of cells over the same kind of peak (of measured ceilings: the same one), by the same numerator, on one device,
-    in the order of the first of each."""
-    return list(map(_group, _groups(views)))
+    in the order of the first of each. of_run: all cells of the run, whose scatter is pooled."""
+    pooled = _pools(of_run)
+    return [_group(each, pooled) for each in _groups(views)]
 
 
 def _groups(views: Iterable[View]) -> list[list[View]]:
@@ -53,9 +53,9 @@ def _groups(views: Iterable[View]) -> list[list[View]]:
     return [each for each in groups.values() if len({view.run.repeat for view in each}) > 1]
 
 
-def repeats_by_cell(views: Iterable[View]) -> dict[tuple[str, int], Repeats]:
-    """Each cell that was repeated → all of its repeats together."""
-    return {key_of(view.run): each for each in repeats_of(views) for view in each.views}
+def repeats_by_cell(views: Iterable[View], of_run: Iterable[View]) -> dict[tuple[str, int], Repeats]:
+    """Each cell that was repeated → all of its repeats together. of_run: all cells of the run."""
+    return {key_of(view.run): each for each in repeats_of(views, of_run) for view in each.views}
 
 
 def repeat_lines(views: Sequence[View], step_times: Iterable[StepTime]) -> list[str]:
@@ -63,8 +63,8 @@ def repeat_lines(views: Sequence[View], step_times: Iterable[StepTime]) -> list[
     apart, where that differs between repeats."""
     trips_s = {key_of(row): row.core_round_trip_s for row in step_times if not row.phase}
     shared = shared_variant(views)
-    found = _groups(views)
-    lines = [_line(_group(each), shared, trips_s) for each in found[:MOST_LINES]]
+    found, pooled = _groups(views), _pools(views)
+    lines = [_line(_group(each, pooled), shared, trips_s) for each in found[:MOST_LINES]]
     lines += [f"{len(found) - MOST_LINES} more in headline.csv"] if len(found) > MOST_LINES else []
     return [*_pooled_lines(views), *lines]
 
@@ -72,7 +72,7 @@ def repeat_lines(views: Sequence[View], step_times: Iterable[StepTime]) -> list[
 def _pooled_lines(views: Sequence[View]) -> list[str]:
     """What the intervals of the table are of: of any window, with how much repeats differ, or of one window each."""
     rows = [view.headline for view in views if view.headline is not None]
-    known = {pool: between for pool, between in windows.pools(rows).items() if between is not None}
+    known = {pool: between for pool, between in _pools(views).items() if between is not None}
     if not known:
         cells = len({view.run.cell_id for view in views if view.headline is not None and not view.run.repeat})
         advised = max(ENOUGH, 1 + math.ceil(windows.LEAST_DEGREES / max(1, cells)))
@@ -84,6 +84,10 @@ def _pooled_lines(views: Sequence[View]) -> list[str]:
         "is in headline.csv"
         for pool, between in known.items()
     ]
+
+
+def _pools(views: Iterable[View]) -> dict[windows.Pool, windows.BetweenWindows | None]:
+    return windows.pools(view.headline for view in views if view.headline is not None)
 
 
 def _name(pool: windows.Pool) -> str:
@@ -110,8 +114,10 @@ def _line(found: Repeats, shared: str, trips_s: Mapping[tuple[str, int], float |
     )
 
 
-def _group(views: Sequence[View]) -> Repeats:
-    return Repeats(tuple(views), *geometric_mean([_ratio(view) for view in views]))
+def _group(views: Sequence[View], pooled: Mapping[windows.Pool, windows.BetweenWindows | None]) -> Repeats:
+    row = views[0].headline
+    between = None if row is None else pooled.get(windows.pool_of(row))
+    return Repeats(tuple(views), *windows.mean_of_repeats([_ratio(view) for view in views], between))
 
 
 def _ratio(view: View) -> float:

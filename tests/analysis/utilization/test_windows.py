@@ -9,7 +9,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from analysis.utilization.windows import Window, between_windows, pool_of, pools, widened
+from analysis.stats import geometric_mean
+from analysis.utilization.windows import (
+    BetweenWindows,
+    Window,
+    between_windows,
+    mean_of_repeats,
+    pool_of,
+    pools,
+    widened,
+)
 from results.records import Utilization
 
 
@@ -56,6 +65,53 @@ def test_repeats_that_agree_better_than_their_intervals_leave_those_by_student()
     assert found is not None
     assert found.variance == 0
     assert math.log(found.interval(window(0.5, 0.1))[1] / 0.5) == pytest.approx(0.1 * stats.t.ppf(0.975, 4) / 1.959964)
+
+
+def pooled(deviation: float, cells: int = 13) -> BetweenWindows:
+    """Of so many cells with three repeats, which differ by this standard deviation."""
+    logs = np.array([-1.0, 0.0, 1.0]) * deviation
+    between = between_windows([[window(math.exp(log), 1e-6) for log in logs]] * cells)
+    assert between is not None
+    assert between.deviation == pytest.approx(deviation)
+    return between
+
+
+def test_the_mean_of_repeats_has_the_pooled_scatter() -> None:
+    """Repeats of 49, 50 and 51 % where others differ by 5 %: t of 26 degrees × 5 % ÷ √3."""
+    values = (0.49, 0.50, 0.51)
+    mean, low, high = mean_of_repeats(values, pooled(0.05))
+    assert math.log(mean) == pytest.approx(np.log(values).mean())
+    half = stats.t.ppf(0.975, 26) * 0.05 / math.sqrt(3)
+    assert (math.log(low / mean), math.log(high / mean)) == pytest.approx((-half, half))
+
+
+def test_repeats_that_scatter_more_than_others_have_their_own_scatter() -> None:
+    """Three repeats with the variance at which F of 2 and 26 degrees is 1 % likely, and 1 % on either side of it."""
+    limit = math.sqrt(stats.f.ppf(0.99, 2, 26)) * 0.05
+    for times, own in ((0.99, False), (1.01, True)):
+        values = [0.5 * math.exp(times * limit * each) for each in (-1, 0, 1)]
+        half = (stats.t.ppf(0.975, 2) * times * limit if own else stats.t.ppf(0.975, 26) * 0.05) / math.sqrt(3)
+        mean, low, high = mean_of_repeats(values, pooled(0.05))
+        assert (mean, math.log(high / low) / 2) == pytest.approx((0.5, half))
+
+
+def test_without_a_pool_the_mean_has_its_own_scatter() -> None:
+    values = (0.49, 0.50, 0.51)
+    assert mean_of_repeats(values, None) == geometric_mean(values)
+    with pytest.raises(ValueError, match="expected two values at least"):
+        mean_of_repeats([0.5], pooled(0.05))
+
+
+@pytest.mark.parametrize("repeats", [2, 3, 5])
+@pytest.mark.parametrize("cells", [5, 13])
+def test_95_of_100_means_hold_the_truth(repeats: int, cells: int) -> None:
+    chance = np.random.default_rng(repeats * cells)
+    held = []
+    for _ in range(4000 // cells):
+        values = np.exp(chance.normal(0, 0.03, (cells, repeats)))
+        between = between_windows([[window(value, 1e-6) for value in cell] for cell in values])
+        held += [low <= 1 <= high for _, low, high in (mean_of_repeats(list(cell), between) for cell in values)]
+    assert abs(np.mean(held) - 0.95) < 3 * math.sqrt(0.05 * 0.95 / len(held)) + 0.005
 
 
 @pytest.mark.parametrize("repeats", [2, 3, 5])

@@ -47,6 +47,15 @@ def test_ratios_of_cells_that_both_runs_have(monkeypatch: pytest.MonkeyPatch) ->
     ]  # fmt: skip
 
 
+def test_repeats_hold_the_mean_of_their_cell_or_do_not() -> None:
+    """Repeats 0.49 and 0.51: 2 % from their mean, times √2 as far from the truth, within 6 points and not within 1;
+    0.499 and 0.501 are within either, and a cell that was measured once is not asked."""
+    rows = [cell(model, 0.1, used, NEAR) | {"repeat": repeat} for model, used, repeat in (
+        ("a", 0.49, 0), ("a", 0.51, 1), ("b", 0.499, 0), ("b", 0.501, 1), ("c", 0.9, 0), ("d", None, 0), ("d", None, 1),
+    )]  # fmt: skip
+    assert again.repeats_held(pd.DataFrame(rows)) == (4, 2, 4)
+
+
 def test_a_path_without_a_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
     monkeypatch.setattr("sys.argv", ["again", str(tmp_path), str(tmp_path)])
     with pytest.raises(SystemExit) as ended:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.paired import coverage
-from benchmarks.paired.coverage import any_window, line_of, one_cell, report
+from benchmarks.paired.coverage import any_window, line_of, means, one_cell, report
 from benchmarks.paired.neighbours import read, reports
 from measure.timing import CeilingKernel, Protocol, clock_for
 
@@ -93,12 +93,23 @@ def widths(made: list[dict[str, object]]) -> float:
 
 
 def test_the_table_has_any_window_from_two_runs_of_cells_on() -> None:
-    lines = [line for line in report(cells(78, 0.01)) if "any window" in line]
+    lines = [line for line in report(cells(78, 0.01)) if "all, " in line]
     assert [line.split("|")[1:3] for line in lines] == [
         [" all, any window ", " step time "],
+        [" all, mean of 3 ", " step time "],
         [" all, any window ", " paired utilization "],
+        [" all, mean of 3 ", " paired utilization "],
     ]
-    assert not any("any window" in line for line in report(cells(77, 0.01)))
+    assert not any("all, " in line for line in report(cells(77, 0.01)))
+
+
+def test_the_mean_of_three_repeats_holds_the_truth() -> None:
+    """650 means of windows that differ by 1 %: each within t of 26 degrees × 1 % ÷ √3."""
+    found = means(cells(1950, 0.01), "used")
+    assert len(found) == 650
+    assert abs(share(line_of("", "", "used", found)) - 95) < 300 * math.sqrt(0.05 * 0.95 / 650)
+    width = sorted(math.log(each["used_high"] / each["used"]) for each in found)[325]
+    assert width == pytest.approx(2.056 * 0.01 / math.sqrt(3), rel=0.1)
 
 
 def test_cells_of_another_machine_or_allocator_have_a_table_and_a_truth_of_their_own() -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from cleaning.reconcile.view import View
 from reports.sweep.answer.repeats import repeat_lines, repeats_by_cell, repeats_of
@@ -21,19 +22,32 @@ def cell(ratio: float, repeat: int, denominator: str = "ceiling", batch: int = 4
 
 def test_the_interval_is_students_t_on_logarithms() -> None:
     """14, 16 and 17.5 %, by scipy: mean and interval of their logarithms, as an independent route."""
-    stats = pytest.importorskip("scipy.stats")
-    numpy = pytest.importorskip("numpy")
-    (found,) = repeats_of([cell(0.14, 0), cell(0.16, 1), cell(0.175, 2), cell(0.9, 0, batch=8)])
-    logs = numpy.log([0.14, 0.16, 0.175])
+    views = [cell(0.14, 0), cell(0.16, 1), cell(0.175, 2), cell(0.9, 0, batch=8)]
+    (found,) = repeats_of(views, views)
+    logs = np.log([0.14, 0.16, 0.175])
     low, high = stats.t.interval(0.95, 2, loc=logs.mean(), scale=stats.sem(logs))
-    assert (found.ratio, found.low, found.high) == pytest.approx(tuple(numpy.exp([logs.mean(), low, high])))
+    assert (found.ratio, found.low, found.high) == pytest.approx(tuple(np.exp([logs.mean(), low, high])))
     assert [view.run.repeat for view in found.views] == [0, 1, 2]
+
+
+def test_the_scatter_is_that_of_all_cells_of_the_run() -> None:
+    """Two cells of three repeats that differ by 5 and by 10 %: √((5² + 10²) ÷ 2) = 7.91 %, with 4 degrees."""
+    views = [
+        of_repeat(cell(0.5 * np.exp(apart * place), repeat, batch=batch))
+        for batch, apart in ((4, 0.05), (8, 0.1))
+        for repeat, place in enumerate((-1, 0, 1))
+    ]
+    half = stats.t.ppf(0.975, 4) * np.sqrt((0.05**2 + 0.1**2) / 2 / 3)
+    for asked in (views, views[:3]):
+        found = repeats_of(asked, views)[0]
+        assert (found.ratio, found.low, found.high) == pytest.approx((0.5, 0.5 * np.exp(-half), 0.5 * np.exp(half)))
+        assert repeats_by_cell(asked, views)[views[0].run.cell_id, 1] == found
 
 
 def test_a_single_cell_and_one_over_another_peak_are_no_repeats() -> None:
     views = [cell(0.14, 0), cell(0.16, 1, "datasheet"), cell(0.3, 2, batch=8)]
-    assert repeats_of(views) == []
-    assert repeats_by_cell(views) == {}
+    assert repeats_of(views, views) == []
+    assert repeats_by_cell(views, views) == {}
 
 
 def test_the_line_has_each_repeat_and_how_far_processors_were_apart() -> None:
@@ -49,7 +63,7 @@ def test_the_line_has_each_repeat_and_how_far_processors_were_apart() -> None:
 
 
 def test_the_first_line_says_what_windows_differ_by() -> None:
-    """14, 16 and 17.5 % twice: the standard deviation of their logarithms, by numpy. With two repeats of two cells
+    """14, 16 and 17.5 % twice: the standard deviation of their logarithms, by np. With two repeats of two cells
     there are two degrees of freedom, and nothing is said."""
     views = [
         of_repeat(cell(ratio, repeat, batch=batch))
