@@ -233,8 +233,8 @@ def geometric_mean(values: Sequence[float]) -> tuple[float, float, float]:
     if len(values) < 2:
         raise ValueError(f"expected two values at least, got {len(values)}")
     logs = np.log(np.asarray(values, dtype=np.float64))
-    mean, half = float(logs.mean()), t_quantile(len(values) - 1) * float(logs.std(ddof=1)) / math.sqrt(len(values))
-    return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
+    mean, half = math.exp(logs.mean()), t_quantile(len(values) - 1) * float(logs.std(ddof=1)) / math.sqrt(len(values))
+    return mean, *log_interval(mean, mean * half)
 
 
 def t_quantile(degrees: float) -> float:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import NamedTuple
 
-from analysis.stats import geometric_mean, t_quantile
+from analysis.stats import geometric_mean, log_interval, t_quantile
 from results.records import Utilization, changed
 
 LEAST_DEGREES = 4
@@ -80,7 +80,7 @@ class BetweenWindows:
     def interval(self, window: Window) -> tuple[float, float]:
         """(low, high) of a window's value, with what windows differ by in it: nowhere narrower than its own by t."""
         half = t_quantile(self.degrees) * math.sqrt(window.variance + self.variance)
-        return window.value * math.exp(-half), window.value * math.exp(half)
+        return log_interval(window.value, window.value * half)
 
 
 def mean_of_repeats(values: Sequence[float], between: BetweenWindows | None) -> tuple[float, float, float]:
@@ -93,7 +93,7 @@ def mean_of_repeats(values: Sequence[float], between: BetweenWindows | None) -> 
     if between is None or _squares(values) / (len(values) - 1) > between.largest_variance(len(values) - 1):
         return mean, low, high
     half = t_quantile(between.degrees) * between.deviation / math.sqrt(len(values))
-    return mean, mean * math.exp(-half), mean * math.exp(half)
+    return mean, *log_interval(mean, mean * half)
 
 
 def between_windows(cells: Iterable[Sequence[Window]]) -> BetweenWindows | None:
@@ -150,9 +150,9 @@ def _with_interval(row: Utilization, between: BetweenWindows | None) -> Utilizat
 
 
 def _window(row: Utilization) -> Window | None:
-    """None without a ratio, or where its interval lacks an end."""
+    """None without a ratio above 0 between two ends; the interval of a time may reach below 0."""
     ratio, low, high = row.utilization_ratio, row.utilization_low_ratio, row.utilization_high_ratio
-    if not ratio or not low or not high:
+    if ratio is None or low is None or high is None or not 0 < low <= ratio <= high < math.inf:
         return None
     return Window(ratio, low, high)
 
