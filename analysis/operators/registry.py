@@ -358,14 +358,13 @@ def cost(operation: Operation, rules: Rules = TABLE) -> Cost:
 
 
 def model_flop(operation: Operation, rules: Rules = TABLE) -> int:
-    """The model FLOP of `cost`, in a third of its time: no bytes are looked at. Raises ValueError as that does, but for
-    what only bytes need."""
+    """The model FLOP of `cost`, without its bytes. Raises ValueError where the record lacks what its formula needs."""
     rule = rule_of(operation.name, rules)
     return 0 if rule is None else int(rule.reader(operation).model_flop) * _real_multiply_adds(operation)
 
 
 def _real_multiply_adds(operation: Operation) -> int:
-    """Of one multiply-add of the operation's numbers."""
+    """How many a multiply-add of the operation's dtype is: of complex numbers four."""
     return 4 if any(dtype.startswith("complex") for dtype in operation.input_dtypes) else 1
 
 

@@ -133,12 +133,18 @@ def pools(rows: Iterable[Utilization]) -> dict[Pool, BetweenWindows | None]:
     cells: dict[Pool, dict[tuple[object, ...], dict[int, Window]]] = {}
     for row in rows:
         if (window := _window(row)) is not None:
-            cells.setdefault(pool_of(row), {}).setdefault(_cell(row), {})[row.repeat] = window
+            cells.setdefault(pool_of(row), {}).setdefault(cell_of(row), {})[row.repeat] = window
     return {pool: between_windows([tuple(each.values()) for each in same.values()]) for pool, same in cells.items()}
 
 
 def pool_of(row: Utilization) -> Pool:
     return Pool(row.device, row.denominator, row.method, row.numerator_source)
+
+
+def cell_of(row: Utilization) -> tuple[object, ...]:
+    """What repeats of a cell have in common within a pool."""
+    ceiling = (row.peak_flop_per_s, row.peak_source) if row.denominator == "ceiling" else ()
+    return row.model, row.batch_size, row.precision, row.variant, ceiling
 
 
 def _with_interval(row: Utilization, between: BetweenWindows | None) -> Utilization:
@@ -155,9 +161,3 @@ def _window(row: Utilization) -> Window | None:
     if ratio is None or low is None or high is None or not 0 < low <= ratio <= high < math.inf:
         return None
     return Window(ratio, low, high)
-
-
-def _cell(row: Utilization) -> tuple[object, ...]:
-    """What repeats of a cell have in common."""
-    ceiling = (row.peak_flop_per_s, row.peak_source) if row.denominator == "ceiling" else ()
-    return row.model, row.batch_size, row.precision, row.variant, ceiling

@@ -109,7 +109,7 @@ def report(cells: Sequence[Cell]) -> list[str]:
     for name, each in placed.items():
         for value, column in VALUES.items():
             lines += [line_of(name, value, column, each)] if len(each) > 1 else []
-            if enough(each):
+            if len(each) >= 2 * math.prod(RUN):
                 lines.append(line_of(f"{name}, any window", value, column, any_window(each, column)))
                 lines.append(line_of(f"{name}, mean of {RUN[1]}", value, column, means(each, column)))
     for count in TOGETHER:
@@ -157,14 +157,10 @@ def line_of(name: str, value: str, column: str, cells: Sequence[Cell], together:
     )
 
 
-def enough(cells: Sequence[Cell]) -> bool:
-    """Whether they make two runs."""
-    return len(cells) >= 2 * math.prod(RUN)
-
-
 def any_window(cells: Sequence[Cell], column: str) -> list[Cell]:
     """The cells that have an interval, in their order, with that of any window of a run."""
-    known, found = _known(cells, column), _known(cells, column)
+    known = _known(cells, column)
+    found = [*known]
     for lines, windows, between in _runs(known, column):
         for line, (low, high) in zip(lines, map(between.interval, windows), strict=True):
             found[line] = known[line] | {f"{column}_low": low, f"{column}_high": high}

@@ -63,7 +63,7 @@ class Formula:
 
     def __call__(self, *args: Any, out_val: Any = None, **kwargs: Any) -> Any:
         operation = _operation(_plan(self._packet, len(args), frozenset(kwargs)), args, kwargs, out_val)
-        return _executed(operation) if self._executed else registry.cost(operation).model_flop
+        return _executed(operation) if self._executed else registry.model_flop(operation)
 
 
 def _products() -> Iterator[Any]:

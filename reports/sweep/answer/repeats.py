@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from analysis.utilization import far_from_s, windows
 from cleaning.reconcile import View
-from reports.shared import DASH, OF_WHAT, ceiling_name, cell_name, digits, percent, shared_variant
+from reports.shared import DASH, OF_WHAT, cell_name, digits, percent, shared_variant
 from results.records import StepTime, changed
 from results.store import key_of
 
@@ -22,6 +22,9 @@ MOST_LINES = 20
 
 ENOUGH = 3
 """Repeats of each cell that are advised where there are two cells or more."""
+
+
+Pools = Mapping[windows.Pool, windows.BetweenWindows | None]
 
 
 @dataclass(frozen=True)
@@ -45,11 +48,9 @@ def _groups(views: Iterable[View]) -> list[list[View]]:
     """The cells of each, as `repeats_of` has them."""
     groups: dict[tuple[object, ...], list[View]] = {}
     for view in views:
-        row, run = view.headline, view.run
+        row = view.headline
         if row is not None and row.utilization_ratio:
-            key = (run.model, run.batch_size, run.precision, run.device, row.variant, row.method, row.numerator_source)
-            ceiling = ceiling_name(row.denominator, row.peak_flop_per_s, row.peak_source or "")
-            groups.setdefault((*key, row.denominator, ceiling), []).append(view)
+            groups.setdefault((windows.pool_of(row), windows.cell_of(row)), []).append(view)
     return [each for each in groups.values() if len({view.run.repeat for view in each}) > 1]
 
 
@@ -66,14 +67,14 @@ def repeat_lines(views: Sequence[View], step_times: Iterable[StepTime]) -> list[
     found, pooled = _groups(views), _pools(views)
     lines = [_line(_group(each, pooled), shared, trips_s) for each in found[:MOST_LINES]]
     lines += [f"{len(found) - MOST_LINES} more in headline.csv"] if len(found) > MOST_LINES else []
-    return [*_pooled_lines(views), *lines]
+    return [*_pooled_lines(views, pooled), *lines]
 
 
-def _pooled_lines(views: Sequence[View]) -> list[str]:
+def _pooled_lines(views: Sequence[View], pooled: Pools) -> list[str]:
     """What the intervals of the table are of: of any window, with how much repeats differ, or of one window each."""
-    rows = [view.headline for view in views if view.headline is not None]
-    known = {pool: between for pool, between in _pools(views).items() if between is not None}
+    known = {pool: between for pool, between in pooled.items() if between is not None}
     if not known:
+        rows = [view.headline for view in views if view.headline is not None]
         cells = len({view.run.cell_id for view in views if view.headline is not None and not view.run.repeat})
         advised = max(ENOUGH, 1 + math.ceil(windows.LEAST_DEGREES / max(1, cells)))
         line = f"± is of one window of each cell: what windows differ by is in it with --repeat {advised}"
@@ -86,7 +87,7 @@ def _pooled_lines(views: Sequence[View]) -> list[str]:
     ]
 
 
-def _pools(views: Iterable[View]) -> dict[windows.Pool, windows.BetweenWindows | None]:
+def _pools(views: Iterable[View]) -> Pools:
     return windows.pools(view.headline for view in views if view.headline is not None)
 
 
@@ -114,7 +115,7 @@ def _line(found: Repeats, shared: str, trips_s: Mapping[tuple[str, int], float |
     )
 
 
-def _group(views: Sequence[View], pooled: Mapping[windows.Pool, windows.BetweenWindows | None]) -> Repeats:
+def _group(views: Sequence[View], pooled: Pools) -> Repeats:
     row = views[0].headline
     between = None if row is None else pooled.get(windows.pool_of(row))
     return Repeats(tuple(views), *windows.mean_of_repeats([_ratio(view) for view in views], between))

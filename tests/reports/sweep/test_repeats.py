@@ -63,7 +63,7 @@ def test_the_line_has_each_repeat_and_how_far_processors_were_apart() -> None:
 
 
 def test_the_first_line_says_what_windows_differ_by() -> None:
-    """14, 16 and 17.5 % twice: the standard deviation of their logarithms, by np. With two repeats of two cells
+    """14, 16 and 17.5 % twice: the standard deviation of their logarithms, by numpy. With two repeats of two cells
     there are two degrees of freedom, and nothing is said."""
     views = [
         of_repeat(cell(ratio, repeat, batch=batch))
