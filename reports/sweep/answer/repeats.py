@@ -77,12 +77,12 @@ def _pooled_lines(views: Sequence[View], pooled: Pools) -> list[str]:
         rows = [view.headline for view in views if view.headline is not None]
         cells = len({view.run.cell_id for view in views if view.headline is not None and not view.run.repeat})
         advised = max(ENOUGH, 1 + math.ceil(windows.LEAST_DEGREES / max(1, cells)))
-        line = f"± is of one window of each cell: what windows differ by is in it with --repeat {advised}"
+        line = f"± covers one window of each cell; with --repeat {advised} it covers the variation between windows"
         return [line] if any(row.utilization_low_ratio is not None for row in rows) else []
     return [
-        f"{_name(pool) if len(known) > 1 else ''}± is of any window of this run: repeats of {between.cells} cells "
-        f"differ by {percent(between.deviation)} (standard deviation), which is in each interval; a cell's own window "
-        "is in headline.csv"
+        f"{_name(pool) if len(known) > 1 else ''}± covers any window of this run: it has the variation between "
+        f"repeats, {percent(between.deviation)} (standard deviation, {between.cells} cells); the interval of a cell's "
+        "own window is in headline.csv"
         for pool, between in known.items()
     ]
 

@@ -347,7 +347,7 @@ mobilenet_v2     8 fp32      6.0 % 1.0 % not converged          1000    6.00 100
 resnet18         8 fp32       60 % 1.0 % 71 % of the ceiling    1000    60.0 100 sheet    8.00
 vgg16          512 fp32          –     – out of memory             –       –         –       –
 
-repeats: ± is of one window of each cell: what windows differ by is in it with --repeat 5
+repeats: ± covers one window of each cell; with --repeat 5 it covers the variation between windows
 sheet: the datasheet peak, 100 TFLOP/s (a sheet)
 vgg16 b512 fp32: out of memory: tried to allocate 61 GiB
 """

@@ -125,4 +125,4 @@ def test_repeats_are_in_the_interval_of_every_cell_that_is_shown(tmp_path: Path)
         row = table.loc[(view.run.batch_size, view.run.repeat)]
         assert math.log(row["windows_high_ratio"] / row["windows_low_ratio"]) / 2 == pytest.approx(half, rel=0.01)
         assert used_half_width(view) == pytest.approx(math.sinh(half), rel=0.01)
-    assert "± is of any window of this run: repeats of 2 cells differ by 2.0 %" in to_text(found)
+    assert "± covers any window of this run: it has the variation between repeats, 2.0 %" in to_text(found)

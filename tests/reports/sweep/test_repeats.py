@@ -55,7 +55,7 @@ def test_the_line_has_each_repeat_and_how_far_processors_were_apart() -> None:
     views = [cell(0.16, 1), cell(0.14, 0)]
     times = [time_of(view, trip_s) for view, trip_s in zip(views, (9e-8, 4e-7), strict=True)]
     assert repeat_lines(views, times) == [
-        "± is of one window of each cell: what windows differ by is in it with --repeat 5",
+        "± covers one window of each cell; with --repeat 5 it covers the variation between windows",
         "resnet18 b4 fp32 × 2: 14 %, 16 %; mean 15 %, 95 % interval 6.41 to 35.0 %; "
         "a cache line took 400, 90 ns between two processors"
     ]  # fmt: skip
@@ -73,11 +73,11 @@ def test_the_first_line_says_what_windows_differ_by() -> None:
     first, *lines = repeat_lines(views, [])
     deviation = np.log([0.14, 0.16, 0.175]).std(ddof=1)
     assert first == (
-        f"± is of any window of this run: repeats of 2 cells differ by {100 * deviation:.0f} % (standard deviation), "
-        "which is in each interval; a cell's own window is in headline.csv"
+        f"± covers any window of this run: it has the variation between repeats, {100 * deviation:.0f} % (standard "
+        "deviation, 2 cells); the interval of a cell's own window is in headline.csv"
     )
     assert len(lines) == 2
-    advice = "± is of one window of each cell: what windows differ by is in it with --repeat 3"
+    advice = "± covers one window of each cell; with --repeat 3 it covers the variation between windows"
     assert repeat_lines([view for view in views if view.run.repeat < 2], [])[0] == advice
     assert repeat_lines([view for view in views if not view.run.repeat], []) == [advice]
 
