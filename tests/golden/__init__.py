@@ -1,0 +1,69 @@
+"""Golden answers: what the project answered before the cut, as small CSVs that one test compares with today's.
+
+ANSWERS: a table's name (of `NAME.csv` in this folder) → the function that computes its rows. It takes `wanted`, which
+says of a case's name whether it is to be computed, and gives rows as dicts whose first column is the case's name.
+PLAIN: a table's name → the cases that the plain suite computes; the marker `slow` computes all. A table without an
+entry is computed whole by the plain suite.
+A value changes only in a commit whose subject begins with `golden:` and whose text says why the old one was wrong.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
+
+Value = int | float | str | bool | None
+Row = dict[str, Value]
+Wanted = Callable[[str], bool]
+Answer = Callable[[Wanted], Iterable[Row]]
+
+FOLDER = Path(__file__).parent
+DIGITS = 12
+TOLERANCE = 1e-9
+
+
+def stored_text(value: Value) -> str:
+    """A value as the CSV holds it: floats at twelve significant digits, nothing for None."""
+    if value is None:
+        return ""
+    if isinstance(value, float) and math.isfinite(value):
+        return repr(float(f"{value:.{DIGITS}g}"))
+    return str(value)
+
+
+def write(name: str, rows: Iterable[Row]) -> None:
+    texts = [{column: stored_text(value) for column, value in row.items()} for row in rows]
+    columns = list(dict.fromkeys(column for row in texts for column in row))
+    with (FOLDER / f"{name}.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, columns, restval="", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(texts)
+
+
+def read(name: str) -> list[dict[str, str]]:
+    with (FOLDER / f"{name}.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def agrees(value: Value, stored: str) -> bool:
+    """Ints and text are equal; floats differ by at most one in 10⁹."""
+    if isinstance(value, float) and stored:
+        other = float(stored)
+        return math.isclose(value, other, rel_tol=TOLERANCE) or (math.isnan(value) and math.isnan(other))
+    return stored_text(value) == stored
+
+
+def differences(rows: Iterable[Row], stored: Collection[dict[str, str]]) -> list[str]:
+    """One line for each value that is not the stored one, and for rows that one side lacks."""
+    computed = list(rows)
+    lines = [
+        f"{next(iter(row.values()))}: {column} is {stored_text(row.get(column))}, was {text}"
+        for row, old in zip(computed, stored, strict=False)
+        for column, text in old.items()
+        if not agrees(row.get(column), text)
+    ]
+    if len(computed) != len(stored):
+        lines.append(f"{len(computed)} rows, were {len(stored)}")
+    return lines

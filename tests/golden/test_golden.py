@@ -1,0 +1,26 @@
+"""Today's answers are the golden ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.golden import differences, read
+from tests.golden.make import ANSWERS, PLAIN
+
+
+def first(row: dict[str, str]) -> str:
+    return next(iter(row.values()))
+
+
+@pytest.mark.parametrize("name", sorted(ANSWERS))
+def test_a_sample_of_the_answers_is_golden(name: str) -> None:
+    cases = PLAIN.get(name)
+    stored = [row for row in read(name) if cases is None or first(row) in cases]
+    assert stored
+    assert differences(ANSWERS[name](lambda case: cases is None or case in cases), stored) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(PLAIN))
+def test_all_answers_are_golden(name: str) -> None:
+    assert differences(ANSWERS[name](lambda _: True), read(name)) == []
