@@ -17,10 +17,12 @@ def test_a_sample_of_the_answers_is_golden(name: str) -> None:
     cases = PLAIN.get(name)
     stored = [row for row in read(name) if cases is None or first(row) in cases]
     assert stored
-    assert differences(ANSWERS[name](lambda case: cases is None or case in cases), stored) == []
+    lines = differences(ANSWERS[name](lambda case: cases is None or case in cases), stored)
+    assert not lines, "\n".join(lines)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(PLAIN))
 def test_all_answers_are_golden(name: str) -> None:
-    assert differences(ANSWERS[name](lambda _: True), read(name)) == []
+    lines = differences(ANSWERS[name](lambda _: True), read(name))
+    assert not lines, "\n".join(lines)
