@@ -3,16 +3,22 @@
 ANSWERS: a table's name (of `NAME.csv` in this folder) → the function that computes its rows. It takes `wanted`, which
 says of a case's name whether it is to be computed, and gives rows as dicts whose first column is the case's name.
 PLAIN: a table's name → the cases that the plain suite computes; the marker `slow` computes all. A table without an
-entry is computed whole by the plain suite.
+entry is computed whole by the plain suite, one with an empty entry by `slow` only.
+TOLERANCES: a table's name → by how much its floats may differ, relative; TOLERANCE where there is no entry.
 A value changes only in a commit whose subject begins with `golden:` and whose text says why the old one was wrong.
 """
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import io
 import math
+import runpy
+import sys
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
+from unittest import mock
 
 Value = int | float | str | bool | None
 Row = dict[str, Value]
@@ -22,6 +28,18 @@ Answer = Callable[[Wanted], Iterable[Row]]
 FOLDER = Path(__file__).parent
 DIGITS = 12
 TOLERANCE = 1e-9
+
+
+def printed(command: str, *words: object) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of `python -m runners.COMMAND WORDS`, run in this process."""
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    words = (command, *map(str, words))
+    with mock.patch.object(sys, "argv", list(words)), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            runpy.run_module(f"runners.{command}", run_name="__main__")
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+    return code, out.getvalue(), err.getvalue()
 
 
 def stored_text(value: Value) -> str:
@@ -47,22 +65,22 @@ def read(name: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def agrees(value: Value, stored: str) -> bool:
-    """Ints and text are equal; floats differ by at most one in 10⁹."""
+def agrees(value: Value, stored: str, tolerance: float = TOLERANCE) -> bool:
+    """Ints and text are equal; floats differ by at most the tolerance."""
     if isinstance(value, float) and stored:
         other = float(stored)
-        return math.isclose(value, other, rel_tol=TOLERANCE) or (math.isnan(value) and math.isnan(other))
+        return math.isclose(value, other, rel_tol=tolerance) or (math.isnan(value) and math.isnan(other))
     return stored_text(value) == stored
 
 
-def differences(rows: Iterable[Row], stored: Collection[dict[str, str]]) -> list[str]:
+def differences(rows: Iterable[Row], stored: Collection[dict[str, str]], tolerance: float = TOLERANCE) -> list[str]:
     """One line for each value that is not the stored one, and for rows that one side lacks."""
     computed = list(rows)
     lines = [
         f"{next(iter(row.values()))}: {column} is {stored_text(row.get(column))}, was {text}"
         for row, old in zip(computed, stored, strict=False)
         for column, text in old.items()
-        if not agrees(row.get(column), text)
+        if not agrees(row.get(column), text, tolerance)
     ]
     if len(computed) != len(stored):
         lines.append(f"{len(computed)} rows, were {len(stored)}")

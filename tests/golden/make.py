@@ -13,6 +13,9 @@ HALVES = [name for name in ("tests.golden.models", "tests.golden.tables") if imp
 MODULES = [importlib.import_module(name) for name in HALVES]
 ANSWERS: dict[str, Answer] = {name: answer for module in MODULES for name, answer in module.ANSWERS.items()}
 PLAIN: dict[str, Collection[str]] = {name: cases for module in MODULES for name, cases in module.PLAIN.items()}
+TOLERANCES: dict[str, float] = {
+    name: tolerance for module in MODULES for name, tolerance in getattr(module, "TOLERANCES", {}).items()
+}
 
 
 def main() -> None:

@@ -6,20 +6,15 @@ function of `tests/golden/loops.py`. Times, devices and versions are in none of 
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import re
-import runpy
 import shlex
-import sys
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 from fractions import Fraction
 from typing import Any
-from unittest import mock
 
-from tests.golden import Answer, Row, Wanted
+from tests.golden import Answer, Row, Wanted, printed
 
 TORCHVISION = """
 alexnet convnext_base convnext_large convnext_small convnext_tiny densenet121 densenet161 densenet169 densenet201
@@ -120,16 +115,11 @@ gpt --hyper d_model=64,layers=2,heads=2,seq=32,vocab=300 --optimizer adam
 
 def answer(command: str, case: str, *options: str) -> Any:
     """The JSON that a command prints for a case, run in this process. Raises RuntimeError with what it said."""
-    out, err, code = io.StringIO(), io.StringIO(), None
-    words = [command, *shlex.split(case), *options, "--format", "json"]
-    with mock.patch.object(sys, "argv", words), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            runpy.run_module(f"runners.{command}", run_name="__main__")
-        except SystemExit as ended:
-            code = ended.code
+    words = [*shlex.split(case), *options, "--format", "json"]
+    code, out, err = printed(command, *words)
     if code:
-        raise RuntimeError(f"{' '.join(words)}: exit code {code}: {err.getvalue()}")
-    return json.loads(out.getvalue())
+        raise RuntimeError(f"{' '.join([command, *words])}: exit code {code}: {err}")
+    return json.loads(out)
 
 
 def counts(wanted: Wanted) -> Iterator[Row]:
