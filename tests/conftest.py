@@ -26,6 +26,7 @@ PROCESSES = 2
 """More would have tests that time something hold each other up, each has torch's libraries of its own in memory."""
 
 LONGEST = (
+    "test_golden",
     "test_sweep_end_to_end",
     "test_sweep_profile",
     "test_account_rules",

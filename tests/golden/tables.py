@@ -260,12 +260,14 @@ TIMES = ("window_s", "compute_s", "communication_s", "exposed_s", "overlapped_s"
 
 def recording(path: Path) -> Row:
     """What one recording says: its device, FLOP by phase and state, kernels, and what its time is spent on."""
-    said = flat(document("trace", path))
+    whole = document("trace", path)
+    said = flat(whole)
     with tempfile.TemporaryDirectory() as folder:
         shutil.copy(path, folder)
         (rank, *_) = document("trace", folder, "--times-only").get("ranks") or [{}]
     read_file = flopledger.read_trace(path)
     kernels = {key: value for key, value in said.items() if key.startswith("kernels.")}
+    faults = {f"faults.{fault['reason']}": fault["flop"] for fault in whole.get("faults", [])}
     return {
         "case": path.name,
         "source": read_file.source,
@@ -274,6 +276,7 @@ def recording(path: Path) -> Row:
         "steps": said.get("steps"),
         **picked(said, SAYS),
         **kernels,
+        **faults,
         "unexplained_time_ratio": said.get("unexplained_time_ratio"),
         **busy(read_file.kernels),
         **picked(rank, TIMES),
@@ -559,7 +562,7 @@ ANSWERS: dict[str, Answer] = {
 SIMPLE = [case_of(*STEPS[place]) for place in (0, 4, 9, 39)]
 PLAIN: dict[str, Collection[str]] = {
     "tables_gates": [],
-    "tables_recordings_elsewhere": REAL[1:2] + REAL[3:4] + REAL[8:9],
+    "tables_recordings_elsewhere": [REAL[1], REAL[3], REAL[5], REAL[8]],
     "tables_bounds": SIMPLE,
     "tables_predictions": SIMPLE,
     "tables_catamount": ["wordlm"],
