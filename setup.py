@@ -34,7 +34,6 @@ DATA = {
     "reports": ["**/templates/*"],
 }
 DOCUMENT_PAGES = (
-    "reports/count/zoo_page.py",
     "reports/formula/catamount_page.py",
     "reports/footprint/minimum_page.py",
     "reports/footprint/page.py",

@@ -25,7 +25,7 @@ from multiprocessing import forkserver
 from typing import Any
 
 from benchmarks.overhead import machine
-from benchmarks.pages.zoo import PRELOADED
+from benchmarks.zoo import PRELOADED
 from measure.counters.harness.isolation import count_isolated
 from measure.counters.harness.registry import COUNTERS
 from measure.device import processes

@@ -18,7 +18,6 @@ from runners.cli import Parser, choice_error, exit_code, show_page
 COMMANDS = {
     "sweep": "What utilization does training reach here, over models × batch sizes × precisions?",
     "count": "How many FLOPs does this model need, by every counter, and why do they differ?",
-    "faults": "Which known faults of counters does the installed version of each still have?",
     "profile": "Where inside the model do time, FLOPs, bytes and parameters go, and what bounds each part?",
     "trace": "What does this recorded profile say once double counts and gaps are cleaned?",
     "formula": "What does this model cost, as a formula in its hyper-parameters?",

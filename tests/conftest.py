@@ -36,7 +36,6 @@ LONGEST = (
     "test_vision",
     "test_report_command",
     "test_gates",
-    "test_counter_faults",
     "test_count_command",
     "test_partial_counts",
     "test_isolate",

@@ -1,4 +1,4 @@
-"""What does each FLOP counter say, how is it run, and which faults does it have?
+"""What does each FLOP counter say, and how is it run?
 
 Third-party counters run unmodified, each in a process of its own.
 """

@@ -26,7 +26,7 @@ from .exits import (
 )
 from .graph_reading import check_files
 from .model_options import LAYOUTS, MODEL, WORDS, add_changes, add_model, check_models, hyper_of
-from .output_files import attempt, put, remove_others, reserve, writing
+from .output_files import attempt, put, remove_others, reserve
 from .progress import Progress, passing, title
 from .recordings import MALFORMED, read_recording
 from .terminal import Page, say, show_page
@@ -74,5 +74,4 @@ __all__ = [
     "show_page",
     "sizes",
     "title",
-    "writing",
 ]

@@ -1,7 +1,4 @@
-"""The layout's rules, held by the tree itself: sizes of folders, modules too small to stand alone, aliases, words.
-
-Each rule has a table of exceptions, which may only shrink: an entry that is not needed any more fails.
-"""
+"""The layout's rules, checked on the tree itself: what packages export and import, sizes of folders, the map."""
 
 from __future__ import annotations
 
@@ -18,33 +15,6 @@ PACKAGES = (*PRODUCT, "flopledger", "tests", "benchmarks")
 
 MOST_MODULES = 14
 """In a folder, besides `__init__` and `__main__`: more have a second question among them."""
-
-FEWEST_LINES = 60
-"""A module with fewer that a single other one of its package imports belongs into that one."""
-
-LAZY = "imported when it is asked for alone: what it imports takes longer than the command's --help may"
-TABLE = "a literal table"
-ONE_EACH = "a file for each, like its neighbours"
-
-SMALL = {
-    "cleaning/accounts/account/registry.py": TABLE,
-    "cleaning/profile/double_counts.py": "a file for each cleaning step, like its neighbour for undercounts",
-    "measure/ceiling/algorithms.py": "the only place of the ceilings that starts a profiler",
-    "measure/trace/attribution/unequal_steps.py": ONE_EACH,
-    "results/version.py": "the version has a place of its own, which pyproject.toml reads without importing anything",
-    "runners/audit/options.py": "the words of a command line, like its neighbours'",
-    "runners/count/batch_law.py": LAZY,
-    "runners/doctor/known_work/counts.py": ONE_EACH,
-    "runners/doctor/known_work/energy.py": ONE_EACH,
-    "runners/doctor/known_work/precision.py": ONE_EACH,
-    "runners/footprint/checkpoints.py": LAZY,
-    "runners/formula/branches.py": LAZY,
-    "runners/formula/checks.py": LAZY,
-    "runners/sweep/counts.py": "its only reader is the longest file of the command",
-    "workloads/fathom/models/gpt2.py": ONE_EACH,
-    "workloads/fathom/models/vit.py": ONE_EACH,
-}
-"""Small modules with a single reader that stay, and why."""
 
 
 @functools.cache
@@ -103,18 +73,6 @@ def exports(package: str) -> dict[str, str]:
 
 def is_package(module: str) -> bool:
     return module in modules() and modules()[module].name == "__init__.py"
-
-
-@functools.cache
-def readers() -> dict[str, set[str]]:
-    """Module → the modules of the product that import it or a name of it."""
-    found: dict[str, set[str]] = defaultdict(set)
-    for module in modules():
-        if module.startswith(PRODUCT):
-            for source, name, _ in imports(module):
-                inner = exports(source).get(name, source) if is_package(source) else source
-                found[f"{source}.{name}" if f"{source}.{name}" in modules() else inner].add(module)
-    return found
 
 
 def crossings() -> Iterator[tuple[str, str, str]]:
@@ -207,54 +165,8 @@ def stands_alone(file: Path) -> bool:
 
 
 def test_no_folder_has_more_modules_than_a_reader_can_see() -> None:
-    counts = Counter(file.parent for file in modules().values() if stands_alone(file))
+    counts = Counter(file.parent for name, file in modules().items() if name.startswith(PRODUCT) and stands_alone(file))
     assert {str(folder): count for folder, count in counts.items() if count > MOST_MODULES} == {}
-
-
-def test_no_small_module_has_a_single_reader_in_its_own_package() -> None:
-    """One whose only reader is in another package cannot move there: layers."""
-    small = set()
-    for module, file in modules().items():
-        if module.startswith(PRODUCT) and stands_alone(file):
-            lines = len((ROOT / file).read_text(encoding="utf-8").splitlines())
-            mine = [reader for reader in readers()[module] if reader != module]
-            if lines < FEWEST_LINES and len(mine) == 1 and mine[0].split(".")[0] == module.split(".")[0]:
-                small.add(str(file))
-    assert small == set(SMALL)
-
-
-ALIASED = {
-    ("benchmarks/formula.py", "totals"): "formula",
-    ("tests/analysis/formula/derivation/test_footprint_formula.py", "value"): "value_at",
-    ("tests/analysis/formula/derivation/test_footprint_formula.py", "footprints"): "told_of",
-    ("tests/analysis/utilization/test_step_times.py", "StepTime"): "Row",
-    ("tests/cleaning/reconcile/test_ratios.py", "parts"): "model_parts",
-    ("tests/measure/counters/faults/test_counter_faults.py", "COUNTERS"): "REGISTRY",
-    ("tests/reports/shared/test_pages_in_browser.py", "page"): "profile_page",
-    ("tests/runners/ceiling/test_ceiling_tasks.py", "apply_precision"): "precision",
-    ("tests/runners/doctor/test_doctor.py", "STATE"): "READ",
-    ("tests/runners/profile/test_profile_command.py", "profile"): "task",
-    ("tests/runners/sweep/test_auto_batches.py", "command"): "sweep",
-    ("tests/workloads/fathom/test_fathom_workloads.py", "fathom_sizes"): "table",
-}
-"""(File, name) → the alias that is left of before the names were made unique."""
-
-
-def test_an_import_has_the_name_of_what_it_imports() -> None:
-    """`as` only to say of which package it is (`import options as count_options`), or to hand it on."""
-    others = {
-        (str(modules()[module]), name): alias
-        for module in modules()
-        if not module.startswith("flopledger")  # whose names are for those who know no package of ours
-        for source, name, alias in imports(module)
-        if alias and source.startswith(PACKAGES) and alias not in (name, *_with_package(source, name))
-    }
-    assert others == ALIASED
-
-
-def _with_package(source: str, name: str) -> set[str]:
-    parts = source.split(".")
-    return {"_".join([*parts[-count:], name]) for count in (1, 2)}
 
 
 MAP = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
@@ -269,34 +181,3 @@ def test_the_map_is_one_screen_and_has_every_package_and_document() -> None:
     }
     assert listed == {name: {file.parent.name for file in ROOT.glob(f"{name}/*/__init__.py")} for name in PRODUCT}
     assert [file.name for file in (ROOT / "docs").glob("*.md") if f"({file.name})" not in MAP] == ["index.md"]
-
-
-NO_NOUNS = """
-    again alike alone apart asked checked compared counted done drawn fitted found given gone grown joined kept known
-    left made measured moved once passed predicted reached recorded said seen settled shown spent timed together told
-    traced unknown unseen untouched
-"""
-"""Participles and adverbs: as the whole name of a function, class or module they do not say of what."""
-
-MOST_WITHOUT_NOUN = 4
-"""Definitions of the product that are called so: less at each change."""
-
-
-def definitions() -> Iterator[tuple[str, bool, str]]:
-    """(module, a class or a function, name) of each of the product."""
-    for module in modules():
-        if module.startswith(PRODUCT):
-            yield from ((module, *each) for each in contents(module)[1])
-
-
-def test_names_are_nouns_and_verbs() -> None:
-    words = set(NO_NOUNS.split())
-    found = [f"{module}.{name}" for module, _, name in definitions() if name.strip("_").lower() in words]
-    assert len(found) <= MOST_WITHOUT_NOUN, sorted(found)
-    assert [module for module in modules() if module.startswith(PRODUCT) and module.rpartition(".")[2] in words] == []
-
-
-def test_a_class_has_a_name_of_its_own() -> None:
-    """Two at most; a class is named for what it is a table, cell, step, row or answer of."""
-    counts = Counter(name for _, is_class, name in definitions() if is_class and name[0] != "_")
-    assert {name: count for name, count in counts.items() if count > 2} == {}

@@ -8,7 +8,7 @@
 
 PyTorch's counter multiplies the gradient of a grouped convolution's weight by the groups, and has no formula for LSTMs
 on the CPU, for the fused paths of attention in evaluation, nor for mv, dot, addmv, addbmm, in-place addmm and more
-(`docs/counter-faults.md`). Here each gets the formula that `analysis/operators/registry.py` has for it; none is written
+(`docs/counters.md`). Here each gets the formula that `analysis/operators/registry.py` has for it; none is written
 twice. The rest is PyTorch's: the table it prints, its rows by module. PyTorch itself is not patched.
 
 Not claimed: rows by module, which PyTorch attributes and sometimes wrongly (totals are right); custom and quantised

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from reports.count.zoo_page import page
+
 from results.records.accounts import Account, AccountCause
 
 

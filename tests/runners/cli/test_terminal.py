@@ -96,17 +96,6 @@ def count(form: str) -> None:
     count_output.accounts(counted(), count_options.parser().parse_args(["synthetic_matmul", "--format", form]))
 
 
-def faults(form: str) -> None:
-    from runners.faults import _show
-
-    row = {"counter": "thop", "version": "0.1.1", "fault": "f", "kind": "k", "cause": "c", "detail": "", "right": 2.5}
-    rows = [
-        {**row, "status": status, "found": found, "seen": found, "what": "what it does " * 12}
-        for status, found in (("there", 1), ("mended", [2, 5]), ("unavailable", None))
-    ]
-    _show(rows, form, True)
-
-
 CASES: dict[str, tuple[Told, str]] = {
     "report": (report, r"^At fp32, batch 8, resnet18 uses 60 % of the datasheet peak"),
     "doctor": (command("doctor"), r"^(Fit|Not fit) to measure"),
@@ -137,7 +126,6 @@ CASES: dict[str, tuple[Told, str]] = {
     "characterize": (characterize, r"^Most of a step is spent: net training in D \(60 %\)"),
     "ceiling": (ceiling, r"ceiling"),
     "profile": (profile, r"bound"),
-    "faults": (faults, r"^1 of 3 known faults are there"),
     "audit": (command("audit", "--peaks", "--only", "torch GPULimits", "zeus"), r"^right: within 2 % of ours"),
 }
 """What is told → (how, a part of the sentence that says what it means)."""

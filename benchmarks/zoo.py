@@ -1,12 +1,11 @@
-"""The account of every counter over a zoo of models, and the page made from it.
+"""The account of every counter over a zoo of models: the rows behind docs/counters.md.
 
-    python -m benchmarks.pages.zoo --out results/published/accounts-2026-11-21 [--models NAMES] [--batches 1,2]
-    python -m benchmarks.pages.zoo --write docs/counters.md results/published/accounts-2026-11-21
+    python -m benchmarks.zoo --out DIR [--models NAMES] [--batches 1,2]
 
-The first counts every model of the zoo (torchvision's classification, segmentation, video and detection models, some of
+It counts every model of the zoo (torchvision's classification, segmentation, video and detection models, some of
 timm, transformers from the configurations beside this file, a recurrent net, an encoder, a GPT) at each batch by all
 counters, each in a process of its own, and appends to accounts.csv and causes.csv (by cause and kind). It goes on where
-it stopped: models that are there are left out. The second writes the page from these files alone.
+it stopped: models that are there are left out.
 
 Not measured here: time. The duration of a count is in the rows, and other work on the machine is in the duration.
 """
@@ -32,7 +31,7 @@ from results.records.rows import header
 if TYPE_CHECKING:
     from reports.count.text import ModelCounts
 
-HERE = Path(__file__).parents[1]
+HERE = Path(__file__).parent
 
 TASKS = ("classification", "segmentation", "video", "detection")
 
@@ -64,7 +63,7 @@ PACKAGES = (
     "torch", "torchvision", "fvcore", "ptflops", "pthflops", "deepspeed", "calflops", "thop", "torchinfo", "timm",
     "transformers",
 )  # fmt: skip
-"""Whose versions stand on the page."""
+"""Whose versions are kept with the rows."""
 
 
 def zoo() -> list[str]:
@@ -92,35 +91,17 @@ def _weight(name: str) -> float:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="The account of every counter over a zoo of models.")
-    parser.add_argument("--out", type=Path, help="where accounts.csv and causes.csv are, or will be")
+    parser.add_argument("--out", type=Path, required=True, help="where accounts.csv and causes.csv are, or will be")
     parser.add_argument("--models", help="names with commas; all if left out")
     parser.add_argument("--batches", default="1,2")
     parser.add_argument("--image-size", type=int, help="another than each model's own; the rows' names say so")
     parser.add_argument("--budget", type=float, default=1e9, help="seconds after which no other model is begun")
     parser.add_argument("--part", default="1/1", help="K/N: each N-th model from the K-th, for processes side by side")
-    parser.add_argument("--write", type=Path, help="write the page from DIR instead")
-    parser.add_argument("directory", nargs="?", type=Path, metavar="DIR")
     options = parser.parse_args()
-    if options.write:
-        from reports.count.zoo_page import page
-
-        accounts, causes = read(options.directory)
-        versions = json.loads((options.directory / VERSIONS).read_text(encoding="utf-8"))
-        words = page(accounts, causes, versions, f"`{options.directory}`")
-        options.write.write_text(words, encoding="utf-8")
-        return 0
     models = options.models.split(",") if options.models else zoo()
     part, parts = map(int, options.part.split("/"))
     _count(models[part - 1 :: parts], [int(size) for size in options.batches.split(",")], options)
     return 0
-
-
-def read(directory: Path) -> tuple[list[Account], list[AccountCause]]:
-    """The rows of a zoo's directory."""
-    return (
-        [Account.from_row(row) for row in _rows(directory, "accounts*.csv")],
-        [AccountCause.from_row(row) for row in _rows(directory, "causes*.csv")],
-    )
 
 
 def _rows(directory: Path, pattern: str) -> Iterator[dict[str, str]]:
