@@ -1,0 +1,35 @@
+"""requirements.lock: the constraints' versions, all with hashes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+ROOT = Path(__file__).parents[2]
+LOCK = ROOT / "requirements.lock"
+PIN = re.compile(r"^([\w.-]+)==([\w.+-]+) \\\n    --hash=sha256:[0-9a-f]{64}$", re.MULTILINE)
+
+
+def test_each_line_of_the_lock_has_a_version_and_a_hash() -> None:
+    text = LOCK.read_text(encoding="utf-8")
+    first, _, rest = text.partition("\n")
+    assert first.startswith("# Python 3.11, Linux, x86_64")
+    assert PIN.sub("", rest).strip() == ""
+    assert len(PIN.findall(rest)) > 100
+
+
+def test_the_lock_has_what_is_required_at_the_versions_of_the_constraints() -> None:
+    pins = dict(PIN.findall(LOCK.read_text(encoding="utf-8")))
+    for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines():
+        name, _, version = line.partition("==")
+        if version and canonicalize_name(name) in pins:  # the lock is of one platform
+            assert Version(pins[canonicalize_name(name)]) == Version(version)  # 0.1.1-2209 is 0.1.1.post2209
+    for file in sorted(ROOT.glob("requirements-*.txt")):
+        for line in file.read_text(encoding="utf-8").splitlines():
+            if line and not line.startswith(("#", "-r")):
+                wanted = Requirement(line)
+                assert wanted.specifier.contains(pins[canonicalize_name(wanted.name)]), f"{file.name}: {line}"
