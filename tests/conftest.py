@@ -32,7 +32,6 @@ LONGEST = (
     "test_account_rules",
     "test_pytest_plugin",
     "test_page_width",
-    "test_lies",
     "test_vision",
     "test_report_command",
     "test_gates",

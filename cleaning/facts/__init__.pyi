@@ -1,5 +1,3 @@
-from .model_parameters import known_parameters
-from .recorded_calls import inner_dtypes
 from .self_test import (
     BLOCKS,
     ENERGY_RATIOS,
@@ -18,7 +16,6 @@ from .self_test import (
     parsed,
     rate_bounds,
 )
-from .tables import profile_faults, table_faults, weight_bytes
 from .targets import (
     BLOCK_S,
     BUSY_RATIO,
@@ -58,14 +55,9 @@ __all__ = [
     "WARM_RATIO",
     "date_fault",
     "kind_of",
-    "inner_dtypes",
-    "known_parameters",
     "narrowness",
     "parsed",
-    "profile_faults",
     "rate_bounds",
     "steps_after",
     "steps_for",
-    "table_faults",
-    "weight_bytes",
 ]

@@ -1,6 +1,6 @@
 """May this run be published?
 
-Finds contradictions within a run. Falsified data that is consistent passes (`docs/lies.md`).
+Finds contradictions within a run. Falsified data that is consistent passes.
 """
 
 import lazy_loader

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 from collections import Counter
@@ -10,18 +9,15 @@ from collections.abc import Iterator
 
 from analysis.devices import (
     FAST_ALGORITHMS,
-    ISSUE,
-    MOST_ISSUE_RATIO,
     PRECISIONS,
     able_to_be_fast,
     best,
     limit_of,
     peaks,
     unit_of,
-    vector_units,
 )
 from analysis.operators import products
-from analysis.utilization import disagreement, loaded, same_placement
+from analysis.utilization import loaded
 from cleaning.gates.evidence import Evidence
 from cleaning.gates.finding import RUN, Finding
 from results.records import Ceiling
@@ -58,6 +54,7 @@ def ceiling_rate(evidence: Evidence) -> Iterator[Finding]:
         if count > 1:
             words = " ".join(str(part) for part in once if part)
             yield Finding(RUN, False, f"{count} ceilings of one session are of {words}")
+    yield from _limit(evidence)
 
 
 def _measured_once(row: Ceiling) -> tuple[str | int | None, ...]:
@@ -139,7 +136,7 @@ def ceiling_load(evidence: Evidence) -> Iterator[Finding]:
         yield Finding(RUN, not words, f"{_name(row)}: {words}" if words else "")
 
 
-def ceiling_limit(evidence: Evidence) -> Iterator[Finding]:
+def _limit(evidence: Evidence) -> Iterator[Finding]:
     """Each rate against the sheet's, at the highest clock. Above it is who names the fast algorithm of its kernels."""
     sittings = {sitting.sitting: sitting for sitting in evidence.data.sittings}
     for row in _product_ceilings(evidence):
@@ -157,53 +154,6 @@ def ceiling_limit(evidence: Evidence) -> Iterator[Finding]:
         yield Finding(RUN, row.flop_per_s <= limit, "" if row.flop_per_s <= limit else words)
 
 
-def core_peaks(evidence: Evidence) -> Iterator[Finding]:
-    """Each derived peak: cores × the table's FLOP a clock × the clock; the kernel's own rate below it."""
-    for row in evidence.data.ceilings:
-        if row.operation == ISSUE and row.status == "ok":
-            words = "; ".join(_core_peak(row))
-            name = f"{row.sitting} {row.precision} {row.unit} {row.instructions}"
-            yield Finding(RUN, not words, f"{name}: {words}" if words else "")
-
-
-def _core_peak(row: Ceiling) -> Iterator[str]:
-    if row.flop is None or not row.median_s or row.flop_per_s is None:
-        yield "ok without a count, a time or a rate"
-    elif not math.isclose(row.flop_per_s, row.flop / row.median_s, rel_tol=SAME):
-        yield f"{row.flop_per_s:.6g} FLOP/s, its FLOP in its time are {row.flop / row.median_s:.6g}"
-    if row.derived_flop_per_s is None:
-        if not row.reason.startswith("note: no derived peak"):
-            yield "no derived peak, and no reason"
-        return
-    rows = [each for each in vector_units(row.microarchitecture) if each.unit == row.unit]
-    unit = next((each for each in rows if each.instructions == row.instructions), None)
-    if unit is None or not row.cores or not row.sm_clock_hz or row.per_clock is None:
-        yield f"a derived peak without a row of the table, cores or a clock ({row.microarchitecture!r})"
-        return
-    expected = unit.peak(row.cores, row.sm_clock_hz)
-    if not math.isclose(expected, row.derived_flop_per_s, rel_tol=SAME):
-        yield f"a derived peak of {row.derived_flop_per_s:.6g} FLOP/s, the table gives {expected:.6g}"
-    if row.per_clock > MOST_ISSUE_RATIO * float(unit.per_clock):
-        yield f"{row.per_clock:.4g} instructions a clock, the table has {unit.per_clock}"
-    if row.threads is not None and row.cores > row.threads:
-        yield f"{row.cores:g} cores of {row.threads} threads"
-
-
-def ceilings_agree(evidence: Evidence) -> Iterator[Finding]:
-    """The ceiling of a unit in several sessions: equal but for the spread of calls and of processes. Rows of two
-    placements of the processors are not compared: a far one may be a third slower."""
-    for key, group in _by_unit(evidence).items():
-        for first, second in itertools.combinations(group, 2):
-            if not same_placement(first.core_round_trip_s, second.core_round_trip_s):
-                continue
-            apart, allowed = disagreement(first, second)
-            words = (
-                f"{key}: {first.flop_per_s or 0:.4g} FLOP/s in {first.sitting}, {second.flop_per_s or 0:.4g} in "
-                f"{second.sitting}: {100 * apart:.3g} % apart, at most {100 * allowed:.3g} % by their calls' spread"
-            )
-            yield Finding(RUN, apart <= allowed, "" if apart <= allowed else words)
-
-
 def _session_ceilings(evidence: Evidence) -> list[Ceiling]:
     """What cells are divided by: of each session the fastest kernel of a unit, by device, precision and allocator.
 
@@ -217,10 +167,3 @@ def _session_ceilings(evidence: Evidence) -> list[Ceiling]:
             groups.setdefault((*home, row.unit), []).append(row)
     found = (best(rows, unit) for (*_, unit), rows in groups.items())
     return [row for row in found if row is not None]
-
-
-def _by_unit(evidence: Evidence) -> dict[str, list[Ceiling]]:
-    groups: dict[str, list[Ceiling]] = {}
-    for row in _session_ceilings(evidence):
-        groups.setdefault(f"{row.device} {row.precision} {row.unit} {row.malloc}", []).append(row)
-    return groups

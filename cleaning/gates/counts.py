@@ -91,20 +91,6 @@ def backward_forward(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def counts_repeat(evidence: Evidence) -> Iterator[Finding]:
-    """Counts do not scatter: cells that differ in what cannot change them must have the same."""
-    first: dict[tuple[str, int], tuple[str, int]] = {}
-    seen: set[tuple[str, int]] = set()
-    for run, facts in _traced_runs(evidence):
-        place = (sizes_of(run), run.batch_size)
-        cell_id, flop = first.setdefault(place, (run.cell_id, facts.model_flop))
-        if cell_id == run.cell_id:
-            continue
-        seen.add(place)
-        holds = facts.model_flop == flop
-        yield Finding(run.cell_id, holds, "" if holds else f"{facts.model_flop} FLOP, in cell {cell_id} {flop}")
-
-
 def affine(evidence: Evidence) -> Iterator[Finding]:
     """Exact counts over the batches of one model: of its operation tables, and of the profiles of other works."""
     series: dict[str, dict[int, int]] = {}

@@ -72,7 +72,13 @@ def _elsewhere(test: SelfTest, homes: list[Sitting]) -> Iterator[str]:
             yield f"of {name} {tested!r}, the run of {own[0]!r}"
 
 
-def flags(evidence: Evidence) -> Iterator[Finding]:
+def precision(evidence: Evidence) -> Iterator[Finding]:
+    """Flags and units of each cell, and the dtypes of its real step, against its precision's policy."""
+    yield from _flags(evidence)
+    yield from _dtypes(evidence)
+
+
+def _flags(evidence: Evidence) -> Iterator[Finding]:
     """Flags before and after each cell against its precision's policy, and the units that the row names."""
     for run in evidence.measured_cells:
         policy = PRECISIONS.get(run.precision)
@@ -100,7 +106,7 @@ def flags(evidence: Evidence) -> Iterator[Finding]:
         yield Finding(run.cell_id, not wrong, "; ".join(wrong))
 
 
-def dtypes(evidence: Evidence) -> Iterator[Finding]:
+def _dtypes(evidence: Evidence) -> Iterator[Finding]:
     """Model FLOP of the real step by dtype: of float32 policies all, of autocast most of it."""
     for run in evidence.measured_cells:
         wanted, total = _DTYPES.get(run.precision), sum(run.executed.values())
@@ -131,6 +137,12 @@ def other_processes(evidence: Evidence) -> Iterator[Finding]:
 
 
 def clock(evidence: Evidence) -> Iterator[Finding]:
+    """The SM clock of each cell's window, and the reasons that lowered it."""
+    yield from _clock(evidence)
+    yield from _throttling(evidence)
+
+
+def _clock(evidence: Evidence) -> Iterator[Finding]:
     """The mean SM clock of each cell's window: there, not an idle one, not above the highest."""
     for run in (run for run in evidence.measured_cells if run.device.startswith("cuda")):
         window, highest = _window(run), _highest_hz(evidence, run)
@@ -149,7 +161,7 @@ def clock(evidence: Evidence) -> Iterator[Finding]:
             yield Finding(run.cell_id, mean_hz > 0)
 
 
-def throttling(evidence: Evidence) -> Iterator[Finding]:
+def _throttling(evidence: Evidence) -> Iterator[Finding]:
     """Each reason that lowered clocks is among the warnings of the cell's rows; a low clock has a reason."""
     rows = evidence.published or evidence.rebuilt
     for run in evidence.measured_cells:

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from analysis.operators import registry
 from analysis.utilization import input_dtype
-from cleaning.facts import SelfTest, inner_dtypes, profile_faults, table_faults, weight_bytes
+from cleaning.facts import SelfTest
 from cleaning.profile import FORWARD
 from cleaning.reconcile import by_cell
 from results import Inconsistent
@@ -26,7 +26,6 @@ from results.records import (
     FlopCount,
     Operation,
     ProfileCount,
-    ProfiledOperation,
     Record,
     Run,
     Sample,
@@ -56,8 +55,7 @@ class TraceFacts:
     forward_flop (with the loss), backward_flop: model FLOP. expected_backward_flop: what the forward pass implies; None
     where that is not known. executed: "kind/dtype" → model FLOP of the whole step. gaps: indices that are missing or
     there twice. repeated: products that read and write what another one does. leading: the first size of what the first
-    product reads; images: whether that is a convolution over images. weight_bytes: of all weights.
-    contradictions: where rows and storages do not fit each other.
+    product reads; images: whether that is a convolution over images.
     """
 
     forward_flop: int = 0
@@ -69,8 +67,6 @@ class TraceFacts:
     leading: int | None = None
     images: bool = False
     fault: str = ""
-    weight_bytes: int = 0
-    contradictions: tuple[str, ...] = ()
 
     @property
     def model_flop(self) -> int:
@@ -78,31 +74,11 @@ class TraceFacts:
 
 
 @dataclass(frozen=True)
-class ProfileFacts:
-    """What one profile says of itself. works: those that it has calls of. contradictions: as of `TraceFacts`. dtypes:
-    floating ones of the products that hold no other."""
-
-    works: tuple[str, ...] = ()
-    contradictions: tuple[str, ...] = ()
-    dtypes: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A row of a derived table that is not what the raw rows give. words: what it says and what they do."""
-
-    file: str
-    cell_id: str
-    words: str
-
-
-@dataclass(frozen=True)
 class Evidence:
     """A run and what is derived from it. facts: by trace id. rebuilt: utilization.csv from the raw rows; published: the
     one that lies in the run's directory; keeps_utilization: whether there is one. counts: as they were counted, not
-    cleaned. malformed: cell id (or RUN) → why a row was left out of everything else. changed: where other derived
-    tables of the directory are not what the raw rows give now. self_test: the one that lies in the directory; in words,
-    why it cannot be read; None: there is none."""
+    cleaned. malformed: cell id (or RUN) → why a row was left out of everything else. self_test: the one in the
+    directory; in words, why it cannot be read; None: there is none."""
 
     data: RunData
     facts: Mapping[str, TraceFacts] = field(default_factory=dict)
@@ -115,9 +91,7 @@ class Evidence:
     samples: Mapping[Key, Sequence[Sample]] = field(default_factory=dict)
     telemetry: Mapping[Key, Sequence[Telemetry]] = field(default_factory=dict)
     counts: Mapping[Key, Sequence[FlopCount]] = field(default_factory=dict)
-    profiles: Mapping[Key, ProfileFacts] = field(default_factory=dict)
     malformed: Mapping[str, str] = field(default_factory=dict)
-    changed: Sequence[Difference] = ()
     self_test: SelfTest | str | None = None
 
     def without(self, cell_ids: Collection[str]) -> Evidence:
@@ -136,7 +110,6 @@ class Evidence:
             profile_counts=others(self.profile_counts),
             agreement=others(self.agreement),
             batch_laws=others(self.batch_laws),
-            changed=[each for each in self.changed if each.cell_id not in cell_ids],
         )
 
     @property
@@ -188,22 +161,6 @@ def facts_or_fault(read: Callable[[], Table]) -> TraceFacts:
         return TraceFacts(fault=f"{type(fault).__name__}: {' '.join(str(fault).split())}")
 
 
-def profile_facts(
-    runs: Iterable[Run], read: Callable[[str, int], Sequence[ProfiledOperation]]
-) -> dict[Key, ProfileFacts]:
-    """Attempt → the facts of its profile, of those that have one; of one that cannot be read why."""
-    found: dict[Key, ProfileFacts] = {}
-    for run in (run for run in runs if run.profiled):
-        try:
-            calls = read(run.cell_id, run.attempt)
-            works = tuple(dict.fromkeys(call.work for call in calls))
-            dtypes = frozenset(inner_dtypes(calls))
-            found[key_of(run)] = ProfileFacts(works, tuple(profile_faults(calls)), dtypes)
-        except FAULTS as fault:
-            found[key_of(run)] = ProfileFacts(contradictions=(" ".join(str(fault).split()),))
-    return found
-
-
 def facts_of(table: Sequence[Operation], storages: Sequence[Storage]) -> TraceFacts:
     """The facts of one operation table. Raises ValueError where it lacks what a formula needs."""
     step = [operation for operation in table if operation.phase != "recompute"]
@@ -224,8 +181,6 @@ def facts_of(table: Sequence[Operation], storages: Sequence[Storage]) -> TraceFa
         repeated=_repeated(products),
         leading=int(shape[0]) if shape else None,
         images=first is not None and first.kind == "convolution" and len(shape) == 4,
-        weight_bytes=weight_bytes(storages),
-        contradictions=tuple(table_faults(table, storages)),
     )
 
 

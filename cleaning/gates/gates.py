@@ -12,32 +12,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from cleaning.gates import blocks, ceilings, cell_summary, integrity, values
-from cleaning.gates import counters as gates_counters
+from cleaning.gates import ceilings, integrity
 from cleaning.gates import counts as gates_counts
 from cleaning.gates import device as gates_device
-from cleaning.gates import model as gates_model
-from cleaning.gates import options as gates_options
 from cleaning.gates import times as gates_times
 from cleaning.gates.evidence import FAULTS, Evidence
 from cleaning.gates.finding import RUN, Finding, Gate
 from results.records import FAIL, OPEN, PASS, Verdict
 
-_TABLE = ("values", "committed", "operations_once", "table")
+_TABLE = ("committed", "operations_once")
 _COUNTED = (*_TABLE, "batch", "executed", "backward_forward")
-_TIMED = ("values", "committed", "synchronised", "blocks", "interval_rule", "possible_time")
-_DEVICE = (*_TIMED, "statuses", "record", "losses", "alone", "clock", "polls", "throttling", "energy")
+_TIMED = ("committed", "synchronised", "possible_time")
 
 GATES: tuple[Gate, ...] = (
     Gate(
-        "values",
-        "every value is one that its column can hold: no null, no impossible sign, no unknown word",
-        values.values,
-        "a row",
-    ),
-    Gate(
         "committed",
-        "every row is committed, and is what was committed",
+        "every row is committed, is what was committed, and holds values that its columns can hold",
         integrity.committed,
         "a measured cell",
     ),
@@ -61,67 +51,11 @@ GATES: tuple[Gate, ...] = (
         on=("cuda",),
     ),
     Gate(
-        "cell_id",
-        "each cell's id is that of its parameters",
-        gates_options.cell_id,
-        "a cell",
-        ("values",),
-    ),
-    Gate(
-        "asked",
-        "the cells are exactly those that the manifest asks for, measured with its options",
-        gates_options.grid_coverage,
-        "the options of a sweep in the manifest",
-        ("values",),
-    ),
-    Gate(
-        "machine",
-        "sessions, cells, ceilings and manifest agree about the machine, its load and each other",
-        gates_options.machine,
-        "a session",
-        ("values",),
-    ),
-    Gate(
-        "peak_row",
-        "the row of peaks is that of the device's name, with its figures",
-        gates_options.peak_row,
-        "a session",
-        ("values",),
-    ),
-    Gate(
-        "flags",
-        "flags read back before and after each cell are those of its precision, and so are its units",
-        gates_device.flags,
-        "flags that were read back",
-    ),
-    Gate(
         "operations_once",
         "the operation table has each call once: no gap in its numbers, no product twice",
         gates_counts.operations_once,
         "an operation table",
         ("committed",),
-    ),
-    Gate(
-        "table",
-        "an operation table's rows, links and storages fit each other",
-        cell_summary.table,
-        "an operation table",
-        ("operations_once",),
-    ),
-    Gate(
-        "parameters",
-        "the number of parameters equals the weights of the operation table and what counters report",
-        gates_model.parameters,
-        "weights or a counter",
-        _TABLE,
-    ),
-    Gate(
-        "model",
-        "the number of parameters is that of the named model with its number of classes",
-        gates_model.model,
-        "a classifier of torchvision at sizes whose parameters are known",
-        (*_TABLE, "cell_id", "parameters"),
-        on=(),
     ),
     Gate(
         "batch",
@@ -138,10 +72,10 @@ GATES: tuple[Gate, ...] = (
         (*_TABLE, "batch"),
     ),
     Gate(
-        "dtypes",
-        "products were computed in the dtype that the precision names",
-        gates_device.dtypes,
-        "a real step that was counted on the device",
+        "flags",
+        "flags before and after each cell, its units, and the dtypes of its products are those of its precision",
+        gates_device.precision,
+        "flags that were read back, or a real step that was counted on the device",
         ("committed", "executed"),
     ),
     Gate(
@@ -152,33 +86,11 @@ GATES: tuple[Gate, ...] = (
         _TABLE,
     ),
     Gate(
-        "counts_repeat",
-        "cells of equal sizes have equal counts for any precision, repetition or layout",
-        gates_counts.counts_repeat,
-        "two cells of equal sizes",
-        _COUNTED,
-    ),
-    Gate(
         "affine",
         "exact counts are slope × batch + constant in integers, over at least three batch sizes",
         gates_counts.affine,
         "three batches of one model",
-        (*_COUNTED, "counts_repeat"),
-    ),
-    Gate(
-        "counters",
-        "each counter's rows are of the cell's model, in FLOP by their unit, totals equal the sum of operators, "
-        "and say what their counter says beside them",
-        gates_counters.counters,
-        "a counter",
-        ("values",),
-    ),
-    Gate(
-        "counter_law",
-        "a counter reports the same for one model in all cells, and is linear in the batch",
-        gates_counters.counter_law,
-        "a counter",
-        ("counters",),
+        _COUNTED,
     ),
     Gate(
         "conventions",
@@ -196,15 +108,6 @@ GATES: tuple[Gate, ...] = (
         on=(),
     ),
     Gate(
-        "profile",
-        "a profile has the passes of its row, and its calls are nested, in order, of the FLOP that torch.profiler "
-        "counts of their sizes, and in the dtypes of the operation table",
-        cell_summary.profile,
-        "a profile",
-        ("values",),
-        on=(),
-    ),
-    Gate(
         "synchronised",
         "blocks do not overlap, none ends before its device work, all lie in the window",
         gates_times.synchronised,
@@ -212,58 +115,17 @@ GATES: tuple[Gate, ...] = (
         ("committed",),
     ),
     Gate(
-        "blocks",
-        "blocks are numbered, follow a warm-up, and their device time agrees with the host's",
-        blocks.blocks,
-        "timed blocks",
-        ("values", "synchronised"),
-    ),
-    Gate(
-        "summary",
-        "window, warm-up, waits and memory of a row follow from its blocks and polls",
-        cell_summary.summary,
-        "a measured cell",
-        ("values", "synchronised", "blocks"),
-    ),
-    Gate(
-        "interval_rule",
-        "intervals are made by the rule by which cells of this schema version stop measuring, or a loop's",
-        gates_times.interval_rule,
-        "a measured cell",
-        ("values",),
-    ),
-    Gate(
         "ceiling_rate",
-        "each kernel has one ceiling per session: the FLOP of its shape ÷ the median time of its calls",
+        "a ceiling is the FLOP of its shape ÷ the median time of its calls, once a session; none is above the peak of "
+        "its unit, except convolutions whose kernels name a fast algorithm",
         ceilings.ceiling_rate,
         "a ceiling",
-    ),
-    Gate(
-        "ceiling_limit",
-        "no ceiling is above the peak of its unit, except convolutions whose kernels name a fast algorithm",
-        ceilings.ceiling_limit,
-        "a ceiling on a device with a datasheet's peak",
-        on=("cuda",),
     ),
     Gate(
         "ceiling_load",
         "the calls of a session's ceilings scatter as on an idle device",
         ceilings.ceiling_load,
         "a ceiling",
-    ),
-    Gate(
-        "ceilings_agree",
-        "the ceiling of a unit is equally high in every session, within the spread of its calls",
-        ceilings.ceilings_agree,
-        "the ceiling of a unit in two sessions",
-        on=(),
-    ),
-    Gate(
-        "core_peaks",
-        "a CPU's derived peak is cores × the table's FLOP a clock × the clock, and no kernel beat it",
-        ceilings.core_peaks,
-        "a CPU whose cores were timed alone",
-        on=(),
     ),
     Gate(
         "possible_time",
@@ -281,40 +143,11 @@ GATES: tuple[Gate, ...] = (
         on=("cuda",),
     ),
     Gate(
-        "statuses",
-        "status ok agrees with the raw blocks, and any other status has a reason",
-        values.statuses,
-        "a cell",
-        ("values", "synchronised", "blocks", "interval_rule"),
-    ),
-    Gate(
         "converged",
         "each interval is as narrow as requested, over enough blocks, recalculated from the raw samples",
         gates_times.converged,
         "timed blocks",
-        ("committed", "synchronised", "interval_rule", "statuses"),
-    ),
-    Gate(
-        "repeats",
-        "images/s of repeats in fresh processes agree within their noise",
-        gates_times.repeats,
-        "a cell that was repeated",
-        _TIMED,
-    ),
-    Gate(
-        "by_batch",
-        "a larger batch trains at least 0.8 × as many items per second as a smaller one",
-        gates_times.by_batch,
-        "two batches of one model",
-        (*_TIMED, "converged", "repeats", "batch"),
-    ),
-    Gate(
-        "record",
-        "resnet50 trains fewer images per second than the MLPerf record of that GPU",
-        gates_times.record,
-        "resnet50 at 224 pixels on a GPU with a record",
-        _TIMED,
-        on=(),
+        ("committed", "synchronised"),
     ),
     Gate(
         "losses",
@@ -331,26 +164,10 @@ GATES: tuple[Gate, ...] = (
     ),
     Gate(
         "clock",
-        "SM clocks were polled throughout the window, are possible on this device, and are not idle clocks",
+        "SM clocks were polled throughout the window, are possible and not idle; what lowered them is in the warnings",
         gates_device.clock,
         "telemetry of a GPU",
         ("committed",),
-        on=("cuda",),
-    ),
-    Gate(
-        "polls",
-        "polls are ordered in time, and steps became slower when the clock fell",
-        cell_summary.polls,
-        "telemetry of a GPU",
-        ("values", "clock"),
-        on=("cuda",),
-    ),
-    Gate(
-        "throttling",
-        "the reasons for reduced clocks are in the cell's warnings, and no clock fell without a reason",
-        gates_device.throttling,
-        "event reasons of a GPU",
-        ("committed", "clock"),
         on=("cuda",),
     ),
     Gate(
@@ -360,13 +177,6 @@ GATES: tuple[Gate, ...] = (
         "an energy counter or polled power",
         ("committed",),
         on=("cuda",),
-    ),
-    Gate(
-        "warnings",
-        "the cell has every warning that its rows require",
-        values.warnings,
-        "a measured cell",
-        _DEVICE,
     ),
     Gate(
         "peak",
@@ -381,15 +191,7 @@ GATES: tuple[Gate, ...] = (
         "the stored utilization.csv equals the one rebuilt from the raw rows",
         integrity.rebuilt,
         "a utilization.csv",
-        ("committed", "peak", "throttling"),
-    ),
-    Gate(
-        "derived",
-        "every other stored derived table equals the one rebuilt from the raw rows",
-        integrity.derived,
-        "a derived table",
-        ("committed", "peak", "throttling", "rebuilt"),
-        on=(),
+        ("committed", "peak", "clock"),
     ),
 )
 

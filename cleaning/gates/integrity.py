@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from analysis.devices import peaks
 from analysis.devices.precisions import UNITS
+from cleaning.facts.values import faults
 from cleaning.gates.evidence import Evidence
 from cleaning.gates.finding import RUN, Finding
-from results.records import Run, Sitting, Utilization, header
+from results.records import Record, Run, Sitting, Utilization, header
 from results.store import comparable, key_of
 
 DIRTY = ".dirty"
@@ -19,12 +20,15 @@ DIRTY = ".dirty"
 PEAK_SLACK = 1.02
 """A datasheet rounds: its figure may lie this much above multiprocessors × rate × highest clock."""
 
+SHOWN = 3
+"""Faults of one cell that its words name."""
+
 SAME = 1e-9
 """Relative difference of two derived numbers that are the same."""
 
 
 def committed(evidence: Evidence) -> Iterator[Finding]:
-    """What the reader left out or could not match with a checksum; a cell where its line names one."""
+    """What the reader left out or could not match with a checksum; values that their columns cannot hold."""
     data = evidence.data
     ids = {run.cell_id for run in data.all_runs}
     for problem in data.problems:
@@ -35,6 +39,26 @@ def committed(evidence: Evidence) -> Iterator[Finding]:
     for trace_id, facts in evidence.facts.items():
         for run in (run for run in data.runs if run.trace_id == trace_id and facts.fault):
             yield Finding(run.cell_id, False, facts.fault)
+    yield from _values(evidence)
+
+
+def _values(evidence: Evidence) -> Iterator[Finding]:
+    """Every value of every raw row: its kind, its least, its words."""
+    for cell_id, words in evidence.malformed.items():
+        yield Finding(cell_id, False, words)
+    for rows in (evidence.data.sittings, evidence.data.ceilings):
+        found = [words for row in rows for words in faults(row)]
+        yield Finding(RUN, not found, _some(found))
+    for run in evidence.data.runs:
+        key = key_of(run)
+        parts: tuple[Sequence[Record], ...] = ([run], evidence.samples.get(key, ()), evidence.telemetry.get(key, ()))
+        found = [words for part in (*parts, evidence.counts.get(key, ())) for row in part for words in faults(row)]
+        yield Finding(run.cell_id, not found, _some(found))
+
+
+def _some(words: Sequence[str]) -> str:
+    distinct = list(dict.fromkeys(words))
+    return "; ".join(distinct[:SHOWN]) + (f" and {len(distinct) - SHOWN} more" if len(distinct) > SHOWN else "")
 
 
 def one_machine(evidence: Evidence) -> Iterator[Finding]:
@@ -142,12 +166,6 @@ def rebuilt(evidence: Evidence) -> Iterator[Finding]:
         words = ", ".join(f"{name} is {getattr(row, name)}, not {getattr(other, name)}" for name in changed)
         difference = f"{row.method} over {row.denominator}: {words}" if changed else ""
         yield Finding(row.cell_id, not changed, difference)
-
-
-def derived(evidence: Evidence) -> Iterator[Finding]:
-    """Each row of the other derived tables that lie in the run beside what its raw rows give now."""
-    for each in evidence.changed:
-        yield Finding(each.cell_id or RUN, not each.words, f"{each.file}: {each.words}" if each.words else "")
 
 
 def _place(row: Utilization) -> tuple[str, int, str, str, str]:

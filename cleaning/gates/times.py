@@ -1,4 +1,4 @@
-"""Gates of times: blocks that really ended, steps that the device can do, intervals, repeats, batches, a record.
+"""Gates of times: blocks that really ended, steps that the device can do, intervals, losses.
 
 What is asked here needs no second measurement: a time that was taken without waiting for the device shows in its own
 blocks, or is shorter than the device can calculate.
@@ -11,9 +11,8 @@ import math
 from collections.abc import Iterator, Sequence
 
 from analysis.devices import FAST_ALGORITHM, TENSOR_UNITS, peaks
-from analysis.stats import LAG1, LAG1_RAISED, MARGIN_RATIO, conditions
-from analysis.utilization import APART_RATIO, block_summary, median_round_trip_s, whole_steps
-from cleaning.facts import kind_of, known_parameters, narrowness
+from analysis.utilization import whole_steps
+from cleaning.facts import narrowness
 from cleaning.gates.evidence import Evidence
 from cleaning.gates.finding import Finding
 from cleaning.gates.integrity import units_of
@@ -25,22 +24,6 @@ CLOCKS_APART = 0.02
 
 ABOVE_CEILING = 1.25
 """A ceiling is the best of a few shapes: a whole step may beat it by this much, not by more."""
-
-SLOWER = 0.8
-"""Least share of a smaller batch's items a second that a larger one trains."""
-
-RAISED_SINCE = 5
-"""The schema version whose cells stop measuring by `lag1_raised`; those of earlier ones stopped by `lag1`."""
-
-RECORDS = {
-    "h200": 7952.0,
-    "h100 80gb hbm3": 7141.0,
-    "h100 pcie": 4704.0,
-    "a100-sxm4-80gb": 3578.0,
-    "l40s": 2182.0,
-}
-"""Device → images/s of one GPU in the best MLPerf training result for ResNet-50 (v4.0; PCIe and A100: v3.0), fused
-kernels and all: 19.5, 17.5, 15.1, 27.9 and 14.7 % of the dense peak."""
 
 
 def synchronised(evidence: Evidence) -> Iterator[Finding]:
@@ -115,16 +98,6 @@ def at_most_one(evidence: Evidence) -> Iterator[Finding]:
             yield Finding(run.cell_id, holds, "" if holds else words)
 
 
-def interval_rule(evidence: Evidence) -> Iterator[Finding]:
-    """The rule by which a row's intervals are made, beside the one by which rows of its schema version were measured.
-    The other rule gives another interval of the same blocks, which alone do not tell by which one measuring stopped."""
-    for run in evidence.measured_cells:
-        stopped = evidence.data.manifest.schema_version >= RAISED_SINCE and run.data != LOOP
-        rule = LAG1_RAISED if stopped else LAG1
-        words = f"intervals by {run.interval_rule}, measured by {rule}"
-        yield Finding(run.cell_id, run.interval_rule == rule, "" if run.interval_rule == rule else words)
-
-
 def converged(evidence: Evidence) -> Iterator[Finding]:
     """The interval of the raw blocks, worked out again."""
     for run in evidence.measured_cells:
@@ -135,79 +108,14 @@ def converged(evidence: Evidence) -> Iterator[Finding]:
         yield Finding(run.cell_id, narrow, "" if narrow else words)
 
 
-def repeats(evidence: Evidence) -> Iterator[Finding]:
-    """Mean step times of the repeats of a cell, two by two, beside both intervals and what processes differ by. Those
-    whose processors were placed otherwise are not compared: a step takes longer where they are far apart."""
-    groups: dict[tuple[str, ...], list[tuple[Run, float, float]]] = {}
-    for run in evidence.measured_cells:
-        if (time := _mean(evidence, run)) is not None:
-            groups.setdefault(conditions(run), []).append((run, *time))
-    for group in groups.values():
-        for (first, a_s, a_half), (run, b_s, b_half) in itertools.combinations(group, 2):
-            if _placed_otherwise(evidence, first, run):
-                continue
-            apart = abs(math.log(a_s / b_s))
-            allowed = MARGIN_RATIO[kind_of(run)] + math.hypot(a_half, b_half)
-            words = f"{100 * apart:.2g} % from repeat {first.repeat}, at most {100 * allowed:.2g} % by noise"
-            yield Finding(run.cell_id, apart <= allowed, "" if apart <= allowed else words)
-
-
-def _placed_otherwise(evidence: Evidence, first: Run, second: Run) -> bool:
-    trips_s = [median_round_trip_s(whole_steps(evidence.samples.get(key_of(run), ()))) for run in (first, second)]
-    near_s, far_s = min(trip_s or math.inf for trip_s in trips_s), max(trip_s or 0.0 for trip_s in trips_s)
-    return far_s >= APART_RATIO * near_s
-
-
-def by_batch(evidence: Evidence) -> Iterator[Finding]:
-    """Items a second against those of the next smaller batch of the same cell."""
-    groups: dict[tuple[str, ...], list[tuple[int, float, Run]]] = {}
-    for run in evidence.measured_cells:
-        if (time := _mean(evidence, run)) is not None and run.items_per_step:
-            group = groups.setdefault(conditions(run, "batch_size"), [])
-            group.append((run.batch_size, run.items_per_step / time[0], run))
-    for group in groups.values():
-        group.sort(key=lambda each: each[0])
-        for (small, slow, _), (large, fast, run) in itertools.pairwise(group):
-            if small == large:
-                continue
-            words = f"{fast:.4g} items/s at batch {large}, {slow:.4g} at {small}: is a batch mislabelled?"
-            yield Finding(run.cell_id, fast >= SLOWER * slow, "" if fast >= SLOWER * slow else words)
-
-
-def record(evidence: Evidence) -> Iterator[Finding]:
-    """Images a second of resnet50 at 224 pixels beside the best that anybody published for one GPU."""
-    for run in evidence.measured_cells:
-        best = RECORDS.get(peaks.normalise(evidence.device_name(run)))
-        time = _mean(evidence, run)
-        if run.model != "resnet50" or best is None or time is None or not run.items_per_step:
-            continue
-        if run.image_size not in (None, 224):
-            continue
-        rate = run.items_per_step / time[0]
-        yield Finding(run.cell_id, rate < best, f"{rate:.4g} images/s, the record is {best:.4g}")
-
-
 def losses(evidence: Evidence) -> Iterator[Finding]:
-    """The last loss; where it is unknown, whether a warning says that it was not finite. Of a classifier, whose loss is
-    cross-entropy, none is below 0."""
+    """The last loss; where it is unknown, whether a warning says that it was not finite."""
     for run in evidence.measured_cells:
         if run.first_loss is None and run.data != LOOP:
             yield Finding(run.cell_id, False, "the first loss is unknown")
-        below = [each for each in (run.first_loss, run.last_loss) if each is not None and each < 0]
-        if below and run.data != LOOP and known_parameters(run) is not None:
-            yield Finding(run.cell_id, False, f"a loss of {below[0]:g}, and cross-entropy is never below 0")
         if run.last_loss is not None:
             yield Finding(run.cell_id, math.isfinite(run.last_loss))
             continue
         marks = [mark for mark in run.warnings if mark.startswith("loss")]
         if marks:
             yield Finding(run.cell_id, False, marks[0])
-
-
-def _mean(evidence: Evidence, run: Run) -> tuple[float, float] | None:
-    """Mean step time, s, and half of its interval ÷ it (infinite for a single block)."""
-    blocks = whole_steps(evidence.samples.get(key_of(run), ()))
-    if not blocks:
-        return None
-    summary = block_summary(blocks, run.interval_rule)
-    return summary.mean, math.inf if summary.half_width_ratio is None else summary.half_width_ratio

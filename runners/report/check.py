@@ -55,17 +55,16 @@ def evidence_of(path: Path) -> Evidence:
     from reports.sweep.figures import UTILIZATION
     from results.records import Utilization
     from results.store import read_operations, read_profile, read_records, read_run
-    from runners.report.derived import differences
     from runners.report.recordings import recording
 
     data = read_run(path)
     if not data.all_runs:
         raise ValueError(f"expected a run with measured cells, got {path}, which has no committed cell")
     published = read_records(path / UTILIZATION, Utilization) if (path / UTILIZATION).is_file() else None
-    found, built = assembled(
+    found, _ = assembled(
         data, partial(read_operations, path), partial(read_profile, path), partial(recording, path), published
     )
-    return replace(found, changed=differences(path, built), self_test=self_test_of(path))
+    return replace(found, self_test=self_test_of(path))
 
 
 def self_test_of(path: Path) -> SelfTest | str | None:
@@ -134,7 +133,7 @@ def raw_evidence(
 ) -> Evidence:
     """The evidence of a run's raw rows alone. malformed: cells of which it has none, and why. facts: of tables that
     were read."""
-    from cleaning.gates import Evidence, all_facts, counts_of, profile_facts, samples_and_telemetry
+    from cleaning.gates import Evidence, all_facts, counts_of, samples_and_telemetry
 
     samples, telemetry = samples_and_telemetry(data)
     return Evidence(
@@ -143,7 +142,6 @@ def raw_evidence(
         samples=samples,
         telemetry=telemetry,
         counts=counts_of(data),
-        profiles=profile_facts(data.runs, read_profile),
         malformed=malformed,
     )
 

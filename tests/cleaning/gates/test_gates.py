@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import csv
-import gzip
-import io
 import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,25 +14,17 @@ from typing import Any
 import pytest
 
 from analysis.devices import peaks
-from analysis.stats import LAG1, LAG1_RAISED
 from cleaning.facts.self_test import SELF_TEST_FILE
-from cleaning.gates.ceilings import ceiling_limit, ceiling_load, ceilings_agree
-from cleaning.gates.counters import counter_law
+from cleaning.gates.ceilings import ceiling_load, ceiling_rate
 from cleaning.gates.evidence import facts_of
 from cleaning.gates.gates import GATES, judge
 from cleaning.gates.integrity import rebuilt
-from cleaning.gates.options import ENVIRONMENT
-from cleaning.gates.times import interval_rule
-from measure.device.environment import device_facts, environment
-from results.records import Ceiling, FlopCount, Utilization
+from results.records import Ceiling, Utilization
 from results.records.verdicts import FAIL, OPEN, PASS, Verdict
-from results.store import key_of
-from results.store.store import read_operations, read_profile, read_run
+from results.store.store import read_run
 from runners.report import command
-from runners.report.check import assembled, evidence_of
-from runners.report.derived import derived_tables
+from runners.report.check import evidence_of
 from tests.support.fakes.commands import refused, running
-from tests.support.lies.lie_proofs import PROOFS
 from tests.support.made_up import made_up_device, made_up_evidence, run_fixture
 from tests.support.made_up.made_up_evidence import Part, Parts
 from tests.support.made_up.seals import reseal
@@ -95,29 +84,6 @@ def second_sitting(parts: Parts) -> None:
     parts.sittings.append(made_up_evidence.sitting(name="s2"))
     parts.cells[FP32].run = replace(parts.cells[FP32].run, sitting="s2")
     parts.ceilings += [replace(each, sitting="s2") for each in parts.ceilings]
-
-
-def peak_of_four_cores(parts: Parts) -> None:
-    """Two cores of two units at 3.8 GHz have 486.4 GFLOP/s: 2 × 2 × 16 × 2 × 3.8e9; the row says twice that."""
-    parts.ceilings.append(
-        replace(
-            parts.ceilings[0],
-            unit="fp32",
-            operation="issue",
-            shape="avx512f",
-            layout="",
-            family="",
-            instructions="avx512f",
-            microarchitecture="Golden Cove server",
-            cores=2.0,
-            per_clock=2.0,
-            sm_clock_hz=3.8e9,
-            flop=486_400_000,
-            median_s=1e-3,
-            flop_per_s=486.4e9,
-            derived_flop_per_s=972.8e9,
-        )
-    )
 
 
 def dirty_code(parts: Parts) -> None:
@@ -189,10 +155,6 @@ def wider(part: Part, classes: int) -> None:
     recounted(part)
 
 
-def another_count_in_one_precision(parts: Parts) -> None:
-    wider(parts.cells[FP32], 11)
-
-
 def bent_law(parts: Parts) -> None:
     wider(parts.cells[LARGE], 11)
 
@@ -227,18 +189,6 @@ def every_sample(key: tuple[str, int, int], change: Callable[[Any, int], Any]) -
     return plant
 
 
-def slower_and_apart(ratio: float) -> Plant:
-    """A repeat whose steps take 1.2 times as long, and a cache line between its processors `ratio` times as long."""
-
-    def plant(parts: Parts) -> None:
-        times(1.2, AGAIN)(parts)
-        for key, trip_s in ((AGAIN, ratio * 9e-8), ((*AGAIN[:2], 0), 9e-8)):
-            part = parts.cells[key]
-            part.samples = [replace(each, core_round_trip_s=trip_s) for each in part.samples]
-
-    return plant
-
-
 def times(factor: float, *keys: tuple[str, int, int]) -> Plant:
     """Cells whose blocks take `factor` of their time, with window, polls and energy to go with it."""
 
@@ -264,32 +214,6 @@ def overlapping(sample: Any, index: int) -> Any:
 def only_issued(sample: Any, index: int) -> Any:
     """The host's clock stopped before the device was done."""
     return replace(sample, wall_s=sample.wall_s / 5)
-
-
-def suspended(parts: Parts) -> None:
-    """A block in which the process was stopped for 12 s, before the fifth, which was measured in its place."""
-    part = parts.cells[TF32]
-    stopped = replace(part.samples[4], part="suspended", wall_s=12.0)
-    blocks = [*part.samples[:4], stopped, *part.samples[4:]]
-    part.samples = [replace(sample, index=index) for index, sample in enumerate(blocks)]
-
-
-def disturbed(parts: Parts) -> None:
-    """A block of a GPU after the last that is left out, as if a wait for a processor were in its device time."""
-    part = parts.cells[TF32]
-    last = part.samples[-1]
-    aside = replace(last, part="disturbed", index=last.index + 1, start_s=last.start_s + last.wall_s)
-    part.samples = [*part.samples, aside]
-    run_with(TF32, warnings=("disturbed: 1 of 11 blocks waited for a processor and are not used",))(parts)
-
-
-def with_a_kernel(parts: Parts) -> None:
-    """A ceiling's kernel after the last block of a cell that was to have none."""
-    part = parts.cells[TF32]
-    last = part.samples[-1]
-    kernel = {"part": "ceiling", "unit": "tf32", "kernel": "matmul 8x8x8", "flop": 1024 * last.steps}
-    beside = replace(last, index=last.index + 1, start_s=last.start_s + last.wall_s, **kernel)
-    part.samples = [*part.samples, beside]
 
 
 def scattered(sample: Any, index: int) -> Any:
@@ -351,9 +275,30 @@ def double_power(poll: Any, index: int) -> Any:
     return replace(poll, power_w=2 * made_up_evidence.POWER_W)
 
 
+def of_the_fastest_ceiling(**fields: object) -> Plant:
+    """A field of the row that the bf16 cells are divided by is another."""
+
+    def plant(parts: Parts) -> None:
+        rows = [each for each in parts.ceilings if each.unit == "bf16" and each.flop_per_s]
+        fastest = max(rows, key=lambda each: each.flop_per_s)
+        parts.ceilings = [replace(each, **fields) if each is fastest else each for each in parts.ceilings]
+
+    return plant
+
+
+def stand_in(parts: Parts) -> None:
+    first = parts.sittings[0]
+    parts.sittings[0] = replace(first, environment={**first.environment, "stand_in": True})
+
+
 PLANTS: dict[str, tuple[str, Plant]] = {
+    "a device that stands in for another": ("hardware", stand_in),
+    "a ceiling of another number of FLOP": ("ceiling_rate", of_the_fastest_ceiling(flop=1)),
+    "a ceiling that was timed beside others": (
+        "ceiling_load",
+        of_the_fastest_ceiling(reason="note: others used 8% of the processors while this was timed"),
+    ),
     "code that was not committed": ("one_machine", dirty_code),
-    "a derived peak of more cores than it says": ("core_peaks", peak_of_four_cores),
     "tf32 labelled fp32, convolutions": ("flags", flag(FP32, "cudnn.conv.fp32_precision", "tf32")),
     "tf32 labelled fp32, products, after the cell": (
         "flags",
@@ -366,9 +311,8 @@ PLANTS: dict[str, tuple[str, Plant]] = {
     "a batch mislabelled, in the table": ("batch", table_of_another_batch),
     "a batch mislabelled, in the items": ("batch", run_with(LARGE, items_per_step=16)),
     "our own count off by 2": ("executed", half_executed),
-    "autocast that computes in float32": ("dtypes", float32_in_autocast),
+    "autocast that computes in float32": ("flags", float32_in_autocast),
     "a gradient that is left out": ("backward_forward", no_input_gradient),
-    "a count that depends on the precision": ("counts_repeat", another_count_in_one_precision),
     "a count that is not affine": ("affine", bent_law),
     "a counter off by 2: multiply-adds taken for FLOP": ("conventions", mac_taken_for_flop),
     "a counter off by 2: FLOP taken for multiply-adds": ("conventions", flop_taken_for_mac),
@@ -378,18 +322,11 @@ PLANTS: dict[str, tuple[str, Plant]] = {
     "times without synchronisation": ("possible_time", times(0.004, TF32)),
     "a numerator far too high": ("at_most_one", too_many_products),
     "an interval wider than it says": (
-        "statuses",
+        "converged",
         lambda parts: (every_sample(TF32, scattered)(parts), ended(parts.cells[TF32])),
     ),
-    "too few blocks": ("statuses", few_blocks),
-    "a suspension without its warning": ("warnings", suspended),
-    "a warning of a suspension that was not": ("warnings", run_with(TF32, warnings=("suspended: a block",))),
-    "a block of a GPU left out as disturbed": ("blocks", disturbed),
-    "a kernel between blocks that nobody asked for": ("blocks", with_a_kernel),
+    "too few blocks": ("converged", few_blocks),
     "an interval that is wide": ("converged", not_converged),
-    "a repeat that is slower": ("repeats", times(1.2, AGAIN)),
-    "the times of another batch": ("by_batch", times(2.0, LARGE)),
-    "faster than the record": ("record", times(0.5, BF16, AGAIN, LARGE, ("amp-bf16", 16, 0))),
     "a loss that is not finite": ("losses", run_with(TF32, last_loss=None, warnings=("loss: nan",))),
     "another process on the GPU": ("alone", preflight(other_processes=1)),
     "a process that came to the GPU": ("alone", run_with(TF32, warnings=("shared_device: 1 other process",))),
@@ -397,7 +334,7 @@ PLANTS: dict[str, tuple[str, Plant]] = {
     "no telemetry": ("clock", without_polls),
     "an idle clock": ("clock", polls(TF32, at_clock(345_000_000))),
     "a clock above the highest": ("clock", polls(TF32, at_clock(2_400_000_000))),
-    "a clock that fell without a reason": ("throttling", polls(TF32, at_clock(1_400_000_000))),
+    "a clock that fell without a reason": ("clock", polls(TF32, at_clock(1_400_000_000))),
     "a stalled energy counter": ("energy", polls(TF32, stalled)),
     "an energy counter that goes backwards": ("energy", polls(TF32, backwards)),
     "an energy that its polls do not give": ("energy", run_with(TF32, energy_j=1.0)),
@@ -415,14 +352,6 @@ def planted(path: Path, plant: Plant) -> Path:
     except KeyError:
         return made_up_evidence.write(path, plant, whole)
     return made_up_evidence.write(path, made=small)
-
-
-def test_a_suspension_that_is_named_turns_no_gate_red(tmp_path: Path) -> None:
-    def plant(parts: Parts) -> None:
-        suspended(parts)
-        run_with(TF32, warnings=("suspended: the process was stopped",))(parts)
-
-    assert failing(planted(tmp_path / "run", plant)) == {}
 
 
 @pytest.mark.parametrize("fault", PLANTS)
@@ -468,14 +397,10 @@ def energy_times(factor: float) -> Plant:
 
 EDGES: dict[str, tuple[str, Plant, Plant]] = {
     "1.25 × a ceiling of 380 TFLOP/s": ("possible_time", of_no_record(0.0071), of_no_record(0.0068)),
-    "0.5 % of the mean": ("statuses", spread(0.0050), spread(0.0053)),
-    "3 % between repeats": ("repeats", times(1.028, AGAIN), times(1.036, AGAIN)),
-    "processors twice as far apart": ("repeats", slower_and_apart(2.01), slower_and_apart(1.99)),
-    "0.8 of the items a second": ("by_batch", times(1.37, LARGE), times(1.41, LARGE)),
-    "7952 images/s": ("record", times(0.61, LARGE), times(0.59, LARGE)),
+    "0.5 % of the mean": ("converged", spread(0.0050), spread(0.0053)),
     "5 % of the processors": ("alone", run_with(TF32, others_cpu_ratio=0.049), run_with(TF32, others_cpu_ratio=0.051)),
     "0.9 of the highest clock": (
-        "throttling",
+        "clock",
         polls(TF32, at_clock(1_790_000_000)),
         polls(TF32, at_clock(1_775_000_000)),
     ),
@@ -497,37 +422,16 @@ def test_a_limit_is_where_it_says(limit: str, tmp_path: Path) -> None:
     assert set(failing(planted(tmp_path / "outside", outside))) == {gate}
 
 
-OPEN_HERE = {"ceilings_agree", "derived", "core_peaks"}
-"""The made-up run has one session, and no derived table beside utilization.csv."""
-
-
-@pytest.mark.parametrize(
-    ("version", "data", "right", "wrong"),
-    [(4, "synthetic", LAG1, LAG1_RAISED), (5, "synthetic", LAG1_RAISED, LAG1), (5, "loop", LAG1, LAG1_RAISED)],
-)
-def test_intervals_are_by_the_rule_of_their_version_but_for_a_loop(
-    version: int, data: str, right: str, wrong: str
-) -> None:
-    held = made_up_evidence.parts().cells[TF32].run
-    for rule in (right, wrong):
-        run = replace(held, data=data, interval_rule=rule)
-        manifest = SimpleNamespace(schema_version=version)
-        evidence: Any = SimpleNamespace(measured_cells=[run], data=SimpleNamespace(manifest=manifest))
-        (found,) = interval_rule(evidence)
-        assert found.holds == (rule == right)
-    assert found.words == f"intervals by {wrong}, measured by {right}"
-
-
 def test_a_run_without_fault_passes_every_gate(clean: Path) -> None:
     found = verdicts(clean)
     assert list(found) == [gate.name for gate in GATES]
-    assert {name for name, verdict in found.items() if verdict.verdict != PASS} == OPEN_HERE
-    assert all(verdict.asked for name, verdict in found.items() if name not in OPEN_HERE)
+    assert {name for name, verdict in found.items() if verdict.verdict != PASS} == set()
+    assert all(verdict.asked for verdict in found.values())
 
 
 def test_every_gate_has_a_planted_fault() -> None:
-    on_disk = {"committed", "rebuilt", "derived"}
-    assert {gate for gate, _ in PLANTS.values()} | on_disk | {*PROOFS} == {gate.name for gate in GATES}
+    on_disk = {"committed", "rebuilt", "one_machine", "self_test"}
+    assert {gate for gate, _ in PLANTS.values()} | on_disk == {gate.name for gate in GATES}
     assert len(PLANTS) >= 20
 
 
@@ -600,7 +504,7 @@ def test_sittings_that_do_not_belong_together(tmp_path: Path, field: str, value:
     assert "committed" in failing(path)
     reseal(path)
     found = failing(path)
-    assert set(found) - {"machine", "peak_row"} == {"one_machine"}, "the others hold it against its environment"
+    assert set(found) == {"one_machine"}
     assert f"s1 and s2 differ in {field}" in found["one_machine"].found["run"]
 
 
@@ -621,43 +525,6 @@ def test_a_row_that_was_taken_out_by_hand(copy: Path) -> None:
     assert "the row is not there" in found["rebuilt"].found[lines[-1].split(",")[0]]
 
 
-DERIVED = {
-    "step_times.csv": ("cell_id", "mean_s"),
-    "work_times.csv": ("cell_id", "time_s"),
-    "cleaned/profiled_operations.csv.gz": ("cell_id", "cleaned_flop"),
-    "cleaned/flop_counts.csv": ("cell_id", "flop"),
-}
-"""Derived table of the made-up run → column with the cell, column that somebody changes."""
-
-
-@pytest.mark.parametrize("file", DERIVED)
-def test_a_derived_table_edited_by_hand(file: str, copy: Path) -> None:
-    data = read_run(copy)
-    readers = partial(read_operations, copy), partial(read_profile, copy)
-    _, built = assembled(data, *readers)
-    content = dict(derived_tables(built))[file]
-    path, (cell, column) = copy / file, DERIVED[file]
-    path.parent.mkdir(exist_ok=True)
-    path.write_bytes(content)
-    assert failing(copy) == {}, "as it was made"
-    assert verdicts(copy)["derived"].verdict == PASS
-    text = (gzip.decompress(content) if file.endswith(".gz") else content).decode()
-    rows = list(csv.DictReader(text.splitlines()))
-    wrong = next(row for row in rows if row[column])
-    wrong[column] = str(2 * float(wrong[column]) + 1)
-    with path.open("wb") as out:
-        lines = io.StringIO()
-        writer = csv.DictWriter(lines, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        out.write(gzip.compress(lines.getvalue().encode()) if file.endswith(".gz") else lines.getvalue().encode())
-    found = failing(copy)
-    assert set(found) == {"derived"}
-    assert f"{file}: line " in found["derived"].found[wrong[cell]]
-    path.write_bytes(b"\x1f\x8b\x00" if file.endswith(".gz") else b"cell_id\xff")
-    assert "cannot be read" in failing(copy)["derived"].found["run"]
-
-
 def test_a_peak_doubled_by_sparsity_in_what_is_published(copy: Path) -> None:
     (cell_id, *_) = (run.cell_id for run in read_run(copy).runs if run.precision == "amp-bf16")
     sparse = 2 * peaks.lookup(made_up_evidence.H200).peaks["bf16"]  # 1979, the sheet's "with sparsity"
@@ -671,8 +538,8 @@ def test_throttling_that_is_not_annotated(copy: Path) -> None:
 
     edit(copy / "utilization.csv", strip, lambda row: row["precision"] == "amp-bf16")
     found = failing(copy)
-    assert set(found) == {"throttling"}
-    assert "sw_power_cap in 100 % of polls" in next(iter(found["throttling"].found.values()))
+    assert set(found) == {"clock"}
+    assert "sw_power_cap in 100 % of polls" in next(iter(found["clock"].found.values()))
 
 
 # --- what gates do not claim -----------------------------------------------------------------------------------------
@@ -682,7 +549,7 @@ def test_a_gate_without_data_is_open_and_says_what_it_needs(tmp_path: Path) -> N
     path = made_up_evidence.write(tmp_path / "run", made=made_up_evidence.parts((FP32,)))
     found = verdicts(path)
     still_open = {name: verdict.reason for name, verdict in found.items() if verdict.verdict == OPEN}
-    lacks = {"counts_repeat", "affine", "profiles", "profile", "repeats", "by_batch", "rebuilt", *OPEN_HERE}
+    lacks = {"affine", "profiles", "rebuilt"}
     assert set(still_open) == lacks
     assert still_open["affine"] == "needs three batches of one model"
 
@@ -733,9 +600,9 @@ def test_only_a_named_fast_algorithm_is_above_the_sheet(
         row for row in evidence.data.ceilings if row.status == "ok" and row.operation in ("matmul", "convolution")
     )
     row = replace(first, operation=operation, unit=unit, family=algorithm, flop_per_s=rate)
-    found = list(ceiling_limit(replace(evidence, data=replace(evidence.data, ceilings=(row,)))))
-    assert [each.holds for each in found] == [not words]
-    assert words in found[0].words
+    found = list(ceiling_rate(replace(evidence, data=replace(evidence.data, ceilings=(row,)))))
+    assert found[-1].holds == (not words)
+    assert words in found[-1].words
 
 
 def kernel_of(sitting: str, median_s: float, trip_s: float | None, reason: str = "") -> Ceiling:
@@ -752,18 +619,6 @@ def divided_by(rows: list[Ceiling], used: list[Ceiling] | None = None) -> Any:
     return SimpleNamespace(data=SimpleNamespace(ceilings=rows, runs=runs))
 
 
-@pytest.mark.parametrize(
-    ("trips_s", "holds"),
-    [((None, None), [False]), ((9e-8, 9e-8), [False]), ((9e-8, 3.4e-7), []), ((9e-8, None), [])],
-)
-def test_a_kernel_is_compared_between_sessions_of_one_placement(
-    trips_s: tuple[float | None, float | None], holds: list[bool]
-) -> None:
-    """4.2 and 6.3 ms: a third apart, as far as that kernel's two placements were on an AMD EPYC."""
-    rows = [kernel_of("s0", 4.2e-3, trips_s[0]), kernel_of("s1", 6.3e-3, trips_s[1])]
-    assert [found.holds for found in ceilings_agree(divided_by(rows))] == holds
-
-
 def test_a_ceiling_beside_others_is_seen_after_another_note() -> None:
     used = "others used 8% of the processors while this was timed"
     for note in (f"note: {used}", f"note: 1 of 21 calls waited for a processor and are not used; {used}"):
@@ -777,8 +632,6 @@ def test_ceilings_of_a_session_whose_cells_were_all_measured_again_are_not_asked
     other, later = replace(busy, precision="fp32", unit="fp32"), kernel_of("s1", 2e-3, 9e-8)
     evidence = divided_by([busy, other, later], [other, later])
     assert [found.words[:8] for found in ceiling_load(evidence)] == ["s0 fp32 ", ""]
-    assert not list(ceilings_agree(evidence))
-    assert [found.holds for found in ceilings_agree(divided_by([busy, later]))] == [False]
 
 
 def test_what_a_fault_leaves_out_is_told(tmp_path: Path) -> None:
@@ -795,11 +648,6 @@ def test_backward_is_worked_out_from_the_forward_pass_alone() -> None:
     assert facts_of(made_up_evidence.table(8, "fp32"), ()).expected_backward_flop is None
 
 
-def test_what_a_sitting_must_say_is_what_is_written() -> None:
-    """Every name, whatever the machine: what is not known is null."""
-    assert set(ENVIRONMENT) - {"harness_version"} <= {*environment().as_json(), *vars(device_facts("cpu"))}
-
-
 # --- the command -----------------------------------------------------------------------------------------------------
 
 
@@ -809,7 +657,7 @@ def test_exit_codes_and_formats(clean: Path, tmp_path: Path, capsys: pytest.Capt
     code, out, err = run(clean, "--check")
     assert (code, err) == (0, "")
     assert max(map(len, out.splitlines())) <= 100
-    assert out.splitlines()[0] == f"{len(GATES)} gates: {len(GATES) - 3} passed, 0 failed, 3 open"
+    assert out.splitlines()[0] == f"{len(GATES)} gates: {len(GATES)} passed, 0 failed, 0 open"
     assert {path: path.read_bytes() for path in clean.rglob("*") if path.is_file()} == before, "nothing is written"
     wrong = made_up_evidence.write(tmp_path / "wrong", flag(FP32, "cudnn.conv.fp32_precision", "tf32"))
     code, out, _ = run(wrong, "--check")
@@ -827,44 +675,8 @@ def test_exit_codes_and_formats(clean: Path, tmp_path: Path, capsys: pytest.Capt
     refused(run(clean, "--chek"), "nearest --check")
 
 
-EXPLAINED = {
-    "amd-epyc-2-cores-2026-11-20": {"converged"},
-    "amd-epyc-2-cores-2026-11-21": {"converged"},
-    "intel-xeon-2-cores-2026-11-22": {"converged", "alone", "ceilings_agree"},
-    "amd-epyc-2-cores-2026-11-26": {"ceiling_load", "converged", "alone", "repeats"},
-    "intel-xeon-2-cores-2026-11-27": {"asked", "counters", "ceiling_load", "converged", "alone"},
-    "amd-epyc-2-cores-2026-11-28": {"ceiling_load"},
-    "amd-epyc-2-cores-2026-11-28-second": {"ceiling_load"},
-}
-"""Published run → gates that it is known to fail. All are of shared virtual machines. Two are quick: 9 of 26 and 11 of
-13 cells did not narrow to 3 % within 6 s; of the third 15 of 21 did not within 30 s, though nothing of ours ran beside
-it, and in two of these others took 5.4 and 16 % of the processors. Each says so (`not_converged`, `busy`).
-
-`ceilings_agree`: session s1 of the third run, 13 minutes after s0 on the same machine, reached 49 to 76 % of what nine
-kernels reached in s0 (293 against 183 GFLOP/s of a convolution): logarithms of 0.27 to 0.72 where the spread of their
-calls allows 0.15 to 0.26. The machine has other guests.
-
-The run of 2026-11-26 is of 39 cells in fp32 and 12 in bf16 at full length: one did not narrow to 3 % (3.8 %), others
-took 6.1 % of the processors beside it and 15 % while the first session looked for its ceiling. `repeats`: a step of
-resnet18 in bf16 took 138 and 156 ms in two processes, 12 % apart where 10 % and both intervals allow 12 %.
-
-The run of an Intel Xeon of 2026-11-27 was stopped: of 156 cells (two layouts) 48 are not there (`asked`), and three
-that were stopped have an attempt without counts (`counters`). 12 cells in bf16 did not narrow to 3 % within 60 s, none
-in fp32. Tests of ours took 13 % of the processors beside one cell. Two sessions found the ceilings of bf16 while others
-took 5 and 6 %.
-
-In the runs of 2026-11-28 others took 5 to 8 % of the processors during four of ten searches for a session's ceiling,
-and 5 % during one of ten. What their cells are divided by is timed beside their steps, and is not of these."""
-
-NOT_ASKED = {
-    "amd-epyc-2-cores-2026-11-20": {"counts_repeat", "affine", "repeats"},
-    "amd-epyc-2-cores-2026-11-21": {"counts_repeat", "repeats", "by_batch"},
-    "intel-xeon-2-cores-2026-11-22": {"repeats"},
-    "intel-xeon-2-cores-2026-11-27": {"repeats"},
-}
-"""Published run → gates that are open and should not be: these were measured before gates were needed, once each and
-the first two at two batches or one, so that nothing can be compared with a repeat or a third batch. The next run is
-measured as docs/evidence.md says."""
+EXPLAINED: dict[str, set[str]] = {}
+"""Published run → gates that it is known to fail, each with its reason."""
 
 
 def published() -> list[Any]:
@@ -880,7 +692,7 @@ def test_a_published_run_passes_but_for_what_is_explained(name: str) -> None:
     found = {gate: verdict for gate, verdict in every.items() if verdict.verdict == FAIL}
     assert set(found) == EXPLAINED.get(name, set())
     still_open = {gate for gate, verdict in every.items() if verdict.verdict == OPEN and verdict.needed}
-    assert still_open == NOT_ASKED.get(name, set())
+    assert still_open == set()
     if "converged" in found:
         said = {run.cell_id for run in read_run(PUBLISHED / name).runs if run.status == "not_converged"}
         assert set(found["converged"].cell_ids) == said, "each of them says so itself"
@@ -890,21 +702,6 @@ def test_the_document_has_every_gate_in_the_words_of_the_code() -> None:
     text = (PUBLISHED.parents[1] / "docs" / "evidence.md").read_text(encoding="utf-8")
     rows = [line for line in text.splitlines() if line.startswith("| `")]
     assert rows == [f"| `{gate.name}` | {gate.checks} |" for gate in GATES]
-
-
-def test_of_three_cells_the_one_that_counts_differently_is_named() -> None:
-    (first, *_) = made_up_evidence.parts().cells.values()
-    runs = [replace(first.run, cell_id=name) for name in ("c0", "c1", "c2")]
-    known = {"counter": "thop", "workload": "net", "batch_size": 8, "phase": "forward", "native_unit": "mac"}
-    rows = [
-        FlopCount(cell_id=run.cell_id, attempt=run.attempt, native_value=flop / 2, flop=flop, **known)
-        for run, flop in zip(runs, (12, 10, 10), strict=True)
-    ]
-    counts = {key_of(run): (row,) for run, row in zip(runs, rows, strict=True)}
-    evidence: Any = SimpleNamespace(data=SimpleNamespace(runs=runs), counts=counts)
-    (finding,) = [each for each in counter_law(evidence) if not each.holds]
-    assert finding.cell_id == "c0"
-    assert finding.words == "thop forward total: 12 FLOP at a batch of 8, in other cells 10"
 
 
 def test_pairs_of_kernels_are_compared_where_the_table_has_any() -> None:

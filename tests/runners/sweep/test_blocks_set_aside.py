@@ -30,7 +30,7 @@ NEAR_S, FAR_S, WAIT_S = 0.11, 0.14, 0.05
 STEPS = 2
 """Of a block: 1.05 · 0.2 s ÷ 0.11 s or 0.14 s, rounded up; a wait is no reason for another number."""
 
-JUDGED = ("blocks", "summary", "interval_rule", "synchronised", "warnings", "values")
+JUDGED = ("committed", "synchronised")
 
 
 class PlannedHost(Host):

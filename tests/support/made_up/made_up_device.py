@@ -9,7 +9,6 @@ from typing import Any
 
 from analysis.devices import peaks
 from cleaning.facts.self_test import OK, CheckResult, SelfTest
-from cleaning.gates.options import ENVIRONMENT
 from results.records import Ceiling, Operation, Parameters, ProfiledOperation, Run, Sample, Storage, header
 
 HIGHEST_HZ = 1_980_000_000
@@ -19,7 +18,7 @@ ITEM_BYTES = {"float32": 4, "bfloat16": 2}
 
 
 def environment(device_name: str) -> dict[str, Any]:
-    return dict.fromkeys(ENVIRONMENT) | {
+    return {
         "name": device_name,
         "device": "cuda",
         "driver": "570.10",

@@ -205,34 +205,6 @@ def test_processes_of_a_side_begin_in_its_folder_and_import_from_there(
     assert os.getcwd() == str(new)
 
 
-def test_the_gate_of_blocks_knows_several_processes() -> None:
-    """Each has a warm-up; without the mark of interleaved blocks a warm-up after measured blocks is a fault."""
-    from cleaning.gates.blocks import _blocks
-    from results.records import Run
-
-    def blocks(marked: bool, spoilt: int = 0, steps: int = 21) -> list[str]:
-        rows = []
-        for process in range(3):
-            for place, part in enumerate(("warmup", "measure", "measure")):
-                number = 1 if part == "warmup" else steps + (spoilt if (process, place) == (1, 2) else 0)
-                start_s, index = 10.0 * process + 2 * place, len(rows)
-                time_s = 0.01 * number  # 20 steps of 10 ms and 5 % to spare: a block of 0.2 s
-                rows.append(Sample(part=part, steps=number, start_s=start_s, wall_s=time_s, index=index))
-        run = Run(
-            **vars(CELL), cell_id="x", attempt=1, sitting="s", status="ok", warnings=("in_turn: x",) if marked else ()
-        )
-        return [words for words in _blocks(run, rows) if "warm-up after" in words or "has" in words]
-
-    assert blocks(marked=True) == []
-    assert any("a warm-up after measured blocks" in words for words in blocks(marked=False))
-    assert any("has 24 steps, 21" in words for words in blocks(marked=True, spoilt=3))
-    for steps in (22, 420, 20):  # the other side asked for 22, for 21 × 20 or more, for 1
-        assert blocks(marked=True, steps=steps) == []
-        assert any(f"has {steps} steps, 21" in words for words in blocks(marked=False, steps=steps))
-    for steps in (421, 19):
-        assert any(f"has {steps} steps, 21" in words for words in blocks(marked=True, steps=steps))
-
-
 def test_the_time_to_the_next_look_is_told_after_each_pair(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looks are after 6 and 9 pairs; of eight the last is looked at, too. A stopwatch that has 10 s a pair."""
     clock, told = FakeClock(), []
