@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,10 +15,8 @@ from analysis.utilization.paired_ceiling import PairedCeiling, paired_ceiling
 from analysis.utilization.step_times import whole_steps
 from analysis.utilization.utilization import measurement, rows
 from cleaning.facts.targets import narrowness
-from cleaning.gates.values import _demanded
 from results import Unavailable
 from results.records import Run, Sample
-from results.store import key_of
 
 KERNEL = "matmul 64x64x64"
 FLOP = 524_288  # 2 · 64³
@@ -173,17 +170,6 @@ def test_a_cell_with_a_paired_ceiling_is_narrow_where_the_ratio_is():
     assert not narrowness(RUN, whole_steps(steady)[:4], steady)[0], "four blocks"
     assert narrowness(replace(RUN, paired_ceiling=False), whole_steps(noisy), noisy)[0], "nobody asked for a ratio"
     assert narrowness(replace(RUN, target_ci_ratio=0.5), whole_steps(noisy), noisy)[0]
-
-
-def test_a_wide_step_time_demands_its_warning() -> None:
-    def demanded(run: Run, samples: list[Sample]) -> list[str]:
-        evidence: Any = SimpleNamespace(samples={key_of(run): samples}, telemetry={})
-        return [mark for mark, _ in _demanded(evidence, run)]
-
-    wandering = interleaved([1.0, 1.2] * 4, [0.01, 0.012] * 4)
-    assert "step_time:" in demanded(RUN, wandering)
-    assert "step_time:" not in demanded(RUN, interleaved([1.0] * 8, [0.01] * 8))
-    assert "step_time:" not in demanded(replace(RUN, status="not_converged", reason="wide"), wandering)
 
 
 def test_the_width_is_that_of_the_widest_unit():
