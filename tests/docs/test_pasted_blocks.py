@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import io
 import os
 import re
 import subprocess
@@ -49,6 +51,15 @@ def test_a_block_runs_as_pasted(name: str, tmp_path: Path) -> None:
         assert all(0 < float(words[2]) < 1 for words in logged)
     elif "utilization_ratio" in BLOCKS[name]:
         assert 0 < float(done.stdout.strip().splitlines()[-1].split()[0]) < 1
+
+
+def test_the_lines_of_the_page_on_tables_print_what_it_says() -> None:
+    page = (ROOT / "docs" / "tables.md").read_text("utf-8")
+    code = "\n".join(line.removeprefix("    ") for line in page.splitlines() if line.startswith("    "))
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(code, "docs/tables.md", "exec"), {})  # the page's own code
+    assert printed.getvalue().splitlines() == re.findall(r"^    print\(.*\)  +# (.*)$", page, re.MULTILINE)
 
 
 @pytest.mark.survival
