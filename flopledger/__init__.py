@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from measure.step.footprint import footprint
     from measure.step.register import register
     from measure.trace.readers.read import read as read_trace
-    from measure.what_if import what_if
     from results import Inconsistent, Unavailable
     from results.store import read_run as load_run
     from runners.formula.step_formulas import StepFormulas, formula
@@ -60,7 +59,6 @@ __all__ = [
     "read_trace",
     "register",
     "retain_freed_memory",
-    "what_if",
 ]
 
 _PLACES = {
@@ -88,7 +86,6 @@ _PLACES = {
     "read_trace": "measure.trace.readers.read:read",
     "register": "measure.step.register:register",
     "retain_freed_memory": "measure.native.malloc:retain_freed_memory",
-    "what_if": "measure.what_if.trials:what_if",
 }
 
 

@@ -1,5 +1,5 @@
 from .affine import line
-from .comparison import MARGIN_RATIO, OF_A_STEP, conditions, difference, holm, interval_at, verdict
+from .comparison import ALARM_RATIO, MARGIN_RATIO, OF_A_STEP, conditions, difference, holm, interval_at, verdict
 from .intervals import (
     SCALES,
     Ends,
@@ -14,19 +14,7 @@ from .intervals import (
     medians,
     tornado,
 )
-from .paired import PairedRatio, paired_ratio
 from .printed_numbers import Printed, amount, box
-from .sequential import (
-    ABOVE,
-    ALARM_RATIO,
-    BELOW,
-    FIRST_LOOK,
-    OPEN,
-    SequentialRatio,
-    is_look,
-    look_sizes,
-    sequential_ratio,
-)
 from .summary import (
     INTERVAL_RULES,
     LAG1,
@@ -42,12 +30,9 @@ from .summary import (
 )
 
 __all__ = [
-    "ABOVE",
     "ALARM_RATIO",
-    "BELOW",
     "Ends",
     "Estimate",
-    "FIRST_LOOK",
     "INTERVAL_RULES",
     "Input",
     "JointNormal",
@@ -56,11 +41,8 @@ __all__ = [
     "MAD_TO_SIGMA",
     "MARGIN_RATIO",
     "OF_A_STEP",
-    "OPEN",
-    "PairedRatio",
     "Printed",
     "SCALES",
-    "SequentialRatio",
     "Summary",
     "Swing",
     "Uncertain",
@@ -74,15 +56,11 @@ __all__ = [
     "geometric_mean",
     "holm",
     "interval_at",
-    "is_look",
     "line",
     "log_interval",
-    "look_sizes",
     "means",
     "median_interval",
     "medians",
-    "paired_ratio",
-    "sequential_ratio",
     "summarise",
     "t_quantile",
     "tornado",

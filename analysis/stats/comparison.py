@@ -33,6 +33,9 @@ from results.records import FASTER, SAME, SLOWER, UNKNOWN, Parameters, Run, head
 
 PROCESSES, BLOCKS = "processes", "blocks"
 
+ALARM_RATIO = 0.05
+"""Of comparisons of equal runs, how many may call any cell different."""
+
 MARGIN_RATIO = {"cuda": 0.03, "cpu": 0.10}
 """What fresh processes of one cell differ by without a cause: less does not matter. 38 of 39 single H100 were within
 0.6 %, one 3.7 % below (Lambda's deeplearning-benchmark); steps of a CPU that is shared vary by 11 %."""

@@ -16,7 +16,6 @@ from .numerators import (
     theory,
     theory_as_published,
 )
-from .paired_blocks import log_ratios
 from .placement import APART_RATIO, far_from_s, in_one_placement, placements, same_placement
 from .step_times import (
     ASIDE,
@@ -65,7 +64,6 @@ __all__ = [
     "kind_of_operator",
     "limits_seen",
     "loaded",
-    "log_ratios",
     "measurement",
     "median_round_trip_s",
     "no_less_than_known",

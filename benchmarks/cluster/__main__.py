@@ -62,7 +62,7 @@ def drive(path: Path, count: int) -> None:
     opened_s = time.perf_counter() - began_s
     print(f"{'resume' if is_begun else 'create'}      {opened_s:8.2f} s   {len(todo)} cells to do", flush=True)
     began_s = time.perf_counter()
-    remote = Remote(RaySlots(SlotSettings("cpu", 60.0, "1.0"), slot=SLOT), "ray", "1.0")
+    remote = Remote(RaySlots(SlotSettings("cpu", 60.0, "1.0"), slot=SLOT), "1.0")
     try:
         remote.begin_session(store, remote.probe("cpu"))
         print(f"join        {time.perf_counter() - began_s:8.2f} s   until Ray's first slot", flush=True)

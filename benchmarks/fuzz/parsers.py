@@ -203,7 +203,6 @@ PARSERS: Mapping[str, Parser] = {
     "parallel": Parser(_parallel),
     "run": Parser(_run),
     "gate": Parser(_gate),
-    "streams": Parser(tables.streams, ".jsonl"),
     "meter": Parser(tables.meter),
     "characterization": Parser(tables.characterization),
     "atlas": Parser(tables.atlas, ".csv"),

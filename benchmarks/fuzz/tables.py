@@ -117,7 +117,6 @@ def words(path: Path) -> None:
     """The first word says which option the rest is of."""
     from runners.cli.arguments import names, number, number_of_bytes, share, sizes
     from runners.report.gate import parse_conditions
-    from runners.sweep.what_if import changes
 
     options: dict[str, Callable[[str], Any]] = {
         "sizes": sizes,
@@ -126,7 +125,6 @@ def words(path: Path) -> None:
         "number": number(float, 0),
         "bytes": number_of_bytes,
         "fail-if": parse_conditions,
-        "what-if": changes,
     }
     option, _, rest = text_of(path).partition(" ")
     with refusing():
@@ -218,15 +216,6 @@ def characterization(path: Path) -> None:
     from runners.characterize.files import read_rows
 
     read_rows(edited(path, characterized(), characterization_files()))
-
-
-def streams(path: Path) -> None:
-    """The recorded comparisons of the gate, and their summary."""
-    from benchmarks.gate.__main__ import FILE, recorded, show_live
-
-    if rows := recorded(placed(path, FILE).parent):
-        with contextlib.redirect_stdout(io.StringIO()):
-            show_live(rows)
 
 
 def command_refuses(main: Callable[[list[str]], int], words: list[str], codes: Sequence[int]) -> None:

@@ -2,8 +2,8 @@
 
 For tests (`flopledger/pytest_plugin.py`). Counts are of the step's table on fake tensors, the quantities of
 `runners.report --fail-if`; they have no noise, and any difference is one. Times are of this process against those of
-another one, so that what fresh processes differ by (the margin) is added to the interval: a test that wants to see a
-few per cent is `runners.sweep --against`. Not claimed: that a baseline of another machine says anything of time here.
+another one, so that what fresh processes differ by (the margin) is added to the interval. Not claimed: that a baseline
+of another machine says anything of time here.
 """
 
 from __future__ import annotations

@@ -12,7 +12,6 @@ from .ceiling_blocks import CeilingBlocks, CeilingKernel, step_time_warning
 from .clocks import Clock, clock_for
 from .disturbance import absent, core_state, run_wait_s
 from .page_faults import page_fault_warning, process_use
-from .pairs import PairTiming, measure_pairs
 from .phases import measure_phases, measure_stretch
 from .profiler_ranges import DOMAIN, Mark, Ranges, unheard
 from .protocols import TIMED_WORKS, Protocol
@@ -30,7 +29,6 @@ __all__ = [
     "DOMAIN",
     "END",
     "Mark",
-    "PairTiming",
     "Protocol",
     "Ranges",
     "SUSPENDED",
@@ -46,7 +44,6 @@ __all__ = [
     "disturbance_warning",
     "follow_orders",
     "measure_blocks",
-    "measure_pairs",
     "measure_phases",
     "measure_stretch",
     "page_fault_warning",

@@ -13,17 +13,15 @@ from dataclasses import dataclass, replace
 from analysis.stats import (
     MARGIN_RATIO,
     OF_A_STEP,
-    SequentialRatio,
     conditions,
     difference,
     holm,
-    sequential_ratio,
     verdict,
 )
-from analysis.utilization import block_means_s, log_ratios, variant, whole_steps
+from analysis.utilization import block_means_s, variant, whole_steps
 from cleaning.gates import samples_and_telemetry
-from results.records import FASTER, MEASURED, ONLY_A, ONLY_B, SAME, SLOWER, UNKNOWN, Comparison, Run, Sample, Sitting
-from results.store import Pairing, RunData, driver_branch, key_of, pairing_of
+from results.records import MEASURED, ONLY_A, ONLY_B, UNKNOWN, Comparison, Run, Sample, Sitting
+from results.store import RunData, driver_branch, key_of
 
 OF_A_MACHINE = ("device_name", "driver_branch", "torch_version", "torch_threads", "power_limit_w")
 """What must be equal of where two runs were measured; what neither says is equal."""
@@ -33,9 +31,6 @@ ACROSS = (*OF_A_MACHINE, *(name for name in OF_A_STEP if name != "model"))
 
 NO_COUNTERPART = "no counterpart; here it is "
 """What the reason of a cell in one run alone begins with; its status there follows."""
-
-PAIRS = "pairs"
-"""The basis of a ratio of interleaved blocks."""
 
 Key = tuple[str, ...]
 
@@ -49,7 +44,6 @@ class Group:
 
     runs: tuple[Run, ...]
     times: tuple[tuple[float, ...], ...]
-    samples: tuple[Sample, ...] = ()  # of the first run, warm-ups too
 
     @property
     def cells(self) -> tuple[str, ...]:
@@ -74,8 +68,6 @@ def compare_runs(
     margin_ratio: None takes that of the device. Raises ValueError for runs that may not be compared, that have no cell
     in common, or where a cell has several counterparts.
     """
-    pairing = pairing_of_both(a, b)
-    across = {*across, *pairing.across} if pairing is not None else across
     if refused := refusals(a, b, across):
         raise ValueError(f"these runs cannot be compared: {'; '.join(refused)} (--across compares across a field)")
     mine, others = (groups(data, across) for data in (a, b))
@@ -84,25 +76,9 @@ def compare_runs(
     common = [key for key in mine if key in others]
     if not common:
         raise ValueError(f"these runs have no cell in common: {_nearest(mine, others)} (--across compares across it)")
-    rows = _adjusted([_row(mine[key], others[key], margin_ratio, pairing) for key in common])
+    rows = _adjusted([_row(mine[key], others[key], margin_ratio) for key in common])
     rows += [_unmatched(group, ONLY_A) for key, group in mine.items() if key not in others]
     return rows + [_unmatched(group, ONLY_B) for key, group in others.items() if key not in mine]
-
-
-def pairing_of_both(a: RunData, b: RunData) -> Pairing | None:
-    """What both manifests say, where they are the old and the new side of one interleaved comparison."""
-    mine, other = (pairing_of(data.manifest.options) for data in (a, b))
-    if mine is None or other is None or (mine.side, other.side) != ("A", "B"):
-        return None
-    return other if mine.identity == other.identity else None
-
-
-def paired(a: Group, b: Group, pairing: Pairing) -> SequentialRatio | None:
-    """The ratio by pairs of processes. Raises ValueError where the blocks of the two do not alternate."""
-    if not (a.times and b.times):
-        return None
-    values = log_ratios(a.samples, b.samples)
-    return sequential_ratio(values, pairing.alarm_of_cell, out_of_time=True)
 
 
 def groups(data: RunData, across: Collection[str] = ()) -> dict[Key, Group]:
@@ -122,7 +98,7 @@ def _group(runs: Sequence[Run], samples: Mapping[tuple[str, int], Sequence[Sampl
         means_s = tuple(block_means_s(blocks)) if blocks else ()
         if means_s and all(0 < mean_s < math.inf for mean_s in means_s):
             times.append(means_s)
-    return Group(tuple(runs), tuple(times), tuple(samples.get(key_of(runs[0]), ())))
+    return Group(tuple(runs), tuple(times))
 
 
 def _check_single(name: str, groups: Mapping[Key, Group]) -> None:
@@ -146,8 +122,8 @@ def _nearest(mine: Mapping[Key, Group], others: Mapping[Key, Group]) -> str:
     return ", ".join(f"{name} is {one[at[name]]!r} in A and {other[at[name]]!r} in B" for name in names)
 
 
-def _row(a: Group, b: Group, margin_ratio: float | None, pairing: Pairing | None) -> Comparison:
-    """One matched cell, with its p-values by itself; of one whose blocks were interleaved the pairs' verdict."""
+def _row(a: Group, b: Group, margin_ratio: float | None) -> Comparison:
+    """One matched cell, with its p-values by itself."""
     blank = _blank(b, UNKNOWN, a)
     lacking = [name for name, group in (("A", a), ("B", b)) if not group.times]
     if lacking:
@@ -155,16 +131,6 @@ def _row(a: Group, b: Group, margin_ratio: float | None, pairing: Pairing | None
     margin = MARGIN_RATIO.get(b.runs[0].device.partition(":")[0], max(MARGIN_RATIO.values()))
     margin = margin if margin_ratio is None else margin_ratio
     blank, found = replace(blank, margin_ratio=margin), difference(a.times, b.times, margin)
-    unpaired = ""
-    if pairing is not None:
-        try:
-            of_pairs = paired(a, b, pairing)
-        except ValueError as fault:
-            unpaired = f"read as two runs: {fault}"
-        else:
-            if of_pairs is not None:
-                return _paired_row(blank, a, b, of_pairs)
-            unpaired = "read as two runs: too few pairs of processes"
     time_a_s = _mean_s(a)
     return replace(
         blank,
@@ -178,37 +144,8 @@ def _row(a: Group, b: Group, margin_ratio: float | None, pairing: Pairing | None
         time_b_s=time_a_s * found.ratio,
         blocks_a=sum(map(len, a.times)),
         blocks_b=sum(map(len, b.times)),
-        reason=unpaired or ("" if found.p_same is not None else "a single block has no interval"),
+        reason="" if found.p_same is not None else "a single block has no interval",
     )
-
-
-def _paired_row(blank: Comparison, a: Group, b: Group, ratio: SequentialRatio) -> Comparison:
-    """A cell whose blocks were interleaved. Its interval holds for all cells and looks: no p-values beside it."""
-    limit = 1 + (blank.margin_ratio or 0.0)
-    same = ratio.low > 1 / limit and ratio.high < limit
-    verdict = SAME if same else SLOWER if ratio.low > 1 else FASTER if ratio.high < 1 else UNKNOWN
-    time_a_s = _mean_s(a)
-    return replace(
-        blank,
-        verdict=verdict,
-        ratio=ratio.ratio,
-        low_ratio=ratio.low,
-        high_ratio=ratio.high,
-        basis=PAIRS,
-        time_a_s=time_a_s,
-        time_b_s=time_a_s * ratio.ratio,
-        blocks_a=sum(map(len, a.times)),
-        blocks_b=sum(map(len, b.times)),
-        reason=_far_pairs(ratio),
-    )
-
-
-def _far_pairs(ratio: SequentialRatio) -> str:
-    """That some pairs are far from the others, and what the ratio says of them; "" where none is."""
-    if not ratio.far:
-        return ""
-    are = "is" if ratio.far == 1 else "are"
-    return f"{ratio.far} of {ratio.pairs} pairs {are} far from the others: the ratio is of a typical pair"
 
 
 def _mean_s(group: Group) -> float:
@@ -222,9 +159,7 @@ def _adjusted(rows: Sequence[Comparison]) -> list[Comparison]:
     """The rows with p-values over all of them, and what they allow to be said."""
     different, same = holm([row.p_different for row in rows]), holm([row.p_same for row in rows])
     return [
-        row
-        if row.basis == PAIRS
-        else replace(row, p_different=p, p_same=q, verdict=UNKNOWN if row.ratio is None else verdict(row.ratio, p, q))
+        replace(row, p_different=p, p_same=q, verdict=UNKNOWN if row.ratio is None else verdict(row.ratio, p, q))
         for row, p, q in zip(rows, different, same, strict=True)
     ]
 

@@ -5,9 +5,8 @@
   written by unfused operators; launches are calls of operators that move data, each one kernel or more on a GPU; memory
   is the most that the step's ledger has alive. A meter's loop has FLOP alone: model FLOP of its mean step.
 * **Timed**: `slower` is met where the whole interval of B ÷ A is above the limit, not met where it is below, else
-  undecided. Interleaved blocks give the interval of `analysis/stats/sequential.py`. Two runs by themselves give
-  Welch's, at the alarm rate divided by the cells; where either has one process alone, what processes differ by (the
-  margin) is added at both ends, as it is not in the blocks.
+  undecided. The interval is Welch's, at the alarm rate divided by the cells; where either run has one process, what
+  processes differ by (the margin) is added at both ends, as it is not in the blocks.
 * **Trains**: a cell that A measured and B did not fails the gate, whatever was asked.
 
 Nothing is left out in silence: a cell of one run alone, one without a table or without an interval, gets a row that
@@ -21,8 +20,8 @@ from dataclasses import dataclass, field
 
 from analysis.footprint.step import peak_bytes
 from analysis.operators import lacks_sizes, registry
-from analysis.stats import ABOVE, ALARM_RATIO, BELOW, interval_at
-from reports.compare.cells import PAIRS, Group, groups, paired, pairing_of_both
+from analysis.stats import ALARM_RATIO, interval_at
+from reports.compare.cells import Group, groups
 from results import Inconsistent
 from results.records import (
     LOOP,
@@ -37,7 +36,7 @@ from results.records import (
     GateCheck,
     Run,
 )
-from results.store import Pairing, RunData, read_operations
+from results.store import RunData, read_operations
 
 TIMED = "slower"
 EXACT = ("flop", "bytes", "launches", "memory")
@@ -84,8 +83,6 @@ def judge(
     a: RunData, b: RunData, rows: Sequence[Comparison], asked: Sequence[Condition], across: Collection[str] = ()
 ) -> list[GateCheck]:
     """A row for each condition and cell, in the order of the cells. rows: of `compare_runs` on the same."""
-    pairing = pairing_of_both(a, b)
-    across = {*across, *pairing.across} if pairing is not None else across
     mine, others = ({group.cells: group for group in groups(data, across).values()} for data in (a, b))
     matched = sum(row.verdict not in (ONLY_A, ONLY_B) for row in rows)
     found: list[GateCheck] = []
@@ -99,7 +96,7 @@ def judge(
         counted = _step_count(a, first), _step_count(b, second)
         for each in asked:
             if each.name == TIMED:
-                found.append(_slower(row, each, first, second, pairing, ALARM_RATIO / matched))
+                found.append(_slower(row, each, first, second, ALARM_RATIO / matched))
             else:
                 found.append(_more(row, each, *counted))
     return found
@@ -115,29 +112,21 @@ def _failure(runs: Sequence[Run]) -> str:
     return f"B was not measured: {failed.status}" + (f": {failed.reason}" if failed.reason else "")
 
 
-def _slower(
-    row: Comparison, asked: Condition, a: Group, b: Group, pairing: Pairing | None, alarm_ratio: float
-) -> GateCheck:
+def _slower(row: Comparison, asked: Condition, a: Group, b: Group, alarm_ratio: float) -> GateCheck:
     """Whether B's step is slower by more than the limit."""
     if not (a.times and b.times):
         return _check(row, asked.name, asked.limit_ratio, NOT_COMPARED, reason=row.reason)
-    ends: tuple[float, float] | None
-    if row.basis == PAIRS and pairing is not None:
-        found = paired(a, b, pairing)
-        ends = None if found is None else (found.low, found.high)
-    else:
-        ends = interval_at(a.times, b.times, alarm_ratio)
-        if ends is not None and row.basis == "blocks":
-            beyond = 1 + (row.margin_ratio or 0.0)
-            ends = ends[0] / beyond, ends[1] * beyond
-    notes = [row.reason, *_unconverged(row, a, b)]
+    ends = interval_at(a.times, b.times, alarm_ratio)
+    if ends is not None and row.basis == "blocks":
+        beyond = 1 + (row.margin_ratio or 0.0)
+        ends = ends[0] / beyond, ends[1] * beyond
+    notes = [row.reason, *_unconverged(a, b)]
     if ends is None:
         return _time_check(row, asked, UNDECIDED, None, notes)
     limit = 1 + asked.limit_ratio
-    side = ABOVE if ends[0] > limit else BELOW if ends[1] < limit else ""
-    outcome = {ABOVE: MET, BELOW: NOT_MET}.get(side, UNDECIDED)
+    outcome = MET if ends[0] > limit else NOT_MET if ends[1] < limit else UNDECIDED
     if outcome == UNDECIDED and row.basis == "blocks":
-        notes.append("one process on a side: sweep --against interleaves both, sweep --repeat 5 in more processes")
+        notes.append("one process on a side: sweep --repeat 5 measures in more processes")
     return _time_check(row, asked, outcome, ends, notes)
 
 
@@ -159,10 +148,10 @@ def _time_check(
     )
 
 
-def _unconverged(row: Comparison, a: Group, b: Group) -> list[str]:
-    """Which sides did not reach their interval; of interleaved blocks the ratio's interval alone counts."""
+def _unconverged(a: Group, b: Group) -> list[str]:
+    """Which sides did not reach their interval."""
     sides = [name for name, group in (("A", a), ("B", b)) if any(run.status == "not_converged" for run in group.runs)]
-    return [f"{' and '.join(sides)} did not converge"] if sides and row.basis != PAIRS else []
+    return [f"{' and '.join(sides)} did not converge"] if sides else []
 
 
 def _more(row: Comparison, asked: Condition, a: StepCount, b: StepCount) -> GateCheck:

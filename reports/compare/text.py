@@ -26,7 +26,6 @@ HEADS = tuple(column.name for column in _COLUMNS)
 _UNKNOWN = "–"
 
 _BASES = {
-    "pairs": "blocks were interleaved: intervals hold for all cells and however often one looked at them",
     "processes": "where both runs have repeats, their processes scatter: different is different from 1",
     "blocks": "one process on a side does not show what processes differ by: different is beyond the margin",
 }

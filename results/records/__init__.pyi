@@ -18,7 +18,6 @@ from .characterization import (
     WorkloadRecording,
 )
 from .comparisons import (
-    CHANGE_NAMES,
     FASTER,
     MET,
     NOT_COMPARED,
@@ -27,14 +26,10 @@ from .comparisons import (
     ONLY_B,
     SAME,
     SLOWER,
-    UNCHANGED,
     UNDECIDED,
     UNKNOWN,
-    ChangeTrial,
     Comparison,
     GateCheck,
-    change_named,
-    ranked_changes,
 )
 from .counts import Agreement, BatchLaw, CleanedOperation, CleaningLog, FlopCount, ProfileCount, Ratio
 from .footprint import FootprintCheck, FootprintPrediction
@@ -87,7 +82,6 @@ __all__ = [
     "Agreement",
     "AloneTime",
     "BatchLaw",
-    "CHANGE_NAMES",
     "Call",
     "CallRecording",
     "CallTime",
@@ -95,7 +89,6 @@ __all__ = [
     "Cell",
     "CellRows",
     "ColumnRows",
-    "ChangeTrial",
     "Characterization",
     "CleanedOperation",
     "CleaningLog",
@@ -162,7 +155,6 @@ __all__ = [
     "StepTime",
     "Storage",
     "Telemetry",
-    "UNCHANGED",
     "UNDECIDED",
     "UNKNOWN",
     "Utilization",
@@ -176,7 +168,6 @@ __all__ = [
     "changed",
     "chosen_of",
     "column_of",
-    "change_named",
     "digest",
     "from_cell",
     "from_text",
@@ -187,7 +178,6 @@ __all__ = [
     "literal",
     "non_default",
     "rows_with",
-    "ranked_changes",
     "stands",
     "tensors",
     "to_text",

@@ -1,7 +1,6 @@
 from .columns import read_records, read_rows
 from .layout import CEILINGS, QUICK, Key, compress, decompress, key_of, profile_file, recording_file
 from .manifest import MANIFEST, Manifest, comparable, driver_branch, harness_version, read_manifest, utc_now
-from .pairing import Pairing, pairing_of
 from .reading import RunData, read_operation_table, read_run
 from .store import Store, check_vacant, read_operations, read_profile
 from .tables import table
@@ -11,7 +10,6 @@ __all__ = [
     "Key",
     "MANIFEST",
     "Manifest",
-    "Pairing",
     "QUICK",
     "RunData",
     "Store",
@@ -22,7 +20,6 @@ __all__ = [
     "driver_branch",
     "harness_version",
     "key_of",
-    "pairing_of",
     "profile_file",
     "read_manifest",
     "read_operation_table",

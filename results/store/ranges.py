@@ -102,8 +102,8 @@ FIELDS: Mapping[str, Range] = {
     "Sample.start_s": NOT_NEGATIVE,
     "WorkTime.steps": NOT_NEGATIVE,
     "StepTime.steps": NOT_NEGATIVE,
-    **dict.fromkeys(("ChangeTrial.ratio", "ChangeTrial.low", "ChangeTrial.high", "target_ci_ratio"), POSITIVE),
-    **dict.fromkeys(("ChangeTrial.samples", "ChangeTrial.rounds", "value_a", "value_b"), NOT_NEGATIVE),
+    "target_ci_ratio": POSITIVE,
+    **dict.fromkeys(("value_a", "value_b"), NOT_NEGATIVE),
     "native_value": SIGNED,  # a counter's own word, however wrong
     "printed": SIGNED,
     **dict.fromkeys(("first_loss", "last_loss", "seed", "thread", "device", "stream"), ANY),

@@ -24,8 +24,6 @@ from typing import TYPE_CHECKING, Any
 
 from runners.cli import FAILED, INTERRUPTED, TERMINATED, UNWRITABLE, answering, say
 from runners.sweep import models as sweep_models
-from runners.sweep import what_if
-from runners.sweep.against import options as against_options
 from runners.sweep.executors import LOCAL, check_executor, each_model, open_slots, peak_row, sitting_of
 from runners.sweep.options import (
     EARLIER,
@@ -130,12 +128,9 @@ def _sweep(options: argparse.Namespace, command: str) -> int:
 
     if len(options.accelerator or ()) > 1:
         return each_model(options, RUNS, lambda of_model: _sweep(of_model, command))
-    if options.what_if:
-        what_if.check_exclusive_options(options)
-    resumed = against_options.new_side(resumed_run(options))
+    resumed = resumed_run(options)
     options.begun = resumed is not None
     stored = stored_options(resumed)
-    against_options.check_options(options, stored)
     check_options(options, stored)
     check_executor(options)
     if resumed is None and options.out is not None:
@@ -170,13 +165,6 @@ def _sweep_on(
     check(grid)
     _check_compiler(grid)
     _check_data(grid)
-    if options.what_if:
-        return what_if.run(cells(grid), options)
-    if against_options.is_asked(options, stored):
-        from runners.sweep.against import command as against_command
-
-        parts = against_command.SweepParts(_begin_session, _check_models, _notes, peak_row, _cautions)
-        return against_command.run(grid, options, resumed, probed, command, parts)
     earlier = [Grid.from_json(options) for options in stored.get(EARLIER, [])]
     if stored and Grid.from_json(stored) != grid:
         earlier.append(Grid.from_json(stored))

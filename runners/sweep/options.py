@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.devices import PRECISIONS
 from measure.counters.harness import COUNTERS
-from results.records import CHANGE_NAMES, MALLOC_SETTINGS, RECORDERS, RETAIN
+from results.records import MALLOC_SETTINGS, RECORDERS, RETAIN
 from runners.cli import (
     CONVENTIONS,
     MARGIN_RATIO,
@@ -25,14 +25,12 @@ from runners.cli import (
     names,
     number,
     number_of_bytes,
-    share,
     sizes,
 )
 from runners.sweep import models as sweep_models
 from runners.sweep.executors import EXECUTORS, LOCAL
 from runners.sweep.plan import DEFAULT_METHODS, METHODS, Grid, cells, check_profile
 from runners.sweep.ranks import options as ranks_options
-from runners.sweep.what_if import changes
 from runners.workers import check_name, place_of
 from workloads.catalogue import ENTRIES, OPTIMIZERS, OWN, SUITES, hyper_of
 
@@ -133,34 +131,9 @@ def _add_counting(how: Any) -> None:
         type=_counters,
         help=f"of {', '.join(COUNTERS)}, or all (default: {','.join(Grid.counters)}; of a suite of counters: all)",
     )
-    how.add_argument(
-        "--what-if",
-        nargs="?",
-        const=CHANGE_NAMES,
-        type=changes,
-        metavar="CHANGE,CHANGE",
-        help=f"instead of a run: try each of {', '.join(CHANGE_NAMES)} (batch_size=N, workers=N) on every cell, "
-        "its blocks interleaved with those of the unchanged step",
-    )
 
 
 def _add_timing(how: Any) -> None:
-    how.add_argument(
-        "--against",
-        type=Path,
-        metavar="DIR",
-        help="another checkout of the model's files: blocks of both are interleaved, and kept as two runs "
-        "(docs/pull-requests.md)",
-    )
-    how.add_argument(
-        "--against-options", metavar="OPTIONS", help='options of the side that is compared with, as in "--layout …"'
-    )
-    how.add_argument(
-        "--slower", type=share, metavar="LIMIT", help="of --against: the slow-down that is to be decided (default: 2%%)"
-    )
-    how.add_argument(
-        "--alarm", type=number(float, 1e-6, 0.5), metavar="RATIO", help="of --against: false alarms (default: 0.05)"
-    )
     how.add_argument(
         "--paired-ceiling",
         action="store_true",
@@ -225,17 +198,10 @@ def _add_executor(run: Any) -> None:
         "--executor",
         choices=EXECUTORS,
         default=LOCAL,
-        help="where cells are measured: here (default), on the devices of a Ray cluster, or in jobs of Slurm "
-        "(docs/cluster.md)",
+        help="where cells are measured: here (default), or on the devices of a Ray cluster (docs/cluster.md)",
     )
     run.add_argument(
         "--accelerator", type=names("model"), metavar="NAMES", help="of ray: the device models, as Ray names them"
-    )
-    run.add_argument("--jobs", type=number(int, 1), metavar="N", help="of slurm: how many, a device each (default: 1)")
-    run.add_argument(
-        "--slurm",
-        metavar="NAME=VALUE,…",
-        help="of slurm: what its jobs are submitted with, as in partition=gpu,time=60",
     )
 
 
@@ -393,7 +359,10 @@ def stored_options(resumed: Path | None) -> dict[str, Any]:
         return {}
     from results.store import read_manifest
 
-    return dict(read_manifest(resumed).options)
+    options = dict(read_manifest(resumed).options)
+    if "against" in options:
+        raise ValueError(f"--resume: {resumed} is one side of an interleaved comparison of an older version")
+    return options
 
 
 def union(grid: Grid, earlier: Sequence[Grid]) -> list[Cell]:

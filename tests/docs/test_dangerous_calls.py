@@ -23,7 +23,6 @@ ALLOWED = {
     ): "a function of an installed package, in a confined process",
     ("measure/audit/sources.py", "exec"): "a function of an installed package, in a confined process",
     ("measure/peak_tables/definitions.py", "exec"): "a package's table of peaks, in a process that reaches nothing",
-    ("runners/sweep/executors/mailbox.py", "pickle.loads"): "what a job of one's own left in a directory of one's own",
     (
         "runners/sweep/ranks/exchange.py",
         "pickle.loads",

@@ -18,7 +18,7 @@ import pytest
 def test_function(size): ...
 
 class TestGroup:
-    @pytest.mark.skip(reason="no Slurm")
+    @pytest.mark.skip(reason="no cluster")
     def test_method(self): ...
 """
 
@@ -45,11 +45,11 @@ def check(report: Path, *lines: str) -> tuple[int, str]:
 
 def test_a_listed_function_and_a_listed_method_may_be_skipped(report: Path) -> None:
     function = "tests/group/test_some.py::test_function | no disk"
-    method = "tests/group/test_some.py::TestGroup::test_method | no Slurm"
+    method = "tests/group/test_some.py::TestGroup::test_method | no cluster"
     assert check(report, function, method) == (0, "")
     code, message = check(report, function)
     assert (code, message) == (1, f"unexpected skip: {method}\n")
-    assert check(report, function, method.replace("Slurm", "disk"))[0] == 1
+    assert check(report, function, method.replace("cluster", "disk"))[0] == 1
 
 
 def test_each_listed_test_exists() -> None:

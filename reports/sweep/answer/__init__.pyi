@@ -2,7 +2,6 @@ from .headline_table import headline_rows
 from .link_table import links_text
 from .parquet import NEEDED, can_write, to_parquet
 from .table import to_csv, to_json, to_text
-from .what_if import what_if_text
 
 __all__ = [
     "NEEDED",
@@ -13,5 +12,4 @@ __all__ = [
     "to_json",
     "to_parquet",
     "to_text",
-    "what_if_text",
 ]

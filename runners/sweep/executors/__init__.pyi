@@ -1,4 +1,4 @@
-from .registry import EXECUTORS, LOCAL, Executor, Telemetered, check_executor, each_model, open_slots
+from .choice import EXECUTORS, LOCAL, Executor, Telemetered, check_executor, each_model, open_slots
 from .sitting import peak_row, sitting_of
 
 __all__ = [

@@ -15,6 +15,7 @@ from typing import Protocol
 from results.records import Cell, Run
 from results.store import Store, utc_now
 from runners.cli import Progress
+from runners.sweep.executors.choice import RAY
 from runners.sweep.executors.result import CellResult, Order, SlotFacts, failure, keep
 from runners.sweep.executors.sitting import sitting_of
 from runners.sweep.plan import reason_against
@@ -61,7 +62,7 @@ Event = Ready | Answer | Loss
 
 
 class Slots(Protocol):
-    """The slots that an executor has. `expected`: how many there are or may still come."""
+    """The devices that measure. `expected`: how many there are or may still come."""
 
     @property
     def expected(self) -> int: ...
@@ -73,11 +74,10 @@ class Slots(Protocol):
 
 @dataclass
 class Remote:
-    """Slots, and the session that each of them is in the run. executor: its word on the command line. version: of this
-    program, here and at each slot. utc_s: our clock, seconds since 1970."""
+    """Slots, and the session that each of them is in the run. version: of this program, here and at each slot. utc_s:
+    our clock, seconds since 1970."""
 
     slots: Slots
-    executor: str
     version: str
     utc_s: Callable[[], float] = time.time
     places: dict[str, SlotFacts] = field(default_factory=dict)  # of slots that have no session yet
@@ -94,9 +94,9 @@ class Remote:
         stopwatch = Stopwatch()
         while not self.places:
             if not self.slots.expected:
-                raise ValueError(f"--executor {self.executor}: expected a device to measure on, got none{self.why()}")
+                raise ValueError(f"--executor {RAY}: expected a device to measure on, got none{self.why()}")
             if stopwatch.elapsed_s > START_S:
-                raise ValueError(f"--executor {self.executor}: no device became free within {START_S:g} s")
+                raise ValueError(f"--executor {RAY}: no device became free within {START_S:g} s")
             event = self.slots.next(POLL_S)
             if isinstance(event, Ready):
                 self.add_slot(event)
@@ -153,7 +153,7 @@ class Remote:
         place, name = self.places[slot], f"s{len(store.sittings)}"
         facts = {
             "harness_version": self.version,
-            "executor": self.executor,
+            "executor": RAY,
             "slot": slot,
             "clock_offset_s": round(self.offsets_s[slot], 1),
         }

@@ -1,6 +1,6 @@
 """A slot: one device of one machine, held by this sweep alone, where cells are measured one after the other.
 
-Runs where the device is, in a process that Ray or Slurm has started; knows neither of them. The measuring is that of a
+Runs where the device is, in a process that Ray has started; knows nothing of it. The measuring is that of a
 sweep on one machine (`runners.sweep.session`). What a slot cannot be used for is a ValueError in one line.
 """
 

@@ -15,7 +15,7 @@ SCALING = ("strong", "weak")
 
 TORCHRUN = "torchrun --nproc-per-node N -m runners.sweep …"
 
-ALONE = ("compile", "input_pipeline", "paired_ceiling", "profile", "what_if", "against")
+ALONE = ("compile", "input_pipeline", "paired_ceiling", "profile")
 """Options of a step on one device."""
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from analysis.utilization import paired_blocks, post2021
+from analysis.utilization import post2021
 from analysis.utilization.denominators import Denominator, at_clock, ceiling_of, datasheet, user
 from analysis.utilization.numerators import (
     Numerator,
@@ -646,15 +646,3 @@ def test_what_a_meter_counted_is_a_number_or_a_reason(flop: Any) -> None:
     )
     assert of_loop(run).flop_by_unit == {}
     assert of_loop(run).reason == "what the meter counted of these steps is no number"
-
-
-def test_paired_blocks_are_the_measured_ones_of_each_process():
-    def block(index, part="measure", **more):
-        return Sample(
-            cell_id="c", attempt=1, part=part, index=index, **{"steps": 2, "start_s": 0.0, "wall_s": 1.0, **more}
-        )
-
-    first = [block(0, "warmup"), block(1, "warmup"), block(2), block(3, work="one"), block(4, phase="forward")]
-    second = [block(5, "warmup"), block(6, steps=0), block(7), block(8)]
-    processes = paired_blocks._processes([*second, *first])
-    assert [[sample.index for sample in blocks] for blocks in processes] == [[2], [7, 8]]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,14 +12,13 @@ from typing import Any
 
 import pytest
 
-from analysis.utilization import log_ratios
 from reports.compare import Condition, gate_markdown, gate_text, judge
 from reports.compare.cells import compare_runs
 from reports.compare.gate_answer import _cells
 from reports.compare.page import Side
 from reports.compare.text import interval_text, to_text
-from results.records import MET, NOT_COMPARED, NOT_MET, UNDECIDED, GateCheck, Sample
-from results.store import Pairing, pairing_of, read_run
+from results.records import MET, NOT_COMPARED, NOT_MET, UNDECIDED, GateCheck
+from results.store import read_run
 from runners.report import command
 from tests.support.fakes.commands import refused, running
 from tests.support.made_up import made_up_evidence
@@ -38,38 +36,17 @@ def write(path: Path, plant: Plant | None = None, grid: tuple[Any, ...] = (KEY,)
     return made_up_evidence.write(path, made=made)
 
 
-def interleaved(
-    side: str, slower: float = 1.0, pairs: int = 9, rounds: int = 3, shift_s: float = 0.0, **more: Any
-) -> Plant:
-    """Blocks A B B A of processes that differ by up to 1.2 %, B's last `slower` times as long."""
+def slow(factor: float) -> Plant:
+    """All blocks this many times as long."""
 
     def plant(parts: made_up_evidence.Parts) -> None:
-        pairing = Pairing("one", side, **more)
-        parts.manifest = replace(parts.manifest, options={**parts.manifest.options, **pairing.as_option()})
         for part in parts.cells.values():
-            part.samples = interleaved_samples(side, part.run.cell_id, slower, pairs, rounds, shift_s)
+            part.samples = [
+                replace(row, wall_s=row.wall_s * factor, device_s=row.device_s and row.device_s * factor)
+                for row in part.samples
+            ]
 
     return plant
-
-
-def interleaved_samples(
-    side: str, cell_id: str, slower: float, pairs: int, rounds: int, shift_s: float = 0.0
-) -> list[Sample]:
-    found = []
-    for pair in range(pairs):
-        noise = 1 + (0.006 * (-1) ** pair if side == "B" else 0.0)
-        steps = [("warmup", 0)] + [
-            ("measure", 1 + 4 * each + place) for each in range(rounds) for place in _PLACES[side]
-        ]
-        for part, place in steps:
-            time_s = 0.1 * noise * (slower if side == "B" else 1.0)
-            start_s = 1000.0 + 100 * pair + place + shift_s
-            times = {"start_s": start_s, "wall_s": time_s, "device_s": time_s, "sync_wait_s": 0.0}
-            found.append(Sample(cell_id=cell_id, attempt=1, index=len(found), part=part, steps=1, **times))
-    return found
-
-
-_PLACES = {"A": (0, 3), "B": (1, 2)}
 
 
 def checks(a: Path, b: Path, *asked: Condition) -> list[GateCheck]:
@@ -77,85 +54,13 @@ def checks(a: Path, b: Path, *asked: Condition) -> list[GateCheck]:
     return judge(first, second, compare_runs(first, second), asked or (Condition("slower", 0.02),))
 
 
-@pytest.mark.parametrize(("slower", "outcome"), [(1.0, NOT_MET), (1.05, MET), (1.02, UNDECIDED), (0.9, NOT_MET)])
-def test_interleaved_blocks_decide(tmp_path: Path, slower: float, outcome: str) -> None:
-    """Processes scatter by 0.6 % about the planted ratio: 5 % is beyond the limit of 2 %, 0 % within, 2 % on it."""
-    a, b = write(tmp_path / "a", interleaved("A")), write(tmp_path / "b", interleaved("B", slower))
-    (found,) = checks(a, b)
-    assert (found.outcome, found.basis, found.reason) == (outcome, "pairs", "")
-    mean = (4 * math.log(1.006) + 3 * math.log(0.994)) / 7  # of nine the lowest and the highest do not count
-    assert found.ratio == pytest.approx(slower * math.exp(mean))
-    assert found.low_ratio < found.ratio < found.high_ratio  # type: ignore[operator]
-
-
-def test_pairs_far_from_the_others_do_not_count_and_are_said(tmp_path: Path) -> None:
-    """One of nine pairs of processes has B at nine times its time: the mean would be 9 ** (1 / 9) = 1.28."""
-
-    def burst(parts: made_up_evidence.Parts) -> None:
-        interleaved("B")(parts)
-        for part in parts.cells.values():
-            part.samples = [
-                replace(row, wall_s=row.wall_s * 9, device_s=row.device_s and row.device_s * 9)
-                if 1300 <= row.start_s < 1400 and row.part == "measure"
-                else row
-                for row in part.samples
-            ]
-
-    (found,) = checks(write(tmp_path / "a", interleaved("A")), write(tmp_path / "b", burst))
-    assert (found.outcome, found.basis) == (NOT_MET, "pairs")
-    assert found.reason == "1 of 9 pairs is far from the others: the ratio is of a typical pair"
-
-
-def test_the_alarm_rate_is_shared_by_the_cells_that_were_planned(tmp_path: Path) -> None:
-    def width(cells: int) -> float:
-        a = write(tmp_path / f"a{cells}", interleaved("A", cells=cells))
-        (found,) = checks(a, write(tmp_path / f"b{cells}", interleaved("B", cells=cells)))
-        assert found.low_ratio is not None
-        assert found.high_ratio is not None
-        return math.log(found.high_ratio / found.low_ratio)
-
-    assert width(10) > 1.2 * width(1)
-
-
-@pytest.mark.parametrize(
-    ("plants", "said"),
-    [
-        ((interleaved("A"), interleaved("B", shift_s=50.0)), "expected rounds of ABBA or BAAB"),
-        ((interleaved("A"), interleaved("B", pairs=5)), "too few pairs of processes"),
-    ],
-)
-def test_blocks_that_do_not_alternate_are_read_as_two_runs(tmp_path: Path, plants: Any, said: str) -> None:
-    (found,) = checks(write(tmp_path / "a", plants[0]), write(tmp_path / "b", plants[1]))
-    assert found.basis == "blocks"
-    assert said in found.reason
-
-
-def test_runs_of_two_comparisons_are_no_pair(tmp_path: Path) -> None:
-    def other(parts: made_up_evidence.Parts) -> None:
-        interleaved("B")(parts)
-        parts.manifest = replace(parts.manifest, options=Pairing("another", "B").as_option())
-
-    (found,) = checks(write(tmp_path / "a", interleaved("A")), write(tmp_path / "b", other))
-    assert (found.basis, found.reason.startswith("read as two runs")) == ("blocks", False)
-
-
 def test_two_runs_by_themselves_need_the_margin_at_both_ends(tmp_path: Path) -> None:
     """One process on a side of a card: 3 % more at both ends, so that 2 % cannot be told and 10 % can."""
-
-    def slow(factor: float) -> Plant:
-        def plant(parts: made_up_evidence.Parts) -> None:
-            for part in parts.cells.values():
-                part.samples = [
-                    replace(row, wall_s=row.wall_s * factor, device_s=row.device_s and row.device_s * factor)
-                    for row in part.samples
-                ]
-
-        return plant
 
     a = write(tmp_path / "a")
     (equal,) = checks(a, write(tmp_path / "b"))
     assert (equal.outcome, equal.basis) == (UNDECIDED, "blocks")
-    assert "sweep --against" in equal.reason
+    assert "sweep --repeat 5" in equal.reason
     assert equal.high_ratio is not None
     assert equal.high_ratio > 1.03
     (slower,) = checks(a, write(tmp_path / "c", slow(1.10)))
@@ -260,7 +165,7 @@ def test_cells_of_one_run_alone_are_told_and_fail_where_undecided_does(
 
 
 def test_a_comment_begins_with_what_was_decided(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    a, b = write(tmp_path / "a", interleaved("A")), write(tmp_path / "b", interleaved("B", 1.1))
+    a, b = write(tmp_path / "a"), write(tmp_path / "b", slow(1.1))
     more = write(tmp_path / "more", None, (KEY, ("tf32", 16, 0)))
     run = running(command.main, capsys)
     marks = {
@@ -293,7 +198,7 @@ def test_a_run_without_tables_is_not_compared(tmp_path: Path) -> None:
 
 
 def test_formats_say_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    a, b = write(tmp_path / "a", interleaved("A")), write(tmp_path / "b", interleaved("B", 1.1))
+    a, b = write(tmp_path / "a"), write(tmp_path / "b", slow(1.1))
     run = running(command.main, capsys)
     answers = {form: run(a, b, "--fail-if", ALL, "--format", form) for form in ("text", "markdown", "csv", "json")}
     assert {answer[0] for answer in answers.values()} == {5}
@@ -310,7 +215,7 @@ def test_formats_say_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 @pytest.mark.parametrize("width", [60, 80, 100, 160])
 def test_no_line_is_wider_than_the_terminal(tmp_path: Path, width: int) -> None:
-    a, b = (read_run(write(tmp_path / name, interleaved(name.upper(), 1.1))) for name in "ab")
+    a, b = (read_run(write(tmp_path / name, slow(factor))) for name, factor in (("a", 1.0), ("b", 1.1)))
     asked = [Condition(name, 0.02) for name in ("slower", "flop")]
     found = judge(a, b, compare_runs(a, b), asked)
     text = gate_text(found, asked, (Side("A", "a", a), Side("B", "b", b)), False, width)
@@ -370,22 +275,6 @@ def test_other_devices_are_refused_by_name(tmp_path: Path, capsys: pytest.Captur
 
     a, b = write(tmp_path / "a"), write(tmp_path / "b", other)
     refused(running(command.main, capsys)(a, b, "--fail-if", "slower:2%"), "device_name is")
-
-
-def test_a_damaged_mark_of_a_pair_is_a_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def damaged(parts: made_up_evidence.Parts) -> None:
-        parts.manifest = replace(parts.manifest, options={"against": {"identity": "x", "side": "C"}})
-
-    a, b = write(tmp_path / "a", damaged), write(tmp_path / "b")
-    refused(running(command.main, capsys)(a, b, "--fail-if", "slower:2%"), "expected a side of a comparison")
-    assert pairing_of({}) is None
-
-
-def test_a_pair_that_ended_in_a_round_counts_its_whole_rounds() -> None:
-    a, b = (interleaved_samples(side, "x", 1.25, 1, 2) for side in "AB")
-    assert log_ratios(a, b[:-1]) == pytest.approx([math.log(1.25 * 1.006)])
-    assert log_ratios(a[:2], b[:3]) == []
-    assert log_ratios([], b) == []
 
 
 def test_the_command_has_the_conditions_of_the_gate() -> None:

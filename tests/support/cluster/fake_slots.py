@@ -57,7 +57,7 @@ def result(order: Order, status: str = "ok", **fields: Any) -> CellResult:
 
 
 class MadeUpSlot:
-    """A slot as Ray and submitit make one, by its name."""
+    """A slot as Ray makes one, by its name."""
 
     def __init__(self, settings: SlotSettings) -> None:
         self.settings = settings

@@ -31,7 +31,7 @@ def plan(count: int) -> list[Cell]:
 def sweep(path: Path, count: int, slot: str = SLOT, each: Callable[[Run], None] = lambda run: None) -> str:
     """Measures what the run lacks, and gives what was said. each: called after each row."""
     stream = io.StringIO()
-    remote = Remote(RaySlots(SETTINGS, slot=slot), "ray", SETTINGS.version)
+    remote = Remote(RaySlots(SETTINGS, slot=slot), SETTINGS.version)
     try:
         remote.probe("auto")
         begun = (path / "manifest.json").exists()

@@ -23,7 +23,7 @@ from typing import Any
 from results import StoreFault
 from runners.__main__ import installed
 from runners.cli.progress import Progress
-from tests.reports.compare.test_gate import interleaved, write
+from tests.reports.compare.test_gate import slow, write
 from tests.runners.cli.test_terminal import CASES, command, module_of
 
 BEGIN, END = "\x1b[0m<<<", "\x1b[0m>>>"
@@ -77,7 +77,7 @@ def gates(_: str) -> None:
 
 
 def compared(*more: str) -> Callable[[str], None]:
-    """Two runs whose blocks were interleaved, and what a gate says of them."""
+    """Two runs, and what a gate says of them."""
 
     def tell(_: str) -> None:
         a, b = pair()
@@ -90,28 +90,7 @@ def compared(*more: str) -> Callable[[str], None]:
 def pair() -> tuple[Path, Path]:
     folder = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, folder, True)
-    return write(folder / "a", interleaved("A")), write(folder / "b", interleaved("B", 1.1))
-
-
-def changes(_: str) -> None:
-    from reports.sweep.answer import what_if_text
-    from results.records import ChangeTrial
-    from runners.cli import show_page
-
-    cell: dict[str, Any] = {
-        "model": "timm:vit_small_patch16_224",
-        "batch_size": 8,
-        "precision": "fp32",
-        "device": "cpu",
-    }
-    known: dict[str, Any] = {"status": "ok", "memory_bytes": 12_000_000, "step_time_s": 0.01, "rounds": 10, **cell}
-    lacking = "TF32 is of CUDA devices, and this step runs on cpu"
-    rows = [
-        ChangeTrial(change="none", ratio=1.0, low=None, high=None, **known),
-        ChangeTrial(change="channels_last", ratio=1.25, low=1.2, high=1.3, **known),
-        ChangeTrial(change="tf32", reason=lacking, **{**cell, "status": "unavailable"}),
-    ]
-    show_page(lambda width, colour: what_if_text(rows, width, colour))
+    return write(folder / "a"), write(folder / "b", slow(1.1))
 
 
 def helping(name: str) -> Callable[[str], None]:
@@ -131,7 +110,7 @@ def commands(_: str) -> None:
 
 
 PAGES = {**{name: tell for name, (tell, _) in CASES.items()}, "atlas": atlas, "reach": reach, "gates": gates}
-PAGES |= {"notes": notes, "commands": commands, "what-if": changes}
+PAGES |= {"notes": notes, "commands": commands}
 PAGES |= {"compare": compared(), "gate": compared("--fail-if", "slower:2%,flop:0")}
 PAGES |= {
     "explain": command("count", "synthetic_matmul", "--explain", "fvcore=33M,ptflops=30M"),

@@ -27,7 +27,7 @@ class Sweep:
 
     def __init__(self, path: Path, *events: Any, **more: Any) -> None:
         self.slots = InMemorySlots(*events, **more)
-        self.remote = Remote(self.slots, "ray", "1.0", utc_s=lambda: 1_000_000.0)
+        self.remote = Remote(self.slots, "1.0", utc_s=lambda: 1_000_000.0)
         self.said = io.StringIO()
         self.store = Store.create(path, Manifest(name="made-up", created_at="2026-01-02T03:04:05Z"), Unsynced())
 
@@ -117,7 +117,7 @@ def test_resuming_measures_the_rest_alone(sweep: Any, tmp_path: Path) -> None:
     done = made.store.done()
     again = Sweep.__new__(Sweep)
     again.slots = InMemorySlots(*two())
-    again.remote, again.said = Remote(again.slots, "ray", "1.0"), io.StringIO()
+    again.remote, again.said = Remote(again.slots, "1.0"), io.StringIO()
     again.store = Store.resume(tmp_path / "run", Unsynced())
     again.rows([cell for cell in SIX if cell.cell_id not in done])
     again.store.close()

@@ -1,4 +1,4 @@
-"""The executors by name, what each needs to be installed, and what cannot go with one that is not here."""
+"""Which executor measures the cells, and what does not go with the devices of a cluster."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import datetime
 import importlib.util
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from runners.cli import say
 
@@ -16,21 +16,14 @@ if TYPE_CHECKING:
     from results.store import Store
     from runners.cli import Progress
     from runners.sweep.executors.remote import Remote
-    from runners.sweep.executors.result import SlotSettings
     from runners.sweep.session import Limits, Replan
     from runners.workers import ProbeResult
 
-LOCAL = "local"
-EXECUTORS = (LOCAL, "ray", "slurm")
+LOCAL, RAY = "local", "ray"
+EXECUTORS = (LOCAL, RAY)
 
-PACKAGES = {"ray": ("ray", "ray>=2.49,<3"), "slurm": ("submitit", "submitit>=1.5.2,<2")}
-"""Executor → the module it needs, and what to install."""
-
-OPTIONS = {"accelerator": "ray", "jobs": "slurm", "slurm": "slurm"}
-"""Option → the executor that it is of."""
-
-HERE_ALONE = ("against", "what_if")
-"""Options whose cells are measured on this machine alone."""
+PACKAGE = "ray>=2.49,<3"
+"""What to install for RAY."""
 
 
 class Telemetered(Protocol):
@@ -60,26 +53,18 @@ class Executor(Protocol):
 
 
 def check_executor(options: argparse.Namespace) -> None:
-    """What can be checked without a cluster. Raises ValueError, one line, for a package that is not installed, or an
-    option of another executor."""
-    for name, executor in OPTIONS.items():
-        if getattr(options, name) and options.executor != executor:
-            raise ValueError(f"--{name}: expected --executor {executor} beside it, got --executor {options.executor}")
+    """What can be checked without a cluster. Raises ValueError, one line, where Ray is not installed, or an option does
+    not go with the executor."""
     if options.executor == LOCAL:
+        if options.accelerator:
+            raise ValueError(f"--accelerator: expected --executor {RAY} beside it, got --executor {LOCAL}")
         return
-    for name in HERE_ALONE:
-        if getattr(options, name):
-            option = f"--{name.replace('_', '-')}"
-            raise ValueError(f"{option}: expected --executor {LOCAL}, got --executor {options.executor}")
     if options.profile == "nsys":
-        raise ValueError(f"--profile: expected kineto with --executor {options.executor}, got nsys")
+        raise ValueError(f"--profile: expected kineto with --executor {RAY}, got nsys")
     if options.device not in (None, "auto", "cpu", "cuda"):
-        raise ValueError(
-            f"--device: expected auto, cpu or cuda with --executor {options.executor}, got {options.device}"
-        )
-    module, line = PACKAGES[options.executor]
-    if importlib.util.find_spec(module) is None:
-        raise ValueError(f"--executor {options.executor}: {module} is not installed: python -m pip install '{line}'")
+        raise ValueError(f"--device: expected auto, cpu or cuda with --executor {RAY}, got {options.device}")
+    if importlib.util.find_spec("ray") is None:
+        raise ValueError(f"--executor {RAY}: ray is not installed: python -m pip install '{PACKAGE}'")
 
 
 def each_model(options: argparse.Namespace, runs: Path, sweep: Callable[[argparse.Namespace], int]) -> int:
@@ -107,21 +92,12 @@ def each_model(options: argparse.Namespace, runs: Path, sweep: Callable[[argpars
 
 
 def open_slots(options: argparse.Namespace, device: str, threads: str) -> Remote:
-    """The slots of a cluster. device: auto, cpu or cuda. threads: OMP_NUM_THREADS here. Raises ValueError where there
-    are none."""
+    """The slots of a Ray cluster. device: auto, cpu or cuda. threads: OMP_NUM_THREADS here. Raises ValueError where
+    there are none."""
     from results.store import harness_version
+    from runners.sweep.executors.ray_slots import RaySlots
     from runners.sweep.executors.remote import Remote
     from runners.sweep.executors.result import SlotSettings
 
     settings = SlotSettings(device, options.cell_timeout, harness_version(), threads, options.debug)
-    return Remote(_slots(options, settings), options.executor, settings.version)
-
-
-def _slots(options: argparse.Namespace, settings: SlotSettings) -> Any:
-    if options.executor == "ray":
-        from runners.sweep.executors.ray_slots import RaySlots
-
-        return RaySlots(settings, options.accelerator or ())
-    from runners.sweep.executors.slurm_slots import SlurmSlots, parameters_of
-
-    return SlurmSlots(settings, options.jobs, parameters_of(options.slurm or ""))
+    return Remote(RaySlots(settings, options.accelerator or ()), settings.version)

@@ -1,1 +1,0 @@
-"""How often `sweep --against` raises a false alarm, and which slow-downs it finds."""
