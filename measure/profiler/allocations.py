@@ -150,15 +150,6 @@ def allocations(found: Sequence[Any]) -> list[tuple[int, int]]:
     return sorted(pairs, key=lambda pair: pair[0])
 
 
-def live_peak_bytes(recording: profile) -> int:
-    """The most that was allocated at once in a recording, beside what lay there before it."""
-    live = peak = 0
-    for _time_ns, nbytes in allocations(events(recording)):
-        live += nbytes
-        peak = max(peak, live)
-    return peak
-
-
 def unheard(_phase: str) -> None:
     """The mark of a step that nobody listens to."""
 

@@ -1,11 +1,8 @@
 from .blocks import (
     Announce,
-    BlockTimer,
     agree,
     blocks_in_order,
-    collector_off,
     measure_blocks,
-    steps_for,
     warm_up,
 )
 from .ceiling_blocks import CeilingBlocks, CeilingKernel, step_time_warning
@@ -22,7 +19,6 @@ from .suspension import SUSPENDED, WARNING
 __all__ = [
     "Announce",
     "BlockOrder",
-    "BlockTimer",
     "CeilingBlocks",
     "CeilingKernel",
     "Clock",
@@ -39,7 +35,6 @@ __all__ = [
     "agree",
     "blocks_in_order",
     "clock_for",
-    "collector_off",
     "core_state",
     "disturbance_warning",
     "follow_orders",
@@ -54,7 +49,6 @@ __all__ = [
     "slowest_blocks",
     "step_time_s",
     "step_time_warning",
-    "steps_for",
     "unheard",
     "warm_up",
 ]

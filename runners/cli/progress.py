@@ -50,7 +50,6 @@ class Progress:
         self._origin_s = self._cell_origin_s = time.monotonic()
         self._planned_s: list[float] = []  # of the cell under way and those after it
         self._planned_done_s = self._took_s = 0.0
-        self._revised_end_s: float | None = None  # of the cell under way, by its own progress
         self._doing: tuple[str, ...] = ("starting",)
         self._bar: Any = None
 
@@ -73,11 +72,6 @@ class Progress:
             self._print(f"{cells}, at least {_words(sum(planned_s))} by the plan")
         self._planned_s = list(planned_s)
         self._cell_origin_s = time.monotonic()
-        self._revised_end_s = None
-
-    def revise(self, left_s: float) -> None:
-        """The cell under way takes at least so much longer, as is known from what it did so far."""
-        self._revised_end_s = time.monotonic() + left_s
 
     def stage(self, cell: Cell, doing: str) -> None:
         """What happens to a cell now; a terminal shows it, a log does not."""
@@ -86,7 +80,6 @@ class Progress:
     def done(self, run: Run) -> None:
         """A cell is committed."""
         self._done += 1
-        self._revised_end_s = None
         if self._planned_s:
             self._planned_done_s += self._planned_s.pop(0)
             self._took_s += time.monotonic() - self._cell_origin_s
@@ -116,9 +109,7 @@ class Progress:
             return (time.monotonic() - self._origin_s) / self._done * left, False
         stretch = max(1.0, self._took_s / self._planned_done_s) if self._planned_done_s else 1.0
         now, *later = (stretch * each for each in self._planned_s)
-        end_s = self._cell_origin_s + now if self._revised_end_s is None else self._revised_end_s
-        least = not self._done or self._revised_end_s is not None
-        return max(0.0, end_s - time.monotonic()) + sum(later), least
+        return max(0.0, self._cell_origin_s + now - time.monotonic()) + sum(later), not self._done
 
     def line(self, width: int) -> str:
         """What is done now, how many cells are, the time since the beginning and the time left, in so many columns."""

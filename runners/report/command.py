@@ -329,7 +329,7 @@ def _parser() -> Parser:
         "--format",
         choices=FORMATS,
         default="table",
-        help="how to print (default: table); markdown: of --fail-if, for a comment on a pull request",
+        help="how to print (default: table); markdown: of --fail-if",
     )
     parser.add_argument(
         "--across", type=names("field"), default=(), metavar="FIELD,FIELD", help="compare runs that differ in these"
@@ -344,7 +344,7 @@ def _parser() -> Parser:
         "--fail-if",
         type=parse_conditions,
         metavar="NAME:LIMIT,…",
-        help="of two runs: exit code 5 where B has more of it than LIMIT (docs/pull-requests.md); "
+        help="of two runs: exit code 5 where B has more of it than LIMIT (docs/report.md); "
         f"of {', '.join(NAMES)}, as in slower:2%%,flop:0",
     )
     parser.add_argument(

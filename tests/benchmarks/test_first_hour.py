@@ -49,7 +49,7 @@ def test_the_page_has_ten_tasks_with_what_each_prints() -> None:
     found = tasks(PAGE.read_text(encoding="utf-8"))
     assert [task.number for task in found] == list(range(1, 11))
     assert all(task.shown.strip() for task in found)
-    assert found[4].exit_code == 5  # the pull request is slower
+    assert found[4].exit_code == 5  # the change is slower
 
 
 def test_the_readme_leads_to_it() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = ("README.md", "docs/meter.md", "docs/what-if.md")
+DOCUMENTS = ("README.md", "docs/meter.md")
 NEEDED = ("lightning", "transformers", "accelerate")
 LIMIT_S = 300
 

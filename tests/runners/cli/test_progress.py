@@ -110,21 +110,6 @@ def test_the_time_left_is_a_number_from_the_first_cell_on(clock):
     assert said.line(100).endswith(" 2/3 0:00:42 ETA 0:00:12")
 
 
-def test_a_cell_that_knows_its_own_rest_says_it(clock):
-    """Planned 10 + 4 s. After 6 s the first one needs 20 more at least: 24 with the other. Its end brings the plan
-    back, stretched by 30 ÷ 10."""
-    said = Progress(2, Terminal())
-    said.expect([10.0, 4.0])
-    clock["s"] += 6.0
-    said.revise(20.0)
-    assert said.left_s() == (24.0, True)
-    clock["s"] += 24.0
-    assert said.left_s() == (4.0, True), "longer than it said"
-    said.done(run())
-    said.expect([4.0])
-    assert said.left_s() == (12.0, False)
-
-
 def test_a_log_is_told_the_plan_first(clock):
     stream = io.StringIO()
     said = Progress(2, stream)
