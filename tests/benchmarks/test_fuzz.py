@@ -12,7 +12,6 @@ from benchmarks.fuzz.parsers import CORPUS, MADE, PARSERS
 
 QUICK = {
     "words": 20,
-    "streams": 60,
     "gate": 10,
     "formula": 60,
     "point": 60,
