@@ -1,7 +1,6 @@
 from .breakdown import breakdown_of
 from .clocks import shifted
 from .collectives import CollectiveTotal, match_collectives, totals_of
-from .dependency_chain import Segment, critical_path
 from .summary import RankRow, RanksReport, StepFlop, report_of
 from .timelines import COLLECTIVE_COLUMNS, STEP_COLUMNS, Timeline, by_rank, length, union
 from .waits import late_from, straggler_of, waits_of
@@ -12,12 +11,10 @@ __all__ = [
     "RankRow",
     "RanksReport",
     "STEP_COLUMNS",
-    "Segment",
     "StepFlop",
     "Timeline",
     "breakdown_of",
     "by_rank",
-    "critical_path",
     "late_from",
     "length",
     "match_collectives",

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from analysis.ranks.breakdown import Breakdown, breakdown_of
 from analysis.ranks.clocks import Shift, shifted
 from analysis.ranks.collectives import CollectiveTotal, match_collectives, totals_of
-from analysis.ranks.dependency_chain import Segment, critical_path
 from analysis.ranks.timelines import Timeline, spans
 from analysis.ranks.waits import Straggler, Wait, straggler_of, waits_of
 
@@ -53,8 +52,7 @@ class RankRow:
 
 @dataclass(frozen=True)
 class RanksReport:
-    """Everything that is shown. world_size: ranks that there were; None: not recorded. path: the critical path, s a
-    step on average over the steps that all recorded ranks have."""
+    """Everything that is shown. world_size: ranks that there were; None: not recorded. steps: those of all ranks."""
 
     ranks: Sequence[RankRow]
     world_size: int | None
@@ -63,7 +61,6 @@ class RanksReport:
     waits: Sequence[Wait]
     straggler: Straggler | None
     collectives: Sequence[CollectiveTotal]
-    path: Sequence[Segment]
     problems: Sequence[str]
 
     @property
@@ -100,7 +97,6 @@ def report_of(timelines: Mapping[int, Timeline], flop: Mapping[int, StepFlop]) -
     matched, _ = match_collectives(moved)
     numbers = [set(each.steps["number"].tolist()) for each in moved.values()]
     common = sorted(set.intersection(*numbers))
-    paths = [critical_path(moved, matched, step) for step in common]
     sizes = {each.world_size for each in timelines.values()} - {None}
     if len(sizes) > 1:
         problems = [
@@ -121,7 +117,6 @@ def report_of(timelines: Mapping[int, Timeline], flop: Mapping[int, StepFlop]) -
         waits=waits_of(matched, _steps_in(timelines)),
         straggler=straggler_of(matched),
         collectives=totals_of(moved.values()),
-        path=_mean(paths),
         problems=problems,
     )
 
@@ -151,14 +146,4 @@ def _row(timeline: Timeline, flop: StepFlop) -> RankRow:
         len(timeline.steps),
         mean,
         flop,
-    )
-
-
-def _mean(paths: Sequence[Sequence[Segment]]) -> list[Segment]:
-    parts: dict[tuple[int, str], float] = {}
-    for segment in (segment for path in paths for segment in path):
-        key = (segment.rank, segment.what)
-        parts[key] = parts.get(key, 0.0) + segment.time_s / len(paths)
-    return sorted(
-        (Segment(rank, what, time_s) for (rank, what), time_s in parts.items()), key=lambda each: -each.time_s
     )

@@ -1,6 +1,6 @@
 """Who waits for whom: within a collective that all enter before one leaves, each rank waits for the last to enter.
 
-Not claimed: why the last one came late. It may have waited for another itself; `critical_path` follows that.
+Not claimed: why the last one came late. It may have waited for another itself.
 """
 
 from __future__ import annotations

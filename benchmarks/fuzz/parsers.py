@@ -186,7 +186,6 @@ def _gate(path: Path) -> None:
 
 PARSERS: Mapping[str, Parser] = {
     "kineto": Parser(_recording, ".json"),
-    "cupti": Parser(_recording, ".json"),
     "nsys": Parser(_recording, ".sqlite"),
     "pyprof": Parser(_recording, ".csv"),
     "ranks": Parser(_ranks, ".json"),

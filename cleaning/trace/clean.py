@@ -93,15 +93,16 @@ class CleanedTrace:
 
 
 def clean(
-    calls: pd.DataFrame, kernels: pd.DataFrame, source: str, missing: Sequence[Missing] = (), *, numbered: bool = True
+    calls: pd.DataFrame, kernels: pd.DataFrame, missing: Sequence[Missing] = (), *, numbered: bool = True
 ) -> CleanedTrace:
-    """An attributed recording (columns of measure.trace.attribution.recording), cleaned. source: kineto, nsys, pyprof,
-    cupti. missing: what the recording is known to lack (`Recording.missing`). numbered: whether its calls are
+    """An attributed recording (columns of measure.trace.attribution.recording), cleaned.
+
+    missing: what the recording is known to lack (`Recording.missing`). numbered: whether its calls are
     (`Recording.numbered`); if not, a row of `instances` without a name and count says so.
 
     The order of rows does not matter. Raises Inconsistent for calls that contradict each other.
     """
-    table = read_table(calls, kernels, source)
+    table = read_table(calls, kernels)
     products = tuple(assign_flop(product) for product in table.products)
     log: list[CleaningLog] = []
     for step in STEPS:

@@ -12,8 +12,6 @@ keep their shares. Reasons, the first that fits:
 * `fft_tiling`: as many FFT kernels as there are tiles of 32 × 32.
 * `multi_kernel`: anything else.
 
-What a device's counters measured of each kernel is no attribution: it stays, but for second rows of a launch.
-
 Not claimed: that what is kept is right (`undercounts.py` asks), or that two trials of one algorithm are distinguished.
 """
 
@@ -82,9 +80,9 @@ def _kept_flop(product: Product, part: Part, room: dict[int, int]) -> int | None
     """What a kernel keeps of its number; takes it from the room that its unit has."""
     if not part.found:
         return part.found
-    if part.twin or (_is_foreign(product, part) and not product.measured):
+    if part.twin or _is_foreign(product, part):
         return 0
-    if not room or product.measured:
+    if not room:
         return part.found
     left = min(room[UNTOLD], room.get(part.unit, room[UNTOLD]))
     if left <= 0 or (part.found > left and left < (_unit_flop(product) or 0)):

@@ -29,9 +29,6 @@ GRADIENTS = ("backward_input", "backward_weight")
 
 _MOST = 2**63 - 1
 
-MEASURED = ("cupti",)
-"""Sources whose numbers are a device's own counts, a kernel each."""
-
 
 @dataclass(frozen=True)
 class InstanceTable:
@@ -46,7 +43,7 @@ class InstanceTable:
     product_calls: frozenset[int]
 
 
-def read_table(calls: pd.DataFrame, kernels: pd.DataFrame, source: str) -> InstanceTable:
+def read_table(calls: pd.DataFrame, kernels: pd.DataFrame) -> InstanceTable:
     """The recording, with its products not yet counted. Raises Inconsistent for calls that contradict each other."""
     known, rows = Calls(calls), in_order(kernels)
     call = known.places(rows["call"].to_numpy(np.int64), "a kernel's call")
@@ -57,8 +54,7 @@ def read_table(calls: pd.DataFrame, kernels: pd.DataFrame, source: str) -> Insta
     forward_of = _forward_of(known, owners)
     sizing = Sizing(known, forward_of, _first(known, owners))
     reader = _Reader(known, rows, twins(rows), call, sizing, forward_of)
-    made = (reader.product(at, top) for at, top in enumerate(owners) if known.product[top])
-    products = tuple(replace(product, measured=True) if source in MEASURED else product for product in made)
+    products = tuple(reader.product(at, top) for at, top in enumerate(owners) if known.product[top])
     return InstanceTable(known, rows, reader.twins, owners, forward_of, products, reader.product_calls())
 
 
@@ -262,8 +258,6 @@ def _verdict(product: Product, raw: int | None) -> tuple[str, str]:
     reason = "no_kernel" if lacks_kernels(product) else ", ".join(faults)
     if (raw or 0) == product.expected:
         return "right", reason
-    if product.measured:
-        reason = "measured"
     return ("under" if (raw or 0) < product.expected else "over"), reason
 
 

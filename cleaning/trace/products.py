@@ -62,7 +62,6 @@ class Product:
     groups: int = 1
     tiles: int = 0  # launches of the convolution by FFT_TILING; 0: not known
     why_unknown: str = ""
-    measured: bool = False  # its kernels' numbers are what the device executed, not attributed
     assumed: bool = False  # the recording does not say which gradients were asked for
 
     @property

@@ -14,7 +14,7 @@ longest of all. Reasons, the first that fits:
 * `not_counted`: a call that its recorder gives no number.
 
 Where sizes give no count, a number stays as it was found, once, and a gap stays unknown: it is in the time that no
-product explains. What a device's counters measured stays, too: it is what was executed, not what the model asks for.
+product explains.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _filled(product: Product) -> Product:
     parts = [replace(part, repaired=part.deduplicated) for part in product.parts]
     if product.expected is None:
         parts = [replace(part, repaired=part.deduplicated or None) for part in parts]
-    if product.expected is None or product.measured or not parts:
+    if product.expected is None or not parts:
         return replace(product, parts=tuple(parts))
     for unit in _order(product):
         _fill(product, parts, unit)

@@ -26,7 +26,7 @@ def clean_recording(run: Run, work: str, calls: pd.DataFrame, kernels: pd.DataFr
 
     A call of an operator that is not known, whose kernels make products, is a row without a count.
     """
-    trace = clean(calls, kernels, source)
+    trace = clean(calls, kernels)
     dtypes = _dtypes(calls, trace)
     rows = [_row(run, work, source, found, dtypes) for found in trace.instances if found.kind in PRODUCTS]
     rows += [

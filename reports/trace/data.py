@@ -15,10 +15,6 @@ NO_STEP_TIME = ("duplicate_launch", "autotune")
 """Faults of kernels that are no part of a step's time: recorded twice, or tried out before the first step."""
 
 
-OWN_FLOP = ("pyprof", "cupti")
-"""Sources whose files hold FLOP of each kernel. Kineto and Nsight Systems record times and sizes, and no FLOP."""
-
-
 @dataclass(frozen=True)
 class Trace:
     """One recording, cleaned. begin_ns: its first event on its own clock; -1: it keeps no times of day.
@@ -50,7 +46,7 @@ def kernel_counts(kernels: pd.DataFrame) -> dict[str, int]:
 def has_states(trace: Trace) -> bool:
     """Whether there is something to compare the count with: FLOP that the recording itself gives its kernels, or those
     of PyProf's rule where they are asked for."""
-    return trace.pyprof_rule or trace.source in OWN_FLOP
+    return trace.pyprof_rule or trace.source == "pyprof"
 
 
 def kernel_words(name: str, letters: int = 10_000) -> str:

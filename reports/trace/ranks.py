@@ -27,7 +27,6 @@ def ranks_text(report: RanksReport, width: int = WIDTH, colour: bool = False) ->
     for words, table in (
         ("Who waits for whom in collectives, of a step:", waits_table(report)),
         ("Collectives of a step, mean of the ranks that have them:", collectives_table(report.collectives)),
-        ("What a step's end waited for, across ranks (critical path):", path_table(report)),
     ):
         if table.rows:
             parts += [words, "", table, ""]
@@ -47,7 +46,6 @@ def ranks_document(report: RanksReport) -> dict[str, Any]:
         "straggler": None if report.straggler is None else asdict(report.straggler),
         "waits": [asdict(wait) for wait in report.waits],
         "collectives": [asdict(total) for total in report.collectives],
-        "critical_path": [asdict(segment) for segment in report.path],
         "clock_shifts": [asdict(shift) for shift in report.shifts],
         "problems": list(report.problems),
     }
@@ -155,16 +153,6 @@ def collectives_table(totals: Iterable[CollectiveTotal]) -> TextTable:
 def _bytes(count: float) -> str:
     scale, prefix = next(((scale, prefix) for scale, prefix in PREFIXES if count >= scale), (1.0, ""))
     return f"{digits(count / scale)} {prefix}B"
-
-
-def path_table(report: RanksReport, most: int | None = MOST_ROWS) -> TextTable:
-    """The critical path by rank and what, the longest first; None: all of it."""
-    whole = sum(segment.time_s for segment in report.path)
-    rows = [
-        [str(each.rank), each.what, si_time(each.time_s), percent(each.time_s / whole)] for each in report.path[:most]
-    ]
-    columns = [Column("rank", right=True), Column("what", right=False), Column("time", right=True)]
-    return TextTable([*columns, Column("of the path", right=True)], rows)
 
 
 def notes(report: RanksReport) -> list[str]:

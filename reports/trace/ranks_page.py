@@ -25,7 +25,6 @@ from reports.trace.ranks import (
     collectives_table,
     headings,
     notes,
-    path_table,
     ranks_table,
     waits_table,
 )
@@ -60,7 +59,6 @@ def ranks_html(report: RanksReport) -> str:
         ),
         Section("waits", "Waits", (), _tables(waits_table(report, None), _WAITS)),
         Section("collectives", "Collectives", (), _tables(collectives_table(report.collectives), _MOVED)),
-        Section("path", "Critical path", (), _tables(path_table(report, None), _PATH)),
         Section("notes", "What is not known", items=tuple(notes(report))),
     )
     hosts = tuple(dict.fromkeys(row.host for row in report.ranks if row.host))
@@ -72,7 +70,6 @@ def ranks_html(report: RanksReport) -> str:
 _SHARES = "A step of each rank on average, and its parts as shares of it; overlapped is a part of compute"
 _WAITS = "Who waits for whom in collectives, of a step, the longest first"
 _MOVED = "Collectives of a step, mean of the ranks that have them"
-_PATH = "What a step's end waited for, across ranks (critical path), the longest first"
 
 
 def _tables(table: TextTable, caption: str) -> tuple[Table, ...]:
@@ -84,7 +81,7 @@ def _table(table: TextTable, caption: str) -> Table:
     """A table of the terminal as one of the page; a column in which nothing is known is left out."""
     kept = [at for at in range(len(table.columns)) if any(str(row[at]) != DASH for row in table.rows)]
     names = [table.columns[at].name for at in kept]
-    words = frozenset(name for name in names if name in ("kind", "what"))
+    words = frozenset(name for name in names if name == "kind")
     return Table(caption, tuple(names), tuple(tuple(str(row[at]) for at in kept) for row in table.rows), words)
 
 

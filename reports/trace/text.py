@@ -1,6 +1,6 @@
 """What a recorded profile says, as text, as the JSON document of `python -m runners.trace`, and as its tables.
 
-Of a recording that gives its kernels FLOP (PyProf's output, hardware counters) three states of the same counts stand
+Of a recording that gives its kernels FLOP (PyProf's output) three states of the same counts stand
 side by side: raw (as it attributes FLOP to kernels), deduplicated (each multiply-add once: what the 2021 post did by
 hand), repaired (gaps filled from recorded shapes). Kineto and Nsight Systems record no FLOP: there is one count, from
 recorded sizes, and what PyProf's rule would have given each kernel is shown where it is asked for. In the text counts
@@ -69,7 +69,6 @@ SOURCES = {
     "kineto": "Kineto (torch.profiler)",
     "nsys": "Nsight Systems",
     "pyprof": "PyProf",
-    "cupti": "CUPTI ranges",
 }
 
 REASONS = {

@@ -22,7 +22,6 @@ LAUNCHES = (b'"cudaLaunchKernel', b'"cuLaunchKernel', b'"hipLaunchKernel', b'"hi
 WITH_KERNELS = {
     "kineto": "record again with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
     "nsys": "record again with nsys profile --trace=cuda,nvtx",
-    "cupti": "record again with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
 }
 """Source → how to record one with its kernels."""
 

@@ -25,7 +25,6 @@ def cleaned(recording: Recording) -> Trace:
         cleaned=clean(
             recording.calls,
             recording.kernels,
-            recording.source,
             recording.missing,
             numbered=recording.numbered,
         ),

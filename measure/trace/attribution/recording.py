@@ -166,7 +166,7 @@ class Recording:
     the last. end_ns: when the recorder stopped; -1: it does not say.
     """
 
-    source: str  # kineto, nsys, pyprof, cupti
+    source: str  # kineto, nsys, pyprof
     path: str
     calls: pd.DataFrame
     kernels: pd.DataFrame

@@ -5,22 +5,19 @@ Not claimed: that a file is whole because its beginning is known; each reader ch
 
 from __future__ import annotations
 
-import gzip
 import importlib
-import io
 import zlib
 from pathlib import Path
 from typing import Any
 
 from measure.trace.attribution import Recording
 from measure.trace.readers.nsys import HOW_TO_RECORD
-from results import BoundedStream, check_regular
+from results import check_regular
 
 READERS = {
     "kineto": "measure.trace.readers.kineto:read",
     "nsys": "measure.trace.readers.nsys:read",
     "pyprof": "measure.trace.readers.pyprof:read",
-    "cupti": "measure.trace.readers.cupti_counters:read",
 }
 
 FORMATS = "a Kineto trace (.json, .json.gz), an Nsight Systems export (.sqlite) or PyProf's output (CSV or dict)"
@@ -29,9 +26,7 @@ NSIGHT = (".nsys-rep", ".qdrep")
 """How files end that only Nsight Systems itself can read."""
 
 _SQLITE = b"SQLite format 3\x00"
-_COUNTERS = b'"cuda_profiler_range"'
 _LOOK = 1 << 16
-_CHUNK = 1 << 22
 
 
 def read(path: str | Path) -> Recording:
@@ -57,7 +52,7 @@ def detect(path: str | Path) -> str:
     if text[:1] in b"{[":
         if text[1:].lstrip()[:1] == b"'":
             return "pyprof"
-        return "cupti" if _has_counters(path) else "kineto"
+        return "kineto"
     if b"," in text.splitlines()[0] and b"\x00" not in text:
         return "pyprof"
     if Path(path).suffix in NSIGHT:
@@ -85,25 +80,3 @@ def _unzipped(begin: bytes) -> bytes:
     except zlib.error:
         return b"{"
     return text if text or unzip.eof else b"{"
-
-
-def _has_counters(path: str | Path) -> bool:
-    """Whether a JSON file has counters of ranges and no kernels, so that its ranges stand for them."""
-    kernels = (b'"cat": "kernel"', b'"cat": "Kernel"', b'"cat":"kernel"', b'"cat":"Kernel"')
-    counters, tail = False, b""
-    with open(path, "rb") as raw:
-        zipped = raw.read(2) == b"\x1f\x8b"
-        raw.seek(0)
-        file = io.BufferedReader(BoundedStream(gzip.GzipFile(fileobj=raw), str(path))) if zipped else raw
-        while True:
-            try:
-                chunk = file.read(_CHUNK)
-            except (EOFError, zlib.error, gzip.BadGzipFile):
-                return False  # the reader says what is wrong with it
-            if not chunk:
-                return counters
-            text = tail + chunk
-            if any(word in text for word in kernels):
-                return False
-            counters = counters or _COUNTERS in text
-            tail = text[-64:]

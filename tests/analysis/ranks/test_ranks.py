@@ -13,12 +13,10 @@ from hypothesis import strategies as st
 from analysis.ranks import (
     COLLECTIVE_COLUMNS,
     STEP_COLUMNS,
-    Segment,
     StepFlop,
     Timeline,
     breakdown_of,
     by_rank,
-    critical_path,
     late_from,
     length,
     match_collectives,
@@ -123,21 +121,6 @@ def test_each_waits_for_the_last_to_enter() -> None:
     late = straggler_of(matched)
     assert late is not None
     assert (late.rank, late.share, late.steps, late.of_steps, late.since) == (1, 1.0, 1, 1, 0)
-
-
-def test_the_path_goes_through_the_rank_that_was_waited_for() -> None:
-    """Rank 1 all the way: 50 + 15 ms of computing and 5 + 5 of reducing, of 75."""
-    ranks = pair()
-    found = critical_path(ranks, match_collectives(ranks)[0], 0)
-    # both ranks end with the last all_reduce, which is booked on the first of them
-    parts = {(each.rank, each.what): round(each.time_s * 1000, 6) for each in found}
-    assert parts == {(1, "compute"): 65, (1, "all_reduce"): 5, (0, "all_reduce"): 5}
-    assert critical_path(ranks, match_collectives(ranks)[0], 7) == []
-
-
-def test_a_collective_that_ends_while_the_rank_computes_is_not_waited_for() -> None:
-    ranks = by_rank([timeline(0, [(0, 75)], [(20, 55)], [(0, 75)]), timeline(1, [(0, 50)], [(50, 55)], [(0, 55)])])
-    assert critical_path(ranks, match_collectives(ranks)[0], 0) == [Segment(0, "compute", 0.075)]
 
 
 def test_since_when_a_rank_is_late() -> None:

@@ -117,14 +117,14 @@ laws = settings(max_examples=25, deadline=None)
 @given(recordings())
 def test_no_kernel_is_lost_and_none_is_changed(made: MadeUp) -> None:
     calls, kernels = made.tables()
-    found = clean(calls, kernels, "kineto").kernels
+    found = clean(calls, kernels).kernels
     pd.testing.assert_frame_equal(found[list(KERNEL_COLUMNS)], kernels)
 
 
 @laws
 @given(recordings())
 def test_products_are_the_sum_of_their_kernels(made: MadeUp) -> None:
-    found = clean(*made.tables(), "kineto")
+    found = clean(*made.tables())
     sums = found.kernels[found.kernels["instance"] >= 0].groupby("instance")[FLOP].sum(min_count=1)
     for instance in found.instances:
         if not instance.kernels or instance.kind not in ("convolution", "matmul"):
@@ -139,7 +139,7 @@ def test_products_are_the_sum_of_their_kernels(made: MadeUp) -> None:
 @laws
 @given(recordings())
 def test_a_total_is_of_all_calls_or_unknown(made: MadeUp) -> None:
-    found = clean(*made.tables(), "kineto")
+    found = clean(*made.tables())
     for state in STATES:
         for name, phases in PHASES.items():
             mine = [i for i in found.instances if i.phase in phases and i.kind in ("convolution", "matmul")]
@@ -156,7 +156,7 @@ def test_a_total_is_of_all_calls_or_unknown(made: MadeUp) -> None:
 @laws
 @given(recordings())
 def test_faults_balance_what_was_found_with_what_is_repaired(made: MadeUp) -> None:
-    found = clean(*made.tables(), "kineto")
+    found = clean(*made.tables())
     raw, once, repaired = (at_least(found, state) for state in STATES)
     assert raw + sum(flop for _, _, flop in found.faults) == repaired
     assert once <= raw
@@ -169,7 +169,7 @@ def test_faults_balance_what_was_found_with_what_is_repaired(made: MadeUp) -> No
 @laws
 @given(recordings())
 def test_what_has_sizes_ends_at_what_they_give(made: MadeUp) -> None:
-    for instance in clean(*made.tables(), "kineto").instances:
+    for instance in clean(*made.tables()).instances:
         if instance.expected_flop is None:
             assert instance.verdict == "unknown"
             continue
@@ -184,7 +184,7 @@ def test_what_has_sizes_ends_at_what_they_give(made: MadeUp) -> None:
 @given(recordings(), st.integers(0, 10**6))
 def test_the_order_of_rows_says_nothing(made: MadeUp, seed: int) -> None:
     calls, kernels = made.tables()
-    found, other = clean(calls, kernels, "kineto"), clean(shuffled(calls, seed), shuffled(kernels, seed + 1), "kineto")
+    found, other = clean(calls, kernels), clean(shuffled(calls, seed), shuffled(kernels, seed + 1))
     assert told(found) == told(other)
     pd.testing.assert_frame_equal(found.kernels, other.kernels)
 
@@ -193,8 +193,8 @@ def test_the_order_of_rows_says_nothing(made: MadeUp, seed: int) -> None:
 @given(recordings())
 def test_twice_is_once(made: MadeUp) -> None:
     calls, kernels = made.tables()
-    found = clean(calls, kernels, "kineto")
-    again = clean(calls, found.kernels, "kineto")
+    found = clean(calls, kernels)
+    again = clean(calls, found.kernels)
     assert told(found) == told(again)
     pd.testing.assert_frame_equal(found.kernels, again.kernels)
 
@@ -204,8 +204,8 @@ def test_twice_is_once(made: MadeUp) -> None:
 def test_doubled_rows_of_launches_change_what_was_found_and_nothing_else(made: MadeUp, seed: int) -> None:
     calls, kernels = made.tables()
     chosen = random.Random(seed).choices(range(len(kernels)), k=len(kernels) // 2)
-    found = clean(calls, kernels, "nsys")
-    other = clean(calls, shuffled(pd.concat([kernels, kernels.iloc[chosen]], ignore_index=True), seed), "nsys")
+    found = clean(calls, kernels)
+    other = clean(calls, shuffled(pd.concat([kernels, kernels.iloc[chosen]], ignore_index=True), seed))
     for state in ("deduplicated", "repaired"):
         assert found.totals[state] == other.totals[state]
     assert found.unexplained_time_ratio == other.unexplained_time_ratio
@@ -230,7 +230,7 @@ def _net(dice: random.Random, n: int) -> CleanedTrace:
         made.kernel(call, *dice.choices(KERNELS, k=dice.randint(0, 5)))
     for call in reversed(calls):
         made.kernel(gradients(made, call, (n, 8, 56, 56), (call > 0, True, False)), *dice.choices(KERNELS, k=3))
-    return clean(*made.tables(), "kineto")
+    return clean(*made.tables())
 
 
 PRODUCTS = """
@@ -265,7 +265,7 @@ def test_nonsense_is_unknown_and_no_error(data: st.DataObject) -> None:
         call = made.call(draw(st.sampled_from(PRODUCTS)), **more)
         flop = draw(st.none() | st.just(float("nan")) | st.integers(-1, 10**18))
         made.kernel(call, *draw(names), source_flop=flop)
-    found = clean(*made.tables(), "kineto")
+    found = clean(*made.tables())
     assert len(found.kernels) == len(made.kernels)
     raw, repaired = (at_least(found, state) for state in ("raw", "repaired"))
     outside = {i.index for i in found.instances if i.phase == "nowhere"}

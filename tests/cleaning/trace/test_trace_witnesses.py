@@ -202,7 +202,7 @@ def test_equal_calls_are_counted_by_what_is_inside_each() -> None:
     for inner in (3, 5):
         at = made.call("aten::einsum", None, Tensor((2, 3, 5), (2, 3, 5)), settings=False)
         made.call("aten::bmm", Tensor(2, inner, inner), Tensor(2, inner, inner), parent=at, settings=False)
-    found = clean(*made.tables(), "kineto").instances
+    found = clean(*made.tables()).instances
     assert [each.expected_flop for each in found] == [2 * 2 * 3**3, 2 * 2 * 5**3]
 
 
@@ -221,7 +221,7 @@ def step(*takers: tuple[str, Sizes], gradient: Sizes | None = None, inside: Size
     if gradient:
         operands = (Tensor(*gradient), Tensor(*X), Tensor(*W))
         made.call("aten::convolution_backward", *operands, phase="backward", thread=2, settings=False)
-    return clean(*made.tables(), "kineto").instances[0]
+    return clean(*made.tables()).instances[0]
 
 
 def test_witnesses_that_agree() -> None:
@@ -260,7 +260,7 @@ def test_the_call_right_after_decides_unless_it_may_take_the_input_again() -> No
     made.call("aten::conv2d", Tensor(*X), Tensor(6, 4, 3, 3), settings=False)
     for name, size in (("aten::batch_norm", 16), ("aten::max_pool2d", 16), ("aten::relu", 8)):
         made.call(name, Tensor(2, 6, size, size), settings=False)
-    (found,) = [each for each in clean(*made.tables(), "kineto").instances if each.kind == "convolution"]
+    (found,) = [each for each in clean(*made.tables()).instances if each.kind == "convolution"]
     assert found.expected_flop == 6 * WHOLE_FLOP // 4
     again = step(("aten::batch_norm", X), ("aten::max_pool2d", X), ("aten::relu", HALF))
     assert again.expected_flop is None
@@ -287,7 +287,7 @@ def nested(*inner: tuple[Sizes, Sizes], gradient: Sizes | None = None) -> Any:
         made.call("aten::mm", Tensor(*left), Tensor(*right), parent=at, settings=False)
     if not gradient:
         made.call("aten::relu", Tensor(*HALF), settings=False)
-    return clean(*made.tables(), "kineto").instances[0]
+    return clean(*made.tables()).instances[0]
 
 
 def test_products_inside_a_convolution_stand_against_what_is_inferred() -> None:
@@ -306,7 +306,7 @@ def test_a_number_inside_that_stands_on_sizes_is_never_taken_out() -> None:
     product = made.call("aten::mm", Tensor(64, 64), Tensor(64, 64), parent=at, settings=False)
     made.kernel(product, "volta_sgemm_64x32_sliced1x4_tn", source_flop=2 * 64**3)
     made.call("aten::relu", Tensor(*HALF), settings=False)
-    found = clean(*made.tables(), "kineto")
+    found = clean(*made.tables())
     assert HALF_FLOP < 2 * 64**3
     assert (found.instances[0].expected_flop, found.instances[0].repaired_flop) == (None, 2 * 64**3)
     assert "more than what was inferred" in found.instances[0].reason
@@ -334,7 +334,7 @@ def twin_convolutions(trained: int) -> list[int | None]:
     for sizes in (HALF, X)[:trained]:
         operands = (Tensor(*sizes), Tensor(*X), Tensor(*W))
         made.call("aten::convolution_backward", *operands, phase="backward", thread=2, settings=False)
-    found = clean(*made.tables(), "kineto").instances
+    found = clean(*made.tables()).instances
     return [each.unit_flop for each in found if each.phase == "forward"]
 
 

@@ -330,8 +330,6 @@ BEGINNINGS = {
     b'\xef\xbb\xbf [ {"ph": "X"}]': "kineto",
     b"{'kShortName': 'x', 'kDuration': 1}\n": "pyprof",
     b'"Idx","Direction","Sub"\n': "pyprof",
-    b'[{"cat": "cuda_profiler_range"}]': "cupti",
-    b'[{"cat": "cuda_profiler_range"}, {"cat": "kernel"}]': "kineto",
 }
 
 

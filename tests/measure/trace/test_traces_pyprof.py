@@ -192,7 +192,7 @@ def test_rows_that_were_taken_out_leave_gaps_in_the_numbers(tmp_path: Path, firs
     many = "1 numbered row is" if last - first == 1 else f"{last - first} numbered rows are"
     why = f"{many} not in the file, by PyProf's column Idx"
     assert recording.missing == (Missing("backward", last - first, why), Missing("forward", last - first, why))
-    found = clean(recording.calls, recording.kernels, recording.source, recording.missing)
+    found = clean(recording.calls, recording.kernels, recording.missing)
     totals = found.phase_totals["repaired"]
     assert (totals["forward_flop"].flop, totals["backward_flop"].flop) == (None, None)
 

@@ -291,7 +291,7 @@ def drawn(dice: random.Random) -> tuple[list[str], dict[str, Any]]:
 def cleaned(events: list[Event], path: Path) -> CleanedTrace:
     path.write_text(json.dumps({"traceEvents": events}))
     recording = attribute(read(path))
-    return clean(recording.calls, recording.kernels, recording.source, recording.missing, numbered=recording.numbered)
+    return clean(recording.calls, recording.kernels, recording.missing, numbered=recording.numbered)
 
 
 def is_unnumbered(found: CleanedTrace) -> bool:

@@ -62,7 +62,7 @@ def read_back(events: list[Event], path: Path) -> CleanedTrace:
     """Events written to a file as a recorder would, read, attributed and cleaned."""
     path.write_text(json.dumps(events))
     recording = attribute(read(path))
-    return clean(recording.calls, recording.kernels, recording.source)
+    return clean(recording.calls, recording.kernels)
 
 
 def products(found: CleanedTrace, *phases: str) -> list[OperationInstance]:
