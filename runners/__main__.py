@@ -25,7 +25,6 @@ COMMANDS = {
     "reach": "What could this model reach at best on a device that you do not have?",
     "predict": "How long would a step of this model take on a device that you do not have?",
     "atlas": "What did others measure on real GPUs, and how does mine compare?",
-    "audit": "What would each framework say of a model's FLOP and of a device's peak, and why is it off?",
     "project": "What will training at the accuracy frontier take, and on which machine?",
     "characterize": "How do workloads differ: operation mix, similarity, training against inference, parallelism?",
     "ceiling": "What can this device really do: matmul, convolution, copy?",

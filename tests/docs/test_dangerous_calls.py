@@ -18,12 +18,6 @@ SINGLE = ("setup.py",)
 ALLOWED = {
     ("analysis/formula/algebra/evaluate.py", "exec"): "code that it builds itself, of numbers and symbols",
     (
-        "measure/audit/sources.py",
-        "compile",
-    ): "a function of an installed package, in a confined process",
-    ("measure/audit/sources.py", "exec"): "a function of an installed package, in a confined process",
-    ("measure/peak_tables/definitions.py", "exec"): "a package's table of peaks, in a process that reaches nothing",
-    (
         "runners/sweep/ranks/exchange.py",
         "pickle.loads",
     ): "what ranks of one torchrun tell each other, as in torch",
@@ -33,7 +27,6 @@ ALLOWED = {
 
 COMPILED = {
     ("analysis/formula/algebra/evaluate.py", "compile"),
-    ("measure/peak_tables/definitions.py", "compile"),
 }
 
 NAMES = {"eval", "exec", "compile", "__import__"}

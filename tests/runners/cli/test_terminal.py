@@ -126,16 +126,15 @@ CASES: dict[str, tuple[Told, str]] = {
     "characterize": (characterize, r"^Most of a step is spent: net training in D \(60 %\)"),
     "ceiling": (ceiling, r"ceiling"),
     "profile": (profile, r"bound"),
-    "audit": (command("audit", "--peaks", "--only", "torch GPULimits", "zeus"), r"^right: within 2 % of ours"),
 }
 """What is told → (how, a part of the sentence that says what it means)."""
 
 ALL_COLUMNS = {"profile"}
 """Of what a terminal shows as much as fits a pipe gets every column, as docs/profile.md says."""
 
-OTHERWISE = {"sweep", "reach", "predict", "atlas", "audit", "instructions"}
+OTHERWISE = {"sweep", "reach", "predict", "atlas", "instructions"}
 """sweep shows what report shows, once it has measured: tests/runners/sweep/end_to_end/test_sweep_command.py. Of reach,
-predict, atlas, audit and instructions the text has another shape than their rows: tests/runners/NAME."""
+predict, atlas and instructions the text has another shape than their rows: tests/runners/NAME."""
 
 WORDS = {"nan", "inf", "-inf", "none", "null", "n/a", "–", "NaT"}
 VOCABULARY = {"project parallel": {"none"}, "project budget": {"none"}, "project reach": {"none"}}

@@ -1,7 +1,7 @@
 """analysis/devices/peaks.json: the table of peaks as one document for other programs, from the CSV files.
 
-    python -m benchmarks.pages.peaks.registry            # print the document
-    python -m benchmarks.pages.peaks.registry --write    # make peaks.json again
+    python -m benchmarks.pages.peaks            # print the document
+    python -m benchmarks.pages.peaks --write    # make peaks.json again
 
 Not claimed: anything that `analysis/devices/peaks.csv` does not say.
 """
