@@ -54,7 +54,6 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "report": ("report",),
     "parquet": ("parquet",),
     "cluster": ("cluster",),
-    "instructions": ("instructions",),
     "lightning": ("integrations", "lightning"),
     "hf": ("integrations", "transformers", "accelerate"),
 }

@@ -28,7 +28,6 @@ COMMANDS = {
     "project": "What will training at the accuracy frontier take, and on which machine?",
     "characterize": "How do workloads differ: operation mix, similarity, training against inference, parallelism?",
     "ceiling": "What can this device really do: matmul, convolution, copy?",
-    "instructions": "Which floating-point instructions does an operator execute, beside its count?",
     "report": "Rebuild every table and figure of a run, or compare runs",
     "doctor": "Is this machine fit to measure on, and which counters, permissions and telemetry does it have?",
 }

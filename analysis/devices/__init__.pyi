@@ -13,7 +13,6 @@ from .ceilings import (
 from .device_peak import MixedPeak, Peak, mixed_peak, name_refusal, peak, peak_refusal
 from .interconnects import ACHIEVED, NODE_DEVICES, Link, between, links, within
 from .memory import Memory, parse_bytes
-from .peak_verdicts import DRIVER_NAMES, VERDICTS, judge
 from .peaks import (
     STAND_IN_MARK,
     Device,
@@ -34,7 +33,6 @@ from .telemetry import EVENT_REASONS, Reading, energy, mean_power_w, mean_sm_clo
 __all__ = [
     "ABOVE_SHEET",
     "ACHIEVED",
-    "DRIVER_NAMES",
     "Device",
     "EVENT_REASONS",
     "FAST_ALGORITHM",
@@ -55,7 +53,6 @@ __all__ = [
     "Reading",
     "STAND_IN_MARK",
     "TENSOR_UNITS",
-    "VERDICTS",
     "VectorUnit",
     "WIDEST",
     "able_to_be_fast",
@@ -67,7 +64,6 @@ __all__ = [
     "impossible",
     "impossible_bandwidth",
     "is_stand_in",
-    "judge",
     "kept_row",
     "limit_of",
     "links",

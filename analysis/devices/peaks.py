@@ -201,8 +201,8 @@ def spelling(device: Device, name: str) -> str:
     return next((each for each in (*device.names, device.name) if normalise(each) == wanted), device.name)
 
 
-def nearest(name: str, n: int = 3) -> list[str]:
-    """Up to n names of the table that look like this one, best first; for messages, never for a peak."""
+def nearest(name: str) -> list[str]:
+    """Up to three names of the table that look like this one, best first; for messages, never for a peak."""
     wanted = normalise(name)
     words = _words(wanted)
 
@@ -217,7 +217,7 @@ def nearest(name: str, n: int = 3) -> list[str]:
         return whole, letters + max(map(by_word, spellings)), letters
 
     ranked = sorted(((likeness(row), row.name) for row in all_devices()), key=lambda pair: pair[0], reverse=True)
-    return [spelling for (whole, _, letters), spelling in ranked[:n] if whole or letters >= 0.4]
+    return [spelling for (whole, _, letters), spelling in ranked[:3] if whole or letters >= 0.4]
 
 
 def _likeness(one: str, other: str) -> float:

@@ -174,7 +174,6 @@ def test_the_metadata_say_what_it_needs(site):
         "hf",
         "parquet",
         "cluster",
-        "instructions",
     }
     needed = re.findall(r"^Requires-Dist: ([\w-]+)[^;\n]*$", fields, re.M)
     assert {"torch", "numpy", "pandas", "argcomplete"} <= set(needed)

@@ -476,7 +476,7 @@ def test_nearest_names_are_of_the_table_and_alike() -> None:
     assert peaks.nearest("H100") == ["NVIDIA H100 NVL", "NVIDIA H100 PCIe", "NVIDIA H100 80GB HBM3"]
     assert "NVIDIA GeForce RTX 4090" in peaks.nearest("NVIDIA GeForce RTX 4090 X")
     assert "Quadro RTX 6000" in peaks.nearest("NVIDIA RTX 6000")
-    assert peaks.nearest("V100", n=2) == ["Tesla V100-PCIE-16GB", "Tesla V100-SXM2-16GB"]
+    assert peaks.nearest("V100")[:2] == ["Tesla V100-PCIE-16GB", "Tesla V100-SXM2-16GB"]
     assert peaks.nearest("Xeon") == []
     assert peaks.nearest("RTX 3090x")[0] == "NVIDIA GeForce RTX 3090", "by its words: RTX A6000 has more equal letters"
     assert peaks.nearest("A100 80")[0].startswith("NVIDIA A100")
