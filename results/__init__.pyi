@@ -1,7 +1,7 @@
-from .confinement import Rights, confine, die_with_parent, free_bytes
 from .digests import hashed
 from .errors import DeviceLost, Inconsistent, StoreFault, Unavailable, one_line
 from .garbage_collector import collector_off
+from .kernel import die_with_parent, free_bytes
 from .library_words import depends_on_data, plain_words
 from .limits import LIMITS, VARIABLE, BoundedStream, beyond, check_regular, limit, stated, unpack
 from .names import nearest
@@ -15,14 +15,12 @@ __all__ = [
     "DeviceLost",
     "Inconsistent",
     "LIMITS",
-    "Rights",
     "StoreFault",
     "Unavailable",
     "VARIABLE",
     "beyond",
     "check_regular",
     "collector_off",
-    "confine",
     "csv_lines",
     "csv_rows",
     "depends_on_data",

@@ -68,13 +68,6 @@ def _ranks(path: Path) -> None:
     json.dumps(ranks_document(report), allow_nan=False)
 
 
-def _model_file(path: Path) -> None:
-    from workloads.sources import get
-
-    workload = get(str(path))
-    workload.build(**workload.hyper)
-
-
 def _transformers(path: Path) -> None:
     import torch
 
@@ -189,8 +182,6 @@ PARSERS: Mapping[str, Parser] = {
     "nsys": Parser(_recording, ".sqlite"),
     "pyprof": Parser(_recording, ".csv"),
     "ranks": Parser(_ranks, ".json"),
-    "onnx": Parser(_model_file, ".onnx"),
-    "pt2": Parser(_model_file, ".pt2"),
     "transformers": Parser(_transformers, ".json"),
     "toml": Parser(_toml, ".toml"),
     "deepspeed": Parser(_deepspeed, ".json"),

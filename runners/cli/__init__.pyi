@@ -24,7 +24,6 @@ from .exits import (
     guarded,
     instructed,
 )
-from .graph_reading import check_files
 from .model_options import LAYOUTS, MODEL, WORDS, add_changes, add_model, check_models, hyper_of
 from .output_files import attempt, put, remove_others, reserve
 from .progress import Progress, passing, title
@@ -54,7 +53,6 @@ __all__ = [
     "add_model",
     "answering",
     "attempt",
-    "check_files",
     "check_models",
     "choice_error",
     "exit_code",

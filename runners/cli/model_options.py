@@ -36,7 +36,7 @@ def add_model(group: Any, batch_size: str = "1") -> None:
         "--batch",
         default="",
         metavar="WHAT",
-        help="FILE:FUNCTION that makes batches, or the batch dimension of a graph",
+        help="FILE:FUNCTION that makes batches",
     )
     for name in SIZES:
         group.add_argument(
@@ -68,24 +68,20 @@ def add_changes(group: Any, default: tuple[str, ...] | None = ()) -> None:
 
 def check_models(models: Sequence[str], options: Namespace) -> None:
     """Raises Mistake where a model or an input cannot be what it says, before anything is imported that is slow."""
-    from workloads.catalogue import GRAPHS, check, is_file_of_others, parse_shapes
+    from workloads.catalogue import check, parse_shapes
 
     for name in options.hyper or {}:
         if name in WORDS or (getattr(options, name, None) is not None and name in SIZES):
             raise Mistake(f"--hyper: expected sizes that no other option says, got {name}")
     try:
-        specs = {model: check(model) for model in models}
-        forms = {spec.form for spec in specs.values()}
-        if options.batch and not forms <= set(GRAPHS.values()):
+        for model in models:
+            check(model)
+        if options.batch:
             check(options.batch)
         if options.input:
             parse_shapes(options.input)
     except (ValueError, Unavailable) as fault:
         raise Mistake(str(fault)) from fault
-    if files := [model for model, spec in specs.items() if is_file_of_others(spec)]:
-        from runners.cli.graph_reading import check_files
-
-        check_files(files)
 
 
 def hyper_of(options: Namespace) -> dict[str, Any]:

@@ -52,9 +52,9 @@ def formula(
 ) -> StepFormulas:
     """The cost of one training step of `model`, as formulas.
 
-    model: any form that `runners.count` takes: a name of the catalogue, "timm:NAME", "hf:CONFIG", "file.py:function",
-    a .pt2 or .onnx file. symbols: the sizes that the formulas keep as symbols (empty: all that the model has); the
-    others have the values of `sizes` and `batch_size`, else the model's own.
+    model: any form that `runners.count` takes: a name of the catalogue, "timm:NAME", "hf:CONFIG" or
+    "file.py:function". symbols: the sizes that the formulas keep as symbols (empty: all that the model has); the others
+    have the values of `sizes` and `batch_size`, else the model's own.
 
     Raises ValueError for a model, size or symbol that there is not, Unavailable where the step follows no formula, each
     in one line.

@@ -364,9 +364,8 @@ def _check_data(grid: Grid) -> None:
 
 def _check_models(grid: Grid) -> None:
     """Raises ValueError, one line, for a model of one's own, of a library or of a file that cannot be built."""
-    from runners.cli import check_files, passing
+    from runners.cli import passing
 
-    check_files(sweep_models.files_of_others(grid.models))
     for model in grid.models:
         cell = cell_of(grid, model, 1, "fp32")
         if not sweep_models.is_own(cell):

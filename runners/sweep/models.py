@@ -17,12 +17,10 @@ from runners.cli import add_changes, choice_error
 from workloads.catalogue import (
     CODE,
     ENTRIES,
-    GRAPHS,
     Entry,
     Spec,
     check,
     factory,
-    is_file_of_others,
     model_digest,
     parse_shapes,
 )
@@ -56,7 +54,7 @@ def add_inputs(group: argparse._ArgumentGroup) -> None:
         "--batch",
         dest="batch_maker",
         metavar="WHAT",
-        help="FILE:FUNCTION that makes batches, or the batch dimension of a graph",
+        help="FILE:FUNCTION that makes batches",
     )
     add_changes(group, None)
 
@@ -67,8 +65,8 @@ def check_model(model: str, inputs: str, batch_maker: str) -> None:
         spec = _spec_of(model)
         if batch_maker and spec.form in CODE:
             check(batch_maker)
-        elif batch_maker and spec.form not in GRAPHS.values():
-            raise ValueError(f"--batch: {model} makes its own batches; it goes with file.py:function and graph files")
+        elif batch_maker:
+            raise ValueError(f"--batch: {model} makes its own batches; it goes with file.py:function")
         if inputs:
             parse_shapes(inputs)
     except Unavailable as fault:
@@ -83,11 +81,6 @@ def _spec_of(model: str) -> Spec:
         if model.isidentifier():
             raise ValueError(choice_error("model", model, ENTRIES)) from fault
         raise
-
-
-def files_of_others(models: Iterable[str]) -> list[str]:
-    """The models that are files of graphs or configurations of transformers."""
-    return [model for model in models if model not in ENTRIES and is_file_of_others(check(model))]
 
 
 def digests(models: Iterable[str]) -> dict[str, str]:

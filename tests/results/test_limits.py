@@ -21,21 +21,21 @@ PAGE = Path(__file__).parents[2] / "docs/limits.md"
 
 
 def test_a_limit_is_the_default_or_what_the_environment_says(monkeypatch):
-    assert limit("graph_seconds") == LIMITS["graph_seconds"].default == 300
-    monkeypatch.setenv("FLOPLEDGER_LIMITS", "graph_seconds=600, unpacked_bytes=64e9")
-    assert (limit("graph_seconds"), limit("unpacked_bytes")) == (600, 64_000_000_000)
-    assert limit("array_elements") == LIMITS["array_elements"].default
+    assert limit("database_seconds") == LIMITS["database_seconds"].default == 600
+    monkeypatch.setenv("FLOPLEDGER_LIMITS", "database_seconds=1200, unpacked_bytes=64e9")
+    assert (limit("database_seconds"), limit("unpacked_bytes")) == (1200, 64_000_000_000)
+    assert limit("config_layers") == LIMITS["config_layers"].default
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("graph_secs=1", "nearest graph_seconds"),
-        ("graph_seconds", "positive number for graph_seconds, got ''"),
-        ("graph_seconds=0", "got '0'"),
-        ("graph_seconds=many", "got 'many'"),
-        ("graph_seconds=inf", "got 'inf'"),
-        ("graph_seconds=nan", "got 'nan'"),
+        ("database_secs=1", "nearest database_seconds"),
+        ("database_seconds", "positive number for database_seconds, got ''"),
+        ("database_seconds=0", "got '0'"),
+        ("database_seconds=many", "got 'many'"),
+        ("database_seconds=inf", "got 'inf'"),
+        ("database_seconds=nan", "got 'nan'"),
     ],
 )
 def test_what_cannot_be_a_limit_is_refused(text, said):
@@ -46,11 +46,11 @@ def test_what_cannot_be_a_limit_is_refused(text, said):
 def test_a_command_refuses_it_too(monkeypatch, capsys):
     from runners.formula.command import main
 
-    monkeypatch.setenv("FLOPLEDGER_LIMITS", "graph_secs=1")
+    monkeypatch.setenv("FLOPLEDGER_LIMITS", "database_secs=1")
     with pytest.raises(SystemExit) as fault:
         main(["lenet5"])
     assert fault.value.code == 2
-    assert "nearest graph_seconds" in capsys.readouterr().err
+    assert "nearest database_seconds" in capsys.readouterr().err
 
 
 def test_the_page_has_every_limit():

@@ -177,7 +177,7 @@ def test_the_metadata_say_what_it_needs(site):
     }
     needed = re.findall(r"^Requires-Dist: ([\w-]+)[^;\n]*$", fields, re.M)
     assert {"torch", "numpy", "pandas", "argcomplete"} <= set(needed)
-    assert not {"lightning", "transformers", "onnx", "pytest", "ray"} & set(needed)
+    assert not {"lightning", "transformers", "pytest", "ray"} & set(needed)
 
 
 def test_nothing_in_the_wheel_names_a_package_of_the_checkout(site):

@@ -1,8 +1,8 @@
 """Whether a model that lies in files is still the same: a checksum of the files that it is made of.
 
 Of a function's file they are the file and the modules and packages beside it that it imports, by name, at any depth;
-of `hf:` the configuration, of a graph the file itself. Nothing is run. Not covered: packages that are installed,
-weights of an ONNX graph that lie in other files, and what code reads or imports by names that it computes.
+of `hf:` the configuration. Nothing is run. Not covered: packages that are installed, and what code reads or imports by
+names that it computes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 
-from workloads.catalogue.model_names import GRAPHS, Spec, parse
+from workloads.catalogue.model_names import Spec, parse
 
 DIGITS = 16
 
@@ -35,8 +35,6 @@ def model_digest(text: str) -> str:
 
 def _files(spec: Spec) -> set[Path]:
     path = Path(spec.target).expanduser()
-    if spec.form in GRAPHS.values():
-        return {path}
     if spec.form == "hf":
         config = path / "config.json" if path.is_dir() else path
         return {config} if config.is_file() else set()

@@ -1,12 +1,10 @@
-"""What a person types for a model, in parts: seven forms, distinguished and checked without torch.
+"""What a person types for a model, in parts: five forms, distinguished and checked without torch.
 
     resnet18                       a name of the catalogue: torchvision's, of text and speech, or synthetic
     timm:NAME                      a model of timm, with random weights
     hf:CONFIG                      a model of transformers, built from config.json, its directory, or a bare model type
     package.module:function        a function of one's own, or a class
     path/to/file.py:function       the same, in a file
-    path/to/model.pt2              an exported program, as torch.export.save writes it
-    path/to/model.onnx             an ONNX graph
 
 It reads sources and configs and runs none of them, so that it answers in milliseconds; what it lets through may still
 fail to build. Names of timm and of transformers' types are known to those libraries alone, and are checked there.
@@ -27,26 +25,23 @@ from typing import Any
 from results import Unavailable, beyond, check_regular, limit
 from workloads.catalogue.catalogue import ENTRIES, check_name
 
-INSTALL = {"timm": "timm>=1.0.31,<2", "transformers": "transformers>=5.23,<6", "onnx": "onnx>=1.17,<2"}
+INSTALL = {"timm": "timm>=1.0.31,<2", "transformers": "transformers>=5.23,<6"}
 """Package → the requirement that brings it, as in requirements-models.txt (a test holds them together)."""
 
 PACKAGES = {"timm": "timm", "hf": "transformers"}
 """Prefix → the package it needs."""
 
-GRAPHS = {".pt2": "pt2", ".onnx": "onnx"}
-"""How a file of a graph ends → its form."""
-
 CODE = ("module", "file")
 """Forms whose building runs a person's own code."""
 
-FORMS = "a name of the catalogue, timm:NAME, hf:CONFIG, module:function, file.py:function, model.pt2 or model.onnx"
+FORMS = "a name of the catalogue, timm:NAME, hf:CONFIG, module:function or file.py:function"
 
 
 @dataclass(frozen=True)
 class Spec:
     """A model as it was asked for.
 
-    form: catalogue, timm, hf, module, file, pt2 or onnx. target: the name, the config, the module or the path.
+    form: catalogue, timm, hf, module or file. target: the name, the config, the module or the path.
     function: of a module or file.
     """
 
@@ -57,14 +52,12 @@ class Spec:
 
 
 def parse(text: str) -> Spec:
-    """The parts of `text`. Raises ValueError for a form that is none of the seven; nothing is looked up."""
+    """The parts of `text`. Raises ValueError for a form that is none of the five; nothing is looked up."""
     head, colon, rest = text.partition(":")
     if colon and head in PACKAGES:
         if not rest:
             raise ValueError(f"{text!r} names no model: expected {head}:{'NAME' if head == 'timm' else 'CONFIG'}")
         return Spec(text, head, rest)
-    if (ending := Path(text).suffix) in GRAPHS:
-        return Spec(text, GRAPHS[ending], text)
     if colon:
         return _function(text)
     if text.endswith(".py"):
@@ -96,8 +89,8 @@ def check(text: str) -> Spec:
 
 
 def is_file_of_others(spec: Spec) -> bool:
-    """Whether a model is built from data in a file: a graph, or a configuration of transformers."""
-    return spec.form in GRAPHS.values() or (spec.form == "hf" and Path(spec.target).expanduser().exists())
+    """Whether a model is built from data in a file: a configuration of transformers."""
+    return spec.form == "hf" and Path(spec.target).expanduser().exists()
 
 
 def require(package: str) -> None:
@@ -265,19 +258,6 @@ def _check_hf(spec: Spec) -> None:
     read_config(spec)
 
 
-def _check_graph(spec: Spec) -> None:
-    """The file is there and holds something; what it holds is seen when it is read."""
-    path = Path(spec.target).expanduser()
-    check_regular(path)
-    if not path.is_file():
-        beside = path.parent.glob(f"*{path.suffix}") if path.parent.is_dir() else ()
-        raise ValueError(f"{spec.text}: there is no file {spec.target}{nearest(path.name, (p.name for p in beside))}")
-    if not path.stat().st_size:
-        raise ValueError(f"{spec.text}: the file is empty")
-    if spec.form == "onnx":
-        require("onnx")
-
-
 def _check_catalogue(spec: Spec) -> None:
     check_name(spec.target)
 
@@ -288,6 +268,4 @@ _CHECKS = {
     "hf": _check_hf,
     "module": _check_module,
     "file": _check_file,
-    "pt2": _check_graph,
-    "onnx": _check_graph,
 }

@@ -14,7 +14,7 @@ from functools import partial
 
 import torch
 
-from workloads.catalogue import GRAPHS, Batch, Shape, Spec, Workload, check, entry, factory, parse, parse_shapes
+from workloads.catalogue import Batch, Shape, Spec, Workload, check, entry, factory, parse, parse_shapes
 from workloads.training import draw, mean_loss
 
 __all__ = ["check", "get"]
@@ -28,8 +28,7 @@ OWN_INPUTS = ("detection", "language", "translation", "speech", "embedding")
 
 
 def get(spec: str, /, *, input: str = "", batch: str = "", **hyper: int) -> Workload:  # noqa: A002  as the option is named
-    """The workload of any model. input: shapes as `--input` takes them; batch: "file.py:function" that makes batches,
-    or, of a graph file, the name of the dimension that is the batch.
+    """The workload of any model. input: shapes as `--input` takes them; batch: "file.py:function" that makes batches.
 
     hyper: sizes that the model has: image_size, num_classes, hidden, … of the catalogue, seq of transformers, the
     whole-number parameters of a function.
@@ -37,11 +36,6 @@ def get(spec: str, /, *, input: str = "", batch: str = "", **hyper: int) -> Work
     """
     known = check(spec)
     shapes = parse_shapes(input) if input else ()
-    if known.form in GRAPHS.values():
-        from workloads.sources import files as sources_files
-
-        graph: Workload = sources_files.get(known, shapes, batch, **hyper)
-        return graph
     if batch and known.form not in ("file", "module"):
         raise ValueError(f"{spec}: a function that makes batches goes with one that makes the model; got {batch}")
     return _GETTERS[known.form](known, shapes, parse(batch) if batch else None, hyper)

@@ -437,43 +437,6 @@ class TestModels:
         assert found["holds_for"][1]["step"] == 2
         refused(run(f"{nets}even", "--at", "width=9"), "--at: ", "only even widths, got 9")
 
-    def test_an_exported_program_with_a_dynamic_batch(self, asked, tmp_path):
-        import torch
-
-        class Net(torch.nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.layer = torch.nn.Linear(8, 4, bias=False)
-
-            def forward(self, x):
-                return self.layer(x)
-
-        program = torch.export.export(
-            Net(), (torch.randn(2, 8),), dynamic_shapes={"x": {0: torch.export.Dim("rows", min=2, max=512)}}
-        )
-        torch.export.save(program, tmp_path / "net.pt2")
-        found = asked(tmp_path / "net.pt2", "--batch", "x_0")
-        assert found["symbols"] == ["batch"]
-        assert read(found["model_flop"]) == 2 * 2 * 32 * sympy.Symbol("batch")  # forward and the weight's gradient
-
-    def test_an_onnx_graph_with_dynamic_dimensions(self, asked, tmp_path):
-        pytest.importorskip("onnx", reason="onnx is not installed")
-        from onnx import TensorProto, helper, numpy_helper, save
-
-        weight = numpy_helper.from_array(__import__("numpy").ones((8, 4), "float32"), "weight")
-        graph = helper.make_graph(
-            [helper.make_node("MatMul", ["x", "weight"], ["y"])],
-            "net",
-            [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", "words", 8])],
-            [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["rows", "words", 4])],
-            [weight],
-        )
-        save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), tmp_path / "net.onnx")
-        found = asked(tmp_path / "net.onnx", "--batch", "rows", "--hyper", "words=5")
-        assert found["symbols"] == ["batch", "words"]
-        b, words = sympy.Symbol("batch"), sympy.Symbol("words")
-        assert sympy.expand(read(found["model_flop"]) - 2 * 2 * 32 * b * words) == 0
-
     def test_models_of_timm(self, asked):
         pytest.importorskip("timm", reason="timm is not installed")
         found = asked("timm:resnet10t", "--symbols", "classes", "--image-size", 32, "--batch-size", 2)

@@ -163,7 +163,6 @@ def test_a_published_run_of_a_cpu_is_refused_with_the_reason(tmp_path, capsys, m
     [
         {"model": "evil.py:net"},
         {"model": "os.path:join"},
-        {"model": "model.pt2"},
         {"batch_maker": "evil.py:batch"},
         {"model_digest": "abc"},
     ],

@@ -155,7 +155,7 @@ def test_images_of_cifar_are_for_models_of_the_catalogue(net: str) -> None:
     [
         (("--models", "resnet5O"), "got 'resnet5O', nearest resnet50"),
         (("--models", "nets.py:build"), "there is no file nets.py"),
-        (("--models", "model.onnx"), "there is no file model.onnx"),
+        (("--models", "model.onnx"), "is no model: expected a name of the catalogue"),
         (("--models", "resnet18", "--batch", "x.py:f"), "--batch: resnet18 makes its own batches"),
         (("--models", "resnet18", "--input", "3xfour"), "--models: "),
     ],

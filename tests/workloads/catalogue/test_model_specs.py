@@ -1,4 +1,4 @@
-"""The seven forms of a model, and the mistakes that are answered without building anything."""
+"""The five forms of a model, and the mistakes that are answered without building anything."""
 
 from __future__ import annotations
 
@@ -26,8 +26,6 @@ ROOT = Path(__file__).parents[3]
         ("hf:bert", "hf", "bert", ""),
         ("package.module:build", "module", "package.module", "build"),
         ("net.py:build", "file", "net.py", "build"),
-        ("nets/model.pt2", "pt2", "nets/model.pt2", ""),
-        ("model.onnx", "onnx", "model.onnx", ""),
         ("../my nets/net.py:Net", "file", "../my nets/net.py", "Net"),
     ],
 )
@@ -51,8 +49,8 @@ def test_forms(text, form, target, function):
         ("jsn:dumps", "there is no module 'jsn'"),
         ("tim:vit_b", "there is no module 'tim'; nearest: timm"),
         ("colorsys:rgb_to_hls_", "colorsys has no 'rgb_to_hls_'; nearest: rgb_to_hls"),
-        ("nowhere/model.pt2", "nowhere/model.pt2: there is no file nowhere/model.pt2"),
-        ("model.onnx", "model.onnx: there is no file model.onnx"),
+        ("nowhere/model.pt2", "'nowhere/model.pt2' is no model: expected a name of the catalogue"),
+        ("model.onnx", "'model.onnx' is no model: expected a name of the catalogue"),
         ("hf:nowhere/config.json", "there is no file nowhere/config.json"),
     ],
 )
@@ -68,7 +66,7 @@ def test_a_hub_id_is_refused_without_asking_the_hub():
         check("hf:google/vit-base-patch16-224")
 
 
-@pytest.mark.parametrize("form", ["{}/m.onnx", "{}/m.pt2", "{}/m.py:build", "hf:{}/m.json"])
+@pytest.mark.parametrize("form", ["{}/m.py:build", "hf:{}/m.json"])
 def test_a_pipe_is_no_file_and_is_not_waited_for(tmp_path, form):
     text = form.format(tmp_path)
     os.mkfifo(text.removeprefix("hf:").removesuffix(":build"))
