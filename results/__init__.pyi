@@ -3,7 +3,7 @@ from .errors import DeviceLost, Inconsistent, StoreFault, Unavailable, one_line
 from .garbage_collector import collector_off
 from .kernel import die_with_parent, free_bytes
 from .library_words import depends_on_data, plain_words
-from .limits import LIMITS, VARIABLE, BoundedStream, beyond, check_regular, limit, stated, unpack
+from .limits import BoundedStream, beyond, check_regular, limit, stated, unpack
 from .names import nearest
 from .printable import LONGEST_TEXT, shortened
 from .text_files import csv_lines, csv_rows, json_value, read_text, toml_tables
@@ -14,10 +14,8 @@ __all__ = [
     "BoundedStream",
     "DeviceLost",
     "Inconsistent",
-    "LIMITS",
     "StoreFault",
     "Unavailable",
-    "VARIABLE",
     "beyond",
     "check_regular",
     "collector_off",

@@ -15,7 +15,7 @@ H100 = "NVIDIA H100 80GB HBM3"
 
 def test_the_document_is_current():
     text = registry.DOCUMENT.read_text(encoding="utf-8")
-    assert text == registry.registry_text(), "run python -m benchmarks.pages.peaks.registry --write"
+    assert text == registry.registry_text(), "run python -m benchmarks.pages.peaks --write"
 
 
 def test_the_document_is_valid_and_the_schema_can_say_no():
