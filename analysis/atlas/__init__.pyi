@@ -23,7 +23,6 @@ from .neusight_kernels import (
     read_kernels,
 )
 from .neusight_steps import is_neusight_steps, read_neusight_steps
-from .pairs import RateRatio, paired_ratios, pairs_of
 from .placement import REFUSED, ExpectedStep, PlacedStep, place, refusal
 from .published_step import PublishedStep
 from .related_steps import (
@@ -51,7 +50,6 @@ __all__ = [
     "PublishedStep",
     "REASONS",
     "REFUSED",
-    "RateRatio",
     "RelativeStep",
     "TABLE",
     "against_roofline",
@@ -73,8 +71,6 @@ __all__ = [
     "on_device",
     "packed_deepbench",
     "packed_kernels",
-    "paired_ratios",
-    "pairs_of",
     "place",
     "published_steps",
     "published_steps_on",

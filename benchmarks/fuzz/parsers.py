@@ -139,10 +139,10 @@ def _small_run() -> Path:
     """One run for the process, made once."""
     import tempfile
 
-    from benchmarks.silent_damage import PUBLISHED, small_run
+    from tests.support.made_up.small_run import small_run
 
     if not _MADE:
-        _MADE.append(small_run(PUBLISHED, Path(tempfile.mkdtemp(prefix="fuzz-run-")) / "run", 1))
+        _MADE.append(small_run(Path(tempfile.mkdtemp(prefix="fuzz-run-")) / "run", 1))
     return _MADE[0]
 
 
@@ -151,8 +151,8 @@ _MADE: list[Path] = []
 
 def _run(path: Path) -> None:
     """The first line names the file of a run that the rest is put into; what that rests on is sealed anew."""
-    from benchmarks.silent_damage import rebuilt
     from tests.support.made_up.seals import reseal
+    from tests.support.made_up.small_run import rebuilt
 
     run = tables.edited(path, _small_run(), _RUN_FILES)
     try:

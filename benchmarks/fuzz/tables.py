@@ -182,8 +182,8 @@ def _train(out: Path) -> None:
 
 def meter(path: Path) -> None:
     """A meter's run, of which one file is another, sealed anew."""
-    from benchmarks.silent_damage import rebuilt
     from tests.support.made_up.seals import reseal
+    from tests.support.made_up.small_run import rebuilt
 
     run = edited(path, meter_run(), METER_FILES)
     with contextlib.suppress(Exception):  # a file that no longer has rows is left as it is

@@ -4,9 +4,8 @@
     python -m benchmarks.pages atlas --from DIR     # from the sources' files: counts models that are not counted yet
 
 In this order: with --from the tables of steps, kernels and amounts (`runners.atlas import`); docs/atlas.md with its
-figures; the factors of `runners.predict` and docs/predict.md, evaluated on families and devices left out; and
-docs/findings.md. Run it in the root of the checkout. It says how long each took; the first that fails ends it with its
-exit code.
+figures; the factors of `runners.predict` and docs/predict.md, evaluated on families and devices left out. Run it in the
+root of the checkout. It says how long each took; the first that fails ends it with its exit code.
 """
 
 from __future__ import annotations
@@ -37,13 +36,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def commands(source: Path | None) -> list[tuple[Main, list[str]]]:
     """Each command with its words, in their order. source: the folder of the sources' files, None without them."""
     import runners.atlas.command
-    import runners.report.command
     from benchmarks.pages import predict
 
     made: list[tuple[Main, list[str]]] = [
         (runners.atlas.command.main, ["page"]),
         (predict.main, ["--write", "docs/predict.md"]),
-        (runners.report.command.main, ["--findings"]),
     ]
     return made if source is None else [(runners.atlas.command.main, ["import", "--from", str(source)]), *made]
 

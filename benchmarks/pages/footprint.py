@@ -1,11 +1,11 @@
 """The footprint's prediction against real allocators and torch's MemTracker, over models × batches × precisions.
 
-    python -m benchmarks.pages.footprint --out results/published/footprint-2026-11-22
+    python -m benchmarks.pages.footprint --out tests/data/footprint
     python -m benchmarks.pages.footprint --device cuda --batches 8,64 --out DIR
-    python -m benchmarks.pages.footprint --write docs/footprint.md results/published/footprint-2026-11-22 \\
-        results/published/footprint-models-2026-11-22
-    python -m benchmarks.pages.footprint --again results/published/footprint-2026-11-22
-    python -m benchmarks.pages.footprint --published results/published/footprint-2026-11-22
+    python -m benchmarks.pages.footprint --write docs/footprint.md tests/data/footprint \\
+        tests/data/footprint-models
+    python -m benchmarks.pages.footprint --again tests/data/footprint
+    python -m benchmarks.pages.footprint --published tests/data/footprint
     python -m benchmarks.pages.footprint --speed
 
 Each step runs in a process of its own: predicted on fake tensors, then run twice and measured in the second

@@ -192,6 +192,7 @@ GATES: tuple[Gate, ...] = (
         integrity.rebuilt,
         "a utilization.csv",
         ("committed", "peak", "clock"),
+        on=(),
     ),
 )
 

@@ -53,6 +53,9 @@ CELL_FILES: dict[str, type[Record]] = {
 RUNS, SITTINGS, CEILINGS, OPERATIONS = "runs.csv", "sittings.csv", "ceilings.csv", "operations"
 PROFILES = "profiles"
 
+PACKED: dict[type[Record], str] = {Operation: "operations.csv.gz", Storage: "storages.csv.gz"}
+"""Record → the one file in which a published run has these rows of all its traces; its first column is `trace_id`."""
+
 RECORDING_ENDINGS = {"kineto": "json.gz", "nsys": "sqlite.gz"}
 """Recorder → how the file of a recording ends: what the recorder writes, gzipped."""
 
@@ -74,7 +77,7 @@ QUICK = 6
 Key = tuple[str, int]
 """cell_id and attempt."""
 
-_PACKED = re.compile(
+_COMPRESSED = re.compile(
     rf"{OPERATIONS}/[A-Za-z0-9_-][A-Za-z0-9._-]*\.csv\.gz"
     rf"|{PROFILES}/[A-Za-z0-9_-][A-Za-z0-9._-]*\.(?:csv\.gz|json\.gz|sqlite\.gz|command\.txt)"
 )
@@ -125,7 +128,8 @@ def _recording(cell_id: str, attempt: int, work: str, source: str) -> str:
 
 def is_committed_name(file: object) -> bool:
     """Whether a run can have committed a file of this name, below its directory."""
-    return isinstance(file, str) and (file in CELL_FILES or file in COUNTED or bool(_PACKED.fullmatch(file)))
+    known = {*CELL_FILES, *COUNTED, *PACKED.values()}
+    return isinstance(file, str) and (file in known or bool(_COMPRESSED.fullmatch(file)))
 
 
 def head(record: type[Record]) -> bytes:

@@ -216,15 +216,41 @@ def read_operations(path: Path | str, trace_id: str) -> tuple[list[Operation], l
 
     Raises ValueError for a trace that the run does not have, Inconsistent if its files are damaged.
     """
-    _, storages = layout.operation_files(trace_id)
-    version = read_manifest(Path(path)).schema_version
-    return read_operation_table(path, trace_id), _read_packed(Path(path), storages, Storage, version)
+    return read_operation_table(path, trace_id), _trace_rows(Path(path), trace_id, Storage)
 
 
 def read_operation_table(path: Path | str, trace_id: str) -> list[Operation]:
     """The same without the storages. Raises as `read_operations` does, of the operations' file alone."""
-    operations, _ = layout.operation_files(trace_id)
-    return _read_packed(Path(path), operations, Operation, read_manifest(Path(path)).schema_version)
+    return _trace_rows(Path(path), trace_id, Operation)
+
+
+def _trace_rows(path: Path, trace_id: str, record: type[R]) -> list[R]:
+    """The rows of one trace, from its own file or from the one of all traces."""
+    version, packed = read_manifest(path).schema_version, path / layout.PACKED[record]
+    (file,) = (file for file, kind in layout.operation_files(trace_id).items() if kind is record)
+    if (path / file).exists() or not packed.exists():
+        return _read_packed(path, file, record, version)
+    state = packed.stat()
+    try:
+        names, traces = _packed_traces(packed, state.st_mtime_ns, state.st_size)
+        if trace_id in traces:
+            return list(records(file, record, names, [traces[trace_id]], version))
+    except ValueError as fault:
+        raise Inconsistent(f"{packed}: {fault}") from fault
+    raise ValueError(f"{packed} has no trace {trace_id}")
+
+
+@functools.lru_cache(maxsize=2)
+def _packed_traces(file: Path, changed_ns: int, size: int) -> tuple[list[str], dict[str, bytes]]:
+    """The column names of a file of all traces, and trace_id → its lines. changed_ns, size: the file's own, so that one
+    that was replaced is read again. Raises ValueError if it is damaged."""
+    top, _, body = layout.decompress(read(file) or b"").partition(b"\n")
+    (names,) = layout.decode([top])
+    return names, {found[1].decode(): found[0] for found in _TRACE.finditer(body)}
+
+
+_TRACE = re.compile(rb"([^,\n]*),[^\n]*+\n(?:\1,[^\n]*+\n)*+")
+"""Lines one after the other that begin with the same field."""
 
 
 def read_profile(path: Path | str, cell_id: str, attempt: int) -> list[ProfiledOperation]:

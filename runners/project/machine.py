@@ -3,7 +3,7 @@
 Options of several modes of `runners.project`, and what is made of them: a peak with its source, a utilization with an
 interval, and the caller's own prices. Every mistake is one line.
 
-`own_runs` has runs of our own as observations of utilization: those in results/published, and those the caller names.
+`own_runs` has the runs that the caller names as observations of utilization.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from analysis.devices import PRECISIONS, TENSOR_UNITS
 from analysis.project.compute import Observation, ours
 from results.records import MEASURED
-from runners.cli import Mistake, Parser, choice_error, number, say
+from runners.cli import Mistake, Parser, choice_error, number
 
 if TYPE_CHECKING:
     from analysis.devices import Device
@@ -89,9 +89,6 @@ def add_utilization(group: argparse._ArgumentGroup, family: str | None = None) -
         metavar="DIR",
         help="a run of yours, added to the published ones",
     )
-    group.add_argument(
-        "--data", type=Path, metavar="DIR", help="a folder of published runs (default: that of the checkout)"
-    )
     group.add_argument("--confidence", type=number(float, 0.5, 0.999), default=0.95, help="of every interval (0.95)")
 
 
@@ -125,7 +122,7 @@ def reached_of(options: Namespace, device: Device | None, unit: str, peak: float
     if unit not in published_runs.CLASS_OF_UNIT:
         raise Mistake(f"--utilization: expected with {unit}: no published run is known here")
 
-    mine, left_out = own_runs(options.run, options.data)
+    mine, left_out = own_runs(options.run)
     found = [*published_runs.observations(), *mine]
     if options.family not in (known := published_runs.families(found)):
         words = choice_error("family", options.family, known) if options.family else f"expected {', '.join(known)}"
@@ -212,24 +209,13 @@ def _caller_interval(given: Range, confidence: float, scale: str) -> Uncertain:
     return exactly(given.low) if given.low == given.high else between(given.low, given.high, confidence, scale)
 
 
-PUBLISHED = Path(__file__).parents[2] / "results" / "published"
-"""Our own published runs; an installed package comes without them."""
-
 WHAT = ("exact", "datasheet")
 """Method and denominator of the rows that are taken."""
 
 
-def own_runs(asked: Iterable[Path], data: Path | None = None) -> tuple[list[Observation], dict[str, int]]:
-    """The observations of the published runs and of these, and reason → rows that are none. Raises Mistake.
-
-    data: the folder of published runs; None: PUBLISHED. Where the latter is absent, one line on stderr says so.
-    """
-    published = sorted(path.parent for path in (data or PUBLISHED).glob("*/utilization.csv"))
-    if not published and data:
-        raise Mistake(f"--data: expected a folder of published runs, got {data}, which has none")
-    if not published:
-        say("note: no published runs are installed; --data DIR names a folder of them")
-    rows = [each for path in [*published, *asked] for each in _rows(path)]
+def own_runs(asked: Iterable[Path]) -> tuple[list[Observation], dict[str, int]]:
+    """The observations of these runs, and reason → rows that are none. Raises Mistake."""
+    rows = [each for path in asked for each in _rows(path)]
     left_out = Counter(each for each in rows if isinstance(each, str))
     return [each for each in rows if isinstance(each, Observation)], dict(left_out)
 

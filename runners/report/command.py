@@ -73,10 +73,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _dispatch(options: Namespace, parser: Parser) -> int:
     """What the options ask for; the exit code."""
-    if options.findings is not None:
-        return _findings(options, parser)
-    if not options.runs:
-        parser.fail("the following arguments are required: RUN")
     several = len(options.runs) > 1
     if options.check and several:
         parser.fail(f"--check: expected one run, got {len(options.runs)}")
@@ -113,17 +109,6 @@ def _check_parquet(parser: Parser) -> None:
 
     if not can_write():
         parser.fail(f"--parquet: expected {NEEDED}")
-
-
-def _findings(options: Namespace, parser: Parser) -> int:
-    from runners.report import findings
-
-    if len(options.runs) > 1 or options.check or options.out or options.atlas:
-        parser.fail("--findings: expected at most the folder of published runs beside it")
-    if options.runs and options.data:
-        parser.fail("--findings: expected the folder of published runs once, as --data DIR or as RUN")
-    folder = options.data or (options.runs[0] if options.runs else findings.PUBLISHED)
-    return findings.write_page(folder, options.findings)
 
 
 def _compare(options: Namespace, parser: Parser) -> int:
@@ -299,7 +284,7 @@ def _parser() -> Parser:
         "runs",
         type=Path,
         metavar="RUN",
-        nargs="*",
+        nargs="+",
         help="directory of a run, as runners.sweep left it; two: compare them",
     )
     parser.add_argument("--check", action="store_true", help="put it through every gate instead, and write nothing")
@@ -313,17 +298,6 @@ def _parser() -> Parser:
         type=Path,
         metavar="RATES",
         help="of a run of several ranks: its collectives beside the rates of runners.ceiling --collectives --out RATES",
-    )
-    parser.add_argument(
-        "--findings",
-        type=Path,
-        nargs="?",
-        const=Path("docs/findings.md"),
-        metavar="PAGE",
-        help="write the page of what all published runs say (default: docs/findings.md, of results/published)",
-    )
-    parser.add_argument(
-        "--data", type=Path, metavar="DIR", help="with --findings: the folder of published runs (results/published)"
     )
     parser.add_argument(
         "--format",

@@ -43,14 +43,14 @@ def test_an_import_path_of_before_warns_and_gives_the_same_function(module, name
     assert getattr(old, name) is now
 
 
-ATLAS, PREDICT, FINDINGS = ["page"], ["--write", "docs/predict.md"], ["--findings"]
+ATLAS, PREDICT = ["page"], ["--write", "docs/predict.md"]
 
 
 @pytest.mark.parametrize(
     ("words", "fails", "code", "ran"),
     [
-        ([], None, 0, [ATLAS, PREDICT, FINDINGS]),
-        (["--from", "sources"], None, 0, [["import", "--from", "sources"], ATLAS, PREDICT, FINDINGS]),
+        ([], None, 0, [ATLAS, PREDICT]),
+        (["--from", "sources"], None, 0, [["import", "--from", "sources"], ATLAS, PREDICT]),
         ([], PREDICT, 3, [ATLAS, PREDICT]),
     ],
 )
@@ -61,7 +61,7 @@ def test_each_command_in_its_order(monkeypatch, words, fails, code, ran):
         seen.append(list(arguments))
         return 3 if arguments == fails else 0
 
-    for module in ("runners.atlas.command", "benchmarks.pages.predict", "runners.report.command"):
+    for module in ("runners.atlas.command", "benchmarks.pages.predict"):
         monkeypatch.setattr(f"{module}.main", command)
     assert main(["atlas", *words]) == code
     assert seen == ran

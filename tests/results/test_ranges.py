@@ -16,7 +16,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.silent_damage import PUBLISHED, rebuilt, small_run
 from results import records
 from results.records import Ceiling, FlopCount, Record, Run, Sample, Telemetry, header, kinds_of
 from results.store import columns, layout
@@ -25,6 +24,7 @@ from results.store.manifest import MANIFEST, read_manifest
 from results.store.ranges import check_ranges, range_of
 from results.store.reading import read_run
 from tests.support.made_up.seals import reseal
+from tests.support.made_up.small_run import PUBLISHED, rebuilt, small_run
 
 WITHOUT_NUMBERS = {
     *("attributes", "concrete_inputs", "committed", "environment", "flags_after", "flags_before", "found", "hyper"),
@@ -112,7 +112,7 @@ def test_the_published_run_is_within_all_ranges():
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):
-    return small_run(PUBLISHED, tmp_path_factory.mktemp("ranges") / "run", cells=2)
+    return small_run(tmp_path_factory.mktemp("ranges") / "run", cells=2)
 
 
 @pytest.fixture
@@ -168,7 +168,7 @@ def test_a_number_that_every_row_has_may_not_be_empty(tmp_path):
 
 def test_a_cell_of_no_known_precision_is_left_out_and_named(tmp_path):
     """Such a word was a KeyError in the report. The other cell is derived as before."""
-    run = small_run(PUBLISHED, tmp_path / "run")
+    run = small_run(tmp_path / "run")
     lines = (run / "runs.csv").read_text().splitlines()
     lines[1] = lines[1].replace(",fp32,", ",fp33,", 1)
     (run / "runs.csv").write_text("\n".join(lines) + "\n")

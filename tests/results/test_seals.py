@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
 import pytest
 
+from results.errors import Inconsistent
 from results.records import Ceiling
 from results.store.store import Store, read_run
 from tests.support.made_up.made_up_runs import a_run, new_store, rows_of, samples
 from tests.support.made_up.seals import older, reseal
-
-ROOT = Path(__file__).parents[2]
+from tests.support.made_up.small_run import rebuilt, small_run
 
 
 def ceiling(rate: float) -> Ceiling:
@@ -130,10 +131,51 @@ def test_an_older_run_is_read_and_marked(path):
     assert len(data.runs) == 2
 
 
-@pytest.mark.parametrize(
-    "name", ["amd-epyc-2-cores-2026-11-20", "amd-epyc-2-cores-2026-11-21", "intel-xeon-2-cores-2026-11-22"]
-)
-def test_published_runs_are_read_and_marked(name):
-    data = read_run(ROOT / "results/published" / name)
-    assert data.runs
-    assert "ceilings.csv" in data.unsealed
+NUMBERS = ("utilization", "step_times", "work_times", "cleaned_operations", "profile_counts", "ratios", "agreement")
+EDITS = 120
+
+
+def edited(data: bytes, chance: random.Random) -> bytes:
+    """One bit flipped, all cut off from a byte or a line on, two lines exchanged, or one line doubled."""
+    at, lines = chance.randrange(len(data)), data.splitlines(keepends=True)
+    first, second = chance.randrange(len(lines)), chance.randrange(len(lines))
+    exchanged = {first: lines[second], second: lines[first]}
+    return chance.choice(
+        (
+            data[:at] + bytes([data[at] ^ 1 << chance.randrange(8)]) + data[at + 1 :],
+            data[:at],
+            b"".join(lines[:first]),
+            b"".join(exchanged.get(number, line) for number, line in enumerate(lines)),
+            b"".join([*lines[:first], lines[first], *lines[first:]]),
+        )
+    )
+
+
+def outcome(run: Path) -> tuple[str, bool]:
+    """The numbers that are rebuilt, and whether a problem is reported; a run that is refused is one."""
+    try:
+        data = read_run(run)
+        if data.problems or data.damaged or not data.runs:
+            return "", True
+        built = rebuilt(run)
+    except (ValueError, Inconsistent, OSError):
+        return "", True
+    return repr([getattr(built, name) for name in NUMBERS]), bool(built.problems)
+
+
+def test_no_edit_is_silent(tmp_path: Path) -> None:
+    run, chance = small_run(tmp_path / "run", cells=1), random.Random(1)
+    files = sorted(path for path in run.rglob("*") if path.is_file() and path.name != ".lock")
+    numbers, is_reported = outcome(run)
+    assert numbers
+    assert not is_reported
+    reported = 0
+    for _ in range(EDITS):
+        path = chance.choice(files)
+        whole = path.read_bytes()
+        path.write_bytes(edited(whole, chance))
+        found, is_reported = outcome(run)
+        assert is_reported or found == numbers, path
+        path.write_bytes(whole)
+        reported += is_reported
+    assert reported > 0.6 * EDITS

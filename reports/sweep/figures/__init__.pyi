@@ -1,10 +1,5 @@
-from .gallery import AGREEMENT, POST2021, PROFILED, RATIOS, UTILIZATION, WORK_TIMES
+from .gallery import UTILIZATION
 
 __all__ = [
-    "AGREEMENT",
-    "POST2021",
-    "PROFILED",
-    "RATIOS",
     "UTILIZATION",
-    "WORK_TIMES",
 ]

@@ -14,8 +14,8 @@ from reports.footprint.page import GOAL_ALL, GOAL_TENSORS, error, page, peer_err
 from results.records.footprint import FootprintCheck
 
 ROOT = Path(__file__).parents[3]
-PUBLISHED = Path("results/published/footprint-2026-11-22")
-OTHERS = Path("results/published/footprint-models-2026-11-22")
+PUBLISHED = Path("tests/data/footprint")
+OTHERS = Path("tests/data/footprint-models")
 ROW = FootprintCheck(
     model="m", batch_size=2, precision="fp32", optimizer="sgd", device="cpu", predicted_bytes=990,
     predicted_at="aten.mm", predicted_phase="backward", unknown=0, measured_bytes=1100, tensors_bytes=1000,

@@ -12,7 +12,7 @@ from benchmarks.pages.footprint import read_published
 from reports.footprint.published_trainings import SOURCE, by_the_others, line, trainings
 from results.records.footprint import FootprintPrediction
 
-PREDICTED = read_published(Path(__file__).parents[3] / "results/published/footprint-2026-11-22")
+PREDICTED = read_published(Path(__file__).parents[3] / "tests/data/footprint")
 ROWS = [row for row in published() if row.source == SOURCE]
 MIB = 2**20
 

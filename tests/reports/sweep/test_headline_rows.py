@@ -14,10 +14,10 @@ import pytest
 
 from cleaning.reconcile import Built, build
 from reports.sweep.answer import headline_rows, to_csv, to_text
-from results.records import Headline
+from results.records import Headline, Utilization
 from results.store import read_operations, read_profile, read_run
 
-RUN = Path(__file__).parents[3] / "results" / "published" / "amd-epyc-2-cores-2026-11-20"
+RUN = Path(__file__).parents[3] / "results" / "published" / "amd-epyc-2-cores-2026-11-29"
 
 
 @pytest.fixture(scope="module")
@@ -34,12 +34,12 @@ def frame(built: Built) -> pd.DataFrame:
 def test_there_is_one_row_for_each_cell_of_the_run(frame: pd.DataFrame) -> None:
     runs = pd.read_csv(RUN / "runs.csv")
     assert Counter(frame["cell_id"]) == Counter(runs["cell_id"].unique())
-    assert not frame["utilization_ratio"].isna().any(), "all 26 cells of this run were measured"
+    assert not frame["utilization_ratio"].isna().any(), "all cells of this run were measured"
 
 
-def test_the_obvious_pivot_is_of_one_numerator_over_one_denominator(frame: pd.DataFrame) -> None:
-    every = pd.read_csv(RUN / "utilization.csv")
-    exact = every.query("method == 'exact' and denominator == 'ceiling'")
+def test_the_obvious_pivot_is_of_one_numerator_over_one_denominator(built: Built, frame: pd.DataFrame) -> None:
+    every = pd.read_csv(io.StringIO(to_csv(built.utilization, Utilization)))
+    exact = every.query("method == 'exact' and denominator == 'paired_ceiling'")
     asked = {"index": "model", "columns": "batch_size", "values": "utilization_ratio"}
     pd.testing.assert_frame_equal(frame.pivot_table(**asked), exact.pivot_table(**asked))
     mixed = every.pivot_table(**asked)
@@ -48,14 +48,14 @@ def test_the_obvious_pivot_is_of_one_numerator_over_one_denominator(frame: pd.Da
 
 def test_the_numbers_are_those_of_the_terminal(built: Built, frame: pd.DataFrame) -> None:
     text = to_text(built)
-    row = frame.query("model == 'resnet34' and batch_size == 4").iloc[0]
-    line = next(line for line in text.splitlines() if re.match(r"resnet34 +4 ", line))
+    row = frame.query("model == 'resnet18' and batch_size == 4").iloc[0]
+    line = next(line for line in text.splitlines() if re.match(r"resnet18 +4 ", line))
     assert f"{1e3 * row['step_time_s']:.0f}" in line.split()
     assert f"{100 * row['utilization_ratio']:.0f}" in line or f"{100 * row['utilization_ratio']:.1f}" in line
     assert row["utilization_low_ratio"] < row["utilization_ratio"] < row["utilization_high_ratio"]
     assert row["achieved_flop_per_s"] / row["peak_flop_per_s"] == pytest.approx(row["utilization_ratio"])
     assert row["model_flop"] / row["step_time_s"] == pytest.approx(row["achieved_flop_per_s"])
-    assert row["peak_source"] in " ".join(text.split())
+    assert row["peak_source"].partition(",")[0] in " ".join(text.split())
 
 
 def test_conventions_of_attention_are_beside_the_dense_count(built: Built, frame: pd.DataFrame) -> None:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import csv
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from analysis.devices.peaks import stand_in_warning
+from cleaning.reconcile import build
 from measure.device.environment import DeviceProperties
 from reports.shared import figure_style
 from reports.sweep.figures import gallery
+from results.store import read_operation_table, read_profile, read_run
 from runners.sweep.command import _notes
 from runners.workers.probe import ProbeResult
 
 ROOT = Path(__file__).parents[3]
-RUN = ROOT / "results/published/intel-xeon-2-cores-2026-11-22"
+RUN = ROOT / "results/published/amd-epyc-2-cores-2026-11-29"
 NAME = "Stand-in of NVIDIA H100 80GB HBM3"
 
 
@@ -33,8 +36,8 @@ def words(directory: Path) -> list[set[str]]:
 
 @pytest.mark.parametrize("marked", [True, False])
 def test_each_figure_says_so(tmp_path: Path, marked: bool) -> None:
-    with open(RUN / gallery.UTILIZATION, newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+    built = build(read_run(RUN), partial(read_operation_table, RUN), partial(read_profile, RUN))
+    rows = [row.to_row() for row in built.utilization]
     warning = f'["{stand_in_warning(NAME)}"]' if marked else "[]"
     with open(tmp_path / gallery.UTILIZATION, "w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")

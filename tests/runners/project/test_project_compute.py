@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from runners.predict import command as predict_command
-from runners.project import command, machine
+from runners.project import command
 from runners.project.machine import own_runs
 
 ROOT = Path(__file__).parents[3]
@@ -53,8 +53,7 @@ def test_the_issues_question(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["rule_of_thumb_ratio"] == 0.4  # Epoch AI, 2022: 0.3 for language models, 0.4 for others
     assert all(0.1 < row["ratio"] < 0.3 and row["source"] for row in found["runs"])
     assert [swing["input"] for swing in found["hangs_on"]["flop"]] == ["utilization"]
-    assert sum(found["own_runs_left_out"].values()) > 0  # our published runs are of a CPU
-    assert set(found["own_runs_left_out"]) == {"of a CPU, which says nothing of a GPU"}
+    assert found["own_runs_left_out"] == {}
 
 
 def test_the_inverse_gives_the_hours_back(capsys: pytest.CaptureFixture[str]) -> None:
@@ -189,23 +188,6 @@ def test_ieee_units_may_be_faster_than_their_peak_in_a_run(tmp_path: Path) -> No
 def test_a_table_that_is_none_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     mine = write_run(tmp_path / "mine", "NVIDIA H200", [{"utilization_ratio": "0.5", "batch_size": "many"}])
     assert "expected the tables of a run" in refused(capsys, *ASKED, "--gpu-hours", "1", "--run", str(mine))
-
-
-def test_published_runs_come_from_the_folder_that_is_named(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(machine, "PUBLISHED", tmp_path / "absent")  # as where the wheel is installed
-    plain = command.main([*ASKED, "--gpu-hours", "1", "--format", "json"])
-    out, err = capsys.readouterr()
-    assert (plain, err) == (0, "note: no published runs are installed; --data DIR names a folder of them\n")
-    (tmp_path / "data").mkdir()
-    run_of(tmp_path / "data" / "mine", "NVIDIA A100-SXM4-80GB", [("resnet50", "cuda", "0.5")])
-    assert command.main([*ASKED, "--gpu-hours", "1", "--format", "json", "--data", str(tmp_path / "data")]) == 0
-    found, err = capsys.readouterr()
-    assert err == ""
-    assert json.loads(found)["utilization"]["runs"] == json.loads(out)["utilization"]["runs"] + 1
-    asked = (*ASKED, "--gpu-hours", "1", "--data", str(tmp_path))
-    assert "--data: expected a folder of published runs" in refused(capsys, *asked)
 
 
 STEP = ("--compute", "--device", "NVIDIA GeForce RTX 3090", "--precision", "amp-fp16", "--gpu-hours", "10")

@@ -10,7 +10,7 @@ from runners.project import command
 from tests.support.fakes.commands import refused, running
 
 ROOT = Path(__file__).parents[3]
-PUBLISHED = ROOT / "results" / "published" / "amd-epyc-2-cores-2026-11-27"
+PUBLISHED = ROOT / "results" / "published" / "amd-epyc-2-cores-2026-11-29"
 
 
 def test_what_is_no_run_of_several_ranks_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

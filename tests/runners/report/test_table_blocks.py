@@ -18,7 +18,7 @@ from results.store import read_operations, read_profile, read_run
 from runners.report.derived import derived_tables, parquet_tables
 
 ROOT = Path(__file__).parents[3]
-PUBLISHED = ROOT / "results" / "published" / "amd-epyc-2-cores-2026-11-20"
+PUBLISHED = ROOT / "results" / "published" / "amd-epyc-2-cores-2026-11-29"
 TEXT = (ROOT / "docs" / "schema.md").read_text("utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```", TEXT, re.M | re.S)
 HERE = "results/runs/NAME"

@@ -19,7 +19,7 @@ from runners.footprint.step import StepOptions, trace_batch
 from tests.support.made_up_operations.made_up_operations import operation
 
 ROOT = Path(__file__).parents[4]
-PREDICTED = read_published(ROOT / "results/published/footprint-2026-11-22")
+PREDICTED = read_published(ROOT / "tests/data/footprint")
 SMALL = "mobilenet_v3_small b10, 20241126-215342-ca9a"
 MIB = 2**20
 ROW = Published(

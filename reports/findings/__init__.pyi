@@ -1,5 +1,0 @@
-from .data import Published
-
-__all__ = [
-    "Published",
-]
