@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.profile import RECOMPUTE, groups, moved_bytes
-from results import Inconsistent, Unavailable
+from results import Unavailable
 from results.records import StepOperation
 
 ARITHMETIC, MEMORY = "arithmetic", "memory"
@@ -67,45 +67,6 @@ class StepBound:
     unfused_time_s: float
     unfused_ratio: float
     bound_by: Mapping[str, float]
-
-
-@dataclass(frozen=True, eq=False)
-class BatchCost:
-    """The cost of a step at any batch, from two batches at which the model runs the same operations.
-
-    FLOP and bytes of each group are constant + slope × batch, which is exact where the sizes of all tensors are.
-    """
-
-    low_batch: int
-    low: StepCost
-    high_batch: int
-    high: StepCost
-
-    def __post_init__(self) -> None:
-        shapes = [(each.units, each.group_flop.shape, each.operation_flop.shape) for each in (self.low, self.high)]
-        if self.low_batch >= self.high_batch or shapes[0] != shapes[1]:
-            raise Inconsistent(
-                f"expected the same operations at batches {self.low_batch} and {self.high_batch}, in the same groups"
-            )
-        kinds = {str(getattr(each, name).dtype) for each in (self.low, self.high) for name in _AMOUNTS}
-        if strange := sorted(kind for kind in kinds if not np.issubdtype(np.dtype(kind), np.integer)):
-            raise Inconsistent(f"expected whole numbers as FLOP and bytes, got {', '.join(strange)}")
-
-    def at(self, batch_size: int) -> StepCost:
-        """The cost at a batch. Raises Inconsistent where it would not be a whole number, or less than nothing."""
-        amounts = [self._line(name, batch_size) for name in _AMOUNTS]
-        return StepCost(self.low.units, *amounts)
-
-    def _line(self, name: str, batch_size: int) -> Counts:
-        low, high = getattr(self.low, name), getattr(self.high, name)
-        slope, rest = np.divmod(high - low, self.high_batch - self.low_batch)
-        line: Counts = low + slope * (batch_size - self.low_batch)
-        if rest.any() or (line < 0).any():
-            raise Inconsistent(f"{name} of the step is not proportional to the batch")
-        return line
-
-
-_AMOUNTS = ("group_flop", "group_bytes", "operation_flop", "operation_bytes", "recomputed_flop")
 
 
 def step_cost(operations: Sequence[StepOperation]) -> StepCost:

@@ -1,13 +1,14 @@
-"""The answer of `runners.reach`: what a model could reach at best on a device, as text and as one JSON document."""
+"""The answer of `runners.reach` as text, as one row and as one JSON document: what a step could take at best on a device,
+what it will probably take, and what others measured there."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.atlas import RelativeStep
-from analysis.reach import StepBound
+from analysis.devices import Device
+from analysis.reach import ARITHMETIC, LAUNCH_S, LAUNCHES, MEASURED, MEMORY, NOMINAL, Prediction, StepBound, TimePart
 from reports.shared import (
     WIDTH,
     Hanging,
@@ -26,38 +27,66 @@ from reports.shared import (
 LABEL = 17
 """Where a value begins."""
 
+SHOWN = 10
+"""Parts of the step that the text shows; the document has all."""
+
 PARTIAL = (
     "What oneDNN's LSTM keeps for its backward pass has no known size: bytes are without it, the least time and the "
     "share at best stay bounds."
 )
+
+NO_ENERGY = (
+    "joules are not predicted: the power that was published (Zeus) is of epochs, with data loading in them, in a "
+    "precision that is not stated"
+)
+"""Why an answer has no energy."""
+
+SMALL_BATCH = (
+    "At batches this small the host takes a part of inference that is not in the fit: the upper end is as far as "
+    "published rows of other devices needed; what it covers was not counted."
+)
+
+RATES = {ARITHMETIC: "of the peak", MEMORY: "of the bandwidth", LAUNCHES: "a launch"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReachAnswer:
     """What `runners.reach` says of one step.
 
-    device_name: the row of the peaks table; source: of its figures. eager_peak_bytes: memory of the step without
-    fusion; largest_batch: the largest that fits into the device; both None where they are not known, and the notes say
-    why. is_partial: a storage of the step has no known size, so that memory is at least this, and the largest batch at
-    most. is_bounded: False where the sum over the operations is no least time; the notes say why. reached: what was
-    measured of models like it on this device.
+    eager_peak_bytes: memory of the step without fusion; largest_batch: the largest that fits into the device; both None
+    where they are not known, and the notes say why. is_partial: a storage of the step has no known size, so that memory
+    is at least this, and the largest batch at most. is_bounded: False where the sum over the operations is no least
+    time; the notes say why. prediction: None where nothing like the step was measured; no_prediction says why.
+    published: what others measured, each with the keys of `PUBLISHED`; published_are: which rows these are.
     """
 
     model: str
-    device_name: str
-    source: str
+    device: Device
     precision: str
     layout: str
     mode: str
+    compiled: bool
     batch_size: int
     bound: StepBound
+    prediction: Prediction | None
+    no_prediction: str
+    published: Sequence[Mapping[str, Any]]
+    published_are: str
     eager_peak_bytes: int | None = None
     memory_bytes: int | None = None
     largest_batch: int | None = None
     is_partial: bool = False
     is_bounded: bool = True
-    reached: Sequence[RelativeStep] = ()
     notes: Sequence[str] = ()
+
+    def utilization(self, time_s: float) -> float:
+        """Of the peak, if a step took so long."""
+        return self.bound.model_flop / self.bound.peak_flop_per_s / time_s
+
+    @property
+    def all_notes(self) -> list[str]:
+        missing = [f"No predicted time: {self.no_prediction}."] * bool(self.no_prediction)
+        return [*self.notes, *missing, *[PARTIAL] * self.is_partial]
 
 
 def document(answer: ReachAnswer) -> dict[str, Any]:
@@ -65,10 +94,11 @@ def document(answer: ReachAnswer) -> dict[str, Any]:
     bound, partial, bounded = answer.bound, answer.is_partial, answer.is_bounded
     return {
         "model": answer.model,
-        "device": answer.device_name,
+        "device": answer.device.name,
         "precision": answer.precision,
         "layout": answer.layout,
         "mode": answer.mode,
+        "compiled": answer.compiled,
         "batch_size": answer.batch_size,
         "model_flop": bound.model_flop,
         "peak_flop_per_s": bound.peak_flop_per_s,
@@ -77,30 +107,49 @@ def document(answer: ReachAnswer) -> dict[str, Any]:
         "unfused_time_s": None if partial else bound.unfused_time_s,
         "unfused_ratio": None if partial else bound.unfused_ratio,
         "bound_by": dict(bound.bound_by) if bounded else {},
+        **_predicted(answer),
         "eager_peak_bytes": None if partial else answer.eager_peak_bytes,
         "at_least_eager_peak_bytes": answer.eager_peak_bytes if partial else None,
         "memory_bytes": answer.memory_bytes,
         "largest_batch": None if partial else answer.largest_batch,
         "at_most_largest_batch": answer.largest_batch if partial else None,
-        "relatives": [
-            {
-                "model": each.model,
-                "batch_size": each.batch_size,
-                "layout": each.layout,
-                "framework": each.framework,
-                "utilization_ratio": each.utilization_ratio,
-                "achieved_over_bound_ratio": each.achieved_over_bound_ratio,
-                "source": each.source,
-            }
-            for each in answer.reached
-        ],
-        "source": answer.source,
-        "notes": list(answer.notes),
+        "published": [dict(row) for row in answer.published],
+        "published_are": answer.published_are,
+        "relatives": [dict(row) for row in answer.published if row["device"] == answer.device.name],
+        "source": answer.device.source,
+        "notes": answer.all_notes,
     }
 
 
+def _predicted(answer: ReachAnswer) -> dict[str, Any]:
+    """The keys of the prediction: all None where there is none."""
+    prediction = answer.prediction
+    energy = {"step_energy_j": None, "no_step_energy": NO_ENERGY}
+    if prediction is None:
+        return dict.fromkeys(PREDICTED) | energy | {"parts": []}
+    times_s = (prediction.time_s, prediction.low_s, prediction.high_s)
+    used, high_used, low_used = map(answer.utilization, times_s)
+    values = (
+        *times_s, NOMINAL, answer.batch_size / prediction.time_s, used, low_used, high_used, prediction.device,
+        prediction.ground, prediction.fitted_on, prediction.scores, *(prediction.coverage or (None, None, None)),
+        prediction.is_raised, prediction.is_widened,
+    )  # fmt: skip
+    parts = [
+        {"what": part.what, "name": part.name, "time_s": part.time_s, "factor": part.factor}
+        for part in prediction.parts
+    ]
+    return dict(zip(PREDICTED, values, strict=True)) | energy | {"parts": parts}
+
+
+PREDICTED = (
+    "step_time_s", "low_step_time_s", "high_step_time_s", "nominal_ratio", "items_per_s", "utilization_ratio",
+    "low_utilization_ratio", "high_utilization_ratio", "device_status", "ground", "fitted_on", "scores",
+    "coverage_ratio", "low_coverage_ratio", "high_coverage_ratio", "raised_to_bound", "widened_for_small_batch",
+)  # fmt: skip
+
+
 def to_csv(answer: ReachAnswer) -> str:
-    """The numbers of the document as one row: shares of the bound in columns of their own, no relatives."""
+    """The numbers of the document as one row: shares of the bound in columns of their own, no lists."""
     values = document(answer)
     row = {name: value for name, value in values.items() if not isinstance(value, list | dict)}
     row |= {f"bound_by_{what}_ratio": values["bound_by"].get(what) for what in answer.bound.bound_by}
@@ -108,49 +157,46 @@ def to_csv(answer: ReachAnswer) -> str:
 
 
 def to_text(answer: ReachAnswer, width: int = WIDTH, colour: bool = False) -> str:
-    """The answer as a page, what bounds the step first."""
-    bound, least = answer.bound, "at least " if answer.is_partial else ""
-    title = f"{answer.model}, batch {answer.batch_size}, {answer.precision}, {answer.mode}, on {answer.device_name}"
-    rows = {
-        **_at_best(answer),
-        "unfused": f"{least}{si_time(bound.unfused_time_s)} a step: an estimate, no bound",
-        "model FLOP": f"{bound.model_flop:,} a step",
-        **_memory(answer),
-    }
+    """The answer as a page: what bounds the step and how long it will probably take first."""
+    run = "compiled" if answer.compiled else "eager"
+    title = (
+        f"{answer.model}, batch {answer.batch_size}, {answer.precision}, {answer.layout}, {answer.mode}, {run}, "
+        f"on {answer.device.name}"
+    )
     parts: list[Part] = [strong(title), strong(_sentence(answer)), ""]
+    rows = {**_at_best(answer), **_probable(answer), **_memory(answer)}
     parts += [Hanging(f"  {label}", words, LABEL) for label, words in rows.items()]
-    if answer.reached:
-        parts += ["", "measured by others on this device:", "", _relatives(answer)]
-    partial = (PARTIAL,) if answer.is_partial else ()
-    return page([*parts, "", f"peak: {answer.source}", *answer.notes, *partial], width, colour)
+    if answer.prediction:
+        parts += ["", "what the predicted time is made of:", "", _parts(answer.prediction.parts)]
+    if answer.published:
+        parts += ["", f"measured by others, {answer.published_are}:", "", _published(answer)]
+    return page([*parts, "", f"peak: {answer.device.source}", *_ground(answer), *answer.all_notes], width, colour)
 
 
 def _at_best(answer: ReachAnswer) -> dict[str, str]:
-    bound = answer.bound
-    if not answer.is_bounded:
-        return {}
-    return {
+    bound, least = answer.bound, "at least " if answer.is_partial else ""
+    rows = {
         "at best": f"{percent(bound.attainable_ratio)} of {si(bound.peak_flop_per_s, 'FLOP/s')}",
-        "bound by": _bound_by(bound),
-        "least time": f"{si_time(bound.bound_time_s)} a step, {_rate(answer)} items/s at most",
+        "bound by": ", ".join(f"{what} {percent(share)} of the least time" for what, share in bound.bound_by.items()
+                              if share),
+        "least time": f"{si_time(bound.bound_time_s)} a step, {digits(answer.batch_size / bound.bound_time_s)} items/s "
+                      "at most",
+    }  # fmt: skip
+    return (rows if answer.is_bounded else {}) | {
+        "unfused": f"{least}{si_time(bound.unfused_time_s)} a step: an estimate, no bound",
+        "model FLOP": f"{bound.model_flop:,} a step",
     }
 
 
-def _relatives(answer: ReachAnswer) -> TextTable:
-    heads = ["used", "model", "batch", "layout", "framework"]
-    rows = [
-        [percent(each.utilization_ratio), each.model, str(each.batch_size), each.layout, each.framework]
-        for each in answer.reached
-    ]
-    return table_of([heads, *rows], words=(1, 3, 4), wraps=(1, 4))
-
-
-def _rate(answer: ReachAnswer) -> str:
-    return digits(answer.batch_size / answer.bound.bound_time_s)
-
-
-def _bound_by(bound: StepBound) -> str:
-    return ", ".join(f"{what} {percent(share)} of the least time" for what, share in bound.bound_by.items() if share)
+def _probable(answer: ReachAnswer) -> dict[str, str]:
+    if (prediction := answer.prediction) is None:
+        return {}
+    times_s = (prediction.time_s, prediction.high_s, prediction.low_s)
+    used, low, high = (percent(answer.utilization(time_s)) for time_s in times_s)
+    return {
+        "step time": f"{_times(prediction)}, {digits(answer.batch_size / prediction.time_s)} items/s",
+        "utilization": f"{used} ({low} to {high}) of {si(answer.bound.peak_flop_per_s, 'FLOP/s')}",
+    }
 
 
 def _memory(answer: ReachAnswer) -> dict[str, str]:
@@ -163,16 +209,70 @@ def _memory(answer: ReachAnswer) -> dict[str, str]:
     return rows
 
 
+def _times(prediction: Prediction) -> str:
+    ends = f"{si_time(prediction.low_s)} to {si_time(prediction.high_s)}"
+    return f"{si_time(prediction.time_s)} ({ends} in {percent(NOMINAL)})"
+
+
 def _sentence(answer: ReachAnswer) -> str:
-    bound = answer.bound
+    bound, prediction = answer.bound, answer.prediction
+    probably = "" if prediction is None else f" A step takes about {_times(prediction)}."
     if not answer.is_bounded:
-        return "The least time of a step is not known."
+        return f"The least time of a step is not known.{probably}"
     main = max(bound.bound_by, key=lambda what: bound.bound_by[what])
     because = {
-        "memory": "reading and writing memory takes longer than the arithmetic",
-        "arithmetic": "the arithmetic takes longer than reading and writing memory",
+        MEMORY: "reading and writing memory takes longer than the arithmetic",
+        ARITHMETIC: "the arithmetic takes longer than reading and writing memory",
     }[main]
     return (
         f"No step of it can use more than {percent(bound.attainable_ratio)} of this peak, even if everything that can "
-        f"be fused is: in {percent(bound.bound_by[main])} of the least time {because}."
+        f"be fused is: in {percent(bound.bound_by[main])} of the least time {because}.{probably}"
     )
+
+
+def _parts(parts: Sequence[TimePart]) -> TextTable:
+    total_s = sum(part.time_s for part in parts)
+    rows = [
+        [si_time(part.time_s), percent(part.time_s / total_s), part.name or "all launches", part.what, _rate(part)]
+        for part in parts[:SHOWN]
+    ]
+    if rest_s := sum(part.time_s for part in parts[SHOWN:]):
+        rows.append([si_time(rest_s), percent(rest_s / total_s), f"{len(parts) - SHOWN} other parts", "", ""])
+    return table_of([["time", "share", "operations", "bound by", "rate"], *rows], words=(2, 3, 4), wraps=(2,))
+
+
+def _rate(part: TimePart) -> str:
+    """What the factor says: a share of the datasheet's rate, or s a launch."""
+    rate = si_time(part.factor * LAUNCH_S) if part.what == LAUNCHES else percent(1 / part.factor)
+    return f"{rate} {RATES[part.what]}"
+
+
+def _published(answer: ReachAnswer) -> TextTable:
+    heads = ["used", "model", "device", "precision", "batch", "layout", "framework"]
+    rows = [
+        [percent(row["utilization_ratio"]), *(str(row[key] or "–") for key in ("model", "device", "precision",
+         "batch_size", "layout", "framework"))]
+        for row in answer.published
+    ]  # fmt: skip
+    return table_of([heads, *rows], words=(1, 2, 3, 5, 6), wraps=(1, 2, 6))
+
+
+def _ground(answer: ReachAnswer) -> list[str]:
+    """What the prediction stands on."""
+    if (prediction := answer.prediction) is None:
+        return []
+    lines = [f"fitted on: {prediction.fitted_on.replace(' | ', ', ')} ({prediction.ground})."]
+    if prediction.device != MEASURED:
+        lines.append("This device was not measured: rates are those of other devices, times its datasheet's.")
+    if prediction.coverage is not None:
+        rate, low, high = map(percent, prediction.coverage)
+        what = "families" if prediction.device == MEASURED else "devices"
+        lines.append(
+            f"The interval held {rate} ({low} to {high}) of the rows of {what} left out; it was calibrated on "
+            f"{prediction.scores:,} rows."
+        )
+    if prediction.is_widened:
+        lines.append(SMALL_BATCH)
+    if prediction.is_raised:
+        lines.append("The parts add up to less than the least time: that is shown instead.")
+    return lines

@@ -11,7 +11,7 @@ operations makes one of megabytes.
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from results import nearest, plain_words
@@ -94,8 +94,9 @@ def _check_checkpoints(options: Namespace) -> None:
 class Steps:
     """The step at any batch, traced once each. Raises Untraced, or Mistake where it is the caller's."""
 
-    def __init__(self, asked: StepOptions) -> None:
-        self.asked = asked
+    def __init__(self, asked: StepOptions, trace: Callable[[StepOptions, int], StepTrace] | None = None) -> None:
+        """trace: of one batch; `trace_batch` where none is given."""
+        self.asked, self._trace_batch = asked, trace
         self._traced: dict[int, StepTrace] = {}
 
     def at(self, batch_size: int) -> StepTrace:
@@ -111,7 +112,7 @@ class Steps:
 
         model = self.asked.model
         try:
-            return trace_batch(self.asked, batch_size)
+            return (self._trace_batch or trace_batch)(self.asked, batch_size)
         except ValueError as fault:
             text = " ".join(str(fault).split()).removeprefix(f"{model}: ")
             raise Mistake(f"{model} at batch {batch_size}: {text}") from fault

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -88,22 +88,6 @@ def _trace(asked: StepOptions, built: StepParts, mode: FakeMode) -> Trace:
         )
 
 
-def trace_batches(asked: StepOptions, batch_sizes: Sequence[int]) -> Iterator[StepTrace]:
-    """The step at several batches, of one model where fake tensors can run it (`parts_at`). Raises as `trace_batch`."""
-    from measure.fake import NOT_ON_FAKE, fake_mode, quiet
-
-    done = 0
-    with _quietly(), quiet():
-        mode = fake_mode()
-        try:
-            for batch_size, built in zip(batch_sizes, parts_at(asked, batch_sizes, mode), strict=True):
-                found = _trace(asked, built, mode)
-                yield StepTrace(batch_size, found.operations, found.storages, found.notes)
-                done += 1
-        except NOT_ON_FAKE:
-            yield from (trace_batch(asked, batch_size) for batch_size in batch_sizes[done:])
-
-
 def rules(device: str) -> contextlib.AbstractContextManager[None]:
     """What a device's dispatcher does otherwise than a CPU's."""
     from measure.operations import cuda_rules
@@ -120,20 +104,7 @@ def _quietly() -> Iterator[None]:
 
 def parts(asked: StepOptions, batch_size: int, mode: FakeMode | None, device: str = "cpu") -> StepParts:
     """The step on fake tensors of a mode, whose optimizer has its state; without one on real tensors of a device."""
-    return next(parts_at(asked, (batch_size,), mode, device))
-
-
-def parts_at(
-    asked: StepOptions, batch_sizes: Iterable[int], mode: FakeMode | None, device: str = "cpu"
-) -> Iterator[StepParts]:
-    """`parts` at several batches, of one model and optimizer. Each step is to be run before the next is asked for.
-
-    Not claimed: that a model which keeps something of its first step has the same second one as a model built anew.
-    """
-    built = _build(asked, mode, device)
-    for batch_size in batch_sizes:
-        yield _step_parts(asked, built, batch_size, mode, device)
-        built.model.zero_grad(set_to_none=True)
+    return _step_parts(asked, _build(asked, mode, device), batch_size, mode, device)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What could this model reach at best on a device that you do not have? (`python -m runners.reach`)"""
+"""What could a step take at best on a device that you do not have, and what will it take? (`runners.reach`)"""
 
 import lazy_loader
 

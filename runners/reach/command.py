@@ -1,17 +1,19 @@
-"""`python -m runners.reach MODEL --device NAME`: what could this model reach at best on a device that nobody here has?
+"""`python -m runners.reach MODEL --device NAME`: what could a step take at best on a device that nobody here has, what
+will it probably take, and what did others measure there?
 
-The step is traced on fake tensors and compared with the device's datasheet: nothing is run, no device is needed. Exit
-codes: 0 answered; 1 the step has no bound (an operation without a rule, no peak of its dtype); 2 the caller's mistake;
-3 a file could not be written; 130 Ctrl-C.
+The step is traced on fake tensors and compared with the device's datasheet; its predicted time is a sum over operations
+with rates that were fitted on steps which others published. Nothing is run, no device is needed. Exit codes: 0
+answered; 1 the step has no bound (an operation without a rule, no peak of its dtype); 2 the caller's mistake; 3 a file
+could not be written; 130 Ctrl-C.
 """
 
 from __future__ import annotations
 
 import json
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from runners.cli import (
     FAILED,
@@ -33,163 +35,191 @@ from runners.cli import (
 )
 
 if TYPE_CHECKING:
-    from argparse import _ArgumentGroup as ArgumentGroup
-
-    from analysis.atlas import RelativeStep
     from analysis.devices import Device
+    from analysis.reach import Prediction, StepBound
     from reports.reach import ReachAnswer
     from runners.footprint.command import Steps
-
-A = TypeVar("A")
+    from runners.reach.step import Operations
 
 BATCH_SIZE = 32
+"""Where none is given."""
+
+PRECISION = "fp32"
 """Where none is given."""
 
 MODES = ("train", "infer")
 
 NO_BOUND = "No bound: attention is in parts here, which CUDA may run as one kernel that moves fewer bytes."
 
-RELATIVES = 5
-"""Published steps that are shown."""
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; its exit code."""
     options = parser().parse_args(arguments)
-    return guarded(lambda: answer_on_device(options, _answer, _show), options.debug)
+    return guarded(lambda: _run(options), options.debug)
 
 
 def parser() -> Parser:
     """The parser of `runners.reach`."""
-    made = Parser(
-        prog="python -m runners.reach",
-        description="What could this model reach at best on a device that you do not have?",
-        epilog="What the bound is, and what it does not claim: docs/reach.md. Models of any form: docs/models.md.",
-    )
-    group = add_device_and_step(made, "NVIDIA A100-SXM4-80GB", "fp32")
-    group.add_argument("--compile", action="store_true", help="compare with published steps under torch.compile only")
-    return made
-
-
-def add_device_and_step(made: Parser, device: str, precision: str) -> ArgumentGroup:
-    """The options of a step on a device that nobody here has; the group of the step's.
-
-    device: a name for the help. precision: where none is given.
-    """
     from analysis.devices import PRECISIONS
 
+    made = Parser(
+        prog="python -m runners.reach",
+        description="What could a step take at best on a device that you do not have, and what will it take?",
+        epilog="What bound and interval are, and do not claim: docs/reach.md. Models of any form: docs/models.md.",
+    )
     made.add_argument("model", metavar="MODEL", help=MODEL)
-    made.add_argument("--device", required=True, metavar="NAME", help=f"the name that its driver prints: {device}")
+    made.add_argument(
+        "--device", required=True, metavar="NAME", help="the name that its driver prints: NVIDIA A100-SXM4-80GB"
+    )
     group = made.add_argument_group("the step")
     add_model(group, str(BATCH_SIZE))
     made.set_defaults(batch_size=BATCH_SIZE)
     group.add_argument(
-        "--precision", choices=tuple(PRECISIONS), default=precision, help=f"{', '.join(PRECISIONS)} ({precision})"
+        "--precision", choices=tuple(PRECISIONS), default=PRECISION, help=f"{', '.join(PRECISIONS)} ({PRECISION})"
     )
     group.add_argument("--layout", choices=LAYOUTS, default=LAYOUTS[0], help="of images (channels_first)")
     group.add_argument("--mode", choices=MODES, default=MODES[0], help="a training step, or a forward pass (train)")
+    group.add_argument("--compile", action="store_true", help="predict, and compare with, steps under torch.compile")
     add_format(made, "table, csv (one row) or json (table)")
     made.add_argument("--out", type=Path, metavar="FILE", help="write to this file, too")
     made.add_argument("--debug", action="store_true", help="tracebacks")
-    return group
+    return made
 
 
-def known_device(name: str) -> Device:
-    """The row of the peaks table, also by the end of its name. Raises Mistake with the nearest names."""
-    from analysis.devices import lookup_short, nearest
-
-    found = lookup_short(name)
-    if found is None:
-        near = nearest(name)
-        like = f", nearest {' or '.join(near[:SHOWN])}" if near else ""
-        raise Mistake(f"--device: expected a device of the table of peaks, got {name!r}{like}")
-    return found
-
-
-def answer_on_device(
-    options: Namespace, answer: Callable[[Namespace, Device], A], show: Callable[[A, Namespace], None]
-) -> int:
-    """Everything after parsing: the exit code. Raises Mistake, StoreFault, KeyboardInterrupt.
-
-    answer: raises Unavailable or Inconsistent for a step that has none, which is one line and exit code 1.
-    """
+def _run(options: Namespace) -> int:
+    """Everything after parsing: the exit code. Raises Mistake, StoreFault, KeyboardInterrupt."""
     from results import Inconsistent, Unavailable, collector_off
+    from runners.footprint.command import Untraced
 
     check_models([options.model], options)
-    device = known_device(options.device)
+    device = _known_device(options.device)
     if options.out is not None:
         from runners.cli import reserve
 
         reserve(options.out)
     try:
         with collector_off():  # a third of the time of a large model's trace is the collector's
-            found = answer(options, device)
-    except (Unavailable, Inconsistent) as fault:
+            answer = _answer(options, device)
+    except (Unavailable, Inconsistent, Untraced) as fault:
         passing("")
         say(f"error: {options.model} on {device.name}: {instructed(str(fault))}")
         return FAILED
     passing("")
-    show(found, options)
+    _show(answer, options)
     return 0
 
 
+def _known_device(name: str) -> Device:
+    """The row of the peaks table, also by the end of its name. Raises Mistake with the nearest names."""
+    from analysis.devices import lookup_short, nearest
+
+    if (device := lookup_short(name)) is not None:
+        return device
+    near = nearest(name)
+    like = f", nearest {' or '.join(near[:SHOWN])}" if near else ""
+    raise Mistake(f"--device: expected a device of the table of peaks, got {name!r}{like}")
+
+
 def _answer(options: Namespace, device: Device) -> ReachAnswer:
-    """Raises Unavailable where the step has no bound."""
+    """Raises Unavailable where the step has no bound, Untraced where it cannot be traced."""
     from analysis.footprint.step import unsized
     from analysis.reach import IN_PARTS, step_bound, step_cost
     from reports.reach import ReachAnswer
-    from results import Unavailable
-    from runners.footprint.command import Steps, Untraced
-    from runners.footprint.step import StepOptions
-    from runners.reach.step import operations_at, operations_of
+    from runners.footprint.command import Steps
+    from runners.footprint.step import StepOptions, trace_batch
+    from runners.reach.step import operations_of, trace_forward
 
     asked = StepOptions(options.model, options.precision, layout=options.layout, hyper=hyper_of(options))
-    notes: list[str] = []
+    steps = Steps(asked, trace_batch if options.mode == "train" else trace_forward)
+    step = steps.at(options.batch_size)
+    operations = operations_of(asked, step)
+    bound = step_bound(step_cost(operations), device.peaks, device.bandwidth_bytes_per_s)
+    is_bounded = all(operation.name != IN_PARTS for operation in operations)
+    notes = [] if is_bounded else [NO_BOUND]
     memory: dict[str, Any] = {}
     if options.mode == "train":
-        steps = Steps(asked)
-        try:
-            step = steps.at(options.batch_size)
-            operations = operations_of(asked, step)
-            memory = _memory(steps, options, device, notes)
-            memory["is_partial"] = bool(unsized(step.operations, step.storages))
-        except Untraced as fault:
-            raise Unavailable(str(fault)) from fault
-    else:
-        passing(f"{options.model}: batch {options.batch_size}")
-        operations = operations_at(asked, options.batch_size, options.mode)
-    cost = step_cost(operations)
-    in_parts = any(operation.name == IN_PARTS for operation in operations)
-    if in_parts:
-        notes.append(NO_BOUND)
+        memory = _memory(steps, options, device, notes)
+        memory["is_partial"] = bool(unsized(step.operations, step.storages))
     if options.compile:
         notes.append("The bound is of eager and compiled steps alike; memory is that of an eager step.")
+    prediction, reason = _prediction(steps, operations, options, device, bound if is_bounded else None)
     return ReachAnswer(
         model=options.model,
-        device_name=device.name,
-        source=device.source,
+        device=device,
         precision=options.precision,
         layout=options.layout,
         mode=options.mode,
+        compiled=options.compile,
         batch_size=options.batch_size,
-        bound=step_bound(cost, device.peaks, device.bandwidth_bytes_per_s),
-        is_bounded=not in_parts,
-        reached=_best_relatives(options, device),
-        notes=tuple(notes),
+        bound=bound,
+        is_bounded=is_bounded,
+        prediction=prediction,
+        no_prediction=reason,
+        notes=(*notes, *_doubts(options.model, device, prediction)),
+        **_published(options, device),
         **memory,
     )
 
 
-def _best_relatives(options: Namespace, device: Device) -> list[RelativeStep]:
-    """The best published steps of the model or its family on the device."""
-    from analysis.atlas import best_of_each, published_steps_on, relatives
+def _prediction(
+    steps: Steps, operations: Operations, options: Namespace, device: Device, bound: StepBound | None
+) -> tuple[Prediction | None, str]:
+    """The predicted time of the step, or why there is none."""
+    from analysis.reach import Setting, amounts, fitted_model, machine_of, predict
+    from results import Inconsistent, Unavailable
+    from runners.footprint.command import Untraced
+    from runners.reach.step import SMALL, operations_of
 
-    rows = [
-        row
-        for row in published_steps_on(device.name)
-        if row.mode == options.mode and (row.compiled or not options.compile)
-    ]
-    return best_of_each(relatives(rows, options.model), RELATIVES)
+    setting = Setting(options.mode, options.layout, options.compile, device.name, options.precision)
+    try:
+        machine = machine_of(device, options.precision)
+        low, high = (operations_of(steps.asked, steps.at(batch)) for batch in SMALL)
+        if [operation.name for operation in low] != [operation.name for operation in operations]:
+            raise Inconsistent(f"the step has other operations at batches {SMALL[0]} and {options.batch_size}")
+        step = amounts(low, SMALL[0], high, SMALL[1])
+        least_s = None if bound is None else bound.bound_time_s
+        return predict(fitted_model(), step, options.batch_size, setting, machine, least_s), ""
+    except (Unavailable, Inconsistent, Untraced, Mistake) as fault:
+        return None, str(fault)
+
+
+def _doubts(model: str, device: Device, prediction: Prediction | None) -> list[str]:
+    """What a prediction does not know of."""
+    from analysis.reach import is_power_limited
+
+    notes = []
+    if prediction and is_power_limited(device):
+        notes.append(
+            "This card's power limit holds its clock far below the boost clock of its peak: times may be longer."
+        )
+    if prediction and not model.startswith("timm:"):
+        notes.append("Fitted on image models of timm: input pipelines and other stacks are not in it.")
+    return notes
+
+
+def _published(options: Namespace, device: Device) -> dict[str, Any]:
+    """What others measured of the model on the device, or what is nearest to that."""
+    from analysis.reach import TABLE, nearest_steps
+
+    if not TABLE.is_file():
+        return {"published": (), "published_are": ""}
+    what, rows = nearest_steps(options.model, device, options.mode, options.compile)
+    return {"published_are": what, "published": [_published_row(row) for row in rows.to_dict("records")]}
+
+
+def _published_row(row: dict[str, Any]) -> dict[str, Any]:
+    bound_s, batch_size = row["bound_time_s"], row["batch_size"]
+    return {
+        "model": row["counted_model"],
+        "device": row["device"],
+        "precision": row["precision"],
+        "batch_size": int(batch_size) if batch_size == batch_size else 0,
+        "layout": row["layout"],
+        "framework": row["framework"] + ", compiled" * row["compiled"],
+        "utilization_ratio": row["utilization_ratio"],
+        "achieved_over_bound_ratio": bound_s / row["step_time_s"] if bound_s == bound_s else None,
+        "source": row["source"],
+    }
 
 
 def _memory(steps: Steps, options: Namespace, device: Device, notes: list[str]) -> dict[str, Any]:
@@ -225,16 +255,8 @@ def _largest(steps: Steps, memory_bytes: int, name: str) -> int:
 
 
 def _show(answer: ReachAnswer, options: Namespace) -> None:
-    from reports.reach import document, to_csv, to_text
-
-    show_answer(answer, options, document, to_csv, to_text)
-
-
-def show_answer(
-    answer: A, options: Namespace, document: Callable[[A], dict[str, Any]], to_csv: Callable[[A], str],
-    to_text: Callable[[A, int, bool], str],
-) -> None:  # fmt: skip
     """The answer in the form of --format, on stdout and in the file of --out."""
+    from reports.reach import document, to_csv, to_text
 
     def page(width: int, colour: bool) -> str:
         if options.format == "json":

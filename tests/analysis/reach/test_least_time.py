@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from analysis.reach import BatchCost, step_bound, step_cost
-from results import Inconsistent, Unavailable
+from analysis.reach import step_bound, step_cost
+from results import Unavailable
 from results.records import StepOperation
 
 PEAKS, BYTES_PER_S = {"bf16": 100.0, "fp32": 10.0}, 5.0
@@ -49,37 +49,6 @@ def test_recomputation_takes_time_and_is_no_model_flop():
     assert bound.model_flop == 1020
     assert bound.bound_time_s == pytest.approx(22 + 5)
     assert bound.attainable_ratio == pytest.approx(12 / 27)
-
-
-def test_cost_at_a_batch_is_the_line_through_two():
-    def at(batch: int) -> list[StepOperation]:
-        return [
-            op(0, unit="bf16", model_flop=100 * batch, read_bytes=7 + 3 * batch, group=0, fused_bytes=7 + 3 * batch)
-        ]
-
-    line = BatchCost(2, step_cost(at(2)), 4, step_cost(at(4)))
-    for batch in (1, 2, 3, 512):
-        found, direct = line.at(batch), step_cost(at(batch))
-        assert found.model_flop == direct.model_flop == 100 * batch
-        assert found.group_bytes.tolist() == direct.group_bytes.tolist() == [7 + 3 * batch]
-
-
-def test_a_batch_that_changes_the_operations_is_refused():
-    with pytest.raises(Inconsistent, match="same operations at batches 2 and 4"):
-        BatchCost(2, step_cost(step()), 4, step_cost(step()[:3]))
-    odd = [replace(step()[0], model_flop=1001), *step()[1:]]  # 1 more in two batches
-    with pytest.raises(Inconsistent, match="group_flop of the step is not proportional"):
-        BatchCost(2, step_cost(step()), 4, step_cost(odd)).at(3)
-    less = [replace(step()[0], model_flop=4000), *step()[1:]]
-    with pytest.raises(Inconsistent, match="not proportional"):
-        BatchCost(2, step_cost(step()), 4, step_cost(less)).at(1)  # −500
-
-
-def test_amounts_that_are_no_numbers_are_refused():
-    """As a kept count has them whose file was damaged."""
-    cost = step_cost(step())
-    with pytest.raises(Inconsistent, match="expected whole numbers as FLOP and bytes, got <U3"):
-        BatchCost(2, replace(cost, group_flop=cost.group_flop.astype(str).astype("<U3")), 4, cost)
 
 
 def test_what_is_not_known_has_no_bound():

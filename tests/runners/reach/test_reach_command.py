@@ -1,23 +1,27 @@
-"""`runners.reach`: a product whose bound is derived by hand, its forms of output, and what it refuses."""
+"""`runners.reach`: a product whose bound is derived by hand, prediction and published rows, forms, what is refused."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import math
 
 import pytest
 
-from analysis.reach import BatchCost
+from analysis.reach import step_cost
 from runners.cli import MARGIN_RATIO, Mistake
 from runners.footprint.command import Steps
 from runners.footprint.fit import moments
 from runners.footprint.step import StepOptions
-from runners.reach import SMALL, cost_at
+from runners.reach import operations_at
 from runners.reach.command import _largest, main
 from tests.support.fakes.commands import refused, running
 
 DEVICE = "NVIDIA GeForce RTX 3090"
 WIDTH, BATCH = 64, 8
+MATMUL = ("synthetic_matmul", "--hyper", f"width={WIDTH}", "--batch-size", BATCH, "--device", DEVICE)
+RESNET = ("resnet18", "--device", DEVICE, "--precision", "amp-fp16", "--batch-size", 64)
 
 
 @pytest.fixture
@@ -25,18 +29,21 @@ def reach(capsys):
     return running(main, capsys)
 
 
-@pytest.fixture(scope="module")
-def asked():
-    return "synthetic_matmul", "--hyper", f"width={WIDTH}", "--batch-size", BATCH, "--device", DEVICE
+@pytest.fixture
+def document(reach):
+    def answer(*words):
+        code, out, _ = reach(*words, "--format", "json")
+        assert code == 0
+        return json.loads(out)
+
+    return answer
 
 
-def test_the_forward_pass_of_one_product_by_hand(reach, asked):
+def test_the_forward_pass_of_one_product_by_hand(document):
     """Two products of (batch, width) × (width, width) and what is between, in fp32: memory takes longer."""
-    code, out, _ = reach(*asked, "--mode", "infer", "--format", "json")
-    found = json.loads(out)
-    assert code == 0
-    cost = cost_at(StepOptions("synthetic_matmul", hyper={"width": WIDTH}), BATCH, "infer")
-    assert found["model_flop"] == cost.model_flop
+    found = document(*MATMUL, "--mode", "infer")
+    asked = StepOptions("synthetic_matmul", hyper={"width": WIDTH})
+    assert found["model_flop"] == step_cost(operations_at(asked, BATCH, "infer")).model_flop
     assert found["model_flop"] % (2 * BATCH * WIDTH * WIDTH) == 0, "whole products of batch × width × width"
     products = found["model_flop"] // (2 * BATCH * WIDTH * WIDTH)
     weights = 4 * WIDTH * WIDTH * products
@@ -45,17 +52,14 @@ def test_the_forward_pass_of_one_product_by_hand(reach, asked):
     assert found["peak_flop_per_s"] == pytest.approx(35.6e12)
     assert found["attainable_ratio"] == pytest.approx(found["model_flop"] / 35.6e12 / found["bound_time_s"])
     assert found["bound_by"] == pytest.approx({"arithmetic": 0.0, "memory": 1.0})
-    assert (found["eager_peak_bytes"], found["largest_batch"]) == (None, None), "of training alone"
+    assert (found["eager_peak_bytes"], found["largest_batch"]) == (None, None), "of training only"
 
 
-def test_a_training_step_has_memory_and_a_largest_batch(reach, asked):
-    code, out, _ = reach(*asked, "--format", "json")
-    found = json.loads(out)
-    assert code == 0
+def test_a_training_step_has_memory_and_a_largest_batch(document):
+    found, infer = document(*MATMUL), document(*MATMUL, "--mode", "infer")
     assert found["memory_bytes"] == 24 * 10**9
     assert 0 < found["eager_peak_bytes"] < found["memory_bytes"]
     assert found["largest_batch"] > BATCH
-    infer = json.loads(reach(*asked, "--mode", "infer", "--format", "json")[1])
     assert found["bound_time_s"] > 2 * infer["bound_time_s"], "the backward pass reads every weight again"
 
 
@@ -80,27 +84,27 @@ def test_a_step_that_takes_no_two_has_a_largest_batch():
     assert _largest(OfEight(StepOptions("synthetic_matmul", hyper={"width": 8})), 10**9, "") == 8
 
 
-def test_a_least_time_that_is_none_is_not_printed(reach):
+def test_a_least_time_that_is_none_is_not_printed(reach, document):
     """A fused attention kernel moves fewer bytes than the parts of a trace: their sum bounds nothing."""
     words = ("tests.support.nets.masked_nets:build", "--device", DEVICE, "--precision", "amp-fp16")
-    found = json.loads(reach(*words, "--format", "json")[1])
+    found = document(*words)
     assert (found["bound_time_s"], found["attainable_ratio"], found["bound_by"]) == (None, None, {})
     assert found["unfused_time_s"] > 0
-    code, text, _ = reach(*words)
-    assert code == 0
+    assert found["step_time_s"] > 0
+    assert not found["raised_to_bound"]
+    text = reach(*words)[1]
     assert "The least time of a step is not known." in text
     assert "No bound: attention is in parts" in text
     assert not {"at best", "least time", "bound by"} & {line.strip().partition("  ")[0] for line in text.splitlines()}
 
 
-def test_memory_without_what_onednns_lstm_keeps_is_at_least(reach):
+def test_memory_without_what_onednns_lstm_keeps_is_at_least(reach, document):
     """Its workspace has no known size: no memory of the step, and no largest batch."""
     words = ("wordlm", "--device", "NVIDIA H100 80GB HBM3", "--batch-sizes", "2")
     words += ("--hyper", "hidden=8,vocab=20,seq=4")
-    found = json.loads(reach(*words, "--format", "json")[1])
-    assert [found[name] for name in ("eager_peak_bytes", "largest_batch", "unfused_time_s", "unfused_ratio")] == [
-        None
-    ] * 4
+    found = document(*words)
+    unknown = ("eager_peak_bytes", "largest_batch", "unfused_time_s", "unfused_ratio")
+    assert [found[name] for name in unknown] == [None] * 4
     assert found["at_least_eager_peak_bytes"] > 0
     assert found["at_most_largest_batch"] > 2
     text = reach(*words)[1]
@@ -109,43 +113,83 @@ def test_memory_without_what_onednns_lstm_keeps_is_at_least(reach):
     assert "has no known size" in text
 
 
-def test_the_cost_at_any_batch_is_that_of_a_trace_there():
-    asked = StepOptions("resnet18", "amp-bf16", hyper={"image_size": 64})
-    low, high = SMALL
-    found, traced = BatchCost(low, cost_at(asked, low), high, cost_at(asked, high)).at(16), cost_at(asked, 16)
-    assert found.model_flop == traced.model_flop
-    assert (found.group_flop == traced.group_flop).all()
-    assert (found.group_bytes == traced.group_bytes).all()
-
-
-def test_text_and_csv_have_the_numbers_of_the_document(reach, asked):
-    document = json.loads(reach(*asked, "--mode", "infer", "--format", "json")[1])
-    head, row = (line.split(",") for line in reach(*asked, "--mode", "infer", "--format", "csv")[1].splitlines())
-    assert float(dict(zip(head, row, strict=False))["bound_time_s"]) == document["bound_time_s"]
-    text = reach(*asked, "--mode", "infer")[1]
+def test_the_same_numbers_as_text_csv_and_json(reach, document):
+    found = document(*RESNET)
+    assert found["bound_time_s"] <= found["low_step_time_s"] < found["step_time_s"] < found["high_step_time_s"]
+    assert found["items_per_s"] == pytest.approx(64 / found["step_time_s"])
+    used = found["model_flop"] / found["peak_flop_per_s"] / found["step_time_s"]
+    assert found["utilization_ratio"] == pytest.approx(used)
+    assert found["low_utilization_ratio"] < used < found["high_utilization_ratio"] < found["attainable_ratio"]
+    assert sum(part["time_s"] for part in found["parts"]) == pytest.approx(found["step_time_s"])
+    assert (found["nominal_ratio"], found["device_status"], found["step_energy_j"]) == (0.9, "measured", None)
+    (row,) = csv.DictReader(io.StringIO(reach(*RESNET, "--format", "csv")[1]))
+    assert float(row["step_time_s"]) == found["step_time_s"]
+    assert float(row["bound_time_s"]) == found["bound_time_s"]
+    assert float(row["bound_by_memory_ratio"]) == found["bound_by"]["memory"]
+    text = reach(*RESNET)[1]
     assert max(map(len, text.splitlines())) <= 100
-    assert f"{document['model_flop']:,}" in text
-    assert "No step of it can use more than" in text
+    for words in ("No step of it can use more than", "A step takes about", "The interval held", "this model:"):
+        assert words in text
+    assert f"{found['model_flop']:,}" in text
 
 
-def test_what_cannot_be_asked(reach, asked, tmp_path):
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--compile",), "no one published train, channels_first, compiled steps"),
+        (("--precision", "fp32"), "no published step in fp32 was fitted"),
+    ],
+)
+def test_a_time_without_ground_is_null_and_the_notes_say_why(document, words, reason):
+    found = document(*RESNET, *words)
+    assert [found[name] for name in ("step_time_s", "low_step_time_s", "utilization_ratio", "scores")] == [None] * 4
+    assert found["parts"] == []
+    assert found["bound_time_s"] > 0
+    assert any(note.startswith(f"No predicted time: {reason}") for note in found["notes"])
+
+
+def test_a_forward_pass_of_a_compiled_model(document):
+    found = document(*RESNET, "--mode", "infer", "--compile")
+    assert found["device_status"] == "not measured", "compiled steps were published of other cards"
+    assert found["eager_peak_bytes"] is None
+    assert any(part["name"].startswith("fused") for part in found["parts"])
+    assert any("eager and compiled" in note for note in found["notes"])
+    assert found["published_are"] == "this model on other devices"
+    assert all("compiled" in row["framework"] for row in found["published"])
+    assert found["relatives"] == []
+
+
+def test_what_others_measured_of_this_model_on_this_device(document):
+    found = document(*RESNET)
+    assert found["published"] == found["relatives"] != []
+    for row in found["published"]:
+        assert (row["model"], row["device"], row["precision"]) == ("timm:resnet18", DEVICE, "amp-fp16")
+        assert 0 < row["utilization_ratio"] < found["attainable_ratio"]
+        assert 0 < row["achieved_over_bound_ratio"] < 1
+        assert row["batch_size"] > 0
+        assert row["source"].startswith("timm: benchmark-train-amp-")
+
+
+def test_a_table_that_is_not_installed_gives_no_rows(document, monkeypatch, tmp_path):
+    monkeypatch.setattr("analysis.reach.TABLE", tmp_path / "none", raising=False)
+    assert document(*MATMUL)["published"] == []
+
+
+def test_a_card_whose_power_limit_binds_says_so(reach):
+    words = ("synthetic_matmul", "--precision", "amp-fp16", "--device")
+    assert "power limit" in reach(*words, "Tesla T4")[1]
+    assert "power limit" not in reach(*words, DEVICE)[1]
+
+
+def test_what_cannot_be_asked(reach, tmp_path):
     refused(reach("synthetic_matmul", "--device", "RTX 3O90"), "expected a device", "'RTX 3O90'", "GeForce RTX 3090")
     refused(reach("synthetic_matmull", "--device", DEVICE), "synthetic_matmul")
-    refused(reach(*asked, "--precision", "fp8"), "fp8")
+    refused(reach(*MATMUL, "--precision", "fp8"), "fp8")
+    refused(reach(*RESNET, "--batch-size", 0), "--batch-size")
     refused(
-        reach(*asked[:-2], "--device", "Tesla P100-PCIE-16GB", "--precision", "amp-bf16"),
+        reach(*MATMUL[:-2], "--device", "Tesla P100-PCIE-16GB", "--precision", "amp-bf16"),
         "no datasheet peak of bf16",
         code=1,
     )
     (tmp_path / "file").write_text("")
-    refused(reach(*asked, "--mode", "infer", "--out", tmp_path / "file" / "x.txt"), "could not be written", code=3)
-
-
-def test_relatives_of_compiled_steps_alone(reach):
-    words = ("timm:resnet50", "--device", "RTX 4090", "--mode", "infer", "--precision", "amp-fp16")
-    every = json.loads(reach(*words, "--format", "json")[1])
-    compiled = json.loads(reach(*words, "--compile", "--format", "json")[1])
-    assert compiled["bound_time_s"] == every["bound_time_s"]
-    assert compiled["relatives"]
-    assert all("compiled" in each["framework"] for each in compiled["relatives"])
-    assert any("eager and compiled" in note for note in compiled["notes"])
+    refused(reach(*MATMUL, "--mode", "infer", "--out", tmp_path / "file" / "x.txt"), "could not be written", code=3)

@@ -1,0 +1,131 @@
+"""A step's predicted time, with its interval, its parts and the ground it stands on.
+
+A prediction is refused where nothing like it was measured: no training step of a compiled model, no step in this
+precision, a kind of operation that no fitted model had and that weighs. On a device that was not measured itself the
+interval is the one that the measured devices had when each was left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from analysis.devices import Device
+from analysis.reach.step_amounts import COMPILED, EAGER, GROUPED, TRANSPOSED, StepAmounts
+from analysis.reach.step_time import Machine, Setting, TimeModel, TimePart, parts_of
+from results import Unavailable
+
+MEASURED, OTHER_DEVICE = "measured", "not measured"
+
+NOMINAL = 0.9
+"""Of the rows of a group, which its interval is to hold."""
+
+WIDELY, THINLY = "measured widely", "measured thinly"
+
+THIN_KINDS = (GROUPED, TRANSPOSED, "recurrent", "attention backward")
+"""Kinds of operations of which few families have many: time in them says little about another family."""
+
+THIN_SHARE = 0.1
+"""Of the predicted time in such kinds, from which on a model is measured thinly."""
+
+MOST_UNKNOWN = 0.05
+"""Of the bytes of a step, in kinds of operations that no fitted model had."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A step's predicted time, s: low_s and high_s hold the measured time in NOMINAL of the cases.
+
+    device: MEASURED or OTHER_DEVICE; fitted_on: the setting, or pool, whose factors were used; ground: of the model.
+    scores: how many rows the interval was calibrated on. coverage: counted on rows left out, with its 95 % interval;
+    None where it was not counted. is_raised: the sum of the parts was under the bound, which is taken instead.
+    is_widened: inference at a small batch on a device that was not measured: its upper end is as far as others needed.
+    """
+
+    time_s: float
+    low_s: float
+    high_s: float
+    parts: tuple[TimePart, ...]
+    device: str
+    fitted_on: str
+    ground: str
+    scores: int
+    coverage: Sequence[float] | None
+    is_raised: bool
+    is_widened: bool
+
+
+def predict(
+    model: TimeModel, steps: Mapping[str, StepAmounts], batch_size: int, setting: Setting, machine: Machine,
+    bound_s: float | None = None,
+) -> Prediction:  # fmt: skip
+    """The time of a step whose amounts are known. bound_s: its least time, under which no end of the interval lies.
+
+    Raises Unavailable where nothing like the step was measured.
+    """
+    fitted = model.factors_of(setting)
+    if fitted is None:
+        raise Unavailable(f"no one published {setting.pool.text.replace(' | ', ', ')} steps that this was fitted on")
+    precisions = sorted({text.split(" | ")[4] for text in model.newest})
+    if setting.precision not in precisions:
+        raise Unavailable(f"no published step in {setting.precision} was fitted, only in {', '.join(precisions)}")
+    text, factors = fitted
+    run = COMPILED if setting.compiled else EAGER
+    terms, step = model.terms[run], steps[run]
+    _expect_known(terms.unknown_classes(step), step, batch_size)
+    parts = parts_of(terms, factors, terms.row(step, batch_size, machine))
+    ground = ground_of(parts)
+    device = OTHER_DEVICE if text == setting.pool.text else MEASURED
+    low, high, scores, coverage = interval_of(model, setting, device, ground)
+    is_widened = device == OTHER_DEVICE and setting.mode == "infer" and batch_size < model.small["below"]
+    if is_widened:
+        high, coverage = max(high, model.small["high"][setting.layout]), None
+    total_s, least_s = sum(part.time_s for part in parts), bound_s or 0.0
+    return Prediction(
+        time_s=max(total_s, least_s),
+        low_s=max(total_s * low, least_s),
+        high_s=max(total_s * high, least_s),
+        parts=tuple(parts),
+        device=device,
+        fitted_on=text,
+        ground=ground,
+        scores=scores,
+        coverage=coverage,
+        is_raised=total_s < least_s,
+        is_widened=is_widened,
+    )
+
+
+def _expect_known(unknown: Sequence[str], step: StepAmounts, batch_size: int) -> None:
+    nbytes = {name: amounts.at(batch_size)[2] for name, amounts in step.items()}
+    share = sum(nbytes[name] for name in unknown) / max(sum(nbytes.values()), 1.0)
+    if share > MOST_UNKNOWN:
+        raise Unavailable(f"no published model has operations like its {', '.join(unknown[:3])}")
+
+
+def ground_of(parts: Sequence[TimePart]) -> str:
+    """The ground that a model's prediction stands on."""
+    total_s = sum(part.time_s for part in parts)
+    thin_s = sum(part.time_s for part in parts if part.name.startswith(THIN_KINDS))
+    return THINLY if total_s and thin_s / total_s > THIN_SHARE else WIDELY
+
+
+def interval_of(
+    model: TimeModel, setting: Setting, device: str, ground: str
+) -> tuple[float, float, int, Sequence[float] | None]:
+    """(low, high, scores, coverage) of a group: low ≤ measured ÷ predicted ≤ high in NOMINAL of its rows. The wider
+    one on a device that was not measured."""
+    kind = "families" if device == MEASURED else "devices"
+    group = f"{setting.pool.text} | {ground}"
+    group = group if group in model.intervals[kind] else ""
+    low, high, scores = model.intervals[kind][group]
+    return low, high, int(scores), model.coverage[kind].get(group)
+
+
+def is_power_limited(device: Device) -> bool:
+    """Whether a card's sheet says that its clock falls under load: a Max-Q, or a note of the table that says so."""
+    return "Max-Q" in device.name or device.name in POWER_LIMITED or "clock falls" in device.note
+
+
+POWER_LIMITED = frozenset({"Tesla T4", "NVIDIA L4", "NVIDIA A10", "NVIDIA A10G", "Tesla P4"})
+"""Cards of at most 150 W, far under what their units draw at the boost clock."""
