@@ -28,7 +28,7 @@ PACKAGES = ("results", "analysis", "cleaning", "measure", "workloads", "reports"
 DATA = {
     "": ["*.pyi"],
     "flopledger": ["py.typed"],
-    "analysis": ["**/*.csv", "**/*.toml", "predict/factors.json", "devices/*.json"],
+    "analysis": ["**/*.csv", "**/*.toml", "reach/*.json", "reach/*.gz", "devices/*.json"],
     "cleaning": ["**/*.csv"],
     "measure": ["**/*.c"],
     "reports": ["**/templates/*"],
@@ -39,7 +39,6 @@ DOCUMENT_PAGES = (
     "reports/footprint/page.py",
     "reports/footprint/published.py",
     "reports/footprint/published_trainings.py",
-    "reports/predict/markdown.py",
     "reports/project/compute_page.py",
     "runners/footprint/published_task.py",
     *(

@@ -195,8 +195,6 @@ PARSERS: Mapping[str, Parser] = {
     "gate": Parser(_gate),
     "meter": Parser(tables.meter),
     "characterization": Parser(tables.characterization),
-    "atlas": Parser(tables.atlas, ".csv"),
-    "cost": Parser(tables.cost, ".npz"),
     "lengths": Parser(tables.lengths),
     "ceilings": Parser(tables.ceilings, ".csv"),
     "utilization": Parser(tables.utilization, ".csv"),

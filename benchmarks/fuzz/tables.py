@@ -36,25 +36,6 @@ def refusing() -> Iterator[None]:
         raise ValueError(str(fault)) from fault
 
 
-def atlas(path: Path) -> None:
-    from analysis.atlas import read_timm
-
-    for _ in read_timm(placed(path, "benchmark-train-amp-nchw-pt112-cu113-rtx3090.csv")):
-        pass
-
-
-def cost(path: Path) -> None:
-    from runners.atlas.costs import CostKey, read_cost
-
-    key = CostKey("net", 32, "train")
-    found = read_cost(key, placed(path, key.file).parent)
-    if found is not None and found.cost is not None:
-        from results import Inconsistent
-
-        with contextlib.suppress(Inconsistent):
-            found.cost.at(8)
-
-
 def lengths(path: Path) -> None:
     from analysis.formula.algebra.length_distribution import named, read
     from results import read_text

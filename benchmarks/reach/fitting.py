@@ -17,8 +17,18 @@ from scipy.linalg import cholesky, solve_triangular
 from scipy.optimize import nnls
 
 from analysis.devices import lookup
-from analysis.reach import ARITHMETIC, COMPILED, LAUNCHES, MEMORY, Machine, Setting, StepAmounts, Terms
-from analysis.reach import kind_of_class, machine_of
+from analysis.reach import (
+    ARITHMETIC,
+    COMPILED,
+    LAUNCHES,
+    MEMORY,
+    Machine,
+    Setting,
+    StepAmounts,
+    Terms,
+    kind_of_class,
+    machine_of,
+)
 from benchmarks.reach.counting import StepKey
 
 Numbers = NDArray[np.float64]

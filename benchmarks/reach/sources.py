@@ -6,7 +6,7 @@
   pipeline in the time, a table of throughputs and one of batches; tables of its second version have none. Of its
   models only ResNet-50 has sizes that can be built (NVIDIA's v1.5). fp32 may be TF32, which it does not say.
 * NVIDIA (NVIDIA/DeepLearningExamples, `PyTorch/Classification/ConvNets/*/README.md`, here a harvest of all its tables
-  as `dlexamples/tables.csv.xz`: path, section, columns, cells): training of systems without a batch, inference by batch.
+  as `dlexamples/tables.csv.xz`: path, section, columns, cells): training without a batch, inference by batch.
 
 A row is a dict with the columns of the table of published steps, and `items_per_s`, `published_parameters` and
 `published_mac` where the source has them. A row is of one device of its system. Rows without a usable number, and of

@@ -199,10 +199,8 @@ def _doubts(model: str, device: Device, prediction: Prediction | None) -> list[s
 
 def _published(options: Namespace, device: Device) -> dict[str, Any]:
     """What others measured of the model on the device, or what is nearest to that."""
-    from analysis.reach import TABLE, nearest_steps
+    from analysis.reach import nearest_steps
 
-    if not TABLE.is_file():
-        return {"published": (), "published_are": ""}
     what, rows = nearest_steps(options.model, device, options.mode, options.compile)
     return {"published_are": what, "published": [_published_row(row) for row in rows.to_dict("records")]}
 

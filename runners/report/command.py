@@ -2,8 +2,7 @@
 
 With `--check` it puts the run through gates instead (`runners/report/check.py`), and of two runs it says whether they
 differ, with `--out` as a page, too (`runners/report/compare.py`), and with `--fail-if` whether the second may replace
-the first (`runners/report/gate.py`). With `--atlas` the cells are placed among published steps, too
-(`runners/report/placed.py`).
+the first (`runners/report/gate.py`).
 
 Needs neither a GPU nor torch. Raw files are read and never changed; what is written is derived and may be written
 again: utilization.csv and its likes, cleaned/, figures/, report.html (`docs/schema.md` lists them). A figure or a page
@@ -40,7 +39,6 @@ from runners.report.recordings import recording, table_processes
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from analysis.atlas import PlacedStep
     from cleaning.reconcile import Built, Each
     from results.records import Ceiling
     from results.store import Manifest
@@ -86,11 +84,9 @@ def _dispatch(options: Namespace, parser: Parser) -> int:
         if several or options.check:
             parser.fail("--parquet: expected one run to rebuild, without --check")
         _check_parquet(parser)
-    if options.atlas and (several or options.check or options.convention != "flop"):
-        parser.fail("--atlas: expected one run to rebuild, without --check and --convention")
     if options.links is not None:
-        if several or options.check or options.atlas or options.parquet or options.out or options.convention != "flop":
-            parser.fail("--links: expected one run, without --check, --atlas, --parquet, --out and --convention")
+        if several or options.check or options.parquet or options.out or options.convention != "flop":
+            parser.fail("--links: expected one run, without --check, --parquet, --out and --convention")
         from runners.report import links
 
         return links.render(options.runs[0], options.links, options.format)
@@ -141,15 +137,12 @@ def _rebuild(options: Namespace) -> int:
 
     try:
         with table_processes(directory) as each:
-            built, faults, placed = _rebuilt(directory, options.out, options.atlas, each)
+            built, faults = _rebuilt(directory, options.out, each)
         if options.parquet:
             _write_parquet(built, options.out or directory)
     except (ValueError, Inconsistent, OSError) as fault:
         raise Mistake(str(fault)) from fault
-    if placed is None:
-        show(built, options.format, options.out or directory, options.convention)
-    else:
-        _show_placed(placed, options.format, options.out or directory)
+    show(built, options.format, options.out or directory, options.convention)
     for line in faults:
         say(f"error: {line}")
     return UNWRITABLE if faults else 0
@@ -164,10 +157,8 @@ def rebuild(path: Path, out: Path | None = None) -> Built:
     return _rebuilt(path, out)[0]
 
 
-def _rebuilt(
-    path: Path, out: Path | None, atlas: bool = False, each: Each = map
-) -> tuple[Built, list[str], Sequence[PlacedStep] | None]:
-    """What was derived, with its faults among the problems; the faults; the placed cells, if they are asked for.
+def _rebuilt(path: Path, out: Path | None, each: Each = map) -> tuple[Built, list[str]]:
+    """What was derived, with its faults among the problems; the faults.
 
     each: of `build`. A program that calls `rebuild` may not bear to be imported by other processes: there it is `map`.
     """
@@ -187,34 +178,14 @@ def _rebuilt(
         partial(recording, path),
         each,
     )
-    placed = _place(built, out or path) if atlas else None
-    faults = write(built, out or path, data.manifest, data.ceilings, placed)
-    return replace(built, problems=(*built.problems, *faults)), faults, placed
+    faults = write(built, out or path, data.manifest, data.ceilings)
+    return replace(built, problems=(*built.problems, *faults)), faults
 
 
-def _place(built: Built, out: Path) -> Sequence[PlacedStep]:
-    """The cells among published steps, and their table in `out`. Raises Mistake, StoreFault."""
-    from runners.report.placed import FILE, placed_cells, table_of
-
-    placed = placed_cells(built)
-    put(out / FILE, table_of(placed), KEPT)
-    return placed
-
-
-def _show_placed(placed: Sequence[PlacedStep], form: str, out: Path) -> None:
-    from runners.report.placed import FILE, show_cells
-
-    show_cells(placed, form)
-    say(f"written: {out / FILE}, {out / PAGE} and all else of the report")
-
-
-def write(
-    built: Built, out: Path, manifest: Manifest | None = None, ceilings: Sequence[Ceiling] = (),
-    placed: Sequence[PlacedStep] | None = None,
-) -> list[str]:  # fmt: skip
+def write(built: Built, out: Path, manifest: Manifest | None = None, ceilings: Sequence[Ceiling] = ()) -> list[str]:
     """Puts every derived file into `out`, each whole: tables first, then what is drawn from them, then the page.
 
-    manifest, ceilings, placed: what the page also tells of. Returns a line for each figure or page that could not be
+    manifest, ceilings: what the page also tells of. Returns a line for each figure or page that could not be
     made; files of an earlier report in its place stay. Raises StoreFault.
     """
     from runners.report.derived import derived_tables
@@ -227,7 +198,7 @@ def write(
         put(out / FIGURES / name, content, KEPT)
     if not faults:
         remove_others(out / FIGURES, drawn)
-    page = attempt(PAGE, lambda: _page(built, drawn, manifest, ceilings, placed), faults)
+    page = attempt(PAGE, lambda: _page(built, drawn, manifest, ceilings), faults)
     if page is not None:
         put(out / PAGE, page, KEPT)
     return faults
@@ -250,16 +221,11 @@ def _pictures(out: Path) -> dict[str, bytes]:
     return figure_style.render_all(lambda: gallery.figures(out))
 
 
-def _page(
-    built: Built, drawn: dict[str, bytes], manifest: Manifest | None, ceilings: Sequence[Ceiling],
-    placed: Sequence[PlacedStep] | None,
-) -> bytes:  # fmt: skip
-    from reports.atlas import placed_section
+def _page(built: Built, drawn: dict[str, bytes], manifest: Manifest | None, ceilings: Sequence[Ceiling]) -> bytes:
     from reports.sweep.answer.page import page
 
     pictures = {name.removesuffix(".svg"): svg.decode() for name, svg in drawn.items() if name.endswith(".svg")}
-    more = () if placed is None else (placed_section(placed),)
-    return page(built, pictures, manifest=manifest, ceilings=ceilings, more=more).encode()
+    return page(built, pictures, manifest=manifest, ceilings=ceilings).encode()
 
 
 def show(built: Built, form: str, out: Path, convention: str = "flop") -> None:
@@ -288,11 +254,6 @@ def _parser() -> Parser:
         help="directory of a run, as runners.sweep left it; two: compare them",
     )
     parser.add_argument("--check", action="store_true", help="put it through every gate instead, and write nothing")
-    parser.add_argument(
-        "--atlas",
-        action="store_true",
-        help="of one run: each cell among steps that others published, against its prediction and its bound",
-    )
     parser.add_argument(
         "--links",
         type=Path,

@@ -1,11 +1,10 @@
-"""Generated pages: docs/api.md is what the docstrings say now; what rests on published steps is made in its order."""
+"""Generated pages: docs/api.md is what the docstrings say now."""
 
 import importlib
 
 import pytest
 
 import flopledger
-from benchmarks.pages.__main__ import main
 from benchmarks.pages.api import MODULES, PAGE, page
 
 
@@ -41,27 +40,3 @@ def test_an_import_path_of_before_warns_and_gives_the_same_function(module, name
     with pytest.warns(FutureWarning, match=f"{module} goes in the next version: use "):
         old = importlib.import_module(module)
     assert getattr(old, name) is now
-
-
-ATLAS, PREDICT = ["page"], ["--write", "docs/predict.md"]
-
-
-@pytest.mark.parametrize(
-    ("words", "fails", "code", "ran"),
-    [
-        ([], None, 0, [ATLAS, PREDICT]),
-        (["--from", "sources"], None, 0, [["import", "--from", "sources"], ATLAS, PREDICT]),
-        ([], PREDICT, 3, [ATLAS, PREDICT]),
-    ],
-)
-def test_each_command_in_its_order(monkeypatch, words, fails, code, ran):
-    seen = []
-
-    def command(arguments):
-        seen.append(list(arguments))
-        return 3 if arguments == fails else 0
-
-    for module in ("runners.atlas.command", "benchmarks.pages.predict"):
-        monkeypatch.setattr(f"{module}.main", command)
-    assert main(["atlas", *words]) == code
-    assert seen == ran

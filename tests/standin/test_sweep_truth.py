@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import csv
-import json
 from pathlib import Path
 
 import pytest
 
 from analysis.devices.peaks import stand_in_warning
 from results.store.store import read_run
-from runners.report import command as report_command
 
 pytestmark = pytest.mark.standin
 
@@ -80,20 +78,6 @@ def test_energy_is_the_planted_power_times_the_window(slow_clock):
     _, data = slow_clock
     for run in data.runs:
         assert run.energy_j == pytest.approx(WATT * (run.window_end_s - run.window_start_s), rel=0.02), run.precision
-
-
-def test_cells_of_a_stand_in_are_placed_among_published_steps_and_marked(slow_clock, tmp_path, capsys):
-    """resnet18 in 16 bit: a planted 0.05 % of the peak is below all published rows."""
-    device, _ = slow_clock
-    assert report_command.main([str(device.out), "--atlas", "--format", "json", "--out", str(tmp_path)]) == 0
-    cells = {cell["precision"]: cell for cell in json.loads(capsys.readouterr().out)["cells"]}
-    assert all(cell["stand_in"] and cell["status"] == "placed" for cell in cells.values())
-    for precision in ("amp-bf16", "amp-fp16"):
-        cell = cells[precision]
-        assert (cell["rows_of"], cell["percentile"]) == ("this device", 0)  # an H100, of which Lambda published rows
-        assert cell["over_predicted_ratio"] == pytest.approx(cell["step_time_s"] / cell["predicted_time_s"])
-        assert not cell["inside_interval"]
-    assert "no published step in fp32 was fitted" in cells["fp32"]["no_prediction"]
 
 
 def test_energy_of_an_item_is_power_times_its_time(slow_clock):

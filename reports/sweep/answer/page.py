@@ -50,18 +50,16 @@ def page(
     *,
     manifest: Manifest | None = None,
     ceilings: Sequence[Ceiling] = (),
-    more: Sequence[Section] = (),
 ) -> str:
     """The whole document. figures: name → SVG text, in the order in which they are shown.
 
     manifest: adds the run's name, the commands that measured it and how to cite it. ceilings: adds every kernel that
-    was timed. more: parts that stand behind the cells.
+    was timed.
     """
     names = Names(built.views)
     sections = [
         _figures(built, figures),
         _cells(built),
-        *more,
         _methods(built, names),
         _counters(built),
         _ratios(built, names),

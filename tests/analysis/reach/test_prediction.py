@@ -75,7 +75,7 @@ def test_a_device_that_was_not_measured_has_a_wider_interval():
     assert other.device == "not measured"
     assert other.high_s / other.low_s > own.high_s / own.low_s
     assert other.fitted_on == TRAINING.pool.text
-    assert other.coverage == [0.964, 0.942, 0.989] or other.coverage[0] > 0.9
+    assert other.coverage[0] > 0.9
 
 
 def test_the_interval_does_not_reach_under_the_bound():

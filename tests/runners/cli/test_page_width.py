@@ -31,7 +31,6 @@ COSTLY = {
     "reach",
     "footprint",
     "explain",
-    "predict",
     "checkpoints",
     *(f"project {mode}" for mode in _MODES),
 }

@@ -132,9 +132,9 @@ CASES: dict[str, tuple[Told, str]] = {
 ALL_COLUMNS = {"profile"}
 """Of what a terminal shows as much as fits a pipe gets every column, as docs/profile.md says."""
 
-OTHERWISE = {"sweep", "reach", "predict", "atlas"}
-"""sweep shows what report shows, once it has measured: tests/runners/sweep/end_to_end/test_sweep_command.py. Of reach,
-predict and atlas the text has another shape than their rows: tests/runners/NAME."""
+OTHERWISE = {"sweep", "reach"}
+"""sweep shows what report shows, once it has measured: tests/runners/sweep/end_to_end/test_sweep_command.py. Of reach
+the text has another shape than its row: tests/runners/reach."""
 
 WORDS = {"nan", "inf", "-inf", "none", "null", "n/a", "–", "NaT"}
 VOCABULARY = {"project parallel": {"none"}, "project budget": {"none"}, "project reach": {"none"}}

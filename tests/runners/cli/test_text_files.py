@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import gzip
 import os
-import zipfile
-from pathlib import Path
 
 import pytest
 
-from analysis.atlas import read_timm
 from measure.step.pinned_step import read_baseline
 from results import csv_lines, csv_rows, json_value, read_text, toml_tables
 from results.records import Utilization
 from results.store import read_records
-from runners.atlas.costs import CostKey, read_cost
 from runners.ceiling import output
 from runners.report.check import self_test_of
 
-TIMM = "benchmark-train-amp-nchw-pt112-cu113-rtx3090.csv"
 DEEP = "[" * 100_000
 
 
@@ -59,7 +54,6 @@ def test_damage_is_a_value_error(tmp_path, content):
 
 
 READERS = {
-    "atlas": (TIMM, lambda path: list(read_timm(path))),
     "ceilings": ("ceilings.csv", output.read),
     "utilization": ("utilization.csv", lambda path: read_records(path, Utilization)),
     "baseline": ("step.json", lambda path: read_baseline(path, "step")),
@@ -99,21 +93,3 @@ def test_no_reader_waits_for_a_pipe(tmp_path, reader):
 def test_a_self_test_without_end_is_told_in_words(tmp_path):
     (tmp_path / "self_test.json").write_text(DEEP)
     assert self_test_of(tmp_path) == "cannot be read: JSON that is nested too deeply"
-
-
-def _spoil(path: Path, at: int, byte: int) -> None:
-    data = bytearray(path.read_bytes())
-    data[at] = byte
-    path.write_bytes(bytes(data))
-
-
-@pytest.mark.parametrize("at", ["compression", "data", "version"])
-def test_a_kept_count_that_is_damaged_is_counted_again(tmp_path, at):
-    """What zipfile raises for these is NotImplementedError and zlib.error, neither of them an OSError."""
-    key = CostKey("net", 32, "train")
-    path = tmp_path / key.file
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as made:
-        made.writestr("head.npy", b"\x93NUMPY" + bytes(range(256)) * 40)
-    central = path.read_bytes().index(b"PK\x01\x02")
-    _spoil(path, *{"compression": (central + 10, 99), "data": (38 + 20, 0xFF), "version": (central + 6, 200)}[at])
-    assert read_cost(key, tmp_path) is None

@@ -170,11 +170,6 @@ def test_what_others_measured_of_this_model_on_this_device(document):
         assert row["source"].startswith("timm: benchmark-train-amp-")
 
 
-def test_a_table_that_is_not_installed_gives_no_rows(document, monkeypatch, tmp_path):
-    monkeypatch.setattr("analysis.reach.TABLE", tmp_path / "none", raising=False)
-    assert document(*MATMUL)["published"] == []
-
-
 def test_a_card_whose_power_limit_binds_says_so(reach):
     words = ("synthetic_matmul", "--precision", "amp-fp16", "--device")
     assert "power limit" in reach(*words, "Tesla T4")[1]

@@ -54,10 +54,6 @@ def notes(_: str) -> None:
         progress.done(Run(**vars(cell), **values, duration_s=90.0))
 
 
-def atlas(_: str) -> None:
-    assert import_module("runners.atlas.command").main(["timm:resnet50"]) == 0
-
-
 def reach(_: str) -> None:
     told = ["synthetic_matmul", "--batch-size", "8", "--device", "NVIDIA GeForce RTX 3090"]
     assert import_module("runners.reach.command").main(told) == 0
@@ -109,12 +105,11 @@ def commands(_: str) -> None:
     assert import_module("runners.__main__").main([]) == 0
 
 
-PAGES = {**{name: tell for name, (tell, _) in CASES.items()}, "atlas": atlas, "reach": reach, "gates": gates}
+PAGES = {**{name: tell for name, (tell, _) in CASES.items()}, "reach": reach, "gates": gates}
 PAGES |= {"notes": notes, "commands": commands}
 PAGES |= {"compare": compared(), "gate": compared("--fail-if", "slower:2%,flop:0")}
 PAGES |= {
     "explain": command("count", "synthetic_matmul", "--explain", "fvcore=33M,ptflops=30M"),
-    "predict": command("predict", "synthetic_matmul", "--device", "NVIDIA GeForce RTX 3090"),
     "checkpoints": command("footprint", "synthetic_matmul", "--checkpoints"),
 }
 PAGES |= {f"help {name}": helping(name) for name in installed()}
