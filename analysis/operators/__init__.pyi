@@ -46,7 +46,7 @@ from .registry import (
     rule_of,
     total,
 )
-from .traffic import UNSIZED, Form, Piece, bytes_moved, itemsize, lacks_sizes, nothing, reads, touched_size, writes
+from .traffic import UNSIZED, Form, Piece, bytes_moved, itemsize, lacks_sizes, nothing, reads, writes
 
 __all__ = [
     "ALL",
@@ -110,7 +110,6 @@ __all__ = [
     "shape",
     "tile_pairs",
     "total",
-    "touched_size",
     "window_pairs",
     "writes",
 ]

@@ -8,7 +8,7 @@ from .prediction import (
     is_power_limited,
     predict,
 )
-from .published_steps import TABLE, family_of, nearest_steps, published_steps
+from .published_steps import TABLE, family_of, nearest_steps, published_rows
 from .step_amounts import COMPILED, EAGER, Amounts, StepAmounts, amounts
 from .step_time import (
     ARITHMETIC,
@@ -58,7 +58,7 @@ __all__ = [
     "nearest_steps",
     "parts_of",
     "predict",
-    "published_steps",
+    "published_rows",
     "step_bound",
     "step_cost",
 ]

@@ -37,7 +37,7 @@ OTHER_NAMES: Mapping[str, str] = {
 
 
 @functools.cache
-def published_steps() -> pd.DataFrame:
+def published_rows() -> pd.DataFrame:
     """Every row of TABLE, in SI units. Unknown texts are empty, unknown numbers NaN."""
     rows = pd.read_csv(TABLE, keep_default_na=False, na_values={name: [""] for name in _NUMBERS})
     source = rows["source"] + ": " + rows["file"] + ", row " + rows["row"].astype(str)
@@ -50,7 +50,7 @@ _NUMBERS = ("batch_size", "image_size", "step_time_s", "model_flop", "bound_time
 def nearest_steps(model: str, device: Device, mode: str, only_compiled: bool = False) -> tuple[str, pd.DataFrame]:
     """(what they are, the best row of each model, device, precision and layout, at most MOST): the first of OWN,
     FAMILY, ELSEWHERE and OTHERS that there are rows of in this mode; all but ELSEWHERE are of this device."""
-    rows = published_steps()
+    rows = published_rows()
     family, own = family_of(rows, model), _same_model(rows, model)
     rows = rows[(rows["mode"] == mode) & (rows["compiled"] | (not only_compiled))]
     own, of_family = own[rows.index], (rows["family"] == family) & (family != "")

@@ -20,7 +20,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.reach import FACTORS, TABLE, published_steps
+from analysis.reach import FACTORS, TABLE, published_rows
 from benchmarks.reach import counting, evaluation, sources
 
 FOLDER = Path(__file__).parent
@@ -76,7 +76,7 @@ def step_amounts() -> dict[counting.StepKey, Any]:
 
 
 def fit() -> None:
-    rows = published_steps()
+    rows = published_rows()
     parts = dict(pd.read_csv(FAMILIES).itertuples(index=False))
     answer, scored = evaluation.evaluate(rows, step_amounts(), parts)
     FACTORS.write_text(json.dumps(answer, indent=0, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -18,11 +18,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from analysis.devices import lookup
+from analysis.footprint.step import SMALL
 from analysis.reach import IN_PARTS, Amounts, StepAmounts, StepCost, amounts, step_bound, step_cost
 from benchmarks.reach.sources import Row
 from results import Inconsistent, Unavailable, collector_off, one_line
-from runners.footprint.step import StepOptions
-from runners.reach import SMALL, operations_at
+from runners.footprint.step import StepOptions, trace_batch
+from runners.reach.command import operations_of, trace_forward
 
 TRACED = "amp-bf16"
 """The precision of every trace: amp-fp16 has the same sizes, and the measurements had no scaler."""
@@ -149,7 +150,8 @@ def count(key: StepKey, rows: Sequence[Row]) -> tuple[list[Row | str], Mapping[s
         with warnings.catch_warnings(), collector_off():
             warnings.simplefilter("ignore")  # names that timm has renamed
             parameters = _parameters(asked)
-            low, high = (operations_at(asked, batch, key.mode) for batch in SMALL)
+            trace = trace_batch if key.mode == "train" else trace_forward
+            low, high = (operations_of(asked, trace(asked, batch)) for batch in SMALL)
         cost = BatchCost(step_cost(low), step_cost(high))
         is_bounded = all(operation.name != IN_PARTS for operation in low)
         answers = [_derived(row, parameters, cost, is_bounded) for row in rows]

@@ -107,7 +107,7 @@ def document(answer: ReachAnswer) -> dict[str, Any]:
         "unfused_time_s": None if partial else bound.unfused_time_s,
         "unfused_ratio": None if partial else bound.unfused_ratio,
         "bound_by": dict(bound.bound_by) if bounded else {},
-        **_predicted(answer),
+        **_prediction(answer),
         "eager_peak_bytes": None if partial else answer.eager_peak_bytes,
         "at_least_eager_peak_bytes": answer.eager_peak_bytes if partial else None,
         "memory_bytes": answer.memory_bytes,
@@ -121,7 +121,7 @@ def document(answer: ReachAnswer) -> dict[str, Any]:
     }
 
 
-def _predicted(answer: ReachAnswer) -> dict[str, Any]:
+def _prediction(answer: ReachAnswer) -> dict[str, Any]:
     """The keys of the prediction: all None where there is none."""
     prediction = answer.prediction
     energy = {"step_energy_j": None, "no_step_energy": NO_ENERGY}

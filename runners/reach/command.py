@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from argparse import Namespace
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,8 +39,11 @@ if TYPE_CHECKING:
     from analysis.devices import Device
     from analysis.reach import Prediction, StepBound
     from reports.reach import ReachAnswer
+    from results.records import StepOperation
     from runners.footprint.command import Steps
-    from runners.reach.step import Operations
+    from runners.footprint.step import StepOptions, StepTrace
+
+    Operations = Sequence[StepOperation]
 
 BATCH_SIZE = 32
 """Where none is given."""
@@ -127,7 +131,6 @@ def _answer(options: Namespace, device: Device) -> ReachAnswer:
     from reports.reach import ReachAnswer
     from runners.footprint.command import Steps
     from runners.footprint.step import StepOptions, trace_batch
-    from runners.reach.step import operations_of, trace_forward
 
     asked = StepOptions(options.model, options.precision, layout=options.layout, hyper=hyper_of(options))
     steps = Steps(asked, trace_batch if options.mode == "train" else trace_forward)
@@ -161,14 +164,42 @@ def _answer(options: Namespace, device: Device) -> ReachAnswer:
     )
 
 
+def operations_of(asked: StepOptions, step: StepTrace) -> Operations:
+    """The operations of a traced step, in the groups of ideal fusion."""
+    from analysis.profile import fused
+    from measure.profile import in_groups, operation_rows
+
+    rows, _ = operation_rows(step.operations, (), asked.precision, asked.device)
+    return in_groups(rows, fused(step.operations, step.storages))
+
+
+def trace_forward(asked: StepOptions, batch_size: int) -> StepTrace:
+    """The forward pass of a model in evaluation mode, without gradients, on fake tensors."""
+    from analysis.devices import PRECISIONS
+    from measure.fake import fake_mode, quiet
+    from measure.operations import trace_step
+    from measure.profile import ModelStep
+    from runners.footprint.step import StepTrace, parts, rules
+
+    with quiet():
+        mode = fake_mode()
+        built = parts(replace(asked, optimizer="none"), batch_size, mode)
+        model, (inputs, _target) = built.model.eval(), built.inputs
+        policy = PRECISIONS[asked.precision]
+        step = ModelStep(model, tuple(inputs), {}, None, None, None, "forward", policy, "cpu")
+        with rules(asked.device):
+            trace = trace_step(step, model=model, inputs=inputs, mode=mode, steps_before=0)
+    return StepTrace(batch_size, trace.operations, trace.storages, trace.notes)
+
+
 def _prediction(
     steps: Steps, operations: Operations, options: Namespace, device: Device, bound: StepBound | None
 ) -> tuple[Prediction | None, str]:
     """The predicted time of the step, or why there is none."""
+    from analysis.footprint.step import SMALL
     from analysis.reach import Setting, amounts, fitted_model, machine_of, predict
     from results import Inconsistent, Unavailable
     from runners.footprint.command import Untraced
-    from runners.reach.step import SMALL, operations_of
 
     setting = Setting(options.mode, options.layout, options.compile, device.name, options.precision)
     try:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from analysis.devices import lookup
-from analysis.reach import family_of, nearest_steps, published_steps
+from analysis.reach import family_of, nearest_steps, published_rows
 
 
 def test_no_published_step_is_under_its_least_time():
     """But for 11 of 20,976 on a GeForce card, by at most 4 %: its boost clock is nominal, and its L2 cache of 72 MB
     keeps tensors that the bound reads from memory."""
-    rows = published_steps()
+    rows = published_rows()
     ratio = rows["bound_time_s"] / rows["step_time_s"]
     faster = rows[ratio > 1]
     assert ratio.notna().sum() > 20_000
@@ -22,7 +22,7 @@ def test_no_published_step_is_under_its_least_time():
 
 
 def test_the_ratio_of_a_row_is_that_of_its_numbers():
-    rows = published_steps().dropna(subset=["model_flop", "step_time_s"])
+    rows = published_rows().dropna(subset=["model_flop", "step_time_s"])
     again = rows["model_flop"] / rows["peak_flop_per_s"] / rows["step_time_s"]
     assert again.to_numpy() == pytest.approx(rows["utilization_ratio"].to_numpy(), rel=1e-5)
 
@@ -61,4 +61,4 @@ def test_rows_of_compiled_steps_only_and_none():
      ("resnext50_32x4d", "resnet"), ("wordlm", "")],
 )  # fmt: skip
 def test_the_family_of_a_model(model, family):
-    assert family_of(published_steps(), model) == family
+    assert family_of(published_rows(), model) == family

@@ -14,8 +14,7 @@ from runners.cli import MARGIN_RATIO, Mistake
 from runners.footprint.command import Steps
 from runners.footprint.fit import moments
 from runners.footprint.step import StepOptions
-from runners.reach import operations_at
-from runners.reach.command import _largest, main
+from runners.reach.command import _largest, main, operations_of, trace_forward
 from tests.support.fakes.commands import refused, running
 
 DEVICE = "NVIDIA GeForce RTX 3090"
@@ -43,7 +42,7 @@ def test_the_forward_pass_of_one_product_by_hand(document):
     """Two products of (batch, width) × (width, width) and what is between, in fp32: memory takes longer."""
     found = document(*MATMUL, "--mode", "infer")
     asked = StepOptions("synthetic_matmul", hyper={"width": WIDTH})
-    assert found["model_flop"] == step_cost(operations_at(asked, BATCH, "infer")).model_flop
+    assert found["model_flop"] == step_cost(operations_of(asked, trace_forward(asked, BATCH))).model_flop
     assert found["model_flop"] % (2 * BATCH * WIDTH * WIDTH) == 0, "whole products of batch × width × width"
     products = found["model_flop"] // (2 * BATCH * WIDTH * WIDTH)
     weights = 4 * WIDTH * WIDTH * products

@@ -9,13 +9,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.reach import ARITHMETIC, LAUNCHES, MEMORY, Terms, published_steps, step_cost
+from analysis.footprint.step import SMALL
+from analysis.reach import ARITHMETIC, LAUNCHES, MEMORY, Terms, published_rows, step_cost
 from benchmarks.reach import counting, evaluation, fitting
 from benchmarks.reach.counting import BatchCost, StepKey, count
 from benchmarks.reach.sources import read_sources
 from results import Inconsistent
-from runners.footprint.step import StepOptions
-from runners.reach import SMALL, operations_at
+from runners.footprint.step import StepOptions, trace_batch
+from runners.reach.command import operations_of
 
 TIMM = """model,train_samples_per_sec,train_step_time,train_batch_size,train_img_size,param_count
 resnet18,3481.78,146.713,512,224,11.69
@@ -44,7 +45,7 @@ def test_rows_of_the_sources_files(tmp_path):
     rows = {(row["source"], row["file"].partition("-")[2], row["row"]): row for row in read_sources(tmp_path)}
     assert len(rows) == 6
     timm = next(row for row in rows.values() if row["source"] == "timm" and row["row"] == 1)
-    kept = published_steps().query("file == @timm['file'] and model == 'resnet18'").iloc[0]
+    kept = published_rows().query("file == @timm['file'] and model == 'resnet18'").iloc[0]
     names = ("commit", "mode", "precision", "layout", "framework", "compiled", "device", "batch_size", "step_time_s")
     assert [timm[name] for name in names] == [kept[name] for name in names]
     first, second, without = (row for row in rows.values() if row["source"] == "Lambda")
@@ -56,7 +57,7 @@ def test_rows_of_the_sources_files(tmp_path):
 
 
 def test_a_row_is_counted_as_it_is_kept():
-    rows = published_steps().query("model == 'resnet18' and mode == 'infer' and image_size == 160")
+    rows = published_rows().query("model == 'resnet18' and mode == 'infer' and image_size == 160")
     asked = [{**row, "source": row["source_name"], "published_parameters": 11.69e6} for row in rows.to_dict("records")]
     assert {row["precision"] for row in asked} == {"amp-fp16", "amp-bf16", "bf16"}
     other = {**asked[0], "published_parameters": 11.9e6}
@@ -72,7 +73,7 @@ def test_a_row_is_counted_as_it_is_kept():
 
 def test_the_cost_at_any_batch_is_that_of_a_trace_there():
     asked = StepOptions("resnet18", "amp-bf16", hyper={"image_size": 64})
-    low, high, traced = (step_cost(operations_at(asked, batch)) for batch in (*SMALL, 16))
+    low, high, traced = (step_cost(operations_of(asked, trace_batch(asked, batch))) for batch in (*SMALL, 16))
     found = BatchCost(low, high).at(16)
     assert found.model_flop == traced.model_flop
     assert (found.group_flop == traced.group_flop).all()
