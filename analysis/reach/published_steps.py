@@ -70,7 +70,7 @@ def family_of(rows: pd.DataFrame, model: str) -> str:
     names = {_plain(family): family for family in families}
     names |= {start: family for start, family in OTHER_NAMES.items() if family in families}
     best = max((start for start in names if _plain(model).startswith(start)), key=len, default="")
-    return names.get(best, "")
+    return str(names.get(best, ""))
 
 
 def _same_model(rows: pd.DataFrame, model: str) -> pd.Series[bool]:

@@ -154,7 +154,8 @@ def parts_of(terms: Terms, factors: Numbers, row: Numbers) -> list[TimePart]:
     """The parts of a step's time, the longest first."""
     times = factors * row
     return [
-        TimePart(*terms.names[index], float(times[index]), float(factors[index]))
+        TimePart(what, name, float(times[index]), float(factors[index]))
         for index in np.argsort(-times, kind="stable")
         if times[index] > 0
+        for what, name in (terms.names[index],)
     ]

@@ -208,19 +208,12 @@ def _required_fields(record: Any, whole: bool) -> frozenset[str]:
     return frozenset(name for name in needed if types.NoneType not in typing.get_args(hints[name]))
 
 
-def read_records(
-    path: Path, record: type[R], column: str = "", wanted: Callable[[str], bool] | None = None
-) -> tuple[R, ...]:
+def read_records(path: Path, record: type[R]) -> tuple[R, ...]:
     """The records of a derived table (.csv or .csv.gz); none where the file is missing or empty.
 
-    column, wanted: only rows whose text in this column is wanted; the others are not looked at, and cost no time.
     Raises ValueError for a file that is not the table its name says.
     """
     names, rows = read_rows(path)
-    if wanted is not None and column in names:
-        place = names.index(column)
-        chosen = {text for text in {row[place] for row in rows if len(row) > place} if wanted(text)}
-        rows = [row for row in rows if len(row) <= place or row[place] in chosen]
     return tuple(records(str(path), record, names, [rows])) if rows else ()
 
 

@@ -10,6 +10,7 @@ could not be written; 130 Ctrl-C.
 from __future__ import annotations
 
 import json
+import math
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import replace
@@ -233,21 +234,21 @@ def _published(options: Namespace, device: Device) -> dict[str, Any]:
     from analysis.reach import nearest_steps
 
     what, rows = nearest_steps(options.model, device, options.mode, options.compile)
-    return {"published_are": what, "published": [_published_row(row) for row in rows.to_dict("records")]}
+    return {"published_are": what, "published": [_published_row(row) for row in rows.itertuples()]}
 
 
-def _published_row(row: dict[str, Any]) -> dict[str, Any]:
-    bound_s, batch_size = row["bound_time_s"], row["batch_size"]
+def _published_row(row: Any) -> dict[str, Any]:
+    """A row as the document has it: what is not known, NaN in the table, is None."""
     return {
-        "model": row["counted_model"],
-        "device": row["device"],
-        "precision": row["precision"],
-        "batch_size": int(batch_size) if batch_size == batch_size else 0,
-        "layout": row["layout"],
-        "framework": row["framework"] + ", compiled" * row["compiled"],
-        "utilization_ratio": row["utilization_ratio"],
-        "achieved_over_bound_ratio": bound_s / row["step_time_s"] if bound_s == bound_s else None,
-        "source": row["source"],
+        "model": row.counted_model,
+        "device": row.device,
+        "precision": row.precision,
+        "batch_size": None if math.isnan(row.batch_size) else int(row.batch_size),
+        "layout": row.layout,
+        "framework": row.framework + ", compiled" * row.compiled,
+        "utilization_ratio": row.utilization_ratio,
+        "achieved_over_bound_ratio": None if math.isnan(row.bound_time_s) else row.bound_time_s / row.step_time_s,
+        "source": row.source,
     }
 
 
