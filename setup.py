@@ -39,11 +39,10 @@ DOCUMENT_PAGES = (
     "reports/footprint/page.py",
     "reports/footprint/published.py",
     "reports/footprint/published_trainings.py",
-    "reports/project/compute_page.py",
     "runners/footprint/published_task.py",
     *(
         f"reports/shared/templates/{name}.md.j2"
-        for name in ("catamount", "compute", "counters", "footprint", "footprint_other_models", "minimal_footprint")
+        for name in ("catamount", "counters", "footprint", "footprint_other_models", "minimal_footprint")
     ),
 )
 """Pages of this project's own documents. They are made by `benchmarks.pages`, which is not in the wheel."""

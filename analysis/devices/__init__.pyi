@@ -11,7 +11,7 @@ from .ceilings import (
     limit_of,
 )
 from .device_peak import MixedPeak, Peak, mixed_peak, name_refusal, peak, peak_refusal
-from .interconnects import ACHIEVED, NODE_DEVICES, Link, between, links, within
+from .interconnects import ACHIEVED, NODE_DEVICES, Link, between, within
 from .memory import Memory, parse_bytes
 from .peaks import (
     STAND_IN_MARK,
@@ -21,7 +21,6 @@ from .peaks import (
     lookup,
     lookup_short,
     nearest,
-    spelling,
     stand_in_warning,
 )
 from .precision_flags import OVERRIDES, disagreements, overriding
@@ -66,7 +65,6 @@ __all__ = [
     "is_stand_in",
     "kept_row",
     "limit_of",
-    "links",
     "lookup",
     "lookup_short",
     "mean_power_w",
@@ -79,7 +77,6 @@ __all__ = [
     "peak",
     "peak_refusal",
     "peak_registry",
-    "spelling",
     "stand_in_warning",
     "unit_of",
     "vector_units",

@@ -1,19 +1,6 @@
 from .affine import line
 from .comparison import ALARM_RATIO, MARGIN_RATIO, OF_A_STEP, conditions, difference, holm, interval_at, verdict
-from .intervals import (
-    SCALES,
-    Ends,
-    Estimate,
-    Input,
-    JointNormal,
-    Swing,
-    Uncertain,
-    answers,
-    between,
-    exactly,
-    medians,
-    tornado,
-)
+from .intervals import Ends, Estimate, Input, Uncertain, answers, between
 from .printed_numbers import Printed, amount, box
 from .summary import (
     INTERVAL_RULES,
@@ -35,16 +22,13 @@ __all__ = [
     "Estimate",
     "INTERVAL_RULES",
     "Input",
-    "JointNormal",
     "LAG1",
     "LAG1_RAISED",
     "MAD_TO_SIGMA",
     "MARGIN_RATIO",
     "OF_A_STEP",
     "Printed",
-    "SCALES",
     "Summary",
-    "Swing",
     "Uncertain",
     "amount",
     "answers",
@@ -52,7 +36,6 @@ __all__ = [
     "box",
     "conditions",
     "difference",
-    "exactly",
     "geometric_mean",
     "holm",
     "interval_at",
@@ -60,9 +43,7 @@ __all__ = [
     "log_interval",
     "means",
     "median_interval",
-    "medians",
     "summarise",
     "t_quantile",
-    "tornado",
     "verdict",
 ]

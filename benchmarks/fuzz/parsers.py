@@ -125,13 +125,6 @@ def _bytes(path: Path) -> None:
     parse_bytes(tables.text_of(path))
 
 
-def _parallel(path: Path) -> None:
-    from runners.project.parallelism import main
-
-    words = [word for word in tables.text_of(path).split("\n") if not word.startswith("--o")]
-    tables.command_refuses(main, ["--parallel", *words], (0, 2))
-
-
 _RUN_FILES = ("manifest.json", "runs.csv", "sittings.csv", "ceilings.csv", "samples.csv", "flop_counts.csv")
 
 
@@ -190,7 +183,6 @@ PARSERS: Mapping[str, Parser] = {
     "peaks": Parser(_peaks),
     "model": Parser(_model_name),
     "bytes": Parser(_bytes),
-    "parallel": Parser(_parallel),
     "run": Parser(_run),
     "gate": Parser(_gate),
     "meter": Parser(tables.meter),
@@ -200,7 +192,6 @@ PARSERS: Mapping[str, Parser] = {
     "utilization": Parser(tables.utilization, ".csv"),
     "self_test": Parser(tables.self_test, ".json"),
     "baseline": Parser(tables.baseline, ".json"),
-    "budget": Parser(tables.budget, ".toml"),
     "explain": Parser(tables.explain),
     "shapes": Parser(tables.shapes),
     "limits": Parser(tables.limits),

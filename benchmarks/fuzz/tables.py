@@ -112,12 +112,6 @@ def words(path: Path) -> None:
         options.get(option, sizes)(rest)
 
 
-def budget(path: Path) -> None:
-    from runners.project.budget_domain import _domain
-
-    _domain(str(path))
-
-
 def _made(make: Callable[[Path], None], kept: list[Path]) -> Path:
     """A directory that is made once in a process."""
     if not kept:

@@ -20,11 +20,9 @@ from pathlib import Path
 
 from analysis.catamount.rules import optimizer_of
 from analysis.formula.algebra.expressions import plain
-from analysis.project.frontier.shipped_formulas import AT_LEAST, FILE, RULES
+from analysis.project.frontier.shipped_formulas import AT_LEAST, RULES
 from runners.formula import options as formula_options
 from runners.formula.command import answer
-
-__all__ = ["FILE", "MODELS", "rows", "table", "table_of"]
 
 MODELS = ("wordlm", "charlm", "nmt", "speech", "resnet18", "resnet34", "resnet50", "resnet101", "resnet152")
 

@@ -1,76 +1,73 @@
-"""Training compute, GPU-hours and what they cost: as a table a person reads, as CSV and as JSON."""
+"""Training compute and GPU-hours: as a table a person reads, as CSV and as JSON."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from analysis.stats import Estimate, Swing
-from reports.project import shared as project_shared
-from reports.shared import WIDTH, Part, page, strong
+from analysis.stats import Estimate
+from reports.project.shared import CONVENTION, ReachedUtilization, ends, quantity, reached_document
+from reports.shared import WIDTH, Column, Part, TextTable, csv_text, page, si, strong
+
+LABELS: Mapping[str, tuple[str, str]] = {"flop": ("training compute", "FLOP"), "gpu_hours": ("GPU-hours", "h")}
+"""Answer → (what it is called, its unit)."""
 
 
 @dataclass(frozen=True)
 class GpuHoursAnswer:
-    """All that a question about compute has for an answer. asked: what was given; answer: the name of the main one.
-
-    given: price and so on → (median, low, high).
-    """
+    """All that a question about compute has for an answer. asked: what was given; answer: the name of the main one."""
 
     asked: Mapping[str, float]
     answer: str
     answers: Mapping[str, Estimate]
-    swings: Mapping[str, Sequence[Swing]]
-    reached: project_shared.ReachedUtilization
+    reached: ReachedUtilization
     confidence: float
-    given: Mapping[str, tuple[float, float, float]]
 
 
-def to_text(answer: GpuHoursAnswer, form: str, rows: bool = False, width: int = WIDTH, colour: bool = False) -> str:
-    """The answer in a format: table, csv or json. rows: a table lists the runs that it is from. width, colour: of the
-    table."""
+def to_text(answer: GpuHoursAnswer, form: str, width: int = WIDTH, colour: bool = False) -> str:
+    """The answer in a format: table, csv or json. width, colour: of the table."""
     if form == "json":
-        return json.dumps(document(answer), indent=2, ensure_ascii=False) + "\n"
-    return _csv(answer) if form == "csv" else page(_parts(answer, rows), width, colour)
-
-
-def document(answer: GpuHoursAnswer) -> dict[str, Any]:
-    """The answer as JSON has it; unknown is null."""
-    return {
-        "question": "compute",
-        "asked": dict(answer.asked),
-        "answer": answer.answer,
-        "confidence": answer.confidence,
-        "answers": {name: project_shared.answer_document(each) for name, each in answer.answers.items()},
-        "given": {name: dict(zip(("value", "low", "high"), ends, strict=True)) for name, ends in answer.given.items()},
-        "hangs_on": project_shared.swings_document(answer.swings),
-        **project_shared.reached_document(answer.reached, answer.confidence),
-    }
+        document = {
+            "question": "compute",
+            "asked": dict(answer.asked),
+            "answer": answer.answer,
+            "confidence": answer.confidence,
+            "answers": {name: vars(each) for name, each in answer.answers.items()},
+            **reached_document(answer.reached, answer.confidence),
+        }
+        return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    return _csv(answer) if form == "csv" else page(_parts(answer), width, colour)
 
 
 def _csv(answer: GpuHoursAnswer) -> str:
-    return project_shared.answers_csv(answer.answers, answer.reached, answer.confidence)
+    reached = answer.reached
+    numbers = {name: (each.value, each.low, each.high, LABELS[name][1]) for name, each in answer.answers.items()}
+    numbers["utilization_ratio"] = (reached.utilization.median, *reached.utilization.interval(answer.confidence), "")
+    numbers["peak_flop_per_s"] = (*[reached.peak_flop_per_s] * 3, "FLOP/s")
+    rows = [(name, *map(float, values), answer.confidence, unit) for name, (*values, unit) in numbers.items()]
+    return csv_text(("quantity", "value", "low", "high", "confidence", "unit"), rows)
 
 
-def _parts(answer: GpuHoursAnswer, rows: bool) -> list[Part]:
-    order = [answer.answer, *[name for name in answer.answers if name != answer.answer and name not in answer.asked]]
-    shown = {name: answer.answers[name] for name in order}
-    parts: list[Part] = [
-        strong(_title(answer)),
-        strong(project_shared.meaning(answer.answer, answer.answers[answer.answer])),
+def _parts(answer: GpuHoursAnswer) -> list[Part]:
+    reached, asked, found = answer.reached, next(iter(answer.asked.values())), answer.answers[answer.answer]
+    what, unit = LABELS[answer.answer]
+    given = quantity(asked, "FLOP" if answer.answer == "gpu_hours" else "GPU-hours")
+    interval = "" if found.low == found.high else f" ({ends(found.low, found.high)})"
+    low, high = reached.utilization.interval(answer.confidence)
+    rows = [
+        [what, quantity(found.value, unit), ends(found.low, found.high)],
+        ["utilization", quantity(reached.utilization.median), ends(low, high)],
+        ["peak", si(reached.peak_flop_per_s, "FLOP/s"), f"{reached.unit}, dense"],
     ]
-    parts += ["", project_shared.answers_table(shown, answer.reached, answer.confidence), ""]
-    parts += [*project_shared.why_sentences(answer.reached), project_shared.CONVENTION]
-    if rows and answer.reached.predicted is not None:
-        parts += ["", project_shared.runs_table(answer.reached.predicted.near)]
-    return parts
-
-
-def _title(answer: GpuHoursAnswer) -> str:
-    (name, value), family = next(iter(answer.asked.items())), answer.reached.family
-    what = (
-        f"{project_shared.quantity(value)} GPU-hours" if name == "gpu_hours" else project_shared.quantity(value, "FLOP")
-    )
-    return f"{what} on {answer.reached.device}, {answer.reached.precision}{f', {family}' if family else ''}"
+    interval_column = Column(f"{100 * answer.confidence:g} % interval", right=False, wraps=True)
+    return [
+        strong(f"{given} on {reached.device}, {reached.precision}"),
+        strong(f"in short: {what} {quantity(found.value, unit)}{interval}"),
+        "",
+        TextTable((Column(""), Column("", right=True), interval_column), rows, rule=False),
+        "",
+        f"peak: {reached.peak_source}",
+        "utilization: given",
+        CONVENTION,
+    ]

@@ -1,9 +1,8 @@
-"""A paper's results beside ours, as a page, CSV, JSON and Markdown."""
+"""A paper's results beside ours, as a page, CSV and JSON."""
 
 from __future__ import annotations
 
 import json
-import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, fields
 from itertools import groupby
@@ -57,19 +56,6 @@ def to_json(paper: str, cells: Sequence[PaperCell]) -> str:
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
-def to_markdown(cells: Sequence[PaperCell]) -> str:
-    """A Markdown table for each table of the paper, and the notes."""
-    notes, lines = Notes(), []
-    for table, group in groupby(cells, key=lambda cell: cell.table):
-        lines += [f"### {table}", "", "| | result | paper | ours | deviation | verdict | note |"]
-        lines += ["| --- | --- | ---: | ---: | ---: | --- | ---: |"]
-        for cell in group:
-            row, column, paper, ours, off, _, note = _line(cell, notes)
-            lines.append(f"| {row} | {column} | {paper} | {ours} | {off} | {cell.verdict} | {note} |")
-        lines.append("")
-    return "\n".join([*lines, "### Notes", "", *notes.markdown(), ""])
-
-
 class Notes:
     """Assumptions and reasons, each listed once, numbered as they come."""
 
@@ -86,11 +72,6 @@ class Notes:
         """The notes with their numbers."""
         for words, number in self._numbers.items():
             yield Hanging(f"{number:>3}", words)
-
-    def markdown(self) -> Iterator[str]:
-        """The notes as a list."""
-        for words, number in self._numbers.items():
-            yield from textwrap.wrap(f"{number}. {words}", 120, subsequent_indent="   ", break_on_hyphens=False)
 
 
 def _line(cell: PaperCell, notes: Notes) -> tuple[str, ...]:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from analysis.project.frontier import DAY_S, Accelerator, Domain, FirstOrderFit, ProjectionRange, SubBatches
-from analysis.stats import amount
-from reports.project import monte_carlo
-from reports.project.monte_carlo import DrawnAnswers
-from reports.project.shared import quantity
+from analysis.stats import Estimate, amount
+from reports.project.shared import ReachedUtilization, ends, quantity, reached_document
 from reports.shared import WIDTH, Part, csv_text, page, strong, table_of
 
 MANY = 1e18
@@ -19,6 +17,19 @@ MANY = 1e18
 
 
 LEAST, MOST = "at least", "at most"
+
+
+@dataclass(frozen=True)
+class DrawnAnswers:
+    """All answers by draws. inputs: what has an interval. reached: the utilization, None where the roofline's shares
+    are assumed; link: what joins the devices, in words, "" for one."""
+
+    answers: Mapping[str, Estimate]
+    inputs: Sequence[str]
+    confidence: float
+    reached: ReachedUtilization | None
+    devices: int
+    link: str
 
 
 @dataclass(frozen=True)
@@ -69,7 +80,10 @@ def quantities(answer: ProjectionAnswer) -> dict[str, tuple[str, str]]:
         "steps": ("steps of an epoch", ""),
         "epoch_s": ("epoch", "s"),
     }
-    return found | monte_carlo.quantities(answer.timed) if answer.timed else found
+    if answer.timed is None:
+        return found
+    used = {} if answer.timed.reached is None else {"utilization_ratio": ("utilization", "")}
+    return found | used | {"flop_trained": ("training compute", "FLOP"), "gpu_hours": ("GPU-hours", "h")}
 
 
 def to_text(answer: ProjectionAnswer, width: int = WIDTH, colour: bool = False) -> str:
@@ -130,7 +144,7 @@ def to_json(answer: ProjectionAnswer) -> str:
         "rules": answer.rules,
         "target": {name: getattr(answer.target, name) for name in answer.target.__dataclass_fields__},
         "projection": projection | {"bound": None if measured else answer.spread.middle.bound},
-        "time": monte_carlo.document(answer.timed, answer.spread.middle.step_s) if answer.timed else None,
+        "time": _drawn_document(answer.timed, answer.spread.middle.step_s) if answer.timed else None,
         "laws": {
             "fit": {"gamma": laws.gamma, "lambda": laws.lambda_, "mu": laws.mu, "delta": laws.delta},
             "worst_ratio": answer.fit.worst_ratio,
@@ -145,6 +159,19 @@ def to_json(answer: ProjectionAnswer) -> str:
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
+def _drawn_document(timed: DrawnAnswers, roofline_s: float) -> dict[str, Any]:
+    """What JSON has of draws; the answers are among those of the projection. roofline_s: a step by the shares."""
+    return {
+        "by": "roofline" if timed.reached is None else "utilization",
+        "confidence": timed.confidence,
+        "drawn": list(timed.inputs),
+        "roofline_step_s": roofline_s,
+        "devices": timed.devices,
+        "link": timed.link or None,
+        "reached": reached_document(timed.reached, timed.confidence) if timed.reached else None,
+    }
+
+
 def _values(answer: ProjectionAnswer, name: str) -> tuple[float | None, float | None, float | None]:
     """value, low, high; without an interval the ends are the value."""
     if answer.timed:
@@ -155,7 +182,7 @@ def _values(answer: ProjectionAnswer, name: str) -> tuple[float | None, float | 
 
 
 def _rows(answer: ProjectionAnswer) -> Iterator[tuple[str, ...]]:
-    wide = bool(answer.domain.uncertain()) if answer.timed is None else monte_carlo.wide(answer.timed)
+    wide = bool(answer.domain.uncertain()) if answer.timed is None else bool(answer.timed.inputs)
     yield ("", "value", *(("low", "high") if wide else ()))
     for name, (words, unit) in quantities(answer).items():
         values = _values(answer, name)
@@ -199,13 +226,39 @@ def _sentences(answer: ProjectionAnswer) -> Iterator[str]:
     if answer.accelerators is not None:
         yield _memory(answer)
     if answer.timed is not None:
-        yield from monte_carlo.sentences(answer.timed, middle.step_s)
+        yield from _drawn_sentences(answer.timed, middle.step_s)
     elif answer.domain.uncertain():
         yield (
             f"Low and high are over every combination of the ends of {', '.join(answer.domain.uncertain())}: no "
             "confidence interval."
         )
     yield from answer.notes
+
+
+def _drawn_sentences(timed: DrawnAnswers, roofline_s: float) -> Iterator[str]:
+    """Where the time is from, and what the interval is of. roofline_s: what a step takes by the assumed shares."""
+    if timed.reached is not None:
+        used = timed.reached.utilization
+        yield (
+            "A step takes model FLOP ÷ (utilization · peak), with a utilization of "
+            f"{quantity(used.median)} ({ends(*used.interval(timed.confidence))}); "
+            f"by the roofline and the assumed shares it would be {amount(roofline_s, 's')}."
+        )
+    if timed.inputs:
+        drawn = (
+            ""
+            if set(timed.inputs) == {"utilization"}
+            else ("; a number of the file is as likely below its value as above, and never beyond its ends")
+        )
+        apart = ", independent of each other" if len(timed.inputs) > 1 else ""
+        yield f"Low and high: {100 * timed.confidence:g} % of draws of {', '.join(timed.inputs)}{apart}{drawn}."
+    if timed.devices > 1:
+        yield (
+            f"{timed.devices:,} devices, each with the sub-batch, add up their gradients over {timed.link} after each "
+            "step, by the fastest of rings, trees and layers. Nothing of it is hidden, and an embedding's gradient is "
+            "as large as the embedding. What so large a batch does to the error is not in it."
+        )
+    yield "Training compute and hours are of one epoch, without what evaluation and failed runs take."
 
 
 def _meaning(answer: ProjectionAnswer) -> str:

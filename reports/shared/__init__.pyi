@@ -16,7 +16,7 @@ from .figure_panels import (
     title,
     why,
 )
-from .figure_style import PAGE_IN, render_all
+from .figure_style import PAGE_IN
 from .html import MOST_ROWS, TABLES_SCRIPT, PageVerdict, Section, document, rendered
 from .html_figures import Picture, data_uri, is_wide, natural_size, picture
 from .html_tables import (
@@ -135,7 +135,6 @@ __all__ = [
     "plain",
     "ranks",
     "reasons",
-    "render_all",
     "rendered",
     "roomy",
     "say_below",

@@ -28,7 +28,7 @@ from .model_options import LAYOUTS, MODEL, WORDS, add_changes, add_model, check_
 from .output_files import attempt, put, remove_others, reserve
 from .progress import Progress, passing, title
 from .recordings import MALFORMED, read_recording
-from .terminal import Page, say, show_page
+from .terminal import say, show_page
 
 __all__ = [
     "CONVENTIONS",
@@ -41,7 +41,6 @@ __all__ = [
     "MISTAKE",
     "MODEL",
     "Mistake",
-    "Page",
     "Parser",
     "Progress",
     "SHOWN",

@@ -16,7 +16,7 @@ BATCH_SIZE = 32
 
 EPILOG = (
     "Symbols are the batch and the sizes that a model is built from: docs/formula.md. Models of any form, and their "
-    "inputs: docs/models.md. What the rules of Catamount are: docs/catamount.md."
+    "inputs: docs/models.md. What the rules of Catamount are: docs/projections.md."
 )
 
 

@@ -17,10 +17,7 @@ MODES = {
         "runners.project.paper:main",
         "a paper's tables and figures, compared with what follows from its inputs",
     ),
-    "--compute": ("runners.project.gpu_hours:main", "training compute of GPU-hours and back, with an interval"),
-    "--budget": ("runners.project.budget:main", "what accuracy, model and batch a budget buys"),
-    "--parallel": ("runners.project.parallelism:main", "a transformer's step split over devices: memory and time"),
-    "--reach": ("runners.project.budget:main", "what budget a transformer's loss takes"),
+    "--compute": ("runners.project.compute:main", "training compute of GPU-hours and back, with an interval"),
 }
 """The option that asks → (the command that answers, the question)."""
 

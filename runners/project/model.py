@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from results import read_text, toml_tables
-from runners.cli import FAILED, Mistake, Parser, choice_error, guarded, number, passing, say
-from runners.project.monte_carlo import add_measured, add_replicas, draw_answers
-from runners.project.output import add_output, reserve_all, tell
+from runners.cli import FAILED, Mistake, Parser, add_format, choice_error, guarded, number, passing, say, show_page
+from runners.project.draws import add_draws, draw_answers
 
 if TYPE_CHECKING:
     from analysis.project.frontier import Accelerator, Domain, Formulas
@@ -26,7 +25,7 @@ UNITS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8")
 TERA, GIGA, GIBI = 1e12, 1e9, 2**30
 
 EPILOG = (
-    "FILE is one of the domains that come with the project, or a TOML file of ten lines: docs/frontier.md. Other "
+    "FILE is one of the domains that come with the project, or a TOML file of ten lines: docs/projections.md. Other "
     "questions, each with a --help of its own: "
 )
 
@@ -45,9 +44,8 @@ def parser() -> Parser:
     made.add_argument("--sub-batch", type=number(int, 1), metavar="N", help="samples of a step, instead of the file's")
     made.add_argument("--rules", choices=RULES, help="counting rules (catamount for its models, else flopledger)")
     add_target(made.add_argument_group("the target accelerator (that of the paper)"))
-    add_measured(made)
-    add_replicas(made)
-    add_output(made)
+    add_draws(made)
+    add_format(made)
     made.add_argument("--figures", type=Path, metavar="DIR", help="draw the figures in this folder, too")
     made.add_argument(
         "--allow-code", action="store_true", help="allow FILE to name a function as its model, and run it"
@@ -81,11 +79,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run(options: Namespace) -> int:
-    from reports.project import runs_of
     from reports.project import text as project_text
     from runners.cli import put, reserve
 
-    reserve_all(options)
     if options.figures:
         reserve(options.figures / "figure")
     try:
@@ -97,25 +93,22 @@ def _run(options: Namespace) -> int:
         return formulas
     try:
         projection = answer(domain, target, formulas, options.memory_gib is not None)
-        found = draw_answers(options, domain, target, formulas)
+        drawn = draw_answers(options, domain, target, formulas)
     except ValueError as fault:
         raise Mistake(str(fault)) from fault
-    projection = replace(
-        projection, timed=found, notes=tuple(_notes(target, formulas, found is not None and found.reached))
-    )
+    notes = tuple(_notes(target, formulas, drawn is not None and drawn.reached))
+    projection = replace(projection, timed=drawn, notes=notes)
     if options.figures:
         from reports.project import of_domain
 
         for name, content in of_domain(domain, formulas, target).items():
             put(options.figures / name, content)
-
-    def page(width: int, colour: bool) -> str:
-        if options.format != "table":
-            return {"csv": project_text.to_csv, "json": project_text.to_json}[options.format](projection)
-        rows = runs_of(found, width) if found and options.rows else ""
-        return project_text.to_text(projection, width, colour) + rows
-
-    return tell(options, page, found.answers if found else {}, found.swings if found else {})
+    forms = {"csv": project_text.to_csv, "json": project_text.to_json}
+    if options.format in forms:
+        print(forms[options.format](projection), end="")
+    else:
+        show_page(lambda width, colour: project_text.to_text(projection, width, colour))
+    return 0
 
 
 def answer(domain: Domain, target: Accelerator, formulas: Formulas, must_fit: bool = False) -> ProjectionAnswer:
@@ -259,9 +252,6 @@ def _notes(target: Accelerator, formulas: Formulas, measured: object) -> list[st
         notes.append(f"The achieved shares are assumptions. Peak and bandwidth: {target.source}.")
     return notes
 
-
-if TYPE_CHECKING:
-    from analysis.project.frontier import Domain, Formulas
 
 BATCH = "batch"
 

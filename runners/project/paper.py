@@ -15,12 +15,11 @@ def parser() -> Parser:
     made = Parser(
         prog="python -m runners.project",
         description="A paper's tables and figures, compared with what follows from its printed inputs.",
-        epilog="What the verdicts mean and what cannot be reproduced: docs/frontier.md.",
+        epilog="What the verdicts mean and what cannot be reproduced: docs/projections.md.",
     )
     made.add_argument("--reproduce", choices=PAPERS, required=True, metavar="PAPER", help=", ".join(PAPERS))
     add_format(made, "table, csv or json (table)")
     made.add_argument("--figures", type=Path, metavar="DIR", help="draw its figures from our numbers, too")
-    made.add_argument("--page", type=Path, metavar="FILE", help="write docs/frontier.md there, too")
     made.add_argument("--debug", action="store_true", help="tracebacks")
     return made
 
@@ -36,14 +35,9 @@ def _run(options: Namespace) -> int:
     from reports.project import paper
     from runners.cli import put, reserve, show_page
 
-    for path in (options.page, options.figures and options.figures / "figure"):
-        if path:
-            reserve(path)
+    if options.figures:
+        reserve(options.figures / "figure")
     cells = reproduced()
-    if options.page:
-        from reports.project import page
-
-        put(options.page, page(cells))
     if options.figures:
         from reports.project import paper_pictures
 

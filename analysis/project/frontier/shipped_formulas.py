@@ -1,7 +1,7 @@
 """Formulas of the five domains' models, read from frontier_formulas.csv, so that projecting them needs no torch.
 
 The file is made by `python -m benchmarks.pages.frontier`, a row a quantity: exact formulas by Catamount's rules
-(docs/catamount.md) and by our own. A test makes one model's rows again. Nothing is fitted here.
+(docs/formula.md) and by our own. A test makes one model's rows again. Nothing is fitted here.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import csv
 import functools
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -58,13 +58,6 @@ class Formulas:
         here = {**known, **point}
         wanted, function = _called(self.quantities[quantity])
         return function(*(here[name] for name in wanted))
-
-    def with_sizes(self, sizes: Mapping[str, int]) -> Formulas:
-        """The same with other sizes. Raises ValueError as `at` does."""
-        for name in sizes:
-            if name not in self.sizes:
-                raise ValueError(f"{self.model}: {unknown_name('size', name, self.sizes)}")
-        return replace(self, sizes={**self.sizes, **sizes})
 
 
 @functools.cache

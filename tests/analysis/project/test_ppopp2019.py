@@ -16,8 +16,7 @@ from analysis.project.papers import results as papers_results
 from analysis.project.papers.projected_lstm_lm import ProjectedLM, time_s
 from analysis.project.papers.results import ASSUMED, NOT, REPRODUCED, Ours, PaperCell
 from analysis.stats.printed_numbers import Printed, amount, box
-from reports.project.paper import deviation, to_csv, to_json, to_markdown, to_text
-from reports.project.paper_page import page
+from reports.project.paper import deviation, to_csv, to_json, to_text
 
 ROOT = Path(__file__).parents[3]
 
@@ -223,10 +222,3 @@ def test_the_table_fits_a_terminal_and_says_every_note(cells: dict[tuple[str, st
             assert " ".join(words.split()) in said
     assert to_csv(cells.values()).count("\n") >= len(cells) + 1
     assert to_json("ppopp2019", list(cells.values())).count('"verdict"') == len(cells)
-    assert to_markdown(list(cells.values())).count("\n| ") >= len(cells)
-
-
-def test_the_page_is_what_the_command_writes(cells: dict[tuple[str, str, str], PaperCell]) -> None:
-    wanted = (ROOT / "docs" / "frontier.md").read_text(encoding="utf-8")
-    found = page(list(cells.values()))
-    assert found == wanted, "python -m runners.project --reproduce ppopp2019 --page docs/frontier.md"

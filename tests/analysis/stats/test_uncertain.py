@@ -1,4 +1,4 @@
-"""Intervals carried through: quantiles, the hypercube, known propagations, and what a tornado orders."""
+"""Intervals carried through: quantiles, the hypercube, known propagations."""
 
 from __future__ import annotations
 
@@ -7,17 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from analysis.stats.intervals import (
-    JointNormal,
-    Uncertain,
-    answers,
-    between,
-    draw_inputs,
-    exactly,
-    hypercube,
-    medians,
-    tornado,
-)
+from analysis.stats.intervals import Uncertain, answers, between, hypercube
 
 Z = 1.959963984540054  # the normal's 0.975 quantile
 
@@ -54,27 +44,9 @@ def test_each_slice_of_the_hypercube_is_drawn_from_once() -> None:
 
 def test_a_product_of_lognormals_has_the_interval_that_algebra_gives() -> None:
     """ln xy is normal with the sum of the variances; the quotient by an exact 2 moves the median alone."""
-    inputs = {"x": Uncertain(1.0, 0.3, math.inf, "log"), "y": Uncertain(0.5, 0.4, math.inf, "log"), "k": exactly(2.0)}
+    inputs = {"x": Uncertain(1.0, 0.3, math.inf, "log"), "y": Uncertain(0.5, 0.4, math.inf, "log"), "k": Uncertain(2.0)}
     found = answers(lambda d: {"z": d["x"] * d["y"] / d["k"]}, inputs)["z"]
     half = Z * math.hypot(0.3, 0.4)
     assert found.value == pytest.approx(math.exp(1.5) / 2)
     assert found.low == pytest.approx(math.exp(1.5 - half) / 2, rel=0.02)
     assert found.high == pytest.approx(math.exp(1.5 + half) / 2, rel=0.02)
-
-
-def test_a_block_keeps_its_correlation() -> None:
-    """Two that move together, correlation 0.9, standard deviations 1 and 2: their difference varies by 1 + 4 − 3.6."""
-    block = JointNormal(("a", "b"), (5.0, 5.0), ("exact", "exact"), ((1.0, 1.8), (1.8, 4.0)))
-    found = draw_inputs({"block": block})
-    assert np.std(found["a"] - found["b"]) == pytest.approx(math.sqrt(1.4), rel=0.03)
-    assert np.corrcoef(found["a"], found["b"])[0, 1] == pytest.approx(0.9, abs=0.01)
-    assert medians({"block": block, "c": exactly(1.0)}) == {"a": 5.0, "b": 5.0, "c": 1.0}
-
-
-def test_a_tornado_orders_by_what_each_input_does_alone() -> None:
-    inputs = {"small": between(0.9, 1.1), "large": between(0.5, 2.0), "none": exactly(3.0)}
-    swings = tornado(lambda d: {"z": 10 * d["small"] * d["large"] * d["none"]}, inputs, "z")
-    assert [swing.input for swing in swings] == ["large", "small"]
-    centre = 30 * math.sqrt(0.9 * 1.1)
-    assert (swings[0].low, swings[0].high) == pytest.approx((0.5 * centre, 2 * centre), rel=0.02)
-    assert swings[1].width == pytest.approx(30 * 0.2, rel=0.02)

@@ -144,9 +144,7 @@ def test_a_paper_is_reproduced_in_three_formats(tmp_path: Path, capsys: pytest.C
     assert [row["verdict"] for row in rows] == [cell["verdict"] for cell in document["cells"]]
     empty = next(cell for cell in document["cells"] if cell["table"] == "Figure 8")
     assert (empty["paper"], empty["ours"], empty["deviation_ratio"]) == (None, None, None)
-    page = tmp_path / "frontier.md"
-    assert "Table 5" in told(capsys, "--reproduce", "ppopp2019", "--page", str(page))
-    assert page.read_text(encoding="utf-8").startswith("# What training to an accuracy takes\n")
+    assert "Table 5" in told(capsys, "--reproduce", "ppopp2019")
 
 
 @pytest.mark.parametrize(
@@ -350,11 +348,3 @@ def test_times_beyond_all_prefixes_stay_readable() -> None:
     from reports.project.text import _amount
 
     assert _amount(86400.0 * 2.5e40, "s") == "2.50e40 days"
-
-
-def test_devices_without_end_are_refused_at_once(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--parallel", "--parameters", "70e9", "--batch", "512", "--device", "NVIDIA H100 80GB HBM3", "--devices"]
-    with pytest.raises(SystemExit) as ended:
-        command.main([*words, "7" * 32])
-    assert ended.value.code == 2
-    assert "expected a whole number from 1 to 1e+06, got '777" in capsys.readouterr().err

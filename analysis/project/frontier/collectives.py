@@ -1,4 +1,4 @@
-"""What collective operations move and how long they take at best, over rings and trees.
+"""How long an all-reduce takes at best, over rings and trees.
 
 Bytes are what one device sends (and receives). A ring all-reduce of S bytes over n devices is a reduce-scatter and an
 all-gather of n − 1 steps each with S/n bytes (Patarasuk and Yuan, J. Parallel Distrib. Comput. 69, 2009), so that each
@@ -38,44 +38,24 @@ class Group:
         return self.within if self.nodes == 1 else self.between
 
 
-def ring_bytes(total_bytes: float, devices: int) -> float:
-    """Bytes that each device sends in a reduce-scatter or in an all-gather of so many bytes in all."""
-    return total_bytes * (devices - 1) / devices
-
-
-def tree_bytes(total_bytes: float, devices: int) -> float:
-    """The most that a device sends in an all-reduce over two binary trees."""
-    return 0.0 if devices == 1 else 2 * total_bytes
-
-
-def half_s(total_bytes: float, group: Group) -> float:
-    """Seconds of a reduce-scatter, or of an all-gather, of so many bytes in all."""
-    return min(_flat_half_s(total_bytes, group), _layered_half_s(total_bytes, group))
-
-
 def all_reduce_s(total_bytes: float, group: Group) -> float:
     """Seconds of an all-reduce: the fastest of a ring, two trees, and both halves in layers."""
     if group.size == 1:
         return 0.0
     link = group.slowest()
     steps = 2 * math.ceil(math.log2(group.size))
-    trees = steps * link.latency_s + tree_bytes(total_bytes, group.size) / (link.bytes_per_s * group.achieved)
+    trees = steps * link.latency_s + 2 * total_bytes / (link.bytes_per_s * group.achieved)
     return min(2 * half_s(total_bytes, group), trees)
 
 
-def send_s(total_bytes: float, link: Link, achieved: float = 1.0) -> float:
-    """Seconds of a message from one device to another."""
-    return link.latency_s + total_bytes / (link.bytes_per_s * achieved)
+def half_s(total_bytes: float, group: Group) -> float:
+    """Seconds of a reduce-scatter, or of an all-gather, of so many bytes in all."""
+    flat = _ring_s(total_bytes, group.size, group.slowest(), group.achieved)
+    inner = _ring_s(total_bytes, group.per_node, group.within, group.achieved)
+    outer = _ring_s(total_bytes / group.per_node, group.nodes, group.between, group.achieved)
+    return min(flat, inner + outer)
 
 
 def _ring_s(total_bytes: float, devices: int, link: Link, achieved: float) -> float:
-    return (devices - 1) * link.latency_s + ring_bytes(total_bytes, devices) / (link.bytes_per_s * achieved)
-
-
-def _flat_half_s(total_bytes: float, group: Group) -> float:
-    return _ring_s(total_bytes, group.size, group.slowest(), group.achieved)
-
-
-def _layered_half_s(total_bytes: float, group: Group) -> float:
-    inner = _ring_s(total_bytes, group.per_node, group.within, group.achieved)
-    return inner + _ring_s(total_bytes / group.per_node, group.nodes, group.between, group.achieved)
+    """Half of a ring: each device sends (n − 1)/n of the bytes in n − 1 steps."""
+    return (devices - 1) * link.latency_s + total_bytes * (devices - 1) / devices / (link.bytes_per_s * achieved)

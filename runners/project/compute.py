@@ -1,0 +1,109 @@
+"""`python -m runners.project --compute`: training compute from GPU-hours, or GPU-hours from FLOP, with an interval.
+
+Peak × hours × utilization, the last as the caller gives it. Nothing is trained, timed or downloaded.
+"""
+
+from __future__ import annotations
+
+import argparse
+from argparse import Namespace
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from analysis.devices import PRECISIONS
+from runners.cli import Mistake, Parser, add_format, guarded, show_page
+from runners.project.utilization import add_utilization, positive, utilization_of
+
+if TYPE_CHECKING:
+    from reports.project import GpuHoursAnswer, ReachedUtilization
+
+EXAMPLES = """examples:
+  python -m runners.project --compute --gpu-hours 300 --device "NVIDIA A100-SXM4-80GB" --utilization 0.2..0.4
+  python -m runners.project --compute --flop 1e21 --device "NVIDIA H200" --utilization 0.35"""
+
+TERA = 1e12
+
+
+def parser() -> Parser:
+    """The parser of this mode."""
+    made = Parser(
+        prog="python -m runners.project --compute",
+        description="What training compute so many GPU-hours are, or how many GPU-hours so much compute takes.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("--compute", action="store_true", help=argparse.SUPPRESS)
+    asked = made.add_mutually_exclusive_group(required=True)
+    asked.add_argument("--gpu-hours", type=positive, metavar="H", help="devices × hours of training → FLOP")
+    asked.add_argument("--flop", type=positive, help="model FLOP of a training → GPU-hours")
+    made.add_argument("--device", required=True, help="as its driver prints it, such as 'NVIDIA H200'")
+    made.add_argument("--precision", choices=PRECISIONS, default="amp-bf16", help="of the training (amp-bf16)")
+    made.add_argument("--peak-tflops", type=positive, metavar="N", help="of one device, if it is not in our table")
+    add_utilization(made, required=True)
+    add_format(made)
+    return made
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command."""
+    options = parser().parse_args(arguments)
+    return guarded(lambda: _run(options))
+
+
+def _run(options: Namespace) -> int:
+    from reports.project import gpu_hours
+
+    answer = answer_of(options, _utilization(options))
+    show_page(lambda width, colour: gpu_hours.to_text(answer, options.format, width, colour))
+    return 0
+
+
+def answer_of(options: Namespace, reached: ReachedUtilization) -> GpuHoursAnswer:
+    """The answers of the options on this device."""
+    from analysis.project.frontier import monte_carlo
+    from analysis.stats import answers
+    from reports.project import GpuHoursAnswer
+
+    peak = reached.peak_flop_per_s
+
+    def function(draws: Any) -> dict[str, Any]:
+        known = 0 * draws["utilization"]
+        if options.flop is None:
+            hours = options.gpu_hours + known
+            return {"flop": monte_carlo.flop_of_hours(hours, peak, draws["utilization"]), "gpu_hours": hours}
+        flop = options.flop + known
+        return {"flop": flop, "gpu_hours": monte_carlo.hours_of_flop(flop, peak, draws["utilization"])}
+
+    return GpuHoursAnswer(
+        asked={"gpu_hours": options.gpu_hours} if options.flop is None else {"flop": options.flop},
+        answer="flop" if options.flop is None else "gpu_hours",
+        answers=answers(function, {"utilization": reached.utilization}, options.confidence),
+        reached=reached,
+        confidence=options.confidence,
+    )
+
+
+def _utilization(options: Namespace) -> ReachedUtilization:
+    """The device, its peak and what of it is reached. Raises Mistake."""
+    from analysis.devices import peaks
+    from reports.project import ReachedUtilization
+
+    device, unit = peaks.lookup(options.device), PRECISIONS[options.precision].matmul_unit
+    if options.peak_tflops is not None:
+        peak, source = options.peak_tflops * TERA, "given"
+    elif device is None:
+        near = ", ".join(peaks.nearest(options.device)) or "none"
+        raise Mistake(
+            f"--device: expected a name as its driver prints it, got {options.device!r}, nearest: {near}; "
+            "or give its --peak-tflops"
+        )
+    elif unit not in device.peaks:
+        fitting = [name for name, each in PRECISIONS.items() if each.matmul_unit in device.peaks]
+        raise Mistake(
+            f"--precision: {options.device} has no {unit} peak: expected {' or '.join(fitting)}, "
+            f"got {options.precision}; or give its --peak-tflops"
+        )
+    else:
+        peak, source = device.peaks[unit], device.source
+    name = peaks.spelling(device, options.device) if device else options.device
+    return ReachedUtilization(name, options.precision, unit, peak, source, utilization_of(options, unit))
