@@ -187,7 +187,6 @@ PARSERS: Mapping[str, Parser] = {
     "gate": Parser(_gate),
     "meter": Parser(tables.meter),
     "characterization": Parser(tables.characterization),
-    "lengths": Parser(tables.lengths),
     "ceilings": Parser(tables.ceilings, ".csv"),
     "utilization": Parser(tables.utilization, ".csv"),
     "self_test": Parser(tables.self_test, ".json"),

@@ -36,14 +36,6 @@ def refusing() -> Iterator[None]:
         raise ValueError(str(fault)) from fault
 
 
-def lengths(path: Path) -> None:
-    from analysis.formula.algebra.length_distribution import named, read
-    from results import read_text
-
-    text = read_text(path)
-    with contextlib.suppress(ValueError):
-        named(text.partition("\n")[0])
-    read(text, path.name)
 
 
 def ceilings(path: Path) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from analysis.formula.algebra import CostDistribution, Padded, Solution, amount, as_csv, plain, pretty, shortest, value
+from analysis.formula.algebra import Solution, amount, as_csv, plain, pretty, shortest, value
 from analysis.formula.derivation import OF_ATTENTION, PART, Axis, Piece, Term, point_text
 from analysis.formula.derivation.totals import QUANTITIES
 from reports.shared import WIDTH, Column, Part, Prose, TextTable, page, strong
@@ -31,30 +31,6 @@ class Solved:
     text: str
     solution: Solution
     measure: str
-
-
-@dataclass(frozen=True)
-class Growth:
-    """What a symbol does to a quantity, each None where rounding decides it.
-
-    leading: its leading term as the symbol grows. per_parameter: what quantity ÷ parameters tends to. elasticity: the
-    percent that it grows by for one percent of the symbol, at the point.
-    """
-
-    symbol: str
-    quantity: str
-    leading: Expr | None
-    per_parameter: Expr | None
-    elasticity: Fraction | None
-
-
-@dataclass(frozen=True)
-class Varied:
-    """A quantity over lengths that vary."""
-
-    quantity: str
-    spread: CostDistribution
-    padded: Padded | None
 
 
 @dataclass(frozen=True)
@@ -81,12 +57,7 @@ class FormulaAnswer:
     parts: Mapping[str, Mapping[str, Expr]]
     by: str
     solved: tuple[Solved, ...] = ()
-    growth: tuple[Growth, ...] = ()
-    derivatives: Mapping[str, Expr] | None = None
-    derivative_of: str = ""
     swept: tuple[Mapping[str, int | Fraction], ...] = ()
-    varied: tuple[Varied, ...] = ()
-    lengths: str = ""
     notes: tuple[str, ...] = ()
     pieces: Mapping[str, tuple[Piece, ...]] = field(default_factory=dict)
     minimal_proven: bool | None = None
@@ -137,12 +108,7 @@ def document(answer: FormulaAnswer) -> dict[str, Any]:
         "not_understood": dict(answer.not_understood),
         "notes": list(answer.notes),
         "solutions": [_solution(solved) for solved in answer.solved],
-        "growth": [_growth(growth) for growth in answer.growth],
-        "derivatives": {name: plain(formula) for name, formula in (answer.derivatives or {}).items()},
-        "derivative_of": answer.derivative_of or None,
         "sweep": [{name: _number(cell) for name, cell in row.items()} for row in answer.swept],
-        "lengths": answer.lengths or None,
-        "varied": [_spread(varied) for varied in answer.varied],
     }
 
 
@@ -169,27 +135,6 @@ def _solution(solved: Solved) -> dict[str, Any]:
         "right": _number(found.right),
         "proof": found.why(),
         "formula": None if found.formula is None else plain(found.formula),
-    }
-
-
-def _growth(growth: Growth) -> dict[str, Any]:
-    return {
-        "symbol": growth.symbol,
-        "quantity": growth.quantity,
-        "leading": None if growth.leading is None else plain(growth.leading),
-        "per_parameter": None if growth.per_parameter is None else str(growth.per_parameter),
-        "elasticity": None if growth.elasticity is None else float(growth.elasticity),
-    }
-
-
-def _spread(varied: Varied) -> dict[str, Any]:
-    padded = varied.padded
-    return {
-        "quantity": varied.quantity,
-        "mean": _number(varied.spread.mean),
-        "deviation": varied.spread.deviation,
-        "quantiles": {str(share): _number(cost) for share, cost in varied.spread.quantiles.items()},
-        "padded_mean": None if padded is None else _number(padded.padded.mean),
     }
 
 
@@ -251,7 +196,7 @@ def _parts(answer: FormulaAnswer) -> Iterator[Part]:
         for name in ("model_flop", "all_flop", "bytes_accessed", "operational_intensity"):
             if costs[name] is None or costs[name] != 0:
                 yield from _formula(QUANTITIES[name], costs[name], answer.point, name)
-    more = (_peaks, _growths, _derivatives, _solutions, _sweep, _varied)
+    more = (_peaks, _solutions, _sweep)
     for section in more:
         yield from ("", *section(answer))
     yield from ("", Prose(_validity_text(answer), rest=""))
@@ -299,27 +244,6 @@ def _peaks(answer: FormulaAnswer) -> Iterator[Part]:
         yield Prose(f"the minimal one is of the order found at the point of the values; {known}", rest="    ")
 
 
-def _growths(answer: FormulaAnswer) -> Iterator[Part]:
-    rows = []
-    for growth in answer.growth:
-        percent = "–" if growth.elasticity is None else f"{float(growth.elasticity):.2f} %"
-        leading = "–" if growth.leading is None else pretty(growth.leading)
-        limit = "" if growth.per_parameter is None else f"; {_limit(growth.per_parameter)} per parameter"
-        rows.append([growth.symbol, QUANTITIES[growth.quantity], percent, f"{leading}{limit}"])
-    names = (Column("as it grows"), Column("quantity", wraps=True), Column("by 1 % of it", right=True))
-    leading_term = Column("leading term; tends to, per parameter", right=False, wraps=True, least=20)
-    yield TextTable((*names, leading_term), rows, rule=False)
-
-
-def _limit(limit: Expr) -> str:
-    return "∞" if str(limit) == "oo" else pretty(limit)
-
-
-def _derivatives(answer: FormulaAnswer) -> Iterator[Part]:
-    for name, formula in (answer.derivatives or {}).items():
-        yield from _formula(f"d {QUANTITIES[name]} / d {answer.derivative_of}"[:49], formula, answer.point, name)
-
-
 def _solutions(answer: FormulaAnswer) -> Iterator[Part]:
     for solved in answer.solved:
         found = solved.solution
@@ -337,22 +261,6 @@ def _sweep(answer: FormulaAnswer) -> Iterator[Part]:
     first = len(answer.symbols)
     columns = [Column(name, right=True, rank=max(0, at - first)) for at, name in enumerate(shown)]
     yield TextTable(columns, rows, rule=False)
-
-
-def _varied(answer: FormulaAnswer) -> Iterator[Part]:
-    for varied in answer.varied:
-        unit = measure(varied.quantity)
-        spread, quantiles = varied.spread, varied.spread.quantiles
-        limits = ", ".join(f"{share:.0%} at most {amount(cost, unit)}" for share, cost in quantiles.items())
-        words = (
-            f"{QUANTITIES[varied.quantity]} over {answer.lengths}: mean {amount(spread.mean, unit)}, deviation "
-            f"{amount(Fraction(spread.deviation), unit)}; {limits}"
-        )
-        if varied.padded is not None:
-            ratio = varied.padded.overhead_ratio
-            words += f"; padded to the longest of its batch {amount(varied.padded.padded.mean, unit)}"
-            words += "" if ratio is None else f" ({ratio:+.0%})"
-        yield Prose(words, rest="    ")
 
 
 def _validity_text(answer: FormulaAnswer) -> str:

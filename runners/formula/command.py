@@ -1,7 +1,7 @@
 """`python -m runners.formula MODEL`: what a training step costs, as formulas in the model's own sizes and the batch.
 
 The formulas come from the model's own operation tables at a few points (`runners/formula/points.py`), are exact, and
-are checked at points that they were not made from. They are evaluated, swept, differentiated and solved. Nothing is run
+are checked at points that they were not made from. They are evaluated, swept and solved. Nothing is run
 on a device, timed or downloaded.
 """
 
@@ -146,8 +146,8 @@ def _derived(
     """
     from runners.formula.points import FixedSymbol
 
-    asked = (options.at, options.sweep, options.derivative, options.lengths_of, *options.solve, *options.symbols)
-    words = set(re.findall(r"\w+", " ".join(filter(None, asked))))
+    asked = (options.at, options.sweep, *options.solve, *options.symbols)
+    words = set(re.findall(r"\w+", " ".join(asked)))
     notes: dict[str, str] = {}
     while True:
         kept = [name for name in symbols if name not in notes]

@@ -53,8 +53,6 @@ def _add_questions(group: Parser | object) -> None:
     add = group.add_argument  # type: ignore[union-attr]
     add("--at", default="", metavar="NAME=N,…", help="sizes at which values are shown (the model's own)")
     add("--by", choices=BY, help="also costs by phase, kind, module or operation")
-    add("--growth", action="store_true", help="effect of each symbol: leading terms, limits, what grows fastest")
-    add("--derivative", metavar="SYMBOL", help="of every quantity, by this symbol")
     add(
         "--solve",
         action="append",
@@ -63,10 +61,4 @@ def _add_questions(group: Parser | object) -> None:
         help="such as 'kept <= 32 GiB for batch'; may be repeated",
     )
     add("--sweep", default="", metavar="NAME=A:B:STEP,…", help="values over ranges, one row for each point")
-    add(
-        "--lengths",
-        metavar="FILE|TEXT",
-        help="distribution of a length: a file of lengths, or such as lognormal:300:0.5",
-    )
-    add("--lengths-of", metavar="SYMBOL", help="the symbol with that distribution (seq)")
     add("--device", default="", metavar="NAME", help="a row of the table of peaks, for time and ridge in --solve")

@@ -7,7 +7,6 @@ from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -15,31 +14,18 @@ from analysis.devices import PRECISIONS
 from analysis.formula.algebra import (
     MOST_POINTS,
     Expr,
-    Lengths,
     axes,
-    derivative,
-    elasticity,
-    leading,
-    limit,
-    named,
-    names,
-    padded,
     parse_point,
     points,
-    read,
     request,
     rows,
-    spread,
     symbol,
 )
 from analysis.formula.algebra.solve import solve
 from analysis.formula.derivation.totals import QUANTITIES
-from reports.formula import Growth, Solved, Varied, measure
+from reports.formula import Solved, measure
 from runners.cli import Mistake, choice_error
-from runners.formula.points import BATCH, Subject
-
-LENGTH = "seq"
-"""The symbol that --lengths is about, where it is not said."""
+from runners.formula.points import Subject
 
 SHORT = {
     "flop": "model_flop",
@@ -55,8 +41,6 @@ SHORT = {
 
 LARGEST = 10**300
 """Number in a request."""
-
-GROWN = ("model_flop", "bytes_accessed", "total_footprint_bytes")
 
 
 def point_of(text: str, symbols: Sequence[str], subject: Subject) -> dict[str, int]:
@@ -82,33 +66,17 @@ class Questions:
     """The questions of a command line, read."""
 
     symbols: tuple[str, ...]
-    growth: bool
-    derivative: str
     solve: tuple[str, ...]
     sweep: Mapping[str, Sequence[int]]
-    lengths: Lengths | None
-    lengths_of: str
     rates: Any
 
     @classmethod
     def of(cls, options: Namespace, symbols: Sequence[str]) -> Questions:
         """Raises Mistake for a question that cannot be one."""
-        for name, option in ((options.derivative, "--derivative"), (options.lengths_of, "--lengths-of")):
-            if name:
-                _check(option, name, symbols)
-        if options.lengths_of and not options.lengths:
-            raise Mistake("--lengths-of: say with --lengths how it varies")
-        varying = options.lengths_of or LENGTH
-        if options.lengths and varying not in symbols:
-            raise Mistake(f"--lengths: say with --lengths-of which varies, as {LENGTH} is none of {', '.join(symbols)}")
         made = cls(
             symbols=tuple(symbols),
-            growth=options.growth,
-            derivative=options.derivative or "",
             solve=tuple(options.solve),
             sweep=_swept(options.sweep, symbols),
-            lengths=_lengths(options.lengths) if options.lengths else None,
-            lengths_of=varying,
             rates=_rates(options.device, options.precision) if options.device else None,
         )
         placeholder = sum((symbol(name) for name in symbols), symbol(symbols[0]))
@@ -134,12 +102,7 @@ class Questions:
         known = {f"at_least_{name}": formula for name, formula in at_least.items()}
         return {
             "solved": tuple(self._solved(whole, point)),
-            "growth": tuple(self._growth(whole, point)) if self.growth else (),
-            "derivatives": self._derivatives(whole) if self.derivative else None,
-            "derivative_of": self.derivative,
             "swept": tuple(self._rows({**whole, **known}, point)) if self.sweep else (),
-            "varied": tuple(self._varied(whole, point)) if self.lengths else (),
-            "lengths": self.lengths.source if self.lengths else "",
         }
 
     def _quantities(self, whole: Mapping[str, Expr]) -> dict[str, Expr]:
@@ -184,65 +147,10 @@ class Questions:
             found.append(Solved(asked.text, solve(asked, fixed, unit), unit))
         return found
 
-    def _growth(self, whole: Mapping[str, Expr], point: Mapping[str, int]) -> list[Growth]:
-        found = [
-            _growth_of(name, quantity, whole, point)
-            for name in self.symbols
-            for quantity in GROWN
-            if whole[quantity] is not None and name in names(whole[quantity])
-        ]
-        return sorted(found, key=lambda growth: -(growth.elasticity or 0))
-
-    def _derivatives(self, whole: Mapping[str, Expr]) -> dict[str, Expr]:
-        """Of all but the intensity, and what is the largest of several."""
-        found = {
-            name: _or_none(lambda formula=formula: derivative(formula, self.derivative))
-            for name, formula in whole.items()
-            if formula is not None
-            if name != "operational_intensity" and self.derivative in names(formula)
-        }
-        return {name: formula for name, formula in found.items() if formula is not None}
-
     def _rows(self, whole: Mapping[str, Expr], point: Mapping[str, int]) -> list[dict[str, Any]]:
         fixed = {name: value for name, value in point.items() if name not in self.sweep}
         known = {name: formula for name, formula in whole.items() if formula is not None}
         return rows(known, points(self.sweep, fixed))
-
-    def _varied(self, whole: Mapping[str, Expr], point: Mapping[str, int]) -> list[Varied]:
-        found = []
-        for name in GROWN:
-            if self.lengths is None or whole[name] is None or self.lengths_of not in names(whole[name]):
-                continue
-            fixed = {other: value for other, value in _needed(whole[name], point).items() if other != self.lengths_of}
-            batch = fixed.get(BATCH, 1)
-            about = (whole[name], self.lengths_of, self.lengths)
-            both = padded(*about, batch, fixed) if batch > 1 else None
-            found.append(Varied(name, spread(*about, fixed), both))
-        return found
-
-
-def _growth_of(name: str, quantity: str, whole: Mapping[str, Expr], point: Mapping[str, int]) -> Growth:
-    formula = whole[quantity]
-    first = _or_none(lambda: leading(formula, name))
-    return Growth(
-        symbol=name,
-        quantity=quantity,
-        leading=None if first is None else first.coefficient * symbol(name) ** first.degree,
-        per_parameter=_or_none(lambda: limit(formula, name, whole["parameters"])),
-        elasticity=_or_none(lambda: elasticity(formula, name, _needed(formula, point))),
-    )
-
-
-def _needed(formula: Expr, point: Mapping[str, int]) -> dict[str, int]:
-    return {name: point[name] for name in names(formula)}
-
-
-def _or_none(ask: Any) -> Any:
-    """The answer, or None where it does not exist (rounding decides it)."""
-    try:
-        return ask()
-    except ValueError:
-        return None
 
 
 def _swept(text: str, symbols: Sequence[str]) -> Mapping[str, Sequence[int]]:
@@ -255,19 +163,6 @@ def _swept(text: str, symbols: Sequence[str]) -> Mapping[str, Sequence[int]]:
     if (count := prod(map(len, found.values()))) > MOST_POINTS:
         raise Mistake(f"--sweep: expected at most {MOST_POINTS:,} points, got {count:,}")
     return found
-
-
-def _lengths(text: str) -> Lengths:
-    """Of a file, or of a distribution by name."""
-    path = Path(text)
-    try:
-        if path.is_file():
-            return read(path.read_text(encoding="utf-8"), path.name)
-        if "/" in text or "." in text.partition(":")[0]:
-            raise ValueError(f"there is no file {text}")
-        return named(text)
-    except (ValueError, OSError) as fault:
-        raise Mistake(f"--lengths: {fault}") from fault
 
 
 def _rates(device: str, precision: str) -> Any:

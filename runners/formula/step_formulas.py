@@ -1,6 +1,6 @@
 """What does a training step of this model cost, as formulas in its sizes? From Python in one call.
 
-`python -m runners.formula` asks the same on the command line, with equations, sweeps and growth beside it. Formulas are
+`python -m runners.formula` asks the same on the command line, with equations and sweeps beside it. Formulas are
 exact between sizes at which the model runs the same operations, and are checked at points that they were not made
 from. Nothing is run on a device or timed.
 """

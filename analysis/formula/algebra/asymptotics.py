@@ -1,20 +1,16 @@
-"""How a formula grows: its leading term and limits as a symbol grows, derivatives, and what it reacts to most.
+"""How a formula grows: its leading term and its limit as a symbol grows.
 
-As a symbol grows, ⌊x⌋ and ⌈x⌉ grow as x does, and a maximum as its fastest argument. Derivatives take a rounding for
-what it rounds and say so; `difference` is exact. Not claimed: a limit where rounding decides it (2·⌊n/2⌋ - n has none)
-is refused, not guessed.
+As a symbol grows, ⌊x⌋ and ⌈x⌉ grow as x does, and a maximum as its fastest argument. Not claimed: a limit where
+rounding decides it (2·⌊n/2⌋ - n has none) is refused, not guessed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
-from fractions import Fraction
 
 import sympy
 
-from analysis.formula.algebra.evaluate import Point, checked_point, partly, value
-from analysis.formula.algebra.expressions import Expr, names, symbol, unknown_name
+from analysis.formula.algebra.expressions import Expr, symbol
 from analysis.formula.algebra.format import pretty
 
 _ROUNDINGS = (sympy.floor, sympy.ceiling)
@@ -39,66 +35,13 @@ def leading(expression: Expr, name: str) -> Leading:
     return Leading(coefficient, found.degree)
 
 
-def limit(expression: Expr, name: str, over: Expr = 1) -> Expr:
-    """What expression ÷ over tends to as a symbol grows: a formula in the others, 0, or ±infinity (sympy.oo).
-
-    Raises ValueError as `leading` does, for `over` = 0, and where the sign of an infinity depends on other symbols.
-    """
-    above, below = leading(expression, name), leading(over, name)
-    if below.coefficient == 0:
-        raise ValueError("expected a divisor that is not 0")
-    ratio = sympy.cancel(above.coefficient / below.coefficient)
-    if ratio == 0 or above.degree < below.degree:
+def limit(expression: Expr, name: str) -> Expr:
+    """What a formula tends to as a symbol grows: a formula in the others, 0, or ±infinity. Raises ValueError as
+    `leading` does."""
+    found = leading(expression, name)
+    if found.degree < 0:
         return sympy.Integer(0)
-    if above.degree == below.degree:
-        return sympy.factor(ratio)
-    if ratio.is_positive or ratio.is_negative:
-        return sympy.oo if ratio.is_positive else -sympy.oo
-    raise ValueError(f"expected a coefficient of known sign, got {pretty(ratio)}")
-
-
-def smooth(expression: Expr) -> Expr:
-    """The formula with each rounding replaced by what it rounds."""
-    return sympy.sympify(expression).replace(lambda part: isinstance(part, _ROUNDINGS), lambda part: part.args[0])
-
-
-def derivative(expression: Expr, name: str) -> Expr:
-    """The derivative by one symbol, roundings taken for what they round, multiplied out.
-
-    Raises ValueError for a maximum, minimum or remainder, which have none everywhere, and an unknown symbol.
-    """
-    _check_symbol(name, names(expression))
-    whole = smooth(expression)
-    if whole.has(sympy.Mod, *_EXTREMES):
-        raise ValueError(f"expected a formula with a derivative everywhere, got {pretty(whole)}")
-    return sympy.expand(sympy.diff(whole, symbol(name)))
-
-
-def difference(expression: Expr, name: str, by: int = 1) -> Expr:
-    """What one symbol growing by `by` adds, exactly and with its roundings, multiplied out."""
-    main = symbol(name)
-    whole = sympy.sympify(expression)
-    return sympy.expand(whole.subs(main, main + by) - whole)
-
-
-def elasticity(expression: Expr, name: str, point: Point) -> Fraction:
-    """d log f / d log x at a point, exactly: x · f'(x) / f(x), roundings taken for what they round.
-
-    Of a maximum the argument that is largest there counts (of equals the first). Raises ValueError for a formula that
-    is 0 there, one with a remainder, and a point as `evaluation.value` does.
-    """
-    given = checked_point(point, names(expression), [*names(expression), *point])
-    if name not in given:
-        raise ValueError(unknown_name("symbol", name, given))
-    others = {other: number for other, number in given.items() if other != name}
-    main = _active(partly(smooth(expression), others), {name: given[name]})
-    if main.has(sympy.Mod):
-        raise ValueError(f"expected a formula with a derivative, got {pretty(main)}")
-    here = {name: given[name]}
-    whole = value(main, here, here)
-    if whole == 0:
-        raise ValueError(f"expected a formula that is not 0 at {name}={given[name]}")
-    return Fraction(given[name]) * value(sympy.diff(main, symbol(name)), here, here) / whole
+    return found.coefficient if found.degree == 0 else found.coefficient * sympy.oo
 
 
 def _leading(expression: Expr, main: Expr) -> Leading:
@@ -144,19 +87,3 @@ def _of_extreme(expression: Expr, main: Expr) -> Leading:
     degree = choose(part.degree for part in parts)
     ties = [part.coefficient for part in parts if part.degree == degree]
     return Leading(ties[0] if len(ties) == 1 else expression.func(*ties), degree)
-
-
-def _active(expression: Expr, point: Point) -> Expr:
-    """The formula with each maximum replaced by its argument that is largest at the point; minima likewise."""
-    if not expression.has(*_EXTREMES):
-        return expression
-    arguments = [_active(argument, point) for argument in expression.args]
-    if not isinstance(expression, _EXTREMES):
-        return expression.func(*arguments)
-    choose = max if isinstance(expression, sympy.Max) else min
-    return choose(arguments, key=lambda argument: value(argument, point, point))
-
-
-def _check_symbol(name: str, valid: Collection[str]) -> None:
-    if name not in valid:
-        raise ValueError(unknown_name("symbol", name, valid))

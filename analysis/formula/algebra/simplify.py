@@ -91,21 +91,6 @@ def shortest(expression: Expr) -> Expr:
     return min(forms, key=lambda form: len(pretty(form)))
 
 
-def by_power(expression: Expr, name: str) -> Mapping[int, Expr]:
-    """Power of a symbol → its coefficient, multiplied out, highest power first.
-
-    Raises ValueError where the symbol is inside a rounding, a maximum or a divisor: there it has no powers.
-    """
-    main = symbol(name)
-    found: dict[int, dict[Monomial, Fraction]] = {}
-    for monomial, number in monomials(expression).items():
-        if any(main in base.free_symbols and base != main for base, _ in monomial):
-            raise ValueError(f"expected a polynomial in {name}, got {pretty(_sum({monomial: number}))}")
-        rest = tuple(pair for pair in monomial if pair[0] != main)
-        found.setdefault(dict(monomial).get(main, 0), {})[rest] = number
-    return {power: _sum(found[power]) for power in sorted(found, reverse=True)}
-
-
 @functools.lru_cache(maxsize=4096)
 def _is_flat(factor: Expr) -> bool:
     """Whether multiplying out leaves a factor as it is."""

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
 import sympy
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from analysis.formula.algebra.expressions import names, parse, plain, symbol
 from analysis.formula.algebra.format import degree, pretty
-from analysis.formula.algebra.simplify import by_power, collected, expanded, factored, monomials, shortest
-from tests.support.made_up_operations.formulas_made_up import NAMES, SYMBOLS, formulas, polynomials
+from analysis.formula.algebra.simplify import collected, expanded, factored, monomials, shortest
+from tests.support.made_up_operations.formulas_made_up import SYMBOLS, formulas, polynomials
 
 B, H, S = SYMBOLS
 L, V = symbol("layers"), symbol("vocab")
@@ -107,22 +105,6 @@ def test_a_long_formula_is_not_collected() -> None:
     formula = sympy.expand((H + B + S + 1) ** 6)  # C(9, 3) = 84 terms
     assert len(formula.args) == 84
     assert shortest(formula) == formula
-
-
-@settings(deadline=None, max_examples=30)
-@given(polynomials, st.sampled_from(NAMES))
-def test_powers_and_coefficients(formula: Any, name: str) -> None:
-    powers = by_power(formula, name)
-    assert sympy.expand(sum(part * symbol(name) ** power for power, part in powers.items()) - formula) == 0
-    assert not any(part.has(symbol(name)) for part in powers.values())
-    assert list(powers) == sorted(powers, reverse=True)
-
-
-@pytest.mark.parametrize("formula", [sympy.floor(H / 2), 1 / (H + 1), sympy.Max(H, B), sympy.Mod(H, 3) * H])
-def test_what_is_no_polynomial_has_no_powers(formula: Any) -> None:
-    with pytest.raises(ValueError, match=re.escape("expected a polynomial in hidden, got")):
-        by_power(formula, "hidden")
-    assert by_power(formula * S, "seq") == {1: formula}
 
 
 def test_terms_and_degrees() -> None:
