@@ -34,7 +34,6 @@ DATA = {
     "reports": ["**/templates/*"],
 }
 DOCUMENT_PAGES = (
-    "reports/formula/catamount_page.py",
     "reports/footprint/minimum_page.py",
     "reports/footprint/page.py",
     "reports/footprint/published.py",
@@ -42,7 +41,7 @@ DOCUMENT_PAGES = (
     "runners/footprint/published_task.py",
     *(
         f"reports/shared/templates/{name}.md.j2"
-        for name in ("catamount", "counters", "footprint", "footprint_other_models", "minimal_footprint")
+        for name in ("counters", "footprint", "footprint_other_models", "minimal_footprint")
     ),
 )
 """Pages of this project's own documents. They are made by `benchmarks.pages`, which is not in the wheel."""

@@ -29,7 +29,7 @@ from dataclasses import asdict, dataclass
 from benchmarks.overhead import machine
 
 CLOCKS: dict[str, Callable[[], float]] = {"cpu": time.process_time, "wall": time.perf_counter}
-CNN_RATIO, RECURRENT_RATIO, LONGEST_S, MOST_BYTES, EVALUATION_S, POINTS = 50, 10, 3.0, 1e9, 1.0, 1000
+CNN_RATIO, RECURRENT_RATIO, LONGEST_S, MOST_BYTES, EVALUATION_S, POINTS = 10, 1, 15.0, 1e9, 1.0, 1000
 
 IMAGES = ("batch", "image", "classes", "width")
 SYMBOLS: dict[str, tuple[str, ...]] = {

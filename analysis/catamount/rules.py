@@ -17,14 +17,13 @@ of this is what a device does; that FLOP of whole numbers or of copies mean some
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 
 from analysis.catamount import aten_to_tensorflow
 from analysis.catamount.graph_nodes import POINTWISE, GraphNode, flop, footprint_of, pooled, traffic
 from analysis.operators import Cost, Rule, Rules, Size, attribute, names, registry, shape
-from results.records import Operation, Storage
+from results.records import Operation
 
 KEPT = ("weight", "buffer", "optimizer_state")
 """Roles of the storages that are variables of a graph."""
@@ -167,11 +166,6 @@ def footprint(operation: Operation) -> Size:
         return footprint_of(NODES[name](operation))
     rule = registry.rule_of(operation.name)
     return 0 if rule is not None and rule.kind == "view" else footprint_of(_unknown_nodes(operation))
-
-
-def variable_bytes(storages: Iterable[Storage]) -> Size:
-    """Bytes of a graph's variables, which the total footprint has once: weights, running means, momenta."""
-    return sum(storage.nbytes for storage in storages if storage.role in KEPT)
 
 
 def optimizer_of(model: str) -> str:

@@ -9,7 +9,6 @@ way the result must equal the count of whole numbers at points that had no part 
 
 from __future__ import annotations
 
-import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,10 +17,8 @@ from itertools import islice
 from typing import Any
 
 from analysis.footprint.step import unsized
-from analysis.formula.derivation.interpolate import ONE, Fitter, Form, Point, plus, times, value_of
-from analysis.formula.derivation.joint_interpolation import derive_joint
+from analysis.formula.derivation.interpolate import Fitter, Form, Point, plus, times, value_of
 from analysis.formula.derivation.sampling import (
-    CHECKS,
     Axis,
     NoSample,
     Sampler,
@@ -42,10 +39,6 @@ STRUCTURE_POINTS = 2
 
 STRUCTURE_LONGEST = 12
 """Points for those symbols together, at most."""
-
-LEVEL_CHECKS = (0, 1)
-"""Points that confirm the forms of sizes at other values of those symbols than the first ones: at first none does, as
-all forms are compared with those of one value more, of other sizes; then one."""
 
 STRUCTURE_DEGREE = 3
 """Of a count in one symbol that changes the operations."""
@@ -116,15 +109,8 @@ def _levelled(
     sampled: Sampler, sized: Sequence[Axis], structural: Sequence[Axis], convention: Convention
 ) -> tuple[_Level, Counts, tuple[Point, ...]]:
     """The tables at all levels, the counts in all symbols, and where they were checked."""
-
-    def count_level(checks: int) -> tuple[_Level, Counts, tuple[Point, ...]]:
-        level = _Level(sampled, sized, structural, convention, checks)
-        return level, *level.counts()
-
-    at_first, then = LEVEL_CHECKS
-    with contextlib.suppress(Uninterpolated):
-        return count_level(at_first)
-    return count_level(then)
+    level = _Level(sampled, sized, structural, convention)
+    return level, *level.counts()
 
 
 def _structural(sampled: Sampler, axes: Sequence[Axis]) -> tuple[Axis, ...]:
@@ -152,12 +138,10 @@ class _Level:
     """Counts at points of the structural symbols, each as forms in the others, and forms through those."""
 
     def __init__(
-        self, sampled: Sampler, sized: Sequence[Axis], structural: Sequence[Axis], convention: Convention, checks: int
+        self, sampled: Sampler, sized: Sequence[Axis], structural: Sequence[Axis], convention: Convention
     ) -> None:
         self._sampled, self._sized, self._structural, self._convention = sampled, sized, structural, convention
-        self._checks = checks
         self._at: dict[tuple[int, ...], tuple[Counts, tuple[Point, ...]]] = {}
-        self._seen: list[Form] | None = None
         self.without: set[Key] = set()
         self.tables: list[tuple[Point, Sizes]] = []
 
@@ -214,33 +198,21 @@ class _Level:
 
     def _agrees(self, counts: Counts, late: Point) -> bool:
         """Whether forms in all symbols are those that are had at another structural point, of other sizes."""
-        there = self._counts_at(late, skipped=1)[0]
+        there = self._counts_at(late)[0]
         here = {key: partly_at(form, late) for key, form in counts.items()}
         keys = (here.keys() | there.keys()) - self.without
         return all(here.get(key, {}) == there.get(key, {}) for key in keys)
 
-    def _counts_at(self, fixed: Point, skipped: int = 0) -> tuple[Counts, tuple[Point, ...]]:
+    def _counts_at(self, fixed: Point) -> tuple[Counts, tuple[Point, ...]]:
         """The counts at a point of the structural symbols, as forms in the others, and where they were checked."""
         key = tuple(fixed.values())
         if key not in self._at:
-            sizes = self._derived(fixed, skipped)
+            sizes = derive(self._sampled, self._sized, fixed)
             self.tables.append((dict(fixed), sizes))
             counts, points, without = counts_of(sizes, self._convention, merged=bool(fixed))
             self._at[key] = counts, points
             self.without |= without
         return self._at[key]
-
-    def _derived(self, fixed: Point, skipped: int) -> Sizes:
-        """The sizes there: like those at the first point, if they can be."""
-        checks = CHECKS if self._seen is None else self._checks
-        together = (
-            derive_joint(self._sampled, self._sized, fixed, self._seen or (), checks, skipped) if self._sized else None
-        )
-        sizes = together or derive(self._sampled, self._sized, fixed)
-        if self._seen is None:
-            forms = (sizes.form(values) for values in sizes.columns)
-            self._seen = [form for form in forms if set(form) - {ONE}]
-        return sizes
 
 
 def _whole(number: int | Fraction) -> int | Fraction:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 from analysis.formula.derivation.interpolate import Fitter, Form, Point, Values, number_of, point_text
 from results.records import Operation, Storage
@@ -91,20 +91,13 @@ Sampler = Callable[[Point], SizeSample]
 """The table at a point. Raises NoSample where there is none."""
 
 
-class Fits(Protocol):
-    """What finds forms."""
-
-    def fit(self, values: Values) -> Form | None:
-        """The form of values, one a point; None if there is none."""
-
-
 @dataclass(frozen=True)
 class Sizes:
     """Samples whose sizes all have a form. fitted: how many of the samples, from the first, forms were fitted to."""
 
     samples: tuple[SizeSample, ...]
     fitted: int
-    fitter: Fits
+    fitter: Fitter
 
     @cached_property
     def columns(self) -> list[Values]:
