@@ -1,10 +1,8 @@
-from .text import FormulaAnswer, Growth, Solved, Varied, measure, to_text
+from .text import FormulaAnswer, Solved, measure, to_text
 
 __all__ = [
     "FormulaAnswer",
-    "Growth",
     "Solved",
-    "Varied",
     "measure",
     "to_text",
 ]
