@@ -36,8 +36,6 @@ def refusing() -> Iterator[None]:
         raise ValueError(str(fault)) from fault
 
 
-
-
 def ceilings(path: Path) -> None:
     from runners.ceiling.output import read
 
