@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.trace import is_product
-from measure.trace.attribution.nesting import NODE, OPERATOR, CallNesting, Flags, Ints, lanes, matches
+from measure.trace.attribution.nesting import NODE, OPERATOR, CallNesting, Flags, Ints, matches
 from results.records import ProfiledOperation
 
 FORWARD = ("forward", "loss")
@@ -62,12 +62,6 @@ class Forest:
         return self.calls["phase"].tolist()
 
     @cached_property
-    def lane(self) -> Ints:
-        """A number for each process and thread."""
-        (found,) = lanes(self.calls)
-        return found
-
-    @cached_property
     def is_node(self) -> Flags:
         """Frames of autograd by their names."""
         return matches(NODE, self.calls["name"])
@@ -97,11 +91,6 @@ class Forest:
             around = found[above] if above >= 0 else -1
             found.append(around if around >= 0 else at if mine else -1)
         return found
-
-    @cached_property
-    def products(self) -> list[int]:
-        """Rows of the outermost products."""
-        return [at for at, owner in enumerate(self.owner) if owner == at]
 
     def around(self, at: int) -> list[int]:
         """A row and those around it, the inner first."""

@@ -1,10 +1,7 @@
-"""Which calls a recording lacks, of which phase, and how that is known: by the recorder's numbers and by the calls.
+"""Which calls a recording lacks, of which phase, and how that is known.
 
 Signs: numbers of events that are left out; a file without the end that its recorder writes; arrows from forward to
-backward calls that begin or end where no call is; nodes of autograd without what they run, or whose forward call is not
-there; gradients outside of all nodes; forward products whose node the backward pass must have run and did not
-(`missing_nodes.py`); marked steps with less of a backward pass than others (`unequal_steps.py`), or silent where others
-have products (`silent_steps.py`).
+backward calls that begin or end where no call is.
 
 Not claimed: that a recording without a sign is whole. Calls in products that count by their own sizes, and in
 operators that are none, change no total and are not asked for.
@@ -13,11 +10,9 @@ operators that are none, change no total and are not asked for.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from itertools import accumulate
 
 import numpy as np
 import pandas as pd
@@ -25,12 +20,8 @@ import pandas as pd
 from analysis.trace import Missing, kind_of_call, product_flop
 from measure.trace.attribution.autograd_nodes import starting_at
 from measure.trace.attribution.forest import FORWARD, Forest
-from measure.trace.attribution.half_nodes import half_nodes
-from measure.trace.attribution.missing_nodes import missing_nodes, node_lanes
 from measure.trace.attribution.nesting import innermost
 from measure.trace.attribution.recording import Recording
-from measure.trace.attribution.silent_steps import silent_steps
-from measure.trace.attribution.unequal_steps import unequal_steps
 from results import Unavailable
 
 PRODUCT_NODE = re.compile(
@@ -39,21 +30,8 @@ PRODUCT_NODE = re.compile(
 )
 """Nodes of autograd that a product made, by the names that PyTorch generates."""
 
-EVALUATES = "autograd::engine::evaluate_function: "
-"""Before the name of a node, of the engine's frame around it."""
-
-SUMS_ONLY = re.compile(r"(?:Addmm|Baddbmm)Backward\d*")
-"""Those that may run without a call: only the bias has a gradient, which the engine sums up."""
-
-MATRIX_NODE = re.compile(r"(?:Mm|Addmm)Backward\d*")
-
-NO_GRADIENT_YET = ("aten::ones_like", "aten::full_like", "aten::zeros_like")
-"""What autograd calls for the gradient of a loss before it runs the first node."""
-
 EVENTS = 2
 """So many events left out in a row are no backward pass: a node is a frame of the engine, its own, and its calls."""
-
-Row = tuple[str, int]
 
 
 def missing_calls(forest: Forest, recording: Recording) -> tuple[Missing, ...]:
@@ -62,16 +40,6 @@ def missing_calls(forest: Forest, recording: Recording) -> tuple[Missing, ...]:
         *_of_numbers(forest, recording.gaps),
         *([] if recording.ends else _without_end(forest)),
         *_of_flows(forest, recording.flows),
-        *_empty_nodes(forest),
-        *_too_few_in_nodes(forest),
-        *half_nodes(forest),
-        *_without_forward(forest),
-        *_begins_within(forest),
-        *_outside_of_nodes(forest),
-        *_forward_between_nodes(forest),
-        *missing_nodes(forest),
-        *unequal_steps(forest),
-        *([] if recording.numbered else silent_steps(forest, recording.ranges)),
     ]
     return tuple(sorted({*found, *_recomputed(forest, found)}))
 
@@ -216,161 +184,8 @@ def _is_product_node(forest: Forest, at: int) -> bool:
     return any(PRODUCT_NODE.fullmatch(forest.names[each].rsplit(" ", 1)[-1]) for each in (at, forest.parent[at]))
 
 
-# --- nodes -----------------------------------------------------------------------------------------------------------
-
-
-def _empty_nodes(forest: Forest) -> Iterator[Missing]:
-    """Nodes of products in which no product was recorded."""
-    holds: set[int] = set()
-    works: set[int] = set()
-    for at in range(len(forest)):
-        if forest.is_product[at]:
-            holds.update(forest.around(at))
-        elif forest.is_operator[at] and forest.names[at] != "aten::sum":
-            works.update(forest.around(at)[1:2])
-    nodes = [*_product_nodes(forest)]
-    empty = [
-        at
-        for at in nodes
-        if at not in holds and (at in works or not SUMS_ONLY.fullmatch(forest.names[at].removeprefix(EVALUATES)))
-    ]
-    if empty:
-        yield Missing("backward", len(empty), f"{len(empty)} of {len(nodes)} nodes of products hold no product")
-
-
-def _too_few_in_nodes(forest: Forest) -> Iterator[Missing]:
-    """Nodes of a matrix product that transposed for more gradients than they hold products.
-
-    A gradient is one product and one or two transposes (mm_mat1_grad, mm_mat2_grad in torch/csrc/autograd).
-    """
-    inside: dict[int, Counter[str]] = {}
-    names = {"aten::t": "t", "aten::mm": "mm"}
-    for at, name in enumerate(forest.names):
-        above = forest.parent[at]
-        if name in names and above >= 0 and MATRIX_NODE.fullmatch(forest.names[above]):
-            inside.setdefault(above, Counter())[names[name]] += 1
-    lost = sum(max((of["t"] + 1) // 2 - of["mm"], 0) for of in inside.values() if of["mm"])
-    if lost:
-        yield Missing("backward", lost, f"nodes of matrix products hold {lost} fewer than they have transposes for")
-
-
-def _begins_within(forest: Forest) -> Iterator[Missing]:
-    """A recording whose first node was made before it began, and in which nothing began that backward pass."""
-    nodes = np.flatnonzero(forest.is_node & (forest.number >= 0))
-    made = forest.number[(forest.number >= 0) & ~forest.is_node]
-    if not len(nodes) or any(name in NO_GRADIENT_YET for name in forest.names[: nodes[0]]):
-        return
-    if nodes[0] == 0 or not len(made) or forest.number[nodes[0]] < made.min():
-        for phase in ("backward", *({"recompute"} & set(forest.phase))):
-            yield Missing(phase, 1, "the recording begins within a backward pass")
-
-
 def _recomputed(forest: Forest, missing: list[Missing]) -> Iterator[Missing]:
     """Recomputation runs in nodes: where these are missing, it may be, too."""
     if "recompute" in forest.phase and not any(each.phase == "recompute" for each in missing):
         reasons = [each for each in missing if each.phase == "backward"]
         yield from (replace(each, phase="recompute") for each in reasons)
-
-
-def _product_nodes(forest: Forest) -> Iterator[int]:
-    """Nodes of products, and the engine's frames of such that hold no node."""
-    known = {name for name in set(forest.names) if PRODUCT_NODE.fullmatch(name.removeprefix(EVALUATES))}
-    rows = [at for at, name in enumerate(forest.names) if name in known]
-    around = {forest.parent[at] for at in rows}
-    return (at for at in rows if at not in around)
-
-
-def _without_forward(forest: Forest) -> Iterator[Missing]:
-    """Nodes of products whose forward call is not there, though calls before and after it are.
-
-    Where nothing of the pass that came after such a call was recorded either, the same gap may reach into the backward
-    pass: it has no total then.
-    """
-    lost, whole, last = 0, 0, 0
-    for lane, nodes in node_lanes(forest).items():
-        rows = np.flatnonzero((forest.lane == lane) & (forest.number >= 0) & ~forest.is_node)
-        made = {int(forest.number[at]) for at in rows.tolist() if forest.is_product[at]}
-        mine = {int(forest.number[at]) for at in nodes if PRODUCT_NODE.fullmatch(forest.names[at])}
-        whole += len(mine)
-        lost += len(mine - made)
-        last += len(_after_the_forward_pass(forest, rows, [at for at in nodes if forest.number[at] in mine - made]))
-    if lost:
-        yield Missing("forward", lost, f"{lost} of {whole} nodes of products have no forward product")
-    if last:
-        why = f"the last {last} products of a forward pass are missing, and what came next may be, too"
-        yield Missing("backward", last, why)
-
-
-def _after_the_forward_pass(forest: Forest, rows: np.ndarray, nodes: list[int]) -> set[int]:
-    """Numbers of those nodes that are higher than any of a forward call which began before the node did.
-
-    rows: calls with a number on the thread that made the nodes.
-    """
-    forward = [(forest.start[at], int(forest.number[at])) for at in rows.tolist() if forest.phase[at] in FORWARD]
-    forward.sort()
-    starts = [start for start, _ in forward]
-    highest = list(accumulate((number for _, number in forward), max))
-    found = set()
-    for at in nodes:
-        before = bisect_left(starts, forest.start[at])
-        if not before or int(forest.number[at]) > highest[before - 1]:
-            found.add(int(forest.number[at]))
-    return found
-
-
-def _outside_of_nodes(forest: Forest) -> Iterator[Missing]:
-    """Products of a backward pass that no frame of it holds: gradients by their names, and calls without a number right
-    before a frame, where nothing but the pass itself can make one."""
-    if not forest.is_node.any():
-        return
-    named = {at for at in forest.products if forest.names[at].endswith("convolution_backward")}
-    free = {at for at in named | {*_before_nodes(forest)} if forest.place.node[at] < 0}
-    lost = [at for at in free if forest.phase[at] != "backward"]
-    if lost:
-        why = f"products of the backward pass, {len(lost)}, lie outside of all its nodes"
-        yield from (Missing(phase, len(lost), why) for phase in _each([forest.phase[at] for at in lost], "backward"))
-
-
-def _forward_between_nodes(forest: Forest) -> Iterator[Missing]:
-    """Forward products between two nodes of one backward pass, which goes down their numbers: the pass was recalculated
-    (a reentrant checkpoint), and the node in which it was is not there."""
-    waiting: dict[int, list[Row]] = {}  # thread → of products: name of the forward thread and number of the last node
-    last: dict[int, Row] = {}
-    products, lost = {*forest.products}, 0
-    for at, above in enumerate(forest.parent):
-        lane = int(forest.lane[at])
-        if forest.names[at] in NO_GRADIENT_YET and forest.place.node[at] < 0:
-            waiting.pop(lane, None)
-            last.pop(lane, None)
-        elif forest.is_node[at] and forest.number[at] >= 0 and (above < 0 or not forest.is_node[above]):
-            node = str(forest.column("forward_thread")[at]), int(forest.number[at])
-            mine = waiting.get(lane, [])
-            waiting[lane] = [each for each in mine if each[0] != node[0] or each[1] <= node[1]]
-            lost += len(mine) - len(waiting[lane])
-            last[lane] = node
-        elif at in products and forest.phase[at] in FORWARD and lane in last:
-            waiting.setdefault(lane, []).append(last[lane])
-    if lost:
-        why = f"{lost} forward products lie within a backward pass and in none of its nodes: recalculated, it seems"
-        yield from (Missing(phase, lost, why) for phase in ("forward", "backward", "recompute"))
-
-
-def _before_nodes(forest: Forest) -> Iterator[int]:
-    """Outermost products without a number of autograd between two frames of nodes on their thread, with nothing between
-    these that is numbered or begins a backward pass."""
-    last = dict[int, bool]()  # thread → whether a frame came last, and operators without a number since
-    waiting: dict[int, list[int]] = {}
-    for at in (at for at, above in enumerate(forest.parent) if above < 0):
-        lane = int(forest.lane[at])
-        if forest.is_node[at]:
-            yield from waiting.pop(lane, [])
-            last[lane] = True
-        elif forest.number[at] >= 0 or forest.names[at] in NO_GRADIENT_YET or not forest.is_operator[at]:
-            waiting.pop(lane, None)
-            last[lane] = False
-        elif last.get(lane) and forest.owner[at] == at:
-            waiting.setdefault(lane, []).append(at)
-
-
-def _each(phases: Iterable[str], *more: str) -> list[str]:
-    return [*dict.fromkeys([*phases, *more])]

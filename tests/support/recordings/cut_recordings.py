@@ -21,7 +21,6 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile, schedule
 from torch.utils.checkpoint import checkpoint
 
-from analysis.trace import UNNUMBERED
 from cleaning.trace.clean import CleanedTrace, clean
 from measure.trace.attribution.attribute import attribute
 from measure.trace.readers.read import read
@@ -258,15 +257,6 @@ def without_sequences(events: list[Event]) -> list[Event]:
     return kept
 
 
-FORMS: Mapping[str, Callable[[list[Event]], list[Event]]] = {
-    "numbered": list,
-    "unnumbered": unnumbered,
-    "calls_alone": calls_alone,
-    "no_sequences": without_sequences,
-}
-"""How much of what says that calls are missing a file may have kept."""
-
-
 # --- which recordings ------------------------------------------------------------------------------------------------
 
 WAYS = ("train", "loss", "both", "infer")
@@ -292,19 +282,6 @@ def cleaned(events: list[Event], path: Path) -> CleanedTrace:
     path.write_text(json.dumps({"traceEvents": events}))
     recording = attribute(read(path))
     return clean(recording.calls, recording.kernels, recording.missing, numbered=recording.numbered)
-
-
-def is_unnumbered(found: CleanedTrace) -> bool:
-    """Whether it is said of the totals that missing calls cannot be seen."""
-    return any(row.reason == UNNUMBERED for row in found.instances)
-
-
-def ends_earlier(events: list[Event], cut: list[Event]) -> bool:
-    """Whether all calls that were taken out began after the last one that is left: what is said of a numbered recording
-    holds for it."""
-    kept = {id(event) for event in cut}
-    lost = [float(event["ts"]) for event in _calls(events) if id(event) not in kept]
-    return bool(lost) and min(lost) > max((float(event["ts"]) for event in _calls(cut)), default=float("inf"))
 
 
 def judged(whole: CleanedTrace, cut: CleanedTrace, passes: Mapping[str, int] | None = None) -> str:
