@@ -1,13 +1,9 @@
 from .conv_inference import (
-    LEAST_DIMENSIONS,
-    Witnesses,
-    can_return,
     forward_flop,
     grad_output,
     gradient_flop,
     is_readable,
     is_transposed,
-    operands,
     requested_gradients,
     window,
 )
@@ -33,7 +29,6 @@ from .signatures import FORMS
 __all__ = [
     "AFTER",
     "FORMS",
-    "LEAST_DIMENSIONS",
     "MISSING",
     "Missing",
     "NO_PRODUCTS",
@@ -41,8 +36,6 @@ __all__ = [
     "PRODUCTS",
     "REDUCTION",
     "UNNUMBERED",
-    "Witnesses",
-    "can_return",
     "family",
     "fast_algorithm",
     "fft_tiles",
@@ -58,7 +51,6 @@ __all__ = [
     "kind_of_call",
     "makes_products",
     "of_phases",
-    "operands",
     "product_flop",
     "pyprof_all_groups",
     "pyprof_convolution",

@@ -1,22 +1,17 @@
-"""What an old recording leaves out of a convolution, from what else it holds.
+"""The count of a convolution whose settings were not recorded, from recorded sizes alone.
 
 torch.profiler before 2.0 kept the sizes of a call's tensors and no other argument: no stride, padding, groups, nor
 which gradients were asked for. A convolution's multiply-adds need none of them once the size of its output is known,
-and that is recorded elsewhere: in calls inside the convolution, in the call that calculates its gradients, in later
-calls that take the output. Groups are those that channels of input and weight leave. Which gradients were asked for is
-told by the calls inside, where old PyTorch makes one for each.
+which is that of the gradient that its backward call takes. Groups are those that channels of input and weight leave.
+Which gradients were asked for is told by the calls inside, where old PyTorch makes one for each.
 
-Each witness allows some counts. All must agree: where they allow no common count, or several, the convolution is
-`Unavailable`, with why. Nothing is guessed.
-
-Assumed: what a convolution returns goes into a recorded call of the same pass, if later calls are all that is known.
+What does not agree has no count (`Unavailable`), with why. Nothing is guessed.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from math import prod
 
 from analysis.operators import Sizes, products
@@ -43,70 +38,32 @@ _TELLS_NOTHING = frozenset(
 """Operators that are a convolution or a transposed one, by an argument."""
 
 
-@dataclass(frozen=True, slots=True)
-class Witnesses:
-    """What a recording holds of the output of one convolution, beside the call itself.
-
-    output: sizes of the output itself, from calls inside and from its gradient. taken: the different sizes of all
-    tensors that later calls of the pass take. next_taken: of those, without what a later call is known to take from
-    another call; empty where the call right after the convolution takes nothing that fits. inside_flop: FLOP of the
-    products inside the call, by their own sizes.
-    """
-
-    output: tuple[Sizes, ...] = ()
-    taken: tuple[Sizes, ...] = ()
-    next_taken: tuple[Sizes, ...] = ()
-    inside_flop: int | None = None
-
-
-def forward_flop(call: ProfiledOperation, inside: Sequence[str], witnesses: Witnesses) -> int:
+def forward_flop(
+    call: ProfiledOperation, inside: Sequence[str], output: Sizes | None, inside_flop: int | None = None
+) -> int:
     """Model FLOP of a convolution's forward pass of which tensors' sizes were recorded, and nothing else.
 
-    inside: names of the calls in it. Raises Unavailable, with why, for what is no convolution, or where the witnesses
-    do not decide or contradict each other.
+    inside: names of the calls in it. output: sizes of what comes out of it. inside_flop: of the products in it, by
+    their own sizes. Raises Unavailable, with why, for what is no convolution, where these contradict each other, and
+    where they leave no count or several.
     """
     tensors = _tensors(call)
     inputs, weight = _of(tensors, call, "input", "self"), _of(tensors, call, "weight")
     _check(call, inputs, weight)
     transposed = is_transposed([call.name, *inside])
-
-    def counts(*outputs: Sizes) -> frozenset[int]:
-        return frozenset(flop for sizes in outputs for flop in _readings(inputs, weight, sizes, transposed))
-
-    spoken = [counts(sizes) for sizes in witnesses.output]
-    if not all(spoken):
-        raise Unavailable(f"{call.name}: what was recorded of its output, {witnesses.output}, cannot come out of it")
-    if witnesses.inside_flop is not None:
-        spoken.append(frozenset((witnesses.inside_flop,)))
+    counts = [{inside_flop}] if inside_flop is not None else []
+    if output is not None:
+        counts.append({*_readings(inputs, weight, output, transposed)})
     if transposed:
-        spoken.append(frozenset((_turned(weight, inputs),)))
-    else:
-        spoken.append(counts(*witnesses.taken))
-    allowed = _common(call, spoken)
-    if len(allowed) > 1:
-        allowed = _common(call, [allowed, counts(*witnesses.next_taken)])
-    if not allowed and not transposed and {*inputs[2:], *weight[2:]} == {1}:  # of these sizes only one output can come
-        allowed = counts((inputs[0], weight[0], *inputs[2:]))
-    return _only(call, allowed, transposed)
-
-
-def _common(call: ProfiledOperation, spoken: Iterable[frozenset[int]]) -> frozenset[int]:
-    """The counts that all witnesses allow which say anything; none: nobody said anything. Raises Unavailable."""
-    heard = [counts for counts in spoken if counts]
-    common = frozenset.intersection(*heard) if heard else frozenset()
-    if heard and not common:
+        counts.append({_turned(weight, inputs)})
+    if not counts:
+        raise Unavailable(f"{call.name}: the recording says neither its stride nor what comes out of it")
+    allowed = set.intersection(*counts)
+    if not allowed:
         raise Unavailable(f"{call.name}: what was recorded of its output does not agree")
-    return common
-
-
-def _only(call: ProfiledOperation, allowed: frozenset[int], transposed: bool | None) -> int:
-    if len(allowed) == 1:
-        return next(iter(allowed))
-    if transposed is None:
-        raise Unavailable(f"{call.name}: the recording does not say whether it is transposed, or what comes out of it")
-    if allowed:
-        raise Unavailable(f"{call.name}: later calls take tensors of {len(allowed)} sizes that could come out of it")
-    raise Unavailable(f"{call.name}: the recording says neither its stride nor what comes out of it")
+    if len(allowed) > 1:
+        raise Unavailable(f"{call.name}: the recording does not say whether it is transposed")
+    return allowed.pop()
 
 
 def gradient_flop(call: ProfiledOperation, names: Sequence[str]) -> int:
@@ -155,24 +112,14 @@ def grad_output(call: ProfiledOperation) -> Sizes | None:
         return None
 
 
-def operands(call: ProfiledOperation) -> tuple[Sizes, Sizes] | None:
-    """(input, weight) of a convolution or of a call that calculates its gradients; None: not recorded."""
-    try:
-        tensors = _tensors(call)
-        return _of(tensors, call, "input", "self"), _of(tensors, call, "weight")
-    except Unavailable:
-        return None
-
-
 def is_readable(call: ProfiledOperation) -> bool:
     """Whether the recorded sizes are of a batch of a convolution."""
-    both = operands(call)
-    return both is not None and len(both[0]) == len(both[1]) >= LEAST_DIMENSIONS
-
-
-def can_return(inputs: Sizes, weight: Sizes, transposed: bool | None, sizes: Sizes) -> bool:
-    """Whether a convolution of these operands can return a tensor of these sizes; transposed None: of either kind."""
-    return bool(_readings(inputs, weight, sizes, transposed))
+    try:
+        tensors = _tensors(call)
+        _check(call, _of(tensors, call, "input", "self"), _of(tensors, call, "weight"))
+    except Unavailable:
+        return False
+    return True
 
 
 def window(call: ProfiledOperation) -> tuple[Sizes, Sizes, int]:

@@ -1,25 +1,28 @@
 """How much each product of a recording must count: units, and the FLOP of one, by whatever the recording holds.
 
-In this order: the sizes and settings of the call itself; for a convolution whose settings were not recorded, its
-witnesses (`witnesses.py`), which `analysis/trace/conv_inference.py` holds against each other; the products inside
-it; for a gradient the forward call. A gradient counts once for each of input and weight that was asked for: by the
+In this order: the sizes and settings of the call itself; for a convolution whose settings were not recorded, the
+output's gradient that the linked call of the backward pass takes; the products inside it; for a gradient the forward
+call. A gradient counts once for each of input and weight that was asked for: by the
 output_mask, by the calls inside, else by both, but for the first product of a forward pass, whose input is data.
 
 Each call is judged by itself: two calls of equal operands need not be equal, since what was not recorded of them may
 differ. Where products inside have counts of their own, by recorded sizes, nothing inferred stands against them: what
 does not agree has no count. Where nothing gives a count, the reason is kept.
 
-Not claimed: that a gradient which was asked for is known where neither mask nor calls tell it (frozen weights).
+Where neither mask nor calls tell which gradients were asked for, a convolution of what may be data, or in a recording
+with frozen convolutions, has no count. Not claimed: that the others are known.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from analysis.trace import (
     fft_tiles,
     forward_flop,
+    grad_output,
     gradient_flop,
     is_readable,
     is_transposed,
@@ -30,8 +33,8 @@ from analysis.trace import (
     window,
 )
 from cleaning.counts import known_sum
+from cleaning.profile import FORWARD
 from cleaning.trace.frames import Calls
-from cleaning.trace.witnesses import Outputs
 from results import Unavailable
 from results.records import ProfiledOperation
 
@@ -61,7 +64,7 @@ class Sizing:
         """forward_of: gradient's position → forward product's. first: positions of products whose input is data."""
         self._calls = calls
         self._forward_of = forward_of
-        self._outputs = Outputs(calls, forward_of, first)
+        self._gradient_of = {forward: at for at, forward in reversed(forward_of.items())}
         self._first = first
         self._sizes: dict[int, Size] = {}
         self._assumed: set[int] = set()
@@ -140,11 +143,13 @@ class Sizing:
     def _forward_convolution(self, at: int, call: ProfiledOperation, inside: int | None) -> int:
         if inside is not None and not is_readable(call):
             return inside
-        return forward_flop(call, self._inside(at), self._outputs.of(at, inside))
+        gradient = self._gradient_of.get(at)
+        output = None if gradient is None else grad_output(self._calls.call(gradient))
+        return forward_flop(call, self._inside(at), output, inside)
 
     def _gradient(self, at: int, call: ProfiledOperation) -> int | str:
         """FLOP of one gradient of a convolution, or why there are none."""
-        forward = self._outputs.forward_of.get(at)
+        forward = self._forward_of.get(at)
         names = () if forward is None else (self._calls.names[forward], *self._inside(forward))
         try:
             return gradient_flop(call, (*self._inside(at), *names))
@@ -196,13 +201,28 @@ class Sizing:
         asked = requested_gradients((call.name, *self._inside(at)))
         if asked is not None:
             return asked
-        taken = self._outputs.gradients_taken(at, call)
-        if taken is not None:
-            if None in taken:
-                raise Unavailable(f"{call.name}: the recording does not say which gradients were asked for")
-            return sum(map(bool, taken))
+        if kind_of_call(call.name) == "convolution" and self._may_lack_gradients(self._forward_of.get(at)):
+            raise Unavailable(f"{call.name}: the recording does not say which gradients were asked for")
         self._assumed.add(at)
         return 1 if self._forward_of.get(at) in self._first else BOTH
+
+    def _may_lack_gradients(self, forward: int | None) -> bool:
+        """Whether one of both gradients of a forward convolution may not have been asked for.
+
+        What has as many channels as data may be data after pooling or scaling, which have no parameters.
+        """
+        if forward is None or self._is_frozen:
+            return True
+        shapes = self._calls.column("input_shapes")
+        channels = [shapes[at][0][1:2] for at in self._first if shapes[at]]
+        return forward not in self._first and bool(shapes[forward]) and shapes[forward][0][1:2] in channels
+
+    @cached_property
+    def _is_frozen(self) -> bool:
+        """Whether there are forward convolutions without gradients."""
+        phase = self._calls.column("phase")
+        forward = (at for at in self._calls.products_of("convolution") if phase[at] in FORWARD)
+        return any(at not in self._gradient_of for at in forward)
 
     def _inside(self, at: int) -> tuple[str, ...]:
         """Names of the calls inside, each once."""

@@ -81,11 +81,6 @@ class Calls:
             found.setdefault(int(self.parent[at]), []).append(at)
         return found
 
-    @cached_property
-    def topmost(self) -> NDArray[np.bool_]:
-        """Which calls are operators with no operator around them."""
-        return np.asarray(self._outermost(_is_operator) == np.arange(len(self)), bool)
-
     def products_of(self, kind: str) -> list[int]:
         """Positions of the outermost products of a kind, in order."""
         of_kind = self._flags(lambda name: kind_of_call(name) == kind)

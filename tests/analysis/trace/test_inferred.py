@@ -12,14 +12,11 @@ from hypothesis import strategies as st
 
 from analysis.trace import conv_inference
 from analysis.trace.conv_inference import (
-    Witnesses,
     can_come_out,
-    can_return,
     forward_flop,
     grad_output,
     gradient_flop,
     is_transposed,
-    operands,
     requested_gradients,
     window,
 )
@@ -43,8 +40,6 @@ def conv(n: int, c: int, size: tuple[int, int], k: int, kernel: tuple[int, int],
     return made, (n, k, *out)
 
 
-NOBODY = Witnesses()
-
 _SET = ("stride", "padding", "dilation", "groups")
 
 sizes = st.integers(5, 20)
@@ -61,7 +56,7 @@ def test_the_output_tells_what_settings_tell(data: st.DataObject) -> None:
     c, k = groups * draw(st.integers(1, 3)), groups * draw(st.integers(1, 3))
     made, out = conv(draw(st.integers(1, 3)), c, (draw(sizes), draw(sizes)), k, kernel, **more)
     old = without_settings(made)
-    assert forward_flop(old, (), Witnesses(output=(out,))) == product_flop(made)
+    assert forward_flop(old, (), out) == product_flop(made)
     assert gradient_flop(_gradient(old, out), ["aten::conv2d"]) == product_flop(made)
     assert window(old) == (made.input_shapes[0][2:], kernel, groups)
 
@@ -71,37 +66,17 @@ def _gradient(forward: ProfiledOperation, out: tuple[int, ...], name: str = "ate
     return without_settings(call(name, Tensor(*out), Tensor(*inputs), Tensor(*weight)))
 
 
-def test_a_later_tensor_that_cannot_come_out_is_left_out() -> None:
+def test_an_output_gives_a_count_or_there_is_none() -> None:
     made, out = conv(2, 4, (8, 8), 6, (3, 3), stride=2, padding=1)
-    old = without_settings(made)
-    impossible = ((2, 4, 8, 8), (1, 6, 4, 4), (2, 6, 25, 4), (2, 6), ())  # at most 8 + dilation 8 · 2
-    both = operands(old)
-    assert both is not None
-    assert [can_return(*both, False, each) for each in (*impossible, out)] == [False] * 5 + [True]
-    assert forward_flop(old, (), Witnesses(taken=(*impossible, out))) == product_flop(made)
+    old, right = without_settings(made), product_flop(made)
+    assert forward_flop(old, (), out, right) == right
     with pytest.raises(Unavailable, match="neither its stride nor what comes out"):
-        forward_flop(old, (), Witnesses(taken=impossible))
-    for each in impossible:
-        with pytest.raises(Unavailable, match="cannot come out of it"):
-            forward_flop(old, (), Witnesses(output=(each,), taken=(out,)))
-
-
-def test_witnesses_agree_on_a_count_or_there_is_none() -> None:
-    made, out = conv(2, 4, (8, 8), 6, (3, 3), stride=2, padding=1)
-    old, other, right = without_settings(made), (2, 6, 8, 8), product_flop(made)
-    assert forward_flop(old, (), Witnesses((out,), (out, other), inside_flop=right)) == right
-    assert forward_flop(old, (), Witnesses(taken=(out, other), next_taken=(out,))) == right
-    with pytest.raises(Unavailable, match="tensors of 2 sizes that could come out"):
-        forward_flop(old, (), Witnesses(taken=(out, other), next_taken=(out, other)))
-    for apart in (Witnesses((out, other)), Witnesses((out,), (other,)), Witnesses((out,), inside_flop=right + 1)):
+        forward_flop(old, (), None)
+    for each in ((2, 4, 8, 8), (1, 6, 4, 4), (2, 6, 25, 4), (2, 6), ()):  # at most 8 + dilation 8 · 2
         with pytest.raises(Unavailable, match="does not agree"):
-            forward_flop(old, (), apart)
-
-
-def test_the_only_possible_output_needs_nothing_else() -> None:
-    squeeze, out = conv(2, 8, (1, 1), 4, (1, 1))
-    assert out == (2, 4, 1, 1)
-    assert forward_flop(without_settings(squeeze), (), NOBODY) == 2 * 2 * 8 * 4
+            forward_flop(old, (), each)
+    with pytest.raises(Unavailable, match="does not agree"):
+        forward_flop(old, (), out, right + 1)
 
 
 def test_what_can_come_out_is_what_brute_force_finds() -> None:
@@ -119,7 +94,7 @@ def test_a_transposed_convolution_is_counted_by_its_input() -> None:
     each = ((2, 2), (0, 0), (0, 0), 1, (1, 1))
     made = call("aten::conv_transpose2d", Tensor(2, 6, 5, 5), Tensor(6, 3, 2, 2), None, *each)
     old = without_settings(made)
-    assert forward_flop(old, (), NOBODY) == product_flop(made) == 2 * (2 * 6 * 5 * 5) * 3 * 2 * 2
+    assert forward_flop(old, (), None) == product_flop(made) == 2 * (2 * 6 * 5 * 5) * 3 * 2 * 2
     gradient = _gradient(old, (2, 3, 10, 10))
     assert gradient_flop(gradient, ["aten::conv_transpose2d"]) == product_flop(made)
     assert gradient_flop(gradient, []) == product_flop(made)  # channels fit no other reading
@@ -129,13 +104,12 @@ def test_the_calls_inside_tell_what_kind_of_convolution_it_is() -> None:
     made = without_settings(call("aten::convolution", Tensor(2, 4, 8, 8), Tensor(4, 4, 2, 2)))
     straight = 2 * (2 * 4 * 4 * 4) * 4 * 2 * 2
     turned = 2 * (2 * 4 * 8 * 8) * 4 * 2 * 2
-    assert forward_flop(made, ["aten::cudnn_convolution"], Witnesses(((2, 4, 4, 4),))) == straight
-    assert forward_flop(made, ["aten::cudnn_convolution_transpose"], NOBODY) == turned
-    assert (
-        forward_flop(made, [], Witnesses(((2, 4, 32, 32),))) == turned
-    )  # no convolution makes 32 of 8 with a window of 2
+    assert forward_flop(made, ["aten::cudnn_convolution"], (2, 4, 4, 4)) == straight
+    assert forward_flop(made, ["aten::cudnn_convolution_transpose"], None) == turned
+    assert forward_flop(made, [], (2, 4, 32, 32)) == turned  # no convolution makes 32 of 8 with a window of 2
+    either = Tensor(2, 4, 8, 8), Tensor(4, 4, 3, 3)
     with pytest.raises(Unavailable, match="transposed"):
-        forward_flop(made, [], NOBODY)
+        forward_flop(without_settings(call("aten::convolution", *either)), [], (2, 4, 9, 9))
 
 
 def test_a_gradient_of_either_kind_is_not_guessed() -> None:
@@ -184,7 +158,7 @@ def test_gradients_asked() -> None:
 )
 def test_what_lacks_sizes_is_unavailable(broken: ProfiledOperation) -> None:
     with pytest.raises(Unavailable):
-        forward_flop(broken, (), NOBODY)
+        forward_flop(broken, (), None)
     with pytest.raises(Unavailable):
         gradient_flop(broken, ())
     with pytest.raises(Unavailable):

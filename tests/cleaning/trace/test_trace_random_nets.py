@@ -1,8 +1,7 @@
-"""Of random nets, recorded here and stripped to what torch 1.8 kept, each count is right or unknown, never another.
+"""Of random nets, recorded here and stripped to what torch 1.9 kept, each count is right or unknown, never another.
 
-Right is what the same recording says with its settings, which other tests hold against our exact count. Every tensor of
-a net goes into a later call, as `analysis/trace/conv_inference.py` assumes; data has other sizes than any tensor of the
-net, but what pooling makes of it may have the sizes of others.
+Right is what the same recording says with its settings, which other tests hold against our exact count. Data has other
+channels than any tensor of the net, but pooling keeps them.
 """
 
 from __future__ import annotations
@@ -89,30 +88,26 @@ SETTINGS: dict[str, Any] = {
 
 
 @settings(max_examples=20, **SETTINGS)
-@given(nets(), st.booleans(), st.booleans(), st.booleans())
-def test_of_random_nets_each_count_is_right_or_unknown(
-    tmp_path: Path, net: nn.Module, trains: bool, inner: bool, number: bool
-) -> None:
-    right_or_unknown(tmp_path, net, trains, inner, number)
+@given(nets(), st.booleans())
+def test_of_random_nets_each_count_is_right_or_unknown(tmp_path: Path, net: nn.Module, trains: bool) -> None:
+    right_or_unknown(tmp_path, net, trains)
 
 
 @pytest.mark.slow
 @settings(max_examples=100, **SETTINGS)
-@given(nets(), st.booleans(), st.booleans(), st.booleans())
-def test_of_many_random_nets_each_count_is_right_or_unknown(
-    tmp_path: Path, net: nn.Module, trains: bool, inner: bool, number: bool
-) -> None:
-    right_or_unknown(tmp_path, net, trains, inner, number)
+@given(nets(), st.booleans())
+def test_of_many_random_nets_each_count_is_right_or_unknown(tmp_path: Path, net: nn.Module, trains: bool) -> None:
+    right_or_unknown(tmp_path, net, trains)
 
 
-def right_or_unknown(tmp_path: Path, net: nn.Module, trains: bool, inner: bool, number: bool) -> None:
+def right_or_unknown(tmp_path: Path, net: nn.Module, trains: bool) -> None:
     images = torch.ones(2, 3, 8, 8)
 
     def infer() -> None:
         with torch.no_grad():
             net(images)
 
-    full, old = both(train(net, images) if trains else infer, tmp_path, inner=inner, number=number)
+    full, old = both(train(net, images) if trains else infer, tmp_path)
     for right, found in zip(counts(full), old, strict=True):
         assert found.expected_flop in (right, None), (found, right)
     if trains and not net.has_branches_of_data:

@@ -1,8 +1,7 @@
 """Recordings made here by torch.profiler on this CPU, and what older recorders would have kept of them.
 
-torch 1.8 kept the sizes of tensors: no values, no dtypes, no numbers of autograd nodes, no arrows, no frames of the
-engine. Its backward pass ran on a thread of its own (as CUDA's does), data loaders are calls of the forward thread, and
-cuDNN's convolutions had no calls inside that take the output (`inner` keeps those of oneDNN).
+torch 1.9 kept the sizes of tensors and the numbers of autograd nodes: no values, no dtypes, no frames of the engine.
+Its backward pass ran on a thread of its own (as CUDA's does).
 """
 
 from __future__ import annotations
@@ -23,9 +22,6 @@ from results.records import OperationInstance
 
 Event = dict[str, Any]
 
-INNER = ("aten::as_strided_", "aten::resize_")
-"""Calls inside of oneDNN's convolutions that take the output."""
-
 ENGINE_THREAD = 77
 
 
@@ -38,22 +34,17 @@ def recorded(run: Callable[[], Any], path: Path) -> list[Event]:
     return events
 
 
-def stripped(events: list[Event], *, inner: bool = False, number: bool = False) -> list[Event]:
-    """What torch 1.8 kept; inner: with the calls in a convolution that take its output; number: with node numbers."""
-    kept = [event for event in events if event.get("cat") == "cpu_op" and _keeps(event["name"], inner)]
+def stripped(events: list[Event]) -> list[Event]:
+    """What torch 1.9 kept."""
+    kept = [e for e in events if e.get("cat") == "cpu_op" and not e["name"].startswith("autograd::engine")]
     backward = [event for event in kept if event["name"].endswith("Backward0")]
     begins = min((event["ts"] for event in backward), default=float("inf"))
-    return [_as_of_old(event, begins, number) for event in kept]
+    return [_as_of_old(event, begins) for event in kept]
 
 
-def _keeps(name: str, inner: bool) -> bool:
-    return not name.startswith("autograd::engine") and (inner or name not in INNER)
-
-
-def _as_of_old(event: Event, begins: float, number: bool) -> Event:
+def _as_of_old(event: Event, begins: float) -> Event:
     args = {"Input dims": event["args"].get("Input Dims", [])}
-    if number:
-        args |= {key: event["args"][key] for key in ("Sequence number", "Fwd thread id") if key in event["args"]}
+    args |= {key: event["args"][key] for key in ("Sequence number", "Fwd thread id") if key in event["args"]}
     thread = ENGINE_THREAD if event["ts"] >= begins else event["tid"]
     return {**event, "cat": "Operator", "tid": thread, "args": args}
 
@@ -81,11 +72,11 @@ def train(model: torch.nn.Module, *inputs: torch.Tensor) -> Callable[[], None]:
     return step
 
 
-def both(run: Callable[[], Any], path: Path, **kept: bool) -> tuple[list[OperationInstance], list[OperationInstance]]:
+def both(run: Callable[[], Any], path: Path) -> tuple[list[OperationInstance], list[OperationInstance]]:
     """The products of a recording as it was made, and stripped; path: a folder."""
     events = recorded(run, path / "recorded.json")
     full = products(read_back(events, path / "full.json"))
-    old = products(read_back(stripped(events, **kept), path / "old.json"))
+    old = products(read_back(stripped(events), path / "old.json"))
     assert [each.name for each in full] == [each.name for each in old]
     return full, old
 
