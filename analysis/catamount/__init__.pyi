@@ -1,4 +1,4 @@
-from .graph_terms import FIXED, QUANTITIES, Term, terms
+from .graph_terms import FIXED, QUANTITIES, terms
 from .rules import KEPT, RULES, footprint, optimizer_of
 
 __all__ = [
@@ -6,7 +6,6 @@ __all__ = [
     "KEPT",
     "QUANTITIES",
     "RULES",
-    "Term",
     "footprint",
     "optimizer_of",
     "terms",

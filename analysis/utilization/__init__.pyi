@@ -1,4 +1,4 @@
-from .ceiling_doubts import beside_other_work, disagreement, loaded
+from .ceiling_doubts import beside_other_work, loaded
 from .counter_operators import ELEMENTS, FLOP_PER_NATIVE, OPERATORS, kind_of_operator
 from .denominators import Denominator, SessionPeaks, ceiling_of, datasheet, of_ranks, session_peaks
 from .numerators import (
@@ -16,7 +16,7 @@ from .numerators import (
     theory,
     theory_as_published,
 )
-from .placement import APART_RATIO, far_from_s, in_one_placement, placements, same_placement
+from .placement import far_from_s, in_one_placement, placements, same_placement
 from .step_times import (
     ASIDE,
     DISTURBED_RATIO,
@@ -28,10 +28,9 @@ from .step_times import (
     whole_steps,
 )
 from .utilization import HARMLESS_REASONS, Measurement, limits_seen, measurement, rows
-from .work_times import blocks_of, epoch_parts, images_of, variant, works_of
+from .work_times import epoch_parts, images_of, variant, works_of
 
 __all__ = [
-    "APART_RATIO",
     "ASIDE",
     "DISTURBED_RATIO",
     "Denominator",
@@ -49,11 +48,9 @@ __all__ = [
     "beside_other_work",
     "block_means_s",
     "block_summary",
-    "blocks_of",
     "ceiling_of",
     "count_table",
     "datasheet",
-    "disagreement",
     "epoch_parts",
     "exact",
     "far_from_s",

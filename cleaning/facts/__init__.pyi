@@ -17,23 +17,12 @@ from .self_test import (
     rate_bounds,
 )
 from .targets import (
-    BLOCK_S,
     BUSY_RATIO,
-    HOST_BOUND_RATIO,
-    MIN_TIME_S,
-    QUICK,
-    WARM_BLOCK_S,
-    WARM_RATIO,
-    kind_of,
     narrowness,
-    steps_after,
-    steps_for,
 )
-from .values import date_fault
 
 __all__ = [
     "BLOCKS",
-    "BLOCK_S",
     "BUSY_RATIO",
     "CheckResult",
     "ENERGY_RATIOS",
@@ -41,23 +30,14 @@ __all__ = [
     "FAILED",
     "FEWEST_COVERED",
     "FP32_ERROR",
-    "HOST_BOUND_RATIO",
     "MEMORY_RATIO",
-    "MIN_TIME_S",
     "OK",
-    "QUICK",
     "REPEATS",
     "SELF_TEST_FILE",
     "SLEEP_RATIO",
     "SelfTest",
     "UNAVAILABLE",
-    "WARM_BLOCK_S",
-    "WARM_RATIO",
-    "date_fault",
-    "kind_of",
     "narrowness",
     "parsed",
     "rate_bounds",
-    "steps_after",
-    "steps_for",
 ]

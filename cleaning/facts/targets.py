@@ -16,25 +16,10 @@ TARGET_CI_RATIO = {"cuda": 0.005, "cpu": 0.03}
 MIN_BLOCKS = {"cuda": 10, "cpu": 5}
 """Blocks that are measured at least; of a quick cell a fifth."""
 
-MIN_TIME_S = {"cuda": 5.0, "cpu": 2.0}
-"""Seconds of measured blocks, at least; of a quick cell a fifth."""
-
 QUICK = 5
-
-WARM_RATIO = {"cuda": 0.01, "cpu": 0.05}
-"""How near the last two blocks of a warm-up must be."""
 
 BUSY_RATIO = 0.05
 """Share of all processors that others may take while blocks are timed."""
-
-BLOCK_S, WARM_BLOCK_S = 0.2, 0.5
-"""Shortest measured block and length of a block of the warm-up; of a quick cell a fifth."""
-
-SPARE, TOO_LONG = 1.05, 2.5
-"""By how much an estimate may be off, and how many times too long a block may be, before steps are counted anew."""
-
-HOST_BOUND_RATIO = 0.05
-"""A wait of at most this share of a step is that of a device which had caught up with its host."""
 
 
 def kind_of(run: Parameters) -> str:
@@ -65,13 +50,3 @@ def narrowness(run: Run, blocks: Sequence[Sample], samples: Sequence[Sample] = (
     of_what = "" if paired is None else " of the paired utilization"
     words = f"{shown}{of_what} from {len(blocks)} blocks, asked for ±{100 * target:.2g} % from {fewest}"
     return width is not None and width <= target and len(blocks) >= fewest, words
-
-
-def steps_for(block_s: float, step_s: float) -> int:
-    """Steps of a block of this length, by the time of a step in the block before it."""
-    return max(1, math.ceil(SPARE * block_s / step_s)) if step_s > 0 else 1
-
-
-def steps_after(block_s: float, steps: int, step_s: float) -> int:
-    """Steps of the measured block after one of `steps` steps: as many, unless that was too short or much too long."""
-    return steps if block_s <= step_s * steps <= TOO_LONG * block_s else steps_for(block_s, step_s)

@@ -1,5 +1,5 @@
 from .columns import read_records, read_rows
-from .layout import CEILINGS, QUICK, Key, compress, decompress, key_of, profile_file, recording_file
+from .layout import CEILINGS, QUICK, Key, compress, key_of, profile_file, recording_file
 from .manifest import MANIFEST, Manifest, comparable, driver_branch, harness_version, read_manifest, utc_now
 from .reading import RunData, read_operation_table, read_run
 from .store import Store, check_vacant, read_operations, read_profile
@@ -16,7 +16,6 @@ __all__ = [
     "check_vacant",
     "comparable",
     "compress",
-    "decompress",
     "driver_branch",
     "harness_version",
     "key_of",

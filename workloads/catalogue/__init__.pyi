@@ -4,7 +4,7 @@ from .entries import Entry
 from .fathom_sizes import AS_CODED, AS_PAPER, SMALL, large
 from .input_shapes import Shape, parse_shapes
 from .model_files import model_digest
-from .model_names import CODE, Spec, check, is_file_of_others, nearest, parse, read_config, require
+from .model_names import CODE, Spec, check, nearest, parse, read_config, require
 
 __all__ = [
     "AS_CODED",
@@ -25,7 +25,6 @@ __all__ = [
     "entry",
     "factory",
     "hyper_of",
-    "is_file_of_others",
     "large",
     "model_digest",
     "nearest",

@@ -88,11 +88,6 @@ def check(text: str) -> Spec:
     return spec
 
 
-def is_file_of_others(spec: Spec) -> bool:
-    """Whether a model is built from data in a file: a configuration of transformers."""
-    return spec.form == "hf" and Path(spec.target).expanduser().exists()
-
-
 def require(package: str) -> None:
     """Raises Unavailable, with the line to type, if an optional package is not installed."""
     if importlib.util.find_spec(package) is None:

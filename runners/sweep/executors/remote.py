@@ -15,7 +15,6 @@ from typing import Protocol
 from results.records import Cell, Run
 from results.store import Store, utc_now
 from runners.cli import Progress
-from runners.sweep.executors.choice import RAY
 from runners.sweep.executors.result import CellResult, Order, SlotFacts, failure, keep
 from runners.sweep.executors.sitting import sitting_of
 from runners.sweep.plan import reason_against
@@ -94,9 +93,9 @@ class Remote:
         stopwatch = Stopwatch()
         while not self.places:
             if not self.slots.expected:
-                raise ValueError(f"--executor {RAY}: expected a device to measure on, got none{self.why()}")
+                raise ValueError(f"--executor ray: expected a device to measure on, got none{self.why()}")
             if stopwatch.elapsed_s > START_S:
-                raise ValueError(f"--executor {RAY}: no device became free within {START_S:g} s")
+                raise ValueError(f"--executor ray: no device became free within {START_S:g} s")
             event = self.slots.next(POLL_S)
             if isinstance(event, Ready):
                 self.add_slot(event)
@@ -153,7 +152,7 @@ class Remote:
         place, name = self.places[slot], f"s{len(store.sittings)}"
         facts = {
             "harness_version": self.version,
-            "executor": RAY,
+            "executor": "ray",
             "slot": slot,
             "clock_offset_s": round(self.offsets_s[slot], 1),
         }
