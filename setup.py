@@ -33,18 +33,6 @@ DATA = {
     "measure": ["**/*.c"],
     "reports": ["**/templates/*"],
 }
-DOCUMENT_PAGES = (
-    "reports/footprint/minimum_page.py",
-    "reports/footprint/page.py",
-    "reports/footprint/published.py",
-    "reports/footprint/published_trainings.py",
-    "runners/footprint/published_task.py",
-    *(
-        f"reports/shared/templates/{name}.md.j2"
-        for name in ("counters", "footprint", "footprint_other_models", "minimal_footprint")
-    ),
-)
-"""Pages of this project's own documents. They are made by `benchmarks.pages`, which is not in the wheel."""
 EXTRAS: dict[str, tuple[str, ...]] = {
     "counters": ("counters",),
     "models": ("models",),
@@ -76,8 +64,6 @@ class BuildBelowOneName(build_py):
         target = Path(self.build_lib) / "flopledger"
         shutil.rmtree(target, ignore_errors=True)  # modules that are gone would stay in the wheel
         super().run()
-        for page in DOCUMENT_PAGES:
-            (target / "_internal" / page).unlink()
         (target / "_internal" / "__init__.py").write_text(
             '"""Private: the public names are those of `flopledger`."""\n'
         )

@@ -1,4 +1,4 @@
-from .allocations import on_cuda
+from .allocations import on_cpu, on_cuda
 from .events import ANNOTATION, Frame, launched, step_frames
 from .module_ranges import MODULE, ModuleRanges, is_compiled
 from .nvtx_step import record_step
@@ -13,6 +13,7 @@ __all__ = [
     "is_compiled",
     "kernel_device",
     "launched",
+    "on_cpu",
     "on_cuda",
     "profile_step",
     "record_step",

@@ -1,5 +1,5 @@
 """What a training step really allocates: on a CPU by the memory events of torch's profiler, on CUDA by the allocator's
-own counters and its history, and on either by torch's MemTracker.
+history.
 
 The profiler records from before the model is made, so that every free finds what it frees. It changes no order of
 operations and adds no tensor. Each function makes the step, runs it once so that the optimizer has its state, and
@@ -28,13 +28,10 @@ Make = Callable[[], StepParts]
 
 @dataclass(frozen=True)
 class Allocated:
-    """A step's bytes at their highest. tensors_bytes: the highest of what outlives the operation that made it;
-    own_bytes: what the operation that runs at the peak took for itself; operation: that one."""
+    """A step's bytes at their highest. tensors_bytes: the highest of what outlives the operation that made it."""
 
     peak_bytes: int
     tensors_bytes: int
-    own_bytes: int
-    operation: str
 
 
 def on_cpu(make: Make, names: Collection[str]) -> Allocated:
@@ -49,44 +46,28 @@ def on_cpu(make: Make, names: Collection[str]) -> Allocated:
     return attributed(_blocks(found), _outermost(found, wanted), (span.start_time_ns, span.end_time_ns))
 
 
-def tracked(make: Make) -> int:
-    """Bytes of storages at the highest in the second step, by torch's MemTracker. Raises what that raises."""
-    from torch.distributed._tools.mem_tracker import MemTracker
-
-    built = warm(make)
-    tracker = MemTracker()
-    optimizers = [] if built.optimizer is None else [built.optimizer]
-    tracker.track_external(built.model, *optimizers, *_tensors(built.inputs))
-    with tracker:
-        built.step(unheard)
-    snapshot = tracker.get_tracker_snapshot("peak")
-    return max(int(each["Total"]) for each in snapshot.values())
-
-
-def on_cuda(make: Make, device: Any) -> tuple[dict[str, int], Any]:
-    """(the allocator's counters, its history and segments as `torch.cuda.memory._snapshot` gives them) of the second
-    step on a CUDA device. `analysis.footprint.step.allocator_history` reads the latter. Tensors that this process held
-    before are not counted."""
+def on_cuda(make: Make, device: Any) -> tuple[list[Any], int]:
+    """(the allocator's history, how many of its entries were there before the second step) on a CUDA device.
+    `analysis.footprint.step.allocator_history` reads it."""
     cuda: Any = torch.cuda
     gc.collect()
     cuda.empty_cache()
-    held = int(cuda.memory_allocated(device))
     cuda.memory._record_memory_history(max_entries=10**7, context="alloc", stacks="all")
     try:
         built = warm(make)
         cuda.synchronize(device)
-        cuda.reset_peak_memory_stats(device)
-        marked = len(cuda.memory._snapshot(device)["device_traces"][torch.device(device).index or 0])
+        before = len(_history(device))
         built.step(unheard)
         cuda.synchronize(device)
-        snapshot = cuda.memory._snapshot(device)
+        return _history(device), before
     finally:
         cuda.memory._record_memory_history(enabled=None)
-    return {
-        "allocated_bytes": int(cuda.max_memory_allocated(device)) - held,
-        "reserved_bytes": int(cuda.max_memory_reserved(device)) - held,
-        "entries_before": marked,
-    }, snapshot
+
+
+def _history(device: Any) -> list[Any]:
+    cuda: Any = torch.cuda
+    traces: list[list[Any]] = cuda.memory._snapshot(device)["device_traces"]
+    return traces[torch.device(device).index or 0]
 
 
 @dataclass(frozen=True)
@@ -98,12 +79,12 @@ class Allocation:
     nbytes: int
 
 
-def attributed(blocks: Sequence[Allocation], spans: Sequence[tuple[int, int, str]], step: tuple[int, int]) -> Allocated:
+def attributed(blocks: Sequence[Allocation], spans: Sequence[tuple[int, int]], step: tuple[int, int]) -> Allocated:
     """The highest moment within `step` (start, end). spans: operations that do not overlap, in order of their start.
 
     A block is an operation's own if that made it and freed it.
     """
-    starts = [start for start, _, _ in spans]
+    starts = [start for start, _ in spans]
     changes: list[tuple[int, int, int]] = []  # time, bytes, bytes that are an operation's own
     for block in blocks:
         place = bisect_right(starts, block.made_ns) - 1
@@ -112,17 +93,13 @@ def attributed(blocks: Sequence[Allocation], spans: Sequence[tuple[int, int, str
         changes.append((block.made_ns, block.nbytes, block.nbytes * own))
         if block.freed_ns is not None:
             changes.append((block.freed_ns, -block.nbytes, -block.nbytes * own))
-    live = own_live = 0
-    peak, own_there, when, tensors = 0, 0, step[0], 0
+    live = own_live = peak = tensors = 0
     for time_ns, nbytes, own_bytes in sorted(changes):  # of one time what goes is first
         live, own_live = live + nbytes, own_live + own_bytes
         if step[0] <= time_ns <= step[1]:
             tensors = max(tensors, live - own_live)
-            if live > peak:
-                peak, own_there, when = live, own_live, time_ns
-    place = bisect_right(starts, when) - 1
-    running = spans[place][2] if place >= 0 and when <= spans[place][1] else ""
-    return Allocated(peak, tensors, own_there, running.replace("aten::", "aten."))
+            peak = max(peak, live)
+    return Allocated(peak, tensors)
 
 
 def warm(make: Make) -> StepParts:
@@ -177,17 +154,11 @@ def _blocks(found: Sequence[Any]) -> list[Allocation]:
     return blocks + [Allocation(made_ns, None, nbytes) for made_ns, nbytes in living.values()]
 
 
-def _outermost(found: Sequence[Any], names: Collection[str]) -> list[tuple[int, int, str]]:
-    """(start, end, name) of events with these names that are inside of no other of them."""
-    spans = sorted((each.start_time_ns, -each.end_time_ns, each.name) for each in found if each.name in names)
-    kept: list[tuple[int, int, str]] = []
-    for start, negative_end, name in spans:
+def _outermost(found: Sequence[Any], names: Collection[str]) -> list[tuple[int, int]]:
+    """(start, end) of events with these names that are inside of no other of them."""
+    spans = sorted((each.start_time_ns, -each.end_time_ns) for each in found if each.name in names)
+    kept: list[tuple[int, int]] = []
+    for start, negative_end in spans:
         if not kept or start >= kept[-1][1]:
-            kept.append((start, -negative_end, name))
+            kept.append((start, -negative_end))
     return kept
-
-
-def _tensors(inputs: Any) -> list[torch.Tensor]:
-    from torch.utils._pytree import tree_leaves
-
-    return [leaf for leaf in tree_leaves(inputs) if isinstance(leaf, torch.Tensor)]

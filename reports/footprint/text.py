@@ -42,12 +42,11 @@ _FIRST = 30
 
 @dataclass(frozen=True)
 class MemoryFit:
-    """The largest batch in a memory, of which margin_ratio is to stay free. roomy: the same with cuDNN's workspaces."""
+    """The largest batch in a memory, of which margin_ratio is to stay free."""
 
     memory: Memory
     margin_ratio: float
     fit: BatchFit
-    roomy: BatchFit | None = None
 
     @property
     def largest_batch(self) -> int:
@@ -64,7 +63,7 @@ class MemoryFit:
 class FootprintAnswer:
     """All that the command tells of a step. minimal_bytes: of the best order that was found, with its proven bound.
 
-    roomy: `reserved` with cuDNN's workspaces, where it may have some. checkpoints: None where nobody asked for them.
+    checkpoints: None where nobody asked for them.
     """
 
     model: str
@@ -77,7 +76,6 @@ class FootprintAnswer:
     operations: Sequence[Operation]
     found: Footprint
     reserved: Reserved
-    roomy: Reserved | None = None
     workspaces: tuple[Workspace, ...] = ()
     fitted: MemoryFit | None = None
     minimal_bytes: int | None = None
@@ -88,7 +86,7 @@ class FootprintAnswer:
     @property
     def workspace_bytes(self) -> int:
         """All allowances for what the step cannot do without."""
-        return sum(each.nbytes for each in self.workspaces if each.needed)
+        return sum(each.nbytes for each in self.workspaces)
 
     @property
     def is_partial(self) -> bool:
@@ -130,11 +128,9 @@ def document(answer: FootprintAnswer, top: int) -> dict[str, Any]:
         "allocated_bytes": answer.reserved.allocated_bytes if known else None,
         "reserved_bytes": answer.reserved.reserved_bytes if known else None,
         "segments": answer.reserved.segments if known else None,
-        "reserved_with_room_bytes": answer.roomy.reserved_bytes if answer.roomy and known else None,
         "workspace_bytes": answer.workspace_bytes,
         "workspaces": [
-            {"library": each.library, "bytes": each.nbytes, "source": each.source, "needed": each.needed}
-            for each in answer.workspaces
+            {"library": each.library, "bytes": each.nbytes, "source": each.source} for each in answer.workspaces
         ],
         "operations": len(answer.operations),
         "largest": [_tensor(each) for each in found.held[:top]],
@@ -164,7 +160,6 @@ def _fit(fitted: MemoryFit, known: bool) -> dict[str, Any]:
         "available_bytes": fit.available_bytes,
         "predicted_batch": fit.predicted if known else None,
         "capped": fit.capped,
-        "largest_batch_with_room": fitted.roomy.largest_batch if fitted.roomy and known else None,
         "needed_bytes": needed if known else None,
         "at_least_needed_bytes": None if known else needed,
     }
@@ -284,11 +279,10 @@ def _beside(answer: FootprintAnswer) -> TextTable:
     peak_bytes, blocks = answer.found.at_least_bytes, answer.reserved
     rows: list[tuple[str, int | None, str]] = [
         ("live bytes at the peak", peak_bytes, "in the order of the program (eager)"),
-        ("  minimal: reordered", answer.minimal_bytes, "in the best order that a search found"),
+        ("  minimal: reordered", answer.minimal_bytes, "in the best of a few orders"),
         ("  no order needs less than", answer.lower_bound_bytes, "proven"),
         ("allocated, in blocks", blocks.allocated_bytes, "blocks of the caching allocator: a bound"),
         ("reserved, in segments", blocks.reserved_bytes, f"its {blocks.segments} segments: a bound"),
-        ("  with cuDNN's workspaces", answer.roomy.reserved_bytes if answer.roomy else None, "where there is room"),
     ]
     if answer.is_partial:
         rows = [
@@ -336,21 +330,9 @@ def fit_words(answer: FootprintAnswer) -> str:
     workspaces = " with cuBLAS's workspaces" if answer.workspace_bytes else ""
     if fit.capped:
         more = "the model takes no more" if fit.refused else "more were not looked for"
-        return (
-            f"A batch of {fit.largest_batch:,} fits into {of}: it needs {needed}{workspaces}; {more}."
-            f"{_room_words(fitted.roomy)}"
-        )
+        return f"A batch of {fit.largest_batch:,} fits into {of}: it needs {needed}{workspaces}; {more}."
     above = amount(fit.needed[fit.largest_batch + 1], "B")
     return (
         f"Largest batch: {fit.largest_batch:,}, in {of}: it needs {needed}{workspaces}, and "
         f"{fit.largest_batch + 1:,} would need {above} of {amount(fit.available_bytes, 'B')}; both were traced."
-        f"{_room_words(fitted.roomy)}"
     )
-
-
-def _room_words(roomy: BatchFit | None) -> str:
-    if roomy is None:
-        return ""
-    if not roomy.largest_batch:
-        return " At no batch is there room for all of cuDNN's workspaces."
-    return f" With room for cuDNN's workspaces: {roomy.largest_batch:,}."

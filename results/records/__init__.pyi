@@ -32,7 +32,6 @@ from .comparisons import (
     GateCheck,
 )
 from .counts import Agreement, BatchLaw, CleanedOperation, CleaningLog, FlopCount, ProfileCount, Ratio
-from .footprint import FootprintCheck, FootprintPrediction
 from .operations import Kernel, Operation, OperationInstance, ProfiledOperation, Storage
 from .rows import (
     CellRows,
@@ -98,8 +97,6 @@ __all__ = [
     "FILES",
     "FUNCTION",
     "FlopCount",
-    "FootprintCheck",
-    "FootprintPrediction",
     "GateCheck",
     "Headline",
     "Json",

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from results import nearest, plain_words
 from runners.cli import (
     FAILED,
+    MARGIN_RATIO,
     SHOWN,
     Mistake,
     check_models,
@@ -56,7 +57,7 @@ def _run(options: Namespace) -> int:
     """Everything after parsing. Raises Mistake, StoreFault, KeyboardInterrupt."""
     check_models([options.model], options)
     _check_checkpoints(options)
-    memory = memory_of(options.fit, options.memory_bytes)
+    memory = memory_of(options.fit) if options.fit else None
     if options.out is not None:
         from runners.cli import reserve
 
@@ -125,47 +126,39 @@ class Steps:
             ) from fault
 
 
-def memory_of(name: str, memory_bytes: int | None) -> Memory | None:
-    """The memory that is to be fitted into; None: none was asked for. Raises Mistake for a device of unknown memory."""
+def memory_of(name: str) -> Memory:
+    """The memory that is to be fitted into. Raises Mistake for a device of unknown memory."""
     from analysis.devices import memory as devices_memory
 
-    if not name and memory_bytes is None:
-        return None
-    known = devices_memory.lookup(name) if name else None
-    if memory_bytes is not None:
-        return devices_memory.Memory(known.name if known else name, memory_bytes, "--memory-bytes", "given")
+    known = devices_memory.lookup(name)
     if known is not None:
         return known
     near = [each for each in devices_memory.names() if name.casefold() in each.casefold()] or nearest(
         name, devices_memory.names()
     )
     like = f", nearest {' or '.join(near[:SHOWN])}" if near else ""
-    raise Mistake(f"--fit: expected a device of known memory, or --memory-bytes beside it, got {name!r}{like}")
+    raise Mistake(f"--fit: expected a device of known memory, got {name!r}{like}")
 
 
 def _fit_batch(steps: Steps, options: Namespace, memory: Memory) -> MemoryFit:
-    from analysis.footprint.step import convolves
     from reports.footprint import MemoryFit
     from runners.footprint.fit import fit
 
-    asked = (steps.at, memory.memory_bytes, options.margin_ratio, options.device, memory.name)
-    found = fit(*asked)
-    least = steps.at(min(found.needed))
-    room = options.device == "cuda" and convolves(least.operations)
-    return MemoryFit(memory, options.margin_ratio, found, fit(*asked, room=options.precision) if room else None)
+    return MemoryFit(
+        memory, MARGIN_RATIO, fit(steps.at, memory.memory_bytes, MARGIN_RATIO, options.device, memory.name)
+    )
 
 
 def _answer(steps: Steps, options: Namespace, fitted: MemoryFit | None) -> FootprintAnswer:
     from analysis.footprint.schedule import minimal
-    from analysis.footprint.step import allowance, footprint, replay, unforeseen, where_there_is_room, with_workspaces
+    from analysis.footprint.step import allowance, footprint, replay, unforeseen
     from reports.footprint import FootprintAnswer
     from runners.footprint.fit import capability
 
     largest = fitted.largest_batch or fitted.least_batch if fitted else footprint_options.BATCH_SIZE
     step = steps.at(options.batch_size or largest)
     found = footprint(step.operations, step.storages)
-    cudnn = where_there_is_room(step.operations, found.ledger, options.device, options.precision)
-    more = unforeseen(step.operations, options.device, options.layout)
+    more = unforeseen(step.operations, options.device)
     least = minimal(step.operations, step.storages)
     asked = options.checkpoints and not found.unknown
     return FootprintAnswer(
@@ -179,8 +172,7 @@ def _answer(steps: Steps, options: Namespace, fitted: MemoryFit | None) -> Footp
         operations=step.operations,
         found=found,
         reserved=replay(found.ledger, len(step.operations)),
-        roomy=replay(*with_workspaces(step.operations, found.ledger, options.precision)) if cudnn else None,
-        workspaces=(*allowance(step.operations, options.device, capability(options.fit)), *cudnn),
+        workspaces=allowance(step.operations, options.device, capability(options.fit)),
         fitted=fitted,
         minimal_bytes=least.minimal_bytes,
         lower_bound_bytes=least.lower_bound_bytes,

@@ -1,9 +1,8 @@
 """The largest batch of a step that fits into a memory: traces at the batches that
 `analysis.footprint.step.largest_batch` asks for.
 
-What has to fit is the highest moment's live bytes and the workspaces that it cannot do without. What the margin is for
-is not counted: the device's context, the rounding of blocks and what the allocator cannot use. cuDNN's workspaces are
-taken where there is room: with `room` they have to fit, too.
+What has to fit is the highest moment's live bytes and cuBLAS's workspaces. What the margin is for is not counted: the
+device's context, cuDNN's workspaces, the rounding of blocks and what the allocator cannot use.
 """
 
 from __future__ import annotations
@@ -12,9 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from analysis.footprint.step import BEFORE, SMALL, BatchFit, Lines, allowance, footprint, with_workspaces
+from analysis.footprint.step import BEFORE, SMALL, BatchFit, Lines, allowance, footprint
 from analysis.footprint.step.largest_batch import largest_batch
-from analysis.footprint.step.live_bytes import live_bytes
 from runners.cli import Mistake
 from runners.workers import FEW_BATCHES, MORE_BATCHES, SMALL_BATCH_BYTES
 
@@ -42,18 +40,16 @@ def fit(
     device: str,
     name: str = "",
     beside: Callable[[StepTrace], int] = lambda _step: 0,
-    room: str = "",
     least: int | None = None,
 ) -> BatchFit:
     """The largest batch whose step leaves `margin_ratio` of a memory free. Raises what `step_at` does.
 
     name: of the device, which decides the workspaces. beside: bytes that lie there throughout.
-    room: the precision whose workspaces of cuDNN have to fit; "": none. least: the smallest batch that is looked at;
-    None: the smallest that the step takes.
+    least: the smallest batch that is looked at; None: the smallest that the step takes.
     """
     known = capability(name)
     return largest_batch(
-        lambda batch_size: moments(step_at(batch_size), device, known, beside, room),
+        lambda batch_size: moments(step_at(batch_size), device, known, beside),
         int(memory_bytes * (1 - margin_ratio)),
         _least(step_at) if least is None else least,
     )
@@ -64,15 +60,10 @@ def moments(
     device: str,
     known: str | None,
     beside: Callable[[StepTrace], int] = lambda _step: 0,
-    room: str = "",
 ) -> list[int]:
     """Bytes at each moment of a step, with all that is beside its tensors. known: the device's compute capability."""
     more = beside(step) + sum(each.nbytes for each in allowance(step.operations, device, known))
-    found = footprint(step.operations, step.storages)
-    live = found.total_bytes
-    if room and device == "cuda":
-        live = live_bytes(*with_workspaces(step.operations, found.ledger, room))
-    return [here + more for here in live]
+    return [here + more for here in footprint(step.operations, step.storages).total_bytes]
 
 
 def fitting(asked: StepOptions, memory_bytes: int, margin_ratio: float, name: str) -> Fitting:

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from analysis.devices import PRECISIONS
-from runners.cli import LAYOUTS, MARGIN_RATIO, MODEL, Parser, add_format, add_model, number, number_of_bytes
+from runners.cli import LAYOUTS, MODEL, Parser, add_format, add_model, number
 from runners.footprint.step import NONE
 from workloads.catalogue import OPTIMIZERS, OWN
 
@@ -32,7 +32,7 @@ def parser() -> Parser:
     )
     made.add_argument("model", metavar="MODEL", help=MODEL)
     group = made.add_argument_group("the model and its batch")
-    add_model(group, f"{BATCH_SIZE}; with a memory: the largest that fits")
+    add_model(group, f"{BATCH_SIZE}; with --fit: the largest that fits")
     group.add_argument("--layout", choices=LAYOUTS, default=LAYOUTS[0], help="of images (channels_first)")
     _add_step(made.add_argument_group("the step"))
     _add_fit(made.add_argument_group("the largest batch that fits"))
@@ -61,13 +61,6 @@ def _add_step(group: argparse._ArgumentGroup) -> None:
 
 def _add_fit(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--fit", type=_name, metavar="NAME", help="into this device's memory, by the driver's name")
-    group.add_argument(
-        "--memory-bytes", type=number_of_bytes, metavar="BYTES", help="into this many bytes: 80e9, 80GiB"
-    )
-    group.add_argument(
-        "--margin", dest="margin_ratio", type=number(float, 0, 0.9), default=MARGIN_RATIO, metavar="RATIO",
-        help=f"share of the memory that the step must leave free ({MARGIN_RATIO:g})",
-    )  # fmt: skip
 
 
 def _add_output_options(group: argparse._ArgumentGroup) -> None:

@@ -31,8 +31,8 @@ ACCUMULATED = 2
 @dataclass(frozen=True)
 class StepOptions:
     """A step. hyper: what the factory takes beside the model. device: whose rules: on "cuda" optimizers work on all
-    parameters at once, and autocast and dropout keep what they do there. loop: optimizers work on one parameter after
-    the other there, too, as before torch 2.0. accumulate: batches a step of the optimizer."""
+    parameters at once, and autocast and dropout keep what they do there. accumulate: batches a
+    step of the optimizer."""
 
     model: str
     precision: str = "fp32"
@@ -41,7 +41,6 @@ class StepOptions:
     accumulate: int = 1
     layout: str = "channels_first"
     hyper: Mapping[str, Any] = field(default_factory=dict)
-    loop: bool = False
 
 
 @dataclass(frozen=True)
@@ -134,7 +133,7 @@ def _build(asked: StepOptions, mode: FakeMode | None, device: str) -> _Built:
     trained = _trained(model, asked)
     with contextlib.nullcontext() if mode is None else mode:
         optimizer = optimizer_of("sgd-plain" if asked.optimizer == NONE else asked.optimizer, workload, trained)
-        for group in optimizer.param_groups if asked.device == "cuda" and not asked.loop else ():
+        for group in optimizer.param_groups if asked.device == "cuda" else ():
             if "foreach" in group:
                 group["foreach"] = True
         if asked.optimizer != NONE and mode is not None:

@@ -127,7 +127,7 @@ def test_a_wheel_has_one_package_with_all_of_the_code(wheel):
         for path in (ROOT / package).rglob("*.py*"):
             name = str(path.relative_to(ROOT))
             if path.suffix in (".py", ".pyi"):
-                assert (f"flopledger/_internal/{name}" in names) == (name not in setup.DOCUMENT_PAGES)
+                assert f"flopledger/_internal/{name}" in names
     for data in (
         "analysis/devices/peaks.csv",
         "reports/shared/templates/page.css",
@@ -135,21 +135,6 @@ def test_a_wheel_has_one_package_with_all_of_the_code(wheel):
     ):
         assert f"flopledger/_internal/{data}" in names
     assert "flopledger/py.typed" in names
-
-
-@pytest.mark.parametrize("page", [name for name in setup.DOCUMENT_PAGES if name.endswith(".py")])
-def test_a_page_that_the_wheel_lacks_is_imported_by_no_package(page):
-    module = page.removesuffix(".py").replace("/", ".")
-    package, _, name = module.rpartition(".")
-    imported = re.compile(rf"{re.escape(module)}\b|from {re.escape(package)} import .*\b{name}\b")
-    beside = re.compile(rf"from \.{name} import")
-    for part in setup.PACKAGES:
-        for path in (*(ROOT / part).rglob("*.py"), *(ROOT / part).rglob("*.pyi")):
-            if str(path.relative_to(ROOT)) in setup.DOCUMENT_PAGES:
-                continue
-            source = path.read_text(encoding="utf-8")
-            assert not imported.search(source), path
-            assert path.parent != (ROOT / page).parent or not beside.search(source), path
 
 
 def test_a_source_distribution_has_no_tests_and_no_published_runs(dist):

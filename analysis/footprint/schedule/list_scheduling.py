@@ -2,13 +2,12 @@
 
 Whenever an operation can run that leaves no more than it found, and fits below the limit while it runs, it runs: later
 it would free no more, and everything between has that much less to bear. Of the others the first by a preference runs
-that fits; where none fits, the one that needs the least. Nothing is taken back (`analysis.footprint.schedule.search`
-does that).
+that fits; where none fits, the one that needs the least. Nothing is taken back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
@@ -69,13 +68,14 @@ class Running:
         return ready, grown
 
 
-PREFERENCES: Mapping[str, Preference] = {
-    "eager order": lambda running, node: (node,),
-    "least growth": lambda running, node: (running.net(node), node),
-    "least made": lambda running, node: (running.graph.made_bytes[node], running.net(node), node),
-    "latest first": lambda running, node: (-node,),
-}
-"""What runs first of several operations that all leave more than they found."""
+PREFERENCES: tuple[Preference, ...] = (
+    lambda running, node: (node,),
+    lambda running, node: (running.net(node), node),
+    lambda running, node: (running.graph.made_bytes[node], running.net(node), node),
+    lambda running, node: (-node,),
+)
+"""What runs first of several operations that all leave more than they found: the first of the eager order, what grows
+least, what makes least, the last of the eager order."""
 
 
 def listed(graph: Graph, limit: int, prefers: Preference) -> Running:

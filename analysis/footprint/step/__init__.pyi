@@ -1,8 +1,6 @@
-from .allocator_history import rows
+from .allocator_history import tensors_peak
 from .caching_allocator import Reserved, replay
 from .checkpointing import Choice, checkpointed, curve, stretches_of
-from .cudnn_observations import WorkspaceObservation, as_allowed, observations
-from .cudnn_workspaces import PASSES, allowance_bytes, convolves, with_workspaces
 from .largest_batch import MOST, SMALL, BatchFit, Lines
 from .live_bytes import (
     BEFORE,
@@ -16,22 +14,9 @@ from .live_bytes import (
     reuse_gradients,
     unsized,
 )
-from .published import (
-    ALLOCATED,
-    MATERIALIZED,
-    PROCESS,
-    REQUESTED,
-    RESERVED,
-    RISEN,
-    TENSORS,
-    Published,
-    as_measured,
-    predicted_bytes,
-)
-from .workspaces import Workspace, allowance, unforeseen, where_there_is_room
+from .workspaces import Workspace, allowance, unforeseen
 
 __all__ = [
-    "ALLOCATED",
     "BEFORE",
     "BatchFit",
     "CATEGORIES",
@@ -39,38 +24,21 @@ __all__ = [
     "Footprint",
     "Lines",
     "LiveStorage",
-    "MATERIALIZED",
     "MOST",
-    "PASSES",
-    "PROCESS",
-    "Published",
-    "REQUESTED",
-    "RESERVED",
-    "RISEN",
     "Reserved",
     "SMALL",
     "StepPlace",
-    "TENSORS",
     "Workspace",
-    "WorkspaceObservation",
     "allowance",
-    "allowance_bytes",
-    "as_allowed",
-    "as_measured",
     "checkpointed",
-    "convolves",
     "curve",
     "footprint",
-    "observations",
     "peak_bytes",
     "place",
-    "predicted_bytes",
     "replay",
     "reuse_gradients",
-    "rows",
+    "tensors_peak",
     "stretches_of",
     "unforeseen",
     "unsized",
-    "where_there_is_room",
-    "with_workspaces",
 ]

@@ -1,4 +1,4 @@
-"""What of a device's memory is tensors and what libraries' workspaces, from the history of PyTorch's CUDA allocator.
+"""What of a device's memory is tensors and not libraries' workspaces, from the history of PyTorch's CUDA allocator.
 
 The history is `torch.cuda.memory._snapshot()["device_traces"][i]`, recorded from before the model was made, with
 stacks: entries with action, addr, size (as it was asked for, without rounding) and frames. A workspace is what a
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 _WORKSPACE = re.compile(r"workspace|cudnn|cublas", re.IGNORECASE)
@@ -29,39 +28,19 @@ _PRODUCTS = "at::cuda::blas::"
 ALLOCATED, FREED = "alloc", "free_completed"
 
 
-@dataclass(frozen=True)
-class Rows:
-    """Bytes asked for. peak_bytes, workspaces_bytes: at the moment when both together are highest; tensors_bytes: the
-    highest of tensors alone, which may be another moment, as that of `measure.profiler.allocations.Allocated` is."""
-
-    peak_bytes: int
-    tensors_bytes: int
-    workspaces_bytes: int
-
-
-def rows(history: Sequence[Mapping[str, Any]], since: int = 0) -> Rows:
-    """The highest moments from entry `since` on; of several with the same bytes the first."""
-    living: dict[int, tuple[int, bool]] = {}
-    tensors = workspaces = 0
-    peak, workspaces_there, most_tensors = 0, 0, 0
+def tensors_peak(history: Sequence[Mapping[str, Any]], since: int = 0) -> int:
+    """The most bytes that were asked for by tensors, from entry `since` on."""
+    living: dict[int, int] = {}
+    tensors = most = 0
     for position, entry in enumerate(history):
-        if entry["action"] == ALLOCATED:
-            is_workspace = _is_workspace(entry.get("frames", ()))
-            living[entry["addr"]] = (entry["size"], is_workspace)
-            tensors, workspaces = _changed(tensors, workspaces, entry["size"], is_workspace)
-        elif entry["action"] == FREED and entry["addr"] in living:
-            size, is_workspace = living.pop(entry["addr"])
-            tensors, workspaces = _changed(tensors, workspaces, -size, is_workspace)
-        if position < since:
-            continue
-        most_tensors = max(most_tensors, tensors)
-        if tensors + workspaces > peak:
-            peak, workspaces_there = tensors + workspaces, workspaces
-    return Rows(peak, most_tensors, workspaces_there)
-
-
-def _changed(tensors: int, workspaces: int, size: int, is_workspace: bool) -> tuple[int, int]:
-    return (tensors, workspaces + size) if is_workspace else (tensors + size, workspaces)
+        if entry["action"] == ALLOCATED and not _is_workspace(entry.get("frames", ())):
+            living[entry["addr"]] = entry["size"]
+            tensors += entry["size"]
+        elif entry["action"] == FREED:
+            tensors -= living.pop(entry["addr"], 0)
+        if position >= since:
+            most = max(most, tensors)
+    return most
 
 
 def _is_workspace(frames: Sequence[Mapping[str, Any]]) -> bool:

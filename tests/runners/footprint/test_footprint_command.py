@@ -11,12 +11,14 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
 import flopledger
+from analysis.devices.memory import Memory
 from runners.footprint import command
 
 ROOT = Path(__file__).parents[3]
@@ -38,10 +40,6 @@ def deep():
 def normed():
     """Takes no batch of one."""
     return nn.Sequential(nn.Linear(16, 8), nn.BatchNorm1d(8)), (torch.randn(2, 16),)
-
-
-def pictures():
-    return nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 16, 3, padding=1)), (torch.randn(1, 3, 64, 64),)
 
 
 def dropped():
@@ -120,6 +118,21 @@ def nets(tmp_path_factory: pytest.TempPathFactory) -> str:
     file = tmp_path_factory.mktemp("nets") / "nets.py"
     file.write_text(NETS)
     return str(file)
+
+
+Into = Callable[..., tuple[str, ...]]
+
+
+@pytest.fixture
+def into(monkeypatch: pytest.MonkeyPatch) -> Into:
+    """The words that fit a step into a made-up device of so many bytes, of which a share stays free."""
+
+    def words(nbytes: int, margin_ratio: float = 0.1, name: str = "made up") -> tuple[str, ...]:
+        monkeypatch.setattr(command, "memory_of", lambda _name: Memory(name, nbytes, "made up", "given"))
+        monkeypatch.setattr(command, "MARGIN_RATIO", margin_ratio)
+        return "--fit", name
+
+    return words
 
 
 def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict:
@@ -219,9 +232,9 @@ def test_flattened_images_of_another_layout_are_copied(nets: str, capsys: pytest
     assert last["eager_peak_bytes"] - first["eager_peak_bytes"] == 1024 * 3 * 8 * 8 * 4
 
 
-def test_storages_of_unknown_size_are_told(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_storages_of_unknown_size_are_told(nets: str, capsys: pytest.CaptureFixture[str], into: Into) -> None:
     """oneDNN's LSTM keeps a workspace for its backward pass that fake tensors do not know."""
-    found = told(capsys, f"{nets}:recurrent", "--memory-bytes", "200e6", "--batch-size", "4", "--checkpoints")
+    found = told(capsys, f"{nets}:recurrent", *into(200_000_000), "--batch-size", "4", "--checkpoints")
     assert found["unknown_storages"] == 1
     assert "1 storage has no known size: bytes are at least those of the others" in found["notes"]
     absent = ("eager_peak_bytes", "minimal_bytes", "allocated_bytes", "reserved_bytes", "largest_batch", "checkpoints")
@@ -234,8 +247,8 @@ def test_storages_of_unknown_size_are_told(nets: str, capsys: pytest.CaptureFixt
     assert needed[str(most)] <= found["fit"]["available_bytes"] < needed[str(most + 1)]
 
 
-def test_a_table_of_unknown_sizes_has_no_total(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main([f"{nets}:recurrent", "--memory-bytes", "200e6", "--batch-size", "4"]) == 0
+def test_a_table_of_unknown_sizes_has_no_total(nets: str, capsys: pytest.CaptureFixture[str], into: Into) -> None:
+    assert command.main([f"{nets}:recurrent", *into(200_000_000), "--batch-size", "4"]) == 0
     table = capsys.readouterr().out
     assert "The step needs at least " in table
     assert "At most a batch of " in table
@@ -253,58 +266,37 @@ def test_a_footprint_of_unknown_sizes_has_no_peak() -> None:
 
 
 @pytest.mark.parametrize("name", ["small", "normed"])
-def test_the_largest_batch_is_that_of_brute_force(nets: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_largest_batch_is_that_of_brute_force(
+    nets: str, name: str, capsys: pytest.CaptureFixture[str], into: Into
+) -> None:
     model = f"{nets}:{name}"
-    arguments = (model, "--device", "cpu", "--margin", "0")
+    arguments = (model, "--device", "cpu")
     needs = {n: told(capsys, *arguments, "--batch-size", str(n))["eager_peak_bytes"] for n in range(2, 40, 3)}
     for batch, memory in ((11, needs[11]), (10, needs[11] - 1)):
-        found = told(capsys, *arguments, "--memory-bytes", str(memory))
+        found = told(capsys, *arguments, *into(memory, 0))
         assert found["largest_batch"] == found["batch_size"] == batch
         assert found["eager_peak_bytes"] <= memory < found["fit"]["needed_bytes"][str(batch + 1)]
 
 
-def test_the_margin_and_the_workspaces_are_taken_off(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_margin_and_the_workspaces_are_taken_off(nets: str, capsys: pytest.CaptureFixture[str], into: Into) -> None:
     """On a device before Hopper two handles of cuBLAS have 8,519,680 bytes each."""
-    found = told(capsys, f"{nets}:small", "--fit", "Tesla T4", "--memory-bytes", "20MB", "--margin", "0.1")
+    found = told(capsys, f"{nets}:small", *into(20_000_000, name="Tesla T4"))
     assert found["fit"]["available_bytes"] == 18_000_000
     assert found["workspace_bytes"] == 2 * 8_519_680
     assert found["eager_peak_bytes"] + found["workspace_bytes"] <= 18_000_000
     assert found["fit"]["needed_bytes"][str(found["largest_batch"] + 1)] > 18_000_000
 
 
-def test_room_for_cudnns_workspaces_lowers_the_batch_that_fits(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two convolutions of 3 × 3: the second's gradient of weights is the highest moment with them, as in VGG."""
-    arguments = (f"{nets}:pictures", "--optimizer", "none", "--memory-bytes", "100MB", "--margin", "0")
-    found = told(capsys, *arguments)
-    (room,) = [each for each in found["workspaces"] if not each["needed"]]
-    assert room["library"] == "cuDNN"
-    assert room["source"] == "where there is room, in 1"
-    largest, roomy = found["largest_batch"], found["fit"]["largest_batch_with_room"]
-    assert 0 < roomy < largest
-    at = told(capsys, f"{nets}:pictures", "--optimizer", "none", "--batch-size", str(roomy))
-    (room,) = [each for each in at["workspaces"] if not each["needed"]]
-    assert at["workspace_bytes"] == 0
-    # 36 numbers for each pair of channels and each channel of the 16 × 16 tiles of an image, but for what is there at
-    # the peak and not in this moment
-    assert room["bytes"] <= 4 * 36 * (16 * 16 + 32 * 256 * roomy)
-    assert at["eager_peak_bytes"] + room["bytes"] <= 100_000_000
-    assert command.main([*arguments]) == 0
-    text = capsys.readouterr().out
-    assert f"With room for cuDNN's workspaces: {roomy:,}." in " ".join(text.split())
-    assert command.main([f"{nets}:pictures", "--memory-bytes", "2MB", "--margin", "0", "--optimizer", "none"]) == 0
-    assert "At no batch is there room for all" in " ".join(capsys.readouterr().out.split())
-
-
-def test_a_model_that_takes_no_larger_batch(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
-    found = told(capsys, f"{nets}:bounded", "--memory-bytes", "1GB", "--device", "cpu", "--checkpoints")
+def test_a_model_that_takes_no_larger_batch(nets: str, capsys: pytest.CaptureFixture[str], into: Into) -> None:
+    found = told(capsys, f"{nets}:bounded", *into(10**9), "--device", "cpu", "--checkpoints")
     assert (found["largest_batch"], found["fit"]["capped"]) == (37, True)
     assert len(found["checkpoints"]) > 1
     assert {each["largest_batch"] for each in found["checkpoints"]} == {37}
     assert next(each for each in found["notes"] if each.startswith("no larger batch: ")).endswith("37 samples at most")
 
 
-def test_a_model_of_one_batch_fits_at_that(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = (f"{nets}:fixed", "--memory-bytes", "1MB", "--device", "cpu")
+def test_a_model_of_one_batch_fits_at_that(nets: str, capsys: pytest.CaptureFixture[str], into: Into) -> None:
+    arguments = (f"{nets}:fixed", *into(10**6), "--device", "cpu")
     assert told(capsys, *arguments)["largest_batch"] == 8
     assert command.main([*arguments]) == 0
     text = " ".join(capsys.readouterr().out.split())
@@ -313,8 +305,8 @@ def test_a_model_of_one_batch_fits_at_that(nets: str, capsys: pytest.CaptureFixt
     assert "no larger batch: " in text
 
 
-def test_a_model_that_does_not_fit(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main([f"{nets}:small", "--memory-bytes", "1KiB", "--device", "cpu", "--format", "json"]) == 1
+def test_a_model_that_does_not_fit(nets: str, capsys: pytest.CaptureFixture[str], into: Into) -> None:
+    assert command.main([f"{nets}:small", *into(1024), "--device", "cpu", "--format", "json"]) == 1
     said = capsys.readouterr()
     document = json.loads(said.out)
     assert (document["largest_batch"], document["batch_size"]) == (0, 1)
@@ -322,7 +314,7 @@ def test_a_model_that_does_not_fit(nets: str, capsys: pytest.CaptureFixture[str]
     assert said.err.count("\n") == 1
 
 
-def test_what_checkpoints_bring(nets: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_checkpoints_bring(nets: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], into: Into) -> None:
     """Four pairs of layers of 64 → 64 with tanh and plain SGD, in the memory that a batch of 512 needs.
 
     The first choice is the step as it is. The largest batch of another is that of brute force over its lines: the steps
@@ -338,7 +330,7 @@ def test_what_checkpoints_bring(nets: str, tmp_path: Path, capsys: pytest.Captur
     alone = told(capsys, *arguments)
     assert [each["largest_batch"] for each in alone["checkpoints"]] == [None] * len(alone["checkpoints"])
     memory = alone["eager_peak_bytes"]
-    found = told(capsys, *arguments, "--memory-bytes", str(memory), "--margin", "0", "--out", str(tmp_path))
+    found = told(capsys, *arguments, *into(memory, 0), "--out", str(tmp_path))
     first, *others = found["checkpoints"]
     assert (first["peak_bytes"], first["recomputed_flop"], first["stretches"]) == (memory, 0, [])
     assert first["largest_batch"] == found["largest_batch"] == 512
@@ -392,8 +384,8 @@ def test_files(nets: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert (out / "timeline.png").read_bytes() == before
 
 
-def test_the_table_fits_and_says_what_it_means(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = [f"{nets}:small", "--memory-bytes", "1MB", "--device", "cpu", "--precision", "amp-bf16"]
+def test_the_table_fits_and_says_what_it_means(nets: str, capsys: pytest.CaptureFixture[str], into: Into) -> None:
+    arguments = [f"{nets}:small", *into(10**6), "--device", "cpu", "--precision", "amp-bf16"]
     assert command.main(arguments) == 0
     text = capsys.readouterr().out
     lines = text.splitlines()
@@ -403,9 +395,9 @@ def test_the_table_fits_and_says_what_it_means(nets: str, capsys: pytest.Capture
     assert "casts of autocast" in text
 
 
-def test_a_row_has_the_same_columns_with_a_memory(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_row_has_the_same_columns_with_a_memory(nets: str, capsys: pytest.CaptureFixture[str], into: Into) -> None:
     headers = set()
-    for more in ([], ["--memory-bytes", "100MB"]):
+    for more in ((), into(10**8)):
         assert command.main([f"{nets}:small", "--batch-size", "4", "--format", "csv", *more]) == 0
         head, row = csv.reader(io.StringIO(capsys.readouterr().out))
         assert len(head) == len(row)
@@ -433,11 +425,8 @@ def test_what_the_model_raises_is_one_line(nets: str, capsys: pytest.CaptureFixt
         (["resnet5"], "nearest: resnet50"),
         (["resnet50", "--fit", "h100"], "nearest NVIDIA H100 PCIe or NVIDIA H100 80GB HBM3 or NVIDIA H100 NVL"),
         (["resnet50", "--fit", "NVIDA A30"], "nearest NVIDIA A30"),
-        (["resnet50", "--fit", "NVIDIA B300 SXM6 AC"], "a device of known memory, or --memory-bytes beside it"),
+        (["resnet50", "--fit", "NVIDIA B300 SXM6 AC"], "a device of known memory, got"),
         (["resnet50", "--fit", ""], "expected the name that the driver prints, got ''"),
-        (["resnet50", "--memory-bytes", "1e400"], "expected bytes"),
-        (["resnet50", "--memory-bytes", "80 gigs"], "expected bytes, as in 80e9"),
-        (["resnet50", "--margin", "1"], "a number from 0 to 0.9"),
         (["resnet50", "--optimizer", "adamx"], "nearest adam"),
         (["resnet50", "--precison", "fp32"], "nearest --precision"),
         (["resnet50", "--batch-size", "0"], "a whole number of at least 1"),

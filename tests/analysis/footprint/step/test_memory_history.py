@@ -5,7 +5,7 @@ That real devices record these names is for a GPU to say.
 
 from __future__ import annotations
 
-from analysis.footprint.step.allocator_history import Rows, rows
+from analysis.footprint.step.allocator_history import tensors_peak
 
 PRODUCT = [
     {"name": "c10::cuda::CUDACachingAllocator::Native::NativeCachingAllocator::allocate(unsigned long)"},
@@ -74,22 +74,22 @@ def test_tensors_and_workspaces_by_hand() -> None:
         entry("free_completed", 3, 40),
         entry("alloc", 3, 20, TENSOR),  # the address again: 234
     ]
-    assert rows(history, 3) == Rows(254, 190, 64)
-    assert rows(history[:7], 3) == Rows(234, 140, 94)
-    assert rows(history[:3], 0) == Rows(164, 100, 64)
+    assert tensors_peak(history, 3) == 190
+    assert tensors_peak(history[:7], 3) == 140
+    assert tensors_peak(history[:3], 0) == 100
 
 
 def test_the_output_of_a_convolution_is_a_tensor_and_a_products_bytes_are_a_workspace() -> None:
     history = [entry("alloc", 1, 700, OUTPUT), entry("alloc", 2, 30, CONVOLUTION), entry("alloc", 3, 5, PRODUCTS_OWN)]
-    assert rows(history) == Rows(735, 700, 35)
+    assert tensors_peak(history) == 700
 
 
 def test_a_workspace_of_a_convolutions_gradients_is_none_of_its_tensors() -> None:
     """900 of a gradient and 60 beside it; 60 from an operator that is not cuDNN's stay a tensor's."""
     other = [{"name": "??"}, {"name": "at::_ops::resize_::call(...)"}]
     history = [entry("alloc", 1, 900, GRADIENT), entry("alloc", 2, 60, GRADIENTS_WORKSPACE)]
-    assert rows(history) == Rows(960, 900, 60)
-    assert rows([history[0], entry("alloc", 2, 60, other)]) == Rows(960, 960, 0)
+    assert tensors_peak(history) == 900
+    assert tensors_peak([history[0], entry("alloc", 2, 60, other)]) == 960
 
 
 def test_tensors_alone_may_be_highest_at_another_moment() -> None:
@@ -100,16 +100,16 @@ def test_tensors_alone_may_be_highest_at_another_moment() -> None:
         entry("free_completed", 2, 64),
         entry("alloc", 3, 50, TENSOR),
     ]
-    assert rows(history) == Rows(164, 150, 64)
+    assert tensors_peak(history) == 150
 
 
 def test_what_was_made_before_the_history_began_is_not_counted_as_negative() -> None:
-    assert rows([entry("free_completed", 9, 500), entry("alloc", 1, 8, TENSOR)]) == Rows(8, 8, 0)
+    assert tensors_peak([entry("free_completed", 9, 500), entry("alloc", 1, 8, TENSOR)]) == 8
 
 
 def test_an_entry_without_frames_is_a_tensors() -> None:
-    assert rows([entry("alloc", 1, 8), {"action": "alloc", "addr": 2, "size": 4}]) == Rows(12, 12, 0)
+    assert tensors_peak([entry("alloc", 1, 8), {"action": "alloc", "addr": 2, "size": 4}]) == 12
 
 
 def test_nothing_happened() -> None:
-    assert rows([]) == Rows(0, 0, 0)
+    assert tensors_peak([]) == 0
