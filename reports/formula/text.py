@@ -13,8 +13,7 @@ from fractions import Fraction
 from typing import Any
 
 from analysis.formula.algebra import Solution, amount, as_csv, plain, pretty, shortest, value
-from analysis.formula.derivation import OF_ATTENTION, PART, Axis, Piece, Term, point_text
-from analysis.formula.derivation.totals import QUANTITIES
+from analysis.formula.derivation import OF_ATTENTION, PART, QUANTITIES, Axis, Piece, Term, point_text
 from reports.shared import WIDTH, Column, Part, Prose, TextTable, page, strong
 
 MOST_LINES = 4

@@ -49,7 +49,6 @@ from .layout import (
     strong,
     table_of,
 )
-from .markdown_documents import markdown, markdown_table
 from .numbers import (
     OF_WHAT,
     PREFIXES,
@@ -119,8 +118,6 @@ __all__ = [
     "labels",
     "legend",
     "merged",
-    "markdown",
-    "markdown_table",
     "merged_columns",
     "model_name",
     "models_listed",

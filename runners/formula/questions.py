@@ -22,7 +22,7 @@ from analysis.formula.algebra import (
     symbol,
 )
 from analysis.formula.algebra.solve import solve
-from analysis.formula.derivation.totals import QUANTITIES
+from analysis.formula.derivation import QUANTITIES
 from reports.formula import Solved, measure
 from runners.cli import Mistake, choice_error
 from runners.formula.points import Subject

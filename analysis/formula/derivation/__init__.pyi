@@ -6,7 +6,7 @@ from .footprint_terms import peak_of
 from .interpolate import Point, point_text, value_of
 from .sampling import Axis, NoSample, Restructured, SizeSample, Unfitted, spread
 from .symbolic_table import OWN, Convention, check
-from .totals import FLOP, OF_ATTENTION, PART, SIZED, Expr, Term
+from .totals import FLOP, OF_ATTENTION, PART, QUANTITIES, SIZED, Expr, Term
 
 __all__ = [
     "Axis",
@@ -20,6 +20,7 @@ __all__ = [
     "PART",
     "Piece",
     "Point",
+    "QUANTITIES",
     "Restructured",
     "SIZED",
     "SizeSample",

@@ -16,8 +16,8 @@ MEASURED = {
     ("vgg19", 128): 11_743_401_984,
     ("googlenet", 128): 6_357_943_808,
 }
-"""Model, batch → `max_memory_allocated` of one step in fp32 with SGD (torch 1.13.1; github.com/facebookresearch/MODel_opt,
-pull request 23). Their gradients of an earlier trace lie there, too: a copy of the parameters."""
+"""Model, batch → `max_memory_allocated` of one step in fp32 with SGD (torch 1.13.1; pull request 23 of
+github.com/facebookresearch/MODel_opt). Their gradients of an earlier trace lie there, too: a copy of the parameters."""
 
 
 @pytest.mark.parametrize(("model", "batch"), MEASURED)
