@@ -61,23 +61,24 @@ def _run(options: Namespace) -> int:
 def answer_of(options: Namespace, reached: ReachedUtilization) -> GpuHoursAnswer:
     """The answers of the options on this device."""
     from analysis.project.frontier import monte_carlo
-    from analysis.stats import answers
+    from analysis.stats import Uncertain, answers
     from reports.project import GpuHoursAnswer
 
-    peak = reached.peak_flop_per_s
+    peak, by_hours = reached.peak_flop_per_s, options.flop is None
+    asked = {"gpu_hours": options.gpu_hours} if by_hours else {"flop": options.flop}
 
     def function(draws: Any) -> dict[str, Any]:
-        known = 0 * draws["utilization"]
-        if options.flop is None:
-            hours = options.gpu_hours + known
+        if by_hours:
+            hours = draws["gpu_hours"]
             return {"flop": monte_carlo.flop_of_hours(hours, peak, draws["utilization"]), "gpu_hours": hours}
-        flop = options.flop + known
+        flop = draws["flop"]
         return {"flop": flop, "gpu_hours": monte_carlo.hours_of_flop(flop, peak, draws["utilization"])}
 
+    inputs = {"utilization": reached.utilization, **{name: Uncertain(value) for name, value in asked.items()}}
     return GpuHoursAnswer(
-        asked={"gpu_hours": options.gpu_hours} if options.flop is None else {"flop": options.flop},
-        answer="flop" if options.flop is None else "gpu_hours",
-        answers=answers(function, {"utilization": reached.utilization}, options.confidence),
+        asked=asked,
+        answer="flop" if by_hours else "gpu_hours",
+        answers=answers(function, inputs, options.confidence),
         reached=reached,
         confidence=options.confidence,
     )
