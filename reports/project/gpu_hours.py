@@ -43,8 +43,9 @@ def to_text(answer: GpuHoursAnswer, form: str, width: int = WIDTH, colour: bool 
 def _csv(answer: GpuHoursAnswer) -> str:
     reached = answer.reached
     numbers = {name: (each.value, each.low, each.high, LABELS[name][1]) for name, each in answer.answers.items()}
-    numbers["utilization_ratio"] = (reached.utilization.median, *reached.utilization.interval(answer.confidence), "")
-    numbers["peak_flop_per_s"] = (*[reached.peak_flop_per_s] * 3, "FLOP/s")
+    low, high = reached.utilization.interval(answer.confidence)
+    numbers["utilization_ratio"] = (reached.utilization.median, low, high, "")
+    numbers["peak_flop_per_s"] = (reached.peak_flop_per_s,) * 3 + ("FLOP/s",)
     rows = [(name, *map(float, values), answer.confidence, unit) for name, (*values, unit) in numbers.items()]
     return csv_text(("quantity", "value", "low", "high", "confidence", "unit"), rows)
 

@@ -58,15 +58,6 @@ class Laws:
         """FLOP a byte."""
         return self.flop(parameters, batch) / self.moved_bytes(parameters, batch)
 
-    def batch_of(self, intensity: float, parameters: float) -> float:
-        """The sub-batch with this intensity; infinite where no batch has it.
-
-        From b·√p = I · (lambda/gamma · √p + mu/gamma · b).
-        """
-        root = math.sqrt(parameters)
-        above, left = intensity * self.lambda_ * root, root * self.gamma - intensity * self.mu
-        return above / left if left > 0 else math.inf
-
 
 @dataclass(frozen=True)
 class FirstOrderFit:

@@ -56,12 +56,6 @@ class LearningCurve:
             raise ValueError(f"expected an error of at most {self.guess:g}, the best guess, got {error:g}")
         return float(((error - self.floor) / self.alpha) ** (1 / self.beta_g))
 
-    def region(self, samples: float) -> str:
-        """Which of `REGIONS` so many samples are in."""
-        if self.error(samples) >= self.guess:
-            return REGIONS[0]
-        return REGIONS[2] if self.error(samples) <= NEAR * self.floor else REGIONS[1]
-
     def edges(self) -> tuple[float, float]:
         """Samples at which the power law begins and ends; 0 without a guess, infinite without a floor."""
         begins = self.samples(self.guess) if math.isfinite(self.guess) else 0.0

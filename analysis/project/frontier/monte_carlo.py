@@ -84,17 +84,16 @@ def projected(
         cost = read_off(np.atleast_1d(parameters))
         step_s = _own_s(cost, target, draws) + cost.get("reduce_s", 0.0)
         steps = data / numbers["per_sample"] / (domain.sub_batch * devices)
-        found = {
-            **({} if scale is None else {"data_scale": scale}),
-            **{name: cost[name] for name in ("flop", "moved_bytes", "footprint_bytes", "reduce_s") if name in cost},
+        counted = cost["model_flop" if "utilization" in draws else "flop"]
+        found: dict[str, Array | float] = {} if scale is None else {"data_scale": scale}
+        found |= {name: cost[name] for name in ("flop", "moved_bytes", "footprint_bytes", "reduce_s") if name in cost}
+        found |= {
             "data": data,
             "parameters": parameters,
             "grown": np.round(cost["grown"]),
             "intensity": cost["flop"] / cost["moved_bytes"],
             "step_s": step_s,
-            "utilization_ratio": cost["model_flop" if "utilization" in draws else "flop"]
-            / step_s
-            / target.peak_flop_per_s,
+            "utilization_ratio": counted / step_s / target.peak_flop_per_s,
             "steps": steps,
             "epoch_s": steps * step_s,
             "flop_trained": cost["model_flop"] * devices * steps,

@@ -13,8 +13,8 @@ output.
 A product of (m × k) and (k × n) in tiles of side t reads each row panel once per tile column and each column panel once
 per tile row, and reads and writes its output: element bytes · (m·k·⌈n/t⌉ + k·n·⌈m/t⌉ + 2·m·n). The idea of tiling is
 Coleman and McKinley's (SIGPLAN Notices 30, 1995); section 6.1 of the paper
-(`analysis/project/frontier/learning_curves.py`) uses such a model and prints neither formula nor tile. `TILE` is the
-side with which this one gives the paper's result, a calibration.
+(`analysis/project/frontier/learning_curves.py`) uses such a model and prints neither formula nor tile. The
+assumption `tile` is the side with which this one gives the paper's result, a calibration.
 """
 
 from __future__ import annotations
@@ -104,9 +104,6 @@ class ProjectedLM:
         mixed = both - self.formulas.exact(quantity, **wider) - self.formulas.exact(quantity, **longer) + whole
         h, v, p = self.hidden, self.vocab, self.projection
         return float(whole + mixed * (h * p + p * v - h * v))
-
-
-TILE = 64
 
 
 @dataclass(frozen=True)
