@@ -64,7 +64,7 @@ class Sizing:
         """forward_of: gradient's position → forward product's. first: positions of products whose input is data."""
         self._calls = calls
         self._forward_of = forward_of
-        self._gradient_of = {forward: at for at, forward in reversed(forward_of.items())}
+        self._gradient_of = {forward: at for at, forward in reversed(tuple(forward_of.items()))}
         self._first = first
         self._sizes: dict[int, Size] = {}
         self._assumed: set[int] = set()
