@@ -24,7 +24,7 @@ WIDTHS = (60, 80, 100, 160)
 WIDE = 1000
 LIMIT_S = 300
 
-_MODES = ("measured", "budget", "reach", "compute")
+_MODES = ("compute",)
 COSTLY = {
     "doctor",
     "formula",
