@@ -194,11 +194,11 @@ OF_A_STEP = tuple(name for name in header(Parameters) if name not in ASKED)
 """Parameters that change it."""
 
 
-def conditions(run: Run, but_for: str = "") -> tuple[str, ...]:
-    """The texts of what decides a step, in the order of OF_A_STEP; of the parameter `but_for` an empty one.
+def conditions(run: Run, *but_for: str) -> tuple[str, ...]:
+    """The texts of what decides a step, in the order of OF_A_STEP; of the parameters `but_for` empty ones.
 
     A device is its kind: cuda:0 and cuda:1 of equal cards train at one speed.
     """
     texts = {name: to_text(getattr(run, name)) for name in OF_A_STEP}
     texts["device"] = run.device.partition(":")[0]
-    return tuple("" if name == but_for else texts[name] for name in OF_A_STEP)
+    return tuple("" if name in but_for else texts[name] for name in OF_A_STEP)

@@ -1,4 +1,4 @@
-from .ceiling_doubts import beside_other_work, loaded
+from .ceiling_doubts import loaded
 from .counter_operators import ELEMENTS, FLOP_PER_NATIVE, OPERATORS, kind_of_operator
 from .denominators import Denominator, SessionPeaks, ceiling_of, datasheet, of_ranks, session_peaks
 from .numerators import (
@@ -45,7 +45,6 @@ __all__ = [
     "PROFILER",
     "SessionPeaks",
     "TableCount",
-    "beside_other_work",
     "block_means_s",
     "block_summary",
     "ceiling_of",

@@ -16,7 +16,7 @@ from analysis.devices.precisions import UNITS
 from analysis.stats import MARGIN_RATIO
 from analysis.utilization.denominators import ceilings_of
 from analysis.utilization.placement import same_placement
-from results.records import MEASURED, Ceiling, Run, Sitting, Utilization, changed
+from results.records import Ceiling, Run, Sitting, Utilization, changed
 
 CODE = "ceiling_doubtful"
 
@@ -66,16 +66,6 @@ def doubts(ceilings: Sequence[Ceiling], sitting: Sitting | None, run: Run) -> tu
     fastest = _divided_by(run, here)
     causes = [*_untimed(here, run), *map(loaded, fastest), *(_slower(row, ceilings) for row in fastest)]
     return tuple(dict.fromkeys(filter(None, (*causes, _load(sitting)))))[:SHOWN]
-
-
-def beside_other_work(runs: Iterable[Run], ceilings: Iterable[Ceiling]) -> frozenset[str]:
-    """cell_id of the measured cells of which the fastest kernel of a unit in their session was `loaded`.
-
-    runs: a row a cell. ceilings: of all sessions.
-    """
-    rows = list(ceilings)
-    measured = [run for run in runs if run.status in MEASURED]
-    return frozenset(run.cell_id for run in measured if any(map(loaded, _divided_by(run, ceilings_of(run, rows)))))
 
 
 def _divided_by(run: Run, here: Sequence[Ceiling]) -> list[Ceiling]:

@@ -29,7 +29,8 @@ def count(layers: int, axes: str, replicas: str, batch: int) -> tuple[dict[str, 
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "llama.json"
         config.write_text(json.dumps(LLAMA | {"num_hidden_layers": layers}))
-        command = [sys.executable, "-m", "runners.count", f"hf:{config}", "--seq", "4096", "--batch-size", str(batch)]
+        sizes = ["--size", "seq=4096", "--batch-size", str(batch)]
+        command = [sys.executable, "-m", "runners.count", f"hf:{config}", *sizes]
         command += ["--parallel", axes, "--replicas", replicas, "--format", "json"]
         begin = time.perf_counter()
         process = subprocess.Popen(command, stdout=subprocess.PIPE)

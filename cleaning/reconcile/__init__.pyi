@@ -2,6 +2,7 @@ from .backward_ratio import Closed, closed_form, ratios
 from .batch_law import ENOUGH, Law, Series, culprits, law_of, listed
 from .device_repeats import devices_sentence
 from .run import Each, build, by_cell
+from .variants import Variant
 from .view import HEADLINES, METHODS, Built, View
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "Law",
     "METHODS",
     "Series",
+    "Variant",
     "View",
     "build",
     "by_cell",

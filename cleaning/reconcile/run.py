@@ -52,6 +52,7 @@ from cleaning.reconcile.backward_ratio import Part, TableSides, profile_ratios, 
 from cleaning.reconcile.batch_law import batch_laws
 from cleaning.reconcile.device_repeats import kept_apart
 from cleaning.reconcile.parallel_steps import parallel_steps
+from cleaning.reconcile.variants import variants
 from cleaning.reconcile.view import Built, View
 from results import Inconsistent, Unavailable, collector_off, shortened
 from results.records import (
@@ -212,7 +213,7 @@ def _build(
     for runs, table in zip(by_trace.values(), tables, strict=True):
         raw.problems += [table.counted] if table.is_problem and isinstance(table.counted, str) else []
         cells |= {key_of(run): _cell(run, raw, table) for run in runs}
-    return _join_cells(data, cleaned, [cells[key_of(run)] for run in data.runs], raw.problems)
+    return _join_cells(raw, cleaned, [cells[key_of(run)] for run in data.runs])
 
 
 def _of_known_precision(data: RunData) -> RunData:
@@ -226,8 +227,9 @@ def _of_known_precision(data: RunData) -> RunData:
     return replace(data, runs=known, problems=[*data.problems, *words])
 
 
-def _join_cells(data: RunData, cleaned: Cleaned, cells: Sequence[_Cell], problems: Sequence[str]) -> Built:
+def _join_cells(raw: _Raw, cleaned: Cleaned, cells: Sequence[_Cell]) -> Built:
     """The cells of a run, in their order, as one."""
+    data = raw.data
 
     def rows_of(name: str) -> tuple[Any, ...]:
         return tuple(row for cell in cells for row in getattr(cell, name))
@@ -247,7 +249,7 @@ def _join_cells(data: RunData, cleaned: Cleaned, cells: Sequence[_Cell], problem
         step_times=rows_of("step_times"),
         views=views,
         sittings=tuple(data.sittings),
-        problems=(*data.problems, *problems, *trouble),
+        problems=(*data.problems, *raw.problems, *trouble),
         work_times=rows_of("work_times"),
         cleaned_operations=rows_of("cleaned_operations"),
         profile_counts=rows_of("profile_counts"),
@@ -256,6 +258,7 @@ def _join_cells(data: RunData, cleaned: Cleaned, cells: Sequence[_Cell], problem
         batch_laws=rows_of("batch_laws"),
         post2021=windows.widened(kept_apart(rows_of("post2021"), runs, data.sittings)),
         parallel_steps=steps,
+        variants=variants(data.runs, raw.samples, data.sittings, data.manifest.options),
     )
 
 

@@ -13,6 +13,7 @@ from analysis.utilization import (
     TableCount,
 )
 from cleaning.counts import Cleaned
+from cleaning.reconcile.variants import Variant
 from results.records import (
     MEASURED,
     Agreement,
@@ -106,6 +107,7 @@ class Built:
     batch_laws: tuple[BatchLaw, ...] = ()
     post2021: tuple[Utilization, ...] = ()
     parallel_steps: tuple[ParallelStep, ...] = ()
+    variants: tuple[Variant, ...] = ()
 
 
 def _place(row: Utilization) -> int:

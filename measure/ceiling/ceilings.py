@@ -288,8 +288,9 @@ def ceiling_kernels(rows: Sequence[Ceiling], device: str, precision: Precision, 
         return []
     bench = Bench(device, DTYPES[precision.autocast], clock, math.inf)
     found = []
-    for unit in dict.fromkeys(row.unit for row in rows if row.operation in ("matmul", "convolution")):
-        measured = [row for row in rows if row.unit == unit and row.status == "ok" and row.median_s]
+    kernels = [row for row in rows if row.operation in ("matmul", "convolution")]
+    for unit in dict.fromkeys(row.unit for row in kernels):
+        measured = [row for row in kernels if row.unit == unit and row.status == "ok" and row.median_s]
         short = [row for row in measured if (row.median_s or math.inf) <= LONGEST_CALL_S]
         if (row := best(short or measured, unit)) is not None:
             trial = trial_of(row)

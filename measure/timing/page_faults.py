@@ -59,4 +59,4 @@ def page_fault_warning(use: ProcessUse, steps: int, malloc: str = "default") -> 
     counted = f"page_faults: {a_step:.0f} a step, and {use.system_ratio:.0%} of the processor time was the system's"
     if malloc == RETAIN:
         return counted
-    return f"{counted}: memory that is freed goes back to it and is taken anew (--malloc {RETAIN} keeps it)"
+    return f"{counted}: memory that is freed goes back to it and is taken anew"

@@ -8,7 +8,7 @@ from pathlib import Path
 from analysis.devices import PRECISIONS
 from results.records import EXECUTIONS, MODES
 from runners.characterize.task import OWN
-from runners.cli import LAYOUTS, MODEL, Parser, add_format, names, number, sizes
+from runners.cli import LAYOUTS, MODEL, Parser, add_format, add_sizes, names, number
 from workloads.catalogue import AS_CODED, AS_PAPER, OPTIMIZERS, SUITES
 
 BOTH = "both"
@@ -50,9 +50,7 @@ def _add_workloads(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--batch-size", type=number(int, 1), metavar="N", help=f"samples in a batch (the workload's own, or {BATCH})"
     )
-    group.add_argument(
-        "--hyper", type=sizes, metavar="NAME=N,NAME=N", help="sizes by name, for workloads that have them"
-    )
+    add_sizes(group)
     group.add_argument(
         "--optimizer", choices=(OWN, *OPTIMIZERS), default=OWN, help="own: the workload's, else sgd (own)"
     )

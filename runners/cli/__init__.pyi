@@ -24,7 +24,7 @@ from .exits import (
     guarded,
     instructed,
 )
-from .model_options import LAYOUTS, MODEL, WORDS, add_changes, add_model, check_models, hyper_of
+from .model_options import LAYOUTS, MODEL, WORDS, add_changes, add_model, add_sizes, check_models, hyper_of
 from .output_files import attempt, put, remove_others, reserve
 from .progress import Progress, passing, title
 from .recordings import MALFORMED, read_recording
@@ -50,6 +50,7 @@ __all__ = [
     "add_format",
     "add_changes",
     "add_model",
+    "add_sizes",
     "answering",
     "attempt",
     "check_models",

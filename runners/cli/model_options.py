@@ -10,9 +10,6 @@ from results import Unavailable
 from runners.cli.arguments import names, number, sizes
 from runners.cli.exits import Mistake
 
-SIZES = ("image_size", "num_classes", "frames", "boxes", "seq")
-"""Sizes that have an option of their own."""
-
 WORDS = ("input", "batch", "frozen", "checkpoint")
 """What the factory takes that is no size."""
 
@@ -38,14 +35,14 @@ def add_model(group: Any, batch_size: str = "1") -> None:
         metavar="WHAT",
         help="FILE:FUNCTION that makes batches",
     )
-    for name in SIZES:
-        group.add_argument(
-            f"--{name.replace('_', '-')}", type=positive, metavar="N", help="of models that have this size"
-        )
-    group.add_argument(
-        "--hyper", type=sizes, metavar="NAME=N,NAME=N", help="sizes by the model's own names, such as hidden=256"
-    )
+    add_sizes(group)
     add_changes(group)
+
+
+def add_sizes(group: Any, **settings: Any) -> None:
+    """--size. settings: more of argparse's."""
+    text = "sizes by the model's own names, such as image_size=64,num_classes=10 or hidden=256"
+    group.add_argument("--size", dest="sizes", type=sizes, metavar="NAME=N,…", help=text, **settings)
 
 
 def add_changes(group: Any, default: tuple[str, ...] | None = ()) -> None:
@@ -70,9 +67,9 @@ def check_models(models: Sequence[str], options: Namespace) -> None:
     """Raises Mistake where a model or an input cannot be what it says, before anything is imported that is slow."""
     from workloads.catalogue import check, parse_shapes
 
-    for name in options.hyper or {}:
-        if name in WORDS or (getattr(options, name, None) is not None and name in SIZES):
-            raise Mistake(f"--hyper: expected sizes that no other option says, got {name}")
+    for name in options.sizes or {}:
+        if name in WORDS:
+            raise Mistake(f"--size: expected sizes that no other option says, got {name}")
     try:
         for model in models:
             check(model)
@@ -86,6 +83,5 @@ def check_models(models: Sequence[str], options: Namespace) -> None:
 
 def hyper_of(options: Namespace) -> dict[str, Any]:
     """What the factory takes beside the model."""
-    own = {name: value for name in SIZES if (value := getattr(options, name)) is not None}
     words = {name: value for name in WORDS if (value := getattr(options, name))}
-    return {**own, **(options.hyper or {}), **words}
+    return {**(options.sizes or {}), **words}

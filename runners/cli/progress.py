@@ -19,7 +19,10 @@ from runners.cli.terminal import page_width
 
 def title(cell: Cell | Run) -> str:
     """A cell in a few words."""
-    extra = [cell.parallel] if cell.parallel else []
+    extra = [cell.layout] if cell.layout != Cell.layout else []
+    extra += ["compiled"] if cell.compile else []
+    extra += [cell.optimizer] if cell.optimizer != Cell.optimizer else []
+    extra += [cell.parallel] if cell.parallel else []
     extra += [f"repeat {cell.repeat}"] if cell.repeat else []
     return " ".join([cell.model, f"batch {cell.batch_size}", cell.precision, *extra])
 

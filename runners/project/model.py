@@ -302,4 +302,4 @@ def _words(domain: Domain, rules: str) -> Sequence[str]:
     follow = [name for name, size in domain.sizes.items() if isinstance(size, str)]
     fixed = [f"{ALIASES.get(name, name)}={size}" for name, size in domain.sizes.items() if isinstance(size, int)]
     words = [domain.model, "--rules", rules, "--symbols", ",".join([domain.grows, *follow, BATCH])]
-    return [*words, "--hyper", ",".join(fixed)] if fixed else words
+    return [*words, "--size", ",".join(fixed)] if fixed else words

@@ -3,6 +3,7 @@ anew when a prediction was wrong. The rules are `runners/sweep/auto_batches.py`'
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,13 +25,15 @@ if TYPE_CHECKING:
 TIMEOUT_S = 600.0
 
 
-def grid_with_batches(grid: Grid, probed: ProbeResult, given_bytes: int | None, given_ratio: float | None) -> Grid:
-    """The grid with its batches. What the run was planned with before stays; given_bytes and given_ratio are for a new
-    one. Raises ValueError where nobody can say what fits."""
+def grid_with_batches(grid: Grid, probed: ProbeResult) -> Grid:
+    """The grid with its batches. What the run was planned with before stays.
+
+    Raises ValueError where nobody can say what fits.
+    """
     from runners.workers import Worker
 
-    bytes_ = grid.auto.get("memory_bytes") or given_bytes or memory_bytes(probed)
-    margin = grid.auto.get("margin_ratio", MARGIN_RATIO if given_ratio is None else given_ratio)
+    bytes_ = grid.auto.get("memory_bytes") or memory_bytes(probed)
+    margin = grid.auto.get("margin_ratio", MARGIN_RATIO)
     worker = Worker("footprint")
     try:
         return resolved(grid, bytes_, margin, _asking(worker, grid, probed, bytes_, margin))
@@ -50,14 +53,15 @@ def host_bytes(kernel: Path = Path("/proc/meminfo"), group: Path = Path("/sys/fs
     """What the kernel and the control group still give this process. Raises ValueError where neither says."""
     found = free_bytes(kernel, group)
     if found is None:
-        raise ValueError("--batch-sizes auto: the system does not say how much memory is free; --memory-bytes does")
+        raise ValueError("--batch-sizes auto: the system does not say how much memory is free; say sizes instead")
     return found
 
 
 def _asking(
     worker: Any, grid: Grid, probed: ProbeResult, bytes_: int, margin: float
 ) -> Callable[[str, str], Fitting | str]:
-    """What asks a `launch.Worker` for a model and precision of this grid."""
+    """What asks a `launch.Worker` for a model and precision of this grid: the least that fits of its layouts and
+    optimizers."""
     from runners.footprint.step import StepOptions
     from runners.workers import WorkerFault
 
@@ -65,9 +69,15 @@ def _asking(
         passing(f"{model} {precision}: which batches fit")
         sizes = hyper_of_cell(cell_of(grid, model, 1, precision))
         kind = probed.device.partition(":")[0]
-        step = StepOptions(model, precision, grid.optimizer, kind, layout=grid.layout, hyper=sizes)
-        answer = worker.call("runners.footprint.fit:fitting", step, bytes_, margin, probed.name, timeout_s=TIMEOUT_S)
-        return answer.reason if isinstance(answer, WorkerFault) else answer
+        found: list[Fitting] = []
+        for optimizer, layout in itertools.product(grid.optimizer, grid.layout):
+            step = StepOptions(model, precision, optimizer, kind, layout=layout, hyper=sizes)
+            task = "runners.footprint.fit:fitting"
+            answer = worker.call(task, step, bytes_, margin, probed.name, timeout_s=TIMEOUT_S)
+            if isinstance(answer, WorkerFault):
+                return answer.reason
+            found.append(answer)
+        return min(found, key=lambda fitting: fitting.largest)
 
     return ask
 

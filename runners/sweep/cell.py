@@ -177,7 +177,7 @@ def set_malloc(setting: str) -> None:
     try:
         retain_freed_memory()
     except Unavailable as fault:
-        raise Unavailable(f"--malloc {RETAIN}: {fault}") from fault
+        raise Unavailable(f"freed memory is not retained: {fault}; FLOPLEDGER_MALLOC=default does without") from fault
 
 
 def measure(cell: Cell, protocol: Protocol, beside: Sequence[Ceiling] = ()) -> CellMeasurement:

@@ -27,9 +27,9 @@ from runners.sweep import models as sweep_models
 from runners.sweep.executors import LOCAL, check_executor, each_model, open_slots, peak_row, sitting_of
 from runners.sweep.options import (
     EARLIER,
+    RETRIED,
     RUNS,
     as_options,
-    cells_done,
     check_options,
     chosen,
     grid_of,
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 PROBE_TIMEOUT_S = 180.0
 
-LACKING = "its rows say why, --resume --retry-failed measures those cells again"
+LACKING = "its rows say why, --resume --retry failed measures those cells again"
 """Such a cell is no failed one: its own step was measured, and the exit code is 0. Its exact count is a work, too."""
 
 
@@ -161,7 +161,7 @@ def _sweep_on(
     probed = executor.probe(str(chosen(options, stored, "device", "auto")))
     asked = grid_of(options, stored, probed)
     _check_models(asked)
-    grid = _with_batches(asked, options, probed)
+    grid = _with_batches(asked, probed)
     check(grid)
     _check_compiler(grid)
     _check_data(grid)
@@ -176,7 +176,7 @@ def _sweep_on(
     recorder = nsight.check(planned) if resumed is None else ""  # before a directory is made
     with _store(options, resumed, grid, probed, command) as store:
         options.begun = True
-        todo = remaining(planned, cells_done(store, options))
+        todo = remaining(planned, store.done(*(kind in options.retry for kind in RETRIED)))
         _say_what_is_left(planned, todo, cells(grid))
         if recorder := recorder or nsight.check(todo):
             say(recorder)
@@ -300,13 +300,13 @@ class RankExecutor(Local):
         self._exchange.close()
 
 
-def _with_batches(grid: Grid, options: argparse.Namespace, probed: ProbeResult) -> Grid:
+def _with_batches(grid: Grid, probed: ProbeResult) -> Grid:
     """The grid with the batches that fit, where it is asked for those. Raises ValueError if nobody can say which do."""
     if not grid.auto:
         return grid
     from runners.sweep import auto_batches, auto_memory
 
-    made = auto_memory.grid_with_batches(grid, probed, options.memory_bytes, options.margin_ratio)
+    made = auto_memory.grid_with_batches(grid, probed)
     for line in auto_batches.plan_lines(made.auto):
         say(line)
     return made
@@ -352,7 +352,7 @@ def _probe(device: str) -> ProbeResult:
 def _check_compiler(grid: Grid, which: Callable[[str], str | None] = shutil.which) -> None:
     """Raises ValueError for a model that is to be compiled where torch finds no C++ compiler for a CPU's code."""
     compiler = os.environ.get("CXX", "g++")
-    if grid.compile and grid.device == "cpu" and which(compiler.partition(" ")[0]) is None:
+    if any(grid.compile) and grid.device == "cpu" and which(compiler.partition(" ")[0]) is None:
         raise ValueError(f"--compile: expected a C++ compiler, found no {compiler}: install one, or name it in CXX")
 
 

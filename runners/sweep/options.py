@@ -9,23 +9,23 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
+import platform
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.devices import PRECISIONS
 from measure.counters.harness import COUNTERS
-from results.records import MALLOC_SETTINGS, RECORDERS, RETAIN
+from results.records import MALLOC_SETTINGS, RECORDERS, RETAIN, Parameters
 from runners.cli import (
     CONVENTIONS,
-    MARGIN_RATIO,
+    LAYOUTS,
     MODEL,
     Parser,
     add_format,
+    add_sizes,
     names,
     number,
-    number_of_bytes,
-    sizes,
 )
 from runners.sweep import models as sweep_models
 from runners.sweep.executors import EXECUTORS, LOCAL
@@ -36,7 +36,6 @@ from workloads.catalogue import ENTRIES, OPTIMIZERS, OWN, SUITES, hyper_of
 
 if TYPE_CHECKING:
     from results.records import Cell
-    from results.store import Store
     from runners.workers import ProbeResult
 
 RUNS = Path("results/runs")
@@ -48,8 +47,14 @@ SMALLEST_TIMEOUT_S = 1.0
 FED = ("inputs", "batch_maker")
 """Options that say what a model is fed."""
 
-OWN_OPTIONS = ("image_size", "num_classes")
-"""Sizes that --hyper leaves to an option, so that one cell has one identifier."""
+RETRIED = ("failed", "unconverged")
+"""Cells that --retry measures again, in the order of the arguments of `Store.done`."""
+
+OWN_SIZES = ("image_size", "num_classes")
+"""Sizes that are fields of a cell; all others are in its `hyper`."""
+
+MALLOC = "FLOPLEDGER_MALLOC"
+"""In the environment: `default` for a CPU's cells whose freed memory goes back to the system."""
 
 ALL, AUTO = "all", "auto"
 TO_BE_FOUND: dict[str, Any] = {"steps": {}}
@@ -84,28 +89,25 @@ def _add_grid(grid: Any) -> None:
         "each model's own)",
     )
     grid.add_argument(
-        "--memory-bytes", type=number_of_bytes, metavar="BYTES", help="of auto, as in 16GiB (default: the device's)"
+        "--precisions", type=names("precision", list(PRECISIONS)), metavar="NAMES", help=", ".join(PRECISIONS)
     )
-    grid.add_argument(
-        "--margin",
-        dest="margin_ratio",
-        type=number(float, 0, 0.9),
-        metavar="RATIO",
-        help=f"of auto: the share of the memory that is left free (default: {MARGIN_RATIO:g})",
-    )
-    grid.add_argument("--precisions", type=names("precision", list(PRECISIONS)), help=", ".join(PRECISIONS))
     grid.add_argument("--device", help="auto (default), cuda, cuda:1 or cpu")
-    layouts = ("channels_first", "channels_last")
-    grid.add_argument("--layout", choices=layouts, help="of images in memory (default: channels_first)")
-    grid.add_argument("--compile", action="store_true", default=None, help="train torch.compile's model")
-    grid.add_argument("--optimizer", choices=(*OPTIMIZERS, OWN), help="own: of the model's source (default: sgd)")
     grid.add_argument(
-        "--image-size", type=number(int, 1), metavar="PIXELS", help="height and width (default: the model's own)"
+        "--layout",
+        type=names("layout", LAYOUTS),
+        metavar="NAMES",
+        help=f"of images in memory: {', '.join(LAYOUTS)} (default: {LAYOUTS[0]})",
     )
-    grid.add_argument("--num-classes", type=number(int, 1), metavar="N", help="of labels (default: the model's own)")
     grid.add_argument(
-        "--hyper", type=sizes, metavar="NAME=N,NAME=N", help="other sizes, by the models' own names, as in hidden=256"
+        "--compile", type=_on_off_list, metavar="off,on", help="on: train torch.compile's model (default: off)"
     )
+    grid.add_argument(
+        "--optimizer",
+        type=names("optimizer", (*OPTIMIZERS, OWN)),
+        metavar="NAMES",
+        help=f"{', '.join(OPTIMIZERS)}, or own: of the model's source (default: sgd)",
+    )
+    add_sizes(grid, action=_Sizes)
     sweep_models.add_inputs(grid)
     grid.add_argument("--data", help="synthetic (default) or cifar10:DIR")
     grid.add_argument(
@@ -134,12 +136,6 @@ def _add_counting(how: Any) -> None:
 
 
 def _add_timing(how: Any) -> None:
-    how.add_argument(
-        "--paired-ceiling",
-        action="store_true",
-        default=None,
-        help="time a ceiling's kernels between the blocks of steps: a denominator that slows down as the step does",
-    )
     how.add_argument("--peak-tflops", type=number(float, 1e-6), help="a denominator of your own, in 1e12 FLOP/s")
     how.add_argument(
         "--target-ci",
@@ -152,12 +148,6 @@ def _add_timing(how: Any) -> None:
     how.add_argument(
         "--deterministic", action="store_true", default=None, help="deterministic algorithms where there are any"
     )
-    how.add_argument(
-        "--malloc",
-        choices=MALLOC_SETTINGS,
-        help=f"{RETAIN}: the C library keeps the memory that a step frees; else a step on a CPU may spend half of its "
-        "time on page faults (default: default)",
-    )
     how.add_argument("--quick", action="store_true", default=None, help="all times divided by 5; rows are marked")
     how.add_argument("--repeat", type=number(int, 1), metavar="N", help="measure each cell in N fresh workers")
     how.add_argument("--seed", type=number(int, 0, 2**31 - 1), help="of the order of cells, the weights and the data")
@@ -167,17 +157,11 @@ def _add_run(run: Any) -> None:
     run.add_argument("--out", type=Path, metavar="DIR", help=f"new run directory (default: {RUNS}/DATE-DEVICE)")
     run.add_argument("--resume", nargs="?", const="", metavar="DIR", help="go on with a run (default: --out, or last)")
     run.add_argument(
-        "--retry-failed",
-        action="store_true",
-        help="with --resume: measure failed cells again, and cells with a failed work",
-    )
-    run.add_argument(
-        "--retry-unconverged", action="store_true", help="with --resume: measure cells again whose interval is too wide"
-    )
-    run.add_argument(
-        "--retry-ceilings",
-        action="store_true",
-        help="with --resume: measure cells again whose session timed its ceilings beside other work",
+        "--retry",
+        type=names("kind of cell", RETRIED),
+        default=(),
+        metavar="KINDS",
+        help="with --resume: failed, unconverged: measure again what failed, or whose interval is too wide",
     )
     _add_executor(run)
     run.add_argument("--time-budget", type=number(float, 0), metavar="S", help="start no cell that would not finish")
@@ -205,6 +189,14 @@ def _add_executor(run: Any) -> None:
     )
 
 
+class _Sizes(argparse.Action):
+    """Puts the sizes into the fields that a grid has for them."""
+
+    def __call__(self, _parser: Any, namespace: argparse.Namespace, values: Any, _option: str | None = None) -> None:
+        others = {name: size for name, size in values.items() if name not in OWN_SIZES}
+        vars(namespace).update({name: values.get(name) for name in OWN_SIZES}, hyper=others or None)
+
+
 def _batches(text: str) -> tuple[int, ...]:
     """Sizes; none for "auto", which are found once the device is known."""
     if text == AUTO:
@@ -219,6 +211,10 @@ def _batches(text: str) -> tuple[int, ...]:
 def _counters(text: str) -> tuple[str, ...]:
     chosen = names("counter", [*COUNTERS, ALL])(text)
     return tuple(COUNTERS) if ALL in chosen else chosen
+
+
+def _on_off_list(text: str) -> tuple[bool, ...]:
+    return tuple(name == "on" for name in names("setting", ("off", "on"))(text))
 
 
 def _on_off(text: str) -> bool:
@@ -238,14 +234,12 @@ def check_options(options: argparse.Namespace, stored: dict[str, Any]) -> None:
             raise ValueError(f"--models: {fault}") from fault
         if model not in ENTRIES:
             continue
-        for option, asked in _requested_sizes(options, stored).items():
-            try:
-                hyper_of(model, **asked)
-            except ValueError as fault:
-                raise ValueError(f"{option}: {fault}") from fault
-    for name in ("memory_bytes", "margin_ratio"):
-        if getattr(options, name) is not None and not _finds_batches(options, stored):
-            raise ValueError(f"--{name.removesuffix('_ratio').replace('_', '-')}: goes with --batch-sizes auto alone")
+        own = {name: chosen(options, stored, name, None) for name in OWN_SIZES}
+        try:
+            hyper_of(model, **own, **dict(chosen(options, stored, "hyper", {})))
+        except ValueError as fault:
+            raise ValueError(f"--size: {fault}") from fault
+    _malloc_of_cpu()
     directory = directory_of(str(chosen(options, stored, "data", "synthetic")))
     if directory is None and chosen(options, stored, "input_pipeline", None):
         raise ValueError("--input-pipeline: expected --data cifar10:DIR beside it, got synthetic data, which has none")
@@ -259,16 +253,6 @@ def check_options(options: argparse.Namespace, stored: dict[str, Any]) -> None:
     values |= {"executor": options.executor}
     plans = tuple(chosen(options, stored, "parallel", ()))
     ranks_options.check(plans, values, place_of(os.environ))
-
-
-def _requested_sizes(options: argparse.Namespace, stored: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Option → the sizes it gives. Raises ValueError for a size that has an option of its own beside --hyper."""
-    asked = {f"--{name.replace('_', '-')}": {name: chosen(options, stored, name, None)} for name in OWN_OPTIONS}
-    hyper = dict(chosen(options, stored, "hyper", {}))
-    for name in OWN_OPTIONS:
-        if name in hyper:
-            raise ValueError(f"--hyper: {name} has an option of its own: --{name.replace('_', '-')} {hyper[name]}")
-    return {**asked, "--hyper": hyper}
 
 
 def grid_of(options: argparse.Namespace, stored: dict[str, Any], probed: ProbeResult) -> Grid:
@@ -288,6 +272,9 @@ def grid_of(options: argparse.Namespace, stored: dict[str, Any], probed: ProbeRe
         f.name: value for f in dataclasses.fields(Grid) if (value := chosen(options, stored, f.name, None)) is not None
     }
     defaults: dict[str, Any] = {"batch_sizes": DEFAULT_BATCHES[kind]}
+    if kind == "cpu" and not stored:
+        plans = chosen(options, stored, "parallel", ())
+        defaults |= {"malloc": _malloc_of_cpu(), "paired_ceiling": not plans}
     if suite is not None:
         defaults |= {"num_classes": suite.num_classes, "image_size": suite.image_size}
         defaults |= {"counters": tuple(COUNTERS)} if suite.every_counter else {}
@@ -301,6 +288,15 @@ def grid_of(options: argparse.Namespace, stored: dict[str, Any], probed: ProbeRe
     }
     found = Grid.from_json({**defaults, **given, **own})
     return dataclasses.replace(found, auto=(found.auto or TO_BE_FOUND) if _finds_batches(options, stored) else {})
+
+
+def _malloc_of_cpu() -> str:
+    """What a new run does with the memory that a step on a CPU frees. Raises ValueError."""
+    retained = RETAIN if platform.libc_ver()[0] == "glibc" else Parameters.malloc
+    setting = os.environ.get(MALLOC, "") or retained
+    if setting not in MALLOC_SETTINGS:
+        raise ValueError(f"{MALLOC}: expected {' or '.join(MALLOC_SETTINGS)}, got {setting!r}")
+    return setting
 
 
 def _finds_batches(options: argparse.Namespace, stored: dict[str, Any]) -> bool:
@@ -335,22 +331,6 @@ def resumed_run(options: argparse.Namespace) -> Path | None:
     if not runs:
         raise ValueError(f"--resume: expected a run in {RUNS}, found none; name its directory")
     return runs[-1].parent
-
-
-def cells_done(store: Store, options: argparse.Namespace) -> dict[str, str]:
-    """cell_id → status, of the cells of a run that these options do not measure again.
-
-    As `Store.done`, less, with `--retry-ceilings`, those of `analysis.utilization.beside_other_work`.
-    """
-    done = store.done(options.retry_failed, options.retry_unconverged)
-    if not options.retry_ceilings:
-        return done
-    from analysis.utilization import beside_other_work
-    from results.store import read_run
-
-    run = read_run(store.path)
-    again = beside_other_work(run.runs, run.ceilings)
-    return {cell_id: status for cell_id, status in done.items() if cell_id not in again}
 
 
 def stored_options(resumed: Path | None) -> dict[str, Any]:

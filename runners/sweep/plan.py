@@ -1,14 +1,14 @@
 """From options to cells: the grid, the order of measuring, and which cells are known beforehand not to train.
 
-Pure and torch-free. A cell appears once; its place in the order is decided by the seed, within groups that share a
-worker (one device, precision and compile setting, one repeat).
+Pure and torch-free. A cell appears once; its place in the order of its repeat is decided by the seed.
 """
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from analysis.parallel import RankGrid, parse_plan
@@ -25,6 +25,9 @@ METHODS = ("theory", "one", "batch", "epoch", "exact")
 DEFAULT_METHODS = ("theory", "exact")
 DEFAULT_COUNTERS = ("fvcore", "ptflops")
 
+VARIED = ("layout", "compile", "optimizer")
+"""Fields of a grid with a list of values; manifests of older versions have one value."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
@@ -37,9 +40,9 @@ class Grid:
     batch_sizes: tuple[int, ...]
     precisions: tuple[str, ...]
     device: str
-    layout: str = "channels_first"
-    compile: bool = False
-    optimizer: str = "sgd"
+    layout: tuple[str, ...] = ("channels_first",)
+    compile: tuple[bool, ...] = (False,)
+    optimizer: tuple[str, ...] = ("sgd",)
     image_size: int | None = None
     num_classes: int | None = None
     hyper: Mapping[str, int] = field(default_factory=dict)
@@ -100,8 +103,11 @@ class Grid:
 
 
 def with_tuples(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Values of fields as JSON has them, its lists as tuples."""
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    """Values of fields as JSON has them, its lists as tuples, and a single value of VARIED as a tuple of it."""
+    lists = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    return {
+        name: (value,) if name in VARIED and not isinstance(value, tuple) else value for name, value in lists.items()
+    }
 
 
 def auto_key(model: str, precision: str) -> str:
@@ -112,26 +118,27 @@ def auto_key(model: str, precision: str) -> str:
 def cells(grid: Grid) -> list[Cell]:
     """Every cell of the grid, once, in the order of measuring.
 
-    Repeats come one after the other, each with an order of its own, so that drift of the machine spreads over all
-    cells. Within a repeat, cells of one precision stay together: they share a worker.
+    Repeats come one after the other, each in a random order of its own, so that drift of the machine spreads over all
+    cells and all variants of a step.
     """
     ordered: dict[str, Cell] = {}
     for repeat in range(grid.repeat):
-        chance = random.Random(f"{grid.seed}/{repeat}")
-        precisions = list(grid.precisions)
-        chance.shuffle(precisions)
-        for precision in precisions:
-            points = [
-                (model, whole, plan)
-                for model in grid.models
-                for size in grid.batches_of(model, precision)
-                for plan in grid.parallel or ("",)
-                for whole in [global_batch(plan, size, grid.scaling)]
-            ]
-            chance.shuffle(points)
-            for model, batch_size, plan in points:
-                cell = cell_of(grid, model, batch_size, precision, repeat, plan)
-                ordered.setdefault(cell.cell_id, cell)
+        points = [
+            replace(
+                cell_of(grid, model, global_batch(plan, size, grid.scaling), precision, repeat, plan),
+                layout=layout,
+                compile=compiled,
+                optimizer=optimizer,
+            )
+            for precision in grid.precisions
+            for model in grid.models
+            for size in grid.batches_of(model, precision)
+            for plan in grid.parallel or ("",)
+            for layout, compiled, optimizer in itertools.product(grid.layout, grid.compile, grid.optimizer)
+        ]
+        random.Random(f"{grid.seed}/{repeat}").shuffle(points)
+        for cell in points:
+            ordered.setdefault(cell.cell_id, cell)
     return list(ordered.values())
 
 
@@ -147,15 +154,15 @@ def global_batch(plan: str, size: int, scaling: str) -> int:
 
 
 def cell_of(grid: Grid, model: str, batch_size: int, precision: str, repeat: int = 0, plan: str = "") -> Cell:
-    """One point of the grid."""
+    """One point of the grid, with its first layout, compile setting and optimizer."""
     return Cell(
         model=model,
         batch_size=batch_size,
         device=grid.device,
         precision=precision,
-        layout=grid.layout,
-        compile=grid.compile,
-        optimizer=grid.optimizer,
+        layout=grid.layout[0],
+        compile=grid.compile[0],
+        optimizer=grid.optimizer[0],
         image_size=grid.image_size,
         num_classes=grid.num_classes,
         hyper=grid.hyper,
@@ -212,11 +219,11 @@ def check(grid: Grid) -> None:
         entry = catalogue_entry(cell.model)
         if entry is None:  # its optimizer and sizes are known when it is built
             continue
-        if grid.optimizer == OWN and not entry.optimizer:
+        if OWN in grid.optimizer and not entry.optimizer:
             raise ValueError(f"--optimizer: {cell.model} has none of its own; expected {', '.join(OPTIMIZERS)}")
         classes = hyper_of_cell(cell).get("num_classes", CLASSES)
         if grid.data != "synthetic" and entry.task in IMAGES and classes < CLASSES:
-            raise ValueError(f"--num-classes: expected at least {CLASSES}, those of CIFAR-10, got {classes}")
+            raise ValueError(f"--size: expected num_classes of at least {CLASSES}, those of CIFAR-10, got {classes}")
     largest = grid.largest_batch
     if "epoch" in grid.methods and grid.epoch_images < largest:
         raise ValueError(f"--epoch-images: expected at least {largest}, one largest batch, got {grid.epoch_images}")

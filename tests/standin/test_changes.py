@@ -26,7 +26,7 @@ build the model, too, and those of the last ceiling: some steps' worth."""
 
 MHZ, LATER_MHZ = 1980, 1485
 HARDWARE = 0x8 | 0x40  # nvmlClocksEventReasonHwSlowdown, …HwThermalSlowdown
-CELL = ("--quick", "--models", "resnet18", "--batch-sizes", 8, "--image-size", 64, "--precisions", "fp32")
+CELL = ("--quick", "--models", "resnet18", "--batch-sizes", 8, "--size", "image_size=64", "--precisions", "fp32")
 CELL += ("--methods", "exact", "--target-ci", 0.3, "--cudnn-benchmark", "off")  # a search would launch more
 
 

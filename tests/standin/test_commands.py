@@ -62,7 +62,7 @@ KERNEL_NS = 200_000
 def test_a_profile_finds_each_kernel_by_its_call(standin, twice):
     """An operator's time is the planted duration × its kernels, of which memsets take almost none; a kernel that CUPTI
     recorded twice is one."""
-    words = ("resnet18", "--batch-size", "4", "--image-size", "64", "--device", "cuda", "--ceiling-budget", "0")
+    words = ("resnet18", "--batch-size", "4", "--size", "image_size=64", "--device", "cuda", "--ceiling-budget", "0")
     answer = command(standin(kernel_ns=KERNEL_NS, cupti_twice=twice), "profile", *words, "--steps", "2")
     rows = [row for row in answer["operations"] if row["kernels"] and row["time_s"]]
     convolutions = [row for row in rows if row["kind"] == "convolution" and row["phase"] == "forward"]

@@ -15,7 +15,7 @@ from results.store.store import read_run
 pytestmark = pytest.mark.standin
 
 HERE = Path(__file__).parent
-CELL = ("--quick", "--models", "resnet18", "--batch-sizes", 8, "--image-size", 64, "--methods", "exact")
+CELL = ("--quick", "--models", "resnet18", "--batch-sizes", 8, "--size", "image_size=64", "--methods", "exact")
 CELL += ("--counters", "flopledger")
 
 

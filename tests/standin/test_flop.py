@@ -29,7 +29,7 @@ def both(standin_of_module):
     sizes = (str(BATCH), str(PIXELS))
     given = device.run(sys.executable, str(HERE / "programs" / "steps_on_device.py"), *sizes, *POST)
     assert given.returncode == 0, given.stderr
-    words = ("--counters", "exact", "--batch-size", sizes[0], "--image-size", sizes[1], "--format", "json")
+    words = ("--counters", "exact", "--batch-size", sizes[0], "--size", f"image_size={sizes[1]}", "--format", "json")
     counted = device.run(sys.executable, "-m", "runners.count", *POST, *words, cwd=ROOT)
     assert counted.returncode == 0, counted.stderr
     exact = {each["model"]: each["exact"] for each in json.loads(counted.stdout)}

@@ -22,7 +22,7 @@ REASONS = (
 """Those of NVML that say that a limit was met; the others (idle, a clock that was asked for) are harmless."""
 
 ALL = 0x1FF
-CELL = ("--quick", "--models", "resnet18", "--batch-sizes", 8, "--image-size", 64, "--precisions", "fp32")
+CELL = ("--quick", "--models", "resnet18", "--batch-sizes", 8, "--size", "image_size=64", "--precisions", "fp32")
 CELL += ("--methods", "exact", "--device", "cuda:1")
 SLICE = "NVIDIA H100 80GB HBM3 MIG 1g.10gb"
 

@@ -56,7 +56,7 @@ def _catalogue(spec: Spec, shapes: Sequence[Shape], _maker: Spec | None, hyper: 
 def _sized(name: str) -> str:
     """The options of the first sizes of a workload."""
     first = dict(list(entry(name).hyper.items())[:2])
-    return f"--hyper {','.join(f'{size}={value}' for size, value in first.items())}"
+    return f"--size {','.join(f'{size}={value}' for size, value in first.items())}"
 
 
 def _sizes_of(shapes: Sequence[Shape], task: str) -> dict[str, int]:

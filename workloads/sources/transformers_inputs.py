@@ -13,7 +13,7 @@ from typing import Any
 from workloads.catalogue import Shape
 
 SEQ = 128
-"""Tokens of a text, unless the configuration allows fewer or --seq says otherwise."""
+"""Tokens of a text, unless the configuration allows fewer or --size seq=N says otherwise."""
 
 SAMPLES = 16_000
 """Of sound: one second."""

@@ -48,7 +48,7 @@ def dataset(directory: Path, image_size: int, kind: type[CIFAR10] = CIFAR10) -> 
 def check_classes(num_classes: int) -> None:
     """Raises ValueError, one line, for a model of fewer classes than CIFAR-10 has."""
     if num_classes < CLASSES:
-        raise ValueError(f"CIFAR-10 has {CLASSES} classes, the model {num_classes}: pass --num-classes {CLASSES}")
+        raise ValueError(f"CIFAR-10 has {CLASSES} classes, the model {num_classes}: pass --size num_classes={CLASSES}")
 
 
 def loader(

@@ -31,6 +31,7 @@ from reports.sweep.answer import page_cells, page_counts
 from reports.sweep.answer.headline import basis, closing
 from reports.sweep.answer.repeats import repeat_lines
 from reports.sweep.answer.table import heading, peak_lines
+from reports.sweep.answer.variants import variant_table
 from results import collector_off
 from results.records import Ceiling
 
@@ -60,6 +61,7 @@ def page(
     sections = [
         _figures(built, figures),
         _cells(built),
+        _variants(built),
         _methods(built, names),
         _counters(built),
         _ratios(built, names),
@@ -112,6 +114,12 @@ def _cells(built: Built) -> Section:
         _sentences(text or words, more, unpaired_sentence(built.views), devices_sentence(built.utilization)),
         _only(page_cells.measured_cells(built.views) if built.views else None),
     )
+
+
+def _variants(built: Built) -> Section:
+    found = variant_table(built.variants)
+    text = "The first variant of each model and batch is the first of the lists that were asked for." if found else ""
+    return Section("variants", "Variants", _sentences(text), _only(found))
 
 
 def _methods(built: Built, names: Names) -> Section:

@@ -46,6 +46,7 @@ from reports.shared import (
 from reports.sweep.answer.headline import closing, intervals
 from reports.sweep.answer.rank_table import parallel_parts
 from reports.sweep.answer.repeats import repeat_lines
+from reports.sweep.answer.variants import variant_parts
 from results import collector_off
 from results.records import CellRows, Record, Utilization, WorkTime, changed, header, to_columns
 from results.store import key_of
@@ -94,6 +95,7 @@ def to_text(built: Built, width: int = WIDTH, colour: bool = False, convention: 
     parts += ["", cells_table(views, scale, unit), ""]
     if any(_OF_PROFILES & set(view.run.methods) for view in shown.views):
         parts += [_METHODS_SAY, "", methods_table(views, shown.work_times), ""]
+    parts += variant_parts(shown.variants)
     parts += parallel_parts(shown.parallel_steps, views)
     parts += [f"repeats: {line}" for line in repeat_lines(views, built.step_times)]
     parts += [*peak_lines(shown.views), *attention_lines(views), *failed_lines(shown.views), *warning_lines(shown)]

@@ -58,7 +58,8 @@ def check(plans: Sequence[str], values: Mapping[str, Any], place: Place | None) 
                 f"--parallel: expected plans of at most {place.world} ranks, as torchrun started, got {plan}"
             )
     for name in ALONE:
-        if values.get(name):
+        value = values.get(name)
+        if any(value) if isinstance(value, (list, tuple)) else value:
             raise ValueError(f"--{name.replace('_', '-')}: not with --parallel, which trains on several ranks")
     if values.get("executor", LOCAL) != LOCAL:
         raise ValueError(f"--executor: expected {LOCAL} with --parallel, got {values['executor']}")

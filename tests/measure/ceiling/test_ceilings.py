@@ -224,8 +224,9 @@ def test_the_fastest_short_kernel_of_each_unit_is_timed_again():
     )
     slower = replace(short, flop_per_s=4.0, operation="matmul", shape="8x8x8", layout="")
     failed = replace(fast, unit="fp16", status="unavailable")
+    cores = replace(other, operation="issue", shape="fma", median_s=0.0001)
     found = ceiling_ceilings.ceiling_kernels(
-        [fast, short, slower, other, failed], "cpu", PRECISIONS["fp32"], CpuClock()
+        [fast, short, slower, other, failed, cores], "cpu", PRECISIONS["fp32"], CpuClock()
     )
     assert [(kernel.unit, kernel.name) for kernel in found] == [
         ("fp32", "convolution 1x4x8x8, 4 3x3 kernels channels_last"),

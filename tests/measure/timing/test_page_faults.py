@@ -42,7 +42,7 @@ def test_from_a_tenth_and_ten_thousand_faults_a_step_on(system_s, faults, said):
     if said:
         assert words == (
             "page_faults: 10000 a step, and 10% of the processor time was the system's: memory that is freed goes "
-            "back to it and is taken anew (--malloc retain keeps it)"
+            "back to it and is taken anew"
         )
         kept = page_fault_warning(ProcessUse(faults, 10.0 - system_s, system_s), 10, "retain")
         assert kept == "page_faults: 10000 a step, and 10% of the processor time was the system's"

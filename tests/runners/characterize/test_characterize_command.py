@@ -35,7 +35,7 @@ KEYS = [
 BLOCKED = code_without("torch torchvision pynvml nvtx", "runners.characterize.command")
 
 MODELS = "synthetic_convolution,synthetic_matmul"
-SMALL = ["--hyper", "image_size=8,channels=4,width=16,depth=2", "--batch-size", "2", "--steps", "5"]
+SMALL = ["--size", "image_size=8,channels=4,width=16,depth=2", "--batch-size", "2", "--steps", "5"]
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +142,7 @@ def test_a_workload_that_fails_costs_its_own_row(tmp_path, capsys):
         (["--models", "alexnet", "--place", "softmax=Z"], "from A to G, got 'Z'"),
         (["--models", "alexnet", "--place", "sofmax=A"], "expected a kind"),
         (["--models", "alexnet", "--place", "softmax"], "expected WHAT=GROUP"),
-        (["--models", "alexnet", "--hyper", "image_size=8"], "at least 63 pixels"),
+        (["--models", "alexnet", "--size", "image_size=8"], "at least 63 pixels"),
         (["--models", "deeplabv3_resnet50", "--batch-size", "1"], "batch of at least 2"),
         (["--models", "alexnet", "--device", "gpu"], "expected auto, cpu, cuda or cuda:N"),
         (["--models", "alexnet", "--threads", "0"], "at least 1"),

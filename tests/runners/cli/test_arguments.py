@@ -21,7 +21,7 @@ def parser() -> Parser:
     made = Parser(prog="x")
     made.add_argument("--format", choices=("table", "csv", "json"))
     made.add_argument("--batch-sizes", type=number(int, 1))
-    made.add_argument("--hyper", type=sizes)
+    made.add_argument("--size", type=sizes)
     made.add_argument("--share", type=number(float, 0, 1))
     made.add_argument("--models", type=names("model", ("resnet18", "resnet50")))
     return made
@@ -33,21 +33,21 @@ def parser() -> Parser:
         (["--format", "xml"], "error: argument --format: unknown value: expected table, csv or json, got 'xml'"),
         (
             ["--fromat", "csv"],
-            "error: unknown argument: expected -h, --help, --format, --batch-sizes, --hyper, --share or --models, "
+            "error: unknown argument: expected -h, --help, --format, --batch-sizes, --size, --share or --models, "
             "got '--fromat', nearest --format",
         ),
         (
             ["--form=csv"],  # no abbreviations: a later option would change what they mean
-            "error: unknown argument: expected -h, --help, --format, --batch-sizes, --hyper, --share or --models, "
+            "error: unknown argument: expected -h, --help, --format, --batch-sizes, --size, --share or --models, "
             "got '--form', nearest --format",
         ),
         (["--format"], "error: argument --format: expected one argument"),
         (["--batch-sizes", "0"], "error: argument --batch-sizes: expected a whole number of at least 1, got '0'"),
         (["--batch-sizes", "4.5"], "error: argument --batch-sizes: expected a whole number of at least 1, got '4.5'"),
-        (["--hyper", "a=1,a=2"], "error: argument --hyper: expected NAME=N,NAME=N, each name once, got 'a=1,a=2'"),
-        (["--hyper", "a b=1"], "error: argument --hyper: expected NAME=N,NAME=N, each name once, got 'a b=1'"),
-        (["--hyper", "a=1,"], "error: argument --hyper: expected NAME=N,NAME=N, each name once, got 'a=1,'"),
-        (["--hyper", "a=1.5"], "error: argument --hyper: a: expected a whole number of at least 1, got '1.5'"),
+        (["--size", "a=1,a=2"], "error: argument --size: expected NAME=N,NAME=N, each name once, got 'a=1,a=2'"),
+        (["--size", "a b=1"], "error: argument --size: expected NAME=N,NAME=N, each name once, got 'a b=1'"),
+        (["--size", "a=1,"], "error: argument --size: expected NAME=N,NAME=N, each name once, got 'a=1,'"),
+        (["--size", "a=1.5"], "error: argument --size: a: expected a whole number of at least 1, got '1.5'"),
         (["--share", "nan"], "error: argument --share: expected a number from 0 to 1, got 'nan'"),
         (["--share", "1.1"], "error: argument --share: expected a number from 0 to 1, got '1.1'"),
         (

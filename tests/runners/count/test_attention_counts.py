@@ -24,7 +24,7 @@ def test_each_way_of_asking_says_the_same(counters: str, tmp_path: Path, capsys:
     """Of 12 · 12 pairs 78 are up to the diagonal, and 1 + 2 + 3 + 4 + 8 · 5 = 50 in the windows."""
     pytest.importorskip("transformers")
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
-    words = [f"hf:{tmp_path}", "--hyper", "seq=12", "--batch-size", 3, "--counters", counters, "--format", "json"]
+    words = [f"hf:{tmp_path}", "--size", "seq=12", "--batch-size", 3, "--counters", counters, "--format", "json"]
     code, out, _ = running(command.main, capsys)(*words)
     assert code == 0
     found = json.loads(out)["attention"]

@@ -209,7 +209,7 @@ class TestRowsOfFailure:
 
 def test_a_model_of_text_by_sizes_of_its_own(run):
     """6 words, each 8·16² multiply-adds for the four gates of input and state, and 16·9 for the softmax layer."""
-    words = "wordlm --hyper hidden=16,vocab=9,layers=1 --seq 3 --batch-size 2 --counters exact --format json"
+    words = "wordlm --size hidden=16,vocab=9,layers=1,seq=3 --batch-size 2 --counters exact --format json"
     code, out, _ = run(*words.split())
     assert code == 0
     assert json.loads(out)["exact"]["forward_flop"] == 2 * 6 * (8 * 16**2 + 16 * 9)
@@ -228,13 +228,12 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("words", "said"),
         [
-            ("wordlm --image-size 32", "wordlm has no image_size; it has hidden, vocab, seq, layers"),
+            ("wordlm --size image_size=32", "wordlm has no image_size; it has hidden, vocab, seq, layers"),
             ("wordlm --input 3x3", "wordlm takes its own inputs"),
-            ("gpt --hyper d_model=50", "gpt needs d_model to be a multiple of heads, 12; got 50"),
-            ("wordlm --hyper name=3", "wordlm has no name"),
-            ("wordlm --hyper batch=3", "--hyper: expected sizes that no other option says, got batch"),
-            ("wordlm --hyper seq=3 --seq 3", "--hyper: expected sizes that no other option says, got seq"),
-            ("wordlm --hyper hidden", "--hyper: expected NAME=N,NAME=N"),
+            ("gpt --size d_model=50", "gpt needs d_model to be a multiple of heads, 12; got 50"),
+            ("wordlm --size name=3", "wordlm has no name"),
+            ("wordlm --size batch=3", "--size: expected sizes that no other option says, got batch"),
+            ("wordlm --size hidden", "--size: expected NAME=N,NAME=N"),
         ],
     )
     def test_a_size_that_cannot_be(self, run, words, said):

@@ -86,7 +86,7 @@ def test_what_is_said_of_a_mixture(ran: int, padding: int, words: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("counters", ["exact", "exact,flop_counter_mode"])
 def test_the_command_says_the_parts(counters: str, spec: str, capsys: pytest.CaptureFixture[str]) -> None:
-    words = (spec, "--hyper", "seq=10", "--batch-size", 3, "--counters", counters, "--format", "json")
+    words = (spec, "--size", "seq=10", "--batch-size", 3, "--counters", counters, "--format", "json")
     code, out, _ = running(command.main, capsys)(*words)
     assert code == 0
     check(json.loads(out)["mixture"])

@@ -58,7 +58,7 @@ def llama(tmp_path):
 def test_a_model_with_a_plan_of_its_own_adds_up_to_the_formula(count, llama):
     """Llama by the sizes of its config. A token's products of a block: q and o 2·32², k and v 2·32·16, gate, up and
     down 3·32·64; scores and values 2·16·32; then 32·98 logits. Backward twice as much."""
-    arguments = ("--parallel", "dp=2,tp=2,pp=2", "--seq", SEQUENCE, "--batch-size", 4, "--format", "json")
+    arguments = ("--parallel", "dp=2,tp=2,pp=2", "--size", f"seq={SEQUENCE}", "--batch-size", 4, "--format", "json")
     code, out, _ = count(llama, *arguments)
     assert code == 0
     found = json.loads(out)
@@ -77,7 +77,7 @@ def test_a_model_with_a_plan_of_its_own_adds_up_to_the_formula(count, llama):
 
 def test_sequences_over_ranks_add_up_to_the_formula_but_for_masked_blocks(count, llama):
     """Of the attention of each block, 2 · 2 · 16² · 32 FLOP of a sample forward, a quarter is one of 2 × 2 blocks."""
-    arguments = ("--parallel", "dp=2,cp=2", "--seq", SEQUENCE, "--batch-size", 2, "--format", "json")
+    arguments = ("--parallel", "dp=2,cp=2", "--size", f"seq={SEQUENCE}", "--batch-size", 2, "--format", "json")
     code, out, _ = count(llama, *arguments)
     assert code == 0
     found = json.loads(out)
@@ -96,7 +96,7 @@ def test_sequences_over_ranks_add_up_to_the_formula_but_for_masked_blocks(count,
 def test_all_axes_together_and_experts_by_the_models_own_plan(count, tmp_path):
     """The axes of a mixture of experts: 32 ranks, four of which share the experts of a stage."""
     (tmp_path / "mixtral.json").write_text(json.dumps(MIXTRAL))
-    arguments = ("--parallel", "dp=2,tp=4,pp=2,cp=2,ep=4", "--seq", SEQUENCE, "--format", "json")
+    arguments = ("--parallel", "dp=2,tp=4,pp=2,cp=2,ep=4", "--size", f"seq={SEQUENCE}", "--format", "json")
     code, out, _ = count(f"hf:{tmp_path / 'mixtral.json'}", *arguments)
     found = json.loads(out)
     assert code == 0
@@ -153,7 +153,7 @@ def test_what_cannot_be_is_refused_in_a_line(count, net, llama, plan, tmp_path):
     refused(count(*net, "dp=2,ep=2"), "has no ep_plan of its own: expected --plan FILE with ep=2")
     refused(count(*net, "dp=2,ep=2", "--plan", plan), "the plan file has no style for ep: expected one with ep=2")
     refused(count(*net, "cp=2"), "expected attention by scaled_dot_product_attention, got none in one kernel")
-    refused(count(llama, "--parallel", "cp=3", "--seq", 16), "multiple of cp=3, got 16 tokens; nearest 15")
+    refused(count(llama, "--parallel", "cp=3", "--size", "seq=16"), "multiple of cp=3, got 16 tokens; nearest 15")
     refused(count(*net, "dp=2", "--batch-size", 3), "multiple of dp=2, got 3")
     refused(count(*net, "dp=2", "--law"), "--parallel: goes without --law")
     refused(count(*net, "tp=2"), "has no tp_plan of its own: expected --plan FILE")

@@ -374,7 +374,7 @@ class TestSteps:
         assert sympy.expand(again - whole) in (0, sympy.expand(2 * b * 6 * w))
 
     def test_sizes_that_are_no_symbols_are_fixed_by_options(self, asked):
-        found = asked(CHAIN, "--symbols", "width", "--hyper", "depth=2", "--batch-size", 3)
+        found = asked(CHAIN, "--symbols", "width", "--size", "depth=2", "--batch-size", 3)
         assert found["symbols"] == ["width"]
         assert read(found["model_flop"]) == 5 * 2 * 3 * sympy.Symbol("width") ** 2
         assert found["at"] == {"width": 1024}
@@ -408,7 +408,7 @@ class TestModels:
 
     def test_models_of_timm(self, asked):
         pytest.importorskip("timm", reason="timm is not installed")
-        found = asked("timm:resnet10t", "--symbols", "classes", "--image-size", 32, "--batch-size", 2)
+        found = asked("timm:resnet10t", "--symbols", "classes", "--size", "image_size=32", "--batch-size", 2)
         assert read(found["parameters"]).coeff(sympy.Symbol("classes")) == 512 + 1
 
     def test_models_of_transformers(self, asked, tmp_path):
@@ -478,12 +478,12 @@ MISTAKES = [
     (f"{CHAIN} --precision fp8", "--precision"),
     (f"{CHAIN} --by layer", "--by"),
     (f"{CHAIN} --batch-size 0", "--batch-size"),
-    (f"{CHAIN} --hyper foo=3", "synthetic_matmul has no foo; it has width, depth"),
+    (f"{CHAIN} --size foo=3", "synthetic_matmul has no foo; it has width, depth"),
     (f"{CHAIN} --frozen nothing", "--frozen: no parameter matches 'nothing'"),
     (f"{CHAIN} --checkpoint nothing", "--checkpoint: no module matches 'nothing'"),
     ("wordlm --rules catamount --symbols batch,layers", "Catamount's graph of wordlm has layers 2 and no other"),
     ("wordlm --rules catamount --fused", "--fused: Catamount's rules are of operations by themselves"),
-    ("wordlm --rules catamount --hyper layers=3", "Catamount's graph of wordlm has layers 2, got 3"),
+    ("wordlm --rules catamount --size layers=3", "Catamount's graph of wordlm has layers 2, got 3"),
     ("resnet5", "resnet50"),
 ]  # fmt: skip
 

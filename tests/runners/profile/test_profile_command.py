@@ -98,7 +98,7 @@ def request_of(worker: type[Scripted]) -> ProfileRequest:
 
 def test_the_options_become_a_request(worker: type[Scripted]) -> None:
     words = "resnet18 --batch-size 4 --steps 3 --warm-up 1 --compare-steps 0 --mode forward --optimizer adam"
-    words += " --ignore-modules Dropout,head --image-size 96 --layout channels_last --ceiling-budget 0"
+    words += " --ignore-modules Dropout,head --size image_size=96 --layout channels_last --ceiling-budget 0"
     assert command.main(words.split()) == 0
     assert request_of(worker) == ProfileRequest(
         "resnet18", 4, "cpu", mode="forward", optimizer="adam", layout="channels_last", steps=3, warm_up=1,

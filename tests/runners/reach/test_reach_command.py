@@ -100,7 +100,7 @@ def test_a_least_time_that_is_none_is_not_printed(reach, document):
 def test_memory_without_what_onednns_lstm_keeps_is_at_least(reach, document):
     """Its workspace has no known size: no memory of the step, and no largest batch."""
     words = ("wordlm", "--device", "NVIDIA H100 80GB HBM3", "--batch-sizes", "2")
-    words += ("--hyper", "hidden=8,vocab=20,seq=4")
+    words += ("--size", "hidden=8,vocab=20,seq=4")
     found = document(*words)
     unknown = ("eager_peak_bytes", "largest_batch", "unfused_time_s", "unfused_ratio")
     assert [found[name] for name in unknown] == [None] * 4

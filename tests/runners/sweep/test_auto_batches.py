@@ -22,7 +22,7 @@ from runners.sweep.plan import Grid, auto_key, cells, remaining
 from runners.workers.fault import WorkerFault
 from runners.workers.probe import DeviceProperties, ProbeResult
 from tests.support.fakes.fake_session import MEASURE, Scene, measured
-from tests.support.fakes.real_sweeps import QUICK, sweep
+from tests.support.fakes.real_sweeps import QUICK, here
 
 MB = 10**6
 ANY = ProbeResult(device="cpu")
@@ -112,7 +112,7 @@ class TestResuming:
         """What a manifest gives back of a grid."""
         return json.loads(json.dumps(as_options(before, [])))
 
-    @pytest.mark.parametrize("words", [[], ["--batch-sizes", "auto"], ["--memory-bytes", "9GB", "--margin", "0.5"]])
+    @pytest.mark.parametrize("words", [[], ["--batch-sizes", "auto"]])
     def test_the_same_cells_whatever_memory_there_is_now(self, words: list[str]) -> None:
         before = planned()
         found = grid_of(parser().parse_args(["--resume", "x", *words]), self.stored(before), ANY)
@@ -203,18 +203,8 @@ def test_free_memory(meminfo: str, limits: dict[str, str], free: int, tmp_path: 
 
 
 def test_memory_that_nobody_knows(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="--memory-bytes does"):
+    with pytest.raises(ValueError, match="say sizes instead"):
         auto_memory.host_bytes(tmp_path / "none", tmp_path)
-
-
-@pytest.mark.parametrize("words", [["--memory-bytes", "1GB"], ["--margin", "0.2"]])
-def test_memory_goes_with_auto_alone(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    from runners.sweep import command as sweep
-
-    with pytest.raises(SystemExit) as ended:
-        sweep.main(["--batch-sizes", "4", *words])
-    assert ended.value.code == 2
-    assert f"{words[0]}: goes with --batch-sizes auto alone" in capsys.readouterr().err
 
 
 def test_key() -> None:
@@ -223,15 +213,16 @@ def test_key() -> None:
 
 
 @pytest.mark.slow
-def test_a_real_sweep_and_its_resumption(tmp_path: Path) -> None:
+def test_a_real_sweep_and_its_resumption(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """synthetic_convolution: a sample is an image of 64 channels of 64 × 64 floats, 1 MiB, of which ten are there or
     lie ready: 27 MB hold two samples. The second session has nothing to do."""
     words = (*QUICK, "--models", "synthetic_convolution", "--methods", "exact", "--batch-sizes", "auto")
-    first = sweep(*words, "--memory-bytes", "30MB", "--out", "run", cwd=tmp_path)
+    monkeypatch.setattr(auto_memory, "host_bytes", lambda: 30 * MB)
+    first = here(*words, "--out", "run", cwd=tmp_path, figures=False)
     assert first.returncode == 0, first.stderr
     assert "synthetic_convolution fp32: batch 1, 2 (predicted to fit into 28.61 MiB, 10 %" in first.stderr
     assert sorted(run.batch_size for run in read_run(tmp_path / "run").runs) == [1, 2]
-    again = sweep("--resume", "run", cwd=tmp_path)
+    again = here("--resume", "run", cwd=tmp_path, figures=False)
     assert again.returncode == 0, again.stderr
     assert "2 of 2 cells are there already" in again.stderr
 

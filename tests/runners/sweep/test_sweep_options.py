@@ -37,6 +37,30 @@ def test_defaults_follow_from_the_device() -> None:
     assert grid().models == ("resnet18", "mobilenet_v2")
 
 
+def test_on_a_cpu_freed_memory_is_retained_and_the_ceiling_is_paired(monkeypatch: pytest.MonkeyPatch) -> None:
+    def settings(found: Grid) -> set[tuple[str, bool]]:
+        return {(cell.malloc, cell.paired_ceiling) for cell in cells(found)}
+
+    monkeypatch.delenv(sweep_options.MALLOC, raising=False)
+    assert settings(grid()) == {("retain", True)}
+    assert settings(grid(probed=H100)) == {("default", False)}
+    assert settings(grid("--parallel", "ddp=2")) == {("retain", False)}
+    monkeypatch.setenv(sweep_options.MALLOC, "default")
+    assert settings(grid()) == {("default", True)}
+    monkeypatch.setenv(sweep_options.MALLOC, "keep")
+    with pytest.raises(ValueError, match="FLOPLEDGER_MALLOC: expected default or retain, got 'keep'"):
+        sweep_options.check_options(parsed(), {})
+    monkeypatch.delenv(sweep_options.MALLOC)
+    monkeypatch.setattr(sweep_options.platform, "libc_ver", lambda: ("", ""))
+    assert settings(grid()) == {("default", True)}, "a C library that cannot retain it"
+
+
+def test_a_resumed_run_goes_on_with_its_own_setting() -> None:
+    old = {name: value for name, value in grid().as_json().items() if name not in ("malloc", "paired_ceiling")}
+    assert {(cell.malloc, cell.paired_ceiling) for cell in cells(grid(stored=old))} == {("default", False)}
+    assert grid(stored={**old, "malloc": "retain"}).malloc == "retain"
+
+
 def test_a_precision_that_the_device_lacks_is_a_mistake_with_the_ones_it_has() -> None:
     with pytest.raises(ValueError, match=r"a CPU has none; expected of fp32, amp-bf16, amp-fp16, got tf32"):
         grid("--precisions", "fp32,tf32")
@@ -45,7 +69,7 @@ def test_a_precision_that_the_device_lacks_is_a_mistake_with_the_ones_it_has() -
 def test_a_suite_brings_its_models_and_sizes_and_options_win() -> None:
     suite = grid("--suite", "post2021")
     assert (len(suite.models), suite.num_classes, suite.image_size) == (13, 10, 224)
-    assert grid("--suite", "post2021", "--num-classes", "1000").num_classes == 1000
+    assert grid("--suite", "post2021", "--size", "num_classes=1000").num_classes == 1000
     assert suite.counters == tuple(COUNTERS)
     assert grid("--suite", "post2021", "--counters", "fvcore").counters == ("fvcore",)
     resumed = grid("--suite", "post2021", stored=grid("--models", "vgg11").as_json())
@@ -80,13 +104,13 @@ def test_a_resumed_run_says_what_it_measures_that_these_options_do_not_ask_for(
 
 def test_the_suite_of_fathom_brings_each_workload_with_its_own_batch_and_optimizer() -> None:
     suite = grid("--suite", "fathom")
-    assert (suite.batch_sizes, suite.optimizer, suite.image_size, suite.num_classes) == ((), "own", None, None)
+    assert (suite.batch_sizes, suite.optimizer, suite.image_size, suite.num_classes) == ((), ("own",), None, None)
     sizes = {cell.model: cell.batch_size for cell in cells(suite)}
     assert sizes == {"seq2seq": 64, "memnet": 32, "fathom-speech": 32, "autoenc": 128, "residual": 16,
                      "fathom-vgg": 8, "fathom-alexnet": 64, "deepq": 32}  # fmt: skip
     assert Grid.from_json(suite.as_json()) == suite
     chosen = grid("--suite", "fathom-small", "--batch-sizes", "2,3", "--optimizer", "sgd")
-    assert (chosen.batch_sizes, chosen.optimizer) == ((2, 3), "sgd")
+    assert (chosen.batch_sizes, chosen.optimizer) == ((2, 3), ("sgd",))
     assert {cell.model for cell in cells(chosen)} == {f"{name}@small" for name in sizes}
 
 
@@ -109,12 +133,29 @@ def test_recordings_are_kept_where_they_are_asked_for_and_stay_so_on_resuming() 
 
 
 def test_sizes_by_name_reach_the_cells_and_stay_on_resuming() -> None:
-    asked = grid("--models", "wordlm,charlm", "--hyper", "hidden=8,seq=3")
+    asked = grid("--models", "wordlm,charlm", "--size", "hidden=8,seq=3")
     assert [cell.hyper for cell in cells(asked)] == [{"hidden": 8, "seq": 3}] * 2
     assert grid(stored=asked.as_json()) == asked
     assert grid("--models", "wordlm").hyper == {}
     old = {name: value for name, value in grid().as_json().items() if name != "hyper"}
     assert grid(stored=old) == grid(), "a run of before there was the option"
+
+
+def test_image_size_and_classes_are_fields_of_a_cell_as_they_were() -> None:
+    asked = grid("--models", "resnet18", "--size", "num_classes=10,width=8,image_size=64")
+    (cell,) = cells(asked)
+    assert (cell.image_size, cell.num_classes, cell.hyper) == (64, 10, {"width": 8})
+    assert grid("--size", "image_size=32", stored=asked.as_json()).num_classes == 10
+
+
+def test_lists_of_layouts_compilers_and_optimizers() -> None:
+    asked = grid("--layout", "channels_last,channels_first", "--compile", "off,on", "--optimizer", "adam,sgd")
+    assert (asked.layout, asked.compile, asked.optimizer) == (
+        ("channels_last", "channels_first"), (False, True), ("adam", "sgd"),
+    )  # fmt: skip
+    assert len(cells(asked)) == 2 * 2 * 2 * 2
+    with pytest.raises(SystemExit):
+        parsed("--compile", "maybe")
 
 
 def test_all_means_every_counter() -> None:
@@ -156,7 +197,7 @@ def test_images_are_asked_of_a_process_and_held_to_the_grid(monkeypatch) -> None
 
 
 def test_resuming_without_options_plans_the_same_cells() -> None:
-    first = grid("--models", "vgg11", "--batch-sizes", "1,2", "--quick", "--compile", "--cudnn-benchmark", "off")
+    first = grid("--models", "vgg11", "--batch-sizes", "1,2", "--quick", "--compile", "on", "--cudnn-benchmark", "off")
     again = grid(stored=first.as_json())
     assert again == first
     assert cells(again) == cells(first)
@@ -182,7 +223,7 @@ def test_the_manifest_of_a_run_that_was_never_extended_names_no_earlier_grid() -
 def test_compiling_for_a_cpu_without_a_compiler_is_one_line_before_anything_is_measured(monkeypatch) -> None:
     monkeypatch.setenv("CXX", "some++ -m64")
     asked: list[str] = []
-    compiled = grid("--models", "vgg11", "--batch-sizes", "1", "--compile")
+    compiled = grid("--models", "vgg11", "--batch-sizes", "1", "--compile", "off,on")
     with pytest.raises(ValueError, match=r"--compile: expected a C\+\+ compiler, found no some\+\+ -m64: install one"):
         sweep_command._check_compiler(compiled, lambda name: asked.append(name))
     assert asked == ["some++"]

@@ -4,5 +4,5 @@ from __future__ import annotations
 
 KERNEL_NS = 300_000  # long steps are few: a cell is measured in seconds
 LAUNCH = 300  # after the first gradient of a filter: in one of the first steps
-CELLS = ("--quick", "--models", "resnet18", "--image-size", 32, "--precisions", "fp32", "--methods", "exact")
+CELLS = ("--quick", "--models", "resnet18", "--size", "image_size=32", "--precisions", "fp32", "--methods", "exact")
 CELLS += ("--counters", "flopledger", "--cell-timeout", 15)

@@ -10,7 +10,7 @@ from results.store.store import read_run
 
 pytestmark = [pytest.mark.standin, pytest.mark.slow]
 
-CELL = ("--quick", "--models", "resnet18", "--image-size", 32, "--batch-sizes", 4, "--precisions", "fp32")
+CELL = ("--quick", "--models", "resnet18", "--size", "image_size=32", "--batch-sizes", 4, "--precisions", "fp32")
 CELL += ("--methods", "exact", "--counters", "flopledger")
 WATT = 300
 PLAN = {"kernel_ns": 300_000, "idle_w": WATT, "busy_w": WATT}

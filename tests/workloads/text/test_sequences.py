@@ -218,6 +218,6 @@ def test_sizes_at_the_edge_of_their_limits_train():
 
 def test_shapes_cannot_be_given_in_place_of_sizes():
     with pytest.raises(ValueError, match="wordlm takes its own inputs: leave --input out and say its sizes, as in "
-                       "--hyper hidden=2004,vocab=10004"):  # fmt: skip
+                       "--size hidden=2004,vocab=10004"):  # fmt: skip
         any_model.get("wordlm", input="80:int64:10004")
     assert any_model.get("wordlm", hidden=8).hyper["hidden"] == 8

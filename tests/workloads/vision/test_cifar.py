@@ -139,7 +139,7 @@ def test_a_batch_larger_than_the_epoch(tmp_path):
 
 def test_a_model_of_too_few_classes():
     cifar.check_classes(10)
-    with pytest.raises(ValueError, match="--num-classes 10"):
+    with pytest.raises(ValueError, match="--size num_classes=10"):
         cifar.check_classes(9)
 
 

@@ -206,7 +206,7 @@ def test_images_from_the_pipeline_come_to_the_device_in_the_cells_layout(tmp_pat
 
 
 def test_a_compiled_cell_has_all_its_works(tmp_path):
-    words = ("--device", "cuda", "--quick", "--compile", "--models", "synthetic_matmul", "--batch-sizes", "16")
+    words = ("--device", "cuda", "--quick", "--compile", "on", "--models", "synthetic_matmul", "--batch-sizes", "16")
     methods = ("--precisions", "tf32", "--methods", "one,batch,epoch,exact", "--epoch-images", "200")
     done = sweep(*words, *methods, "--out", "run", cwd=tmp_path, timeout_s=200)
     assert done.returncode == 0, done.stderr

@@ -169,14 +169,13 @@ MISTAKES = [
     (("--time-budget", "-1"), ["--time-budget: expected"]),
     (("--format", "xml"), ["--format: unknown value: expected table, csv or json, got 'xml'"]),
     (("--formt", "json"), ["unknown argument", "got '--formt', nearest --format"]),
-    (("--models", "synthetic_matmul", "--image-size", "32"), ["--image-size: synthetic_matmul has no image_size"]),
-    (("--models", "synthetic_sleep", "--num-classes", "9"), ["--num-classes: synthetic_sleep has no num_classes"]),
-    (("--image-size", "0"), [f"--image-size: {NUMBER} '0'"]),
-    (("--models", "wordlm", "--image-size", "32"), ["--image-size: wordlm has no image_size; it has hidden, vocab"]),
-    (("--models", "wordlm,resnet18", "--hyper", "hidden=8"), ["--hyper: resnet18 has no hidden; it has image_size"]),
-    (("--hyper", "image_size=8"), ["--hyper: image_size has an option of its own: --image-size 8"]),
-    (("--hyper", "hidden"), ["--hyper: expected NAME=N,NAME=N, each name once, got 'hidden'"]),
-    (("--hyper", "hidden=0"), [f"--hyper: hidden: {NUMBER} '0'"]),
+    (("--models", "synthetic_matmul", "--size", "image_size=32"), ["--size: synthetic_matmul has no image_size"]),
+    (("--models", "synthetic_sleep", "--size", "num_classes=9"), ["--size: synthetic_sleep has no num_classes"]),
+    (("--size", "image_size=0"), [f"--size: image_size: {NUMBER} '0'"]),
+    (("--models", "wordlm", "--size", "image_size=32"), ["--size: wordlm has no image_size; it has hidden, vocab"]),
+    (("--models", "wordlm,resnet18", "--size", "hidden=8"), ["--size: resnet18 has no hidden; it has image_size"]),
+    (("--size", "hidden"), ["--size: expected NAME=N,NAME=N, each name once, got 'hidden'"]),
+    (("--size", "hidden=0"), [f"--size: hidden: {NUMBER} '0'"]),
     (("--data", "imagenet"), ["--data: expected synthetic or cifar10:DIR, got 'imagenet'"]),
     (("--data", "cifar10:full"), ["--data cifar10:full: expected full/cifar-10-batches-py/ with data_batch_1"]),
     (("--data", "cifar10:nowhere"), ["expected nowhere/cifar-10-batches-py/", "no data_batch_1"]),
@@ -229,7 +228,7 @@ def test_a_process_says_the_same_line_and_its_workers_none(place, arguments, sai
 def test_images_that_are_not_cifars_are_refused_before_anything_is_measured(place, refused):
     """Files of the right format and another checksum: torchvision reads them in a process of their own."""
     made(place / "full")
-    line = refused("--device", "cpu", "--data", "cifar10:full", "--num-classes", "10", "--out", "new")
+    line = refused("--device", "cpu", "--data", "cifar10:full", "--size", "num_classes=10", "--out", "new")
     assert line.startswith("error: --data cifar10:full: expected CIFAR-10 in full/cifar-10-batches-py/: a file differs")
 
 

@@ -269,7 +269,7 @@ def test_resuming_a_finished_run_measures_nothing_and_answers_the_same(done, tmp
 
 def test_a_planned_cell_that_cannot_train_is_a_row_and_the_others_are_measured(tmp_path):
     """ResNet-18 at 32 pixels normalises 1 × 1 images: not in a batch of one. Exit 1, and a table that says why."""
-    words = (*QUICK, "--models", "resnet18", "--image-size", "32", "--num-classes", "10", "--batch-sizes", "1,2")
+    words = (*QUICK, "--models", "resnet18", "--size", "image_size=32,num_classes=10", "--batch-sizes", "1,2")
     done = here(*words, "--out", "run", cwd=tmp_path, figures=False)
     assert done.returncode == 1, done.stderr
     assert "could not be made" not in done.stderr

@@ -20,7 +20,7 @@ DTYPES = {"fp32": "float32", "tf32": "float32", "amp-bf16": "bfloat16", "amp-fp1
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("gpu")
-    words = ("--device", "cuda", "--quick", "--models", "resnet18", "--batch-sizes", "64", "--image-size", "128")
+    words = ("--device", "cuda", "--quick", "--models", "resnet18", "--batch-sizes", "64", "--size", "image_size=128")
     done = sweep(*words, "--precisions", ",".join(UNITS), "--out", "run", cwd=folder, timeout_s=500)
     assert done.returncode == 0, done.stderr
     return folder / "run"
@@ -97,7 +97,7 @@ def test_the_state_before_the_run_is_kept(data):
 @pytest.fixture(scope="module")
 def with_works(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunData]:
     folder = tmp_path_factory.mktemp("gpu-works")
-    words = ("--device", "cuda", "--quick", "--models", "resnet18", "--batch-sizes", "64", "--image-size", "128")
+    words = ("--device", "cuda", "--quick", "--models", "resnet18", "--batch-sizes", "64", "--size", "image_size=128")
     methods = ("--precisions", "fp32", "--methods", "one,batch,epoch,exact", "--epoch-images", "1000")
     done = sweep(*words, *methods, "--out", "run", cwd=folder, timeout_s=500)
     assert done.returncode == 0, done.stderr

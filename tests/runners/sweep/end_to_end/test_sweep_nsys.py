@@ -237,7 +237,7 @@ def test_nothing_is_left_when_it_is_stopped_while_nsys_records(tmp_path, number,
 @pytest.mark.skipif(shutil.which("nsys") is None, reason="no CUDA device, or no nsys on PATH")
 def test_nsight_systems_itself_counts_what_torchs_profiler_counts(tmp_path):
     """The real thing: needs a CUDA device and Nsight Systems. ResNet-18, whose strides the ranges do not tell."""
-    words = ("--device", "cuda", "--quick", "--models", "resnet18", "--batch-sizes", "4", "--image-size", "64")
+    words = ("--device", "cuda", "--quick", "--models", "resnet18", "--batch-sizes", "4", "--size", "image_size=64")
     words = (*words, "--methods", "one,batch,epoch,exact", "--epoch-images", "9", "--precisions", "amp-bf16")
     answer = sweep(*words, "--profile", "nsys", "--out", tmp_path / "run", cwd=tmp_path, timeout_s=500)
     assert answer.returncode == 0, answer.stderr

@@ -1,0 +1,94 @@
+"""Variants of a step against the first of its model and batch: ratios by hand, which one is first, what is none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cleaning.reconcile.variants import variants
+from reports.sweep.answer.variants import variant_parts, variant_table
+from results.records import Run, Sample
+from tests.support.made_up.made_up_runs import SITTING, a_run
+
+OPTIONS = {"precisions": ["tf32", "fp32"], "layout": ["channels_first"], "compile": [False, True], "optimizer": "sgd"}
+
+
+def blocks(run: Run, step_s: float, scatter: float = 0.001) -> list[Sample]:
+    """Ten blocks of ten steps that alternate about the mean."""
+    times_s = [10 * step_s * (1 + (-1) ** each * scatter) for each in range(10)]
+    return [
+        Sample(cell_id=run.cell_id, attempt=1, index=i, part="measure", steps=10, start_s=float(i), wall_s=time_s)
+        for i, time_s in enumerate(times_s)
+    ]
+
+
+def found(*cells: tuple[Run, float], options: Any = OPTIONS, **more: Any) -> list[tuple[Any, ...]]:
+    samples = {(run.cell_id, 1): blocks(run, step_s, **more) for run, step_s in cells}
+    rows = variants([run for run, _ in cells], samples, [SITTING], options)
+    return [(row.model, row.batch_size, row.name, row.first, pytest.approx(row.ratio)) for row in rows]
+
+
+def test_the_first_of_the_lists_is_the_one_that_others_are_divided_by() -> None:
+    """Compiled is measured first; tf32 stands first among the precisions: 0.02 ÷ 0.01 = 2, 0.02 ÷ 0.04 = 0.5."""
+    cells = (
+        (a_run("a", precision="fp32", compile=True), 0.01),
+        (a_run("b", precision="fp32"), 0.04),
+        (a_run("c", precision="tf32"), 0.02),
+        (a_run("d", precision="fp32", batch_size=16), 0.03),
+    )
+    assert found(*cells) == [
+        ("resnet18", 8, "precision=tf32, compile=false", True, 1.0),
+        ("resnet18", 8, "precision=fp32, compile=false", False, 0.5),
+        ("resnet18", 8, "precision=fp32, compile=true", False, 2.0),
+    ]
+
+
+def test_the_interval_is_of_both_cells() -> None:
+    first, other = a_run("a"), a_run("b", layout="channels_last")
+    narrow, wide = (
+        variants(
+            [first, other],
+            {("a", 1): blocks(first, 0.02), ("b", 1): blocks(other, 0.01, scatter)},
+            [SITTING],
+            {**OPTIONS, "layout": ["channels_first", "channels_last"]},
+        )[1]
+        for scatter in (0.001, 0.01)
+    )
+    for row in (narrow, wide):
+        assert row.low_ratio is not None
+        assert row.high_ratio is not None
+        assert row.low_ratio < 2.0 < row.high_ratio
+    assert wide.high_ratio - wide.low_ratio > 3 * (narrow.high_ratio - narrow.low_ratio)  # type: ignore[operator]
+
+
+def test_repeats_are_one_variant_and_other_devices_and_failures_none() -> None:
+    a, b = a_run("a"), a_run("b", repeat=1)
+    elsewhere = replace(a_run("c", optimizer="adam"), sitting="another")
+    failed = a_run("d", status="crashed", optimizer="adam")
+    assert found((a, 0.01), (b, 0.01), (elsewhere, 0.02), (failed, 0.02)) == []
+    adam = a_run("e", optimizer="adam")
+    assert found((a, 0.01), (b, 0.03), (adam, 0.01)) == [
+        ("resnet18", 8, "optimizer=sgd", True, 1.0),
+        ("resnet18", 8, "optimizer=adam", False, 2.0),
+    ]
+
+
+def test_a_manifest_of_an_older_version_has_single_values() -> None:
+    cells = ((a_run("a", precision="fp32"), 0.01), (a_run("b", precision="tf32"), 0.02))
+    old = {"precisions": ["tf32", "fp32"], "layout": "channels_first", "compile": False}
+    assert [row[2:4] for row in found(*cells, options=old)] == [("precision=tf32", True), ("precision=fp32", False)]
+
+
+def test_both_tables_show_the_same_rows() -> None:
+    cells = [(a_run("a"), 0.02), (a_run("b", optimizer="adam"), 0.01)]
+    rows = variants([run for run, _ in cells], {(run.cell_id, 1): blocks(run, s) for run, s in cells}, [], OPTIONS)
+    table = variant_table(rows)
+    assert table is not None
+    assert [row[:4] for row in table.rows] == [
+        ("resnet18", "8", "optimizer=sgd", "first"),
+        ("resnet18", "8", "optimizer=adam", "2.00"),
+    ]
+    assert variant_parts(rows)[2].rows == [list(row) for row in table.rows]  # type: ignore[union-attr]
+    assert (variant_parts([]), variant_table([])) == ([], None)
