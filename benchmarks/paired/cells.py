@@ -1,9 +1,9 @@
 """What a neighbour on the same processors does to a cell of a sweep: its step time and its utilization.
 
-    python -m benchmarks.paired.cells --out DIR [--model resnet18] [--batch-size 4] [--malloc retain]
+    python -m benchmarks.paired.cells --out DIR [--model resnet18] [--batch-size 4]
 
 Beside each of the planted neighbours of `benchmarks.paired.neighbours` the same cell is measured by
-`runners.sweep --paired-ceiling`, as a run under DIR; a run that is there is not measured again, so that the benchmark
+`runners.sweep`, as a run under DIR; a run that is there is not measured again, so that the benchmark
 resumes. Prints a table: step time and utilization over the session's ceiling and over the paired one, each ÷ the same
 number of the first idle run, and the marks of the row.
 
@@ -24,7 +24,6 @@ from typing import Any
 import pandas as pd
 
 from benchmarks.paired.neighbours import CONDITIONS, name_of, neighbours
-from results.records import MALLOC_SETTINGS
 
 AGAIN = "none, again"
 """The idle cell that is measured last."""
@@ -33,7 +32,7 @@ AGAIN = "none, again"
 def measure(load: float, burst: bool, run: Path, cell: Sequence[str]) -> None:
     """Cells beside a neighbour, as a run of their own. cell: options of the sweep that name them."""
     go_on = ["--resume", str(run)] if (run / "manifest.json").exists() else ["--out", str(run)]
-    words = [*cell, "--methods", "exact", "--paired-ceiling", "--device", "cpu", *go_on]
+    words = [*cell, "--methods", "exact", "--device", "cpu", *go_on]
     with neighbours(load, burst):
         subprocess.run([sys.executable, "-m", "runners.sweep", *words], check=True, stdout=subprocess.DEVNULL)
 
@@ -88,9 +87,8 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="for the runs; those there are kept")
     parser.add_argument("--model", default="resnet18")
     parser.add_argument("--batch-size", type=int, default=4)
-    parser.add_argument("--malloc", choices=MALLOC_SETTINGS, default="default", help="as of runners.sweep")
     options = parser.parse_args()
-    cell = ["--models", options.model, "--batch-sizes", str(options.batch_size), "--malloc", options.malloc]
+    cell = ["--models", options.model, "--batch-sizes", str(options.batch_size)]
     answers = {}
     conditions = {name_of(load, burst): (load, burst) for load, burst in CONDITIONS} | {AGAIN: (0.0, False)}
     for name, (load, burst) in conditions.items():

@@ -3,7 +3,7 @@
     python -m benchmarks.paired.coverage --file coverage.jsonl --minutes 30 [--quick] [--malloc retain]
     python -m benchmarks.paired.coverage --file coverage.jsonl --report
 
-A cell times the same training step as a cell of `runners.sweep --paired-ceiling` does: warm-up, then blocks with a
+A cell times the same training step as a cell of `runners.sweep` does: warm-up, then blocks with a
 kernel of the ceiling beside each until the rules for a CPU are met (`measure/timing`). It has a step time and a
 utilization over the paired ceiling, each with its interval. Each cell is a line of the file; a later call goes on. The
 truth is the mean over all cells, which has an interval of its own; a share of cells has one, too (Wilson).

@@ -4,7 +4,7 @@
     python -m benchmarks.paired.interleaving --file interleaving.jsonl --minutes 20 [--malloc retain] [--load 1 --burst]
     python -m benchmarks.paired.interleaving --file interleaving.jsonl --report
 
-The ways: the step *alone*, as without `--paired-ceiling`, where the interval has nothing of the ceiling in it; *apart*,
+The ways: the step *alone*, as on a GPU, where the interval has nothing of the ceiling in it; *apart*,
 the step until its own interval is within 3 % ÷ √2 and then the kernel likewise, so that their quotient is within 3 %;
 beside each block of the step a kernel's block of *40 ms*, or of a share of the step's block. A sweep uses a fifth.
 

@@ -96,7 +96,7 @@ def cells_parser(purpose: str | None, minutes: float, needs_file: bool = True) -
     parser = argparse.ArgumentParser(description=(purpose or "").partition("\n")[0])
     parser.add_argument("--file", type=Path, required=needs_file, help="cells so far, one a line; it is added to")
     parser.add_argument("--minutes", type=float, default=minutes)
-    parser.add_argument("--malloc", choices=MALLOC_SETTINGS, default="default", help="as of runners.sweep")
+    parser.add_argument("--malloc", choices=MALLOC_SETTINGS, default="default", help="of memory that a step frees")
     parser.add_argument("--report", action="store_true", help="measure nothing")
     return parser
 

@@ -3,7 +3,7 @@
     python -m benchmarks.paired.suite --run DIR --load 0.5 [--burst] --target-ci 0.05 --minutes 10 [--idle RUN]
     python -m benchmarks.paired.suite --run DIR --idle RUN --report
 
-Measures the suite of `runners.sweep --suite post2021 --paired-ceiling --malloc retain` as a run at DIR, while processes
+Measures the suite of `runners.sweep --suite post2021` as a run at DIR, while processes
 of `benchmarks.paired.neighbours` spin: load 0.5 takes half of one processor, in slices of 10 ms. A later call goes on.
 With an idle run of the same cells on the same machine, it compares their step times and paired utilizations.
 
@@ -86,15 +86,15 @@ def main() -> int:
     parser.add_argument("--batch-sizes", default="1,4,8", metavar="N,N", help="as of runners.sweep (1,4,8)")
     parser.add_argument("--minutes", type=float, default=30.0, help="no cell is started that would not end within them")
     parser.add_argument("--idle", type=Path, metavar="RUN", help="a run without the neighbour, to compare with")
-    parser.add_argument("--retry-unconverged", action="store_true", help="as of runners.sweep: wide cells once more")
+    parser.add_argument("--retry", default="", help="as of runners.sweep")
     parser.add_argument("--report", action="store_true", help="measure nothing")
     options = parser.parse_args()
     if options.idle and not (options.idle / "runs.csv").is_file():
         parser.error(f"--idle: expected a run's directory, got {options.idle}, which has no runs.csv")
     if not options.report:
-        words = ["--suite", "post2021", "--malloc", "retain", "--batch-sizes", options.batch_sizes]
+        words = ["--suite", "post2021", "--batch-sizes", options.batch_sizes]
         words += ["--target-ci", options.target_ci, "--time-budget", str(60 * options.minutes)]
-        words += ["--retry-unconverged"] if options.retry_unconverged else []
+        words += ["--retry", options.retry] if options.retry else []
         measure(options.load, options.burst, options.run, words)
     print("\n".join(summary(cells(options.run), options.idle and cells(options.idle))))
     return 0

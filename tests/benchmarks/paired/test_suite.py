@@ -41,7 +41,7 @@ def test_a_cell_without_a_utilization_or_without_an_idle_one_is_not_compared() -
     assert summary(beside, None) == [counted]
 
 
-@pytest.mark.parametrize("more", [[], ["--retry-unconverged"]])
+@pytest.mark.parametrize("more", [[], ["--retry", "unconverged"]])
 def test_a_second_try_of_wide_cells_is_an_option_of_the_sweep(
     more: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,4 +1,4 @@
-"""Memory that is freed: given back by default, kept with `--malloc retain`, and refused where it cannot be kept."""
+"""Memory that is freed: given back by default, kept where it is retained, and refused where it cannot be kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each fault is a row with its reason, the sweep goes on with a fresh worker, `--resume --retry-failed` completes."""
+"""Each fault is a row with its reason, the sweep goes on with a fresh worker, `--resume --retry failed` completes."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_the_sweep_goes_on_with_a_fresh_worker_after_each(failed):
 def test_resume_completes_on_a_device_that_is_well_again(failed):
     device, _, data = failed
     well = StandIn(device.libraries, device.folder, {"kernel_ns": KERNEL_NS})
-    done = well.sweep(*CELLS, *batches(FAULTS), "--resume", "--retry-failed")
+    done = well.sweep(*CELLS, *batches(FAULTS), "--resume", "--retry", "failed")
     assert done.returncode == 0, done.stderr
     assert well.missing() == []
     again = read_run(device.out)

@@ -25,7 +25,7 @@ def test_a_lost_device_ends_the_sitting_and_resume_completes(standin):
 
     (device.folder / "state").unlink()  # where the loss is kept
     well = StandIn(device.libraries, device.folder, {"kernel_ns": KERNEL_NS})
-    done = well.sweep(*CELLS, "--batch-sizes", "2,3", "--resume", "--retry-failed")
+    done = well.sweep(*CELLS, "--batch-sizes", "2,3", "--resume", "--retry", "failed")
     assert done.returncode == 0, done.stderr
     runs = {run.batch_size: run for run in read_run(device.out).runs}
     assert {size: run.attempt for size, run in runs.items()} == {lost.batch_size: 2, 5 - lost.batch_size: 1}

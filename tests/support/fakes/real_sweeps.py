@@ -90,7 +90,7 @@ def swept_ranks(
     Cells of which a rank died of damaged memory are measured once more, as a user would: torch 2.15 over gloo ends so
     in rare cases, without our profiler, too (docs/limits.md, "Machines and software").
     """
-    for more in ((), ("--resume", "--retry-failed")):
+    for more in ((), ("--resume", "--retry", "failed")):
         with sweep(*QUICK, *arguments, "--out", folder / "run", *more, cwd=folder) as running:
             ended = running.end(within_s)
         data = read_run(folder / "run")
