@@ -31,19 +31,19 @@ swin3d_s swin3d_t raft_large raft_small
 """
 
 DENSE = """
-deeplabv3_mobilenet_v3_large --batch-size 2 --image-size 65
-deeplabv3_resnet50 --batch-size 2 --image-size 65
-deeplabv3_resnet101 --batch-size 2 --image-size 65
+deeplabv3_mobilenet_v3_large --batch-size 2 --size image_size=65
+deeplabv3_resnet50 --batch-size 2 --size image_size=65
+deeplabv3_resnet101 --batch-size 2 --size image_size=65
 """.strip().splitlines()
 
 TEXT = """
-seq2seq --hyper hidden=32,vocab=500,source_words=8,target_words=9,negatives=16
-seq2seq@as_paper --hyper hidden=32,vocab=500,source_words=8,target_words=9,negatives=16
-fathom-speech --hyper hidden=64,frames=40,labels=8
-wordlm --hyper hidden=128,vocab=1000,seq=10
-charlm --hyper hidden=128,seq=10
-nmt --hyper hidden=128,vocab=1000,seq=7
-speech --hyper hidden=64,attention_hidden=32,decoder_hidden=32,frames=24
+seq2seq --size hidden=32,vocab=500,source_words=8,target_words=9,negatives=16
+seq2seq@as_paper --size hidden=32,vocab=500,source_words=8,target_words=9,negatives=16
+fathom-speech --size hidden=64,frames=40,labels=8
+wordlm --size hidden=128,vocab=1000,seq=10
+charlm --size hidden=128,seq=10
+nmt --size hidden=128,vocab=1000,seq=7
+speech --size hidden=64,attention_hidden=32,decoder_hidden=32,frames=24
 word2vec --batch-size 4
 bert
 bert_large
@@ -64,16 +64,16 @@ COUNTED = [*TORCHVISION.split(), *DENSE, *TEXT, *FATHOM.split()]
 STEPPED = ("resnet18", "mobilenet_v3_small", "shufflenet_v2_x0_5", "squeezenet1_1", "swin_t", "vgg11_bn")
 
 ATTRIBUTED = """
-mobilenet_v2 --image-size 64
-resnet18 --image-size 64
-squeezenet1_1 --image-size 64
-shufflenet_v2_x0_5 --image-size 64
-efficientnet_b0 --image-size 64
-densenet121 --image-size 64
-swin_t --image-size 32
-vit_b_16 --image-size 32
-gpt --hyper d_model=64,layers=2,heads=2,seq=32,vocab=300
-wordlm --hyper hidden=48,vocab=300,seq=6
+mobilenet_v2 --size image_size=64
+resnet18 --size image_size=64
+squeezenet1_1 --size image_size=64
+shufflenet_v2_x0_5 --size image_size=64
+efficientnet_b0 --size image_size=64
+densenet121 --size image_size=64
+swin_t --size image_size=32
+vit_b_16 --size image_size=32
+gpt --size d_model=64,layers=2,heads=2,seq=32,vocab=300
+wordlm --size hidden=48,vocab=300,seq=6
 """.strip().splitlines()
 
 DERIVED = """
@@ -98,8 +98,8 @@ resnet50 --batch-size 8
 vgg16 --batch-size 4
 mobilenet_v2 --batch-size 8 --optimizer adam
 vit_b_16 --batch-size 2 --precision amp-bf16 --optimizer adamw
-gpt --batch-size 2 --hyper seq=128,layers=4 --optimizer adam
-charlm --batch-size 4 --hyper hidden=256,seq=10
+gpt --batch-size 2 --size seq=128,layers=4 --optimizer adam
+charlm --batch-size 4 --size hidden=256,seq=10
 resnet18 --batch-size 4 --accumulate 2
 squeezenet1_1 --batch-size 8 --device cpu --optimizer adam
 """.strip().splitlines()
@@ -107,9 +107,9 @@ squeezenet1_1 --batch-size 8 --device cpu --optimizer adam
 UNTIMED = "--device cpu --steps 1 --warm-up 0 --compare-steps 0 --ceiling-budget 0"
 
 PROFILED = """
-resnet18 --batch-size 2 --image-size 64
-mobilenet_v2 --batch-size 2 --image-size 64 --mode forward
-gpt --hyper d_model=64,layers=2,heads=2,seq=32,vocab=300 --optimizer adam
+resnet18 --batch-size 2 --size image_size=64
+mobilenet_v2 --batch-size 2 --size image_size=64 --mode forward
+gpt --size d_model=64,layers=2,heads=2,seq=32,vocab=300 --optimizer adam
 """.strip().splitlines()
 
 

@@ -19,7 +19,7 @@ from tests.support.fakes.commands import refused, running
 
 DEVICE = "NVIDIA GeForce RTX 3090"
 WIDTH, BATCH = 64, 8
-MATMUL = ("synthetic_matmul", "--hyper", f"width={WIDTH}", "--batch-size", BATCH, "--device", DEVICE)
+MATMUL = ("synthetic_matmul", "--size", f"width={WIDTH}", "--batch-size", BATCH, "--device", DEVICE)
 RESNET = ("resnet18", "--device", DEVICE, "--precision", "amp-fp16", "--batch-size", 64)
 
 
