@@ -12,7 +12,7 @@ from .ceilings import (
 )
 from .device_peak import MixedPeak, Peak, mixed_peak, name_refusal, peak, peak_refusal
 from .interconnects import ACHIEVED, NODE_DEVICES, Link, between, within
-from .memory import Memory, parse_bytes
+from .memory import Memory
 from .peaks import (
     STAND_IN_MARK,
     Device,
@@ -73,7 +73,6 @@ __all__ = [
     "name_refusal",
     "nearest",
     "overriding",
-    "parse_bytes",
     "peak",
     "peak_refusal",
     "peak_registry",

@@ -1,4 +1,4 @@
-"""How much memory a device has, by exactly the name that the driver prints, and amounts of memory as text.
+"""How much memory a device has, by exactly the name that the driver prints.
 
 `memories.csv` has the datasheets' round gigabytes, read as 10⁹ bytes: what a driver offers is a little more on most
 boards, and up to 2 % less on those whose error correction takes part of it. Each row has its source and how it was
@@ -11,24 +11,15 @@ from __future__ import annotations
 
 import csv
 import functools
-import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 
 from analysis.devices.peaks import normalise
-from analysis.devices.units import UNITS
-
-MOST_BYTES = 2**63 - 1
-"""More are no amount of memory."""
 
 TABLE = Path(__file__).with_name("memories.csv")
 
 VERIFICATIONS = ("name", "retrieved", "memory")
-
-_AMOUNT = re.compile(r"\s*([0-9][0-9_]*(?:\.[0-9]*)?(?:[eE][+]?[0-9]{1,2})?)\s*([A-Za-z]*)\s*")
 
 
 @dataclass(frozen=True)
@@ -49,21 +40,6 @@ def lookup(name: str) -> Memory | None:
 def names() -> list[str]:
     """Every name of the table."""
     return [memory.name for memory in _by_name().values()]
-
-
-def parse_bytes(text: str) -> int:
-    """The bytes of "80e9", "80GB" or "80 GiB", rounded down. Raises ValueError for another text, less than one
-    and more than MOST_BYTES."""
-    units = {unit: factor for unit, (measure, factor) in UNITS.items() if measure == "B"}
-    found = _AMOUNT.fullmatch(text)
-    if found is None or (found[2] or "B") not in units:
-        raise ValueError(f"expected bytes, as in 80e9, 80GB or 80GiB, got {text!r}")
-    number = math.floor(Fraction(found[1].replace("_", "")) * units[found[2] or "B"])
-    if number > MOST_BYTES:
-        raise ValueError(f"expected less than 8 EiB, got {text!r}")
-    if number < 1:
-        raise ValueError(f"expected at least one byte, got {text!r}")
-    return number
 
 
 @functools.cache

@@ -119,12 +119,6 @@ def _model_name(path: Path) -> None:
     parse(tables.text_of(path))
 
 
-def _bytes(path: Path) -> None:
-    from analysis.devices import parse_bytes
-
-    parse_bytes(tables.text_of(path))
-
-
 _RUN_FILES = ("manifest.json", "runs.csv", "sittings.csv", "ceilings.csv", "samples.csv", "flop_counts.csv")
 
 
@@ -182,7 +176,6 @@ PARSERS: Mapping[str, Parser] = {
     "point": Parser(_point),
     "peaks": Parser(_peaks),
     "model": Parser(_model_name),
-    "bytes": Parser(_bytes),
     "run": Parser(_run),
     "gate": Parser(_gate),
     "meter": Parser(tables.meter),

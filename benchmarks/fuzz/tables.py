@@ -86,7 +86,7 @@ def limits(path: Path) -> None:
 
 def words(path: Path) -> None:
     """The first word says which option the rest is of."""
-    from runners.cli.arguments import names, number, number_of_bytes, share, sizes
+    from runners.cli.arguments import names, number, share, sizes
     from runners.report.gate import parse_conditions
 
     options: dict[str, Callable[[str], Any]] = {
@@ -94,7 +94,6 @@ def words(path: Path) -> None:
         "share": share,
         "names": names("model"),
         "number": number(float, 0),
-        "bytes": number_of_bytes,
         "fail-if": parse_conditions,
     }
     option, _, rest = text_of(path).partition(" ")

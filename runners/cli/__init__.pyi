@@ -7,9 +7,7 @@ from .arguments import (
     choice_error,
     names,
     number,
-    number_of_bytes,
     share,
-    sizes,
 )
 from .exits import (
     FAILED,
@@ -61,7 +59,6 @@ __all__ = [
     "instructed",
     "names",
     "number",
-    "number_of_bytes",
     "passing",
     "put",
     "read_recording",
@@ -70,6 +67,5 @@ __all__ = [
     "share",
     "say",
     "show_page",
-    "sizes",
     "title",
 ]

@@ -190,16 +190,6 @@ class _Formatter(argparse.HelpFormatter):
         return "\n".join([first, *(_USAGE_INDENT + line.lstrip() for line in rest)]) + "\n\n"
 
 
-def number_of_bytes(text: str) -> int:
-    """A `type=` for amounts of memory."""
-    from analysis.devices import parse_bytes
-
-    try:
-        return parse_bytes(text)
-    except ValueError as fault:
-        raise argparse.ArgumentTypeError(str(fault)) from fault
-
-
 def with_own_names(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> list[str]:
     """The arguments with the names that the parser has: singular and plural of an option are one, and `--models` stands
     for the place where a command takes its models. After `--` nothing is an option."""

@@ -96,18 +96,17 @@ class Grid:
     def from_json(cls, options: Mapping[str, Any]) -> Grid:
         """The grid of a manifest's options; what this version does not know is left out. Raises ValueError."""
         known = {f.name for f in fields(cls)}
+        values = with_tuples({name: value for name, value in options.items() if name in known})
+        single = {name: (values[name],) for name in VARIED if not isinstance(values.get(name, ()), tuple)}
         try:
-            return cls(**with_tuples({name: value for name, value in options.items() if name in known}))
+            return cls(**{**values, **single})
         except TypeError as fault:
             raise ValueError(f"expected the options of a sweep in the manifest: {fault}") from fault
 
 
 def with_tuples(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Values of fields as JSON has them, its lists as tuples, and a single value of VARIED as a tuple of it."""
-    lists = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-    return {
-        name: (value,) if name in VARIED and not isinstance(value, tuple) else value for name, value in lists.items()
-    }
+    """Values of fields as JSON has them, its lists as tuples."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
 
 def auto_key(model: str, precision: str) -> str:

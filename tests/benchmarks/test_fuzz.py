@@ -17,7 +17,6 @@ QUICK = {
     "point": 60,
     "peaks": 60,
     "model": 60,
-    "bytes": 60,
     "toml": 60,
     "deepspeed": 60,
     "pyprof": 20,
@@ -59,10 +58,10 @@ def raises(fault):
 )
 def test_the_fuzzer_finds_what_is_not_ours(monkeypatch, fault, said):
     """A parser that fails unless its input is whole: the corpus of one input, of which nearly every edit breaks it."""
-    planted = replace(PARSERS["bytes"], read=raises(fault))
+    planted = replace(PARSERS["peaks"], read=raises(fault))
     monkeypatch.setattr(type(planted), "seeds", lambda *_: [b"aaa"])
-    monkeypatch.setitem(PARSERS, "bytes", planted)
-    findings, done = fuzz("bytes", 12, seed=0)
+    monkeypatch.setitem(PARSERS, "peaks", planted)
+    findings, done = fuzz("peaks", 12, seed=0)
     assert bool(findings) == bool(said)
     assert all(finding.what.startswith(said) for finding in findings)
     assert done == 12 or isinstance(fault, SystemExit)
@@ -70,16 +69,16 @@ def test_the_fuzzer_finds_what_is_not_ours(monkeypatch, fault, said):
 
 def test_the_command_of_continuous_integration_fails_for_one_planted_fault(monkeypatch, capsys):
     """Every parser is in it, and a parser that raises what is not ours among them ends it with 1."""
-    planted = replace(PARSERS["bytes"], read=raises(KeyError("x")))
+    planted = replace(PARSERS["peaks"], read=raises(KeyError("x")))
     monkeypatch.setattr(type(planted), "seeds", lambda *_: [b"aaa"])
-    only = {"bytes": planted}
+    only = {"peaks": planted}
     monkeypatch.setattr("benchmarks.fuzz.__main__.PARSERS", only)
     line = next(line for line in CI.read_text().splitlines() if "benchmarks.fuzz" in line)
     words = line.partition("benchmarks.fuzz ")[2].split()
     assert "--parser" not in words
     assert main(["--executions", "12", *words[words.index("--seed") :]]) == 1
     assert "KeyError: 'x'" in capsys.readouterr().out
-    only["bytes"] = replace(planted, read=lambda path: None)
+    only["peaks"] = replace(planted, read=lambda path: None)
     assert main(["--executions", "12"]) == 0
 
 
@@ -88,9 +87,9 @@ def test_a_parser_without_end_is_ended(monkeypatch):
         while path.read_bytes() != b"aaa":
             pass
 
-    planted = replace(PARSERS["bytes"], read=read)
+    planted = replace(PARSERS["peaks"], read=read)
     monkeypatch.setattr(type(planted), "seeds", lambda *_: [b"aaa"])
-    monkeypatch.setitem(PARSERS, "bytes", planted)
+    monkeypatch.setitem(PARSERS, "peaks", planted)
     monkeypatch.setattr("benchmarks.fuzz.__main__.MOST_S", 0.2)
-    findings, _ = fuzz("bytes", 3, seed=0)
+    findings, _ = fuzz("peaks", 3, seed=0)
     assert {finding.what for finding in findings} == {"more than 0.2 s of processor time"}

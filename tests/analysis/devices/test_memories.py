@@ -42,27 +42,3 @@ def test_known_ones(name: str, gigabytes: int) -> None:
 
 def test_no_part_of_a_name_is_enough() -> None:
     assert devices_memory.lookup("H100") is None
-
-
-@pytest.mark.parametrize(
-    ("text", "nbytes"),
-    [
-        ("80e9", 80 * 10**9),
-        ("80GB", 80 * 10**9),
-        ("80 GiB", 80 * 2**30),
-        ("1.5MiB", 3 * 2**19),
-        ("4096", 4096),
-        ("1_000 B", 1000),
-        ("0.3KiB", 307),  # 307.2, rounded down
-    ],
-)
-def test_amounts(text: str, nbytes: int) -> None:
-    assert devices_memory.parse_bytes(text) == nbytes
-
-
-@pytest.mark.parametrize(
-    "text", ["", "GiB", "80 gigs", "-3", "1e-3", "nan", "80 s", "0", "1.2.3", "1e99", "1e400", "9" * 400]
-)
-def test_what_is_no_amount(text: str) -> None:
-    with pytest.raises(ValueError, match="expected"):
-        devices_memory.parse_bytes(text)
