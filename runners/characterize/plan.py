@@ -122,7 +122,7 @@ def _recordings(first: WorkloadRecording, options: Namespace, devices: Sequence[
 
 def _hyper(model: str, options: Namespace) -> dict[str, Any]:
     """The sizes of --size that the workload has; a model of another form than the catalogue's takes all."""
-    asked = dict(options.sizes or {})
+    asked = dict(options.hyper or {})
     if model not in ENTRIES:
         return asked
     return {name: value for name, value in asked.items() if name in entry(model).hyper}

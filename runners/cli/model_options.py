@@ -42,7 +42,7 @@ def add_model(group: Any, batch_size: str = "1") -> None:
 def add_sizes(group: Any, **settings: Any) -> None:
     """--size. settings: more of argparse's."""
     text = "sizes by the model's own names, such as image_size=64,num_classes=10 or hidden=256"
-    group.add_argument("--size", dest="sizes", type=sizes, metavar="NAME=N,…", help=text, **settings)
+    group.add_argument("--size", dest="hyper", type=sizes, metavar="NAME=N,…", help=text, **settings)
 
 
 def add_changes(group: Any, default: tuple[str, ...] | None = ()) -> None:
@@ -67,7 +67,7 @@ def check_models(models: Sequence[str], options: Namespace) -> None:
     """Raises Mistake where a model or an input cannot be what it says, before anything is imported that is slow."""
     from workloads.catalogue import check, parse_shapes
 
-    for name in options.sizes or {}:
+    for name in options.hyper or {}:
         if name in WORDS:
             raise Mistake(f"--size: expected sizes that no other option says, got {name}")
     try:
@@ -84,4 +84,4 @@ def check_models(models: Sequence[str], options: Namespace) -> None:
 def hyper_of(options: Namespace) -> dict[str, Any]:
     """What the factory takes beside the model."""
     words = {name: value for name in WORDS if (value := getattr(options, name))}
-    return {**(options.sizes or {}), **words}
+    return {**(options.hyper or {}), **words}

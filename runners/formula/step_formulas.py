@@ -77,7 +77,7 @@ def formula(
     if optimizer not in OPTIMIZERS:
         raise ValueError(choice_error("optimizer", optimizer, OPTIMIZERS))
     options = parser().parse_args(["--", model])
-    options.symbols, options.sizes, options.optimizer = tuple(symbols), dict(sizes), optimizer
+    options.symbols, options.hyper, options.optimizer = tuple(symbols), dict(sizes), optimizer
     if batch_size is not None:
         options.batch_size = number(int, 1)(str(batch_size))
     check_models([model], options)
