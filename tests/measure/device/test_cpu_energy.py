@@ -227,7 +227,6 @@ def test_no_gate_takes_a_processor_for_a_gpu(tmp_path):
         measured_cells=[run], telemetry={key_of(run): polls}, sitting=lambda run: sitting, published=[], rebuilt=[]
     )
     assert list(gates_device.clock(evidence)) == []
-    assert list(gates_device.throttling(evidence)) == []
     assert [found.holds for found in gates_device.energy(evidence)] == [True]
     assert measurement(run, [], polls).power_w == pytest.approx(80.0)
     assert measurement(run, [], polls).clock_hz is None

@@ -115,9 +115,9 @@ class TestAtOnce:
 
     def test_help_names_every_option(self, tmp_path):
         done = sweep("--help", cwd=tmp_path)
-        wanted = "models suite batch-sizes precisions device layout compile optimizer image-size num-classes methods "
+        wanted = "models suite batch-sizes precisions device layout compile optimizer size retry methods "
         wanted += "counters data peak-tflops quick out resume repeat seed target-ci time-budget cudnn-benchmark "
-        wanted += "deterministic format convention epoch-images input-pipeline hyper"
+        wanted += "deterministic format convention epoch-images input-pipeline"
         assert [option for option in wanted.split() if f"--{option}" not in done.stdout] == []
         assert done.stderr == ""
 
@@ -140,8 +140,8 @@ MISTAKES = [
     (("--device", "cuda:"), ["--device: expected", "got 'cuda:'"]),
     (("--device", "cuda:one"), ["--device: expected", "got 'cuda:one'"]),
     (("--device", "cpu:1"), ["--device: expected", "got 'cpu:1'"]),
-    (("--layout", "channels-last"), ["--layout: unknown value", "got 'channels-last', nearest channels_last"]),
-    (("--optimizer", "sdg"), ["--optimizer: unknown value", "got 'sdg', nearest sgd"]),
+    (("--layout", "channels-last"), ["--layout: unknown layout", "got 'channels-last', nearest channels_last"]),
+    (("--optimizer", "sdg"), ["--optimizer: unknown optimizer", "got 'sdg', nearest sgd"]),
     (
         ("--methods", "exakt"),
         ["--methods: unknown method: expected theory, one, batch, epoch or exact", "nearest exact"],

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from analysis.utilization import ASIDE
+from measure.timing.ceiling_blocks import CEILING
 from results.records import MEASURED, Run, StepTime, Utilization, header
 from results.store.layout import SEAL, SEALED
 from results.store.store import RunData, read_operations, read_run
@@ -33,7 +34,7 @@ MODEL_FLOP = {
 FORWARD = {"synthetic_matmul": DEPTH * PRODUCT, "synthetic_convolution": CONVOLUTION}
 PARAMETERS = {"synthetic_matmul": DEPTH * WIDTH**2, "synthetic_convolution": 9 * CHANNELS**2}
 
-PARTS = {"warmup": 0, "measure": 1, **dict.fromkeys(ASIDE, 1), "phase": 2}
+PARTS = {"warmup": 0, "measure": 1, CEILING: 1, **dict.fromkeys(ASIDE, 1), "phase": 2}
 """Part of a cell's blocks → when they are timed. A host may set any measured one aside, or none."""
 
 WITHOUT_TORCH = code_without("torch torchvision", "runners.sweep.command", warnings=True)
@@ -143,7 +144,7 @@ def test_samples_lie_where_the_row_says_and_nowhere_else(done):
         assert mine["index"].tolist() == list(range(len(mine)))
         parts = mine["part"]
         assert {*PARTS} - {*ASIDE} <= {*parts} <= {*PARTS}
-        assert parts.map(PARTS).is_monotonic_increasing, "warm-up, blocks that are used or not, phases"
+        assert parts.map(PARTS).is_monotonic_increasing, "warm-up, blocks of steps and of the ceiling, phases"
         blocks = mine[mine["part"] == "measure"]
         assert len(blocks) >= 3
         assert done.began_s < mine["start_s"].min()
@@ -225,7 +226,7 @@ def test_where_stdout_is_full_the_run_is_whole(done, tmp_path):
 def test_stdout_is_one_json_document_of_the_same_rows(done):
     document = json.loads(done.answer.stdout)
     denominators = {row["denominator"] for row in document}
-    assert denominators == {"datasheet", "clock", "user", "ceiling", "derived"}
+    assert denominators == {"datasheet", "clock", "user", "ceiling", "paired_ceiling", "derived"}
     assert len(document) == len(done.utilization) == 4 * 4 * len(denominators)  # cells × numerators × denominators
     for said, kept in zip(document, done.utilization, strict=True):
         assert set(said) == set(header(Utilization))
