@@ -26,7 +26,6 @@ ROOT = Path(__file__).resolve().parent
 PRIVATE = "flopledger._internal"
 PACKAGES = ("results", "analysis", "cleaning", "measure", "workloads", "reports", "runners")
 DATA = {
-    "": ["*.pyi"],
     "flopledger": ["py.typed"],
     "analysis": ["**/*.csv", "**/*.toml", "reach/*.json", "reach/*.gz", "devices/*.json"],
     "cleaning": ["**/*.csv"],
@@ -68,7 +67,7 @@ class BuildBelowOneName(build_py):
             '"""Private: the public names are those of `flopledger`."""\n'
         )
         for file in sorted(target.rglob("*.py*")):
-            if file.suffix in (".py", ".pyi"):
+            if file.suffix == ".py":
                 source = renamed(file.read_text(encoding="utf-8"))
                 file.write_text(without_private_docstrings(source), encoding="utf-8")
 

@@ -30,7 +30,8 @@ from measure.counters.harness.isolation import count_isolated
 from measure.counters.harness.registry import COUNTERS
 from measure.device import processes
 from measure.fast_count.fast_count import fast_count
-from results.records import WHOLE, FlopCount
+from results.records.counts import FlopCount
+from results.records.vocabulary import WHOLE
 
 OURS = "fast_count"
 REGISTRY = {

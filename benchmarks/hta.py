@@ -117,8 +117,10 @@ def ours(path: Path) -> dict[str, Any]:
 
 def our_ranks(folder: Path) -> dict[str, Any]:
     """Read all ranks' traces, match their collectives and split each rank's time, in this process."""
-    from analysis.ranks import breakdown_of, by_rank, report_of
-    from measure.trace.ranks import rank_files, read_rank
+    from analysis.ranks.breakdown import breakdown_of
+    from analysis.ranks.summary import report_of
+    from analysis.ranks.timelines import by_rank
+    from measure.trace.ranks.recordings import rank_files, read_rank
 
     begun = time.perf_counter()
     timelines = by_rank(read_rank(path) for path in rank_files(folder))

@@ -35,7 +35,7 @@ import torchvision
 
 from analysis.devices.precisions import PRECISIONS
 from measure.fake.mode import fake_copy, fake_mode
-from measure.native import retain_freed_memory
+from measure.native.malloc import retain_freed_memory
 from measure.profile.rows import module_rows, operation_rows
 from measure.profile.step_kinds import ModelStep, traced_on_fakes
 from measure.profile.step_profile import profile_step

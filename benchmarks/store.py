@@ -14,7 +14,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from results.records import Run, Sample, Sitting, Telemetry
+from results.records.cell import Run, Sitting
+from results.records.samples import Sample, Telemetry
 from results.store.disk import DISK, Disk
 from results.store.manifest import Manifest
 from results.store.store import Store, read_run

@@ -31,7 +31,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from results.records import Cell, FlopCount, Run, Sample, Sitting
+from results.records.cell import Cell, Run, Sitting
+from results.records.counts import FlopCount
+from results.records.samples import Sample
 from results.store.store import RunData, read_run
 
 GOAL_RATIO = 1.5

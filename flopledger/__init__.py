@@ -18,19 +18,19 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from analysis.devices import MixedPeak, Peak, mixed_peak, peak, peak_refusal, peak_registry
-    from measure.counters.harness import flop_counter_mode
-    from measure.meter import MeterOptions, MeterSummary, UtilizationMeter
-    from measure.native import retain_freed_memory
-    from measure.profile import profile_step
-    from measure.step import StepCount
+    from analysis.devices.device_peak import MixedPeak, Peak, mixed_peak, peak, peak_refusal
+    from analysis.devices.registry import peak_registry
+    from measure.counters.harness.corrected import flop_counter_mode
+    from measure.meter.meter import MeterOptions, MeterSummary, UtilizationMeter
+    from measure.native.malloc import retain_freed_memory
+    from measure.profile.step_profile import profile_step
     from measure.step.ceilings import ceilings
-    from measure.step.count import count
+    from measure.step.count import StepCount, count
     from measure.step.footprint import footprint
     from measure.step.register import register
     from measure.trace.readers.read import read as read_trace
-    from results import Inconsistent, Unavailable
-    from results.store import read_run as load_run
+    from results.errors import Inconsistent, Unavailable
+    from results.store.reading import read_run as load_run
     from runners.formula.step_formulas import StepFormulas, formula
 
     __version__: str

@@ -52,7 +52,7 @@ class CheckedStep:
         baseline: a JSON file, relative to the folder of the test file; it may hold many tests. Time is compared if
         device and torch are those of the baseline; elsewhere the test says that it is not.
         """
-        from measure.step import read_baseline, slower_line, write_baseline
+        from measure.step.pinned_step import read_baseline, slower_line, write_baseline
 
         limit = None if slower is None else _ratio(slower)
         path = self._node.path.parent / baseline
@@ -118,7 +118,7 @@ def _place(device: str) -> dict[str, str]:
     """What a time depends on beside the step."""
     import torch
 
-    from measure.device import device_facts
+    from measure.device.environment import device_facts
 
     name = device_facts(device).name or platform.processor() or platform.machine()
     return {"device": str(name), "torch": str(torch.__version__), "threads": str(torch.get_num_threads())}

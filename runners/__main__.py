@@ -12,8 +12,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from reports.shared import Hanging, page
-from runners.cli import Parser, choice_error, exit_code, show_page
+from reports.shared.layout import Hanging, page
+from runners.cli.arguments import Parser, choice_error
+from runners.cli.exits import exit_code
+from runners.cli.terminal import show_page
 
 COMMANDS = {
     "sweep": "What utilization does training reach here, over models × batch sizes × precisions?",

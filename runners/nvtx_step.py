@@ -15,8 +15,11 @@ import threading
 import time
 from collections.abc import Sequence
 
-from results.records import WORKS, Cell
-from runners.cli import FAILED, Parser, say
+from results.records.cell import Cell
+from results.records.vocabulary import WORKS
+from runners.cli.arguments import Parser
+from runners.cli.exits import FAILED
+from runners.cli.terminal import say
 from runners.sweep.nsight import PARENT
 from runners.sweep.plan import with_tuples
 
@@ -38,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         run(cell, options.work)
     except Exception as fault:  # noqa: BLE001  the edge: whatever a step raises is written to the log
-        from runners.workers import classify
+        from runners.workers.worker import classify
 
         say(f"error: {classify(fault).reason}")
         return FAILED
@@ -55,8 +58,8 @@ def cell_of(text: str) -> Cell:
 
 def run(cell: Cell, work: str) -> None:
     """Build what the cell trains, and run one step of the work to be recorded."""
-    from measure.profiler import record_step
-    from measure.timing import Protocol
+    from measure.profiler.nvtx_step import record_step
+    from measure.timing.protocols import Protocol
     from runners.sweep import cell as sweep_cell
     from runners.sweep import passes
 

@@ -14,12 +14,13 @@ from typing import Any
 
 import torch
 
-from analysis.profile import tree
-from measure.model import evaluating
-from measure.profile import ForwardWatch, expect_module, profile_step
-from reports.profile import aggregated_text, tree_text
-from reports.shared import si
-from results.records import StepProfile
+from analysis.profile.module_tree import tree
+from measure.model.run import evaluating
+from measure.profile.step_profile import expect_module, profile_step
+from measure.profile.watch import ForwardWatch
+from reports.profile.tree import aggregated_text, tree_text
+from reports.shared.numbers import si
+from results.records.step_profile import StepProfile
 
 Number = int | float | str | None
 Ignored = Collection[type | str] | None

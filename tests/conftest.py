@@ -10,10 +10,9 @@ import sys
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support import lazy_exports, server
+from tests.support import server
 from tests.support.collector import Frozen
 
-lazy_exports.install()
 server.install()
 
 settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])

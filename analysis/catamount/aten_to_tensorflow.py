@@ -12,8 +12,10 @@ from collections.abc import Callable
 
 from analysis.catamount.graph_nodes import SCALAR, GraphNode, Tensor
 from analysis.catamount.while_loops import backward_step, forward_step, repeated
-from analysis.operators import Size, Sizes, attribute, first, has, itemsize, needed, numel, output, output_mask, shape
-from results.records import Operation
+from analysis.operators.cost import Size
+from analysis.operators.operands import Sizes, attribute, first, has, needed, numel, output, output_mask, shape
+from analysis.operators.traffic import itemsize
+from results.records.operations import Operation
 
 Nodes = tuple[GraphNode, ...]
 Translation = Callable[[Operation], Nodes]

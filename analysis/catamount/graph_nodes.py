@@ -16,7 +16,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from analysis.operators import ZERO, Cost, Size, Sizes, multiply_adds, numel, scalars
+from analysis.operators.cost import ZERO, Cost, Size
+from analysis.operators.operands import Sizes, numel
+from analysis.operators.products import multiply_adds, scalars
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,11 @@ from functools import partial
 
 from analysis.catamount import aten_to_tensorflow
 from analysis.catamount.graph_nodes import POINTWISE, GraphNode, flop, footprint_of, pooled, traffic
-from analysis.operators import Cost, Rule, Rules, Size, attribute, names, registry, shape
-from results.records import Operation
+from analysis.operators import names, registry
+from analysis.operators.cost import Cost, Size
+from analysis.operators.operands import attribute, shape
+from analysis.operators.registry import Rule, Rules
+from results.records.operations import Operation
 
 KEPT = ("weight", "buffer", "optimizer_state")
 """Roles of the storages that are variables of a graph."""

@@ -10,7 +10,7 @@ Sizes as the wordlm graph of Catamount's repository has them: 16h²b + 33hb + 6 
 from __future__ import annotations
 
 from analysis.catamount.graph_nodes import SCALAR, GraphNode, Tensor
-from analysis.operators import Size
+from analysis.operators.cost import Size
 
 PAIR = Tensor((2,))
 """The shape of a matrix."""

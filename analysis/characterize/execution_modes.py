@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from analysis.characterize.operation_mix import steps_of
 from analysis.characterize.summary import ok
-from analysis.stats import summarise
-from results.records import PLAIN, Characterization, WorkloadRecording
+from analysis.stats.summary import summarise
+from results.records.characterization import PLAIN, Characterization, WorkloadRecording
 
 
 @dataclass(frozen=True)

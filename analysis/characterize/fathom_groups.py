@@ -32,7 +32,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from analysis.operators import KINDS, kind_of, names
+from analysis.operators import names
+from analysis.operators.registry import KINDS, kind_of
 
 GROUPS: Mapping[str, str] = {
     "A": "elementwise arithmetic",

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from analysis.characterize.fathom_groups import FATHOM, OPERATIONS, STEP, UNCLASSIFIED, Grouping, group_of, type_of
 from analysis.characterize.summary import ok
-from analysis.operators import UNSIZED
-from results.records import Characterization, OperationCost
+from analysis.operators.traffic import UNSIZED
+from results.records.characterization import Characterization, OperationCost
 
 
 @dataclass(frozen=True)

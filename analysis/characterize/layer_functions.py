@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from analysis.characterize.fathom_groups import STEP, type_of
-from results.records import OperationCost
+from results.records.characterization import OperationCost
 
 PHASES: Mapping[str, str] = {"optimizer": "optimizer", "loss": "loss"}
 

@@ -17,8 +17,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from analysis.characterize.fathom_groups import FATHOM, GROUPS, OPERATIONS, UNCLASSIFIED, Grouping, group_of, type_of
-from analysis.stats import median_interval
-from results.records import PLAIN, PROFILED, Characterization, OperationTime, RecordedStep, WorkloadRecording
+from analysis.stats.summary import median_interval
+from results.records.characterization import (
+    PLAIN,
+    PROFILED,
+    Characterization,
+    OperationTime,
+    RecordedStep,
+    WorkloadRecording,
+)
 
 BETWEEN = "between operations"
 """The type that group H consists of."""

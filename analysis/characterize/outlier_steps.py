@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
 
-from results.records import WARM_UP, Characterization, RecordedStep, WorkloadRecording
+from results.records.characterization import WARM_UP, Characterization, RecordedStep, WorkloadRecording
 
 TIMES = 2.0
 """As long as the median of the others: longer is slow."""

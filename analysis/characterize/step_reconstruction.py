@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from analysis.characterize.fathom_groups import FATHOM, OPERATIONS, STEP, UNCLASSIFIED, Grouping, group_of
 from analysis.characterize.operation_mix import step_s, steps_of
 from analysis.characterize.summary import ok
-from analysis.operators import kind_of
-from results.records import PROFILED, AloneTime, Characterization, WorkloadRecording
+from analysis.operators.registry import kind_of
+from results.records.characterization import PROFILED, AloneTime, Characterization, WorkloadRecording
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from analysis.characterize.fathom_groups import FATHOM, Grouping
 from analysis.characterize.operation_mix import Mix, labels, mix, step_s, steps_of, vectors
 from analysis.characterize.similarity import Merge, centroid_linkage
 from analysis.characterize.stationarity import Stationarity, stationarity
-from results.records import PLAIN, Characterization, WorkloadRecording
+from results.records.characterization import PLAIN, Characterization, WorkloadRecording
 
 
 @dataclass(frozen=True)

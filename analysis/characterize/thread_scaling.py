@@ -30,8 +30,8 @@ from dataclasses import dataclass
 from analysis.characterize.fathom_groups import FATHOM, Grouping, group_of, type_of
 from analysis.characterize.operation_mix import Mix, mix, steps_of
 from analysis.characterize.summary import ok
-from analysis.stats import MAD_TO_SIGMA, t_quantile
-from results.records import PLAIN, PROFILED, Characterization, WorkloadRecording
+from analysis.stats.summary import MAD_TO_SIGMA, t_quantile
+from results.records.characterization import PLAIN, PROFILED, Characterization, WorkloadRecording
 
 LEAST_TYPES_RATIO = 0.01
 """Of the step: operation types below this have no parallelism of their own."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from analysis.devices.peaks import Device
 from analysis.devices.precisions import TENSOR_UNITS
-from results.records import Ceiling
+from results.records.samples import Ceiling
 
 ABOVE_SHEET = "ceiling_above_sheet"
 """How the reason begins why nothing is divided by a ceiling that the device cannot have reached."""

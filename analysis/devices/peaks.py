@@ -25,7 +25,7 @@ from statistics import fmean
 from typing import Any
 
 from analysis.devices.precisions import UNITS
-from results.records import digest
+from results.records.vocabulary import digest
 
 TABLE = Path(__file__).with_name("peaks.csv")
 

@@ -24,7 +24,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from analysis.devices.precisions import UNITS
-from results import Unavailable
+from results.errors import Unavailable
 
 PROCESSORS = Path(__file__).with_name("processors.csv")
 VECTOR_UNITS = Path(__file__).with_name("vector_units.csv")

@@ -48,7 +48,7 @@ maps its own reasons to these words; one that it does not know keeps the vendor'
 
 
 class Sampled(Protocol):
-    """The fields that these functions read; `Reading` and `results.records.Telemetry` have them."""
+    """The fields that these functions read; `Reading` and `results.records.samples.Telemetry` have them."""
 
     @property
     def time_s(self) -> float: ...
@@ -64,7 +64,7 @@ class Sampled(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """One poll of a device: the fields of `results.records.Telemetry` without the cell. What is not offered is None."""
+    """One poll of a device: the fields of `Telemetry` without the cell. What is not offered is None."""
 
     time_s: float
     sm_clock_hz: int | None = None

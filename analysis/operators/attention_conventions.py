@@ -24,7 +24,7 @@ from analysis.operators.attention_pairs import ALL, CAUSAL, causal_pairs, comput
 from analysis.operators.cost import Size
 from analysis.operators.operands import attribute, has_any, shape
 from analysis.operators.registry import kind_of, model_flop
-from results.records import Operation
+from results.records.operations import Operation
 
 CONVENTIONS = ("dense", "causal", "mask_exact", "hardware")
 BY_RULE = ("causal", "mask_exact")

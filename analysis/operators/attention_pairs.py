@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from analysis.operators.operands import attribute, shape
-from results.records import Operation
+from results.records.operations import Operation
 
 CAUSAL, ALL = "causal", "all"
 WINDOW = "window:"

@@ -10,7 +10,7 @@ from math import prod
 from typing import Any
 
 from analysis.operators.cost import Size
-from results.records import Operation
+from results.records.operations import Operation
 
 Sizes = tuple[Any, ...]
 

@@ -28,7 +28,7 @@ from analysis.operators.operands import (
     shapes_in,
 )
 from analysis.operators.products import exact_ratio, scalars
-from results.records import Operation
+from results.records.operations import Operation
 
 # --- per element -----------------------------------------------------------------------------------------------------
 

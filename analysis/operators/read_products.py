@@ -23,7 +23,7 @@ from analysis.operators.operands import (
     shape,
     shapes_in,
 )
-from results.records import Operation
+from results.records.operations import Operation
 
 # --- convolutions ----------------------------------------------------------------------------------------------------
 

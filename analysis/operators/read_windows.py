@@ -13,7 +13,7 @@ from analysis.operators import nonproducts
 from analysis.operators.cost import ZERO, Cost, Size
 from analysis.operators.operands import attribute, first, has, needed, numel, output, shape
 from analysis.operators.products import scalars
-from results.records import Operation
+from results.records.operations import Operation
 
 
 def _dimensions(operation: Operation) -> int:

@@ -23,7 +23,7 @@ from analysis.operators.cost import ZERO, Cost, Size
 from analysis.operators.operands import shape
 from analysis.operators.pointwise import FOREACH, PER_INPUT, PER_OUTPUT
 from analysis.operators.traffic import bytes_moved, nothing
-from results.records import Operation
+from results.records.operations import Operation
 
 __all__ = ["BUCKETS", "KINDS", "TABLE", "Rule", "bucket_of", "cost", "kind_of", "not_understood", "shape", "total"]
 

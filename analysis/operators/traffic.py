@@ -14,7 +14,7 @@ from typing import Any
 from analysis.operators.cost import Size
 from analysis.operators.names import CONVOLUTION, CONVOLUTION_BACKWARD, CONVOLUTION_RELU
 from analysis.operators.operands import Sizes, attribute, has, numel, output, output_mask, shape
-from results.records import Operation
+from results.records.operations import Operation
 
 Form = tuple[tuple[Size, ...], str]
 """Shape and dtype of a tensor."""

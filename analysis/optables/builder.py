@@ -18,8 +18,11 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-from analysis.operators import Size, itemsize, kind_of
-from results.records import PHASES, Operation, Storage
+from analysis.operators.cost import Size
+from analysis.operators.registry import kind_of
+from analysis.operators.traffic import itemsize
+from results.records.operations import Operation, Storage
+from results.records.vocabulary import PHASES
 
 Shape = Sequence[Size]
 

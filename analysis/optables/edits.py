@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from analysis.optables.builder import StepTable
-from results.records import Operation, Storage
+from results.records.operations import Operation, Storage
 
 BEFORE = -1
 """born_index of what was there before the step."""

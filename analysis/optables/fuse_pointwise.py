@@ -12,26 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from analysis.operators import (
-    TABLE,
-    Cost,
-    Form,
-    Piece,
-    Rule,
-    Rules,
-    Size,
-    add_rule,
-    kind_of,
-    needed,
-    nothing,
-    reads,
-    rule_of,
-    total,
-    writes,
-)
+from analysis.operators.cost import Cost, Size
+from analysis.operators.operands import needed
+from analysis.operators.registry import TABLE, Rule, Rules, add_rule, kind_of, rule_of, total
+from analysis.operators.traffic import Form, Piece, nothing, reads, writes
 from analysis.optables.builder import StepTable
 from analysis.optables.edits import Entry, rebuilt
-from results.records import Operation
+from results.records.operations import Operation
 
 FUSED = "flopledger.fused"
 

@@ -17,11 +17,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from analysis.operators import model_flop
+from analysis.operators.registry import model_flop
 from analysis.parallel.rank_grid import ATTENTION, Coordinates, RankGrid
 from analysis.parallel.rank_trace import COLLECTIVES, EXPERT_COUNTS, WAITS, LocalParameter, RankTrace, message_bytes
 from analysis.parallel.stages import FORWARD, Stages, split
-from results.records import Operation
+from results.records.operations import Operation
 
 Work = Mapping[tuple[str, str, str], int]
 """(phase, module, kind) → model FLOP; phases are forward, backward and recompute."""

@@ -19,7 +19,9 @@ from typing import Any
 
 from analysis.parallel.collective_rates import COLLECTIVES, CollectiveRate, sent_share
 from analysis.parallel.rank_grid import parse_plan
-from results.records import RankCollective, Record, Run
+from results.records.cell import Run
+from results.records.rows import Record
+from results.records.samples import RankCollective
 
 
 @dataclass(frozen=True, kw_only=True)

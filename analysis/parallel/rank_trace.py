@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from analysis.operators import MASK_PAIRS, MASK_RULE, itemsize
-from results.records import Operation, Storage
+from analysis.operators.attention_conventions import MASK_PAIRS, MASK_RULE
+from analysis.operators.traffic import itemsize
+from results.records.operations import Operation, Storage
 
 
 @dataclass(frozen=True)

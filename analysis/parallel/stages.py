@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from analysis.operators import model_flop
+from analysis.operators.registry import model_flop
 from analysis.parallel.rank_trace import RankTrace
-from results.records import Operation
+from results.records.operations import Operation
 
 FORWARD = ("forward", "loss")
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from analysis.profile.roofline import BETWEEN, RoofPlace, StepRoof, groups, moved_bytes, places, step_roof
-from results.records import Machine, StepOperation, StepProfile
+from results.records.step_profile import Machine, StepOperation, StepProfile
 
 MOST = 3
 """Sentences about one step."""

@@ -22,8 +22,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from analysis.operators import PRODUCTS, Form, kind_of, nothing, reads, rule_of, writes
-from results.records import Operation, Storage
+from analysis.operators.registry import PRODUCTS, kind_of, rule_of
+from analysis.operators.traffic import Form, nothing, reads, writes
+from results.records.operations import Operation, Storage
 
 Sizes = dict[Form, int]
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from analysis.devices import ABOVE_SHEET, best, impossible_bandwidth
+from analysis.devices.ceilings import ABOVE_SHEET, best, impossible_bandwidth
 from analysis.devices.precisions import UNITS
 from analysis.utilization import denominators
-from results.records import Ceiling, Machine
+from results.records.samples import Ceiling
+from results.records.step_profile import Machine
 
 MOVES = ("copy", "triad")
 LAUNCHES = {"cuda": "launch", "cpu": "call"}

@@ -29,8 +29,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from results import Inconsistent
-from results.records import Machine, StepOperation, StepProfile
+from results.errors import Inconsistent
+from results.records.step_profile import Machine, StepOperation, StepProfile
 
 BOUNDS = ("arithmetic", "memory", "launch", "host")
 """What an operation can be bound by, in the order in which ties are broken."""

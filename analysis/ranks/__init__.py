@@ -3,7 +3,3 @@
 Over recordings of one rank each: `Timeline`. Not claimed: anything of ranks that were not recorded, or of traffic that
 no profiler names.
 """
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -4,7 +4,3 @@ A bound is a least time: nothing that is measured may be under it. A predicted t
 counted on what the fit had not seen. Not claimed: that a device comes near to its bound, or that a rate fitted on one
 generation of devices holds on the next.
 """
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.profile import RECOMPUTE, groups, moved_bytes
-from results import Unavailable
-from results.records import StepOperation
+from analysis.profile.roofline import RECOMPUTE, groups, moved_bytes
+from results.errors import Unavailable
+from results.records.step_profile import StepOperation
 
 ARITHMETIC, MEMORY = "arithmetic", "memory"
 

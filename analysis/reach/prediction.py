@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from analysis.devices import Device
+from analysis.devices.peaks import Device
 from analysis.reach.step_amounts import COMPILED, EAGER, GROUPED, TRANSPOSED, StepAmounts
 from analysis.reach.step_time import Machine, Setting, TimeModel, TimePart, parts_of
-from results import Unavailable
+from results.errors import Unavailable
 
 MEASURED, OTHER_DEVICE = "measured", "not measured"
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from analysis.devices import Device, lookup
+from analysis.devices.peaks import Device, lookup
 
 TABLE = Path(__file__).with_name("published_steps.csv.gz")
 """The rows (`python -m benchmarks.reach import`)."""

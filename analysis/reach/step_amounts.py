@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from analysis.operators import PRODUCTS
-from analysis.profile import groups
-from results import Inconsistent
-from results.records import StepOperation
+from analysis.operators.registry import PRODUCTS
+from analysis.profile.roofline import groups
+from results.errors import Inconsistent
+from results.records.step_profile import StepOperation
 
 COSTLY = frozenset({"batch normalization", "layer normalization", "softmax", "reduction", "pooling", "copy"})
 """Classes that a fused pass is named after."""

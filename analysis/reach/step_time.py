@@ -22,9 +22,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.devices import PRECISIONS, Device
+from analysis.devices.peaks import Device
+from analysis.devices.precisions import PRECISIONS
 from analysis.reach.step_amounts import StepAmounts
-from results import Unavailable
+from results.errors import Unavailable
 
 FACTORS = Path(__file__).with_name("factors.json")
 """What was fitted (`python -m benchmarks.reach fit`)."""

@@ -3,7 +3,3 @@
 Intervals cover noise within the blocks that were measured. They say nothing of differences between machines, or
 between days.
 """
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

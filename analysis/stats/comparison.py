@@ -29,7 +29,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analysis.stats.summary import CONFIDENCE, Summary, summarise, t_quantile
-from results.records import FASTER, SAME, SLOWER, UNKNOWN, Parameters, Run, header, to_text
+from results.records.cell import Parameters, Run
+from results.records.comparisons import FASTER, SAME, SLOWER, UNKNOWN
+from results.records.rows import header, to_text
 
 PROCESSES, BLOCKS = "processes", "blocks"
 

@@ -14,11 +14,12 @@ import functools
 from collections.abc import Iterable, Sequence
 from math import prod
 
-from analysis.operators import Sizes, products
+from analysis.operators import products
+from analysis.operators.operands import Sizes
 from analysis.trace.operations import kind_of_call
 from analysis.trace.signatures import FORMS, GONE
-from results import Unavailable
-from results.records import ProfiledOperation
+from results.errors import Unavailable
+from results.records.operations import ProfiledOperation
 
 MOST_DILATION = 8
 """Dilations that are tried when an output is compared with its input."""

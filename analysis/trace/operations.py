@@ -13,12 +13,13 @@ import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from analysis.operators import PRODUCTS as PRODUCTS
-from analysis.operators import TABLE, Rule, Sizes, kind_of, model_flop, nothing
+from analysis.operators.operands import Sizes
+from analysis.operators.registry import PRODUCTS, TABLE, Rule, kind_of, model_flop
+from analysis.operators.traffic import nothing
 from analysis.trace.output_shapes import CallArguments
 from analysis.trace.signatures import FORMS, GONE, Form
-from results import Unavailable
-from results.records import Operation, ProfiledOperation
+from results.errors import Unavailable
+from results.records.operations import Operation, ProfiledOperation
 
 DTYPES = {
     "double": "float64",

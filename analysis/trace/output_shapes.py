@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.operators import Sizes
-from results import Unavailable
+from analysis.operators.operands import Sizes
+from results.errors import Unavailable
 
 
 @dataclass(frozen=True)

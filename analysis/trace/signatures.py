@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from analysis.operators import Sizes
+from analysis.operators.operands import Sizes
 from analysis.trace import output_shapes
 from analysis.trace.output_shapes import CallArguments
 

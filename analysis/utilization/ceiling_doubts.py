@@ -11,12 +11,15 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from analysis.devices import best
+from analysis.devices.ceilings import best
 from analysis.devices.precisions import UNITS
-from analysis.stats import MARGIN_RATIO
+from analysis.stats.comparison import MARGIN_RATIO
 from analysis.utilization.denominators import ceilings_of
 from analysis.utilization.placement import same_placement
-from results.records import Ceiling, Run, Sitting, Utilization, changed
+from results.records.answers import Utilization
+from results.records.cell import Run, Sitting
+from results.records.rows import changed
+from results.records.samples import Ceiling
 
 CODE = "ceiling_doubtful"
 

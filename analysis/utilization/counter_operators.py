@@ -8,7 +8,7 @@ never taken for one or the other.
 
 from __future__ import annotations
 
-from analysis.operators import KINDS
+from analysis.operators.registry import KINDS
 
 _FUSED_ATTENTION = ("flash_attention", "flash_attention_for_cpu", "efficient_attention", "cudnn_attention")
 

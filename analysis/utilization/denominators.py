@@ -10,11 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from analysis.devices import ISSUE, PRECISIONS, name_refusal, peaks, unit_of
 from analysis.devices import ceilings as devices_ceilings
-from analysis.devices.precisions import UNITS
-from results import Unavailable
-from results.records import Ceiling, Run
+from analysis.devices import peaks
+from analysis.devices.ceilings import ISSUE
+from analysis.devices.device_peak import name_refusal
+from analysis.devices.precisions import PRECISIONS, UNITS, unit_of
+from results.errors import Unavailable
+from results.records.cell import Run
+from results.records.samples import Ceiling
 
 
 @dataclass(frozen=True)

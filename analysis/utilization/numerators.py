@@ -13,13 +13,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from analysis.devices import PRECISIONS, unit_of
-from analysis.operators import CONVENTIONS, Cost, kept_pairs, lacks_sizes, may_have_mask, registry
-from analysis.parallel import ran_all
+from analysis.devices.precisions import PRECISIONS, unit_of
+from analysis.operators import registry
+from analysis.operators.attention_conventions import CONVENTIONS, kept_pairs, may_have_mask
+from analysis.operators.cost import Cost
+from analysis.operators.traffic import lacks_sizes
+from analysis.parallel.rank_grid import ran_all
 from analysis.utilization.counter_operators import OPERATORS, TRAINING_PER_FORWARD, kind_of_operator
 from analysis.utilization.work_times import epoch_parts
-from results import Inconsistent, Unavailable
-from results.records import WHOLE, CleanedOperation, FlopCount, Operation, ProfileCount, Run, to_text
+from results.errors import Inconsistent, Unavailable
+from results.records.cell import Run
+from results.records.counts import CleanedOperation, FlopCount, ProfileCount
+from results.records.operations import Operation
+from results.records.rows import to_text
+from results.records.vocabulary import WHOLE
 
 OWN = "flopledger"
 

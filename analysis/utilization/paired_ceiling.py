@@ -21,10 +21,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from analysis.stats import LAG1, summarise
+from analysis.stats.summary import LAG1, summarise
 from analysis.utilization.step_times import ASIDE, block_means_s, is_disturbed
-from results import Unavailable
-from results.records import Sample, column_of
+from results.errors import Unavailable
+from results.records.rows import column_of
+from results.records.samples import Sample
 
 LEAST_PAIRS = 3
 

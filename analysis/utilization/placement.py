@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from analysis.utilization.step_times import is_disturbed
-from results.records import Sample
+from results.records.samples import Sample
 
 APART_RATIO = 2.0
 """Two neighbouring times of a cache line that differ by less are of one placement. Measured here: 84 to 117 ns between

@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from analysis.devices import PRECISIONS, TENSOR_UNITS
+from analysis.devices.precisions import PRECISIONS, TENSOR_UNITS
 from analysis.utilization import utilization
 from analysis.utilization.denominators import Denominator
 from analysis.utilization.numerators import Numerator
 from analysis.utilization.utilization import Measurement
-from results import Unavailable
-from results.records import Run, Utilization
+from results.errors import Unavailable
+from results.records.answers import Utilization
+from results.records.cell import Run
 
 FLOP_PER_MULTIPLY_ADD = 2
 

@@ -12,8 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from analysis.stats import LAG1, Summary, summarise
-from results.records import PHASES, Run, Sample, StepTime, changed, chosen_of, column_of, identity, rows_with
+from analysis.stats.summary import LAG1, Summary, summarise
+from results.records.answers import StepTime
+from results.records.cell import Run, identity
+from results.records.rows import changed, chosen_of, column_of, rows_with
+from results.records.samples import Sample
+from results.records.vocabulary import PHASES
 
 DISTURBED_RATIO = 0.05
 """Wait for a processor ÷ a block's time from which the block is disturbed."""

@@ -16,27 +16,21 @@ from dataclasses import dataclass, field
 from statistics import fmean, variance
 from typing import Any
 
-from analysis.devices import TENSOR_UNITS, telemetry
-from analysis.operators import BY_RULE, CONVENTIONS
-from analysis.stats import LAG1
+from analysis.devices import telemetry
+from analysis.devices.precisions import TENSOR_UNITS
+from analysis.operators.attention_conventions import BY_RULE, CONVENTIONS
+from analysis.stats.summary import LAG1
 from analysis.utilization.denominators import Denominator
 from analysis.utilization.numerators import PROFILED_METHODS, Numerator
 from analysis.utilization.paired_ceiling import PairedCeiling, paired_ceiling
 from analysis.utilization.step_times import StepBlocks, step_blocks, whole_steps
 from analysis.utilization.work_times import WORKS_OF_METHODS, blocks_of, variant, work_times
-from results import Unavailable
-from results.records import (
-    MEASURED,
-    WORKS,
-    Run,
-    Sample,
-    Telemetry,
-    Utilization,
-    WorkTime,
-    changed,
-    identity,
-    rows_with,
-)
+from results.errors import Unavailable
+from results.records.answers import Utilization, WorkTime
+from results.records.cell import Run, identity
+from results.records.rows import changed, rows_with
+from results.records.samples import Sample, Telemetry
+from results.records.vocabulary import MEASURED, WORKS
 
 __all__ = ["MeanStepTime", "Measurement", "limits_seen", "measurement", "rows", "step_time", "variant"]
 

@@ -22,8 +22,9 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import NamedTuple
 
-from analysis.stats import geometric_mean, log_interval, t_quantile
-from results.records import Utilization, changed
+from analysis.stats.summary import geometric_mean, log_interval, t_quantile
+from results.records.answers import Utilization
+from results.records.rows import changed
 
 LEAST_DEGREES = 4
 """Degrees of freedom below which nothing is pooled: of one cell with three repeats the interval would say nothing."""

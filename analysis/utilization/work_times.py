@@ -24,21 +24,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from analysis.stats import log_interval
+from analysis.stats.summary import log_interval
 from analysis.utilization.step_times import block_means_s, block_summary
-from results.records import (
-    MEASURED,
-    WORKS,
-    Cell,
-    Parameters,
-    Run,
-    Sample,
-    WorkTime,
-    column_of,
-    identity,
-    non_default,
-    to_text,
-)
+from results.records.answers import WorkTime
+from results.records.cell import Cell, Parameters, Run, identity
+from results.records.rows import column_of, to_text
+from results.records.samples import Sample
+from results.records.vocabulary import MEASURED, WORKS, non_default
 
 WORKS_OF_METHODS = {"one": ("one",), "batch": ("batch",), "epoch": ("batch", "last", "epoch")}
 """Method → the works it needs the time of."""

@@ -20,9 +20,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from results.records import Cell
-from results.store import Manifest, Store, utc_now
-from runners.cli import Progress
+from results.records.cell import Cell
+from results.store.manifest import Manifest, utc_now
+from results.store.store import Store
+from runners.cli.progress import Progress
 from runners.sweep.executors.ray_slots import RaySlots
 from runners.sweep.executors.remote import Remote
 from runners.sweep.executors.result import SlotSettings

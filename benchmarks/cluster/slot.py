@@ -5,10 +5,12 @@ from __future__ import annotations
 import socket
 import time
 
-from measure.device import DeviceProperties, Environment
-from results.records import FlopCount, Run, Sample
+from measure.device.environment import DeviceProperties, Environment
+from results.records.cell import Run
+from results.records.counts import FlopCount
+from results.records.samples import Sample
 from runners.sweep.executors.result import CellResult, Order, SlotFacts, SlotSettings
-from runners.workers import ProbeResult
+from runners.workers.probe import ProbeResult
 
 BLOCKS, COUNTS = 20, 12
 """Rows of samples.csv and flop_counts.csv for each cell."""

@@ -27,7 +27,7 @@ from typing import Any
 
 from benchmarks.fuzz.mutations import mutate
 from benchmarks.fuzz.parsers import PARSERS
-from results import Inconsistent, StoreFault, Unavailable
+from results.errors import Inconsistent, StoreFault, Unavailable
 
 OURS = (ValueError, Unavailable, Inconsistent, StoreFault)
 MOST_S = 10

@@ -45,7 +45,7 @@ class Parser:
 
 
 def _recording(path: Path) -> None:
-    from runners.cli import read_recording
+    from runners.cli.recordings import read_recording
     from runners.trace.recording import cleaned
 
     with contextlib.suppress(OSError):  # becomes one line, as in the command
@@ -58,9 +58,9 @@ def _recording(path: Path) -> None:
 
 def _ranks(path: Path) -> None:
     """The input as two ranks of one run."""
-    from analysis.ranks import report_of
-    from measure.trace.ranks import read_rank
-    from reports.trace import ranks_document, ranks_text
+    from analysis.ranks.summary import report_of
+    from measure.trace.ranks.recordings import read_rank
+    from reports.trace.ranks import ranks_document, ranks_text
 
     one = read_rank(path)
     report = report_of({one.rank: one, one.rank + 1: replace(one, rank=one.rank + 1, host="")}, {})
@@ -71,7 +71,7 @@ def _ranks(path: Path) -> None:
 def _transformers(path: Path) -> None:
     import torch
 
-    from workloads.sources import get
+    from workloads.sources.any_model import get
 
     folder = path.parent / "config"
     folder.mkdir(exist_ok=True)
@@ -108,13 +108,13 @@ def _point(path: Path) -> None:
 
 
 def _peaks(path: Path) -> None:
-    from analysis.devices import lookup
+    from analysis.devices.peaks import lookup
 
     lookup(tables.text_of(path))
 
 
 def _model_name(path: Path) -> None:
-    from workloads.catalogue import parse
+    from workloads.catalogue.model_names import parse
 
     parse(tables.text_of(path))
 

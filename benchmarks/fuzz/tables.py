@@ -43,8 +43,7 @@ def ceilings(path: Path) -> None:
 
 
 def self_test(path: Path) -> None:
-    from cleaning.facts import SELF_TEST_FILE
-    from cleaning.facts.self_test import faults
+    from cleaning.facts.self_test import SELF_TEST_FILE, faults
     from runners.report.check import self_test_of
 
     found = self_test_of(placed(path, SELF_TEST_FILE).parent)
@@ -67,19 +66,19 @@ def utilization(path: Path) -> None:
 
 
 def explain(path: Path) -> None:
-    from reports.count import parse
+    from reports.count.pasted import parse
 
     parse(text_of(path))
 
 
 def shapes(path: Path) -> None:
-    from workloads.catalogue import parse_shapes
+    from workloads.catalogue.input_shapes import parse_shapes
 
     parse_shapes(text_of(path))
 
 
 def limits(path: Path) -> None:
-    from results import stated
+    from results.limits import stated
 
     stated(text_of(path))
 
@@ -164,7 +163,7 @@ def characterized() -> Path:
 
 
 def characterization_files() -> tuple[str, ...]:
-    from results.records import FILES
+    from results.records.characterization import FILES
 
     return tuple(name for name in FILES if not name.endswith(".gz"))
 

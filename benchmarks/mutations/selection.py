@@ -32,21 +32,16 @@ def module_file(tree: Path, name: str) -> str | None:
 def imports_of(tree: Path, file: str) -> set[str]:
     """Product files that a file names in its imports, or in text like `package.module:function`."""
     names: set[str] = set()
-    stub = (tree / file).with_suffix(".pyi")  # of a package that exports names of its modules
-    for node in ast.walk(ast.parse((stub if stub.is_file() else tree / file).read_text())):
+    for node in ast.walk(ast.parse((tree / file).read_text())):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.level and node.module:
-            names.add(f"{Path(file).parent.as_posix().replace('/', '.')}.{node.module}")
         elif isinstance(node, ast.ImportFrom) and node.module:
             names |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module}
         elif (
             isinstance(node, ast.Constant) and isinstance(node.value, str) and re.match(r"\w+(\.\w+)+(:|$)", node.value)
         ):
             names.add(node.value.partition(":")[0])
-    files = {path for name in names if (path := module_file(tree, name))}
-    doors = [path for path in files if path.endswith("__init__.py") and path != file]
-    return files.union(*(imports_of(tree, path) for path in doors))  # a door hands on what other files define
+    return {path for name in names if (path := module_file(tree, name))}
 
 
 def stages_for(module: str, importers: dict[str, set[str]]) -> list[list[str]]:

@@ -27,8 +27,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from analysis.stats import geometric_mean
-from analysis.utilization import far_from_s, median_round_trip_s
+from analysis.stats.summary import geometric_mean
+from analysis.utilization.placement import far_from_s
+from analysis.utilization.step_times import median_round_trip_s
 from analysis.utilization.windows import BetweenWindows, Window, between_windows, mean_of_repeats
 from benchmarks.paired.neighbours import Cell, cells_parser, mean_log, origin, read, reports, training_step
 from runners.sweep.cell import set_malloc
@@ -47,8 +48,11 @@ def measure(cells: Path, minutes: float, malloc: str, quick: bool) -> None:
     """Adds cells to the file until the time is over. malloc, quick: as of `runners.sweep`."""
     import torch
 
-    from measure.ceiling import Bench, Trial
-    from measure.timing import CeilingKernel, Protocol, clock_for
+    from measure.ceiling.ceilings import Bench
+    from measure.ceiling.trials import Trial
+    from measure.timing.ceiling_blocks import CeilingKernel
+    from measure.timing.clocks import clock_for
+    from measure.timing.protocols import Protocol
 
     torch.manual_seed(0)
     set_malloc(malloc)
@@ -74,7 +78,8 @@ def measure(cells: Path, minutes: float, malloc: str, quick: bool) -> None:
 def one_cell(step: Callable[..., Any], kernel: Any, clock: Any, protocol: Any) -> Cell:
     """A cell as a sweep measures it; of the utilization the step's FLOP are left out, which are the same in each."""
     from analysis.utilization.paired_ceiling import paired_ceiling
-    from measure.timing import CeilingBlocks, blocks_in_order, measure_blocks, warm_up
+    from measure.timing.blocks import blocks_in_order, measure_blocks, warm_up
+    from measure.timing.ceiling_blocks import CeilingBlocks
 
     with CeilingBlocks([kernel], clock, protocol) as beside:
         warm = warm_up(step, clock, protocol, beside=beside)

@@ -17,9 +17,9 @@ import time
 from collections.abc import Callable
 from statistics import median
 
-from measure.native import round_trip_s
+from measure.native.round_trip import round_trip_s
 from measure.timing.disturbance import absent, core_state, disturbance
-from results import Unavailable
+from results.errors import Unavailable
 
 BLOCK_S, GOAL_RATIO = 0.2, 0.005
 

@@ -41,9 +41,12 @@ from benchmarks.paired.neighbours import (
     reports,
     training_step,
 )
-from measure.timing import CeilingBlocks, CeilingKernel, Protocol, measure_blocks
-from results.records import Sample
-from results.store import key_of, read_run
+from measure.timing.blocks import measure_blocks
+from measure.timing.ceiling_blocks import CeilingBlocks, CeilingKernel
+from measure.timing.protocols import Protocol
+from results.records.samples import Sample
+from results.store.layout import key_of
+from results.store.reading import read_run
 from runners.sweep.cell import set_malloc
 
 ALONE, APART, FIXED = "alone", "apart", "40 ms"
@@ -194,8 +197,10 @@ def measure(cells: Path, minutes: float, malloc: str, load: float, burst: bool) 
     the neighbour."""
     import torch
 
-    from measure.ceiling import Bench, Trial
-    from measure.timing import clock_for, warm_up
+    from measure.ceiling.ceilings import Bench
+    from measure.ceiling.trials import Trial
+    from measure.timing.blocks import warm_up
+    from measure.timing.clocks import clock_for
 
     torch.manual_seed(0)
     set_malloc(malloc)

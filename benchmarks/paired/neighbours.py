@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from results.records import MALLOC_SETTINGS
+from results.records.vocabulary import MALLOC_SETTINGS
 
 LOADS = (0.0, 0.5, 1.0, 2.0)
 """Processors that the neighbours keep busy while they run."""
@@ -85,7 +85,7 @@ def name_of(load: float, burst: bool) -> str:
 
 def mean_log(ratios: Sequence[float]) -> tuple[float, float]:
     """(mean of the logarithms, half width of its 95 % interval)."""
-    from analysis.stats import summarise
+    from analysis.stats.summary import summarise
 
     found = summarise([math.log(ratio) for ratio in ratios], signed=True)
     return found.mean, math.inf if found.high is None else found.high - found.mean

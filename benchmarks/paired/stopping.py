@@ -28,10 +28,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.stats import INTERVAL_RULES, LAG1, LAG1_RAISED, means
-from analysis.stats.summary import autocorrelation, t_quantile
-from results.records import Sample
-from results.store import key_of, read_run
+from analysis.stats.summary import INTERVAL_RULES, LAG1, LAG1_RAISED, autocorrelation, means, t_quantile
+from results.records.samples import Sample
+from results.store.layout import key_of
+from results.store.reading import read_run
 
 Array = NDArray[np.float64]
 Ends = tuple[Array, Array]

@@ -20,7 +20,8 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.reach import FACTORS, TABLE, published_rows
+from analysis.reach.published_steps import TABLE, published_rows
+from analysis.reach.step_time import FACTORS
 from benchmarks.reach import counting, evaluation, sources
 
 FOLDER = Path(__file__).parent

@@ -17,11 +17,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from analysis.devices import lookup
-from analysis.footprint.step import SMALL
-from analysis.reach import IN_PARTS, Amounts, StepAmounts, StepCost, amounts, step_bound, step_cost
+from analysis.devices.peaks import lookup
+from analysis.footprint.step.largest_batch import SMALL
+from analysis.reach.least_time import IN_PARTS, StepCost, step_bound, step_cost
+from analysis.reach.step_amounts import Amounts, StepAmounts, amounts
 from benchmarks.reach.sources import Row
-from results import Inconsistent, Unavailable, collector_off, one_line
+from results.errors import Inconsistent, Unavailable, one_line
+from results.garbage_collector import collector_off
 from runners.footprint.step import StepOptions, trace_batch
 from runners.reach.command import operations_of, trace_forward
 
@@ -166,7 +168,7 @@ def count(key: StepKey, rows: Sequence[Row]) -> tuple[list[Row | str], Mapping[s
 def _parameters(asked: StepOptions) -> int:
     import torch
 
-    from runners.workers import get
+    from runners.workers.any_model import get
 
     workload = get(asked.model, **asked.hyper)
     with torch.device("meta"):

@@ -20,7 +20,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.reach import COMPILED, EAGER, NOMINAL, Setting, ground_of, parts_of
+from analysis.reach.prediction import NOMINAL, ground_of
+from analysis.reach.step_amounts import COMPILED, EAGER
+from analysis.reach.step_time import Setting, parts_of
 from benchmarks.reach.fitting import Numbers, Sample, Steps, fit_settings, keys_of, row_machine, sample
 
 RUNS = (EAGER, COMPILED)
@@ -48,7 +50,7 @@ Interval = tuple[float, float, int]
 
 
 def evaluate(rows: pd.DataFrame, steps: Steps, parts: Mapping[str, int]) -> tuple[dict[str, Any], pd.DataFrame]:
-    """(factors, intervals and coverage as `analysis.reach.FACTORS` has them, the rows of timm with their predictions by
+    """(factors, intervals and coverage as `FACTORS` has them, the rows of timm with their predictions by
     families left out and by devices left out)."""
     samples = {run: sample(rows, steps, run) for run in RUNS}
     fitted = {run: fit_settings(data, np.ones(len(data.rows), bool)) for run, data in samples.items()}

@@ -23,7 +23,7 @@ from types import MappingProxyType
 
 from benchmarks.paired.disturbance import taken_s
 from measure.timing import disturbance
-from results import Unavailable
+from results.errors import Unavailable
 
 SOME = "some avg10=0.00 avg60=0.00 avg300=0.00 total=123456\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"
 

@@ -10,9 +10,11 @@ import dataclasses
 import math
 
 from analysis.stats.affine import affine
-from analysis.utilization import FLOP_PER_NATIVE, OPERATORS
+from analysis.utilization.counter_operators import FLOP_PER_NATIVE, OPERATORS
 from cleaning.counts.steps import Outcome
-from results.records import WHOLE, CleaningLog, FlopCount, to_text
+from results.records.counts import CleaningLog, FlopCount
+from results.records.rows import to_text
+from results.records.vocabulary import WHOLE
 
 FLOP_COUNTS = "flop_counts.csv"
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from analysis.operators import PRODUCTS
-from analysis.utilization import OPERATORS, kind_of_operator
+from analysis.operators.registry import PRODUCTS
+from analysis.utilization.counter_operators import OPERATORS, kind_of_operator
 from cleaning.counts.conventions import entry
 from cleaning.counts.steps import Outcome
-from results.records import PHASES, WHOLE, CleaningLog, FlopCount, Run
+from results.records.cell import Run
+from results.records.counts import CleaningLog, FlopCount
+from results.records.vocabulary import PHASES, WHOLE
 
 
 def model_operators(counts: tuple[FlopCount, ...]) -> Outcome[FlopCount]:

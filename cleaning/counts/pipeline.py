@@ -13,9 +13,9 @@ from typing import Any
 from cleaning.counts.conventions import FLOP_COUNTS, extrapolation_checked, one_convention
 from cleaning.counts.model_operators import model_operators
 from cleaning.counts.steps import CleaningStep
-from results import Inconsistent
-from results.records import CleaningLog, FlopCount
-from results.store import RunData
+from results.errors import Inconsistent
+from results.records.counts import CleaningLog, FlopCount
+from results.store.reading import RunData
 
 STEPS: tuple[CleaningStep, ...] = (
     CleaningStep("one_convention", FLOP_COUNTS, one_convention),

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from results.records import CleaningLog, Record
+from results.records.counts import CleaningLog
+from results.records.rows import Record
 
 R = TypeVar("R", bound=Record)
 

@@ -2,7 +2,3 @@
 
 Checks what must hold for any row. That a row which passes is true is not claimed.
 """
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from analysis.devices import PRECISIONS, peaks
+from analysis.devices import peaks
+from analysis.devices.precisions import PRECISIONS
 from cleaning.facts.values import date_fault
 
 SELF_TEST_FILE = "self_test.json"

@@ -6,9 +6,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from analysis.utilization import block_summary
 from analysis.utilization.paired_ceiling import paired_ceiling
-from results.records import Parameters, Run, Sample
+from analysis.utilization.step_times import block_summary
+from results.records.cell import Parameters, Run
+from results.records.samples import Sample
 
 TARGET_CI_RATIO = {"cuda": 0.005, "cpu": 0.03}
 """Half width of the 95 % interval ÷ mean at which measuring stops (docs/conventions.md)."""

@@ -12,11 +12,11 @@ import typing
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from analysis.devices import PRECISIONS
-from analysis.devices.precisions import UNITS
-from analysis.operators import KINDS
-from analysis.stats import INTERVAL_RULES
-from results.records import MALLOC_SETTINGS, PHASES, RECORDERS, STATUSES, WORKS, Record, kinds_of
+from analysis.devices.precisions import PRECISIONS, UNITS
+from analysis.operators.registry import KINDS
+from analysis.stats.summary import INTERVAL_RULES
+from results.records.rows import Record, kinds_of
+from results.records.vocabulary import MALLOC_SETTINGS, PHASES, RECORDERS, STATUSES, WORKS
 
 LEAST: Mapping[str, float] = {
     "batch_size": 1,

@@ -7,20 +7,14 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from analysis.devices import (
-    FAST_ALGORITHMS,
-    PRECISIONS,
-    able_to_be_fast,
-    best,
-    limit_of,
-    peaks,
-    unit_of,
-)
+from analysis.devices import peaks
+from analysis.devices.ceilings import FAST_ALGORITHMS, able_to_be_fast, best, limit_of
+from analysis.devices.precisions import PRECISIONS, unit_of
 from analysis.operators import products
-from analysis.utilization import loaded
+from analysis.utilization.ceiling_doubts import loaded
 from cleaning.gates.evidence import Evidence
 from cleaning.gates.finding import RUN, Finding
-from results.records import Ceiling
+from results.records.samples import Ceiling
 
 SAME = 1e-6
 """Relative difference of two numbers that are one division apart."""

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analysis.parallel import ran_all
-from analysis.stats import line
-from analysis.utilization import OWN
+from analysis.parallel.rank_grid import ran_all
+from analysis.stats.affine import line
+from analysis.utilization.numerators import OWN
 from cleaning.gates.evidence import Evidence, TraceFacts
 from cleaning.gates.finding import Finding
-from cleaning.reconcile import ENOUGH
-from results.records import MEASURED, Agreement, Run, to_text
-from results.store import Key, key_of
+from cleaning.reconcile.batch_law import ENOUGH
+from results.records.cell import Run
+from results.records.counts import Agreement
+from results.records.rows import to_text
+from results.records.vocabulary import MEASURED
+from results.store.layout import Key, key_of
 
 FACTOR = 2.0
 """What a multiply-add is worth: the factor by which a counter's number is off if its unit is mistaken."""

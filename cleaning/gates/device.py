@@ -6,14 +6,18 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 
-from analysis.devices import PRECISIONS, disagreements, is_stand_in, telemetry, unit_of
-from analysis.utilization import limits_seen
-from cleaning.facts import BUSY_RATIO, SELF_TEST_FILE, SelfTest
-from cleaning.facts.self_test import faults
+from analysis.devices import telemetry
+from analysis.devices.peaks import is_stand_in
+from analysis.devices.precision_flags import disagreements
+from analysis.devices.precisions import PRECISIONS, unit_of
+from analysis.utilization.utilization import limits_seen
+from cleaning.facts.self_test import SELF_TEST_FILE, SelfTest, faults
+from cleaning.facts.targets import BUSY_RATIO
 from cleaning.gates.evidence import Evidence
 from cleaning.gates.finding import RUN, Finding
-from results.records import Run, Sitting, Telemetry
-from results.store import key_of
+from results.records.cell import Run, Sitting
+from results.records.samples import Telemetry
+from results.store.layout import key_of
 
 SHOWN = 3
 """Faults of a self-test that are named."""

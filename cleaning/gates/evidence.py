@@ -14,27 +14,20 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from analysis.operators import registry
-from analysis.utilization import input_dtype
-from cleaning.facts import SelfTest
-from cleaning.profile import FORWARD
-from cleaning.reconcile import by_cell
-from results import Inconsistent
-from results.records import (
-    MEASURED,
-    Agreement,
-    BatchLaw,
-    FlopCount,
-    Operation,
-    ProfileCount,
-    Record,
-    Run,
-    Sample,
-    Sitting,
-    Storage,
-    Telemetry,
-    Utilization,
-)
-from results.store import Key, RunData, key_of
+from analysis.utilization.numerators import input_dtype
+from cleaning.facts.self_test import SelfTest
+from cleaning.profile.instances import FORWARD
+from cleaning.reconcile.run import by_cell
+from results.errors import Inconsistent
+from results.records.answers import Utilization
+from results.records.cell import Run, Sitting
+from results.records.counts import Agreement, BatchLaw, FlopCount, ProfileCount
+from results.records.operations import Operation, Storage
+from results.records.rows import Record
+from results.records.samples import Sample, Telemetry
+from results.records.vocabulary import MEASURED
+from results.store.layout import Key, key_of
+from results.store.reading import RunData
 
 R = TypeVar("R", bound=Record)
 Table = tuple[Sequence[Operation], Sequence[Storage]]

@@ -18,7 +18,7 @@ from cleaning.gates import device as gates_device
 from cleaning.gates import times as gates_times
 from cleaning.gates.evidence import FAULTS, Evidence
 from cleaning.gates.finding import RUN, Finding, Gate
-from results.records import FAIL, OPEN, PASS, Verdict
+from results.records.verdicts import FAIL, OPEN, PASS, Verdict
 
 _TABLE = ("committed", "operations_once")
 _COUNTED = (*_TABLE, "batch", "executed", "backward_forward")

@@ -11,8 +11,11 @@ from analysis.devices.precisions import UNITS
 from cleaning.facts.values import faults
 from cleaning.gates.evidence import Evidence
 from cleaning.gates.finding import RUN, Finding
-from results.records import Record, Run, Sitting, Utilization, header
-from results.store import comparable, key_of
+from results.records.answers import Utilization
+from results.records.cell import Run, Sitting
+from results.records.rows import Record, header
+from results.store.layout import key_of
+from results.store.manifest import comparable
 
 DIRTY = ".dirty"
 """What `results.store.manifest.harness_version` ends with where the code was not committed."""

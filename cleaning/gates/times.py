@@ -10,14 +10,19 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 
-from analysis.devices import FAST_ALGORITHM, TENSOR_UNITS, peaks
-from analysis.utilization import whole_steps
-from cleaning.facts import narrowness
+from analysis.devices import peaks
+from analysis.devices.ceilings import FAST_ALGORITHM
+from analysis.devices.precisions import TENSOR_UNITS
+from analysis.utilization.step_times import whole_steps
+from cleaning.facts.targets import narrowness
 from cleaning.gates.evidence import Evidence
 from cleaning.gates.finding import Finding
 from cleaning.gates.integrity import units_of
-from results.records import LOOP, Run, Sample, Utilization
-from results.store import key_of
+from results.records.answers import Utilization
+from results.records.cell import Run
+from results.records.samples import Sample
+from results.records.vocabulary import LOOP
+from results.store.layout import key_of
 
 CLOCKS_APART = 0.02
 """Device events and the host's clock may differ by this much over one block."""

@@ -2,7 +2,3 @@
 
 Corrects counts of recorded products by their sizes. It does not correct times.
 """
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

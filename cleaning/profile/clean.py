@@ -11,23 +11,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from analysis.trace import kind_of_call
-from analysis.utilization import PROFILER, epoch_parts, images_of
-from cleaning.counts import Outcome, known_sum, whole_sum
+from analysis.trace.operations import kind_of_call
+from analysis.utilization.numerators import PROFILER
+from analysis.utilization.work_times import epoch_parts, images_of
+from cleaning.counts.steps import Outcome
+from cleaning.counts.sums import known_sum, whole_sum
 from cleaning.profile.double_counts import counted_once
 from cleaning.profile.instances import FORWARD, STEP, CallNode, Instance, forest, instances, no_products
 from cleaning.profile.undercounts import repaired
-from results import Inconsistent
-from results.records import (
-    CleanedOperation,
-    CleaningLog,
-    ProfileCount,
-    ProfiledOperation,
-    Run,
-    identity,
-    to_text,
-)
-from results.store import profile_file
+from results.errors import Inconsistent
+from results.records.cell import Run, identity
+from results.records.counts import CleanedOperation, CleaningLog, ProfileCount
+from results.records.operations import ProfiledOperation
+from results.records.rows import to_text
+from results.store.layout import profile_file
 
 PHASES: tuple[tuple[str, tuple[str, ...]], ...] = (("forward", FORWARD), ("backward", ("backward",)))
 """Phases of a count, and the recorded phases that each is the sum of."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cleaning.counts import Outcome
+from cleaning.counts.steps import Outcome
 from cleaning.profile.instances import CallNode, Instance, entry, number_of
-from results.records import CleaningLog
+from results.records.counts import CleaningLog
 
 
 def counted_once(instances: tuple[Instance, ...]) -> Outcome[Instance]:

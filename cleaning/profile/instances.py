@@ -10,10 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from analysis.trace import floating_dtype, is_product, kind_of_call
-from results import Inconsistent
-from results.records import WORKS, CleanedOperation, CleaningLog, ProfiledOperation, Record, Run, to_text
-from results.store import profile_file
+from analysis.trace.operations import floating_dtype, is_product, kind_of_call
+from results.errors import Inconsistent
+from results.records.cell import Run
+from results.records.counts import CleanedOperation, CleaningLog
+from results.records.operations import ProfiledOperation
+from results.records.rows import Record, to_text
+from results.records.vocabulary import WORKS
+from results.store.layout import profile_file
 
 FORWARD = ("forward", "loss")
 """The phases of the forward pass."""

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from analysis.trace import is_product, product_flop
-from cleaning.counts import Outcome
+from analysis.trace.operations import is_product, product_flop
+from cleaning.counts.steps import Outcome
 from cleaning.profile.instances import CallNode, Instance, entry
-from results import Unavailable
-from results.records import CleanedOperation
+from results.errors import Unavailable
+from results.records.counts import CleanedOperation
 
 
 def repaired(instances: tuple[Instance, ...]) -> Outcome[Instance]:

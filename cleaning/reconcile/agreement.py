@@ -10,9 +10,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
-from analysis.utilization import OPERATORS, OWN
-from cleaning.counts import by_counter_and_phase, is_model_flop, of_the_model
-from results.records import Agreement, FlopCount, Run, identity, to_text
+from analysis.utilization.counter_operators import OPERATORS
+from analysis.utilization.numerators import OWN
+from cleaning.counts.model_operators import by_counter_and_phase, is_model_flop, of_the_model
+from results.records.cell import Run, identity
+from results.records.counts import Agreement, FlopCount
+from results.records.rows import to_text
 
 Groups = Mapping[tuple[str, str], Sequence[FlopCount]]
 

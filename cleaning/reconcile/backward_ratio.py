@@ -12,11 +12,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from analysis.operators import Cost, registry
-from analysis.utilization import OWN, PROFILER, epoch_parts
-from cleaning.counts import known_sum, whole_sum
-from cleaning.profile import FORWARD, STEP, why_unprofiled
-from results.records import WHOLE, CellRows, CleanedOperation, FlopCount, Operation, Ratio, Run, changed, identity
+from analysis.operators import registry
+from analysis.operators.cost import Cost
+from analysis.utilization.numerators import OWN, PROFILER
+from analysis.utilization.work_times import epoch_parts
+from cleaning.counts.sums import known_sum, whole_sum
+from cleaning.profile.clean import why_unprofiled
+from cleaning.profile.instances import FORWARD, STEP
+from results.records.cell import Run, identity
+from results.records.counts import CleanedOperation, FlopCount, Ratio
+from results.records.operations import Operation
+from results.records.rows import CellRows, changed
+from results.records.vocabulary import WHOLE
 
 LEVELS = ("model", "kind", "module", "operation")
 STATES = ("found", "cleaned")

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from analysis.stats import line
-from cleaning.counts import by_counter_and_phase, of_the_model
-from results.records import BatchLaw, FlopCount, Run, identity
+from analysis.stats.affine import line
+from cleaning.counts.model_operators import by_counter_and_phase, of_the_model
+from results.records.cell import Run, identity
+from results.records.counts import BatchLaw, FlopCount
 
 ENOUGH = 3
 """Batches that decide whether a law holds."""

@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from results.records import Run, Sitting, Utilization
-from results.store import Key, key_of
+from results.records.answers import Utilization
+from results.records.cell import Run, Sitting
+from results.store.layout import Key, key_of
 
 DEVICE = "device="
 """Before a device, at the end of a variant."""

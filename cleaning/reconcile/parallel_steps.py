@@ -12,11 +12,15 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
-from analysis.parallel import RankGrid, parse_plan
-from analysis.ranks import late_from
-from analysis.utilization import ASIDE, variant
-from results.records import MEASURED, Cell, ParallelStep, RankCollective, RankRow, Run, Sample, StepTime, identity
-from results.store import Key, key_of
+from analysis.parallel.rank_grid import RankGrid, parse_plan
+from analysis.ranks.waits import late_from
+from analysis.utilization.step_times import ASIDE
+from analysis.utilization.work_times import variant
+from results.records.answers import ParallelStep, StepTime
+from results.records.cell import Cell, Run, identity
+from results.records.samples import RankCollective, RankRow, Sample
+from results.records.vocabulary import MEASURED
+from results.store.layout import Key, key_of
 
 LATE_RATIO = 0.05
 """A rank is named where each other one waits for it for so much of a step."""

@@ -16,37 +16,35 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from analysis.devices import PRECISIONS
+from analysis.devices.precisions import PRECISIONS
 from analysis.operators import registry
-from analysis.parallel import parse_plan
-from analysis.utilization import (
-    PROFILED_METHODS,
+from analysis.parallel.rank_grid import parse_plan
+from analysis.utilization import ceiling_doubts, post2021, windows
+from analysis.utilization.denominators import (
     Denominator,
-    Measurement,
-    Numerator,
     SessionPeaks,
-    TableCount,
-    ceiling_doubts,
-    count_table,
     datasheet,
+    denominators,
+    of_ranks,
+    session_peaks,
+)
+from analysis.utilization.numerators import (
+    PROFILED_METHODS,
+    Numerator,
+    TableCount,
+    count_table,
     exact,
-    measurement,
     no_less_than_known,
     of_loop,
-    of_ranks,
-    post2021,
     profiled,
-    rows,
-    session_peaks,
     theory,
     theory_as_published,
-    windows,
-    works_of,
 )
-from analysis.utilization.denominators import denominators
 from analysis.utilization.step_times import step_times
-from cleaning.counts import Cleaned, clean
-from cleaning.profile import clean_profile, profile_counts, why_unprofiled
+from analysis.utilization.utilization import Measurement, measurement, rows
+from analysis.utilization.work_times import works_of
+from cleaning.counts.pipeline import Cleaned, clean
+from cleaning.profile.clean import clean_profile, profile_counts, why_unprofiled
 from cleaning.reconcile.agreement import agreement
 from cleaning.reconcile.backward_ratio import Part, TableSides, profile_ratios, ratio_parts, sides_of
 from cleaning.reconcile.batch_law import batch_laws
@@ -54,35 +52,18 @@ from cleaning.reconcile.device_repeats import kept_apart
 from cleaning.reconcile.parallel_steps import parallel_steps
 from cleaning.reconcile.variants import variants
 from cleaning.reconcile.view import Built, View
-from results import Inconsistent, Unavailable, collector_off, shortened
-from results.records import (
-    LOOP,
-    WORKS,
-    Agreement,
-    BatchLaw,
-    CellRows,
-    CleanedOperation,
-    CleaningLog,
-    FlopCount,
-    Operation,
-    ParallelStep,
-    ProfileCount,
-    ProfiledOperation,
-    RankCollective,
-    RankRow,
-    Ratio,
-    Record,
-    Run,
-    Sample,
-    Sitting,
-    StepTime,
-    Telemetry,
-    Utilization,
-    WorkTime,
-    chosen_of,
-    column_of,
-)
-from results.store import Key, RunData, key_of, profile_file, recording_file
+from results.errors import Inconsistent, Unavailable
+from results.garbage_collector import collector_off
+from results.printable import shortened
+from results.records.answers import ParallelStep, StepTime, Utilization, WorkTime
+from results.records.cell import Run, Sitting
+from results.records.counts import Agreement, BatchLaw, CleanedOperation, CleaningLog, FlopCount, ProfileCount, Ratio
+from results.records.operations import Operation, ProfiledOperation
+from results.records.rows import CellRows, Record, chosen_of, column_of
+from results.records.samples import RankCollective, RankRow, Sample, Telemetry
+from results.records.vocabulary import LOOP, WORKS
+from results.store.layout import Key, key_of, profile_file, recording_file
+from results.store.reading import RunData
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -384,7 +365,7 @@ def _clean_recordings(run: Run, raw: _Raw, of_table: _OfTable) -> _Profile:
     """What the recordings of a cell's works hold, cleaned; one that is damaged or absent is a reason in its counts."""
     if not run.profile or raw.read_recording is None:
         return _Profile()
-    from cleaning.trace import clean_recording  # with pandas, which other runs do without
+    from cleaning.trace.work_recordings import clean_recording  # with pandas, which other runs do without
 
     operations: list[CleanedOperation] = []
     log: list[CleaningLog] = []

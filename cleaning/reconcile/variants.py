@@ -11,10 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.stats import MARGIN_RATIO, conditions, difference
-from analysis.utilization import block_means_s, whole_steps
-from results.records import MEASURED, Run, Sample, Sitting, to_text
-from results.store import Key, key_of
+from analysis.stats.comparison import MARGIN_RATIO, conditions, difference
+from analysis.utilization.step_times import block_means_s, whole_steps
+from results.records.cell import Run, Sitting
+from results.records.rows import to_text
+from results.records.samples import Sample
+from results.records.vocabulary import MEASURED
+from results.store.layout import Key, key_of
 
 OPTIONS = {"precision": "precisions", "layout": "layout", "compile": "compile", "optimizer": "optimizer"}
 """Parameter that sets a variant apart → the option whose list has its values, the first one first."""

@@ -9,25 +9,13 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analysis.utilization import (
-    TableCount,
-)
-from cleaning.counts import Cleaned
+from analysis.utilization.numerators import TableCount
+from cleaning.counts.pipeline import Cleaned
 from cleaning.reconcile.variants import Variant
-from results.records import (
-    MEASURED,
-    Agreement,
-    BatchLaw,
-    CleanedOperation,
-    ParallelStep,
-    ProfileCount,
-    Ratio,
-    Run,
-    Sitting,
-    StepTime,
-    Utilization,
-    WorkTime,
-)
+from results.records.answers import ParallelStep, StepTime, Utilization, WorkTime
+from results.records.cell import Run, Sitting
+from results.records.counts import Agreement, BatchLaw, CleanedOperation, ProfileCount, Ratio
+from results.records.vocabulary import MEASURED
 
 HEADLINES = ("datasheet", "user", "paired_ceiling", "ceiling")
 """The first of these that is known is shown first."""

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field, replace
 
 import pandas as pd
 
-from analysis.trace import MISSING, UNNUMBERED, Missing
-from cleaning.profile import FORWARD
+from analysis.trace.missing import MISSING, UNNUMBERED, Missing
+from cleaning.profile.instances import FORWARD
 from cleaning.trace.double_counts import deduplicated
 from cleaning.trace.instances import read_table, records, with_flop
 from cleaning.trace.products import Cleaned, Product
@@ -36,7 +36,8 @@ from cleaning.trace.totals import (
     unnamed,
 )
 from cleaning.trace.undercounts import lacks_kernels, repaired
-from results.records import CleaningLog, OperationInstance
+from results.records.counts import CleaningLog
+from results.records.operations import OperationInstance
 
 STATES = ("raw", "deduplicated", "repaired")
 

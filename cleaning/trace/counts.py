@@ -7,8 +7,9 @@ check counts as it is, once.
 
 from __future__ import annotations
 
-from analysis.trace import is_product, makes_products
-from cleaning.counts import known_sum
+from analysis.trace.kernel_names import makes_products
+from analysis.trace.operations import is_product
+from cleaning.counts.sums import known_sum
 from cleaning.trace.products import Part, Product
 from cleaning.trace.undercounts import repaired_flop
 

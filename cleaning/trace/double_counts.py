@@ -20,10 +20,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from analysis.trace import AFTER, REDUCTION, family
-from cleaning.counts import known_sum
+from analysis.trace.kernel_names import AFTER, REDUCTION, family
+from cleaning.counts.sums import known_sum
 from cleaning.trace.products import UNTOLD, Cleaned, Part, Product, entry
-from results.records import CleaningLog
+from results.records.counts import CleaningLog
 
 LAST_ALONE = ("implicit_gemm", "implicit_precomputed_gemm", "winograd", "direct")
 """Algorithms that take one kernel a product: of several in a row the last is the run, those before it trials."""

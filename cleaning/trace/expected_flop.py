@@ -19,24 +19,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from analysis.trace import (
-    fft_tiles,
+from analysis.trace.conv_inference import (
     forward_flop,
     grad_output,
     gradient_flop,
     is_readable,
     is_transposed,
-    kind_of_call,
-    product_flop,
     requested_gradients,
-    to_operation,
     window,
 )
-from cleaning.counts import known_sum
-from cleaning.profile import FORWARD
+from analysis.trace.kernel_names import fft_tiles
+from analysis.trace.operations import kind_of_call, product_flop, to_operation
+from cleaning.counts.sums import known_sum
+from cleaning.profile.instances import FORWARD
 from cleaning.trace.frames import Calls
-from results import Unavailable
-from results.records import ProfiledOperation
+from results.errors import Unavailable
+from results.records.operations import ProfiledOperation
 
 BOTH = 2
 """Gradients of a product: of its input and of its weight."""

@@ -15,9 +15,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.trace import is_product, kind_of_call
-from results import Inconsistent
-from results.records import ProfiledOperation
+from analysis.trace.operations import is_product, kind_of_call
+from results.errors import Inconsistent
+from results.records.operations import ProfiledOperation
 
 Ints = NDArray[np.int64]
 NONE = -1

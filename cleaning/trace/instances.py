@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.trace import kind_of_call
-from cleaning.profile import FORWARD
+from analysis.trace.operations import kind_of_call
+from cleaning.profile.instances import FORWARD
 from cleaning.trace.counts import count_of
 from cleaning.trace.expected_flop import Size, Sizing
 from cleaning.trace.frames import NONE, Calls, by_owner, in_order, twins, whole_numbers
 from cleaning.trace.products import UNTOLD, Part, Product
 from cleaning.trace.undercounts import lacks_kernels
-from results import Inconsistent
-from results.records import OperationInstance
+from results.errors import Inconsistent
+from results.records.operations import OperationInstance
 
 GRADIENTS = ("backward_input", "backward_weight")
 """In the names of calls for one gradient each, in the order of units."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from analysis.trace import makes_products
-from results.records import CleaningLog, to_text
+from analysis.trace.kernel_names import makes_products
+from results.records.counts import CleaningLog
+from results.records.rows import to_text
 
 UNTOLD = -1
 """Which unit a kernel works for is not known."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from analysis.trace import pyprof_all_groups, pyprof_convolution, pyprof_linear, pyprof_matmul
+from analysis.trace.kernel_names import pyprof_all_groups, pyprof_convolution, pyprof_linear, pyprof_matmul
 from cleaning.trace.products import Part, Product
 
 LINEAR = ("linear", "mkldnn_linear", "linear_backward", "mkldnn_linear_backward")

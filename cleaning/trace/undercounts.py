@@ -21,10 +21,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from analysis.trace import NO_PRODUCTS, OTHER, family, is_renamed, pyprof_convolution, pyprof_linear
-from cleaning.counts import known_sum
+from analysis.trace.kernel_families import NO_PRODUCTS, OTHER
+from analysis.trace.kernel_names import family, is_renamed, pyprof_convolution, pyprof_linear
+from cleaning.counts.sums import known_sum
 from cleaning.trace.products import UNTOLD, Cleaned, Part, Product, entry
-from results.records import CleaningLog
+from results.records.counts import CleaningLog
 
 
 def repaired(products: tuple[Product, ...]) -> Cleaned:

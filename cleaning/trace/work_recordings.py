@@ -12,13 +12,15 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from analysis.operators import PRODUCTS
-from analysis.trace import floating_dtype, is_product
-from cleaning.profile import CleanedProfile, mark_outside_step
+from analysis.operators.registry import PRODUCTS
+from analysis.trace.operations import floating_dtype, is_product
+from cleaning.profile.clean import CleanedProfile, mark_outside_step
 from cleaning.trace.clean import CleanedTrace, clean
 from cleaning.trace.totals import UnknownCall
-from results.records import CleanedOperation, CleaningLog, OperationInstance, Run
-from results.store import recording_file
+from results.records.cell import Run
+from results.records.counts import CleanedOperation, CleaningLog
+from results.records.operations import OperationInstance
+from results.store.layout import recording_file
 
 
 def clean_recording(run: Run, work: str, calls: pd.DataFrame, kernels: pd.DataFrame, source: str) -> CleanedProfile:

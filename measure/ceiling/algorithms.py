@@ -13,8 +13,9 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from analysis.devices import TENSOR_UNITS, peaks
-from results.records import Ceiling
+from analysis.devices import peaks
+from analysis.devices.precisions import TENSOR_UNITS
+from results.records.samples import Ceiling
 
 
 def above_sheet(row: Ceiling, device_name: str) -> bool:

@@ -19,7 +19,7 @@ import torch
 
 from measure.ceiling.ceilings import Bench, Call, with_times
 from measure.ceiling.trials import CACHE, Move
-from results.records import Ceiling
+from results.records.samples import Ceiling
 
 BLOCK_BYTES = 1 << 28
 """What calls within a cache move together, so that their time is far above a clock's tick."""

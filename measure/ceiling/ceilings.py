@@ -4,8 +4,8 @@ Operands are random normal, never zeros (an H200 multiplies zeros 13 % faster: l
 L2 cache is overwritten before each call. Every shape (`measure/ceiling/trials.py`) is a row with median, mean and
 fastest of its calls; the ceiling of a unit is the best median of them (`analysis.devices.ceilings.best`).
 
-On a CPU each kernel is timed in one placement of the processors (`analysis.utilization.same_placement`): if a host
-moved them meanwhile, or the calls scatter as beside other work (`analysis.utilization.loaded`), they are made again,
+On a CPU each kernel is timed in one placement of the processors (`same_placement`): if a host
+moved them meanwhile, or the calls scatter as beside other work (`loaded`), they are made again,
 MOST_TRIES times at most. Where others used the processors while calls were timed, all kernels are timed again as often
 as what is left of the budget holds, MOST_TRIES times at most, and the rows of the calmest search are kept.
 
@@ -27,15 +27,21 @@ from typing import Any
 
 import torch
 
-from analysis.devices import PRECISIONS, Precision, best
-from analysis.trace import fast_algorithm
-from analysis.utilization import DISTURBED_RATIO, loaded, same_placement
+from analysis.devices.ceilings import best
+from analysis.devices.precisions import PRECISIONS, Precision
+from analysis.trace.kernel_names import fast_algorithm
+from analysis.utilization.ceiling_doubts import loaded
+from analysis.utilization.placement import same_placement
+from analysis.utilization.step_times import DISTURBED_RATIO
 from measure.ceiling.algorithms import above_sheet, kernel_names
 from measure.ceiling.trials import PARTS, SPENT, Trial, shapes, titled, trial_of
-from measure.device import Neighbours, Used, apply_precision, ratio_of, warning
-from measure.timing import CeilingKernel, Clock, core_state, run_wait_s
-from results import Unavailable
-from results.records import Ceiling
+from measure.device import apply_precision
+from measure.device.cpu_contention import Neighbours, Used, ratio_of, warning
+from measure.timing.ceiling_blocks import CeilingKernel
+from measure.timing.clocks import Clock
+from measure.timing.disturbance import core_state, run_wait_s
+from results.errors import Unavailable
+from results.records.samples import Ceiling
 
 Call = Callable[[], Any]
 

@@ -16,20 +16,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from analysis.devices import (
+from analysis.devices.ceilings import ISSUE, READ
+from analysis.devices.processors import (
     FLOP_PER_MULTIPLY_ADD,
-    ISSUE,
     MOST_ISSUE_RATIO,
-    READ,
     WIDEST,
     VectorUnit,
     identify,
     vector_units,
 )
-from measure.device import Allowance, Neighbours, allowance, cache_bytes, processor, warning
-from measure.native import compiled_program, issue_rate, read_rate
-from results import Unavailable
-from results.records import Ceiling
+from measure.device.cpu_contention import Neighbours, warning
+from measure.device.cpu_identity import Allowance, allowance, cache_bytes, processor
+from measure.native.kernels import compiled_program, issue_rate, read_rate
+from results.errors import Unavailable
+from results.records.samples import Ceiling
 
 LEAST_RATIO, NOTED_RATIO = 0.6, 0.9
 """Instructions a clock, measured ÷ of the table: below the first, and above MOST_ISSUE_RATIO, there is no peak; below

@@ -15,7 +15,7 @@ from dataclasses import replace
 import torch
 
 from measure.ceiling.ceilings import Bench, with_times
-from results.records import Ceiling
+from results.records.samples import Ceiling
 
 IN_A_ROW = 500
 """Calls timed together; fewer than a CUDA stream takes before the host has to wait."""

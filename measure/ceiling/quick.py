@@ -12,13 +12,13 @@ from dataclasses import replace
 
 import torch
 
-from analysis.devices import PRECISIONS
+from analysis.devices.precisions import PRECISIONS
 from measure.ceiling import bandwidth, launch_overhead
 from measure.ceiling.ceilings import Bench, ceilings_by_precision
 from measure.ceiling.trials import MEMORY, moves
 from measure.device import apply_precision, environment
-from measure.timing import Clock
-from results.records import Ceiling
+from measure.timing.clocks import Clock
+from results.records.samples import Ceiling
 
 ALWAYS = "fp32"
 """Its cores run what is no product, whatever the precision."""

@@ -14,9 +14,9 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from analysis.devices import Precision
+from analysis.devices.precisions import Precision
 from analysis.operators import products as operators_products
-from results.records import Ceiling
+from results.records.samples import Ceiling
 
 CALL_S = {"cpu": 0.01, "cuda": 0.01}
 """Intended time of one call: far above a launch (10 µs) and a clock tick, far below the budget."""

@@ -23,9 +23,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
-from analysis.devices import Reading
+from analysis.devices.telemetry import Reading
 from measure.device.telemetry import DeviceFacts, Processes, state_before
-from results import DeviceLost, Unavailable, hashed
+from results.digests import hashed
+from results.errors import DeviceLost, Unavailable
 
 PERMANENT = frozenset((1, 2, 3, 5, 10, 49))
 """amdsmi_status_t after which a field is not asked for again: invalid parameters, not supported, not yet implemented,

@@ -21,8 +21,9 @@ from typing import Any
 
 import torch
 
-from analysis.devices import OVERRIDES, Precision, disagreements, overriding
-from results import Unavailable
+from analysis.devices.precision_flags import OVERRIDES, disagreements, overriding
+from analysis.devices.precisions import Precision
+from results.errors import Unavailable
 
 CUBLAS_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 DETERMINISTIC_WORKSPACE = ":4096:8"

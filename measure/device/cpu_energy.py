@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from analysis.devices import Reading
+from analysis.devices.telemetry import Reading
 from measure.device import environment
 from measure.device.telemetry import DeviceFacts, Processes
-from results import Unavailable
+from results.errors import Unavailable
 
 POWERCAP = "sys/class/powercap"
 SENSORS = ("coretemp", "k10temp", "zenpower")

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.devices import Processor
+from analysis.devices.processors import Processor
 from measure.device import environment
-from results import Unavailable
+from results.errors import Unavailable
 
 CPUS = "sys/devices/system/cpu"
 X86_FIELDS = ("vendor_id", "cpu family", "model", "stepping", "model name", "flags")

@@ -21,9 +21,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from analysis.devices import is_stand_in
+from analysis.devices.peaks import is_stand_in
 from measure.device.torch_build import torch_build
-from results import Unavailable, hashed, one_line
+from results.digests import hashed
+from results.errors import Unavailable, one_line
 
 ROOT = Path("/")
 """Where /proc, /sys and /etc are read; tests point it elsewhere."""

@@ -16,9 +16,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
-from analysis.devices import Reading
+from analysis.devices.telemetry import Reading
 from measure.device.telemetry import DeviceFacts, Processes, state_before
-from results import DeviceLost, Unavailable, hashed
+from results.digests import hashed
+from results.errors import DeviceLost, Unavailable
 
 PERMANENT = frozenset((2, 3, 4, 13, 25, 26))
 """nvmlReturn_t after which a field is not asked for again: invalid argument, not supported, no permission, function not

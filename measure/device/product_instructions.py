@@ -22,7 +22,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from results import Unavailable, one_line
+from results.errors import Unavailable, one_line
 
 EMULATED, REFERENCE, UNKNOWN = "emulated", "reference", "unknown"
 """Beside names of instructions: the dtype has none of its own there; plain loops; a name that is not known here."""

@@ -20,9 +20,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
-from analysis.devices import Reading
+from analysis.devices.telemetry import Reading
 from measure.device.torch_build import torch_build
-from results import DeviceLost, Unavailable
+from results.errors import DeviceLost, Unavailable
 
 __all__ = [
     "ADAPTERS",

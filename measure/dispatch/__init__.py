@@ -2,7 +2,3 @@
 
 Reads the schemas of operators. It does not know costs.
 """
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from analysis.operators import kind_of
+from analysis.operators.registry import kind_of
 from measure.dispatch.sizes import plain, sizes
 
 NOT_RECORDED = ("prim", "profiler")

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from measure.dispatch import Plan
+from measure.dispatch.schemas import Plan
 from measure.fake.shape_rules import FORMS, SELF, UNKNOWN
 from measure.fake.shape_rules_joining import JOINED
 from measure.fake.shape_rules_layers import LAYERS

@@ -33,9 +33,9 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from measure.dispatch import plan_of
+from measure.dispatch.schemas import plan_of
 from measure.fake.cache import Memo, Signature
-from results import Unavailable
+from results.errors import Unavailable
 
 if TYPE_CHECKING:
     from torch.fx.experimental.symbolic_shapes import ShapeEnv

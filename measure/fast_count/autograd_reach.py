@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from analysis.operators import TABLE
+from analysis.operators.registry import TABLE
 from measure.fast_count.dispatch_mode import PredictMode
 from measure.fast_count.product_cost import MAY_HOLD_PRODUCTS, Mask
 

@@ -28,7 +28,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from measure.fast_count.module_purity import is_pure, is_unrecognised, mutates_no_module
-from measure.model import Parts, modules, parts_on_meta
+from measure.model.state_snapshot import Parts, modules, parts_on_meta
 
 _BARE = frozenset(vars(nn.Module())) - {"training"}
 _PLAIN = frozenset(

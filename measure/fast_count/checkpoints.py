@@ -15,7 +15,7 @@ from torch.utils.hooks import RemovableHandle
 
 from measure.fast_count.autograd_reach import NotPredicted, Walk, phase
 from measure.fast_count.dispatch_mode import Frame, PredictMode
-from measure.model import modules
+from measure.model.state_snapshot import modules
 
 _next_number = torch._C._autograd._get_sequence_nr
 

@@ -20,11 +20,11 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 
 from analysis.operators import registry
-from measure.dispatch import Plan, sparse, sparse_name
+from measure.dispatch.schemas import Plan, sparse, sparse_name
 from measure.fast_count.meta_outputs import META, SHORT
 from measure.fast_count.product_cost import MAY_HOLD_PRODUCTS, ProductForm, Share, form_of, shapes_before
 from measure.fast_count.signatures import NotMeta, how_made, join_devices, key_of, make, on_meta
-from measure.model import in_checkpoint
+from measure.model.module_paths import in_checkpoint
 
 _next_number = torch._C._autograd._get_sequence_nr
 _current_node = torch._C._current_autograd_node

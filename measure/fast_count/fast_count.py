@@ -22,7 +22,8 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils._pytree import tree_leaves
 
-from analysis.operators import (
+from analysis.operators import registry
+from analysis.operators.attention_conventions import (
     BY_RULE,
     MASK_RULE,
     AttentionFlop,
@@ -30,7 +31,6 @@ from analysis.operators import (
     KeptPairs,
     attention_flop,
     kept_pairs,
-    registry,
 )
 from measure.fast_count import dispatch_mode, whole_operators
 from measure.fast_count.autograd_reach import NotPredicted, Walk, edges_of
@@ -41,29 +41,17 @@ from measure.fast_count.dispatch_mode import EngineRan, PredictMode, Tape
 from measure.fast_count.intercepted_calls import watched
 from measure.fast_count.product_cost import ProductForm, Share
 from measure.fast_count.reference import trace_model
-from measure.model import (
-    NOTHING,
-    BatchMask,
-    MixtureFlop,
-    ModulePaths,
-    Parts,
-    batch_mask,
-    check_outputs,
-    has_experts,
-    kept_random,
-    makes_masks,
-    mask_rules,
-    modules,
-    noticed,
-    on_meta,
-    pass_mixture,
-    preserved_state,
-    step_mixture,
-    tensors,
-    with_mask,
-)
-from results import Unavailable, collector_off, one_line
-from results.records import Operation
+from measure.model.batch_masks import NOTHING, BatchMask, batch_mask, with_mask
+from measure.model.mixture import MixtureFlop, has_experts, pass_mixture, step_mixture
+from measure.model.module_masks import makes_masks, mask_rules
+from measure.model.module_paths import ModulePaths
+from measure.model.random_state import kept_random
+from measure.model.run import check_outputs, tensors
+from measure.model.state_snapshot import Parts, modules, on_meta, preserved_state
+from measure.model.work_outside import noticed
+from results.errors import Unavailable, one_line
+from results.garbage_collector import collector_off
+from results.records.operations import Operation
 
 __all__ = ["FastCount", "CountRow", "MaskedFlop", "clear_cache", "fast_count"]
 
@@ -77,7 +65,7 @@ DREW = "the model drew random numbers while it ran"
 class MaskedFlop(NamedTuple):
     """FLOP of attention calls, counted dense, whose pairs only the values of a mask of the batch say.
 
-    operation: a call like them. rule: of its module's masks (`measure.model.with_mask`).
+    operation: a call like them. rule: of its module's masks (`measure.model.batch_masks.with_mask`).
     """
 
     operation: Operation

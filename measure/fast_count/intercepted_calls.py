@@ -23,7 +23,7 @@ from measure.fast_count.checkpoints import Checkpoints
 from measure.fast_count.dispatch_mode import PredictMode
 from measure.fast_count.skipped_layers import PASSED
 from measure.fast_count.whole_operators import PATCHES
-from measure.model import ModulePaths
+from measure.model.module_paths import ModulePaths
 
 Exchange = tuple[Any, str, Callable[[Any], Any]]
 """(where, name, what makes of the original what takes its place)"""

@@ -16,9 +16,11 @@ from typing import Any
 
 import torch
 
-from analysis.operators import may_have_mask, output, registry, shape
-from measure.dispatch import Description, Plan, tensors_in
-from results.records import Operation
+from analysis.operators import registry
+from analysis.operators.attention_conventions import may_have_mask
+from analysis.operators.operands import output, shape
+from measure.dispatch.schemas import Description, Plan, tensors_in
+from results.records.operations import Operation
 
 MAY_HOLD_PRODUCTS = (*registry.PRODUCTS, "reduction", "communication", "optimizer")
 """Kinds of operators whose backward pass may hold products."""

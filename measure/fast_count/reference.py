@@ -11,9 +11,11 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
-from measure.fake import fake_copy, fake_mode
-from measure.model import batch_mask, check_outputs, summed
-from measure.operations import Trace, note_ends, trace_step
+from measure.fake.mode import fake_copy, fake_mode
+from measure.model.batch_masks import batch_mask
+from measure.model.run import check_outputs, summed
+from measure.operations.packed_sequences import note_ends
+from measure.operations.tracer import Trace, trace_step
 
 MakeOptimizer = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
 

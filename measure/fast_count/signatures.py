@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from measure.dispatch import tensors_in
+from measure.dispatch.schemas import tensors_in
 from measure.fast_count.meta_outputs import META
 
 _INT = {int}

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import _VF
 
-from measure.fake import fake_mode
+from measure.fake.mode import fake_mode
 
 _FUSED = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _LAYER = torch.ops.aten.mkldnn_rnn_layer

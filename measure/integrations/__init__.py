@@ -2,7 +2,3 @@
 
 Callbacks for trainers of other libraries. They add no measurement of their own to `measure.meter`.
 """
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -7,8 +7,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from measure.meter import MeterSummary, UtilizationMeter
-from results import one_line
+from measure.meter.meter import MeterSummary, UtilizationMeter
+from results.errors import one_line
 
 
 class MeterCallback(Protocol):

@@ -17,7 +17,8 @@ import lightning
 from lightning.pytorch import Callback
 
 from measure.integrations.fault_guard import guarded
-from measure.meter import FrameworkFlop, MeterSummary, UtilizationMeter, framework_row, stated_causes
+from measure.meter.framework_flop import FrameworkFlop, framework_row, stated_causes
+from measure.meter.meter import MeterSummary, UtilizationMeter
 
 
 class UtilizationCallback(Callback):  # type: ignore[misc]

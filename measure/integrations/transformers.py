@@ -17,7 +17,8 @@ import transformers
 from transformers import TrainerCallback
 
 from measure.integrations.fault_guard import guarded
-from measure.meter import FrameworkFlop, MeterSummary, UtilizationMeter, framework_row, six_nd_causes
+from measure.meter.framework_flop import FrameworkFlop, framework_row, six_nd_causes
+from measure.meter.meter import MeterSummary, UtilizationMeter
 
 LOGGED = (
     "model_flop_per_step", "model_flop_per_s", "utilization_ratio", "hfu_ratio", "ceiling_utilization_ratio",

@@ -2,7 +2,3 @@
 
 Measures without synchronizing the device. A failure of the meter is one warning and never an error of the training.
 """
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

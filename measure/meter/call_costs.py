@@ -19,17 +19,17 @@ from typing import Any
 
 import torch
 
-from analysis.operators import BY_RULE, registration
-from measure.fast_count import DREW, CountRow, FastCount, MaskedFlop
-from measure.fast_count.fast_count import fast_count
+from analysis.operators.attention_conventions import BY_RULE
+from analysis.operators.registry import registration
+from measure.fast_count.fast_count import DREW, CountRow, FastCount, MaskedFlop, fast_count
 from measure.meter.calls import CallKey, Passes
 from measure.meter.forward_calls import TRANSFORMED
 from measure.meter.framework_flop import flop_counter_by_kind
-from measure.meter.masks import MASK_EXACT, MaskedCosts
+from measure.meter.masks.masked_attention import MASK_EXACT, MaskedCosts
 from measure.meter.product_dtypes import dtype_at
 from measure.meter.unsharded import MustRun, check_whole_layers, is_sharded, unsharded
-from measure.model import on_meta, parts_on_meta
-from results import one_line
+from measure.model.state_snapshot import on_meta, parts_on_meta
+from results.errors import one_line
 
 MAX_COUNTED = 16_384
 MAX_WAITING = 1_024

@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from analysis.devices import Reading
-from measure.device import open_device
-from results import Unavailable
+from analysis.devices.telemetry import Reading
+from measure.device.telemetry import open_device
+from results.errors import Unavailable
 
 
 class LoopEnergy:

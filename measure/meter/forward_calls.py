@@ -33,8 +33,8 @@ from measure.meter.calls import (
     SeenCall,
     signature,
 )
-from measure.meter.masks import PaddingMasks
-from measure.model import tensors
+from measure.meter.masks.padding_masks import PaddingMasks
+from measure.model.run import tensors
 
 _graph_task = torch._C._current_graph_task_id
 _any_autocast = torch._C._is_any_autocast_enabled

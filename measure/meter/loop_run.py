@@ -17,16 +17,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis.devices import kept_row
-from analysis.stats import summarise
-from measure.device import cpu_contention, device_facts, host_state
-from measure.device.environment import environment
+from analysis.devices.peaks import kept_row
+from analysis.stats.summary import summarise
+from measure.device import cpu_contention
+from measure.device.environment import device_facts, environment, host_state
 from measure.meter.call_costs import StepFlop
 from measure.meter.step_times import StepBlock, all_of
-from measure.timing import Protocol, agree, shortfall
-from results import Unavailable
-from results.records import LOOP, Ceiling, Cell, Run, Sample, Sitting
-from results.store import MANIFEST, Manifest, Store, harness_version, utc_now
+from measure.timing.blocks import agree
+from measure.timing.protocols import Protocol
+from measure.timing.stopping import shortfall
+from results.errors import Unavailable
+from results.records.cell import Cell, Run, Sitting
+from results.records.samples import Ceiling, Sample
+from results.records.vocabulary import LOOP
+from results.store.manifest import MANIFEST, Manifest, harness_version, utc_now
+from results.store.store import Store
 
 _DTYPES = {"fp64": "float64", "fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 _PRECISIONS = {"bf16": "amp-bf16", "fp16": "amp-fp16", "tf32": "tf32", "fp32": "fp32"}

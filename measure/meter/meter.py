@@ -27,23 +27,23 @@ from typing import Any, Self
 import torch
 
 from analysis.devices.precisions import UNITS
-from analysis.utilization import Denominator, ceiling_of, datasheet
-from measure.device import device_facts
+from analysis.utilization.denominators import Denominator, ceiling_of, datasheet
+from measure.device.environment import device_facts
 from measure.meter.call_costs import LATE, CallCosts
 from measure.meter.calls import CallKey, Passes
 from measure.meter.energy import LoopEnergy
 from measure.meter.forward_calls import ForwardCalls
 from measure.meter.hooked_steps import DIFFERS, HookedSteps
 from measure.meter.loop_run import LoopRun, MeasuredLoop
-from measure.meter.masks import PaddingMasks
+from measure.meter.masks.padding_masks import PaddingMasks
 from measure.meter.metered_step import KEPT_CALLS, KEPT_STEPS, MeteredStep
 from measure.meter.options import MeterOptions, options_with
 from measure.meter.product_dtypes import ProductDtypes
 from measure.meter.step_times import CpuMarks, CudaMarks, StepBlock, StepBlocks, StepTimes
 from measure.meter.summary import LoopDevice, MeterSummary, summary
-from measure.meter.watch import Watches
-from results import one_line
-from results.records import Ceiling
+from measure.meter.watch.watches import Watches
+from results.errors import one_line
+from results.records.samples import Ceiling
 
 __all__ = ["MeterOptions", "MeterSummary", "UtilizationMeter"]
 

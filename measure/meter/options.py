@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from analysis.devices.precisions import UNITS
-from results import nearest
-from results.records import Ceiling
+from results.names import nearest
+from results.records.samples import Ceiling
 
 
 @dataclass(frozen=True, kw_only=True)

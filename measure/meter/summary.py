@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from analysis.operators import BY_RULE
-from analysis.stats import summarise
-from analysis.utilization import Denominator
+from analysis.operators.attention_conventions import BY_RULE
+from analysis.stats.summary import summarise
+from analysis.utilization.denominators import Denominator
 from measure.meter.call_costs import CallCosts, StepFlop
 from measure.meter.framework_flop import FrameworkFlop
 from measure.meter.step_times import StepBlock, all_of
-from results import Unavailable
+from results.errors import Unavailable
 
 CONVENTION: Mapping[str, str] = {
     "flop": "convolutions and matrix products of forward and backward passes; a multiply-add is 2",

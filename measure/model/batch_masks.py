@@ -21,21 +21,16 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_leaves
 
-from analysis.operators import (
-    ALL,
-    BACKWARD,
-    CAPABILITY,
-    FLASH,
+from analysis.operators.attention_conventions import (
     MASK_PAIRS,
     MASK_RULE,
     attention_sizes,
     may_have_mask,
-    packed_pairs,
-    padded_pairs,
     product_sizes,
 )
+from analysis.operators.attention_pairs import ALL, BACKWARD, CAPABILITY, FLASH, packed_pairs, padded_pairs
 from measure.model.module_masks import makes_masks, mask_rules
-from results.records import Operation
+from results.records.operations import Operation
 
 MASK, TARGET_MASK, POSITIONS = "attention_mask", "decoder_attention_mask", "position_ids"
 

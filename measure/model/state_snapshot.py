@@ -20,7 +20,7 @@ import torch
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_leaves, tree_map
 
-from measure.fake import as_given, check_dense
+from measure.fake.mode import as_given, check_dense
 
 _SAVED = (list, dict, set)
 _BARE = frozenset(vars(torch.nn.Module()))

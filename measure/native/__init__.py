@@ -3,7 +3,3 @@
 Rates are those of a small C program, compiled here and run beside torch: nothing is claimed of them where there is no C
 compiler, and nothing is shipped compiled. The clock needs none.
 """
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

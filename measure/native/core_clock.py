@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from measure.native.machine_code import address_of
-from results import Unavailable
+from results.errors import Unavailable
 
 ADDITIONS = 64
 """Of a round."""

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from results import Unavailable, one_line
+from results.errors import Unavailable, one_line
 
 SOURCE = Path(__file__).with_name("core_kernels.c")
 

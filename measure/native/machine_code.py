@@ -8,7 +8,7 @@ import mmap
 import platform
 import sys
 
-from results import Unavailable
+from results.errors import Unavailable
 
 
 def address_of(code: bytes) -> int:

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 
 from measure.native.machine_code import address_of
-from results import Unavailable
+from results.errors import Unavailable
 
 ROUNDS, TRIES = 100, 4
 """Round trips that are timed together, and how often. The shortest counts: another task may interrupt one."""

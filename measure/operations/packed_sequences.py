@@ -15,8 +15,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_leaves
 
-from analysis.operators import causal_pairs, pairs_of
-from measure.dispatch import Plan
+from analysis.operators.attention_pairs import causal_pairs, pairs_of
+from measure.dispatch.schemas import Plan
 
 FORWARD = "torch_attn._varlen_attn"
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from measure.dispatch import plain
-from results.records import Storage
+from measure.dispatch.sizes import plain
+from results.records.operations import Storage
 
 BEFORE = -1
 """born_index of a storage that was there before the step."""

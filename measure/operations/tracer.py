@@ -26,25 +26,22 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 from torch.utils._pytree import tree_leaves
 
-from analysis.operators import BLOCK_PAIRS, PRODUCTS
-from measure.dispatch import (
-    Description,
-    Plan,
-    clear_cache,
-    fixed_symbols,
-    plain,
-    plan_of,
-    sparse,
-    sparse_name,
-    tensors_in,
-)
-from measure.fake import FakeMode, Signature, fake_mode, to_fake
-from measure.model import BatchMask, Links, Masks, ModulePaths, in_checkpoint, in_gradient_hook, noticed
+from analysis.operators.attention_conventions import BLOCK_PAIRS
+from analysis.operators.registry import PRODUCTS
+from measure.dispatch.schemas import Description, Plan, clear_cache, plan_of, sparse, sparse_name, tensors_in
+from measure.dispatch.sizes import fixed_symbols, plain
+from measure.fake.cache import Signature
+from measure.fake.mode import FakeMode, fake_mode, to_fake
+from measure.model.batch_masks import BatchMask, Masks
+from measure.model.module_paths import Links, ModulePaths, in_checkpoint, in_gradient_hook
+from measure.model.work_outside import noticed
 from measure.operations.flex_attention import stand_in
 from measure.operations.packed_sequences import sequence_pairs
 from measure.operations.storages import BEFORE, Storages, owner_of
-from results import Unavailable, collector_off, one_line
-from results.records import PHASES, Operation, Storage
+from results.errors import Unavailable, one_line
+from results.garbage_collector import collector_off
+from results.records.operations import Operation, Storage
+from results.records.vocabulary import PHASES
 
 __all__ = ["FakeMode", "Recorder", "StepParts", "Trace", "clear_cache", "fake_mode", "to_fake", "trace", "trace_step"]
 

@@ -3,7 +3,3 @@
 Recorded on a fake process group and fake tensors, without memory, device or another process; or run for real, as one of
 the processes of `torchrun`. No time is taken here: what is recorded says nothing of whether communication is hidden.
 """
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -16,11 +16,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from analysis.parallel import COLLECTIVES, CollectiveRate, sent_share
+from analysis.parallel.collective_rates import COLLECTIVES, CollectiveRate, sent_share
 from measure.parallel.member import GroupMember
 from measure.parallel.real_group import RankGroup, rank_group
-from measure.timing import Clock, clock_for
-from results import one_line
+from measure.timing.clocks import Clock, clock_for
+from results.errors import one_line
 
 ELEMENT_BYTES = 4
 BLOCKS = 7

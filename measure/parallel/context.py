@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from results import Unavailable
+from results.errors import Unavailable
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh

@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from analysis.parallel import nearest_divisor
+from analysis.parallel.rank_grid import nearest_divisor
 from measure.parallel.styles import like, matches, own_plan
-from results import Unavailable, nearest
+from results.errors import Unavailable
+from results.names import nearest
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
-    from analysis.parallel import RankGrid
-    from measure.fake import FakeMode
+    from analysis.parallel.rank_grid import RankGrid
+    from measure.fake.mode import FakeMode
 
 DISPATCH, DIVIDED = "ep_dispatch_experts", "grouped_gemm"
 """Styles of a module whose tokens go to other ranks, and of its parameters, a part of the first dimension on each."""

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import torch.distributed
 from torch.distributed.device_mesh import init_device_mesh
 
-from results import Unavailable
+from results.errors import Unavailable
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
-    from measure.fake import FakeMode
+    from measure.fake.mode import FakeMode
 
 _PROPAGATION = "_propagate_tensor_meta_non_cached"
 """DTensor's method that runs an operation on stand-ins of the whole tensors."""

@@ -10,7 +10,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 if TYPE_CHECKING:
     import torch
 
-    from analysis.parallel import RankGrid
+    from analysis.parallel.rank_grid import RankGrid
 
 
 def rank_mesh(grid: RankGrid, device: torch.device) -> DeviceMesh:

@@ -24,7 +24,7 @@ from measure.parallel.styles import apply_plan, repeat_split_modules, shard_weig
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
-    from analysis.parallel import RankGrid
+    from analysis.parallel.rank_grid import RankGrid
 
 
 def split_model(

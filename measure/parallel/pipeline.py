@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from analysis.parallel import nearest_divisor
+from analysis.parallel.rank_grid import nearest_divisor
 from measure.parallel.model_split import split_model
 from measure.parallel.styles import check_heads, matches, own_plan
-from results import one_line
+from results.errors import one_line
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
-    from analysis.parallel import RankGrid
+    from analysis.parallel.rank_grid import RankGrid
 
 Loss = Callable[[Any, Any], torch.Tensor]
 

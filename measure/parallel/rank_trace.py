@@ -16,21 +16,21 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.distributed.tensor import DTensor
 
-from analysis.parallel import LocalParameter, RankTrace
-from measure.fake import NOT_ON_FAKE, fake_mode, quiet, to_fake
-from measure.model import check_outputs, summed
-from measure.operations import trace_step
+from analysis.parallel.rank_trace import LocalParameter, RankTrace
+from measure.fake.mode import NOT_ON_FAKE, fake_mode, quiet, to_fake
+from measure.model.run import check_outputs, summed
+from measure.operations.tracer import trace_step
 from measure.parallel.context import ring_attention, sequence_part
 from measure.parallel.experts import apply_experts, spread_evenly
 from measure.parallel.fake_group import fake_mesh, no_global_shapes
 from measure.parallel.meshes import copies_mesh, expert_mesh, group_axes
 from measure.parallel.styles import apply_plan, outermost_elements, shard_weights
-from results import Unavailable, one_line
+from results.errors import Unavailable, one_line
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
-    from measure.fake import FakeMode
+    from measure.fake.mode import FakeMode
 
 FIRST_BUCKET_BYTES = 1024**2
 BUCKET_BYTES = 25 * 1024**2

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, TCPStore
 
 from measure.parallel.member import GroupMember
-from measure.timing import END, BlockOrder
+from measure.timing.rank_blocks import END, BlockOrder
 
 LOOPBACK = "lo"
 

@@ -25,8 +25,9 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
-from analysis.parallel import nearest_divisor
-from results import Unavailable, nearest
+from analysis.parallel.rank_grid import nearest_divisor
+from results.errors import Unavailable
+from results.names import nearest
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh

@@ -18,8 +18,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from measure.profiler import Frame
-from results.records import Operation
+from measure.profiler.events import Frame
+from results.records.operations import Operation
 
 MOST = 200
 """Differences that one stretch of an alignment may have; the next begins where it ends."""

@@ -18,8 +18,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from analysis.operators import kind_of
-from measure.timing import Clock, clock_for, unheard
+from analysis.operators.registry import kind_of
+from measure.timing.clocks import Clock, clock_for
+from measure.timing.profiler_ranges import unheard
 
 REPEATS = 5
 

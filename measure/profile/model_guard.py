@@ -16,8 +16,10 @@ from typing import Any
 
 import torch
 
-from measure.model import kept_random, parts_of, preserved_state, tensors
-from results import Inconsistent, Unavailable
+from measure.model.random_state import kept_random
+from measure.model.run import tensors
+from measure.model.state_snapshot import parts_of, preserved_state
+from results.errors import Inconsistent, Unavailable
 
 _CALLS = ("_call_impl", "_wrapped_call_impl")
 """The functions of torch.nn.Module that run a module's forward."""

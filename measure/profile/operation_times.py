@@ -17,8 +17,8 @@ from typing import Any
 from measure.profile.alignment import Alignment, join
 from measure.profile.rows import StepTimes
 from measure.profile.time_shares import Interval, shares
-from measure.profiler import Frame, launched, step_frames
-from results.records import Operation
+from measure.profiler.events import Frame, launched, step_frames
+from results.records.operations import Operation
 
 
 @dataclass(frozen=True)

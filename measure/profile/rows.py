@@ -13,11 +13,14 @@ from typing import Any
 
 import torch
 
-from analysis.devices import PRECISIONS, unit_of
-from analysis.operators import Cost, bytes_moved, registry
-from analysis.stats import means
-from analysis.utilization import input_dtype
-from results.records import Operation, StepModule, StepOperation
+from analysis.devices.precisions import PRECISIONS, unit_of
+from analysis.operators import registry
+from analysis.operators.cost import Cost
+from analysis.operators.traffic import bytes_moved
+from analysis.stats.summary import means
+from analysis.utilization.numerators import input_dtype
+from results.records.operations import Operation
+from results.records.step_profile import StepModule, StepOperation
 
 
 @dataclass(frozen=True)

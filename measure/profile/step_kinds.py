@@ -14,12 +14,13 @@ from typing import Any
 
 import torch
 
-from analysis.devices import Precision
-from measure.fake import FakeMode, fake_copy, fake_mode, quiet
-from measure.model import batch_mask, summed
-from measure.operations import Trace, trace_step
+from analysis.devices.precisions import Precision
+from measure.fake.mode import FakeMode, fake_copy, fake_mode, quiet
+from measure.model.batch_masks import batch_mask
+from measure.model.run import summed
+from measure.operations.tracer import Trace, trace_step
 from measure.profile.model_guard import leaves
-from results import one_line
+from results.errors import one_line
 
 MODES = ("train", "forward", "generate")
 

@@ -17,21 +17,25 @@ from typing import Any
 
 import torch
 
-from analysis.devices import PRECISIONS
-from analysis.footprint.step import unsized
-from analysis.operators import attention_flop, registry
-from analysis.profile import fused
+from analysis.devices.precisions import PRECISIONS
+from analysis.footprint.step.live_bytes import unsized
+from analysis.operators import registry
+from analysis.operators.attention_conventions import attention_flop
+from analysis.profile.fusion import fused
 from measure.device import apply_precision
-from measure.model import arguments, tensors
-from measure.operations import Trace, trace_step
+from measure.model.run import arguments, tensors
+from measure.operations.tracer import Trace, trace_step
 from measure.profile.model_guard import naming_faults, paths_below, preserve_state
 from measure.profile.operation_times import read
 from measure.profile.rows import between, in_groups, module_rows, operation_rows
 from measure.profile.step_kinds import MODES, ModelStep, traced_on_fakes
-from measure.profiler import check_available, is_compiled, kernel_device
-from measure.timing import Ranges, clock_for, unheard
-from results import collector_off
-from results.records import Operation, StepProfile
+from measure.profiler.module_ranges import is_compiled
+from measure.profiler.work_profiles import check_available, kernel_device
+from measure.timing.clocks import clock_for
+from measure.timing.profiler_ranges import Ranges, unheard
+from results.garbage_collector import collector_off
+from results.records.operations import Operation
+from results.records.step_profile import StepProfile
 
 Step = Callable[[Callable[[str], None]], Any]
 

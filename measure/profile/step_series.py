@@ -13,9 +13,10 @@ from typing import Any
 
 import torch
 
-from measure.profiler import check_available, kernel_device
-from measure.timing import Clock, Ranges, clock_for, unheard
-from results import collector_off
+from measure.profiler.work_profiles import check_available, kernel_device
+from measure.timing.clocks import Clock, clock_for
+from measure.timing.profiler_ranges import Ranges, unheard
+from results.garbage_collector import collector_off
 
 Step = Callable[[Callable[[str], None]], Any]
 

@@ -19,9 +19,9 @@ from typing import Any
 
 import torch
 
-from analysis.operators import kind_of
+from analysis.operators.registry import kind_of
 from measure.profile.time_shares import Interval, shares
-from measure.profiler import ANNOTATION, Frame, launched, step_frames
+from measure.profiler.events import ANNOTATION, Frame, launched, step_frames
 
 _OPTIMIZER = re.compile(r"Optimizer\.(step|zero_grad)#(\w+)\.")
 _NO_CALL = "unlinked"

@@ -18,9 +18,9 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from measure.model import evaluating, summed
-from measure.profiler import MODULE, ModuleRanges
-from results.records import PlainCall
+from measure.model.run import evaluating, summed
+from measure.profiler.module_ranges import MODULE, ModuleRanges
+from results.records.calls import PlainCall
 
 NAMES = frozenset(("aten::add", "aten::mul"))
 PRODUCTS = frozenset(("aten::conv2d", "aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"))

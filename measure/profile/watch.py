@@ -20,15 +20,17 @@ from typing import Any
 
 import torch
 
-from measure.fake import FakeMode, fake_copy
-from measure.model import tensors
-from measure.operations import Trace, trace_step
+from measure.fake.mode import FakeMode, fake_copy
+from measure.model.run import tensors
+from measure.operations.tracer import Trace, trace_step
 from measure.profile.model_guard import naming_faults, paths_below, preserve_state
 from measure.profile.step_kinds import on_fakes
 from measure.profile.step_profile import StepDescription, batch_size_of, expect_module, table_of, world_size
-from measure.profiler import check_available, is_compiled, kernel_device
-from measure.timing import DOMAIN, clock_for
-from results.records import StepProfile
+from measure.profiler.module_ranges import is_compiled
+from measure.profiler.work_profiles import check_available, kernel_device
+from measure.timing.clocks import clock_for
+from measure.timing.profiler_ranges import DOMAIN
+from results.records.step_profile import StepProfile
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from measure.operations import StepParts
+from measure.operations.tracer import StepParts
 
 STEP = "the measured step"
 

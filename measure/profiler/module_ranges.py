@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from measure.model import ModulePaths
-from measure.timing import DOMAIN
+from measure.model.module_paths import ModulePaths
+from measure.timing.profiler_ranges import DOMAIN
 
 MODULE = f"{DOMAIN}.module."
 """What the name of a module's annotation begins with; its path follows."""

@@ -20,8 +20,8 @@ import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from measure.device import end_of, last_words
-from results import Unavailable
+from measure.device.processes import end_of, last_words
+from results.errors import Unavailable
 
 NSYS = "nsys"
 INSTALL = "install NVIDIA Nsight Systems (package nsight-systems-cli of NVIDIA's CUDA repository)"

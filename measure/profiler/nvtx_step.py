@@ -18,8 +18,9 @@ from typing import Any
 import torch
 
 from measure.profiler.module_ranges import ModuleRanges
-from measure.timing import Clock, Mark, Ranges, unheard
-from results import collector_off
+from measure.timing.clocks import Clock
+from measure.timing.profiler_ranges import Mark, Ranges, unheard
+from results.garbage_collector import collector_off
 
 WARM_STEPS = 3
 """Before the recorded one: the first loads libraries and tries algorithms, the next ones find memory as it will be."""

@@ -23,9 +23,13 @@ import torch
 
 from measure.profiler.events import to_operations
 from measure.profiler.module_ranges import ModuleRanges
-from measure.timing import Clock, Ranges
-from results import Unavailable, collector_off
-from results.records import WORKS, ProfiledOperation, Sample
+from measure.timing.clocks import Clock
+from measure.timing.profiler_ranges import Ranges
+from results.errors import Unavailable
+from results.garbage_collector import collector_off
+from results.records.operations import ProfiledOperation
+from results.records.samples import Sample
+from results.records.vocabulary import WORKS
 
 Mark = Callable[[str], None]
 

@@ -2,7 +2,3 @@
 
 One model and one input at a time. A sweep is `runners.sweep`.
 """
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from analysis.devices import PRECISIONS
-from measure.ceiling import ceilings_by_precision
-from measure.device import device_facts
-from measure.timing import clock_for
-from results.records import Ceiling
+from analysis.devices.precisions import PRECISIONS
+from measure.ceiling.ceilings import ceilings_by_precision
+from measure.device.environment import device_facts
+from measure.timing.clocks import clock_for
+from results.records.samples import Ceiling
 
 
 def ceilings(device: str = "cpu", precisions: Sequence[str] = ("fp32",), budget_s: float = 20.0) -> list[Ceiling]:

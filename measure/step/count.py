@@ -13,10 +13,11 @@ from typing import Any
 
 import torch
 
-from analysis.operators import AttentionFlop, attention_flop, registry
-from measure.model import MixtureFlop, step_mixture
+from analysis.operators import registry
+from analysis.operators.attention_conventions import AttentionFlop, attention_flop
+from measure.model.mixture import MixtureFlop, step_mixture
 from measure.step.step_trace import Optimizer, step_trace
-from results.records import Operation
+from results.records.operations import Operation
 
 PHASES = ("forward", "backward", "recompute")
 

@@ -16,13 +16,16 @@ from typing import Any
 
 import torch
 
-from analysis.footprint.step import peak_bytes
+from analysis.footprint.step.live_bytes import peak_bytes
 from analysis.operators import registry
-from analysis.stats import ALARM_RATIO, MARGIN_RATIO, interval_at
-from measure.model import arguments
+from analysis.stats.comparison import ALARM_RATIO, MARGIN_RATIO, interval_at
+from measure.model.run import arguments
 from measure.step.step_trace import Optimizer, step_trace
-from measure.timing import Protocol, clock_for, measure_blocks, step_time_s, warm_up
-from results import json_value, read_text
+from measure.timing.blocks import measure_blocks, warm_up
+from measure.timing.clocks import clock_for
+from measure.timing.protocols import Protocol
+from measure.timing.stopping import step_time_s
+from results.text_files import json_value, read_text
 
 EXACT = ("flop", "bytes", "launches", "memory")
 

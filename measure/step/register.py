@@ -10,10 +10,11 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from analysis.operators import Cost, registry
+from analysis.operators import registry
+from analysis.operators.cost import Cost
 from measure.dispatch import schemas
 from measure.fast_count import fast_count
-from results.records import Operation
+from results.records.operations import Operation
 
 Formula = Callable[..., int]
 

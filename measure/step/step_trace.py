@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from measure.fast_count import MakeOptimizer, trace_model
-from measure.model import arguments
-from measure.operations import Trace
-from results import Unavailable, one_line
+from measure.fast_count.reference import MakeOptimizer, trace_model
+from measure.model.run import arguments
+from measure.operations.tracer import Trace
+from results.errors import Unavailable, one_line
 
 Optimizer = torch.optim.Optimizer | type[torch.optim.Optimizer] | MakeOptimizer
 

@@ -34,15 +34,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
-from analysis.stats import summarise
-from analysis.utilization import in_one_placement
+from analysis.stats.summary import summarise
+from analysis.utilization.placement import in_one_placement
 from measure.timing.clocks import Clock
 from measure.timing.disturbance import core_state, disturbance
 from measure.timing.protocols import Protocol
 from measure.timing.stopping import Interleaved, Timing, is_narrow, step_time_s, timing_of, total_s
 from measure.timing.suspension import SUSPENDED, SuspensionWatch
-from results import Inconsistent, Unavailable
-from results.records import Sample
+from results.errors import Inconsistent, Unavailable
+from results.records.samples import Sample
 
 Step = Callable[..., Any]
 

@@ -24,7 +24,7 @@ from measure.timing.blocks import BlockTimer, steps_for
 from measure.timing.clocks import Clock
 from measure.timing.protocols import Protocol
 from measure.timing.stopping import Timing, step_time_s
-from results.records import Sample
+from results.records.samples import Sample
 
 CEILING = "ceiling"
 """The part of a block of a ceiling's kernel."""

@@ -27,9 +27,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from measure.device import package_temperature_c
-from measure.native import core_clock_hz, round_trip_s
-from results import Unavailable
+from measure.device.cpu_energy import package_temperature_c
+from measure.native.core_clock import core_clock_hz
+from measure.native.round_trip import round_trip_s
+from results.errors import Unavailable
 
 DISTURBED = "disturbed"
 """The part of a measured block that waited for a processor and was measured again, and how a warning of it begins."""

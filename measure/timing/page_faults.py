@@ -14,7 +14,7 @@ from __future__ import annotations
 import resource
 from dataclasses import dataclass
 
-from results.records import RETAIN
+from results.records.vocabulary import RETAIN
 
 NOTABLE_RATIO = 0.1
 """The system's share of processor time from which its cause is named."""

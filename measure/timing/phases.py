@@ -16,8 +16,8 @@ from measure.timing.clocks import Clock
 from measure.timing.protocols import Protocol
 from measure.timing.stopping import step_time_s
 from measure.timing.suspension import SUSPENDED, SuspensionWatch
-from results import Inconsistent, Unavailable
-from results.records import Sample
+from results.errors import Inconsistent, Unavailable
+from results.records.samples import Sample
 
 
 def measure_phases(

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields, replace
 
-from analysis.stats import LAG1_RAISED
+from analysis.stats.summary import LAG1_RAISED
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,11 @@ class Protocol:
     block_s: shortest block. min_blocks, min_time_s: least that is measured. cap_s: most, untimed parts included; up to
     CAP_FACTOR times that while there are fewer than cap_blocks.
     target_ci_ratio: half width of the 95 % interval ÷ mean at which measuring stops. interval_rule: how that interval
-    is made (`analysis.stats.INTERVAL_RULES`).
+    is made (`analysis.stats.summary.INTERVAL_RULES`).
     warm_*: at least `warm_min_steps` and `warm_min_s`, then until two neighbouring blocks of `warm_block_s` differ by
     no more than `warm_tolerance_ratio`; at most `warm_cap_s`, counted after the first step (which may compile).
     phase_*: blocks of the separate pass that splits a step.
-    works: what else is measured of a cell (`results.records.WORKS`), each in a pass of its own (see `for_pass`).
+    works: what else is measured of a cell (`WORKS`), each in a pass of its own (see `for_pass`).
     epoch_cap_s: an epoch that is expected to last less is run from end to end; never divided, as it is no accuracy.
     profile_cap_s: timed steps of one work under a profiler.
     limit_s: after which the cell is killed; a pass that would not end before that is left out.

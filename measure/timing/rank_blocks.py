@@ -13,15 +13,15 @@ import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from analysis.utilization import ASIDE
+from analysis.utilization.step_times import ASIDE
 from measure.timing.blocks import Step, block_of, collector_off
 from measure.timing.clocks import Clock
 from measure.timing.disturbance import disturbance
 from measure.timing.phases import phase_block
 from measure.timing.stopping import step_time_s
 from measure.timing.suspension import SUSPENDED, SuspensionWatch
-from results import Inconsistent
-from results.records import Sample
+from results.errors import Inconsistent
+from results.records.samples import Sample
 
 END = "end"
 """The part of the last order."""

@@ -17,11 +17,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from analysis.stats import Summary, summarise
-from analysis.utilization import in_one_placement, is_disturbed, median_round_trip_s, waited
+from analysis.stats.summary import Summary, summarise
+from analysis.utilization.placement import in_one_placement
+from analysis.utilization.step_times import is_disturbed, median_round_trip_s, waited
 from measure.timing.disturbance import DISTURBED, MOVED
 from measure.timing.protocols import Protocol
-from results.records import Sample
+from results.records.samples import Sample
 
 HOST_BOUND_RATIO = 0.05
 """A device that is done within this share of a step when the host starts to wait had caught up with the host."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from analysis.parallel import CollectiveRate
-from reports.shared import Column, Part, TextTable, page, si, si_time, strong
+from analysis.parallel.collective_rates import CollectiveRate
+from reports.shared.layout import Column, Part, TextTable, page, strong
+from reports.shared.numbers import si, si_time
 
 _UNKNOWN = "–"
 

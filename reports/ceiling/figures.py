@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.profile import IN_MEMORY, MOVES
-from reports.shared import PREFIXES, figure_panels, figure_style, fitting
-from results.records import Ceiling
+from analysis.profile.machine import IN_MEMORY, MOVES
+from reports.shared import figure_panels, figure_style
+from reports.shared.numbers import PREFIXES, fitting
+from results.records.samples import Ceiling
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,12 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from analysis.devices import ABOVE_SHEET, best, impossible, impossible_bandwidth, peaks, published_ceilings
+from analysis.devices import peaks, published_ceilings
+from analysis.devices.ceilings import ABOVE_SHEET, best, impossible, impossible_bandwidth
 from analysis.devices.precisions import UNITS
-from analysis.profile import LAUNCHES, MOVES, bandwidth, launch_cost
+from analysis.profile.machine import LAUNCHES, MOVES, bandwidth, launch_cost
 from analysis.utilization import denominators
-from reports.shared import STATUS_WORDS, WIDTH, Column, Part, TextTable, digits, page, percent, si, si_time, strong
-from results.records import Ceiling
+from reports.shared.layout import WIDTH, Column, Part, TextTable, page, strong
+from reports.shared.numbers import STATUS_WORDS, digits, percent, si, si_time
+from results.records.samples import Ceiling
 
 PRODUCTS = ("matmul", "convolution")
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from analysis.characterize import GROUPS, Merge, Mix
+from analysis.characterize.fathom_groups import GROUPS
+from analysis.characterize.operation_mix import Mix
+from analysis.characterize.similarity import Merge
 from reports.characterize import variants as characterize_variants
 from reports.characterize.text import CharacterizeAnswer, shown_types
-from reports.shared import csv_text
-from results.records import WorkloadRecording
+from reports.shared.columns import csv_text
+from results.records.characterization import WorkloadRecording
 
 Row = dict[str, Any]
 

@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.characterize import GROUPS, Scaling, Stationarity, figure3_groups, labels_of_types, steps_of, survival
+from analysis.characterize.fathom_groups import GROUPS, figure3_groups
+from analysis.characterize.heavy_tail import survival
+from analysis.characterize.layer_functions import labels_of_types
+from analysis.characterize.operation_mix import steps_of
+from analysis.characterize.stationarity import Stationarity
+from analysis.characterize.thread_scaling import Scaling
 from reports.characterize.text import CharacterizeAnswer, paper_label, paper_name
-from reports.shared import figure_panels, figure_style, fitting, si_time
-from results.records import MODES, PLAIN, WorkloadRecording
+from reports.shared import figure_panels, figure_style
+from reports.shared.numbers import fitting, si_time
+from results.records.characterization import MODES, PLAIN, WorkloadRecording
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.characterize import GROUPS, Mix, cumulative
+from analysis.characterize.fathom_groups import GROUPS
+from analysis.characterize.operation_mix import Mix, cumulative
 from reports.characterize import figures_execution, variants
-from reports.shared import figure_panels, figure_style, fitting
+from reports.shared import figure_panels, figure_style
+from reports.shared.numbers import fitting
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

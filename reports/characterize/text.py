@@ -8,37 +8,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from analysis.characterize import (
-    FATHOM,
+from analysis.characterize.fathom_groups import FATHOM, Grouping
+from analysis.characterize.group_costs import Density, GroupCost, densities, group_costs
+from analysis.characterize.heavy_tail import Tail, tail
+from analysis.characterize.operation_mix import Mix, types_for
+from analysis.characterize.similarity import DistanceChange, Merge, distance_changes, pictures
+from analysis.characterize.stationarity import Stationarity
+from analysis.characterize.step_reconstruction import Reconstructed, reconstructed
+from analysis.characterize.summary import (
     Against,
-    Density,
-    DistanceChange,
-    GroupCost,
-    Grouping,
     Launching,
-    Merge,
-    Mix,
-    Reconstructed,
-    Scaling,
-    Stationarity,
-    Tail,
     comparable_mixes,
-    densities,
-    distance_changes,
     launching,
     linkage,
     mixes,
-    over_batch,
-    parallelism,
-    pictures,
-    reconstructed,
     steadiness,
-    tail,
     training_against_inference,
-    types_for,
 )
-from analysis.characterize.group_costs import group_costs
-from results.records import Characterization, WorkloadRecording
+from analysis.characterize.thread_scaling import Scaling, over_batch, parallelism
+from results.records.characterization import Characterization, WorkloadRecording
 
 SUFFICIENT = 0.9
 """The part of the time in operations that "types for 90 %" is about."""

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analysis.characterize import GROUPS, Amdahl, step_energy_j, ways
+from analysis.characterize.execution_modes import step_energy_j, ways
+from analysis.characterize.fathom_groups import GROUPS
+from analysis.characterize.thread_scaling import Amdahl
 from reports.characterize.text import CharacterizeAnswer
 from reports.characterize.words import UNKNOWN, at_least_time, in_range, joules, ratio, times, whole
-from reports.shared import Part, digits, percent, si, si_time, table_of
+from reports.shared.layout import Part, table_of
+from reports.shared.numbers import digits, percent, si, si_time
 
 NO_GROUP = "none"
 """What stands for the group of operations that have none."""

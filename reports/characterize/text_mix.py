@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analysis.characterize import GROUPS, MOST_UNCLASSIFIED_RATIO, OPERATIONS, figure3_groups, inverted, slow_steps
+from analysis.characterize.fathom_groups import GROUPS, MOST_UNCLASSIFIED_RATIO, OPERATIONS, figure3_groups
+from analysis.characterize.outlier_steps import slow_steps
+from analysis.characterize.similarity import inverted
 from reports.characterize import text_costs, variants
 from reports.characterize.text import CharacterizeAnswer, paper_label, paper_name, shown_types
 from reports.characterize.words import UNKNOWN, in_range, ratio, times, whole
-from reports.shared import STATUS_WORDS, WIDTH, Part, page, percent, si, si_time, table_of
-from results.records import WARM_UP, Characterization, WorkloadRecording
+from reports.shared.layout import WIDTH, Part, page, table_of
+from reports.shared.numbers import STATUS_WORDS, percent, si, si_time
+from results.records.characterization import WARM_UP, Characterization, WorkloadRecording
 
 REASONS = {
     None: "",

@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.characterize import Merge, centroid_linkage, figure3, matrix
+from analysis.characterize.fathom_groups import figure3
+from analysis.characterize.similarity import Merge, centroid_linkage, matrix
 from reports.characterize.text import CharacterizeAnswer
-from reports.shared import Part, figure_panels, fitting, table_of
+from reports.shared import figure_panels
+from reports.shared.layout import Part, table_of
+from reports.shared.numbers import fitting
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reports.shared import digits, percent, si, si_time
+from reports.shared.numbers import digits, percent, si, si_time
 
 UNKNOWN = "–"
 

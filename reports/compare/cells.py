@@ -10,18 +10,17 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from analysis.stats import (
-    MARGIN_RATIO,
-    OF_A_STEP,
-    conditions,
-    difference,
-    holm,
-    verdict,
-)
-from analysis.utilization import block_means_s, variant, whole_steps
-from cleaning.gates import samples_and_telemetry
-from results.records import MEASURED, ONLY_A, ONLY_B, UNKNOWN, Comparison, Run, Sample, Sitting
-from results.store import RunData, driver_branch, key_of
+from analysis.stats.comparison import MARGIN_RATIO, OF_A_STEP, conditions, difference, holm, verdict
+from analysis.utilization.step_times import block_means_s, whole_steps
+from analysis.utilization.work_times import variant
+from cleaning.gates.evidence import samples_and_telemetry
+from results.records.cell import Run, Sitting
+from results.records.comparisons import ONLY_A, ONLY_B, UNKNOWN, Comparison
+from results.records.samples import Sample
+from results.records.vocabulary import MEASURED
+from results.store.layout import key_of
+from results.store.manifest import driver_branch
+from results.store.reading import RunData
 
 OF_A_MACHINE = ("device_name", "driver_branch", "torch_version", "torch_threads", "power_limit_w")
 """What must be equal of where two runs were measured; what neither says is equal."""
@@ -149,7 +148,7 @@ def _row(a: Group, b: Group, margin_ratio: float | None) -> Comparison:
 
 
 def _mean_s(group: Group) -> float:
-    from analysis.stats import summarise
+    from analysis.stats.summary import summarise
 
     means = [summarise(times).mean for times in group.times]
     return sum(means) / len(means)

@@ -12,8 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from reports.compare.text import cell_names
-from reports.shared import figure_panels, figure_style, percent
-from results.records import FASTER, SAME, SLOWER, UNKNOWN, Comparison
+from reports.shared import figure_panels, figure_style
+from reports.shared.numbers import percent
+from results.records.comparisons import FASTER, SAME, SLOWER, UNKNOWN, Comparison
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -18,25 +18,17 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from analysis.footprint.step import peak_bytes
-from analysis.operators import lacks_sizes, registry
-from analysis.stats import ALARM_RATIO, interval_at
+from analysis.footprint.step.live_bytes import peak_bytes
+from analysis.operators import registry
+from analysis.operators.traffic import lacks_sizes
+from analysis.stats.comparison import ALARM_RATIO, interval_at
 from reports.compare.cells import Group, groups
-from results import Inconsistent
-from results.records import (
-    LOOP,
-    MEASURED,
-    MET,
-    NOT_COMPARED,
-    NOT_MET,
-    ONLY_A,
-    ONLY_B,
-    UNDECIDED,
-    Comparison,
-    GateCheck,
-    Run,
-)
-from results.store import RunData, read_operations
+from results.errors import Inconsistent
+from results.records.cell import Run
+from results.records.comparisons import MET, NOT_COMPARED, NOT_MET, ONLY_A, ONLY_B, UNDECIDED, Comparison, GateCheck
+from results.records.vocabulary import LOOP, MEASURED
+from results.store.reading import RunData
+from results.store.store import read_operations
 
 TIMED = "slower"
 EXACT = ("flop", "bytes", "launches", "memory")

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 
 from reports.compare.gate import EXACT, MATCHED, TIMED, TRAINS, Condition
 from reports.compare.page import Side
-from reports.shared import WIDTH, Column, Part, TextTable, page, percent, si, si_time, strong
-from results.records import MET, NOT_COMPARED, NOT_MET, UNDECIDED, GateCheck
+from reports.shared.layout import WIDTH, Column, Part, TextTable, page, strong
+from reports.shared.numbers import percent, si, si_time
+from results.records.comparisons import MET, NOT_COMPARED, NOT_MET, UNDECIDED, GateCheck
 
 PASSES, FAILS = "passes", "fails"
 

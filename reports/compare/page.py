@@ -9,27 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from cleaning.reconcile import View
+from cleaning.reconcile.view import View
 from reports.compare.cells import NO_COUNTERPART
 from reports.compare.text import HEADS, cell_names, closing_lines, interval_text, row_cells
-from reports.shared import (
-    DASH,
-    STATUS_WORDS,
-    Names,
-    PageVerdict,
-    Section,
-    Table,
-    citation,
-    digits,
-    document,
-    fitting,
-    natural,
-    percent,
-    picture,
-)
+from reports.shared import citation
+from reports.shared.html import PageVerdict, Section, document
+from reports.shared.html_figures import picture
+from reports.shared.html_tables import DASH, Names, Table, natural
+from reports.shared.numbers import STATUS_WORDS, digits, fitting, percent
 from reports.sweep.answer import page_cells
-from results.records import FASTER, ONLY_A, ONLY_B, SAME, SLOWER, UNKNOWN, Comparison
-from results.store import RunData
+from results.records.comparisons import FASTER, ONLY_A, ONLY_B, SAME, SLOWER, UNKNOWN, Comparison
+from results.store.reading import RunData
 
 _NAME_LETTERS = 60
 _ALONE = (ONLY_A, ONLY_B)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reports.shared import WIDTH, Column, Part, TextTable, digits, page, percent, si_time
-from results.records import FASTER, ONLY_A, ONLY_B, SAME, SLOWER, UNKNOWN, Comparison
+from reports.shared.layout import WIDTH, Column, Part, TextTable, page
+from reports.shared.numbers import digits, percent, si_time
+from results.records.comparisons import FASTER, ONLY_A, ONLY_B, SAME, SLOWER, UNKNOWN, Comparison
 
 SHOWN = 12
 """Unmatched cells of each run that are named; csv and json have all."""

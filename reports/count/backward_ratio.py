@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from cleaning.accounts.account import EXACT, INPUT, REASONS, Backward, Missing
-from reports.shared import Column, Part, TextTable, digits, fitting, si, strong
-from results.records import AccountRatio
+from cleaning.accounts.account.backward_ratio import EXACT, INPUT, REASONS, Backward, Missing
+from reports.shared.layout import Column, Part, TextTable, strong
+from reports.shared.numbers import digits, fitting, si
+from results.records.accounts import AccountRatio
 
 RULE = 2
 """The rule of thumb."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from reports.shared import STATUS_WORDS, WIDTH, Cell, Column, Styled, TextTable, fitting, page, strong
-from results.records import AccountLaw
+from reports.shared.layout import WIDTH, Cell, Column, Styled, TextTable, page, strong
+from reports.shared.numbers import STATUS_WORDS, fitting
+from results.records.accounts import AccountLaw
 
 PARTS = 6
 """Parts of one law that the table has without `detail`."""

@@ -11,8 +11,10 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from analysis.parallel import Collective, Coordinates, Ledger, RankWork
-from reports.shared import WIDTH, Column, Part, TextTable, digits, page, si, strong
+from analysis.parallel.ledger import Collective, Ledger, RankWork
+from analysis.parallel.rank_grid import Coordinates
+from reports.shared.layout import WIDTH, Column, Part, TextTable, page, strong
+from reports.shared.numbers import digits, si
 
 Answers = Sequence[tuple[str, int, Ledger]]
 """(model, global batch, its ledger)."""

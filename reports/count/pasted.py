@@ -15,11 +15,11 @@ from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from typing import Any
 
-from cleaning.accounts.vocabulary import CONVENTION
+from cleaning.accounts.vocabulary.causes import CONVENTION
 from reports.count.text import ModelCounts, native_number
-from reports.shared import Hanging, Part
-from results import shortened
-from results.records import Account
+from reports.shared.layout import Hanging, Part
+from results.printable import shortened
+from results.records.accounts import Account
 
 SCALES = {"": 0, "k": 3, "m": 6, "g": 9, "t": 12, "p": 15}
 """Letter → power of ten; capital or small."""

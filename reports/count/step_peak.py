@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.devices import MixedPeak, mixed_peak, peak_refusal
-from reports.shared import digits, si
+from analysis.devices.device_peak import MixedPeak, mixed_peak, peak_refusal
+from reports.shared.numbers import digits, si
 
 
 @dataclass(frozen=True)

@@ -11,26 +11,15 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from analysis.operators import BY_RULE, CONVENTIONS, AttentionFlop, registration
-from cleaning.accounts.account import Backward
-from cleaning.accounts.vocabulary import CONVENTION
+from analysis.operators.attention_conventions import BY_RULE, CONVENTIONS, AttentionFlop
+from analysis.operators.registry import registration
+from cleaning.accounts.account.backward_ratio import Backward
+from cleaning.accounts.vocabulary.causes import CONVENTION
 from reports.count import backward_ratio, step_peak
 from reports.count.step_peak import StepPeak
-from reports.shared import (
-    STATUS_WORDS,
-    WIDTH,
-    Cell,
-    Column,
-    Part,
-    Styled,
-    TextTable,
-    digits,
-    fitting,
-    page,
-    si,
-    strong,
-)
-from results.records import Account, AccountCause
+from reports.shared.layout import WIDTH, Cell, Column, Part, Styled, TextTable, page, strong
+from reports.shared.numbers import STATUS_WORDS, digits, fitting, si
+from results.records.accounts import Account, AccountCause
 
 SHOWN_CAUSES = 12
 """Lines of causes by kind for one pass of one counter."""

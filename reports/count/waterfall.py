@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from cleaning.accounts.vocabulary import CONVENTION
-from results.records import Account, AccountCause
+from cleaning.accounts.vocabulary.causes import CONVENTION
+from results.records.accounts import Account, AccountCause
 
 UNEXPLAINED = "unexplained"
 

@@ -11,10 +11,11 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cleaning.accounts.vocabulary import CONVENTION
+from cleaning.accounts.vocabulary.causes import CONVENTION
 from reports.count.waterfall import UNEXPLAINED, Lane, WaterfallStep, lane, near
-from reports.shared import STATUS_WORDS, digits, figure_panels, figure_style, fitting, si
-from results.records import Account, AccountCause
+from reports.shared import figure_panels, figure_style
+from reports.shared.numbers import STATUS_WORDS, digits, fitting, si
+from results.records.accounts import Account, AccountCause
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

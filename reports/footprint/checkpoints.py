@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.footprint.step import Choice
-from analysis.formula.algebra import amount
-from reports.shared import Column, Part, TextTable, fitting, percent
+from analysis.footprint.step.checkpointing import Choice
+from analysis.formula.algebra.constraints import amount
+from reports.shared.layout import Column, Part, TextTable
+from reports.shared.numbers import fitting, percent
 
 SHOWN = 4
 """Stretches that a line names, at most."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from analysis.formula.algebra import amount
+from analysis.formula.algebra.constraints import amount
 from reports.footprint.text import FootprintAnswer
 from reports.footprint.timeline_figure import SCALES
-from reports.shared import PAGE_IN
+from reports.shared.figure_style import PAGE_IN
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

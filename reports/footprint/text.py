@@ -9,13 +9,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.devices import Memory
-from analysis.footprint.step import BEFORE, CATEGORIES, BatchFit, Footprint, LiveStorage, Reserved, Workspace, place
-from analysis.formula.algebra import amount
+from analysis.devices.memory import Memory
+from analysis.footprint.step.caching_allocator import Reserved
+from analysis.footprint.step.largest_batch import BatchFit
+from analysis.footprint.step.live_bytes import BEFORE, CATEGORIES, Footprint, LiveStorage, place
+from analysis.footprint.step.workspaces import Workspace
+from analysis.formula.algebra.constraints import amount
 from reports.footprint import checkpoints as footprint_checkpoints
 from reports.footprint.checkpoints import Checkpoints
-from reports.shared import WIDTH, Cell, Column, Part, TextTable, page, percent, strong
-from results.records import Operation, cell_text
+from reports.shared.layout import WIDTH, Cell, Column, Part, TextTable, page, strong
+from reports.shared.numbers import percent
+from results.records.operations import Operation
+from results.records.rows import cell_text
 
 WORDS = {
     "weight": "weights",

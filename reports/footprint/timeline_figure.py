@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from analysis.footprint.step import CATEGORIES
+from analysis.footprint.step.live_bytes import CATEGORIES
 from reports.footprint.text import WORDS, FootprintAnswer
-from reports.shared import PAGE_IN
+from reports.shared.figure_style import PAGE_IN
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

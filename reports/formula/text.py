@@ -12,9 +12,18 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from analysis.formula.algebra import Solution, amount, as_csv, plain, pretty, shortest, value
-from analysis.formula.derivation import OF_ATTENTION, PART, QUANTITIES, Axis, Piece, Term, point_text
-from reports.shared import WIDTH, Column, Part, Prose, TextTable, page, strong
+from analysis.formula.algebra.constraints import amount
+from analysis.formula.algebra.evaluate import value
+from analysis.formula.algebra.expressions import plain
+from analysis.formula.algebra.format import pretty
+from analysis.formula.algebra.parameter_grid import as_csv
+from analysis.formula.algebra.simplify import shortest
+from analysis.formula.algebra.solve import Solution
+from analysis.formula.derivation.footprint import Piece
+from analysis.formula.derivation.interpolate import point_text
+from analysis.formula.derivation.sampling import Axis
+from analysis.formula.derivation.totals import OF_ATTENTION, PART, QUANTITIES, Term
+from reports.shared.layout import WIDTH, Column, Part, Prose, TextTable, page, strong
 
 MOST_LINES = 4
 """Lines of one formula in the table."""

@@ -10,22 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from analysis.profile import (
-    OPTIMIZER,
-    Against,
-    ModuleNode,
-    RoofPlace,
-    StepRoof,
-    advise,
-    conservation,
-    places,
-    step_roof,
-    tree,
-)
-from analysis.stats import means
+from analysis.profile.advice import advise
+from analysis.profile.module_tree import OPTIMIZER, ModuleNode, conservation, tree
+from analysis.profile.roofline import Against, RoofPlace, StepRoof, places, step_roof
+from analysis.stats.summary import means
 from reports.profile.summary import latencies
-from reports.shared import csv_text
-from results.records import StepProfile
+from reports.shared.columns import csv_text
+from results.records.step_profile import StepProfile
 
 PLACED = (
     "intensity", "arithmetic_s", "memory_s", "launch_s", "roof_flop_per_s", "datasheet_roof_flop_per_s",

@@ -10,23 +10,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from analysis.profile import (
-    BETWEEN,
-    BOUNDS,
-    RECOMPUTE,
-    Against,
-    ModuleNode,
-    StepRoof,
-    advise,
-    moved_bytes,
-    places,
-    step_roof,
-    tree,
-)
+from analysis.profile.advice import advise
+from analysis.profile.module_tree import ModuleNode, tree
+from analysis.profile.roofline import BETWEEN, BOUNDS, RECOMPUTE, Against, StepRoof, moved_bytes, places, step_roof
 from reports.profile.data import headline
 from reports.profile.fusion import Ladder, grouped, kernels, ladder, rates
-from reports.shared import digits, percent, si, si_time
-from results.records import StepOperation, StepProfile
+from reports.shared.numbers import digits, percent, si, si_time
+from results.records.step_profile import StepOperation, StepProfile
 
 KIND_WORDS: Mapping[str, str] = {
     "convolution": "convolutions", "matmul": "matrix products", "attention": "attention",

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analysis.profile import RECOMPUTE, groups, moved_bytes, step_time
-from results.records import Machine, StepOperation, StepProfile
+from analysis.profile.roofline import RECOMPUTE, groups, moved_bytes, step_time
+from results.records.step_profile import Machine, StepOperation, StepProfile
 
 
 @dataclass(frozen=True)

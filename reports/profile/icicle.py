@@ -11,10 +11,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from html import escape
 
-from analysis.profile import OPTIMIZER, ModuleNode, main_bound, places, time_by_bound
+from analysis.profile.module_tree import OPTIMIZER, ModuleNode
+from analysis.profile.roofline import main_bound, places, time_by_bound
 from reports.profile.summary import ratio
-from reports.shared import COLOURS, percent, si, si_time
-from results.records import StepOperation, StepProfile
+from reports.shared.bound_colours import COLOURS
+from reports.shared.numbers import percent, si, si_time
+from results.records.step_profile import StepOperation, StepProfile
 
 WIDTH = 1160
 ROW = 26

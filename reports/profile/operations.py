@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analysis.profile import RoofPlace, main_bound, moved_bytes, places, time_by_bound
+from analysis.profile.roofline import RoofPlace, main_bound, moved_bytes, places, time_by_bound
 from reports.profile.summary import UNKNOWN, time
-from reports.shared import digits, fitting, percent, si
 from reports.shared.columns import columns
-from results.records import StepOperation, StepProfile
+from reports.shared.numbers import digits, fitting, percent, si
+from results.records.step_profile import StepOperation, StepProfile
 
 COLUMNS = ("operation", "phase", "sizes", "times", "FLOP", "bytes", "time", "share", "attained", "bound")
 WORDS = (0, 1, 2, 9)

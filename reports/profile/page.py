@@ -12,15 +12,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.profile import BETWEEN, BOUNDS, ModuleNode, StepRoof, step_roof, tree
+from analysis.profile.module_tree import ModuleNode, tree
+from analysis.profile.roofline import BETWEEN, BOUNDS, StepRoof, step_roof
 from reports.profile.explanation import advised, explained, verdict
 from reports.profile.fusion import Ladder, ladder
 from reports.profile.icicle import icicle
 from reports.profile.page_tables import kernel_rows, module_rows, operation_rows
 from reports.profile.summary import conservation_lines, summary_lines
-from reports.shared import COLOURS, TABLES_SCRIPT, data_uri, digits, is_wide, natural_size, percent, rendered, si_time
-from reports.shared.bound_colours import WORDS
-from results.records import StepProfile
+from reports.shared.bound_colours import COLOURS, WORDS
+from reports.shared.html import TABLES_SCRIPT, rendered
+from reports.shared.html_figures import data_uri, is_wide, natural_size
+from reports.shared.numbers import digits, percent, si_time
+from results.records.step_profile import StepProfile
 
 TEMPLATE = "profile.html.j2"
 SCRIPT = "profile.js"

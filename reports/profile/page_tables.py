@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from analysis.profile import ModuleNode
+from analysis.profile.module_tree import ModuleNode
 from reports.profile.explanation import name_of
 from reports.profile.fusion import FusedKernel, kernels
 from reports.profile.operations import OperationGroup, operation_groups, sizes
 from reports.profile.summary import UNKNOWN, pass_time, ratio, time
 from reports.profile.tree import listed_nodes
-from reports.shared import COLOURS, Rows, TableCell, TableRow, digits, percent, si
-from results.records import StepProfile
+from reports.shared.bound_colours import COLOURS
+from reports.shared.html_tables import Rows, TableCell, TableRow
+from reports.shared.numbers import digits, percent, si
+from results.records.step_profile import StepProfile
 
 MOST = 40
 """Rows of operations and of kernels; all of them are in operations.csv."""

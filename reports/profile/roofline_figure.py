@@ -11,11 +11,12 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from analysis.profile import BOUNDS
+from analysis.profile.roofline import BOUNDS
 from reports.profile.operations import OperationGroup, operation_groups
-from reports.shared import COLOURS, figure_style, percent, si
-from reports.shared.bound_colours import WORDS
-from results.records import Machine, StepProfile
+from reports.shared import figure_style
+from reports.shared.bound_colours import COLOURS, WORDS
+from reports.shared.numbers import percent, si
+from results.records.step_profile import Machine, StepProfile
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean, median
 
-from analysis.operators import BY_RULE, CONVENTIONS
-from analysis.profile import OPTIMIZER, SIDES, Against, Conservation, ModuleNode, StepRoof, conservation, step_roof
-from reports.shared import digits, percent, si, si_time
-from results.records import StepProfile
+from analysis.operators.attention_conventions import BY_RULE, CONVENTIONS
+from analysis.profile.module_tree import OPTIMIZER, SIDES, Conservation, ModuleNode, conservation
+from analysis.profile.roofline import Against, StepRoof, step_roof
+from reports.shared.numbers import digits, percent, si, si_time
+from results.records.step_profile import StepProfile
 
 UNKNOWN = "–"
 

@@ -11,28 +11,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.profile import ModuleNode, tree
+from analysis.profile.module_tree import ModuleNode, tree
 from reports.profile.explanation import verdict
 from reports.profile.operations import OperationGroup, operation_cells, operation_groups, operations_heading
 from reports.profile.summary import UNKNOWN, pass_time, summary_lines
 from reports.profile.tree import EXPLAINED, closing, heading, rankings, remarks
-from reports.shared import (
-    COLOURS,
-    WIDTH,
-    Cell,
-    Column,
-    Hanging,
-    Part,
-    Prose,
-    Styled,
-    TextTable,
-    digits,
-    fitting,
-    page,
-    si,
-    strong,
-)
-from results.records import StepProfile
+from reports.shared.bound_colours import COLOURS
+from reports.shared.layout import WIDTH, Cell, Column, Hanging, Part, Prose, Styled, TextTable, page, strong
+from reports.shared.numbers import digits, fitting, si
+from results.records.step_profile import StepProfile
 
 MOST_WIDTH = 160
 

@@ -12,12 +12,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from analysis.profile import ModuleNode, tree
+from analysis.profile.module_tree import ModuleNode, tree
 from reports.profile.explanation import advised, verdict
 from reports.profile.summary import UNKNOWN, conservation_lines, pass_time, ratio, summary_lines, time
-from reports.shared import percent, si
 from reports.shared.columns import columns
-from results.records import StepProfile
+from reports.shared.numbers import percent, si
+from results.records.step_profile import StepProfile
 
 Amount = Callable[[ModuleNode], float | None]
 

@@ -6,9 +6,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from analysis.stats import Estimate
+from analysis.stats.intervals import Estimate
 from reports.project.shared import CONVENTION, ReachedUtilization, ends, quantity, reached_document
-from reports.shared import WIDTH, Column, Part, TextTable, csv_text, page, si, strong
+from reports.shared.columns import csv_text
+from reports.shared.layout import WIDTH, Column, Part, TextTable, page, strong
+from reports.shared.numbers import si
 
 LABELS: Mapping[str, tuple[str, str]] = {"flop": ("training compute", "FLOP"), "gpu_hours": ("GPU-hours", "h")}
 """Answer → (what it is called, its unit)."""

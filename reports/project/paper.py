@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, fields
 from itertools import groupby
 
-from analysis.project.papers import ASSUMED, BETWEEN, NOT, PAPERS, REPRODUCED, VERDICTS, PaperCell, count
-from analysis.stats import amount
-from reports.shared import WIDTH, Column, Hanging, Part, TextTable, csv_text, page, strong
+from analysis.project.papers.results import ASSUMED, BETWEEN, NOT, PAPERS, REPRODUCED, VERDICTS, PaperCell, count
+from analysis.stats.printed_numbers import amount
+from reports.shared.columns import csv_text
+from reports.shared.layout import WIDTH, Column, Hanging, Part, TextTable, page, strong
 
 MARKS = {REPRODUCED: "=", ASSUMED: "≈", NOT: "✗"}
 """Verdict → its mark in a table."""

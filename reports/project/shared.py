@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.stats import Uncertain
-from reports.shared import digits
+from analysis.stats.intervals import Uncertain
+from reports.shared.numbers import digits
 
 CONVENTION = (
     "model FLOP: a multiply-add is 2; convolutions and matrix products of forward and backward, nothing recomputed"

@@ -7,10 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.project.frontier import DAY_S, Accelerator, Domain, FirstOrderFit, ProjectionRange, SubBatches
-from analysis.stats import Estimate, amount
+from analysis.project.frontier.accelerator import Accelerator, SubBatches
+from analysis.project.frontier.domain import Domain
+from analysis.project.frontier.first_order import FirstOrderFit
+from analysis.project.frontier.frontier import DAY_S, ProjectionRange
+from analysis.stats.intervals import Estimate
+from analysis.stats.printed_numbers import amount
 from reports.project.shared import ReachedUtilization, ends, quantity, reached_document
-from reports.shared import WIDTH, Part, csv_text, page, strong, table_of
+from reports.shared.columns import csv_text
+from reports.shared.layout import WIDTH, Part, page, strong, table_of
 
 MANY = 1e18
 """From here on an amount is written as a power of ten."""

@@ -2,7 +2,3 @@
 
 Not claimed: anything beyond the answer; nothing is calculated here but ratios of its numbers.
 """
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -7,22 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.devices import Device
-from analysis.reach import ARITHMETIC, LAUNCH_S, LAUNCHES, MEASURED, MEMORY, NOMINAL, Prediction, StepBound, TimePart
-from reports.shared import (
-    WIDTH,
-    Hanging,
-    Part,
-    TextTable,
-    csv_text,
-    digits,
-    page,
-    percent,
-    si,
-    si_time,
-    strong,
-    table_of,
-)
+from analysis.devices.peaks import Device
+from analysis.reach.least_time import StepBound
+from analysis.reach.prediction import MEASURED, NOMINAL, Prediction
+from analysis.reach.step_time import ARITHMETIC, LAUNCH_S, LAUNCHES, MEMORY, TimePart
+from reports.shared.columns import csv_text
+from reports.shared.layout import WIDTH, Hanging, Part, TextTable, page, strong, table_of
+from reports.shared.numbers import digits, percent, si, si_time
 
 LABEL = 17
 """Where a value begins."""

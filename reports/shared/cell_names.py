@@ -6,8 +6,8 @@ import functools
 import re
 from collections.abc import Sequence
 
-from cleaning.reconcile import View
-from results.records import Run
+from cleaning.reconcile.view import View
+from results.records.cell import Run
 
 
 def model_name(run: Run) -> str:

@@ -9,8 +9,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from results.records import Sitting
-from results.store import Manifest
+from results.records.cell import Sitting
+from results.store.manifest import Manifest
 
 AUTHORS = "The flopledger contributors"
 TITLE = "flopledger: what fraction of a device's peak training a neural network really uses"

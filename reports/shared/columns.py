@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from results.printable import printable
-from results.records import cell_text
+from results.records.rows import cell_text
 
 GAP = "  "
 

@@ -12,12 +12,12 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from analysis.devices import PRECISIONS
-from analysis.utilization import PROFILER
+from analysis.devices.precisions import PRECISIONS
+from analysis.utilization.numerators import PROFILER
 from reports.shared import figure_style
 from reports.shared.cell_names import variant_lines
 from reports.shared.numbers import STATUS_WORDS, fitting
-from results.records import MEASURED
+from results.records.vocabulary import MEASURED
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from reports.shared.html_figures import Picture
 from reports.shared.html_tables import Table, sort_value
-from results import LONGEST_TEXT, shortened
+from results.printable import LONGEST_TEXT, shortened
 
 if TYPE_CHECKING:
     import jinja2

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
-from cleaning.reconcile import View
+from cleaning.reconcile.view import View
 from reports.shared.cell_names import cell_name, model_name, own_lines, shared_variant
 from reports.shared.numbers import session_words
 

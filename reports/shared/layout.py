@@ -13,8 +13,8 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from results import LONGEST_TEXT, least_width, letters, shortened, wrap
-from results.printable import printable
+from results.printable import LONGEST_TEXT, printable, shortened
+from results.wrapping import least_width, letters, wrap
 
 WIDTH = 100
 """Letters of a line in a pipe or a file."""

@@ -11,8 +11,9 @@ import math
 import re
 from collections.abc import Sequence
 
-from cleaning.reconcile import View
-from results.records import Run, Utilization
+from cleaning.reconcile.view import View
+from results.records.answers import Utilization
+from results.records.cell import Run
 
 OF_WHAT = {
     "datasheet": "the datasheet peak",

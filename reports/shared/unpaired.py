@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from cleaning.reconcile import View
+from cleaning.reconcile.view import View
 from reports.shared.numbers import si
-from results.records import Utilization
+from results.records.answers import Utilization
 
 MARK = " †"
 """Beside a utilization that is divided by another ceiling than most cells of its device and precision."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pandas as pd
 
-    from cleaning.trace import CleanedTrace
+    from cleaning.trace.clean import CleanedTrace
 
 
 NO_STEP_TIME = ("duplicate_launch", "autotune")

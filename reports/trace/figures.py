@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.trace import MISSING, PRODUCTS
-from cleaning.trace import UNKNOWN_OPERATOR
-from reports.shared import PREFIXES, digits, figure_panels, figure_style
+from analysis.operators.registry import PRODUCTS
+from analysis.trace.missing import MISSING
+from cleaning.trace.totals import UNKNOWN_OPERATOR
+from reports.shared import figure_panels, figure_style
+from reports.shared.numbers import PREFIXES, digits
 from reports.sweep.figures import gallery
 from reports.trace.count_figures import PHASES, count_figure
-from results.records import Kernel, OperationInstance
+from results.records.operations import Kernel, OperationInstance
 
 if TYPE_CHECKING:
     import pandas as pd

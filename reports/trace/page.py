@@ -10,20 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.devices import Device
-from reports.shared import (
-    DASH,
-    TABLES_SCRIPT,
-    Rows,
-    TableCell,
-    TableRow,
-    TextTable,
-    percent,
-    rendered,
-    si,
-    si_time,
-    sort_value,
-)
+from analysis.devices.peaks import Device
+from reports.shared.html import TABLES_SCRIPT, rendered
+from reports.shared.html_tables import DASH, Rows, TableCell, TableRow, sort_value
+from reports.shared.layout import TextTable
+from reports.shared.numbers import percent, si, si_time
 from reports.trace import timeline as trace_timeline
 from reports.trace.data import Trace, kernel_words
 from reports.trace.kernel_times import GROUPS, TimeShare, time_shares

@@ -15,12 +15,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
-from analysis.devices import Device
-from analysis.operators import itemsize
-from analysis.trace import torch_dtype
+from analysis.devices.peaks import Device
+from analysis.operators.traffic import itemsize
+from analysis.trace.operations import torch_dtype
 from reports.trace.data import NO_STEP_TIME, Trace
 from reports.trace.rates import units
-from results.records import OperationInstance
+from results.records.operations import OperationInstance
 
 PROCESS = 2_000_000_000
 """Number of the process that holds the tracks: beyond any that an operating system gives."""

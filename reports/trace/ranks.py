@@ -9,8 +9,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from analysis.ranks import CollectiveTotal, RankRow, RanksReport
-from reports.shared import PREFIXES, WIDTH, Column, Part, TextTable, digits, page, percent, si, si_time, strong
+from analysis.ranks.collectives import CollectiveTotal
+from analysis.ranks.summary import RankRow, RanksReport
+from reports.shared.layout import WIDTH, Column, Part, TextTable, page, strong
+from reports.shared.numbers import PREFIXES, digits, percent, si, si_time
 
 MOST_RANKS = 16
 """In a table: those that compute and idle longest, which are waited for; the JSON document has all."""

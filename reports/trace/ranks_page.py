@@ -8,19 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from analysis.ranks import RankRow, RanksReport
-from reports.shared import (
-    DASH,
-    PageVerdict,
-    Picture,
-    Section,
-    Table,
-    TextTable,
-    data_uri,
-    document,
-    natural_size,
-    percent,
-)
+from analysis.ranks.summary import RankRow, RanksReport
+from reports.shared.html import PageVerdict, Section, document
+from reports.shared.html_figures import Picture, data_uri, natural_size
+from reports.shared.html_tables import DASH, Table
+from reports.shared.layout import TextTable
+from reports.shared.numbers import percent
 from reports.trace.ranks import (
     collectives_table,
     headings,

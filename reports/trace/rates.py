@@ -16,13 +16,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from analysis.devices import PRECISIONS, TENSOR_UNITS, Device, unit_of
-from analysis.trace import makes_products, torch_dtype
+from analysis.devices.peaks import Device
+from analysis.devices.precisions import PRECISIONS, TENSOR_UNITS, unit_of
+from analysis.trace.kernel_names import makes_products
+from analysis.trace.operations import torch_dtype
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from results.records import OperationInstance
+    from results.records.operations import OperationInstance
 
 _TF32 = re.compile(r"tf32|s1688|s16816|xf32", re.IGNORECASE)
 """In the name of a kernel of fp32 tensors: it rounds its inputs to TF32."""

@@ -15,22 +15,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.devices import Device
-from analysis.trace import PRODUCTS
-from cleaning.counts import whole_sum
-from reports.shared import (
-    PREFIXES,
-    WIDTH,
-    Column,
-    Part,
-    TextTable,
-    digits,
-    fitting,
-    page,
-    percent,
-    si_time,
-    strong,
-)
+from analysis.devices.peaks import Device
+from analysis.operators.registry import PRODUCTS
+from cleaning.counts.sums import whole_sum
+from reports.shared.layout import WIDTH, Column, Part, TextTable, page, strong
+from reports.shared.numbers import PREFIXES, digits, fitting, percent, si_time
 from reports.trace.data import Trace, has_states, kernel_counts, kernel_words
 from reports.trace.kernel_times import GROUPS, time_document, time_shares
 from reports.trace.lines import (
@@ -43,13 +32,14 @@ from reports.trace.lines import (
 )
 from reports.trace.lines import impossible as impossible
 from reports.trace.timeline import sentence, timeline
-from results.records import Kernel, OperationInstance, header
 from results.records import rows as records_rows
+from results.records.operations import Kernel, OperationInstance
+from results.records.rows import header
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from cleaning.trace import Outside, PhaseTotal
+    from cleaning.trace.totals import Outside, PhaseTotal
 
 STATES = {"raw": "as found", "deduplicated": "each multiply-add once", "repaired": "gaps filled from shapes, too"}
 """State of the counts → what it is. The second is what the 2021 post did by hand."""

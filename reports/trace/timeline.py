@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reports.shared import digits, fitting, percent, si_time
+from reports.shared.numbers import digits, fitting, percent, si_time
 from reports.trace.data import NO_STEP_TIME, Trace, kernel_words
 
 if TYPE_CHECKING:

@@ -4,7 +4,3 @@ The header of every CSV file is the field names of its record, in order; no head
 Column names carry the SI unit. `None` is unknown and is written as an empty field; it is never zero. How values become
 text is in `rows.py`. This module knows no files: `store.py` writes and `reading.py` reads them.
 """
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from results.records import SCHEMA_VERSION, ColumnRows, Record, from_cell, header, kinds_of, to_text
+from results.records.rows import ColumnRows, Record, from_cell, header, kinds_of, to_text
+from results.records.vocabulary import SCHEMA_VERSION
 from results.store.layout import decode, lines_of
 from results.store.migrations import migrate
 from results.store.ranges import check_value, has_range

@@ -17,7 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from results.records import SCHEMA_VERSION, Json, Sitting, digest, json_default
+from results.records.cell import Sitting
+from results.records.rows import json_default
+from results.records.vocabulary import SCHEMA_VERSION, Json, digest
 from results.store.disk import DISK, Disk, faults, read, replace
 from results.store.migrations import check_readable, migrate
 from results.version import VERSION

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from results.records import SCHEMA_VERSION
+from results.records.vocabulary import SCHEMA_VERSION
 
 Migration = Callable[[str, dict[str, Any]], dict[str, Any]]
 

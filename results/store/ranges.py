@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from results.records import Record, header
+from results.records.rows import Record, header
 
 
 @dataclass(frozen=True)

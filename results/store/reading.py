@@ -18,19 +18,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from results.errors import Inconsistent
 from results.garbage_collector import collector_off
-from results.records import (
-    SCHEMA_VERSION,
-    Ceiling,
-    ColumnRows,
-    Operation,
-    ProfiledOperation,
-    Record,
-    Run,
-    Sitting,
-    Storage,
-    header,
-    to_values,
-)
+from results.records.cell import Run, Sitting
+from results.records.operations import Operation, ProfiledOperation, Storage
+from results.records.rows import ColumnRows, Record, header, to_values
+from results.records.samples import Ceiling
+from results.records.vocabulary import SCHEMA_VERSION
 from results.store import layout
 from results.store.columns import records
 from results.store.disk import read

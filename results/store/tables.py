@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from results.records import SCHEMA_VERSION, Record, from_text, kinds_of, literal
+from results.records.rows import Record, from_text, kinds_of, literal
+from results.records.vocabulary import SCHEMA_VERSION
 from results.store.columns import Block, texts
 
 _INT64 = np.iinfo(np.int64)

@@ -10,11 +10,18 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from runners.cli import FAILED, Mistake, output_files, passing, put, say, show_page
-from runners.workers import Place, Worker, WorkerFault, devices, place_of, prepare
+from runners.cli import output_files
+from runners.cli.exits import FAILED, Mistake
+from runners.cli.output_files import put
+from runners.cli.progress import passing
+from runners.cli.terminal import say, show_page
+from runners.workers import devices
+from runners.workers.fault import WorkerFault
+from runners.workers.place import Place, place_of
+from runners.workers.pool import Worker, prepare
 
 if TYPE_CHECKING:
-    from analysis.parallel import CollectiveRate
+    from analysis.parallel.collective_rates import CollectiveRate
 
 SIZES = tuple(4 << (10 + 2 * step) for step in range(8))
 """Bytes of a buffer: 4 KiB, 16 KiB, … 64 MiB."""
@@ -54,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _rows(worker: Worker, asked: str, place: Place) -> list[CollectiveRate] | WorkerFault:
     """The rows of this rank's worker, which are those of all."""
-    from measure.parallel import GroupMember
+    from measure.parallel.member import GroupMember
 
     kind = devices.probe(worker, asked).device.partition(":")[0]
     member = GroupMember(
@@ -69,9 +76,9 @@ def _rows(worker: Worker, asked: str, place: Place) -> list[CollectiveRate] | Wo
 
 def _show(rows: Sequence[CollectiveRate], options: argparse.Namespace) -> None:
     """Data on stdout; with --out a file, too. Raises StoreFault."""
-    from analysis.parallel import CollectiveRate
-    from reports.ceiling import collectives_text
-    from reports.sweep.answer import to_csv, to_json
+    from analysis.parallel.collective_rates import CollectiveRate
+    from reports.ceiling.collectives import collectives_text
+    from reports.sweep.answer.table import to_csv, to_json
 
     if options.format == "json":
         print(to_json(rows), end="")

@@ -12,25 +12,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.devices import PRECISIONS
-from runners.cli import (
-    FAILED,
-    INTERRUPTED,
-    Mistake,
-    Parser,
-    add_format,
-    guarded,
-    names,
-    number,
-    passing,
-    say,
-    show_page,
-)
+from analysis.devices.precisions import PRECISIONS
+from runners.cli.arguments import Parser, add_format, names, number
+from runners.cli.exits import FAILED, INTERRUPTED, Mistake, guarded
+from runners.cli.progress import passing
+from runners.cli.terminal import say, show_page
 from runners.workers import devices
 
 if TYPE_CHECKING:
-    from reports.ceiling import CeilingAnswer
-    from runners.workers import ProbeResult
+    from reports.ceiling.text import CeilingAnswer
+    from runners.workers.probe import ProbeResult
 
 BUDGET_S = 120.0
 DIED = ("crashed", "timeout", "device_error", "invalid")
@@ -53,7 +44,7 @@ def _run(options: argparse.Namespace) -> int:
     """Everything after parsing. Raises Mistake, StoreFault, KeyboardInterrupt."""
     from runners.ceiling import output as ceiling_output
     from runners.cli import output_files
-    from runners.workers import Worker, prepare
+    from runners.workers.pool import Worker, prepare
 
     if options.collectives:
         from runners.ceiling import collectives
@@ -80,8 +71,8 @@ def _run(options: argparse.Namespace) -> int:
 
 def failed(seen: CeilingAnswer) -> int:
     """0, or 1 where a worker died or a unit, memory or launches have no number, or one that cannot be."""
-    from analysis.devices import best
-    from analysis.profile import bandwidth, launch_cost
+    from analysis.devices.ceilings import best
+    from analysis.profile.machine import bandwidth, launch_cost
 
     for threads in seen.threads:
         mine = seen.of(threads)
@@ -99,9 +90,9 @@ def _search(
     threads: Sequence[int | None],
 ) -> tuple[CeilingAnswer, bool]:
     """What was found, and whether Ctrl-C ended it."""
-    from reports.ceiling import CeilingAnswer
+    from reports.ceiling.text import CeilingAnswer
     from runners.ceiling.search import Search
-    from runners.workers import TelemetryWatch
+    from runners.workers.telemetry import TelemetryWatch
 
     host = probed.environment.host
     watch = TelemetryWatch(probed.device)
@@ -166,9 +157,9 @@ def _show(seen: CeilingAnswer, form: str) -> None:
     """Data on stdout."""
     import json
 
-    from reports.ceiling import document, to_text
-    from reports.sweep.answer import to_csv
-    from results.records import Ceiling
+    from reports.ceiling.text import document, to_text
+    from reports.sweep.answer.table import to_csv
+    from results.records.samples import Ceiling
 
     if form == "json":
         print(json.dumps(document(seen), indent=1, allow_nan=False))

@@ -8,20 +8,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from results import csv_rows, read_text
-from results.records import Ceiling
-from results.store import CEILINGS
-from runners.cli import put
+from results.records.samples import Ceiling
+from results.store.layout import CEILINGS
+from results.text_files import csv_rows, read_text
+from runners.cli.output_files import put
 
 if TYPE_CHECKING:
-    from reports.ceiling import CeilingAnswer
+    from reports.ceiling.text import CeilingAnswer
 
 
 def write(seen: CeilingAnswer, out: Path) -> None:
     """Raises StoreFault."""
     from reports.ceiling import figures as ceiling_figures
     from reports.shared import figure_style
-    from reports.sweep.answer import to_csv
+    from reports.sweep.answer.table import to_csv
 
     put(out / CEILINGS, to_csv(seen.rows, Ceiling))
     for name, content in figure_style.render_all(lambda: ceiling_figures.figures(seen)).items():

@@ -11,11 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from analysis.devices import PRECISIONS, Reading, mean_sm_clock_hz
-from measure.ceiling import CACHE, ESSENTIAL, SPENT, Trial, titled
-from results.records import Ceiling
+from analysis.devices.precisions import PRECISIONS
+from analysis.devices.telemetry import Reading, mean_sm_clock_hz
+from measure.ceiling.trials import CACHE, ESSENTIAL, SPENT, Trial, titled
+from results.records.samples import Ceiling
 from runners.ceiling.tasks import TimedCeiling
-from runners.workers import Stopwatch, WorkerFault
+from runners.workers.fault import WorkerFault
+from runners.workers.pool import Stopwatch
 
 TASKS = "runners.ceiling.tasks"
 PLAN_TIMEOUT_S = 300.0

@@ -11,14 +11,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from analysis.devices import PRECISIONS
-from measure.ceiling import Move, Trial, moves, sweep
-from results.records import Ceiling
+from analysis.devices.precisions import PRECISIONS
+from measure.ceiling.trials import Move, Trial, moves, sweep
+from results.records.samples import Ceiling
 
 if TYPE_CHECKING:
-    from analysis.parallel import CollectiveRate
-    from measure.ceiling import Bench
-    from measure.parallel import GroupMember
+    from analysis.parallel.collective_rates import CollectiveRate
+    from measure.ceiling.ceilings import Bench
+    from measure.parallel.member import GroupMember
 
 ANY = "fp32"
 """The flags under which copies and launches are timed; no copy depends on them."""
@@ -92,9 +92,9 @@ def _bench(blank: Ceiling, share_s: float) -> Iterator[Bench]:
     """A bench for the blank's device, precision and threads, until its share of time is over."""
     import torch
 
-    from measure.ceiling import DTYPES, Bench
+    from measure.ceiling.ceilings import DTYPES, Bench
     from measure.device import apply_precision
-    from measure.timing import clock_for
+    from measure.timing.clocks import clock_for
 
     policy, device = PRECISIONS[blank.precision or ANY], blank.device
     apply_precision.supported(policy, device)
@@ -115,7 +115,7 @@ def collectives(member: GroupMember, sizes: Sequence[int]) -> list[CollectiveRat
     """Collectives between this rank and the others (measure.parallel)."""
     import torch
 
-    from measure.parallel import collective_rates
+    from measure.parallel.collective_times import collective_rates
 
     if member.device.startswith("cuda"):
         torch.cuda.set_device(torch.device(member.device))
@@ -124,7 +124,7 @@ def collectives(member: GroupMember, sizes: Sequence[int]) -> list[CollectiveRat
 
 def quick(device: str, precisions: tuple[str, ...], budget_s: float) -> list[Ceiling]:
     """What a profile needs, in one call (measure.ceiling.quick)."""
-    from measure.ceiling import measure_machine
-    from measure.timing import clock_for
+    from measure.ceiling.quick import measure_machine
+    from measure.timing.clocks import clock_for
 
     return measure_machine(device, precisions, clock_for(device), budget_s)

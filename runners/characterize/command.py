@@ -15,17 +15,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from results.records import Characterization, WorkloadRecording
+from results.records.characterization import Characterization, WorkloadRecording
 from runners.characterize import files as characterize_files
 from runners.characterize import options as characterize_options
 from runners.characterize import plan as characterize_plan
-from runners.cli import FAILED, INTERRUPTED, MISTAKE, Mistake, guarded, passing, say, show_page
+from runners.cli.exits import FAILED, INTERRUPTED, MISTAKE, Mistake, guarded
+from runners.cli.progress import passing
+from runners.cli.terminal import say, show_page
 from runners.workers import devices
 
 if TYPE_CHECKING:
-    from reports.characterize import CharacterizeAnswer
+    from reports.characterize.text import CharacterizeAnswer
     from runners.characterize.task import RecordingRequest
-    from runners.workers import ProbeResult
+    from runners.workers.probe import ProbeResult
 
 ASKED_WRONGLY = ("invalid", "unavailable")
 """Statuses that are the caller's mistake."""
@@ -51,7 +53,7 @@ def _run(options: Namespace) -> int:
     else:
         _check(options)
         data, notes, interrupted = _record_all(options)
-    from reports.characterize import look
+    from reports.characterize.text import look
 
     seen = look(data, grouping, notes, reproduce=options.reproduce or "", peaks=peaks)
     show(seen, options)
@@ -59,7 +61,7 @@ def _run(options: Namespace) -> int:
 
 
 def _grouping(options: Namespace) -> Any:
-    from analysis.characterize import FATHOM
+    from analysis.characterize.fathom_groups import FATHOM
 
     try:
         return FATHOM.with_places(options.place)
@@ -71,7 +73,8 @@ def _peaks(options: Namespace) -> dict[str, float]:
     """Unit → the best FLOP/s that --ceilings has, of the threads that the shares are of; empty without a file."""
     if options.ceilings is None:
         return {}
-    from analysis.devices import best, impossible, peaks
+    from analysis.devices import peaks
+    from analysis.devices.ceilings import best, impossible
     from runners.ceiling import output as ceiling_output
 
     try:
@@ -122,7 +125,7 @@ def _check(options: Namespace) -> None:
 
 def _record_all(options: Namespace) -> tuple[Characterization, tuple[str, ...], bool]:
     """What was recorded, notes on all of it, and whether Ctrl-C ended it."""
-    from runners.workers import Worker, prepare
+    from runners.workers.pool import Worker, prepare
 
     prepare()
     worker = Worker("characterize", quiet=not options.debug)
@@ -170,7 +173,7 @@ def _one(worker: Any, request: RecordingRequest, options: Namespace, *, only: bo
 
     Raises Mistake for one that cannot be, where it is the only workload.
     """
-    from runners.workers import WorkerFault
+    from runners.workers.fault import WorkerFault
 
     start_s = time.monotonic()
     answer = worker.call("runners.characterize.task:record", request, timeout_s=options.timeout)
@@ -197,7 +200,7 @@ def show(seen: CharacterizeAnswer, options: Namespace) -> None:
     import json
 
     from reports.characterize import data as characterize_data
-    from reports.characterize import to_text
+    from reports.characterize.text_mix import to_text
 
     if options.format == "json":
         print(json.dumps(characterize_data.document(seen), indent=1, allow_nan=False))

@@ -10,12 +10,13 @@ import gzip
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from results import csv_rows, read_text
-from results.records import FILES, Characterization
-from runners.cli import Mistake, put, reserve
+from results.records.characterization import FILES, Characterization
+from results.text_files import csv_rows, read_text
+from runners.cli.exits import Mistake
+from runners.cli.output_files import put, reserve
 
 if TYPE_CHECKING:
-    from reports.characterize import CharacterizeAnswer
+    from reports.characterize.text import CharacterizeAnswer
 
 FIRST = next(iter(FILES))
 FIGURES = "figures"
@@ -34,7 +35,7 @@ def reserve_new(out: Path) -> None:
 
 def write_rows(data: Characterization, out: Path) -> None:
     """The files of rows. Raises StoreFault."""
-    from reports.sweep.answer import to_csv
+    from reports.sweep.answer.table import to_csv
 
     for name, rows in reversed(data.rows().items()):
         text = to_csv(rows, FILES[name]).encode()
@@ -63,7 +64,8 @@ def write_report(seen: CharacterizeAnswer, out: Path) -> None:
     import json
 
     from reports.characterize import data as characterize_data
-    from reports.characterize import figures_mix, to_text
+    from reports.characterize import figures_mix
+    from reports.characterize.text_mix import to_text
     from reports.shared import figure_style
 
     for name, text in characterize_data.tables(seen).items():

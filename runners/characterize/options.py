@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from analysis.devices import PRECISIONS
-from results.records import EXECUTIONS, MODES
+from analysis.devices.precisions import PRECISIONS
+from results.records.characterization import EXECUTIONS, MODES
 from runners.characterize.task import OWN
-from runners.cli import LAYOUTS, MODEL, Parser, add_format, add_sizes, names, number
-from workloads.catalogue import AS_CODED, AS_PAPER, OPTIMIZERS, SUITES
+from runners.cli.arguments import Parser, add_format, names, number
+from runners.cli.model_options import LAYOUTS, MODEL, add_sizes
+from workloads.catalogue.catalogue import OPTIMIZERS, SUITES
+from workloads.catalogue.fathom_sizes import AS_CODED, AS_PAPER
 
 BOTH = "both"
 VARIANTS = (AS_CODED, AS_PAPER, BOTH)

@@ -12,12 +12,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from results import Unavailable
-from results.records import WorkloadRecording
+from results.errors import Unavailable
+from results.records.characterization import WorkloadRecording
 from runners.characterize.options import BATCH, BOTH
 from runners.characterize.task import OWN, RecordingRequest
-from runners.cli import Mistake
-from workloads.catalogue import AS_CODED, AS_PAPER, ENTRIES, SMALL, SUITES, check, entry, reason_not_trainable
+from runners.cli.exits import Mistake
+from workloads.catalogue.catalogue import ENTRIES, SUITES, entry, reason_not_trainable
+from workloads.catalogue.fathom_sizes import AS_CODED, AS_PAPER, SMALL
+from workloads.catalogue.model_names import check
 
 DEFAULT_OPTIMIZER = "sgd"
 

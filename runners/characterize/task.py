@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from results.records import (
+from results.records.characterization import (
     PLAIN,
     PROFILED,
     WARM_UP,
@@ -30,8 +30,9 @@ from results.records import (
 if TYPE_CHECKING:
     import torch
 
-    from measure.profile import ModelStep, RecordedSteps, StepTiming
-    from workloads.catalogue import Batch, Workload
+    from measure.profile.step_kinds import ModelStep
+    from measure.profile.step_series import RecordedSteps, StepTiming
+    from workloads.catalogue.base import Batch, Workload
 
 JOINED_STEPS = 3
 """Profiled steps whose calls are joined with the exact operations, for the time beside each cost: of the kept ones
@@ -61,9 +62,10 @@ def record(request: RecordingRequest) -> Characterization:
     """The rows of one recording. Raises ValueError where the workload cannot be built or fails."""
     import torch
 
-    from analysis.devices import PRECISIONS
+    from analysis.devices.precisions import PRECISIONS
     from measure.device import apply_precision
-    from measure.profile import naming_faults, step_series
+    from measure.profile import step_series
+    from measure.profile.model_guard import naming_faults
 
     asked = request.recording
     device = torch.device(asked.device)
@@ -111,7 +113,8 @@ def record(request: RecordingRequest) -> Characterization:
 def _built(request: RecordingRequest, device: torch.device) -> tuple[Workload, torch.nn.Module, Batch]:
     import torch
 
-    from runners.workers import get, in_layout
+    from runners.workers.any_model import get
+    from runners.workers.batches import in_layout
 
     asked = request.recording
     workload = get(asked.workload, **request.hyper)
@@ -127,9 +130,9 @@ def _built(request: RecordingRequest, device: torch.device) -> tuple[Workload, t
 def _step(
     workload: Workload, model: torch.nn.Module, batch: Batch, request: RecordingRequest, policy: Any
 ) -> ModelStep:
-    from measure.profile import ModelStep
+    from measure.profile.step_kinds import ModelStep
     from runners.profile.task import DETECTION
-    from workloads.training import OPTIMIZERS
+    from workloads.training.step import OPTIMIZERS
 
     asked = request.recording
     training = asked.mode == "training"
@@ -154,9 +157,9 @@ def _compiled(step: ModelStep, asked: WorkloadRecording) -> ModelStep:
 
 def _trace_step(step: ModelStep) -> tuple[Any, int | None, str]:
     """The exact operations of the step, the most bytes that live at once, and what there is to say of them."""
-    from analysis.footprint.step import footprint
-    from measure.operations import trace_step
-    from measure.profile import traced_on_fakes
+    from analysis.footprint.step.live_bytes import footprint
+    from measure.operations.tracer import trace_step
+    from measure.profile.step_kinds import traced_on_fakes
 
     trace, why = traced_on_fakes(step) if step.device_type == "cpu" else (None, "")
     if trace is None:
@@ -176,8 +179,7 @@ def _trace_step(step: ModelStep) -> tuple[Any, int | None, str]:
 
 
 def _rows(number: int, found: RecordedSteps, cuda: bool) -> Characterization:
-    from measure.profile import tags_of
-    from measure.profile.typed_steps import typed_steps
+    from measure.profile.typed_steps import tags_of, typed_steps
 
     steps = [*_plain(number, WARM_UP, found.warm_up), *_plain(number, PLAIN, found.plain)]
     times = []
@@ -219,7 +221,7 @@ def _plain(number: int, part: str, timed: tuple[StepTiming, ...]) -> Iterator[Re
 
 def _usual(steps: Sequence[RecordedStep]) -> list[int]:
     """The places of the profiled steps that are joined with the exact operations."""
-    from analysis.characterize import inner_steps
+    from analysis.characterize.operation_mix import inner_steps
 
     mine = inner_steps([step for step in steps if step.part == PROFILED])
     middle = statistics.median(step.time_s for step in mine)
@@ -231,7 +233,7 @@ def _costs(
     asked: WorkloadRecording, recorded: RecordedSteps, trace: Any, model: torch.nn.Module, joined: Sequence[int]
 ) -> tuple[OperationCost, ...]:
     """The operations of a step, those of one name, phase and module together; their times from the steps `joined`."""
-    from measure.profile import StepDescription, table_of
+    from measure.profile.step_profile import StepDescription, table_of
 
     description = StepDescription(asked.workload, asked.batch_size, asked.device, asked.precision)
     profile = table_of(recorded.profile, trace, model, description, only=joined)
@@ -274,15 +276,15 @@ def _classes(model: torch.nn.Module) -> dict[str, str]:
 
 
 def _lone_times(asked: WorkloadRecording, step: ModelStep) -> tuple[AloneTime, ...]:
-    from measure.profile import time_operations
+    from measure.profile.micro_benchmark import time_operations
 
     return tuple(AloneTime(recording=asked.recording, **vars(each)) for each in time_operations(step, asked.device))
 
 
 def _energy_of(device: str) -> Any:
     """A reader of the device's energy counter in J; one of None where there is none."""
-    from measure.device import open_device
-    from results import Unavailable
+    from measure.device.telemetry import open_device
+    from results.errors import Unavailable
 
     try:
         counter = open_device(device)

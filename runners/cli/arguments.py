@@ -13,7 +13,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
-from results import nearest, stated
+from results.limits import stated
+from results.names import nearest
 from results.printable import printable
 from runners.cli.exits import MISTAKE, instructed
 from runners.cli.terminal import say

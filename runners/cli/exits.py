@@ -17,8 +17,8 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TextIO, cast
 
-from results import StoreFault, shortened
-from results.printable import printable
+from results.errors import StoreFault
+from results.printable import printable, shortened
 from runners import end_at_once
 from runners.cli.terminal import say
 
@@ -53,7 +53,6 @@ WITHOUT_TORCH = [
     "seaborn",
     "rich",
     "jinja2",
-    "lazy_loader",
     "argcomplete",
 ]
 WITH_TORCH = ["torch", "torchvision", "nvtx", "pynvml", "fvcore", "ptflops"]

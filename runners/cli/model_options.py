@@ -6,7 +6,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import Any
 
-from results import Unavailable
+from results.errors import Unavailable
 from runners.cli.arguments import names, number, sizes
 from runners.cli.exits import Mistake
 
@@ -65,7 +65,8 @@ def add_changes(group: Any, default: tuple[str, ...] | None = ()) -> None:
 
 def check_models(models: Sequence[str], options: Namespace) -> None:
     """Raises Mistake where a model or an input cannot be what it says, before anything is imported that is slow."""
-    from workloads.catalogue import check, parse_shapes
+    from workloads.catalogue.input_shapes import parse_shapes
+    from workloads.catalogue.model_names import check
 
     for name in options.hyper or {}:
         if name in WORDS:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from results import StoreFault
+from results.errors import StoreFault
 from results.store import disk
 
 T = TypeVar("T")

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self, TextIO
 
-from results import wrap
 from results.printable import printable
-from results.records import Cell, Run
+from results.records.cell import Cell, Run
+from results.wrapping import wrap
 from runners.cli.exits import instructed
 from runners.cli.terminal import page_width
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from measure.trace.attribution import Recording
+    from measure.trace.attribution.recording import Recording
 
 LAUNCHES = (b'"cudaLaunchKernel', b'"cuLaunchKernel', b'"hipLaunchKernel', b'"hipExtModuleLaunchKernel"')
 """In a Kineto trace: the name of a call that launches a kernel, or its beginning."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
-from results import wrap
+from results.wrapping import wrap
 
 LEAST_WIDTH = 60
 """Columns that a page has at least."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from results import Unavailable
-from runners.workers import FACTORY, TRAINER
+from results.errors import Unavailable
+from runners.workers.any_model import FACTORY, TRAINER
 
 if TYPE_CHECKING:
-    from results.records import AccountLaw
+    from results.records.accounts import AccountLaw
 
 BATCHES = (1, 2, 4)
 """That the line is drawn through."""
@@ -38,8 +38,8 @@ def laws(
     Raises ValueError for a model that cannot be built, Unavailable where it needs what is not here, RuntimeError where
     its process died or ran past its limit.
     """
-    from cleaning.accounts.account import counter_laws, exact_laws
-    from measure.counters.harness import count_isolated, record_isolated
+    from cleaning.accounts.account.batch_law import counter_laws, exact_laws
+    from measure.counters.harness.isolation import count_isolated, record_isolated
 
     sizes = (*BATCHES, EXACT_CHECK)
     say(f"{model}: tracing at {', '.join(map(str, sizes))}")

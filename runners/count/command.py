@@ -11,25 +11,22 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from results import Unavailable
-from runners.cli import (
-    FAILED,
-    MISTAKE,
-    Mistake,
-    check_models,
-    choice_error,
-    guarded,
-    hyper_of,
-    instructed,
-    passing,
-    say,
-)
+from results.errors import Unavailable
+from runners.cli.arguments import choice_error
+from runners.cli.exits import FAILED, MISTAKE, Mistake, guarded, instructed
+from runners.cli.model_options import check_models, hyper_of
+from runners.cli.progress import passing
+from runners.cli.terminal import say
 from runners.count import options as count_options
-from runners.workers import FACTORY, FAST, TRAINER
+from runners.workers.any_model import FACTORY, FAST, TRAINER
 
 if TYPE_CHECKING:
-    from reports.count import ModelCounts, StepPeak
-    from results.records import AccountLaw, CallRecording, FlopCount, Operation
+    from reports.count.step_peak import StepPeak
+    from reports.count.text import ModelCounts
+    from results.records.accounts import AccountLaw
+    from results.records.calls import CallRecording
+    from results.records.counts import FlopCount
+    from results.records.operations import Operation
 
 EXACT = "exact"
 OWN = "flopledger"
@@ -62,7 +59,7 @@ def _run(options: Namespace) -> int:
     _check_device(options)
     pasted = _pasted(options)
     counters = _counters(options.counters, "--counters") if pasted is None else _counters(pasted, "--explain")
-    from measure.counters.harness import prepare
+    from measure.counters.harness.isolation import prepare
     from runners.cli import output_files
     from runners.count import output as count_output
 
@@ -100,7 +97,7 @@ def _check_device(options: Namespace) -> None:
         raise Mistake(f"--device: goes without {others[0]}")
     if options.format == "csv":
         raise Mistake("--device: goes with --format table or json")
-    from analysis.devices import peak_refusal
+    from analysis.devices.device_peak import peak_refusal
 
     try:
         peak_refusal(options.device)
@@ -127,7 +124,7 @@ def _pasted(options: Namespace) -> tuple[str, ...] | None:
     """The counters whose numbers are to be explained, "all" for one without a name; None: none is. Raises Mistake."""
     if options.explain is None:
         return None
-    from reports.count import parse
+    from reports.count.pasted import parse
 
     if options.law or options.ratios or options.detail:
         raise Mistake("--explain: goes without --law, --ratios and --detail")
@@ -141,7 +138,7 @@ def _pasted(options: Namespace) -> tuple[str, ...] | None:
 def _counters(asked: Sequence[str], option: str) -> tuple[str, ...]:
     """The counters in the registry's order; our own for the exact count. Raises Mistake for a name of none, which
     begins with the option that it came from."""
-    from measure.counters.harness import COUNTERS
+    from measure.counters.harness.registry import COUNTERS
 
     for name in asked:
         if name not in (*COUNTERS, EXACT, "all"):
@@ -154,7 +151,7 @@ def _counters(asked: Sequence[str], option: str) -> tuple[str, ...]:
 
 def count(model: str, options: Namespace, counters: Sequence[str], sizes: Sequence[int]) -> list[ModelCounts]:
     """The account of one model at each batch size. Raises Uncounted where it cannot be built or run."""
-    from measure.counters.harness import count_isolated, record_isolated
+    from measure.counters.harness.isolation import count_isolated, record_isolated
 
     hyper = hyper_of(options)
     needs_operations = options.ratios or options.detail or options.out or options.explain or options.device
@@ -182,10 +179,10 @@ def _named(model: str, reason: str) -> str:
 
 def _exactly(model: str, hyper: dict[str, Any], options: Namespace, sizes: Sequence[int]) -> list[ModelCounts]:
     """The fast count alone; nothing where it does not have the answer, and the model has to be recorded."""
-    from analysis.operators import AttentionFlop
-    from cleaning.accounts.vocabulary import CAUSES
-    from measure.counters.harness import count_isolated
-    from reports.count import ModelCounts
+    from analysis.operators.attention_conventions import AttentionFlop
+    from cleaning.accounts.vocabulary.causes import CAUSES
+    from measure.counters.harness.isolation import count_isolated
+    from reports.count.text import ModelCounts
 
     passing(f"{model}: counting")
     registry = {EXACT: (FAST, "")}
@@ -215,12 +212,12 @@ def _exactly(model: str, hyper: dict[str, Any], options: Namespace, sizes: Seque
 def _answer(
     model: str, size: int, recording: CallRecording, rows: Sequence[FlopCount], device: str | None
 ) -> ModelCounts:
-    from analysis.operators import attention_flop, not_understood
-    from analysis.operators.registry import cost
-    from cleaning.accounts.account import PHASES, at_least, backward, exact, unknown_calls
-    from cleaning.accounts.account.reconcile import reconcile
-    from cleaning.accounts.vocabulary import CAUSES
-    from reports.count import ModelCounts
+    from analysis.operators.attention_conventions import attention_flop
+    from analysis.operators.registry import cost, not_understood
+    from cleaning.accounts.account.backward_ratio import backward
+    from cleaning.accounts.account.reconcile import PHASES, at_least, exact, reconcile, unknown_calls
+    from cleaning.accounts.vocabulary.causes import CAUSES
+    from reports.count.text import ModelCounts
 
     table = recording.training or recording.operations
     accounts, causes = reconcile(model, size, recording, rows)
@@ -258,9 +255,9 @@ def _answer(
 def _peak(device: str, table: Sequence[Operation], is_whole: bool) -> StepPeak:
     """Of the products of forward and backward pass, by dtype."""
     from analysis.operators import registry
-    from analysis.utilization import input_dtype
-    from cleaning.accounts.account import PHASES
-    from reports.count import peak_of_step
+    from analysis.utilization.numerators import input_dtype
+    from cleaning.accounts.account.reconcile import PHASES
+    from reports.count.step_peak import peak_of_step
 
     phases = {phase for members in PHASES.values() for phase in members}
     flop: Counter[str] = Counter()

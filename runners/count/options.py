@@ -6,8 +6,9 @@ from argparse import Namespace
 from collections.abc import Iterable
 from pathlib import Path
 
-from analysis.parallel import REPLICAS, SCHEDULES
-from runners.cli import MODEL, Parser, add_format, add_model, names, number
+from analysis.parallel.rank_grid import REPLICAS, SCHEDULES
+from runners.cli.arguments import Parser, add_format, names, number
+from runners.cli.model_options import MODEL, add_model
 
 TIMEOUT_S = 600.0
 

@@ -11,11 +11,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runners.cli import passing, put, show_page
+from runners.cli.output_files import put
+from runners.cli.progress import passing
+from runners.cli.terminal import show_page
 
 if TYPE_CHECKING:
-    from reports.count import ModelCounts
-    from results.records import Account, AccountCause, AccountLaw, AccountRatio
+    from reports.count.text import ModelCounts
+    from results.records.accounts import Account, AccountCause, AccountLaw, AccountRatio
 
 Laws = Sequence[tuple[str, Sequence["AccountLaw"]]]
 """(model, its laws)."""
@@ -36,7 +38,7 @@ def laws(answers: Laws, options: Namespace) -> None:
     passing("")
     show_page(lambda width, colour: laws_text(answers, options, width, colour))
     if options.out is not None:
-        from runners.cli import put
+        from runners.cli.output_files import put
 
         put(options.out / "laws.csv", _laws_csv(answers))
 
@@ -44,8 +46,8 @@ def laws(answers: Laws, options: Namespace) -> None:
 def accounts_text(answers: Sequence[ModelCounts], options: Namespace, width: int, colour: bool = False) -> str:
     """The accounts in the format that was asked for."""
     from reports.count.text import document, to_text
-    from reports.sweep.answer import to_csv
-    from results.records import Account, AccountCause, AccountRatio
+    from reports.sweep.answer.table import to_csv
+    from results.records.accounts import Account, AccountCause, AccountRatio
 
     if options.explain is not None:
         return _explanations(answers, options, width)
@@ -64,7 +66,8 @@ def accounts_text(answers: Sequence[ModelCounts], options: Namespace, width: int
 def _explanations(answers: Sequence[ModelCounts], options: Namespace, width: int) -> str:
     """Each number that was pasted, for each model."""
     from reports.count import pasted as count_pasted
-    from reports.shared import csv_of, page
+    from reports.shared.columns import csv_of
+    from reports.shared.layout import page
 
     found = [(answer, count_pasted.explain(answer, each)) for answer in answers for each in options.pasted]
     documents = [{"model": answer.model, **count_pasted.document(each)} for answer, each in found]
@@ -102,8 +105,8 @@ def laws_text(answers: Laws, options: Namespace, width: int, colour: bool = Fals
 
 
 def _laws_csv(answers: Laws) -> str:
-    from reports.sweep.answer import to_csv
-    from results.records import AccountLaw
+    from reports.sweep.answer.table import to_csv
+    from results.records.accounts import AccountLaw
 
     return to_csv([law for _, found in answers for law in found], AccountLaw)
 
@@ -115,7 +118,7 @@ def _json(documents: Sequence[Any], options: Namespace) -> str:
 
 
 if TYPE_CHECKING:
-    from results.records import Account, AccountCause, AccountRatio
+    from results.records.accounts import Account, AccountCause, AccountRatio
 
 
 def write(
@@ -124,8 +127,8 @@ def write(
     """accounts.csv, causes.csv, ratios.csv; a waterfall of each model and pass, PNG and SVG. Raises StoreFault."""
     from reports.count import waterfall_figure
     from reports.shared import figure_style
-    from reports.sweep.answer import to_csv
-    from results.records import Account, AccountCause, AccountRatio
+    from reports.sweep.answer.table import to_csv
+    from results.records.accounts import Account, AccountCause, AccountRatio
 
     tables = {"accounts": to_csv(accounts, Account), "causes": to_csv(causes, AccountCause)}
     tables |= {"ratios": to_csv(ratios, AccountRatio)}

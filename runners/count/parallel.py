@@ -12,8 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from results import Unavailable, json_value, read_text, toml_tables
-from runners.cli import FAILED, MISTAKE, Mistake, hyper_of, instructed, passing, say, show_page
+from results.errors import Unavailable
+from results.text_files import json_value, read_text, toml_tables
+from runners.cli.exits import FAILED, MISTAKE, Mistake, instructed
+from runners.cli.model_options import hyper_of
+from runners.cli.progress import passing
+from runners.cli.terminal import say, show_page
 from runners.count.options import changes
 
 if TYPE_CHECKING:
@@ -21,9 +25,11 @@ if TYPE_CHECKING:
 
     import torch
 
-    from analysis.parallel import Ledger, RankGrid, RankTrace
-    from measure.parallel import RankStep
-    from workloads.catalogue import Workload
+    from analysis.parallel.ledger import Ledger
+    from analysis.parallel.rank_grid import RankGrid
+    from analysis.parallel.rank_trace import RankTrace
+    from measure.parallel.rank_trace import RankStep
+    from workloads.catalogue.base import Workload
 
 ALONE = ("counters", "law", "law_check", "ratios", "detail", "explain", "out", "timeout", "device")
 """Options that are of other questions."""
@@ -32,7 +38,7 @@ ALONE = ("counters", "law", "law_check", "ratios", "detail", "explain", "out", "
 def run(options: Namespace) -> int:
     """The ledger of every model, printed. 0: everything is explained; 1: a model could not be counted, or a FLOP is not
     explained. Raises Mistake for options that do not go together, for a grid or a plan that is none."""
-    from reports.count import answer_text
+    from reports.count.parallel import answer_text
 
     check(options)
     answers = []
@@ -51,7 +57,7 @@ def run(options: Namespace) -> int:
 
 def check(options: Namespace) -> None:
     """Raises Mistake where the options cannot be meant together, before torch is imported. Fills in the batch size."""
-    from analysis.parallel import grid_of, parse_sizes
+    from analysis.parallel.rank_grid import grid_of, parse_sizes
 
     if given := changes(options, ALONE):
         raise Mistake(f"--parallel: goes without {' and '.join(given)}")
@@ -82,9 +88,9 @@ def read_plan(file: Path) -> dict[str, str]:
 
 def ledger_of_model(model: str, options: Namespace) -> Ledger:
     """One model's ledger. Raises ValueError for a plan that does not fit, Unavailable for a model that cannot run."""
-    from analysis.parallel import Recording, ledger_of
-    from measure.parallel import gradient_buckets, trace_single
-    from runners.workers import get
+    from analysis.parallel.ledger import Recording, ledger_of
+    from measure.parallel.rank_trace import gradient_buckets, trace_single
+    from runners.workers.any_model import get
 
     grid: RankGrid = options.grid
     workload = get(model, **hyper_of(options))
@@ -106,8 +112,9 @@ def ledger_of_model(model: str, options: Namespace) -> Ledger:
 def _divided(step: RankStep, micro: RankStep, undivided: RankTrace, grid: RankGrid) -> tuple[RankStep, RankTrace]:
     """The step that ranks of the context axis run, and a single device's on one part of the sequence. Raises ValueError
     for a model whose sequences or attention cannot be divided."""
-    from analysis.parallel import is_causal
-    from measure.parallel import is_balanced, sequence_length, sequence_part, trace_single
+    from analysis.parallel.rank_trace import is_causal
+    from measure.parallel.context import is_balanced, sequence_length, sequence_part
+    from measure.parallel.rank_trace import trace_single
 
     causal = is_causal(undivided)
     balanced = is_balanced(sequence_length(micro.inputs), grid.cp, causal)
@@ -118,7 +125,7 @@ def _divided(step: RankStep, micro: RankStep, undivided: RankTrace, grid: RankGr
 def _step(workload: Workload, size: int) -> RankStep:
     import torch
 
-    from measure.parallel import RankStep
+    from measure.parallel.rank_trace import RankStep
 
     batch = workload.batch(workload.hyper, size, torch.device("meta"), None)
     return RankStep(lambda: _built(workload), tuple(batch.inputs))
@@ -149,7 +156,7 @@ def _planned(step: RankStep, workload: Workload, options: Namespace) -> RankStep
     """
     import torch
 
-    from measure.parallel import plans_of, plans_of_file
+    from measure.parallel.experts import plans_of, plans_of_file
 
     grid: RankGrid = options.grid
     if grid.tp == 1 and grid.ep == 1:
@@ -170,7 +177,7 @@ def _ranks(step: RankStep, grid: RankGrid) -> list[RankTrace]:
     Shards of a dimension never grow with the rank (torch.chunk), so that where the first and the last rank of an axis
     do the same, all between them do. Under causal attention each rank of the context axis has masks of its own.
     """
-    from measure.parallel import trace_rank
+    from measure.parallel.rank_trace import trace_rank
 
     def tensor_line(context: int) -> list[RankTrace]:
         return _line(lambda place: [trace_rank(step, grid.sizes, grid.rank(tp=place, cp=context))], grid.tp)
@@ -180,7 +187,7 @@ def _ranks(step: RankStep, grid: RankGrid) -> list[RankTrace]:
 
 def _line(trace: Callable[[int], list[RankTrace]], size: int) -> list[RankTrace]:
     """The traces of all places of an axis, in order: of its ends alone where those do the same."""
-    from analysis.parallel import same_work
+    from analysis.parallel.rank_trace import same_work
 
     first = trace(0)
     if size == 1:

@@ -19,12 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis.devices import EVENT_REASONS, peaks
-from analysis.utilization import HARMLESS_REASONS
-from measure.counters.harness import COUNTERS, install_line
-from measure.device import DeviceTelemetry, environment, open_device
-from results import Unavailable, one_line
-from runners.workers import BUSY_LOAD_RATIO
+from analysis.devices import peaks
+from analysis.devices.telemetry import EVENT_REASONS
+from analysis.utilization.utilization import HARMLESS_REASONS
+from measure.counters.harness.registry import COUNTERS, install_line
+from measure.device import environment
+from measure.device.telemetry import DeviceTelemetry, open_device
+from results.errors import Unavailable, one_line
+from runners.workers.devices import BUSY_LOAD_RATIO
 
 STATES = ("ok", "warn", "missing")
 

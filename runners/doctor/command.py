@@ -16,11 +16,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.devices import name_refusal, peaks, processors
+from analysis.devices import peaks, processors
+from analysis.devices.device_peak import name_refusal
 from analysis.devices.precisions import UNITS
-from reports.shared import Column, Hanging, Part, Styled, TextTable, csv_of, page, strong
-from results import StoreFault, Unavailable
-from runners.cli import FAILED, Mistake, Parser, add_format, guarded, say, show_page
+from reports.shared.columns import csv_of
+from reports.shared.layout import Column, Hanging, Part, Styled, TextTable, page, strong
+from results.errors import StoreFault, Unavailable
+from runners.cli.arguments import Parser, add_format
+from runners.cli.exits import FAILED, Mistake, guarded
+from runners.cli.terminal import say, show_page
 
 if TYPE_CHECKING:
     from runners.doctor.checks import Check
@@ -181,7 +185,7 @@ def print_self_test(device: str, form: str, save: Path | None = None, run: Path 
 
 def _put(places: list[Path], document: str) -> StoreFault | None:
     """Writes the document; the first fault, as what was measured is worth printing all the same."""
-    from runners.cli import put
+    from runners.cli.output_files import put
 
     faults = []
     for place in places:
@@ -209,8 +213,8 @@ def _print_self_test(answer: Mapping[str, Any], document: str, form: str) -> Non
 
 def _places(save: Path | None, run: Path | None) -> list[Path]:
     """Files for the self-test's document, in which something can be written. Raises Mistake, StoreFault."""
-    from cleaning.facts import SELF_TEST_FILE
-    from runners.cli import reserve
+    from cleaning.facts.self_test import SELF_TEST_FILE
+    from runners.cli.output_files import reserve
 
     if save is not None and save.exists():
         raise Mistake(f"--save: expected a new file, got {save}, which exists: no answer is overwritten")

@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.devices import Processor, processors, vector_units
-from reports.shared import si
-from results import Unavailable
+from analysis.devices import processors
+from analysis.devices.processors import Processor, vector_units
+from reports.shared.numbers import si
+from results.errors import Unavailable
 from runners.doctor.checks import Check
 
 if TYPE_CHECKING:
-    from measure.device import Allowance
-    from results.records import Ceiling
+    from measure.device.cpu_identity import Allowance
+    from results.records.samples import Ceiling
 
 ISSUE_S = 0.1
 """Seconds of each kernel."""
@@ -24,7 +25,7 @@ ISSUE_S = 0.1
 
 def processor_checks(threads: int) -> list[Check]:
     """Lines of this machine's processor, measured within seconds. threads: torch's."""
-    from measure.device import allowance, processor
+    from measure.device.cpu_identity import allowance, processor
 
     try:
         found = processor()
@@ -36,7 +37,7 @@ def processor_checks(threads: int) -> list[Check]:
 
 def core_rows(threads: int, fastest: bool = False) -> list[Ceiling]:
     """What this machine's cores do in each unit. fastest: with its fastest instructions alone."""
-    from measure.ceiling import KERNEL_UNITS, issue_rows
+    from measure.ceiling.core_peaks import KERNEL_UNITS, issue_rows
 
     return issue_rows(_blank(), KERNEL_UNITS, threads, ISSUE_S, fastest)
 
@@ -114,7 +115,7 @@ def cache_checks(rows: Sequence[Ceiling]) -> list[Check]:
 
 def peaks_answer(name: str, threads: int) -> dict[str, Any]:
     """The JSON document of `--peaks` of a CPU. Raises Unavailable where this machine's processor is not known."""
-    from measure.device import processor
+    from measure.device.cpu_identity import processor
 
     rows = core_rows(threads) if name.casefold() == processors.HERE else []
     microarchitecture = processors.identify(processor()).name if rows else _named(name)
@@ -146,13 +147,13 @@ def _named(name: str) -> str | None:
 
 
 def _reads(threads: int) -> list[Ceiling]:
-    from measure.ceiling import read_rows
-    from measure.device import device_facts
+    from measure.ceiling.core_peaks import read_rows
+    from measure.device.environment import device_facts
 
     return read_rows(_blank(), threads, device_facts(processors.HERE).memory_bytes or 0)
 
 
 def _blank() -> Ceiling:
-    from results.records import Ceiling
+    from results.records.samples import Ceiling
 
     return Ceiling(sitting="", device=processors.HERE, precision="", unit="", operation="", shape="")

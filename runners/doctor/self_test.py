@@ -17,21 +17,10 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from analysis.devices import PRECISIONS
-from results import Unavailable, one_line
-from runners.doctor.known_work import (
-    FAILED,
-    OK,
-    UNAVAILABLE,
-    Check,
-    CheckResult,
-    DeviceUnderTest,
-    counts,
-    energy,
-    precision,
-    rates,
-    times,
-)
+from analysis.devices.precisions import PRECISIONS
+from results.errors import Unavailable, one_line
+from runners.doctor.known_work import counts, energy, precision, rates, times
+from runners.doctor.known_work.answers import FAILED, OK, UNAVAILABLE, Check, CheckResult, DeviceUnderTest
 
 LONGEST_REASON = 300
 
@@ -56,9 +45,8 @@ def self_test(device: str, say: Callable[[str], None] = lambda line: None) -> di
 
     say: called with each check's name when it starts.
     """
-    from measure.device import device_facts
-    from measure.device.environment import environment
-    from results.store import harness_version
+    from measure.device.environment import device_facts, environment
+    from results.store.manifest import harness_version
 
     place, here = device_facts(device), environment()
     asked = DeviceUnderTest(device, str(place.name or ""), place.multiprocessors)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 
-from analysis.footprint.step import footprint, tensors_peak
+from analysis.footprint.step.allocator_history import tensors_peak
+from analysis.footprint.step.live_bytes import footprint
 from runners.footprint.step import StepOptions, parts, trace_batch
 
 
 def check(asked: StepOptions, batch_size: int, device: str) -> tuple[int, int]:
     """(predicted, seen). Raises what the step raises."""
-    from measure.profiler import on_cpu, on_cuda
+    from measure.profiler.allocations import on_cpu, on_cuda
 
     step = trace_batch(asked, batch_size)
     predicted = footprint(step.operations, step.storages).at_least_bytes

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from analysis.footprint.step import MOST, SMALL, BatchFit, Choice, Lines, checkpointed, curve, stretches_of
-from reports.footprint import Checkpoints
+from analysis.footprint.step.checkpointing import Choice, checkpointed, curve, stretches_of
+from analysis.footprint.step.largest_batch import MOST, SMALL, BatchFit, Lines
+from reports.footprint.checkpoints import Checkpoints
 from runners.footprint.fit import capability, moments
 
 if TYPE_CHECKING:

@@ -14,26 +14,20 @@ from argparse import Namespace
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from results import nearest, plain_words
-from runners.cli import (
-    FAILED,
-    MARGIN_RATIO,
-    SHOWN,
-    Mistake,
-    check_models,
-    guarded,
-    hyper_of,
-    instructed,
-    passing,
-    put,
-    say,
-    show_page,
-)
+from results.library_words import plain_words
+from results.names import nearest
+from runners.cli.arguments import MARGIN_RATIO, SHOWN
+from runners.cli.exits import FAILED, Mistake, guarded, instructed
+from runners.cli.model_options import check_models, hyper_of
+from runners.cli.output_files import put
+from runners.cli.progress import passing
+from runners.cli.terminal import say, show_page
 from runners.footprint import options as footprint_options
 
 if TYPE_CHECKING:
-    from analysis.devices import Memory
-    from reports.footprint import Checkpoints, FootprintAnswer, MemoryFit
+    from analysis.devices.memory import Memory
+    from reports.footprint.checkpoints import Checkpoints
+    from reports.footprint.text import FootprintAnswer, MemoryFit
     from runners.footprint.step import StepOptions, StepTrace
 
 TABLE = "timeline.csv"
@@ -59,7 +53,7 @@ def _run(options: Namespace) -> int:
     _check_checkpoints(options)
     memory = memory_of(options.fit) if options.fit else None
     if options.out is not None:
-        from runners.cli import reserve
+        from runners.cli.output_files import reserve
 
         reserve(options.out / TABLE)
     from runners.footprint.step import StepOptions
@@ -108,7 +102,7 @@ class Steps:
         return self._traced[batch_size]
 
     def _trace(self, batch_size: int) -> StepTrace:
-        from results import Unavailable
+        from results.errors import Unavailable
         from runners.footprint.step import trace_batch
 
         model = self.asked.model
@@ -141,7 +135,7 @@ def memory_of(name: str) -> Memory:
 
 
 def _fit_batch(steps: Steps, options: Namespace, memory: Memory) -> MemoryFit:
-    from reports.footprint import MemoryFit
+    from reports.footprint.text import MemoryFit
     from runners.footprint.fit import fit
 
     return MemoryFit(
@@ -150,9 +144,11 @@ def _fit_batch(steps: Steps, options: Namespace, memory: Memory) -> MemoryFit:
 
 
 def _answer(steps: Steps, options: Namespace, fitted: MemoryFit | None) -> FootprintAnswer:
-    from analysis.footprint.schedule import minimal
-    from analysis.footprint.step import allowance, footprint, replay, unforeseen
-    from reports.footprint import FootprintAnswer
+    from analysis.footprint.schedule.minimum import minimal
+    from analysis.footprint.step.caching_allocator import replay
+    from analysis.footprint.step.live_bytes import footprint
+    from analysis.footprint.step.workspaces import allowance, unforeseen
+    from reports.footprint.text import FootprintAnswer
     from runners.footprint.fit import capability
 
     largest = fitted.largest_batch or fitted.least_batch if fitted else footprint_options.BATCH_SIZE
@@ -209,7 +205,7 @@ def _notes(options: Namespace, found: Any) -> list[str]:
 
 def too_large(model: str, fitted: MemoryFit) -> str:
     """That not even the smallest batch fits, in one line."""
-    from analysis.formula.algebra import amount
+    from analysis.formula.algebra.constraints import amount
 
     least, available = fitted.least_batch, fitted.fit.available_bytes
     needed = amount(fitted.fit.needed[least], "B")
@@ -221,7 +217,7 @@ def too_large(model: str, fitted: MemoryFit) -> str:
 
 def _tell(answer: FootprintAnswer, options: Namespace) -> None:
     """The answer on stdout, and the files of --out. Raises StoreFault."""
-    from reports.footprint import to_text
+    from reports.footprint.text import to_text
 
     if options.out is not None:
         write(answer, options)
@@ -230,12 +226,13 @@ def _tell(answer: FootprintAnswer, options: Namespace) -> None:
 
 
 if TYPE_CHECKING:
-    from reports.footprint import FootprintAnswer
+    from reports.footprint.text import FootprintAnswer
 
 
 def write(answer: FootprintAnswer, options: Namespace) -> None:
     """Every file; the picture last, so that one that fails loses no table. Raises StoreFault."""
-    from reports.footprint import checkpoints_csv, checkpoints_figure, timeline_csv, timeline_figure, to_text
+    from reports.footprint import checkpoints_figure, timeline_figure
+    from reports.footprint.text import checkpoints_csv, timeline_csv, to_text
     from reports.shared import figure_style
 
     put(options.out / "footprint.json", to_text(answer, "json", options.top))

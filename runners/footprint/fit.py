@@ -11,10 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from analysis.footprint.step import BEFORE, SMALL, BatchFit, Lines, allowance, footprint
-from analysis.footprint.step.largest_batch import largest_batch
-from runners.cli import Mistake
-from runners.workers import FEW_BATCHES, MORE_BATCHES, SMALL_BATCH_BYTES
+from analysis.footprint.step.largest_batch import SMALL, BatchFit, Lines, largest_batch
+from analysis.footprint.step.live_bytes import BEFORE, footprint
+from analysis.footprint.step.workspaces import allowance
+from runners.cli.exits import Mistake
+from runners.workers.batches import FEW_BATCHES, MORE_BATCHES, SMALL_BATCH_BYTES
 
 if TYPE_CHECKING:
     from runners.footprint.step import StepOptions, StepTrace
@@ -100,7 +101,7 @@ def _lying(step: StepTrace) -> int:
 
 def capability(name: str) -> str | None:
     """The compute capability of a device of the table of peaks; None for any other."""
-    from analysis.devices import lookup
+    from analysis.devices.peaks import lookup
 
     known = lookup(name) if name else None
     return known.compute_capability if known else None

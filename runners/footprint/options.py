@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from analysis.devices import PRECISIONS
-from runners.cli import LAYOUTS, MODEL, Parser, add_format, add_model, number
+from analysis.devices.precisions import PRECISIONS
+from runners.cli.arguments import Parser, add_format, number
+from runners.cli.model_options import LAYOUTS, MODEL, add_model
 from runners.footprint.step import NONE
-from workloads.catalogue import OPTIMIZERS, OWN
+from workloads.catalogue.catalogue import OPTIMIZERS, OWN
 
 BATCH_SIZE = 32
 """Where neither a batch nor a memory is said."""

@@ -12,14 +12,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from analysis.devices import PRECISIONS
-from results import Unavailable, plain_words
-from results.records import Operation, Storage
-from runners.workers import LARGEST_REAL
+from analysis.devices.precisions import PRECISIONS
+from results.errors import Unavailable
+from results.library_words import plain_words
+from results.records.operations import Operation, Storage
+from runners.workers.any_model import LARGEST_REAL
 
 if TYPE_CHECKING:
-    from measure.fake import FakeMode
-    from measure.operations import StepParts, Trace
+    from measure.fake.mode import FakeMode
+    from measure.operations.tracer import StepParts, Trace
 
 NONE = "none"
 """The optimizer of a step that makes gradients alone."""
@@ -55,8 +56,8 @@ class StepTrace:
 
 def trace_batch(asked: StepOptions, batch_size: int) -> StepTrace:
     """The step at a batch. Raises Unavailable, ValueError or whatever the model raises that cannot be trained so."""
-    from measure.fake import NOT_ON_FAKE, fake_mode, quiet
-    from measure.operations import trace_step
+    from measure.fake.mode import NOT_ON_FAKE, fake_mode, quiet
+    from measure.operations.tracer import trace_step
 
     reason: tuple[str, ...] = ()
     with _quietly(), quiet():
@@ -79,7 +80,7 @@ def trace_batch(asked: StepOptions, batch_size: int) -> StepTrace:
 
 def _trace(asked: StepOptions, built: StepParts, mode: FakeMode) -> Trace:
     """One step on the fake tensors of a mode."""
-    from measure.operations import trace_step
+    from measure.operations.tracer import trace_step
 
     with rules(asked.device):
         return trace_step(
@@ -89,7 +90,7 @@ def _trace(asked: StepOptions, built: StepParts, mode: FakeMode) -> Trace:
 
 def rules(device: str) -> contextlib.AbstractContextManager[None]:
     """What a device's dispatcher does otherwise than a CPU's."""
-    from measure.operations import cuda_rules
+    from measure.operations.cuda_dispatch import cuda_rules
 
     return cuda_rules() if device == "cuda" else contextlib.nullcontext()
 
@@ -118,9 +119,9 @@ class _Built:
 def _build(asked: StepOptions, mode: FakeMode | None, device: str) -> _Built:
     import torch
 
-    from measure.fake import to_fake
-    from runners.workers import get
-    from workloads.training import have_state, optimizer_of
+    from measure.fake.mode import to_fake
+    from runners.workers.any_model import get
+    from workloads.training.step import have_state, optimizer_of
 
     workload = get(asked.model, **asked.hyper)
     with torch.random.fork_rng(devices=[]), torch.device(device if mode is None else "meta"):
@@ -144,9 +145,9 @@ def _build(asked: StepOptions, mode: FakeMode | None, device: str) -> _Built:
 def _step_parts(asked: StepOptions, built: _Built, batch_size: int, mode: FakeMode | None, device: str) -> StepParts:
     import torch
 
-    from measure.operations import StepParts
-    from runners.workers import in_layout
-    from workloads.training import GradientStep, TrainingStep
+    from measure.operations.tracer import StepParts
+    from runners.workers.batches import in_layout
+    from workloads.training.step import GradientStep, TrainingStep
 
     with contextlib.nullcontext() if mode is None else mode:
         generator = torch.Generator(device).manual_seed(0) if mode is None else None

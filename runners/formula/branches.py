@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from analysis.formula.derivation import Axis, Point, Restructured, SizeSample, Uninterpolated, change
+from analysis.formula.derivation.branches import change
+from analysis.formula.derivation.derive import Uninterpolated
+from analysis.formula.derivation.interpolate import Point
+from analysis.formula.derivation.sampling import Axis, Restructured, SizeSample
 from runners.formula.points import NotBuilt, Subject, step_at
 from runners.formula.source_lines import parted_at
 

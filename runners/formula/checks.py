@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from analysis.formula.derivation import Restructured, Unfitted, check, difference, value_of
-from runners.cli import Mistake
+from analysis.formula.derivation.branches import difference
+from analysis.formula.derivation.interpolate import value_of
+from analysis.formula.derivation.sampling import Restructured, Unfitted
+from analysis.formula.derivation.symbolic_table import check
+from runners.cli.exits import Mistake
 from runners.formula.points import BATCH, NotBuilt
 
 CHECKED_CALLS = 20_000

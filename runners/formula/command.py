@@ -13,25 +13,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from results import Unavailable
-from runners.cli import (
-    FAILED,
-    WORDS,
-    Mistake,
-    check_models,
-    choice_error,
-    guarded,
-    hyper_of,
-    instructed,
-    passing,
-    say,
-    show_page,
-)
+from results.errors import Unavailable
+from runners.cli.arguments import choice_error
+from runners.cli.exits import FAILED, Mistake, guarded, instructed
+from runners.cli.model_options import WORDS, check_models, hyper_of
+from runners.cli.progress import passing
+from runners.cli.terminal import say, show_page
 from runners.formula import options as formula_options
 
 if TYPE_CHECKING:
-    from analysis.formula.derivation import Convention, Derived, Term
-    from reports.formula import FormulaAnswer
+    from analysis.formula.derivation.derive import Derived
+    from analysis.formula.derivation.symbolic_table import Convention
+    from analysis.formula.derivation.totals import Term
+    from reports.formula.text import FormulaAnswer
     from runners.formula.points import Subject
 
 BATCH, CATAMOUNT = "batch", "catamount"
@@ -46,12 +40,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: Namespace) -> int:
     check_models([options.model], options)
     if options.out is not None:
-        from runners.cli import reserve
+        from runners.cli.output_files import reserve
 
         reserve(options.out)
-    from analysis.formula.algebra import NoSolution
-    from analysis.formula.derivation import Unfitted
-    from results import collector_off
+    from analysis.formula.algebra.solve import NoSolution
+    from analysis.formula.derivation.sampling import Unfitted
+    from results.garbage_collector import collector_off
     from runners.formula.points import NotBuilt
 
     try:
@@ -70,7 +64,7 @@ def _run(options: Namespace) -> int:
 
 
 def _tell(answer: FormulaAnswer, options: Namespace) -> int:
-    from reports.formula import to_text
+    from reports.formula.text import to_text
 
     show_page(lambda width, colour: to_text(answer, options.format, width, colour), options.out)
     return 0
@@ -78,8 +72,9 @@ def _tell(answer: FormulaAnswer, options: Namespace) -> int:
 
 def answer(options: Namespace) -> FormulaAnswer:
     """Everything that is asked of the model's formulas. Raises Mistake, NotBuilt, Unfitted or NoSolution."""
-    from analysis.formula.derivation import Restructured, Unfitted, totals
-    from reports.formula import FormulaAnswer
+    from analysis.formula.derivation import totals
+    from analysis.formula.derivation.sampling import Restructured, Unfitted
+    from reports.formula.text import FormulaAnswer
     from runners.formula import questions
     from runners.formula.branches import branched
     from runners.formula.checks import CHECKED_CALLS, checked_apart
@@ -162,7 +157,8 @@ def _derived(
 
 def _formulas(subject: Subject, symbols: Sequence[str], looked_at: Any, convention: Any) -> Derived:
     """The formulas in these symbols. Raises Alone for one that the model takes one value of."""
-    from analysis.formula.derivation import Restructured, Unfitted, derive
+    from analysis.formula.derivation import derive
+    from analysis.formula.derivation.sampling import Restructured, Unfitted
     from runners.formula.branches import branched, repeated
     from runners.formula.points import NotBuilt, axes, fixed_symbol
 
@@ -179,7 +175,7 @@ def _formulas(subject: Subject, symbols: Sequence[str], looked_at: Any, conventi
 
 def _unknown_quantities(derived: Any) -> dict[str, str]:
     """Quantity → why it has no formula: operations that no rule understands, storages of no known size."""
-    from analysis.formula.derivation import FLOP, SIZED
+    from analysis.formula.derivation.totals import FLOP, SIZED
     from runners.formula.footprints import UNKNOWN
 
     names = ", ".join(derived.not_understood)
@@ -208,7 +204,7 @@ def _option_notes(subject: Subject) -> tuple[str, ...]:
 
 def _idle(whole: Mapping[str, Any], symbols: Sequence[str]) -> tuple[str, ...]:
     """A note on symbols that change nothing."""
-    from analysis.formula.algebra import names
+    from analysis.formula.algebra.expressions import names
 
     seen = set().union(*(names(formula) for formula in whole.values() if formula is not None))
     idle = [name for name in symbols if name not in seen]
@@ -217,9 +213,9 @@ def _idle(whole: Mapping[str, Any], symbols: Sequence[str]) -> tuple[str, ...]:
 
 def _subject(options: Namespace) -> Subject:
     """The model with its sizes. Raises Mistake where it cannot be what it says."""
-    from analysis.devices import PRECISIONS
+    from analysis.devices.precisions import PRECISIONS
     from runners.formula.points import Subject, limits, names_of, smallest
-    from runners.workers import get
+    from runners.workers.any_model import get
 
     given = hyper_of(options)
     words = {name: value for name, value in given.items() if not isinstance(value, int)}
@@ -245,7 +241,7 @@ def _subject(options: Namespace) -> Subject:
 
 def _optimizer(options: Namespace) -> str:
     if options.rules == CATAMOUNT:
-        from analysis.catamount import optimizer_of
+        from analysis.catamount.rules import optimizer_of
 
         return optimizer_of(options.model)
     return "sgd"
@@ -269,20 +265,21 @@ def _fixed(options: Namespace) -> Mapping[str, int]:
     """Sizes that the convention knows one value of."""
     if options.rules != CATAMOUNT:
         return {}
-    from analysis.catamount import FIXED
+    from analysis.catamount.graph_terms import FIXED
 
     return FIXED.get(options.model, {})
 
 
 def _convention(options: Namespace, subject: Subject, symbols: Sequence[str]) -> tuple[Convention, list[Term]]:
     """What is counted how, and what the convention adds to this model beside its operations."""
-    from analysis.formula.derivation import OWN, Convention
+    from analysis.formula.derivation.symbolic_table import OWN, Convention
 
     if options.rules != CATAMOUNT:
         return OWN, []
-    from analysis.catamount import KEPT, RULES, footprint, terms
-    from analysis.formula.algebra import parse, symbol
-    from analysis.formula.derivation import Term
+    from analysis.catamount.graph_terms import terms
+    from analysis.catamount.rules import KEPT, RULES, footprint
+    from analysis.formula.algebra.expressions import parse, symbol
+    from analysis.formula.derivation.totals import Term
 
     names = {size: name for name, size in subject.symbols.items()}
     sizes = {**subject.sizes, BATCH: subject.batch_size}

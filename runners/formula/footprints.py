@@ -8,9 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from analysis.footprint.schedule import minimal
-from analysis.formula.derivation import Derived, Expr, Point, SizeSample, peak_of, point_text, value_of
+from analysis.footprint.schedule.minimum import minimal
 from analysis.formula.derivation import footprint as derivation_footprint
+from analysis.formula.derivation.derive import Derived
+from analysis.formula.derivation.footprint_terms import peak_of
+from analysis.formula.derivation.interpolate import Point, point_text, value_of
+from analysis.formula.derivation.sampling import SizeSample
+from analysis.formula.derivation.totals import Expr
 from runners.formula.points import BATCH, NotBuilt
 
 EAGER, MINIMAL = derivation_footprint.QUANTITIES

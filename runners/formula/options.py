@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from analysis.devices import PRECISIONS
-from runners.cli import MODEL, Parser, add_format, add_model, names
-from workloads.catalogue import OPTIMIZERS, OWN
+from analysis.devices.precisions import PRECISIONS
+from runners.cli.arguments import Parser, add_format, names
+from runners.cli.model_options import MODEL, add_model
+from workloads.catalogue.catalogue import OPTIMIZERS, OWN
 
 RULES = ("flopledger", "catamount")
 BY = ("phase", "kind", "module", "operation")

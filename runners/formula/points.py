@@ -19,8 +19,10 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from analysis.formula.derivation import Axis, NoSample, Point, SizeSample, point_text, spread
-from results import Unavailable, depends_on_data, plain_words
+from analysis.formula.derivation.interpolate import Point, point_text
+from analysis.formula.derivation.sampling import Axis, NoSample, SizeSample, spread
+from results.errors import Unavailable
+from results.library_words import depends_on_data, plain_words
 
 BATCH = "batch"
 
@@ -182,7 +184,7 @@ def _corners(axes: Sequence[Axis]) -> Iterator[dict[str, int]]:
 
 def limits(model: str) -> tuple[tuple[str, str, int | str], ...]:
     """The limits of a model of the catalogue, with the steps of its images and of its loops."""
-    from workloads.catalogue import ENTRIES
+    from workloads.catalogue.catalogue import ENTRIES
 
     known = ENTRIES.get(model)
     if known is None:
@@ -262,7 +264,7 @@ def fixed_symbol(fault: NotBuilt, axes: Sequence[Axis], sample_at: Callable[[Poi
 
 def smallest(model: str) -> dict[str, int]:
     """Size → where it starts, of models whose images have a least size or a step."""
-    from workloads.catalogue import ENTRIES
+    from workloads.catalogue.catalogue import ENTRIES
 
     known = ENTRIES.get(model)
     if known is None or "image_size" not in known.hyper:
@@ -303,10 +305,10 @@ def trace_sizes(subject: Subject, sizes: Mapping[str, int], batch_size: int) -> 
     """The operations, storages and parameters of a step with these sizes. Raises what the model does."""
     import torch
 
-    from measure.fake import fake_mode, quiet, to_fake
-    from measure.operations import trace_step
-    from runners.workers import get
-    from workloads.training import TrainingStep, have_state, optimizer_of
+    from measure.fake.mode import fake_mode, quiet, to_fake
+    from measure.operations.tracer import trace_step
+    from runners.workers.any_model import get
+    from workloads.training.step import TrainingStep, have_state, optimizer_of
 
     with quiet():
         workload = get(subject.model, **{**subject.fixed, **sizes})
@@ -326,8 +328,9 @@ def trace_sizes(subject: Subject, sizes: Mapping[str, int], batch_size: int) -> 
         found = trace_step(step, model=model, optimizer=optimizer, inputs=inputs, mode=mode, steps_before=0)
     if not subject.fused:
         return found.operations, found.storages, parameters
-    from analysis.optables import StepTable, renumbered, understand_fused
-    from analysis.optables.fuse_pointwise import fuse_pointwise
+    from analysis.optables.builder import StepTable
+    from analysis.optables.edits import renumbered
+    from analysis.optables.fuse_pointwise import fuse_pointwise, understand_fused
 
     understand_fused()
     table = renumbered(fuse_pointwise(StepTable(found.operations, found.storages)))

@@ -10,21 +10,16 @@ from math import prod
 from types import MappingProxyType
 from typing import Any
 
-from analysis.devices import PRECISIONS
-from analysis.formula.algebra import (
-    MOST_POINTS,
-    Expr,
-    axes,
-    parse_point,
-    points,
-    request,
-    rows,
-    symbol,
-)
+from analysis.devices.precisions import PRECISIONS
+from analysis.formula.algebra.constraints import request
+from analysis.formula.algebra.evaluate import rows
+from analysis.formula.algebra.expressions import Expr, symbol
+from analysis.formula.algebra.parameter_grid import MOST_POINTS, axes, parse_point, points
 from analysis.formula.algebra.solve import solve
-from analysis.formula.derivation import QUANTITIES
-from reports.formula import Solved, measure
-from runners.cli import Mistake, choice_error
+from analysis.formula.derivation.totals import QUANTITIES
+from reports.formula.text import Solved, measure
+from runners.cli.arguments import choice_error
+from runners.cli.exits import Mistake
 from runners.formula.points import Subject
 
 SHORT = {
@@ -109,8 +104,8 @@ class Questions:
         known = {name: formula for name, formula in whole.items() if formula is not None}
         found = {**known, **{short: known[name] for short, name in SHORT.items() if name in known}}
         if self.rates is not None:
-            from analysis.formula.algebra import rational
-            from analysis.formula.derivation import time_bound
+            from analysis.formula.algebra.expressions import rational
+            from analysis.formula.derivation.bounds import time_bound
 
             peak, bandwidth = self.rates.peak_flop_per_s, self.rates.bandwidth_bytes_per_s
             if whole["model_flop"] is not None and whole["bytes_accessed"] is not None:
@@ -166,7 +161,7 @@ def _swept(text: str, symbols: Sequence[str]) -> Mapping[str, Sequence[int]]:
 
 
 def _rates(device: str, precision: str) -> Any:
-    from analysis.formula.derivation import rates
+    from analysis.formula.derivation.bounds import rates
 
     try:
         return rates(device, PRECISIONS[precision].matmul_unit)

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from results import Unavailable, stated
+from results.errors import Unavailable
+from results.limits import stated
 
 if TYPE_CHECKING:
-    from analysis.formula.algebra import Expr
+    from analysis.formula.algebra.expressions import Expr
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class StepFormulas:
 
         Raises ValueError for a name that is no symbol of the formulas, or a size below 1.
         """
-        from analysis.formula.algebra import value
+        from analysis.formula.algebra.evaluate import value
 
         point = {**self.own_sizes, **sizes}
         return {name: value(formula, point, self.own_sizes) for name, formula in self.formulas.items()}
@@ -65,13 +66,14 @@ def formula(
     >>> found.at(batch=8, width=64)["model_flop"]
     720896
     """
-    from analysis.formula.derivation import Unfitted
-    from results import collector_off
-    from runners.cli import check_models, choice_error, number
+    from analysis.formula.derivation.sampling import Unfitted
+    from results.garbage_collector import collector_off
+    from runners.cli.arguments import choice_error, number
+    from runners.cli.model_options import check_models
     from runners.formula.command import answer
     from runners.formula.options import parser
     from runners.formula.points import NotBuilt
-    from workloads.catalogue import OPTIMIZERS
+    from workloads.catalogue.catalogue import OPTIMIZERS
 
     stated()  # a parser would end the process for limits that cannot be
     if optimizer not in OPTIMIZERS:

@@ -13,14 +13,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from runners.cli import FAILED, Mistake, check_models, guarded, hyper_of, instructed, passing, say, show_page
+from runners.cli.exits import FAILED, Mistake, guarded, instructed
+from runners.cli.model_options import check_models, hyper_of
+from runners.cli.progress import passing
+from runners.cli.terminal import say, show_page
 from runners.profile import deepspeed_config
 from runners.profile import options as profile_options
 from runners.workers import devices
 
 if TYPE_CHECKING:
-    from results.records import Ceiling, Machine, StepProfile
-    from runners.workers import ProbeResult
+    from results.records.samples import Ceiling
+    from results.records.step_profile import Machine, StepProfile
+    from runners.workers.probe import ProbeResult
 
 OTHERS = "times hold others' work, too"
 
@@ -44,7 +48,7 @@ def _run(options: Namespace) -> int:
     _check(options)
     rows = _read(options)
     from runners.profile import output as profile_output
-    from runners.workers import Worker, prepare
+    from runners.workers.pool import Worker, prepare
 
     profile_output.make(options)
     prepare()
@@ -86,8 +90,8 @@ def _width(width: int) -> int | None:
 
 def _conserved(profile: StepProfile) -> int:
     """0; 1 with a line where the parts are not the whole, which no profile should show."""
-    from analysis.profile import conservation, tree
-    from reports.profile import conservation_lines
+    from analysis.profile.module_tree import conservation, tree
+    from reports.profile.summary import conservation_lines
 
     nodes = tree(profile)
     if conservation(profile, nodes).holds:
@@ -129,8 +133,8 @@ def _probe(worker: Any, options: Namespace) -> ProbeResult:
 
 def _machine(worker: Any, options: Namespace, probed: ProbeResult, rows: list[Ceiling] | None) -> Machine:
     """The limits that the step is compared with. A ceiling that is missing is said, and costs only its own figures."""
-    from analysis.profile import machine_of
-    from runners.workers import WorkerFault
+    from analysis.profile.machine import machine_of
+    from runners.workers.fault import WorkerFault
 
     facts = probed.properties
     if rows is None and options.ceiling_budget:
@@ -151,7 +155,7 @@ def _machine(worker: Any, options: Namespace, probed: ProbeResult, rows: list[Ce
 def _profile(worker: Any, options: Namespace, probed: ProbeResult, machine: Machine) -> StepProfile:
     """Raises Mistake where the model cannot be built or fails, Unprofiled where the worker does."""
     from runners.profile.task import ProfileRequest
-    from runners.workers import WorkerFault
+    from runners.workers.fault import WorkerFault
 
     passing(f"{options.model}: profiling")
     request = ProfileRequest(

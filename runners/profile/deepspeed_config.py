@@ -12,8 +12,9 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from results import json_value, read_text
-from runners.cli import Mistake, choice_error
+from results.text_files import json_value, read_text
+from runners.cli.arguments import choice_error
+from runners.cli.exits import Mistake
 
 SECTION = "flops_profiler"
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from analysis.devices import PRECISIONS
-from runners.cli import LAYOUTS, MODEL, Parser, add_format, add_model, names, number
+from analysis.devices.precisions import PRECISIONS
+from runners.cli.arguments import Parser, add_format, names, number
+from runners.cli.model_options import LAYOUTS, MODEL, add_model
 from runners.profile.deepspeed_config import DEFAULTS
 from runners.profile.task import NONE
-from workloads.catalogue import OPTIMIZERS, OWN
+from workloads.catalogue.catalogue import OPTIMIZERS, OWN
 
 MODES = ("train", "forward", "generate")
 

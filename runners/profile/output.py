@@ -10,10 +10,10 @@ import json
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
-from runners.cli import put, reserve
+from runners.cli.output_files import put, reserve
 
 if TYPE_CHECKING:
-    from results.records import StepProfile
+    from results.records.step_profile import StepProfile
 
 PAGE = "profile.html"
 PICTURE = "roofline"
@@ -36,7 +36,7 @@ def report(profile: StepProfile, options: Namespace, width: int | None = None, c
         return made(profile)
     if width is None:
         return _text(profile, options)
-    from reports.profile import terminal_text
+    from reports.profile.terminal import terminal_text
 
     return terminal_text(
         profile, **_display_options(options), operations=options.operations, width=width, colour=colour
@@ -66,7 +66,8 @@ def write(profile: StepProfile, options: Namespace) -> None:
 
 
 def _text(profile: StepProfile, options: Namespace) -> str:
-    from reports.profile import operations_text, tree_text
+    from reports.profile.operations import operations_text
+    from reports.profile.tree import tree_text
 
     text = tree_text(profile, **_display_options(options))
     return f"{text}\n{operations_text(profile)}" if options.operations else text

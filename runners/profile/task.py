@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from results.records import StepProfile
+from results.records.step_profile import StepProfile
 
 if TYPE_CHECKING:
     import torch
 
-    from workloads.catalogue import Batch, Workload
+    from workloads.catalogue.base import Batch, Workload
 
 DETECTION = "detection"
 
@@ -45,9 +45,9 @@ def profile(request: ProfileRequest) -> StepProfile:
     """Raises ValueError where the model cannot be built or fails, Unavailable where nothing can be recorded."""
     import torch
 
-    from measure.profile import profile_step
-    from runners.workers import get
-    from workloads.training import optimizer_of
+    from measure.profile.step_profile import profile_step
+    from runners.workers.any_model import get
+    from workloads.training.step import optimizer_of
 
     workload = get(request.model, **request.hyper)
     training = request.mode == "train"
@@ -78,7 +78,7 @@ def profile(request: ProfileRequest) -> StepProfile:
 def _built(workload: Workload, request: ProfileRequest, device: torch.device) -> tuple[torch.nn.Module, Batch]:
     import torch
 
-    from runners.workers import in_layout
+    from runners.workers.batches import in_layout
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

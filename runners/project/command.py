@@ -10,7 +10,8 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
-from runners.cli import MISTAKE, say
+from runners.cli.exits import MISTAKE
+from runners.cli.terminal import say
 
 MODES = {
     "--reproduce": (

@@ -10,12 +10,15 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.devices import PRECISIONS
-from runners.cli import Mistake, Parser, add_format, guarded, show_page
+from analysis.devices.precisions import PRECISIONS
+from runners.cli.arguments import Parser, add_format
+from runners.cli.exits import Mistake, guarded
+from runners.cli.terminal import show_page
 from runners.project.utilization import add_utilization, positive, utilization_of
 
 if TYPE_CHECKING:
-    from reports.project import GpuHoursAnswer, ReachedUtilization
+    from reports.project.gpu_hours import GpuHoursAnswer
+    from reports.project.shared import ReachedUtilization
 
 EXAMPLES = """examples:
   python -m runners.project --compute --gpu-hours 300 --device "NVIDIA A100-SXM4-80GB" --utilization 0.2..0.4
@@ -61,8 +64,8 @@ def _run(options: Namespace) -> int:
 def answer_of(options: Namespace, reached: ReachedUtilization) -> GpuHoursAnswer:
     """The answers of the options on this device."""
     from analysis.project.frontier import monte_carlo
-    from analysis.stats import Uncertain, answers
-    from reports.project import GpuHoursAnswer
+    from analysis.stats.intervals import Uncertain, answers
+    from reports.project.gpu_hours import GpuHoursAnswer
 
     peak, by_hours = reached.peak_flop_per_s, options.flop is None
     asked = {"gpu_hours": options.gpu_hours} if by_hours else {"flop": options.flop}
@@ -87,7 +90,7 @@ def answer_of(options: Namespace, reached: ReachedUtilization) -> GpuHoursAnswer
 def _utilization(options: Namespace) -> ReachedUtilization:
     """The device, its peak and what of it is reached. Raises Mistake."""
     from analysis.devices import peaks
-    from reports.project import ReachedUtilization
+    from reports.project.shared import ReachedUtilization
 
     device, unit = peaks.lookup(options.device), PRECISIONS[options.precision].matmul_unit
     if options.peak_tflops is not None:

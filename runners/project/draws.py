@@ -9,12 +9,17 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
-from runners.cli import Mistake, Parser, number
+from runners.cli.arguments import Parser, number
+from runners.cli.exits import Mistake
 from runners.project.utilization import add_utilization, utilization_of
 
 if TYPE_CHECKING:
-    from analysis.project.frontier import Accelerator, Domain, Formulas, Group
-    from reports.project import DrawnAnswers, ReachedUtilization
+    from analysis.project.frontier.accelerator import Accelerator
+    from analysis.project.frontier.collectives import Group
+    from analysis.project.frontier.domain import Domain
+    from analysis.project.frontier.shipped_formulas import Formulas
+    from reports.project.shared import ReachedUtilization
+    from reports.project.text import DrawnAnswers
 
 
 def add_draws(made: Parser) -> None:
@@ -27,9 +32,10 @@ def add_draws(made: Parser) -> None:
 
 def draw_answers(options: Namespace, domain: Domain, target: Accelerator, formulas: Formulas) -> DrawnAnswers | None:
     """The answers by draws, None where nothing asks for them. Raises Mistake or ValueError."""
-    from analysis.project.frontier import all_reduce_s, monte_carlo
-    from analysis.stats import Uncertain, answers
-    from reports.project import DrawnAnswers
+    from analysis.project.frontier import monte_carlo
+    from analysis.project.frontier.collectives import all_reduce_s
+    from analysis.stats.intervals import Uncertain, answers
+    from reports.project.text import DrawnAnswers
 
     reached, group = _utilization(options, target), _group(options)
     if reached is None and group is None:
@@ -58,7 +64,7 @@ def _utilization(options: Namespace, target: Accelerator) -> ReachedUtilization 
     for name in ("compute_ratio", "memory_ratio"):
         if getattr(options, name) is not None:
             raise Mistake(f"--{name.replace('_', '-')}: expected without --utilization, which takes its place")
-    from reports.project import ReachedUtilization
+    from reports.project.shared import ReachedUtilization
 
     utilization = utilization_of(options, options.dtype)
     return ReachedUtilization(
@@ -68,8 +74,9 @@ def _utilization(options: Namespace, target: Accelerator) -> ReachedUtilization 
 
 def _group(options: Namespace) -> Group | None:
     """The devices and their links, None for one device. Raises Mistake."""
-    from analysis.devices import ACHIEVED, NODE_DEVICES, between, peaks, within
-    from analysis.project.frontier import Group
+    from analysis.devices import peaks
+    from analysis.devices.interconnects import ACHIEVED, NODE_DEVICES, between, within
+    from analysis.project.frontier.collectives import Group
 
     if options.devices == 1:
         if options.node is not None:

@@ -11,13 +11,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from results import read_text, toml_tables
-from runners.cli import FAILED, Mistake, Parser, add_format, choice_error, guarded, number, passing, say, show_page
+from results.text_files import read_text, toml_tables
+from runners.cli.arguments import Parser, add_format, choice_error, number
+from runners.cli.exits import FAILED, Mistake, guarded
+from runners.cli.progress import passing
+from runners.cli.terminal import say, show_page
 from runners.project.draws import add_draws, draw_answers
 
 if TYPE_CHECKING:
-    from analysis.project.frontier import Accelerator, Domain, Formulas
-    from reports.project import ProjectionAnswer
+    from analysis.project.frontier.accelerator import Accelerator
+    from analysis.project.frontier.domain import Domain
+    from analysis.project.frontier.shipped_formulas import Formulas
+    from reports.project.text import ProjectionAnswer
 
 RULES = ("catamount", "flopledger")
 UNITS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8")
@@ -80,7 +85,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _run(options: Namespace) -> int:
     from reports.project import text as project_text
-    from runners.cli import put, reserve
+    from runners.cli.output_files import put, reserve
 
     if options.figures:
         reserve(options.figures / "figure")
@@ -99,7 +104,7 @@ def _run(options: Namespace) -> int:
     notes = tuple(_notes(target, formulas, drawn is not None and drawn.reached))
     projection = replace(projection, timed=drawn, notes=notes)
     if options.figures:
-        from reports.project import of_domain
+        from reports.project.figures import of_domain
 
         for name, content in of_domain(domain, formulas, target).items():
             put(options.figures / name, content)
@@ -114,7 +119,7 @@ def _run(options: Namespace) -> int:
 def answer(domain: Domain, target: Accelerator, formulas: Formulas, must_fit: bool = False) -> ProjectionAnswer:
     """The whole projection. Raises ValueError for what cannot be, and for a sub-batch that does not fit if it must."""
     from analysis.project.frontier import first_order, frontier
-    from reports.project import ProjectionAnswer
+    from reports.project.text import ProjectionAnswer
 
     spread = frontier.spread(domain, formulas, target)
     grown = spread.middle.grown
@@ -187,7 +192,7 @@ def _domain(options: Namespace) -> Domain:
 
 def _check_code(model: str, path: Path, is_allowed: bool) -> None:
     """Raises Mistake where a file, which may be somebody else's, names code that would run and nobody allowed it."""
-    from workloads.catalogue import CODE, parse
+    from workloads.catalogue.model_names import CODE, parse
 
     try:
         form = parse(model).form
@@ -222,7 +227,7 @@ def _tables(path: Path) -> dict[str, object]:
 def _formulas(domain: Domain, rules: str | None) -> Formulas | int:
     """Those that are shipped, else the model's own; the exit code where it has none. rules: None for Catamount's where
     these are shipped, else ours."""
-    from analysis.project.frontier import shipped
+    from analysis.project.frontier.shipped_formulas import shipped
 
     known = shipped(rules or RULES[0]).get(domain.model)
     if known is not None and not set(domain.sizes) - set(known.sizes):
@@ -261,10 +266,10 @@ def derived(domain: Domain, rules: str) -> Formulas | int:
 
     The exit code, after one line on stderr, where it has none. Raises Mistake for a model or size that cannot be.
     """
-    from analysis.formula.derivation import Unfitted
-    from analysis.project.frontier import Formulas
-    from results import Unavailable
-    from runners.cli import check_models
+    from analysis.formula.derivation.sampling import Unfitted
+    from analysis.project.frontier.shipped_formulas import Formulas
+    from results.errors import Unavailable
+    from runners.cli.model_options import check_models
     from runners.formula import options as formula_options
     from runners.formula.command import answer
     from runners.formula.points import NotBuilt

@@ -6,8 +6,9 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis.project.papers import PAPERS
-from runners.cli import Parser, add_format, guarded
+from analysis.project.papers.results import PAPERS
+from runners.cli.arguments import Parser, add_format
+from runners.cli.exits import guarded
 
 
 def parser() -> Parser:
@@ -31,15 +32,16 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run(options: Namespace) -> int:
-    from analysis.project.papers import reproduced
+    from analysis.project.papers.ppopp2019_case_study import reproduced
     from reports.project import paper
-    from runners.cli import put, reserve, show_page
+    from runners.cli.output_files import put, reserve
+    from runners.cli.terminal import show_page
 
     if options.figures:
         reserve(options.figures / "figure")
     cells = reproduced()
     if options.figures:
-        from reports.project import paper_pictures
+        from reports.project.figures import paper_pictures
 
         for name, content in paper_pictures().items():
             put(options.figures / name, content)

@@ -6,11 +6,12 @@ import argparse
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
-from analysis.devices import TENSOR_UNITS
-from runners.cli import Mistake, number
+from analysis.devices.precisions import TENSOR_UNITS
+from runners.cli.arguments import number
+from runners.cli.exits import Mistake
 
 if TYPE_CHECKING:
-    from analysis.stats import Uncertain
+    from analysis.stats.intervals import Uncertain
 
 LEAST, MOST = 1e-9, 1e60
 """Of any amount that is given."""
@@ -48,7 +49,7 @@ def utilization_of(options: Namespace, unit: str) -> Uncertain:
 
     Raises Mistake.
     """
-    from analysis.stats import between
+    from analysis.stats.intervals import between
 
     low, high = options.utilization
     is_fraction = unit in TENSOR_UNITS

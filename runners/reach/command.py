@@ -17,30 +17,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runners.cli import (
-    FAILED,
-    LAYOUTS,
-    MARGIN_RATIO,
-    MODEL,
-    SHOWN,
-    Mistake,
-    Parser,
-    add_format,
-    add_model,
-    check_models,
-    guarded,
-    hyper_of,
-    instructed,
-    passing,
-    say,
-    show_page,
-)
+from runners.cli.arguments import MARGIN_RATIO, SHOWN, Parser, add_format
+from runners.cli.exits import FAILED, Mistake, guarded, instructed
+from runners.cli.model_options import LAYOUTS, MODEL, add_model, check_models, hyper_of
+from runners.cli.progress import passing
+from runners.cli.terminal import say, show_page
 
 if TYPE_CHECKING:
-    from analysis.devices import Device
-    from analysis.reach import Prediction, StepBound
-    from reports.reach import ReachAnswer
-    from results.records import StepOperation
+    from analysis.devices.peaks import Device
+    from analysis.reach.least_time import StepBound
+    from analysis.reach.prediction import Prediction
+    from reports.reach.text import ReachAnswer
+    from results.records.step_profile import StepOperation
     from runners.footprint.command import Steps
     from runners.footprint.step import StepOptions, StepTrace
 
@@ -65,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def parser() -> Parser:
     """The parser of `runners.reach`."""
-    from analysis.devices import PRECISIONS
+    from analysis.devices.precisions import PRECISIONS
 
     made = Parser(
         prog="python -m runners.reach",
@@ -93,13 +81,14 @@ def parser() -> Parser:
 
 def _run(options: Namespace) -> int:
     """Everything after parsing: the exit code. Raises Mistake, StoreFault, KeyboardInterrupt."""
-    from results import Inconsistent, Unavailable, collector_off
+    from results.errors import Inconsistent, Unavailable
+    from results.garbage_collector import collector_off
     from runners.footprint.command import Untraced
 
     check_models([options.model], options)
     device = _known_device(options.device)
     if options.out is not None:
-        from runners.cli import reserve
+        from runners.cli.output_files import reserve
 
         reserve(options.out)
     try:
@@ -116,7 +105,7 @@ def _run(options: Namespace) -> int:
 
 def _known_device(name: str) -> Device:
     """The row of the peaks table, also by the end of its name. Raises Mistake with the nearest names."""
-    from analysis.devices import lookup_short, nearest
+    from analysis.devices.peaks import lookup_short, nearest
 
     if (device := lookup_short(name)) is not None:
         return device
@@ -127,9 +116,9 @@ def _known_device(name: str) -> Device:
 
 def _answer(options: Namespace, device: Device) -> ReachAnswer:
     """Raises Unavailable where the step has no bound, Untraced where it cannot be traced."""
-    from analysis.footprint.step import unsized
-    from analysis.reach import IN_PARTS, step_bound, step_cost
-    from reports.reach import ReachAnswer
+    from analysis.footprint.step.live_bytes import unsized
+    from analysis.reach.least_time import IN_PARTS, step_bound, step_cost
+    from reports.reach.text import ReachAnswer
     from runners.footprint.command import Steps
     from runners.footprint.step import StepOptions, trace_batch
 
@@ -167,8 +156,8 @@ def _answer(options: Namespace, device: Device) -> ReachAnswer:
 
 def operations_of(asked: StepOptions, step: StepTrace) -> Operations:
     """The operations of a traced step, in the groups of ideal fusion."""
-    from analysis.profile import fused
-    from measure.profile import in_groups, operation_rows
+    from analysis.profile.fusion import fused
+    from measure.profile.rows import in_groups, operation_rows
 
     rows, _ = operation_rows(step.operations, (), asked.precision, asked.device)
     return in_groups(rows, fused(step.operations, step.storages))
@@ -176,10 +165,10 @@ def operations_of(asked: StepOptions, step: StepTrace) -> Operations:
 
 def trace_forward(asked: StepOptions, batch_size: int) -> StepTrace:
     """The forward pass of a model in evaluation mode, without gradients, on fake tensors."""
-    from analysis.devices import PRECISIONS
-    from measure.fake import fake_mode, quiet
-    from measure.operations import trace_step
-    from measure.profile import ModelStep
+    from analysis.devices.precisions import PRECISIONS
+    from measure.fake.mode import fake_mode, quiet
+    from measure.operations.tracer import trace_step
+    from measure.profile.step_kinds import ModelStep
     from runners.footprint.step import StepTrace, parts, rules
 
     with quiet():
@@ -197,9 +186,11 @@ def _prediction(
     steps: Steps, operations: Operations, options: Namespace, device: Device, bound: StepBound | None
 ) -> tuple[Prediction | None, str]:
     """The predicted time of the step, or why there is none."""
-    from analysis.footprint.step import SMALL
-    from analysis.reach import Setting, amounts, fitted_model, machine_of, predict
-    from results import Inconsistent, Unavailable
+    from analysis.footprint.step.largest_batch import SMALL
+    from analysis.reach.prediction import predict
+    from analysis.reach.step_amounts import amounts
+    from analysis.reach.step_time import Setting, fitted_model, machine_of
+    from results.errors import Inconsistent, Unavailable
     from runners.footprint.command import Untraced
 
     setting = Setting(options.mode, options.layout, options.compile, device.name, options.precision)
@@ -217,7 +208,7 @@ def _prediction(
 
 def _doubts(model: str, device: Device, prediction: Prediction | None) -> list[str]:
     """What a prediction does not know of."""
-    from analysis.reach import is_power_limited
+    from analysis.reach.prediction import is_power_limited
 
     notes = []
     if prediction and is_power_limited(device):
@@ -231,7 +222,7 @@ def _doubts(model: str, device: Device, prediction: Prediction | None) -> list[s
 
 def _published(options: Namespace, device: Device) -> dict[str, Any]:
     """What others measured of the model on the device, or what is nearest to that."""
-    from analysis.reach import nearest_steps
+    from analysis.reach.published_steps import nearest_steps
 
     what, rows = nearest_steps(options.model, device, options.mode, options.compile)
     return {"published_are": what, "published": [_published_row(row) for row in rows.itertuples()]}
@@ -273,7 +264,7 @@ def _memory(steps: Steps, options: Namespace, device: Device, notes: list[str]) 
 
 def _largest(steps: Steps, memory_bytes: int, name: str) -> int:
     """The largest batch. A batch of one is traced only where two do not fit, or the step takes no two."""
-    from analysis.footprint.step import SMALL
+    from analysis.footprint.step.largest_batch import SMALL
     from runners.footprint.fit import fit
 
     asked = (steps.at, memory_bytes, MARGIN_RATIO, "cuda", name)
@@ -286,7 +277,7 @@ def _largest(steps: Steps, memory_bytes: int, name: str) -> int:
 
 def _show(answer: ReachAnswer, options: Namespace) -> None:
     """The answer in the form of --format, on stdout and in the file of --out."""
-    from reports.reach import document, to_csv, to_text
+    from reports.reach.text import document, to_csv, to_text
 
     def page(width: int, colour: bool) -> str:
         if options.format == "json":

@@ -8,15 +8,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from results import json_value, read_text
-from runners.cli import FAILED, Mistake, show_page
+from results.text_files import json_value, read_text
+from runners.cli.exits import FAILED, Mistake
+from runners.cli.terminal import show_page
 
 if TYPE_CHECKING:
-    from cleaning.facts import SelfTest
-    from cleaning.gates import Evidence, TraceFacts
-    from cleaning.reconcile import Built
-    from results.records import Operation, ProfiledOperation, Storage, Utilization
-    from results.store import RunData
+    from cleaning.facts.self_test import SelfTest
+    from cleaning.gates.evidence import Evidence, TraceFacts
+    from cleaning.reconcile.view import Built
+    from results.records.answers import Utilization
+    from results.records.operations import Operation, ProfiledOperation, Storage
+    from results.store.reading import RunData
 
 ReadTable = Callable[[str], "tuple[Sequence[Operation], Sequence[Storage]]"]
 ReadProfile = Callable[[str, int], "Sequence[ProfiledOperation]"]
@@ -27,10 +29,11 @@ def render(path: Path, form: str) -> int:
 
     Raises Mistake.
     """
-    from cleaning.gates import judge
-    from reports.sweep.answer import gates, to_csv, to_json
-    from results import Inconsistent
-    from results.records import Verdict, stands
+    from cleaning.gates.gates import judge
+    from reports.sweep.answer import gates
+    from reports.sweep.answer.table import to_csv, to_json
+    from results.errors import Inconsistent
+    from results.records.verdicts import Verdict, stands
 
     try:
         evidence = evidence_of(path)
@@ -52,9 +55,11 @@ def evidence_of(path: Path) -> Evidence:
 
     Raises ValueError if it holds no run, or none with a committed cell.
     """
-    from reports.sweep.figures import UTILIZATION
-    from results.records import Utilization
-    from results.store import read_operations, read_profile, read_records, read_run
+    from reports.sweep.figures.gallery import UTILIZATION
+    from results.records.answers import Utilization
+    from results.store.columns import read_records
+    from results.store.reading import read_run
+    from results.store.store import read_operations, read_profile
     from runners.report.recordings import recording
 
     data = read_run(path)
@@ -69,7 +74,7 @@ def evidence_of(path: Path) -> Evidence:
 
 def self_test_of(path: Path) -> SelfTest | str | None:
     """The self-test that lies in a run's directory; in words, why it cannot be read; None: there is none."""
-    from cleaning.facts import SELF_TEST_FILE, parsed
+    from cleaning.facts.self_test import SELF_TEST_FILE, parsed
 
     if not (path / SELF_TEST_FILE).is_file():
         return None
@@ -117,7 +122,7 @@ class _Tables:
 
     def operations(self, trace_id: str) -> Sequence[Operation]:
         """Raises what reading it raises."""
-        from cleaning.gates import facts_or_fault
+        from cleaning.gates.evidence import facts_or_fault
 
         table = self._read(trace_id)
         self.facts[trace_id] = facts_or_fault(lambda: table)
@@ -133,7 +138,7 @@ def raw_evidence(
 ) -> Evidence:
     """The evidence of a run's raw rows alone. malformed: cells of which it has none, and why. facts: of tables that
     were read."""
-    from cleaning.gates import Evidence, all_facts, counts_of, samples_and_telemetry
+    from cleaning.gates.evidence import Evidence, all_facts, counts_of, samples_and_telemetry
 
     samples, telemetry = samples_and_telemetry(data)
     return Evidence(
@@ -154,7 +159,7 @@ def _built(
     malformed: dict[str, str],
 ) -> tuple[RunData, Built]:
     """What is derived from all cells; from those alone of which something can be, the others go to `malformed`."""
-    from cleaning.reconcile import build
+    from cleaning.reconcile.run import build
 
     def derived(some: RunData) -> Built:
         return build(some, read_operations, read_profile, read_recording)

@@ -17,21 +17,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runners.cli import (
-    CONVENTIONS,
-    UNWRITABLE,
-    Mistake,
-    Parser,
-    attempt,
-    choice_error,
-    guarded,
-    names,
-    number,
-    put,
-    remove_others,
-    say,
-    show_page,
-)
+from runners.cli.arguments import CONVENTIONS, Parser, choice_error, names, number
+from runners.cli.exits import UNWRITABLE, Mistake, guarded
+from runners.cli.output_files import attempt, put, remove_others
+from runners.cli.terminal import say, show_page
 from runners.report.derived import HEADLINE
 from runners.report.gate import NAMES, parse_conditions
 from runners.report.recordings import recording, table_processes
@@ -39,9 +28,10 @@ from runners.report.recordings import recording, table_processes
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from cleaning.reconcile import Built, Each
-    from results.records import Ceiling
-    from results.store import Manifest
+    from cleaning.reconcile.run import Each
+    from cleaning.reconcile.view import Built
+    from results.records.samples import Ceiling
+    from results.store.manifest import Manifest
 
 
 UTILIZATION = "utilization.csv"
@@ -101,14 +91,14 @@ def _dispatch(options: Namespace, parser: Parser) -> int:
 
 def _check_parquet(parser: Parser) -> None:
     """Before anything is read: whether Parquet can be written."""
-    from reports.sweep.answer import NEEDED, can_write
+    from reports.sweep.answer.parquet import NEEDED, can_write
 
     if not can_write():
         parser.fail(f"--parquet: expected {NEEDED}")
 
 
 def _compare(options: Namespace, parser: Parser) -> int:
-    from reports.compare import ACROSS
+    from reports.compare.cells import ACROSS
     from runners.report import compare
 
     if len(options.runs) > 2:
@@ -131,7 +121,7 @@ def _compare(options: Namespace, parser: Parser) -> int:
 
 def _rebuild(options: Namespace) -> int:
     """Rebuilds and prints; the exit code."""
-    from results import Inconsistent
+    from results.errors import Inconsistent
 
     (directory,) = options.runs
 
@@ -162,8 +152,9 @@ def _rebuilt(path: Path, out: Path | None, each: Each = map) -> tuple[Built, lis
 
     each: of `build`. A program that calls `rebuild` may not bear to be imported by other processes: there it is `map`.
     """
-    from cleaning.reconcile import build
-    from results.store import read_operation_table, read_profile, read_run
+    from cleaning.reconcile.run import build
+    from results.store.reading import read_operation_table, read_run
+    from results.store.store import read_profile
 
     data = read_run(path)
     if not data.runs:
@@ -230,8 +221,8 @@ def _page(built: Built, drawn: dict[str, bytes], manifest: Manifest | None, ceil
 
 def show(built: Built, form: str, out: Path, convention: str = "flop") -> None:
     """Data on stdout; where the files are on stderr. convention: of CONVENTIONS, of the rows that are shown."""
-    from reports.sweep.answer import to_csv, to_json, to_text
-    from results.records import Utilization
+    from reports.sweep.answer.table import to_csv, to_json, to_text
+    from results.records.answers import Utilization
 
     rows = built.utilization if convention == "flop" else built.post2021
     if form == "csv":

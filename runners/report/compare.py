@@ -5,15 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runners.cli import UNWRITABLE, Mistake, attempt, put, remove_others, say, show_page
+from runners.cli.exits import UNWRITABLE, Mistake
+from runners.cli.output_files import attempt, put, remove_others
+from runners.cli.terminal import say, show_page
 from runners.report.gate import checks_of, conditions_of, show_gate
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from reports.compare import Side
-    from results.records import Comparison
-    from results.store import RunData
+    from reports.compare.page import Side
+    from results.records.comparisons import Comparison
+    from results.store.reading import RunData
 
 TABLE = "comparison.csv"
 PAGE = "report.html"
@@ -36,7 +38,8 @@ def render(
 
     Raises Mistake for runs that cannot be compared and for an `out` that is a run, StoreFault.
     """
-    from reports.compare import Side, cells
+    from reports.compare import cells
+    from reports.compare.page import Side
 
     if out is not None:
         _check_no_run(out)
@@ -61,8 +64,8 @@ def render(
 
 def _print(rows: Sequence[Comparison], sides: tuple[Side, Side], form: str, across: Sequence[str]) -> None:
     from reports.compare import text as compare_text
-    from reports.sweep.answer import to_csv, to_json
-    from results.records import Comparison
+    from reports.sweep.answer.table import to_csv, to_json
+    from results.records.comparisons import Comparison
 
     if form == "csv":
         print(to_csv(rows, Comparison), end="")
@@ -77,8 +80,8 @@ def _write(rows: Sequence[Comparison], sides: tuple[Side, Side], across: Sequenc
     from reports.compare import figure as compare_figure
     from reports.compare import page as compare_page
     from reports.shared import figure_style
-    from reports.sweep.answer import to_csv
-    from results.records import Comparison
+    from reports.sweep.answer.table import to_csv
+    from results.records.comparisons import Comparison
 
     put(out / TABLE, to_csv(rows, Comparison))
     faults: list[str] = []
@@ -96,14 +99,14 @@ def _write(rows: Sequence[Comparison], sides: tuple[Side, Side], across: Sequenc
 
 def _check_no_run(out: Path) -> None:
     """Raises Mistake where the files would stand among those of a run, in the place of its own."""
-    from results.store import MANIFEST
+    from results.store.manifest import MANIFEST
 
     if (out / MANIFEST).is_file():
         raise Mistake(f"--out: expected a directory of its own for the comparison, got {out}, which is a run")
 
 
 def _read(path: Path) -> RunData:
-    from results.store import read_run
+    from results.store.reading import read_run
 
     data = read_run(path)
     if not data.runs:

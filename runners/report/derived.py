@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cleaning.reconcile import Built
-    from results.records import Record
+    from cleaning.reconcile.view import Built
+    from results.records.rows import Record
 
 HEADLINE = "headline.csv"
 PARALLEL = "parallel.csv"
@@ -18,8 +18,8 @@ PARQUET = ".parquet"
 
 def derived_tables(built: Built) -> Iterable[tuple[str, bytes]]:
     """(file, content) of every derived table; one without rows is its header alone."""
-    from reports.sweep.answer import to_csv
-    from results.store import compress
+    from reports.sweep.answer.table import to_csv
+    from results.store.layout import compress
 
     for file, (rows, record) in _rows_of(built).items():
         content = to_csv(rows, record).encode()
@@ -28,7 +28,7 @@ def derived_tables(built: Built) -> Iterable[tuple[str, bytes]]:
 
 def parquet_tables(built: Built) -> Iterable[tuple[str, bytes]]:
     """The same as Parquet, under the name of the CSV file with another ending. Raises ImportError without pyarrow."""
-    from reports.sweep.answer import to_parquet
+    from reports.sweep.answer.parquet import to_parquet
 
     for file, (rows, record) in _rows_of(built).items():
         yield f"{file.partition('.')[0]}{PARQUET}", to_parquet(rows, record)
@@ -36,22 +36,31 @@ def parquet_tables(built: Built) -> Iterable[tuple[str, bytes]]:
 
 def _rows_of(built: Built) -> dict[str, tuple[Sequence[Record], type[Record]]]:
     """File → its rows, and the record that they are of."""
-    from reports.sweep.answer import headline_rows
-    from reports.sweep.figures import UTILIZATION
-    from results import records
+    from reports.sweep.answer.headline_table import headline_rows
+    from reports.sweep.figures.gallery import UTILIZATION
+    from results.records.answers import Headline, ParallelStep, StepTime, Utilization, WorkTime
+    from results.records.counts import (
+        Agreement,
+        BatchLaw,
+        CleanedOperation,
+        CleaningLog,
+        FlopCount,
+        ProfileCount,
+        Ratio,
+    )
 
     return {
-        HEADLINE: (headline_rows(built), records.Headline),
-        UTILIZATION: (built.utilization, records.Utilization),
-        "utilization_post2021.csv": (built.post2021, records.Utilization),
-        "step_times.csv": (built.step_times, records.StepTime),
-        "work_times.csv": (built.work_times, records.WorkTime),
-        "cleaned/profiled_operations.csv.gz": (built.cleaned_operations, records.CleanedOperation),
-        "cleaned/profile_counts.csv": (built.profile_counts, records.ProfileCount),
-        "cleaned/ratios.csv": (built.ratios, records.Ratio),
-        "cleaned/agreement.csv": (built.agreement, records.Agreement),
-        "cleaned/batch_law.csv": (built.batch_laws, records.BatchLaw),
-        "cleaned/flop_counts.csv": (built.cleaned.flop_counts, records.FlopCount),
-        "cleaned/cleaning_log.csv": (built.cleaned.log, records.CleaningLog),
-        **({PARALLEL: (built.parallel_steps, records.ParallelStep)} if built.parallel_steps else {}),
+        HEADLINE: (headline_rows(built), Headline),
+        UTILIZATION: (built.utilization, Utilization),
+        "utilization_post2021.csv": (built.post2021, Utilization),
+        "step_times.csv": (built.step_times, StepTime),
+        "work_times.csv": (built.work_times, WorkTime),
+        "cleaned/profiled_operations.csv.gz": (built.cleaned_operations, CleanedOperation),
+        "cleaned/profile_counts.csv": (built.profile_counts, ProfileCount),
+        "cleaned/ratios.csv": (built.ratios, Ratio),
+        "cleaned/agreement.csv": (built.agreement, Agreement),
+        "cleaned/batch_law.csv": (built.batch_laws, BatchLaw),
+        "cleaned/flop_counts.csv": (built.cleaned.flop_counts, FlopCount),
+        "cleaned/cleaning_log.csv": (built.cleaned.log, CleaningLog),
+        **({PARALLEL: (built.parallel_steps, ParallelStep)} if built.parallel_steps else {}),
     }

@@ -9,13 +9,16 @@ import argparse
 import json
 from typing import TYPE_CHECKING
 
-from runners.cli import GATE, Mistake, choice_error, share, show_page
+from runners.cli.arguments import choice_error, share
+from runners.cli.exits import GATE, Mistake
+from runners.cli.terminal import show_page
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from reports.compare import Condition, Side
-    from results.records import Comparison, GateCheck
+    from reports.compare.gate import Condition
+    from reports.compare.page import Side
+    from results.records.comparisons import Comparison, GateCheck
 
 NAMES = ("slower", "flop", "bytes", "launches", "memory")
 """Of conditions: `reports.compare.CONDITIONS`, which takes longer to import than a mistake may."""
@@ -41,7 +44,7 @@ def parse_conditions(text: str) -> tuple[tuple[str, float], ...]:
 
 def conditions_of(asked: Sequence[tuple[str, float]]) -> tuple[Condition, ...]:
     """What `parse_conditions` gave, as conditions."""
-    from reports.compare import Condition
+    from reports.compare.gate import Condition
 
     return tuple(Condition(name, limit) for name, limit in asked)
 
@@ -53,7 +56,7 @@ def checks_of(
     across: Collection[str],
 ) -> list[GateCheck]:
     """Every condition on every cell. Raises Mistake where nothing can be judged."""
-    from reports.compare import judge
+    from reports.compare.gate import judge
 
     try:
         return judge(sides[0].data, sides[1].data, rows, asked, across)
@@ -65,9 +68,9 @@ def show_gate(
     checks: Sequence[GateCheck], asked: Sequence[Condition], sides: tuple[Side, Side], form: str, undecided: str
 ) -> int:
     """Prints the answer; 5 if the gate fails, else 0."""
-    from reports.compare import fails, gate_markdown, gate_summary, gate_text
-    from reports.sweep.answer import to_csv, to_json
-    from results.records import GateCheck
+    from reports.compare.gate_answer import fails, gate_markdown, gate_summary, gate_text
+    from reports.sweep.answer.table import to_csv, to_json
+    from results.records.comparisons import GateCheck
 
     strict = undecided == "fail"
     if form == "csv":

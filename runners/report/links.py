@@ -5,22 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runners.cli import FAILED, Mistake, show_page
+from runners.cli.exits import FAILED, Mistake
+from runners.cli.terminal import show_page
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from analysis.parallel import CollectiveRate
-    from results.store import RunData
+    from analysis.parallel.collective_rates import CollectiveRate
+    from results.store.reading import RunData
 
 RATES = "collective_rates.csv"
 
 
 def render(path: Path, rates: Path, form: str) -> int:
     """Prints a row for each rank and kind. 0: one of them has a rate beside it; else 1. Raises Mistake."""
-    from analysis.parallel import LinkUse, link_uses
-    from reports.sweep.answer import links_text, to_csv, to_json
-    from results.records import RankCollective
+    from analysis.parallel.link_use import LinkUse, link_uses
+    from reports.sweep.answer.link_table import links_text
+    from reports.sweep.answer.table import to_csv, to_json
+    from results.records.samples import RankCollective
 
     measured = read_rates(rates)
     data = read_ranks_run(path)
@@ -36,8 +38,8 @@ def render(path: Path, rates: Path, form: str) -> int:
 
 def read_rates(path: Path) -> Sequence[CollectiveRate]:
     """What `runners.ceiling --collectives --out DIR` wrote. path: that DIR, or the file in it. Raises Mistake."""
-    from analysis.parallel import CollectiveRate
-    from results.store import read_records
+    from analysis.parallel.collective_rates import CollectiveRate
+    from results.store.columns import read_records
 
     file = path / RATES if path.is_dir() else path
     if not file.is_file():
@@ -50,8 +52,8 @@ def read_rates(path: Path) -> Sequence[CollectiveRate]:
 
 def read_ranks_run(path: Path) -> RunData:
     """A run with collectives of several ranks. Raises Mistake for any other."""
-    from results.records import RankCollective
-    from results.store import read_run
+    from results.records.samples import RankCollective
+    from results.store.reading import read_run
 
     try:
         data = read_run(path)

@@ -13,12 +13,12 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from results import die_with_parent
+from results.kernel import die_with_parent
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from cleaning.reconcile import Each
+    from cleaning.reconcile.run import Each
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -86,14 +86,14 @@ def _begin() -> None:
 
 def _import() -> None:
     """What the work of a table needs, before there is work."""
-    from cleaning.reconcile import build  # noqa: F401
+    from cleaning.reconcile.run import build  # noqa: F401
 
 
 def recording(path: Path, file: str) -> tuple[DataFrame, DataFrame]:
     """Calls and kernels of the last step of a recording in the run `path`. Raises ValueError if it is damaged
     or cut."""
     from measure.trace.attribution.last_step import last_step
-    from runners.cli import MALFORMED, read_recording
+    from runners.cli.recordings import MALFORMED, read_recording
 
     try:
         recording = read_recording(path / file, last_step)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from runners.cli import exit_code
+from runners.cli.exits import exit_code
 from runners.sweep.command import main
 
 if __name__ == "__main__":

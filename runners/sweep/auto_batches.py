@@ -14,10 +14,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from analysis.devices import PRECISIONS
-from analysis.footprint.step import MOST
-from analysis.formula.algebra import amount
-from results.records import Cell
+from analysis.devices.precisions import PRECISIONS
+from analysis.footprint.step.largest_batch import MOST
+from analysis.formula.algebra.constraints import amount
+from results.records.cell import Cell
 from runners.footprint.fit import Fitting
 from runners.sweep.plan import Grid, auto_key
 

@@ -9,18 +9,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from results import free_bytes
-from results.records import Cell, Run
-from runners.cli import MARGIN_RATIO, passing, say
+from results.kernel import free_bytes
+from results.records.cell import Cell, Run
+from runners.cli.arguments import MARGIN_RATIO
+from runners.cli.progress import passing
+from runners.cli.terminal import say
 from runners.footprint.fit import Fitting
 from runners.sweep.auto_batches import corrected, resolved
 from runners.sweep.options import as_options, union
 from runners.sweep.plan import Grid, cell_of, cells
-from runners.workers import hyper_of_cell
+from runners.workers.cell_sizes import hyper_of_cell
 
 if TYPE_CHECKING:
-    from results.store import Store
-    from runners.workers import ProbeResult
+    from results.store.store import Store
+    from runners.workers.probe import ProbeResult
 
 TIMEOUT_S = 600.0
 
@@ -30,7 +32,7 @@ def grid_with_batches(grid: Grid, probed: ProbeResult) -> Grid:
 
     Raises ValueError where nobody can say what fits.
     """
-    from runners.workers import Worker
+    from runners.workers.pool import Worker
 
     bytes_ = grid.auto.get("memory_bytes") or memory_bytes(probed)
     margin = grid.auto.get("margin_ratio", MARGIN_RATIO)
@@ -63,7 +65,7 @@ def _asking(
     """What asks a `launch.Worker` for a model and precision of this grid: the least that fits of its layouts and
     optimizers."""
     from runners.footprint.step import StepOptions
-    from runners.workers import WorkerFault
+    from runners.workers.fault import WorkerFault
 
     def ask(model: str, precision: str) -> Fitting | str:
         passing(f"{model} {precision}: which batches fit")

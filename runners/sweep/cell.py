@@ -13,21 +13,25 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from analysis.devices import PRECISIONS, Precision
-from results import Unavailable
-from results.records import RETAIN, Ceiling, Cell, Parameters, Sample
+from analysis.devices.precisions import PRECISIONS, Precision
+from results.errors import Unavailable
+from results.records.cell import Cell, Parameters
+from results.records.samples import Ceiling, Sample
+from results.records.vocabulary import RETAIN
 from runners.sweep import passes
 from runners.sweep.findings import CellFindings, CellMeasurement, OperationTable, WorkFindings
 from runners.sweep.models import factory_of
-from runners.workers import Batches, hyper_of_cell, in_layout
+from runners.workers.batches import Batches, in_layout
+from runners.workers.cell_sizes import hyper_of_cell
 
 if TYPE_CHECKING:
     import torch
 
-    from measure.device import Log
-    from measure.operations import FakeMode, StepParts, Trace
-    from measure.timing import Announce, Protocol
-    from workloads.catalogue import Batch, Workload
+    from measure.device.product_instructions import Log
+    from measure.operations.tracer import FakeMode, StepParts, Trace
+    from measure.timing.blocks import Announce
+    from measure.timing.protocols import Protocol
+    from workloads.catalogue.base import Batch, Workload
 
 
 ISSUE_RATIO, MOST_ISSUE_S = 0.02, 0.2
@@ -54,8 +58,8 @@ def ceilings(
 
     malloc: as of the cells that this process measures.
     """
-    from measure.ceiling import measure_ceilings
-    from measure.timing import clock_for
+    from measure.ceiling.ceilings import measure_ceilings
+    from measure.timing.clocks import clock_for
 
     set_malloc(malloc)
     rows = measure_ceilings(sitting, device, PRECISIONS[precision], clock_for(device), budget_s)
@@ -67,7 +71,7 @@ def _core_rows(first: Ceiling, policy: Precision, budget_s: float) -> list[Ceili
     """Cores in the units of a precision, and in fp32, which runs what autocast leaves there; beyond the budget."""
     import torch
 
-    from measure.ceiling import issue_rows
+    from measure.ceiling.core_peaks import issue_rows
 
     blank = Ceiling(
         sitting=first.sitting, device=first.device, precision=first.precision, unit="", operation="", shape=""
@@ -81,8 +85,8 @@ def reference_trace(cell: Cell) -> OperationTable:
 
     Raises ValueError if the model cannot take these sizes, RuntimeError if memory or a device gives out.
     """
-    from measure.operations import trace
-    from runners.workers import classify
+    from measure.operations.tracer import trace
+    from runners.workers.worker import classify
 
     try:
         found = trace(lambda mode: _traced_parts(cell, mode))
@@ -99,7 +103,7 @@ def _traced_parts(cell: Cell, mode: FakeMode | None) -> StepParts:
 
     import torch
 
-    from measure.operations import StepParts, to_fake
+    from measure.operations.tracer import StepParts, to_fake
 
     workload = _workload(cell)
     torch.manual_seed(cell.seed)  # what data decides (detection) repeats
@@ -142,7 +146,7 @@ def prepare(cell: Cell, split: Split | None = None, shard: int = 0) -> Prepared:
     import torch
 
     from measure.device import apply_precision
-    from measure.timing import clock_for
+    from measure.timing.clocks import clock_for
 
     policy = PRECISIONS[cell.precision]
     device = torch.device(cell.device)
@@ -170,7 +174,7 @@ def prepare(cell: Cell, split: Split | None = None, shard: int = 0) -> Prepared:
 
 def set_malloc(setting: str) -> None:
     """The C library's allocator as a cell asks for it. Raises Unavailable where it cannot be so."""
-    from measure.native import retain_freed_memory
+    from measure.native.malloc import retain_freed_memory
 
     if setting != RETAIN:
         return
@@ -212,7 +216,10 @@ def measure(cell: Cell, protocol: Protocol, beside: Sequence[Ceiling] = ()) -> C
 def load_timing() -> None:
     """Load what timing needs before the first step is laid out in the heap: what is allocated between two steps, and
     stays, breaks a hole that an activation had, which then takes that of a gradient."""
-    from measure.timing import CeilingBlocks, CeilingKernel, Protocol, clock_for, measure_blocks, warm_up
+    from measure.timing.blocks import measure_blocks, warm_up
+    from measure.timing.ceiling_blocks import CeilingBlocks, CeilingKernel
+    from measure.timing.clocks import clock_for
+    from measure.timing.protocols import Protocol
 
     def work() -> None:
         sum(range(10_000))
@@ -238,7 +245,7 @@ def first_step(cell: Cell, made: Prepared, steps_before: int = 0) -> CellFinding
 
     steps_before: untold steps before it, where one does more than those that follow.
     """
-    from measure.operations import trace_step
+    from measure.operations.tracer import trace_step
 
     inputs = [(batch.inputs, batch.target) for batch in made.few]
     with _products_log(cell.device) as product_log:
@@ -283,7 +290,7 @@ def measure_work(cell_id: str, work: str) -> WorkFindings:
 
 def _step_s(blocks: Iterable[Sample]) -> float:
     """The mean time of a step over the measured blocks."""
-    from measure.timing import step_time_s
+    from measure.timing.stopping import step_time_s
 
     timed = [block for block in blocks if block.part == "measure"]
     return float(sum(step_time_s(block) * block.steps for block in timed) / sum(block.steps for block in timed))
@@ -305,23 +312,16 @@ def time_cell(
     """
     import torch
 
-    from measure.ceiling import ceiling_kernels
+    from measure.ceiling.ceilings import ceiling_kernels
     from measure.device import cpu_contention
-    from measure.native import extend_heap
-    from measure.timing import (
-        CeilingBlocks,
-        Ranges,
-        blocks_in_order,
-        disturbance_warning,
-        measure_blocks,
-        measure_phases,
-        page_fault_warning,
-        placement_warning,
-        process_use,
-        step_time_warning,
-        suspension,
-        warm_up,
-    )
+    from measure.native.malloc import extend_heap
+    from measure.timing import suspension
+    from measure.timing.blocks import blocks_in_order, measure_blocks, warm_up
+    from measure.timing.ceiling_blocks import CeilingBlocks, step_time_warning
+    from measure.timing.page_faults import page_fault_warning, process_use
+    from measure.timing.phases import measure_phases
+    from measure.timing.profiler_ranges import Ranges
+    from measure.timing.stopping import disturbance_warning, placement_warning
 
     on_cuda = cell.device.startswith("cuda")
     ranges = Ranges(enabled=on_cuda)
@@ -414,7 +414,7 @@ def _step(
     """The training step, and its optimizer."""
     import torch
 
-    from workloads.training import ScheduledStep, TrainingStep, optimizer_of
+    from workloads.training.step import ScheduledStep, TrainingStep, optimizer_of
 
     policy: Precision = PRECISIONS[cell.precision]
     optimizer = optimizer_of(cell.optimizer, workload, model.parameters())
@@ -451,7 +451,7 @@ def compile_step(step: Any, clock: Any) -> float:
 
 def executed_flop(traced: Trace) -> dict[str, int]:
     """ "kind/dtype" → model FLOP of a real step: what `Run.executed` holds."""
-    from analysis.utilization import count_table
+    from analysis.utilization.numerators import count_table
 
     by_kind = count_table(traced.operations).flop_by_kind_dtype
     return {f"{kind}/{dtype}": flop for (kind, dtype), flop in sorted(by_kind.items())}

@@ -22,9 +22,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runners.cli import FAILED, INTERRUPTED, TERMINATED, UNWRITABLE, answering, say
+from runners.cli.exits import FAILED, INTERRUPTED, TERMINATED, UNWRITABLE, answering
+from runners.cli.terminal import say
 from runners.sweep import models as sweep_models
-from runners.sweep.executors import LOCAL, check_executor, each_model, open_slots, peak_row, sitting_of
+from runners.sweep.executors.choice import LOCAL, check_executor, each_model, open_slots
+from runners.sweep.executors.sitting import peak_row, sitting_of
 from runners.sweep.options import (
     EARLIER,
     RETRIED,
@@ -40,16 +42,19 @@ from runners.sweep.options import (
 )
 from runners.sweep.plan import Grid, cell_of, cells, check, check_images, remaining
 from runners.sweep.ranks import exchange
-from runners.workers import hyper_of_cell, place_of
+from runners.workers.cell_sizes import hyper_of_cell
+from runners.workers.place import place_of
 
 if TYPE_CHECKING:
-    from results.records import Cell, Run
-    from results.store import Store
-    from runners.cli import Progress
-    from runners.sweep.executors import Executor, Telemetered
-    from runners.sweep.ranks import RankPeers
+    from results.records.cell import Cell, Run
+    from results.store.store import Store
+    from runners.cli.progress import Progress
+    from runners.sweep.executors.choice import Executor, Telemetered
+    from runners.sweep.ranks.peers import RankPeers
     from runners.sweep.session import Limits, Replan, Session
-    from runners.workers import Place, ProbeResult, TelemetryWatch
+    from runners.workers.place import Place
+    from runners.workers.probe import ProbeResult
+    from runners.workers.telemetry import TelemetryWatch
 
 PROBE_TIMEOUT_S = 180.0
 
@@ -65,14 +70,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command; its exit code."""
     place = place_of(os.environ)
     if place is not None and place.rank:
-        from runners.sweep.ranks import follow
+        from runners.sweep.ranks.follower import follow
 
         return 0 if _asks_for_help(arguments) else follow(place)
     made = parser()
     options = made.parse_args(arguments)
     options.begun = False  # whether there is a directory that --resume goes on with
     command = shlex.join([*shlex.split("python -m runners.sweep"), *(sys.argv[1:] if arguments is None else arguments)])
-    from results import StoreFault
+    from results.errors import StoreFault
 
     signal.signal(signal.SIGTERM, _terminated)
     try:
@@ -123,8 +128,8 @@ def _what_is_left(options: argparse.Namespace) -> str:
 
 def _sweep(options: argparse.Namespace, command: str) -> int:
     """Everything after parsing. Raises ValueError for a mistake, StoreFault, OSError, KeyboardInterrupt."""
-    from results.store import check_vacant
-    from runners.workers import prepare
+    from results.store.store import check_vacant
+    from runners.workers.pool import prepare
 
     if len(options.accelerator or ()) > 1:
         return each_model(options, RUNS, lambda of_model: _sweep(of_model, command))
@@ -208,8 +213,8 @@ def _say_what_is_left(planned: Sequence[Cell], todo: Sequence[Cell], asked: Sequ
 
 def _begin_session(store: Store, probed: ProbeResult) -> TelemetryWatch:
     """Begins a session. Raises ValueError if this machine may not go on with the run."""
-    from results.store import harness_version, utc_now
-    from runners.workers import TelemetryWatch
+    from results.store.manifest import harness_version, utc_now
+    from runners.workers.telemetry import TelemetryWatch
 
     watch = TelemetryWatch(probed.device)
     version = harness_version()
@@ -278,7 +283,7 @@ class RankExecutor(Local):
 
     def probe(self, device: str) -> ProbeResult:
         """What this rank's device is, when all ranks have said theirs. Raises ValueError where they differ."""
-        from runners.sweep.ranks import RankPeers
+        from runners.sweep.ranks.peers import RankPeers
 
         probed = super().probe(device)
         self._peers = RankPeers(self._exchange, probed)
@@ -287,7 +292,7 @@ class RankExecutor(Local):
         return probed
 
     def _session(self, *parts: Any) -> Session:
-        from runners.sweep.ranks import RankSession
+        from runners.sweep.ranks.session import RankSession
 
         assert self._peers is not None  # `probe` came before
         return RankSession(self._peers, *parts)
@@ -322,7 +327,7 @@ def _collect(
     replan: Replan | None = None,
 ) -> int:
     """Measure what is to do, in the session begun last; how many cells failed, or found no device."""
-    from runners.cli import Progress
+    from runners.cli.progress import Progress
     from runners.sweep.session import Limits, failed
 
     limits = Limits(options.time_budget, options.cell_timeout)
@@ -364,7 +369,7 @@ def _check_data(grid: Grid) -> None:
 
 def _check_models(grid: Grid) -> None:
     """Raises ValueError, one line, for a model of one's own, of a library or of a file that cannot be built."""
-    from runners.cli import passing
+    from runners.cli.progress import passing
 
     for model in grid.models:
         cell = cell_of(grid, model, 1, "fp32")
@@ -377,7 +382,8 @@ def _check_models(grid: Grid) -> None:
 
 def _worker_answer(task: str, *arguments: Any) -> Any:
     """The answer of a process that ends again. Raises ValueError for its fault, WorkerDied if it was killed."""
-    from runners.workers import Worker, WorkerFault
+    from runners.workers.fault import WorkerFault
+    from runners.workers.pool import Worker
 
     worker = Worker("probe")
     try:
@@ -401,7 +407,8 @@ def _check_budget(budget_s: float | None, first: Cell) -> None:
 
 def _store(options: argparse.Namespace, resumed: Path | None, grid: Grid, probed: ProbeResult, command: str) -> Store:
     """The run directory, new or gone on with. Raises ValueError if it cannot be had."""
-    from results.store import Manifest, Store, harness_version, utc_now
+    from results.store.manifest import Manifest, harness_version, utc_now
+    from results.store.store import Store
 
     if resumed is not None:
         return Store.resume(resumed)
@@ -421,7 +428,7 @@ def _store(options: argparse.Namespace, resumed: Path | None, grid: Grid, probed
 
 def _notes(probed: ProbeResult) -> tuple[str, ...]:
     """What a reader of the run must know before its numbers."""
-    from analysis.devices import stand_in_warning
+    from analysis.devices.peaks import stand_in_warning
 
     return (stand_in_warning(probed.name),) if probed.properties.stand_in else ()
 
@@ -436,6 +443,6 @@ def _report(path: Path, form: str, convention: str | None) -> None:
 
 
 def _any_failed(planned: Sequence[Cell], statuses: dict[str, str]) -> bool:
-    from results.records import MEASURED
+    from results.records.vocabulary import MEASURED
 
     return any(statuses.get(cell.cell_id, "ok") not in MEASURED for cell in planned)

@@ -6,10 +6,13 @@ Each counter runs in a process of its own. Batches that are too large to count a
 
 from __future__ import annotations
 
-from measure.counters.harness import batches_to_count, count_isolated, extrapolate
-from results.records import Cell, FlopCount, digest
+from measure.counters.harness.batch_law import extrapolate
+from measure.counters.harness.isolation import batches_to_count, count_isolated
+from results.records.cell import Cell
+from results.records.counts import FlopCount
+from results.records.vocabulary import digest
 from runners.sweep.models import factory_of
-from runners.workers import hyper_of_cell
+from runners.workers.cell_sizes import hyper_of_cell
 
 TIMEOUT_S = 300.0
 """Of one counter and workload, all its batches together."""

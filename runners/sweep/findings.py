@@ -9,9 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from analysis.stats import LAG1
-from results.records import Cell, Operation, ProfiledOperation, Record, Run, Sample, Storage
-from runners.workers import WindowEnergy
+from analysis.stats.summary import LAG1
+from results.records.cell import Cell, Run
+from results.records.operations import Operation, ProfiledOperation, Storage
+from results.records.rows import Record
+from results.records.samples import Sample
+from runners.workers.telemetry import WindowEnergy
 
 Rows = Mapping[str, Sequence[Record]]
 """File → a cell's rows."""

@@ -11,19 +11,15 @@ import argparse
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from results import Unavailable
-from results.records import Cell
-from runners.cli import add_changes, choice_error
-from workloads.catalogue import (
-    CODE,
-    ENTRIES,
-    Entry,
-    Spec,
-    check,
-    factory,
-    model_digest,
-    parse_shapes,
-)
+from results.errors import Unavailable
+from results.records.cell import Cell
+from runners.cli.arguments import choice_error
+from runners.cli.model_options import add_changes
+from workloads.catalogue.catalogue import ENTRIES, factory
+from workloads.catalogue.entries import Entry
+from workloads.catalogue.input_shapes import parse_shapes
+from workloads.catalogue.model_files import model_digest
+from workloads.catalogue.model_names import CODE, Spec, check
 
 CHANGED = (
     "{model}: its file is not the one that this run measured ({before} then, {now} now): start a new run with --out"
@@ -116,7 +112,7 @@ def buildable(model: str, sizes: Mapping[str, Any]) -> None:
     ValueError for a model without a parameter that is trained."""
     import torch
 
-    from runners.workers import get
+    from runners.workers.any_model import get
 
     workload = get(model, **sizes)
     with torch.device("meta" if model.startswith(("timm:", "hf:")) else "cpu"):

@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from measure.profiler import nsight
-from results import Unavailable
-from results.records import Cell, non_default
-from results.store import QUICK, compress
+from results.errors import Unavailable
+from results.records.cell import Cell
+from results.records.vocabulary import non_default
+from results.store.layout import QUICK, compress
 from runners.sweep.findings import WorkFindings, WorkRecording
-from runners.workers import WorkerFault
+from runners.workers.fault import WorkerFault
 
 SOURCE = "nsys"
 TASK = "runners.sweep.nsight:record_work"
@@ -105,7 +106,7 @@ def record_work(words: Sequence[str], folder: str, limit_s: float) -> bytes:
 def _check(export: Path) -> None:
     """Raises ValueError for an export that cannot be read, or whose step launched no kernel."""
     from measure.trace.attribution.last_step import last_step
-    from runners.cli import read_recording
+    from runners.cli.recordings import read_recording
 
     try:
         recording = read_recording(export, last_step)

@@ -14,29 +14,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.devices import PRECISIONS
-from measure.counters.harness import COUNTERS
-from results.records import MALLOC_SETTINGS, RECORDERS, RETAIN, Parameters
-from runners.cli import (
-    CONVENTIONS,
-    LAYOUTS,
-    MODEL,
-    Parser,
-    add_format,
-    add_sizes,
-    names,
-    number,
-)
+from analysis.devices.precisions import PRECISIONS
+from measure.counters.harness.registry import COUNTERS
+from results.records.cell import Parameters
+from results.records.vocabulary import MALLOC_SETTINGS, RECORDERS, RETAIN
+from runners.cli.arguments import CONVENTIONS, Parser, add_format, names, number
+from runners.cli.model_options import LAYOUTS, MODEL, add_sizes
 from runners.sweep import models as sweep_models
-from runners.sweep.executors import EXECUTORS, LOCAL
+from runners.sweep.executors.choice import EXECUTORS, LOCAL
 from runners.sweep.plan import DEFAULT_METHODS, METHODS, Grid, cells, check_profile
 from runners.sweep.ranks import options as ranks_options
-from runners.workers import check_name, place_of
-from workloads.catalogue import ENTRIES, OPTIMIZERS, OWN, SUITES, hyper_of
+from runners.workers.devices import check_name
+from runners.workers.place import place_of
+from workloads.catalogue.catalogue import ENTRIES, OPTIMIZERS, OWN, SUITES, hyper_of
 
 if TYPE_CHECKING:
-    from results.records import Cell
-    from runners.workers import ProbeResult
+    from results.records.cell import Cell
+    from runners.workers.probe import ProbeResult
 
 RUNS = Path("results/runs")
 DEFAULT_MODELS = ("resnet18", "mobilenet_v2")
@@ -225,7 +219,7 @@ def _on_off(text: str) -> bool:
 
 def check_options(options: argparse.Namespace, stored: dict[str, Any]) -> None:
     """What can be checked without a device. Raises ValueError."""
-    from workloads.vision import directory_of
+    from workloads.vision.cifar_files import directory_of
 
     for model in _models(options, stored):
         try:
@@ -337,7 +331,7 @@ def stored_options(resumed: Path | None) -> dict[str, Any]:
     """What the run was asked for before; empty for a new one. Raises ValueError if it is no run."""
     if resumed is None:
         return {}
-    from results.store import read_manifest
+    from results.store.manifest import read_manifest
 
     options = dict(read_manifest(resumed).options)
     if "against" in options:

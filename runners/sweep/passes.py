@@ -17,17 +17,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from analysis.utilization import images_of
-from measure.timing import TIMED_WORKS, WARNING, Protocol
-from results import Unavailable
-from results.records import Cell
+from analysis.utilization.work_times import images_of
+from measure.timing.protocols import TIMED_WORKS, Protocol
+from measure.timing.suspension import WARNING
+from results.errors import Unavailable
+from results.records.cell import Cell
 from runners.sweep.findings import WorkFindings, WorkRecording
-from runners.workers import classify
+from runners.workers.worker import classify
 
 if TYPE_CHECKING:
-    from measure.timing import Clock
-    from runners.workers import Batches
-    from workloads.training import TrainingStep
+    from measure.timing.clocks import Clock
+    from runners.workers.batches import Batches
+    from workloads.training.step import TrainingStep
 
 SEGMENTS = 10
 """How many parts a real epoch is timed in, at most."""
@@ -105,7 +106,7 @@ def _free(cell: Cell) -> None:
 
 def steps(subject: Subject, work: str) -> Callable[[Any], Step]:
     """For a model, compiled or not, the step of a work on it. Both take the same batches; `batch` has the cell's."""
-    from workloads.training import GradientStep
+    from workloads.training.step import GradientStep
 
     own = work == "batch"
     batches = subject.step.batches if own else subject.batches.endless(images_of(subject.cell, work))
@@ -117,7 +118,7 @@ def steps(subject: Subject, work: str) -> Callable[[Any], Step]:
 
 def _time(subject: Subject, work: str, step: Step, findings: WorkFindings) -> float:
     """Warm up and measure as the cell's own step was, by shorter rules; a step's time."""
-    from measure.timing import blocks_in_order, measure_blocks, warm_up
+    from measure.timing.blocks import blocks_in_order, measure_blocks, warm_up
 
     protocol = _in_time(subject, subject.protocol.for_pass())
     ranged = _ranges(subject).step(step)
@@ -134,7 +135,7 @@ def _time(subject: Subject, work: str, step: Step, findings: WorkFindings) -> fl
 
 def _profile(subject: Subject, work: str, step: Step, findings: WorkFindings) -> None:
     """Record the operations of one step, and how long it takes while it is recorded."""
-    from measure.profiler import profile_step
+    from measure.profiler.work_profiles import profile_step
 
     profile = profile_step(
         step,
@@ -157,7 +158,7 @@ def _profile(subject: Subject, work: str, step: Step, findings: WorkFindings) ->
 
 def _run_epoch(subject: Subject, findings: WorkFindings) -> None:
     """A whole epoch from end to end, unless it would take too long. Raises Unavailable if it has no time at all."""
-    from measure.timing import measure_stretch
+    from measure.timing.phases import measure_stretch
 
     cell = subject.cell
     whole, rest = divmod(cell.epoch_images, cell.batch_size)
@@ -198,7 +199,7 @@ def _left_s(subject: Subject) -> float:
 
 
 def _ranges(subject: Subject) -> Any:
-    from measure.timing import Ranges
+    from measure.timing.profiler_ranges import Ranges
 
     return Ranges(enabled=subject.cell.device.startswith("cuda"))
 

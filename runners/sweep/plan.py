@@ -11,13 +11,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from analysis.parallel import RankGrid, parse_plan
-from measure.counters.harness import COUNTERS
-from results.records import WORKS, Cell
+from analysis.parallel.rank_grid import RankGrid, parse_plan
+from measure.counters.harness.registry import COUNTERS
+from results.records.cell import Cell
+from results.records.vocabulary import WORKS
 from runners.sweep.models import catalogue_entry
-from runners.workers import hyper_of_cell
-from workloads.catalogue import IMAGES, OPTIMIZERS, OWN, reason_not_trainable
-from workloads.vision import CLASSES
+from runners.workers.cell_sizes import hyper_of_cell
+from workloads.catalogue.catalogue import IMAGES, OPTIMIZERS, OWN, reason_not_trainable
+from workloads.vision.cifar_files import CLASSES
 
 METHODS = ("theory", "one", "batch", "epoch", "exact")
 """Methods of counting, in the order in which they are shown. one, batch and epoch: from a profile."""

@@ -11,39 +11,27 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from typing import Protocol as Interface
 
-from analysis.devices import PRECISIONS, unit_of
-from analysis.utilization import works_of
-from measure.timing import Protocol
-from results import Inconsistent, StoreFault
-from results.records import (
-    MEASURED,
-    Ceiling,
-    Cell,
-    Operation,
-    ProfiledOperation,
-    Record,
-    Run,
-    Storage,
-    Telemetry,
-    changed,
-    digest,
-)
-from results.store import profile_file, utc_now
-from runners.cli import Progress, title
+from analysis.devices.precisions import PRECISIONS, unit_of
+from analysis.utilization.work_times import works_of
+from measure.timing.protocols import Protocol
+from results.errors import Inconsistent, StoreFault
+from results.records.cell import Cell, Run
+from results.records.operations import Operation, ProfiledOperation, Storage
+from results.records.rows import Record, changed
+from results.records.samples import Ceiling, Telemetry
+from results.records.vocabulary import MEASURED, digest
+from results.store.layout import profile_file
+from results.store.manifest import utc_now
+from runners.cli.progress import Progress, title
 from runners.sweep import nsight
 from runners.sweep.counts import Counts
 from runners.sweep.findings import Attempt, CellMeasurement, CellOutcome, OperationTable, WorkFindings, merge_findings
 from runners.sweep.plan import reason_against, worker_key
-from runners.workers import (
-    Stopwatch,
-    TelemetryWatch,
-    WindowEnergy,
-    Worker,
-    WorkerFault,
-    classify,
-    hyper_of_cell,
-    uninterrupted,
-)
+from runners.workers.cell_sizes import hyper_of_cell
+from runners.workers.fault import WorkerFault
+from runners.workers.pool import Stopwatch, Worker, uninterrupted
+from runners.workers.telemetry import TelemetryWatch, WindowEnergy
+from runners.workers.worker import classify
 
 CELL_TIMEOUT_S = 900.0
 TRACE_TIMEOUT_S = 300.0

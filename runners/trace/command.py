@@ -12,28 +12,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from results import json_value, nearest, read_text
-from runners.cli import (
-    FAILED,
-    UNWRITABLE,
-    Mistake,
-    Parser,
-    add_format,
-    guarded,
-    put,
-    read_recording,
-    remove_others,
-    reserve,
-    say,
-    show_page,
-)
+from results.names import nearest
+from results.text_files import json_value, read_text
+from runners.cli.arguments import Parser, add_format
+from runners.cli.exits import FAILED, UNWRITABLE, Mistake, guarded
+from runners.cli.output_files import put, remove_others, reserve
+from runners.cli.recordings import read_recording
+from runners.cli.terminal import say, show_page
 from runners.trace.recording import cleaned
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from analysis.devices import Device
-    from reports.trace import Trace
+    from analysis.devices.peaks import Device
+    from reports.trace.data import Trace
 
 KERNELS = "kernels.csv.gz"
 INSTANCES = "operation_instances.csv.gz"
@@ -55,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(parser: Parser, options: Namespace) -> int:
     """Reads, prints, writes; the exit code."""
-    from results import Inconsistent
+    from results.errors import Inconsistent
 
     device = _device(parser, options.device)
     if options.file.is_dir():
@@ -104,9 +96,9 @@ def show(trace: Trace, form: str, device: Device | None = None) -> None:
     """Data on stdout, whatever else there is to say on stderr."""
     import json
 
-    from reports.sweep.answer import to_csv
-    from reports.trace import document, to_text
-    from results.records import OperationInstance
+    from reports.sweep.answer.table import to_csv
+    from reports.trace.text import document, to_text
+    from results.records.operations import OperationInstance
 
     if form == "table":
         show_page(lambda width, colour: to_text(trace, device, width, colour))
@@ -121,7 +113,7 @@ def show(trace: Trace, form: str, device: Device | None = None) -> None:
 
 def html(trace: Trace, device: Device | None = None) -> str:
     """The page of a recording."""
-    from reports.trace import to_html
+    from reports.trace.page import to_html
 
     return to_html(trace, device)
 
@@ -131,10 +123,12 @@ def write(trace: Trace, out: Path, device: Device | None = None) -> list[str]:
 
     Raises StoreFault.
     """
-    from reports.sweep.answer import to_csv
-    from reports.trace import has_states, kernels_csv
-    from results.records import CleaningLog, OperationInstance
-    from results.store import QUICK, compress
+    from reports.sweep.answer.table import to_csv
+    from reports.trace.data import has_states
+    from reports.trace.text import kernels_csv
+    from results.records.counts import CleaningLog
+    from results.records.operations import OperationInstance
+    from results.store.layout import QUICK, compress
 
     put(out / KERNELS, compress(kernels_csv(trace).encode(), QUICK))
     put(out / INSTANCES, compress(to_csv(trace.cleaned.instances, OperationInstance).encode(), QUICK))
@@ -161,7 +155,7 @@ def _tracks(trace: Trace, device: Device | None) -> bytes:
     """
     import json
 
-    from reports.trace import perfetto_events
+    from reports.trace.perfetto import perfetto_events
 
     events = perfetto_events(trace, device)
     if not events:
@@ -194,7 +188,7 @@ def _check_out(out: Path) -> None:
     """Before the long read: raises Mistake if `out` is a file, StoreFault if nothing can be written there."""
     import os
 
-    from results import StoreFault
+    from results.errors import StoreFault
 
     if out.exists() and not out.is_dir():
         raise Mistake(f"--out: expected a directory, got the file {out}")
@@ -242,7 +236,7 @@ def _by_own_name(device: Device, name: str) -> Device:
 
 def _impossible(trace: Trace, device: Device | None) -> list[str]:
     """A line for each tensor unit whose products ran faster than its dense peak."""
-    from reports.trace import impossible
+    from reports.trace.text import impossible
 
     return impossible(trace, device)
 

@@ -8,15 +8,19 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from results import Inconsistent
-from runners.cli import Mistake, put, read_recording, say, show_page
+from results.errors import Inconsistent
+from runners.cli.exits import Mistake
+from runners.cli.output_files import put
+from runners.cli.recordings import read_recording
+from runners.cli.terminal import say, show_page
 from runners.trace.recording import cleaned
 
 if TYPE_CHECKING:
-    from analysis.devices import Device
-    from analysis.ranks import RanksReport, StepFlop, Timeline
-    from measure.trace.attribution import Recording
-    from reports.trace import Trace
+    from analysis.devices.peaks import Device
+    from analysis.ranks.summary import RanksReport, StepFlop
+    from analysis.ranks.timelines import Timeline
+    from measure.trace.attribution.recording import Recording
+    from reports.trace.data import Trace
 
 DOCUMENT = "ranks.json"
 PAGE = "ranks.html"
@@ -28,8 +32,9 @@ def report_ranks(folder: Path, device: Device | None, counting: bool) -> RanksRe
 
     Raises Mistake for a folder without recordings, one that is no rank's, or two of one rank.
     """
-    from analysis.ranks import by_rank, report_of
-    from measure.trace.ranks import rank_files, read_ranks
+    from analysis.ranks.summary import report_of
+    from analysis.ranks.timelines import by_rank
+    from measure.trace.ranks.recordings import rank_files, read_ranks
 
     try:
         timelines = by_rank(read_ranks(rank_files(folder)))
@@ -42,8 +47,8 @@ def report_ranks(folder: Path, device: Device | None, counting: bool) -> RanksRe
 def _flop(timeline: Timeline, device: Device | None) -> StepFlop:
     """A rank's own FLOP of a step by its recorded calls, and its device's peak; a reason where they are not known."""
     from analysis.devices import peaks
-    from analysis.ranks import StepFlop
-    from reports.trace import document
+    from analysis.ranks.summary import StepFlop
+    from reports.trace.text import document
 
     known = device or (peaks.lookup(timeline.device_name) if timeline.device_name else None)
     try:
@@ -70,7 +75,7 @@ def _part_of(timeline: Timeline) -> Callable[[Recording], Recording] | None:
     """What of its file is this rank's; None: all."""
     if timeline.process < 0:
         return None
-    from measure.trace.attribution import of_process
+    from measure.trace.attribution.recording import of_process
 
     return partial(of_process, process=timeline.process)
 
@@ -87,7 +92,8 @@ def _peak(trace: Trace, device: Device) -> float | None:
 def show_ranks(report: RanksReport, form: str, out: Path | None, page: Path | None = None) -> None:
     """Data on stdout; with `out`, document and page there as well; page: where the page alone is put. Raises
     StoreFault."""
-    from reports.trace import ranks_document, ranks_html, ranks_text
+    from reports.trace.ranks import ranks_document, ranks_text
+    from reports.trace.ranks_page import ranks_html
 
     document = json.dumps(ranks_document(report), indent=1, ensure_ascii=False, allow_nan=False)
     if form == "table":

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from measure.trace.attribution import Recording
-    from reports.trace import Trace
+    from measure.trace.attribution.recording import Recording
+    from reports.trace.data import Trace
 
 
 def cleaned(recording: Recording) -> Trace:
     """An attributed recording, cleaned. Raises Inconsistent for one that contradicts itself."""
     from cleaning.trace.clean import clean
-    from reports.trace import Trace
+    from reports.trace.data import Trace
 
     starts = [start for frame in (recording.calls, recording.kernels) for start in frame["start_ns"].tolist()]
     return Trace(

@@ -13,15 +13,16 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from results import Unavailable
-from results.records import FlopCount, Operation
+from results.errors import Unavailable
+from results.records.counts import FlopCount
+from results.records.operations import Operation
 
 if TYPE_CHECKING:
     import torch
 
-    from measure.fake import FakeMode
-    from measure.operations import StepParts
-    from workloads.catalogue import Workload
+    from measure.fake.mode import FakeMode
+    from measure.operations.tracer import StepParts
+    from workloads.catalogue.base import Workload
 
 FACTORY, TRAINER, FAST = (
     "runners.workers.any_model:get",
@@ -88,7 +89,7 @@ def _outermost(modules: Mapping[str, torch.nn.Module], wanted: set[str]) -> list
 
 
 def _matching(option: str, pattern: str, names: dict[str, Any], what: str) -> list[str]:
-    from results import nearest
+    from results.names import nearest
 
     inside = f"{pattern}.*" if what == "parameter" else pattern
     found = fnmatch.filter(names, pattern) or fnmatch.filter(names, inside)
@@ -136,8 +137,8 @@ def training(workload: Workload, batch_size: int) -> tuple[Operation, ...]:
 
     Raises Unavailable, ValueError or RuntimeError where the model cannot be trained at this batch.
     """
-    from measure.fake import NOT_ON_FAKE, fake_mode
-    from measure.operations import trace_step
+    from measure.fake.mode import NOT_ON_FAKE, fake_mode
+    from measure.operations.tracer import trace_step
 
     try:
         mode = fake_mode()
@@ -155,9 +156,9 @@ def training(workload: Workload, batch_size: int) -> tuple[Operation, ...]:
 def _parts(workload: Workload, batch_size: int, mode: FakeMode | None) -> StepParts:
     import torch
 
-    from measure.fake import to_fake
-    from measure.operations import StepParts
-    from workloads.training import OPTIMIZERS, TrainingStep
+    from measure.fake.mode import to_fake
+    from measure.operations.tracer import StepParts
+    from workloads.training.step import OPTIMIZERS, TrainingStep
 
     model = workload.build(**workload.hyper).train()
     generator = torch.Generator().manual_seed(0)

@@ -14,13 +14,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from results.records import Cell
+from results.records.cell import Cell
 
 if TYPE_CHECKING:
     import torch
     from torch.utils.data import DataLoader
 
-    from workloads.catalogue import Batch, Workload
+    from workloads.catalogue.base import Batch, Workload
 
 FEW_BATCHES, MORE_BATCHES = 2, 4
 SMALL_BATCH_BYTES = 64 * 2**20
@@ -117,7 +117,7 @@ def in_layout(layout: str, batch: Batch) -> Batch:
     import torch
     from torch.utils._pytree import tree_map
 
-    from workloads.catalogue import Batch
+    from workloads.catalogue.base import Batch
 
     if layout != "channels_last":
         return batch

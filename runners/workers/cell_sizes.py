@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from results.records import Cell
-from workloads.catalogue import ENTRIES, hyper_of
+from results.records.cell import Cell
+from workloads.catalogue.catalogue import ENTRIES, hyper_of
 
 
 def hyper_of_cell(cell: Cell) -> dict[str, Any]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from runners.cli import Mistake, passing
+from runners.cli.exits import Mistake
+from runners.cli.progress import passing
 
 if TYPE_CHECKING:
-    from measure.device import HostFacts
+    from measure.device.environment import HostFacts
     from runners.workers.probe import ProbeResult
 
 PROBE_TIMEOUT_S = 180.0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class WorkerFault:
-    """Why a call gave no result. status: one of results.records.STATUSES. detail: a traceback, where there is one."""
+    """Why a call gave no result. status: one of `STATUSES`. detail: a traceback, where there is one."""
 
     status: str
     reason: str

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from analysis.devices import PRECISIONS
-from measure.device import DeviceProperties, Environment
-from results import Unavailable
+from analysis.devices.precisions import PRECISIONS
+from measure.device.environment import DeviceProperties, Environment
+from results.errors import Unavailable
 
 
 @dataclass(frozen=True, kw_only=True)

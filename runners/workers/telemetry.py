@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.devices import Reading, energy
-from measure.device import DeviceTelemetry, Processes, Sampler, appeared, open_device
-from measure.timing import absent
-from results import DeviceLost, Unavailable
+from analysis.devices.telemetry import Reading, energy
+from measure.device.telemetry import DeviceTelemetry, Processes, Sampler, appeared, open_device
+from measure.timing.disturbance import absent
+from results.errors import DeviceLost, Unavailable
 
 WORKERS = 1
 """Processes of ours on the GPU when a cell was timed: the one that measured it. Where it has ended by then (a cell that

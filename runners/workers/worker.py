@@ -15,8 +15,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from measure.device import end_with, redirect
-from results import Inconsistent, Unavailable, one_line, plain_words
+from measure.device.processes import end_with, redirect
+from results.errors import Inconsistent, Unavailable, one_line
+from results.library_words import plain_words
 from runners.workers.fault import WorkerFault
 
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "ALLOC_FAILED", "bad_alloc")

@@ -19,7 +19,8 @@ from benchmarks.sweep import (
     recorded,
     stages,
 )
-from results.records import FlopCount, Sample
+from results.records.counts import FlopCount
+from results.records.samples import Sample
 from results.store.store import Store, read_run
 from tests.support.made_up import made_up_runs
 

@@ -43,9 +43,9 @@ def test_the_loss_without_its_batch_names_the_import(shown: str) -> None:
     workload = get(shown)
     batch = workload.batch(workload.hyper, 2, torch.device("cpu"), None)
     output = workload.build(**workload.hyper)(*batch.inputs)
-    with pytest.raises(ValueError, match=r"got no target.*`from workloads\.catalogue import Batch`"):
+    with pytest.raises(ValueError, match=r"got no target.*`from workloads\.catalogue\.base import Batch`"):
         workload.loss(output, batch.target)
-    path.write_text(text.replace("from workloads.catalogue import Batch\n", ""))
+    path.write_text(text.replace("from workloads.catalogue.base import Batch\n", ""))
     bare = get(shown)
-    with pytest.raises(ValueError, match=r"Batch is not imported: add `from workloads\.catalogue import Batch`"):
+    with pytest.raises(ValueError, match=r"Batch is not imported: add `from workloads\.catalogue\.base import Batch`"):
         bare.batch(bare.hyper, 2, torch.device("cpu"), None)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.first_hour.page import PAGE, layout, tasks
-from reports.sweep.answer import to_text
+from reports.sweep.answer.table import to_text
 from runners.characterize import command as characterize_command
 from runners.report import command as report_command
 from runners.trace import command as trace_command

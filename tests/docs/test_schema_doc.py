@@ -16,30 +16,12 @@ from analysis.devices.telemetry import Reading
 from measure.device import amdsmi, environment, nvml
 from measure.device.telemetry import DeviceFacts, open_device
 from reports.shared import numbers
-from results.records import (
-    SCHEMA_VERSION,
-    STATUSES,
-    Agreement,
-    BatchLaw,
-    CleanedOperation,
-    CleaningLog,
-    Headline,
-    Kernel,
-    OperationInstance,
-    ParallelStep,
-    ProfileCount,
-    ProfiledOperation,
-    Ratio,
-    Record,
-    StepTime,
-    Utilization,
-    WorkTime,
-    answers,
-    cell,
-    counts,
-    operations,
-    samples,
-)
+from results.records import answers, cell, counts, operations, samples
+from results.records.answers import Headline, ParallelStep, StepTime, Utilization, WorkTime
+from results.records.counts import Agreement, BatchLaw, CleanedOperation, CleaningLog, ProfileCount, Ratio
+from results.records.operations import Kernel, OperationInstance, ProfiledOperation
+from results.records.rows import Record
+from results.records.vocabulary import SCHEMA_VERSION, STATUSES
 from results.store.layout import RECORDS, operation_files
 from results.store.manifest import MANIFEST, Manifest
 from results.store.migrations import MIGRATIONS

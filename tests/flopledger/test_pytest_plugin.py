@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from flopledger import pytest_plugin
-from measure.step import slower_line
-from measure.step.pinned_step import pinned_step
+from measure.step.pinned_step import pinned_step, slower_line
 
 ROOT = Path(__file__).parents[2]
 TEST = """

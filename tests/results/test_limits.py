@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from results import collector_off, limits
-from results.garbage_collector import MANY
+from results import limits
+from results.garbage_collector import MANY, collector_off
 from results.limits import LIMITS, BoundedStream, check_regular, limit, stated, unpack
 
 PAGE = Path(__file__).parents[2] / "docs/limits.md"

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import importlib
 import io
 import json
 import math
+import pkgutil
 import shutil
 import typing
 from collections.abc import Mapping
@@ -17,7 +19,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from results import records
-from results.records import Ceiling, FlopCount, Record, Run, Sample, Telemetry, header, kinds_of
+from results.records.cell import Run
+from results.records.counts import FlopCount
+from results.records.rows import Record, header, kinds_of
+from results.records.samples import Ceiling, Sample, Telemetry
 from results.store import columns, layout
 from results.store.columns import read_records
 from results.store.manifest import MANIFEST, read_manifest
@@ -34,8 +39,11 @@ WITHOUT_NUMBERS = {
 
 
 def all_records():
-    classes = [getattr(records, name) for name in records.__all__]
-    return [kind for kind in classes if isinstance(kind, type) and issubclass(kind, Record) and kind is not Record]
+    modules = [
+        importlib.import_module(f"results.records.{each.name}") for each in pkgutil.iter_modules(records.__path__)
+    ]
+    classes = {kind for module in modules for kind in vars(module).values() if isinstance(kind, type)}
+    return sorted((kind for kind in classes if issubclass(kind, Record) and kind is not Record), key=repr)
 
 
 @pytest.mark.parametrize(

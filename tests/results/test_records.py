@@ -23,36 +23,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from results import records
-from results.records import (
-    Ceiling,
-    Cell,
-    FlopCount,
-    Operation,
-    Ratio,
-    Record,
-    Run,
-    Sample,
-    Sitting,
-    Storage,
-    Telemetry,
-    header,
-    to_columns,
-)
+from results.records.cell import Cell, Run, Sitting
+from results.records.counts import FlopCount, Ratio
+from results.records.operations import Operation, Storage
 from results.records.rows import (
     CellRows,
     ColumnRows,
+    Record,
     cell_text,
     changed,
     chosen_of,
     column_of,
     from_text,
+    header,
     literal,
     of_columns,
     plain,
     rows_with,
+    to_columns,
     to_text,
     to_values,
 )
+from results.records.samples import Ceiling, Sample, Telemetry
 from results.store import layout
 from results.store.tables import table
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from results.errors import Inconsistent
-from results.records import Ceiling
+from results.records.samples import Ceiling
 from results.store.store import Store, read_run
 from tests.support.made_up.made_up_runs import a_run, new_store, rows_of, samples
 from tests.support.made_up.seals import older, reseal

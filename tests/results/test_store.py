@@ -14,7 +14,9 @@ import pandas as pd
 import pytest
 
 from results.errors import StoreFault
-from results.records import Ceiling, FlopCount, header
+from results.records.counts import FlopCount
+from results.records.rows import header
+from results.records.samples import Ceiling
 from results.store.manifest import read_manifest, write_manifest
 from results.store.store import FAILED, Store, read_run
 from tests.support.made_up.made_up_runs import (

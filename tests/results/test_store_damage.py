@@ -11,7 +11,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from results.records import SCHEMA_VERSION, Telemetry
+from results.records.samples import Telemetry
+from results.records.vocabulary import SCHEMA_VERSION
 from results.store import reading
 from results.store.columns import texts
 from results.store.layout import decode, lines_of

@@ -10,7 +10,7 @@ from statistics import fmean
 import pytest
 
 from analysis.utilization.utilization import step_time
-from results.records import Sample
+from results.records.samples import Sample
 from tests.standin.device.stand_in import Task
 
 pytestmark = pytest.mark.standin

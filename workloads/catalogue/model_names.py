@@ -22,7 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from results import Unavailable, beyond, check_regular, limit
+from results.errors import Unavailable
+from results.limits import beyond, check_regular, limit
 from workloads.catalogue.catalogue import ENTRIES, check_name
 
 INSTALL = {"timm": "timm>=1.0.31,<2", "transformers": "transformers>=5.23,<6"}

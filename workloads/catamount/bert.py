@@ -14,8 +14,9 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from workloads.catalogue import Batch
-from workloads.text import IGNORED, attend, draw, small_weights, token_loss
+from workloads.catalogue.base import Batch
+from workloads.text.tokens import IGNORED, draw, token_loss
+from workloads.text.transformer import attend, small_weights
 
 HEAD = 64
 EPSILON = 1e-12

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
-from workloads.catalogue import Batch
+from workloads.catalogue.base import Batch
 from workloads.catamount.cells import LSTM, Cell
-from workloads.text import draw, next_tokens
+from workloads.text.tokens import draw, next_tokens
 
 DROPPED = 0.2
 

@@ -7,9 +7,11 @@ the batch itself.
 
 from __future__ import annotations
 
-from workloads.catalogue import Workload, entry, hyper_of
+from workloads.catalogue.base import Workload
+from workloads.catalogue.catalogue import entry, hyper_of
 from workloads.catamount import bert, nmt, recurrent_lm, speech, word2vec
-from workloads.text import Family, family_workload, gpt
+from workloads.text import gpt
+from workloads.text.families import Family, family_workload
 
 TASKS = ("language", "translation", "speech", "embedding")
 """Tasks of the catalogue whose workloads are made here."""

@@ -16,9 +16,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from workloads.catalogue import Batch
+from workloads.catalogue.base import Batch
 from workloads.catamount.cells import LSTM, Cell, State
-from workloads.text import draw
+from workloads.text.tokens import draw
 
 NOISE = 0.01
 """Deviation of the noise on the weights of the decoder's cells."""

@@ -15,8 +15,8 @@ import torch
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from workloads.catalogue import Batch
-from workloads.text import draw, log_expected, log_uniform
+from workloads.catalogue.base import Batch
+from workloads.text.tokens import draw, log_expected, log_uniform
 
 Logits = tuple[torch.Tensor, torch.Tensor]
 

@@ -14,8 +14,12 @@ from functools import partial
 
 import torch
 
-from workloads.catalogue import Batch, Shape, Spec, Workload, check, entry, factory, parse, parse_shapes
-from workloads.training import draw, mean_loss
+from workloads.catalogue.base import Batch, Workload
+from workloads.catalogue.catalogue import entry, factory
+from workloads.catalogue.input_shapes import Shape, parse_shapes
+from workloads.catalogue.model_names import Spec, check, parse
+from workloads.training.inputs import draw
+from workloads.training.losses import mean_loss
 
 __all__ = ["check", "get"]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from workloads.catalogue import Workload
+from workloads.catalogue.base import Workload
 
 PARTS = {
     "build": "build(**hyper) → torch.nn.Module",

@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from workloads.catalogue import Batch
-from workloads.training import mean_loss
+from workloads.catalogue.base import Batch
+from workloads.training.losses import mean_loss
 
 BASE = "LightningModule"
 """The name of Lightning's class, in both of its packages."""

@@ -15,9 +15,13 @@ from typing import Any
 import torch
 from torch.nn.functional import cross_entropy
 
-from workloads.catalogue import Batch, Shape, Spec, Workload, nearest, require
-from workloads.training import draw, mean_loss, without_values
+from workloads.catalogue.base import Batch, Workload
+from workloads.catalogue.input_shapes import Shape
+from workloads.catalogue.model_names import Spec, nearest, require
 from workloads.training.building import building
+from workloads.training.inputs import draw
+from workloads.training.losses import mean_loss
+from workloads.training.meta import without_values
 
 
 def get(spec: Spec, shapes: Sequence[Shape] = (), /, **hyper: int) -> Workload:

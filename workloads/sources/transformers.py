@@ -16,11 +16,16 @@ from typing import Any
 
 import torch
 
-from results import Unavailable, free_bytes
-from workloads.catalogue import Batch, Shape, Spec, Workload, nearest, read_config, require
+from results.errors import Unavailable
+from results.kernel import free_bytes
+from workloads.catalogue.base import Batch, Workload
+from workloads.catalogue.input_shapes import Shape
+from workloads.catalogue.model_names import Spec, nearest, read_config, require
 from workloads.sources.transformers_inputs import default_shapes
-from workloads.training import draw, mean_loss, positional, takes, without_values
 from workloads.training.building import building
+from workloads.training.inputs import draw, positional, takes
+from workloads.training.losses import mean_loss
+from workloads.training.meta import without_values
 
 Feed = Callable[[int | None], Sequence[Shape]]
 """Length of a text, or None for the default → the inputs."""

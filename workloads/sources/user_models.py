@@ -21,16 +21,20 @@ from typing import Any
 
 import torch
 
-from workloads.catalogue import Batch, Shape, Spec, Workload, check, nearest
+from workloads.catalogue.base import Batch, Workload
+from workloads.catalogue.input_shapes import Shape
+from workloads.catalogue.model_names import Spec, check, nearest
 from workloads.sources import lightning
 from workloads.sources.interface import workload_of
-from workloads.training import draw, fault_text, mean_loss, positional, resized, split, takes, without_values
-from workloads.training.building import building
+from workloads.training.building import building, fault_text
+from workloads.training.inputs import draw, positional, resized, split, takes
+from workloads.training.losses import mean_loss
+from workloads.training.meta import without_values
 
 Made = Callable[[int, torch.device, "torch.Generator | None"], Any]
 """(size, device, generator) → inputs, or a Batch."""
 
-IMPORT_BATCH = "from workloads.catalogue import Batch"
+IMPORT_BATCH = "from workloads.catalogue.base import Batch"
 """The line that a file needs whose batches have a target."""
 
 RETURNS = "a torch.nn.Module, (module, inputs), (module, function that makes inputs) or a Workload"

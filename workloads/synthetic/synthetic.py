@@ -15,7 +15,8 @@ from functools import partial
 import torch
 from torch.nn.functional import mse_loss
 
-from workloads.catalogue import Batch, Workload, entry, hyper_of
+from workloads.catalogue.base import Batch, Workload
+from workloads.catalogue.catalogue import entry, hyper_of
 
 
 @dataclass(frozen=True)

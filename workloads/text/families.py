@@ -9,9 +9,11 @@ from typing import Any
 
 import torch
 
-from workloads.catalogue import Batch, Entry, Workload, reason_not_trainable
+from workloads.catalogue.base import Batch, Workload
+from workloads.catalogue.catalogue import reason_not_trainable
+from workloads.catalogue.entries import Entry
 from workloads.text import tokens
-from workloads.training import without_values
+from workloads.training.meta import without_values
 
 
 @dataclass(frozen=True)

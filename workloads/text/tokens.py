@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import torch
 from torch.nn.functional import cross_entropy
 
-from workloads.catalogue import Batch
+from workloads.catalogue.base import Batch
 
 IGNORED = -100
 """A label that no loss is taken of."""

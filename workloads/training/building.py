@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from traceback import extract_tb
 from typing import Any, NoReturn
 
-from results import Unavailable, plain_words
+from results.errors import Unavailable
+from results.library_words import plain_words
 
 HUB_SWITCHES = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.nn.modules.module import register_module_forward_hook
 
-from workloads.catalogue import Batch, Workload
+from workloads.catalogue.base import Batch, Workload
 from workloads.training.building import fault_text
 from workloads.training.losses import tensors
 

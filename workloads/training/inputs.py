@@ -15,8 +15,9 @@ import torch
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_leaves, tree_map
 
-from results import Unavailable
-from workloads.catalogue import Shape, nearest
+from results.errors import Unavailable
+from workloads.catalogue.input_shapes import Shape
+from workloads.catalogue.model_names import nearest
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 

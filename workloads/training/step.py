@@ -14,7 +14,8 @@ from typing import Any
 
 import torch
 
-from workloads.catalogue import OWN, Batch, Workload
+from workloads.catalogue.base import Batch, Workload
+from workloads.catalogue.catalogue import OWN
 
 Mark = Callable[[str], None]
 

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Subset
 from torchvision.datasets import CIFAR10
 from torchvision.transforms import Compose, Normalize, Resize, ToTensor
 
-from workloads.catalogue import Batch
+from workloads.catalogue.base import Batch
 from workloads.vision.cifar_files import CLASSES, check
 
 Images: TypeAlias = CIFAR10 | Subset[Any]

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.nn.functional import cross_entropy
 
-from workloads.catalogue import Batch
+from workloads.catalogue.base import Batch
 
 GOOGLENET_AUXILIARY = 0.3
 """Weight of each auxiliary classifier: Szegedy et al. 2014, arXiv:1409.4842, section 5."""

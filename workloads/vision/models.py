@@ -14,8 +14,9 @@ import torch
 from torchvision.models import get_model
 from torchvision.models.regnet import BlockParams
 
-from workloads.catalogue import Batch, Workload, entry, hyper_of, reason_not_trainable
-from workloads.training import without_values
+from workloads.catalogue.base import Batch, Workload
+from workloads.catalogue.catalogue import entry, hyper_of, reason_not_trainable
+from workloads.training.meta import without_values
 from workloads.vision import data, wide_resnet
 
 __all__ = ["build", "get", "reason_not_trainable"]

@@ -22,9 +22,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from analysis.footprint.step import reuse_gradients
-from results import Inconsistent
-from results.records import Operation, Storage
+from analysis.footprint.step.live_bytes import reuse_gradients
+from results.errors import Inconsistent
+from results.records.operations import Operation, Storage
 
 KEPT = frozenset(("weight", "buffer", "optimizer_state", "input"))
 """Roles of storages that the next step needs, or the caller holds."""

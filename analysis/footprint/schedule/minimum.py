@@ -20,8 +20,8 @@ from itertools import product
 from analysis.footprint.schedule.dependencies import graph, live_bytes, with_views
 from analysis.footprint.schedule.list_scheduling import PREFERENCES, listed
 from analysis.footprint.schedule.lower_bound import forced_bytes
-from analysis.footprint.step import footprint
-from results.records import Operation, Storage
+from analysis.footprint.step.live_bytes import footprint
+from results.records.operations import Operation, Storage
 
 STEPS = 4
 """Limits that orders are listed for, from the bound on."""

@@ -25,7 +25,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from analysis.footprint.step.live_bytes import BEFORE
-from results.records import Storage
+from results.records.operations import Storage
 
 BLOCK = 512
 SMALL = 2**20

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 from analysis.footprint.step.live_bytes import peak_bytes
 from analysis.operators import registry
-from results.records import Operation, Storage
+from results.records.operations import Operation, Storage
 
 Stretch = tuple[int, int]
 """Indices of the first and the last forward operation."""

@@ -1,6 +1,6 @@
 """How much memory one training step needs as it runs: the bytes of its storages, alive from operation to operation.
 
-`footprint` reads the ledger that the tracer kept (`results.records.Storage`) and gives the live bytes of each moment by
+`footprint` reads the ledger that the tracer kept (`Storage`) and gives the live bytes of each moment by
 category, the peak, where it is and what fills it. Views and writes in place share a storage, which counts once, from
 the operation that made it to the last one before its last reference went. A moment is an operation *while it runs*:
 what it reads and what it makes are both there. One exception is autograd's (torch/csrc/autograd/input_buffer.cpp):
@@ -30,9 +30,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from analysis.operators import UNSIZED
-from results import Inconsistent
-from results.records import Operation, Storage
+from analysis.operators.traffic import UNSIZED
+from results.errors import Inconsistent
+from results.records.operations import Operation, Storage
 
 CAST = "cast"
 CATEGORIES = ("weight", "buffer", "gradient", "optimizer_state", "input", "activation", CAST, "temporary")

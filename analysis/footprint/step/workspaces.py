@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from results.records import Operation
+from results.records.operations import Operation
 
 KIB = 1024
 CUBLAS_BYTES = (2 * 4096 + 16 * 8) * KIB

@@ -21,7 +21,8 @@ from typing import Any, NoReturn
 
 import sympy
 
-from results import beyond, limit, nearest
+from results.limits import beyond, limit
+from results.names import nearest
 
 Expr = Any
 """A sympy expression, or an int."""

@@ -13,7 +13,7 @@ from fractions import Fraction
 import sympy
 
 from analysis.devices import peaks
-from analysis.formula.algebra import Expr, rational, unknown_name
+from analysis.formula.algebra.expressions import Expr, rational, unknown_name
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from itertools import pairwise, zip_longest
 from analysis.formula.derivation.interpolate import Point, point_text
 from analysis.formula.derivation.sampling import Sampler, SizeSample
 from analysis.formula.derivation.symbolic_table import place_of
-from results.records import Operation
+from results.records.operations import Operation
 
 ROUNDS = 16
 """Points that are looked at between two, at most."""

@@ -16,7 +16,7 @@ from fractions import Fraction
 from itertools import islice
 from typing import Any
 
-from analysis.footprint.step import unsized
+from analysis.footprint.step.live_bytes import unsized
 from analysis.formula.derivation.interpolate import Fitter, Form, Point, plus, times, value_of
 from analysis.formula.derivation.sampling import (
     Axis,

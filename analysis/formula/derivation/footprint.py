@@ -20,7 +20,7 @@ from fractions import Fraction
 
 import sympy
 
-from analysis.footprint.step import BEFORE
+from analysis.footprint.step.live_bytes import BEFORE
 from analysis.formula.derivation.derive import STRUCTURE_DEGREE, Derived, partly_at
 from analysis.formula.derivation.footprint_terms import FootprintTable, Peak, Unalike, peak_of
 from analysis.formula.derivation.interpolate import Fitter, Form, Point, plus, point_text, times, value_of

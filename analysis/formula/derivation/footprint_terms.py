@@ -29,11 +29,12 @@ from typing import Any
 
 import numpy
 
-from analysis.footprint.schedule import BEFORE, Graph, Minimal, graph, minimal
-from analysis.footprint.step import footprint, reuse_gradients
+from analysis.footprint.schedule.dependencies import BEFORE, Graph, graph
+from analysis.footprint.schedule.minimum import Minimal, minimal
+from analysis.footprint.step.live_bytes import footprint, reuse_gradients
 from analysis.formula.derivation.interpolate import Atom, Form, Monomial, Point, point_text, value_of
 from analysis.formula.derivation.sampling import Sizes, SizeSample
-from results.records import Storage
+from results.records.operations import Storage
 
 
 class Unalike(ValueError):

@@ -23,8 +23,10 @@ from sympy.polys.rings import ring
 
 from analysis.formula.derivation.interpolate import Form, Monomial, Point, number_of, point_text
 from analysis.formula.derivation.sampling import Sizes, SizeSample, Unfitted, merge_values
-from analysis.operators import BY_RULE, kept_pairs, may_have_mask, numel, registry
-from results.records import Operation
+from analysis.operators import registry
+from analysis.operators.attention_conventions import BY_RULE, kept_pairs, may_have_mask
+from analysis.operators.operands import numel
+from results.records.operations import Operation
 
 FOOTPRINT = "footprint_bytes"
 

@@ -27,7 +27,7 @@ import sympy
 from analysis.formula.derivation.derive import Derived
 from analysis.formula.derivation.interpolate import Form, plus
 from analysis.formula.derivation.symbolic_table import FOOTPRINT, LESS, UNKNOWN, CountKey
-from analysis.operators import BY_RULE
+from analysis.operators.attention_conventions import BY_RULE
 
 Expr = Any
 

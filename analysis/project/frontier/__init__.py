@@ -3,7 +3,3 @@
 Extends learning curves beyond the data that they were fitted to. An interval covers the stated uncertainty of the
 inputs only.
 """
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

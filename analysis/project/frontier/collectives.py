@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from analysis.devices import Link
+from analysis.devices.interconnects import Link
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from analysis.formula.algebra import names, parse, unknown_name
+from analysis.formula.algebra.expressions import names, parse, unknown_name
 from analysis.project.frontier import learning_curves
 
 FOLDER = Path(__file__).with_name("domains")

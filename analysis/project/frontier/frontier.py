@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 
-from analysis.formula.algebra import unknown_name
+from analysis.formula.algebra.expressions import unknown_name
 from analysis.project.frontier import learning_curves
 from analysis.project.frontier.accelerator import Accelerator, SubBatches, sub_batches
 from analysis.project.frontier.domain import Domain

@@ -19,7 +19,7 @@ from analysis.project.frontier.accelerator import Accelerator
 from analysis.project.frontier.domain import Domain
 from analysis.project.frontier.frontier import cost_of, grown_for
 from analysis.project.frontier.shipped_formulas import Formulas
-from analysis.stats import Ends, Input
+from analysis.stats.intervals import Ends, Input
 
 Array = NDArray[np.float64]
 Numbers = Mapping[str, Array | float]

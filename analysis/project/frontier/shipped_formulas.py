@@ -15,7 +15,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from analysis.formula.algebra import compiled, names, parse, unknown_name
+from analysis.formula.algebra.evaluate import compiled
+from analysis.formula.algebra.expressions import names, parse, unknown_name
 
 FILE = Path(__file__).with_name("frontier_formulas.csv")
 

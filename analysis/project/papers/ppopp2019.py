@@ -16,20 +16,15 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from analysis.project.frontier import (
-    DAY_S,
-    Accelerator,
-    Domain,
-    Formulas,
-    asymptote,
-    batches,
-    cost_of,
-    epoch_s,
-    grown_for,
-    learning_curves,
-)
+from analysis.project.frontier import learning_curves
+from analysis.project.frontier.accelerator import Accelerator
+from analysis.project.frontier.data_parallel import epoch_s
+from analysis.project.frontier.domain import Domain
+from analysis.project.frontier.first_order import asymptote
+from analysis.project.frontier.frontier import DAY_S, batches, cost_of, grown_for
+from analysis.project.frontier.shipped_formulas import Formulas
 from analysis.project.papers.results import Inputs, Key, Ours
-from analysis.stats import box
+from analysis.stats.printed_numbers import box
 
 MILLION = 1e6
 YEAR_DAYS = 365.0

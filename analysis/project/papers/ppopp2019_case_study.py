@@ -11,7 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from analysis.project.frontier import DAY_S, Accelerator, Formulas, data_parallel, shipped
+from analysis.project.frontier import data_parallel
+from analysis.project.frontier.accelerator import Accelerator
+from analysis.project.frontier.frontier import DAY_S
+from analysis.project.frontier.shipped_formulas import Formulas, shipped
 from analysis.project.papers import results as papers_results
 from analysis.project.papers.ppopp2019 import GIGA_BINARY, ROWS, Found, samples_of, sized, tables, target_of
 from analysis.project.papers.projected_lstm_lm import ELEMENT_BYTES, LAYERS, ProjectedLM

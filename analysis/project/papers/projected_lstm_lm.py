@@ -22,7 +22,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from analysis.project.frontier import Accelerator, Formulas
+from analysis.project.frontier.accelerator import Accelerator
+from analysis.project.frontier.shipped_formulas import Formulas
 
 LAYERS = 2
 """Of the graph that the formulas are of."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.stats import Printed, amount
+from analysis.stats.printed_numbers import Printed, amount
 
 FOLDER = Path(__file__).with_name("data")
 

@@ -12,11 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from cleaning.accounts.rules import ATTENTION_BACKWARD, attention_backward
-from cleaning.accounts.vocabulary import exact_flop
-from cleaning.profile import FORWARD
-from cleaning.reconcile import Closed, closed_form, ratios
-from results.records import Account, AccountRatio, Operation, Run
+from cleaning.accounts.rules.flop_counter_mode import ATTENTION_BACKWARD, attention_backward
+from cleaning.accounts.vocabulary.items import exact_flop
+from cleaning.profile.instances import FORWARD
+from cleaning.reconcile.backward_ratio import Closed, closed_form, ratios
+from results.records.accounts import Account, AccountRatio
+from results.records.cell import Run
+from results.records.operations import Operation
 
 EXACT = "exact"
 

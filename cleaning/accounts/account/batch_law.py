@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from analysis.operators import not_understood
+from analysis.operators.registry import not_understood
 from cleaning.accounts.account.reconcile import OWN, PHASES
-from cleaning.accounts.vocabulary import exact_flop
-from cleaning.reconcile import Law, Series, culprits, law_of, listed
-from results.records import WHOLE, AccountLaw, CallRecording, FlopCount
+from cleaning.accounts.vocabulary.items import exact_flop
+from cleaning.reconcile.batch_law import Law, Series, culprits, law_of, listed
+from results.records.accounts import AccountLaw
+from results.records.calls import CallRecording
+from results.records.counts import FlopCount
+from results.records.vocabulary import WHOLE
 
 EXACT = "exact"
 

@@ -12,8 +12,10 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
-from cleaning.accounts.vocabulary import CONVENTION, PRODUCT, Item, Native, exact_flop, is_complex, real_flop
-from results.records import CallRecording, Operation
+from cleaning.accounts.vocabulary.causes import CONVENTION, PRODUCT
+from cleaning.accounts.vocabulary.items import Item, Native, exact_flop, is_complex, real_flop
+from results.records.calls import CallRecording
+from results.records.operations import Operation
 
 WEIGHT = "weight_calculation_not_seen"
 """The cause for products that a layer's call runs before the layer's own."""

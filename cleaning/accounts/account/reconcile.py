@@ -10,11 +10,16 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
-from analysis.operators import bucket_of
+from analysis.operators.registry import bucket_of
 from cleaning.accounts.account.explain import Causes, explain
 from cleaning.accounts.account.registry import RULES, rule_of
-from cleaning.accounts.vocabulary import CONVENTION, Native, exact_flop
-from results.records import WHOLE, Account, AccountCause, CallRecording, FlopCount, Operation
+from cleaning.accounts.vocabulary.causes import CONVENTION
+from cleaning.accounts.vocabulary.items import Native, exact_flop
+from results.records.accounts import Account, AccountCause
+from results.records.calls import CallRecording
+from results.records.counts import FlopCount
+from results.records.operations import Operation
+from results.records.vocabulary import WHOLE
 
 PHASES: Mapping[str, tuple[str, ...]] = {"forward": ("forward", "loss"), "backward": ("backward",)}
 """Pass → phases of a training step that belong to it."""

@@ -3,7 +3,3 @@
 Each rule describes the versions of a counter that were tested (`constraints.txt`). Another version may count
 differently, and then its account does not add up.
 """
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

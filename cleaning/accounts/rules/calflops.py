@@ -8,18 +8,9 @@ from dataclasses import replace
 from math import prod
 
 from cleaning.accounts.rules.deepspeed import MODULES, SHARED
-from cleaning.accounts.vocabulary import (
-    FUSED_NOT_SEEN,
-    Counted,
-    Item,
-    bound,
-    missed_by,
-    module_hooks,
-    other,
-    patched_functions,
-    product,
-)
-from results.records import Call, CallRecording
+from cleaning.accounts.vocabulary import module_hooks, patched_functions
+from cleaning.accounts.vocabulary.items import FUSED_NOT_SEEN, Counted, Item, bound, missed_by, other, product
+from results.records.calls import Call, CallRecording
 
 UNIT = "flop"
 

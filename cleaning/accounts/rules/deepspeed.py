@@ -7,20 +7,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from cleaning.accounts.vocabulary import (
-    FUSED_NOT_SEEN,
-    Counted,
-    Item,
-    bound,
-    missed_by,
-    module_hooks,
-    nn,
-    other,
-    patched_functions,
-    product,
-)
+from cleaning.accounts.vocabulary import module_hooks, patched_functions
 from cleaning.accounts.vocabulary import module_hooks as vocabulary_module_hooks
-from results.records import Call, CallRecording, ModuleInfo
+from cleaning.accounts.vocabulary.items import FUSED_NOT_SEEN, Counted, Item, bound, missed_by, other, product
+from cleaning.accounts.vocabulary.module_hooks import nn
+from results.records.calls import Call, CallRecording, ModuleInfo
 
 UNIT = "flop"
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from analysis.operators import attention_backward_executed, shape
-from cleaning.accounts.vocabulary import (
+from analysis.operators.operands import shape
+from analysis.operators.products import attention_backward_executed
+from cleaning.accounts.vocabulary.items import (
     FUSED_NOT_SEEN,
     Counted,
     Item,
@@ -16,7 +17,8 @@ from cleaning.accounts.vocabulary import (
     of_operation,
     real_flop,
 )
-from results.records import CallRecording, Operation
+from results.records.calls import CallRecording
+from results.records.operations import Operation
 
 UNIT = "flop"
 

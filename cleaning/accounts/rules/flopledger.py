@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cleaning.accounts.vocabulary import Counted, exact_flop, in_phase, missed_by, of_operation
-from results.records import CallRecording
+from cleaning.accounts.vocabulary.items import Counted, exact_flop, in_phase, missed_by, of_operation
+from results.records.calls import CallRecording
 
 UNIT = "flop"
 

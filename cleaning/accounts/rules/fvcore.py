@@ -11,20 +11,13 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-from cleaning.accounts.vocabulary import (
-    Counted,
-    Item,
-    bound,
-    first_tensor,
-    missed_by,
-    module_hooks,
-    other,
-    printed_flop,
-    product,
-    used,
-)
+from cleaning.accounts.vocabulary import module_hooks
 from cleaning.accounts.vocabulary import module_hooks as vocabulary_module_hooks
-from results.records import APPLIED, FUNCTION, Call, CallRecording, ModuleInfo, Operation, Sized, tensors
+from cleaning.accounts.vocabulary.data_flow import used
+from cleaning.accounts.vocabulary.items import Counted, Item, bound, first_tensor, missed_by, other, product
+from cleaning.accounts.vocabulary.patched_functions import printed_flop
+from results.records.calls import APPLIED, FUNCTION, Call, CallRecording, ModuleInfo, Sized, tensors
+from results.records.operations import Operation
 
 UNIT = "mac"
 

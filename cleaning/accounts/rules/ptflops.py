@@ -12,19 +12,11 @@ from dataclasses import replace
 from fractions import Fraction
 from math import prod
 
-from cleaning.accounts.vocabulary import (
-    Counted,
-    Item,
-    bound,
-    in_and_out,
-    module_hooks,
-    nn,
-    other,
-    patched_functions,
-    product,
-)
+from cleaning.accounts.vocabulary import module_hooks, patched_functions
 from cleaning.accounts.vocabulary import module_hooks as vocabulary_module_hooks
-from results.records import MODULE, Call, CallRecording, ModuleInfo, tensors
+from cleaning.accounts.vocabulary.items import Counted, Item, bound, in_and_out, other, product
+from cleaning.accounts.vocabulary.module_hooks import nn
+from results.records.calls import MODULE, Call, CallRecording, ModuleInfo, tensors
 
 UNIT = "mac"
 

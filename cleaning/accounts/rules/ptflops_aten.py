@@ -6,8 +6,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from cleaning.accounts.vocabulary import FUSED_NOT_SEEN, Counted, Item, in_phase, missed_by, of_operation, real_flop
-from results.records import CallRecording
+from cleaning.accounts.vocabulary.items import (
+    FUSED_NOT_SEEN,
+    Counted,
+    Item,
+    in_phase,
+    missed_by,
+    of_operation,
+    real_flop,
+)
+from results.records.calls import CallRecording
 
 UNIT = "mac"
 

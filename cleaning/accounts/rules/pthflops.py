@@ -8,8 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from math import prod
 
-from cleaning.accounts.vocabulary import NN, Counted, DataFlow, Item, first_tensor, module_hooks, other, product
-from results.records import APPLIED, MODULE, Call, CallRecording, ModuleInfo, Operation, tensors
+from cleaning.accounts.vocabulary import module_hooks
+from cleaning.accounts.vocabulary.data_flow import DataFlow
+from cleaning.accounts.vocabulary.items import Counted, Item, first_tensor, other, product
+from cleaning.accounts.vocabulary.module_hooks import NN
+from results.records.calls import APPLIED, MODULE, Call, CallRecording, ModuleInfo, tensors
+from results.records.operations import Operation
 
 UNIT = "mac"
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from cleaning.accounts.vocabulary import Counted, Item, in_and_out, module_hooks, nn, other, product
+from cleaning.accounts.vocabulary import module_hooks
 from cleaning.accounts.vocabulary import module_hooks as vocabulary_module_hooks
-from results.records import Call, CallRecording, ModuleInfo, tensors
+from cleaning.accounts.vocabulary.items import Counted, Item, in_and_out, other, product
+from cleaning.accounts.vocabulary.module_hooks import nn
+from results.records.calls import Call, CallRecording, ModuleInfo, tensors
 
 UNIT = "mac"
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from math import prod
 from typing import Any
 
-from cleaning.accounts.vocabulary import (
+from cleaning.accounts.vocabulary.items import (
     FUSED_NOT_SEEN,
     Counted,
     Item,
@@ -24,7 +24,8 @@ from cleaning.accounts.vocabulary import (
     product,
     real_flop,
 )
-from results.records import FUNCTION, Call, CallRecording, Operation, PlainCall
+from results.records.calls import FUNCTION, Call, CallRecording, PlainCall
+from results.records.operations import Operation
 
 UNIT = "flop"
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from cleaning.accounts.vocabulary import NN, Counted, Item, fault_of_convolution, first_tensor, missed, other, product
-from results.records import MODULE, Call, CallRecording, ModuleInfo
+from cleaning.accounts.vocabulary.items import Counted, Item, first_tensor, other, product
+from cleaning.accounts.vocabulary.module_hooks import NN, fault_of_convolution, missed
+from results.records.calls import MODULE, Call, CallRecording, ModuleInfo
 
 UNIT = "mac"
 

@@ -6,7 +6,7 @@ nothing uses (torch.jit leaves it out). Both are recognised by storages: a view 
 
 from __future__ import annotations
 
-from results.records import Call, CallRecording, Sized, tensors
+from results.records.calls import Call, CallRecording, Sized, tensors
 
 
 class DataFlow:

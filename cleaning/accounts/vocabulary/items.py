@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from analysis.operators import kind_of, model_flop
+from analysis.operators.registry import kind_of, model_flop
 from cleaning.accounts.vocabulary.causes import PRODUCT
-from results.records import Call, CallRecording, Operation, Sized, tensors
+from results.records.calls import Call, CallRecording, Sized, tensors
+from results.records.operations import Operation
 
 Native = int | Fraction
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from math import prod
 
 from cleaning.accounts.vocabulary.items import Item, first_tensor
-from results.records import MODULE, Call, CallRecording, ModuleInfo, Operation, tensors
+from results.records.calls import MODULE, Call, CallRecording, ModuleInfo, tensors
+from results.records.operations import Operation
 
 NN = "torch.nn.modules."
 

@@ -24,11 +24,11 @@ import torch
 from calflops import calculate_flops, calculate_pipline, flops_counter, pytorch_ops
 
 from measure.counters.adapters.wrapped_functions import TORCH, FunctionListener, Own, note_of, visited
-from measure.counters.harness import spread
-from measure.counters.harness.rows import rows
-from measure.model import ModulePaths, evaluating
-from results import Inconsistent
-from results.records import FlopCount
+from measure.counters.harness.rows import rows, spread
+from measure.model.module_paths import ModulePaths
+from measure.model.run import evaluating
+from results.errors import Inconsistent
+from results.records.counts import FlopCount
 
 NAME = "calflops"
 

@@ -25,11 +25,11 @@ import einops
 from deepspeed.profiling.flops_profiler import profiler
 
 from measure.counters.adapters.wrapped_functions import TORCH, FunctionListener, note_of
-from measure.counters.harness import spread
-from measure.counters.harness.rows import rows
-from measure.model import ModulePaths, evaluating
-from results import Inconsistent
-from results.records import FlopCount
+from measure.counters.harness.rows import rows, spread
+from measure.model.module_paths import ModulePaths
+from measure.model.run import evaluating
+from results.errors import Inconsistent
+from results.records.counts import FlopCount
 
 NAME = "deepspeed"
 

@@ -24,8 +24,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from measure.counters.harness.rows import rows
 from measure.counters.harness.uncounted import uncounted
-from measure.model import evaluating, summed
-from results.records import WHOLE, FlopCount
+from measure.model.run import evaluating, summed
+from results.records.counts import FlopCount
+from results.records.vocabulary import WHOLE
 
 NAME = "flop_counter_mode"
 

@@ -19,10 +19,10 @@ from typing import Any
 
 import torch
 
-from measure.counters.harness import Counted
-from measure.counters.harness.rows import rows
-from measure.model import evaluating, tensors
-from results.records import WHOLE, FlopCount
+from measure.counters.harness.rows import Counted, rows
+from measure.model.run import evaluating, tensors
+from results.records.counts import FlopCount
+from results.records.vocabulary import WHOLE
 
 with warnings.catch_warnings():
     # fvcore scripts its focal loss when imported; torch announces the end of scripting.

@@ -16,15 +16,18 @@ from typing import Any
 
 import torch
 
-from analysis.operators import attention_flop, registry
-from measure.counters.harness import spread
-from measure.counters.harness.rows import rows
-from measure.fake import NOT_ON_FAKE
-from measure.fast_count import trace_model
-from measure.model import evaluating, step_mixture, summed
-from measure.operations import Trace, trace_step
-from results import one_line, plain_words
-from results.records import FlopCount, Operation
+from analysis.operators import registry
+from analysis.operators.attention_conventions import attention_flop
+from measure.counters.harness.rows import rows, spread
+from measure.fake.mode import NOT_ON_FAKE
+from measure.fast_count.reference import trace_model
+from measure.model.mixture import step_mixture
+from measure.model.run import evaluating, summed
+from measure.operations.tracer import Trace, trace_step
+from results.errors import one_line
+from results.library_words import plain_words
+from results.records.counts import FlopCount
+from results.records.operations import Operation
 
 NAME = "flopledger"
 

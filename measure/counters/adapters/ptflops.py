@@ -27,11 +27,12 @@ import torch
 from ptflops import get_model_complexity_info
 from ptflops.pytorch_ops import FUNCTIONAL_MAPPING, MODULES_MAPPING, TENSOR_OPS_MAPPING
 
-from measure.counters.harness import Counted, recurrent_multiply_adds, spread
-from measure.counters.harness.rows import rows
-from measure.model import ModulePaths, evaluating
-from results import Inconsistent, one_line
-from results.records import FlopCount
+from measure.counters.harness.recurrent import recurrent_multiply_adds
+from measure.counters.harness.rows import Counted, rows, spread
+from measure.model.module_paths import ModulePaths
+from measure.model.run import evaluating
+from results.errors import Inconsistent, one_line
+from results.records.counts import FlopCount
 
 NAME = "ptflops"
 

@@ -24,11 +24,11 @@ from ptflops.aten_ops import ATEN_OPS_MAPPING
 
 from analysis.operators import registry
 from measure.counters.adapters.ptflops import ask
-from measure.counters.harness import spread
-from measure.counters.harness.rows import rows
-from measure.model import ModulePaths, evaluating, preserve_state
-from results import Inconsistent
-from results.records import FlopCount
+from measure.counters.harness.rows import rows, spread
+from measure.model.module_paths import ModulePaths
+from measure.model.run import evaluating, preserve_state
+from results.errors import Inconsistent
+from results.records.counts import FlopCount
 
 NAME = "ptflops_aten"
 

@@ -26,12 +26,11 @@ import torch
 from pthflops import count_ops, ops_fx
 from torch.fx import Node
 
-from analysis.operators import bucket_of
-from measure.counters.harness import spread
-from measure.counters.harness.rows import rows
-from measure.model import evaluating, tensors
-from results import Inconsistent, Unavailable
-from results.records import FlopCount
+from analysis.operators.registry import bucket_of
+from measure.counters.harness.rows import rows, spread
+from measure.model.run import evaluating, tensors
+from results.errors import Inconsistent, Unavailable
+from results.records.counts import FlopCount
 
 NAME = "pthflops"
 

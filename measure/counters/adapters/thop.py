@@ -30,12 +30,12 @@ with warnings.catch_warnings():
     from thop.profile import register_hooks
 
 from measure.counters.adapters.ptflops import NO_ARITHMETIC
-from measure.counters.harness import Counted, UncountedCalls, spread
-from measure.counters.harness.rows import rows
-from measure.counters.harness.uncounted import uncounted
-from measure.model import ModulePaths, evaluating, preserve_state
-from results import Inconsistent
-from results.records import FlopCount
+from measure.counters.harness.rows import Counted, rows, spread
+from measure.counters.harness.uncounted import UncountedCalls, uncounted
+from measure.model.module_paths import ModulePaths
+from measure.model.run import evaluating, preserve_state
+from results.errors import Inconsistent
+from results.records.counts import FlopCount
 
 NAME = "thop"
 

@@ -17,12 +17,11 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from analysis.operators import PRODUCTS, bucket_of, kind_of
-from measure.counters.harness import spread
-from measure.counters.harness.rows import rows
-from measure.model import evaluating, summed
-from measure.profiler import MODULE, ModuleRanges
-from results.records import FlopCount
+from analysis.operators.registry import PRODUCTS, bucket_of, kind_of
+from measure.counters.harness.rows import rows, spread
+from measure.model.run import evaluating, summed
+from measure.profiler.module_ranges import MODULE, ModuleRanges
+from results.records.counts import FlopCount
 
 NAME = "torch_profiler"
 

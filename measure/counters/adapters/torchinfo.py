@@ -24,12 +24,12 @@ import torchinfo
 from torch import nn
 from torchinfo.layer_info import LayerInfo
 
-from measure.counters.harness import Counted, UncountedCalls, spread
-from measure.counters.harness.rows import rows
-from measure.counters.harness.uncounted import uncounted
-from measure.model import ModulePaths, evaluating
-from results import Inconsistent
-from results.records import FlopCount
+from measure.counters.harness.rows import Counted, rows, spread
+from measure.counters.harness.uncounted import UncountedCalls, uncounted
+from measure.model.module_paths import ModulePaths
+from measure.model.run import evaluating
+from results.errors import Inconsistent
+from results.records.counts import FlopCount
 
 NAME = "torchinfo"
 

@@ -23,10 +23,10 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from analysis.utilization import ELEMENTS
-from measure.counters.harness import UncountedCalls, recurrent_multiply_adds
-from measure.counters.harness.uncounted import uncounted
-from measure.model import ModulePaths
+from analysis.utilization.counter_operators import ELEMENTS
+from measure.counters.harness.recurrent import recurrent_multiply_adds
+from measure.counters.harness.uncounted import UncountedCalls, uncounted
+from measure.model.module_paths import ModulePaths
 
 Owners = Mapping[str, Any]
 """What a function is called with ("F", "torch") → the module or class that has it."""

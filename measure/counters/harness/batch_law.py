@@ -11,7 +11,8 @@ import dataclasses
 from collections.abc import Sequence
 
 from analysis.stats.affine import affine
-from results.records import WHOLE, FlopCount
+from results.records.counts import FlopCount
+from results.records.vocabulary import WHOLE
 
 Series = dict[int, FlopCount]
 """Batch size → one operator's count (or the total's)."""

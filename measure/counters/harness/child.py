@@ -20,9 +20,11 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from measure.counters.harness.registry import install_line
-from measure.device import LAST_WORDS, accept_interrupts, end_with, redirect
-from results import Inconsistent, Unavailable
-from results.records import WHOLE, CallRecording, FlopCount
+from measure.device.processes import LAST_WORDS, accept_interrupts, end_with, redirect
+from results.errors import Inconsistent, Unavailable
+from results.records.calls import CallRecording
+from results.records.counts import FlopCount
+from results.records.vocabulary import WHOLE
 
 THREADS = 1
 """Of torch in the child. Counting is many small operations and few seconds of arithmetic: on a busy machine threads
@@ -148,7 +150,7 @@ def _record_calls(task: Task, workload: Any, model: Any, size: int) -> CallRecor
     import torch
 
     from measure.counters.harness.model_calls import record
-    from measure.model import step_mixture
+    from measure.model.mixture import step_mixture
 
     torch.set_num_threads(THREADS)
     if task.only_training:

@@ -24,9 +24,10 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
-from analysis.operators import names, numel, products, registry, shape
-from measure.dispatch import Plan, tensors_in
-from results.records import Operation
+from analysis.operators import names, products, registry
+from analysis.operators.operands import numel, shape
+from measure.dispatch.schemas import Plan, tensors_in
+from results.records.operations import Operation
 
 __all__ = ["Formula", "flop_counter_mode", "mapping"]
 

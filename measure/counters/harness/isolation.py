@@ -21,8 +21,9 @@ from typing import Any
 from measure.counters.harness.batch_law import extrapolate
 from measure.counters.harness.child import Failure, Task, run
 from measure.counters.harness.registry import COUNTERS, Registry, check_counter
-from measure.device import PRELOAD, context, end_of, last_words, prepare
-from results.records import CallRecording, FlopCount
+from measure.device.processes import PRELOAD, context, end_of, last_words, prepare
+from results.records.calls import CallRecording
+from results.records.counts import FlopCount
 
 __all__ = ["batches_to_count", "count_isolated", "extrapolate", "prepare", "record_isolated"]
 

@@ -19,12 +19,14 @@ import torch
 import torch.fx
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from measure.fake import NOT_ON_FAKE, FakeMode, fake_copy, fake_mode
-from measure.model import evaluating, mask_rules, summed, tensors
-from measure.operations import Recorder
-from measure.profile import plain_calls
-from results import Unavailable, one_line, plain_words
-from results.records import APPLIED, FUNCTION, MODULE, Call, CallRecording, ModuleInfo, Sized
+from measure.fake.mode import NOT_ON_FAKE, FakeMode, fake_copy, fake_mode
+from measure.model.module_masks import mask_rules
+from measure.model.run import evaluating, summed, tensors
+from measure.operations.tracer import Recorder
+from measure.profile.unseen_operations import plain_calls
+from results.errors import Unavailable, one_line
+from results.library_words import plain_words
+from results.records.calls import APPLIED, FUNCTION, MODULE, Call, CallRecording, ModuleInfo, Sized
 
 FUNCTIONAL = (
     "linear bilinear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d "

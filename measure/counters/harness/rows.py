@@ -9,8 +9,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 
-from analysis.utilization import FLOP_PER_NATIVE
-from results.records import WHOLE, FlopCount
+from analysis.utilization.counter_operators import FLOP_PER_NATIVE
+from results.records.counts import FlopCount
+from results.records.vocabulary import WHOLE
 
 Counted = Mapping[tuple[str, str], int | float]
 """(operator, "mac" or "flop") → the counter's own number."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from analysis.operators import PRODUCTS, bucket_of, kind_of
+from analysis.operators.registry import PRODUCTS, bucket_of, kind_of
 
 NO_OPERATOR = ("prim.", "profiler.")
 """Begin names of what the dispatcher calls beside operators."""

@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from analysis.operators import kept_pairs
-from measure.fast_count import MaskedFlop
+from analysis.operators.attention_conventions import kept_pairs
+from measure.fast_count.fast_count import MaskedFlop
 from measure.meter.calls import CallKey, MaskPasses, Passes
-from measure.model import BatchMask, with_mask
+from measure.model.batch_masks import BatchMask, with_mask
 
 MASK_EXACT = "mask_exact"
 

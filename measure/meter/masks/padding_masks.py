@@ -17,9 +17,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from analysis.operators import ALL, CAUSAL, WINDOW
+from analysis.operators.attention_pairs import ALL, CAUSAL, WINDOW
 from measure.meter.calls import CallKey, MaskPairs
-from measure.model import Place, at_place, has_rows_of, mask_names, mask_places, mask_rules
+from measure.model.batch_masks import Place, at_place, has_rows_of, mask_names, mask_places
+from measure.model.module_masks import mask_rules
 
 
 class _Mask(NamedTuple):

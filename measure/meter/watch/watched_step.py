@@ -28,10 +28,10 @@ from torch.utils._python_dispatch import (
 )
 
 from analysis.operators import registry
-from measure.dispatch import Plan, tensors_in
-from measure.fast_count import form_of, shapes_before
+from measure.dispatch.schemas import Plan, tensors_in
+from measure.fast_count.product_cost import form_of, shapes_before
 from measure.meter.calls import Call
-from measure.model import in_checkpoint
+from measure.model.module_paths import in_checkpoint
 
 _next_number = torch._C._autograd._get_sequence_nr
 _current_node: Callable[[], Any] = torch._C._current_autograd_node  # None outside of a backward pass

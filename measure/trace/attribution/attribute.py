@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.trace import is_product
+from analysis.trace.operations import is_product
 from measure.trace.attribution import nesting, phases
 from measure.trace.attribution.autograd_nodes import forward_calls, makers, starting_at
 from measure.trace.attribution.forest import Forest

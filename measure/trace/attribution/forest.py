@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.trace import is_product
+from analysis.trace.operations import is_product
 from measure.trace.attribution.nesting import NODE, OPERATOR, CallNesting, Flags, Ints, matches
-from results.records import ProfiledOperation
+from results.records.operations import ProfiledOperation
 
 FORWARD = ("forward", "loss")
 

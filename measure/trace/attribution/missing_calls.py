@@ -17,12 +17,13 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from analysis.trace import Missing, kind_of_call, product_flop
+from analysis.trace.missing import Missing
+from analysis.trace.operations import kind_of_call, product_flop
 from measure.trace.attribution.autograd_nodes import starting_at
 from measure.trace.attribution.forest import FORWARD, Forest
 from measure.trace.attribution.nesting import innermost
 from measure.trace.attribution.recording import Recording
-from results import Unavailable
+from results.errors import Unavailable
 
 PRODUCT_NODE = re.compile(
     r"(?:\w+::)*(?:\w*Convolution\w*|MmBackward|BmmBackward|AddmmBackward|BaddbmmBackward|LinearBackward"

@@ -17,9 +17,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.trace import is_product
+from analysis.trace.operations import is_product
 from measure.trace.attribution.nesting import Flags, Ints, lanes
-from results.records import PHASES
+from results.records.vocabulary import PHASES
 
 OWN = "flopledger."
 OWN_MODULE = "flopledger.module."

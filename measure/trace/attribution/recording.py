@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.trace import Missing
+from analysis.trace.missing import Missing
 
 CALL_COLUMNS: Mapping[str, Any] = {
     "index": -1,
@@ -42,7 +42,7 @@ CALL_COLUMNS: Mapping[str, Any] = {
     "process": -1,
     "start_ns": -1,
     "time_ns": 0,
-    "input_shapes": None,  # tuples, one entry an argument, as in results.records.ProfiledOperation
+    "input_shapes": None,  # tuples, one entry an argument, as in results.records.operations.ProfiledOperation
     "input_dtypes": None,
     "concrete_inputs": None,
     "external_id": -1,

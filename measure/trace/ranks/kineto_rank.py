@@ -21,8 +21,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.ranks import COLLECTIVE_COLUMNS, STEP_COLUMNS, Timeline
-from measure.trace.readers import events, to_ns
+from analysis.ranks.timelines import COLLECTIVE_COLUMNS, STEP_COLUMNS, Timeline
+from measure.trace.readers.json_events import events, to_ns
 
 Ints = NDArray[np.int64]
 

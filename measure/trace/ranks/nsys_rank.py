@@ -19,10 +19,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from analysis.ranks import Timeline
-from measure.trace.attribution import Recording, of_process, steps
+from analysis.ranks.timelines import Timeline
+from measure.trace.attribution.phases import steps
+from measure.trace.attribution.recording import Recording, of_process
 from measure.trace.ranks.kineto_rank import KERNEL, RankEvents, kind_of, timeline_of
-from measure.trace.readers import Tables, nsys
+from measure.trace.readers import nsys
+from measure.trace.readers.nsys_tables import Tables
 
 HOW_TO_RECORD = (
     "record each rank: torchrun … --no-python nsys profile --trace=cuda,nvtx --output=rank%q{RANK} python train.py"

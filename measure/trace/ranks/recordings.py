@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from analysis.ranks import Timeline
+from analysis.ranks.timelines import Timeline
 from measure.trace.ranks.kineto_rank import read_kineto_rank
 from measure.trace.ranks.nsys_rank import read_nsys_rank, read_nsys_ranks
 

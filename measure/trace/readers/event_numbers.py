@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from measure.trace.attribution import Ints, gaps_table
+from measure.trace.attribution.nesting import Ints
+from measure.trace.attribution.recording import gaps_table
 
 BLOCK = 512
 """Numbers of a block, or a divisor of how many there are."""

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from results import BoundedStream, beyond, check_regular, limit
+from results.limits import BoundedStream, beyond, check_regular, limit
 
 CHUNK = 1 << 20
 """Characters read at a time."""

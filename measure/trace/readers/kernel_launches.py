@@ -14,7 +14,7 @@ import re
 import numpy as np
 import pandas as pd
 
-from measure.trace.attribution import Ints
+from measure.trace.attribution.nesting import Ints
 
 LAUNCH = re.compile(r"Launch|Memcpy|Memset|memcpy|memset")
 """In the names of calls that put something on a device: cudaLaunchKernel, cuLaunchKernelEx, hipExtModuleLaunchKernel,

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from measure.trace.attribution import (
+from measure.trace.attribution.recording import (
     LAUNCH_PLACES,
     Recording,
     calls_table,

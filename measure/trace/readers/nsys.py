@@ -20,7 +20,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from measure.trace.attribution import Ints, Recording, kernels_table
+from measure.trace.attribution.nesting import Ints
+from measure.trace.attribution.recording import Recording, kernels_table
 from measure.trace.readers.kernel_launches import GRAPH, LAUNCH, launch_of, one_each
 from measure.trace.readers.nsys_tables import Tables
 from measure.trace.readers.nvtx_ranges import (
@@ -33,7 +34,7 @@ from measure.trace.readers.nvtx_ranges import (
     process_of,
     thread_of,
 )
-from results import beyond
+from results.limits import beyond
 
 HOW_TO_RECORD = (
     "record: nsys profile --trace=cuda,nvtx --output=report python train.py, with the training under "

@@ -25,8 +25,8 @@ from typing import Any
 
 import numpy as np
 
-from measure.trace.attribution import Ints
-from results import check_regular, limit, unpack
+from measure.trace.attribution.nesting import Ints
+from results.limits import check_regular, limit, unpack
 
 MAGIC = b"SQLite format 3\x00"
 GZIP = b"\x1f\x8b"

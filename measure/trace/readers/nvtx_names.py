@@ -14,7 +14,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from results import limit
+from results.limits import limit
 
 _SEQUENCE, _STASHED = ", seq = ", ", stashed seq="
 _OP_ID = ", op_id = "

@@ -18,7 +18,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from measure.trace.attribution import NODE, OPERATOR, Flags, Ints, calls_table, ranges_table
+from measure.trace.attribution.nesting import NODE, OPERATOR, Flags, Ints
+from measure.trace.attribution.recording import calls_table, ranges_table
 from measure.trace.readers import nvtx_names
 from measure.trace.readers.kineto import ANNOTATION
 from measure.trace.readers.pyprof_arguments import Arguments, call_name, of_marker, operator

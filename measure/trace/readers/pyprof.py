@@ -19,8 +19,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from analysis.trace import Missing, is_product
-from measure.trace.attribution import NODE, Recording, calls_table, kernels_table
+from analysis.trace.missing import Missing
+from analysis.trace.operations import is_product
+from measure.trace.attribution.nesting import NODE
+from measure.trace.attribution.recording import Recording, calls_table, kernels_table
 from measure.trace.readers.pyprof_arguments import (
     LINEAR,
     Arguments,

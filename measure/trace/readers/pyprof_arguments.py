@@ -15,7 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.trace import FORMS, kind_of_call
+from analysis.trace.operations import kind_of_call
+from analysis.trace.signatures import FORMS
 
 CONVOLUTIONS = frozenset(("conv1d", "conv2d", "conv3d"))
 LINEAR = frozenset(("linear", "bias"))
@@ -61,7 +62,7 @@ Sizes = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """Shapes, dtypes and values of a call, one entry an argument as in results.records.ProfiledOperation."""
+    """Shapes, dtypes and values of a call, one entry an argument as in results.records.operations.ProfiledOperation."""
 
     shapes: tuple[Any, ...]
     dtypes: tuple[str, ...]

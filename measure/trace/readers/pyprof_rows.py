@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
-from measure.trace.attribution import NODE
+from measure.trace.attribution.nesting import NODE
 from measure.trace.readers.pyprof_arguments import LINEAR
-from results import BoundedStream, beyond, check_regular, limit
+from results.limits import BoundedStream, beyond, check_regular, limit
 
 HOW_TO_MAKE = (
     "run PyProf's last step again: python -m pyprof.prof --csv "

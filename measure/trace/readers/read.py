@@ -10,9 +10,9 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from measure.trace.attribution import Recording
+from measure.trace.attribution.recording import Recording
 from measure.trace.readers.nsys import HOW_TO_RECORD
-from results import check_regular
+from results.limits import check_regular
 
 READERS = {
     "kineto": "measure.trace.readers.kineto:read",

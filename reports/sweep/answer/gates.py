@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from reports.shared import WIDTH, Hanging, Part, page, strong
-from results.records import FAIL, OPEN, PASS, Run, Verdict
+from reports.shared.layout import WIDTH, Hanging, Part, page, strong
+from results.records.cell import Run
+from results.records.verdicts import FAIL, OPEN, PASS, Verdict
 
 SHOWN = 4
 """Cells of a failing gate that the table names; csv and json have all."""

@@ -11,25 +11,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from cleaning.reconcile import View
-from reports.shared import (
+from cleaning.reconcile.view import View
+from reports.shared.cell_names import cell_name, shared_variant
+from reports.shared.numbers import (
     OF_WHAT,
     STATUS_WORDS,
-    ceiling_name,
-    cell_name,
     digits,
     fitting,
     percent,
     session_words,
-    shared_variant,
     shown_interval,
     si,
     si_time,
     source_name,
 )
+from reports.shared.unpaired import ceiling_name
 from reports.sweep.answer.repeats import Repeats, name_of, repeats_by_cell
-from results.records import Utilization
-from results.store import key_of
+from results.records.answers import Utilization
+from results.store.layout import key_of
 
 _WORTH_SAYING = 1.25
 _NAME_LETTERS = 60

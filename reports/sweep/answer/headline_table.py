@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cleaning.reconcile import Built, View
-from reports.shared import verdict
+from cleaning.reconcile.view import Built, View
+from reports.shared.numbers import verdict
 from reports.sweep.answer.repeats import Repeats, repeats_by_cell
-from results import collector_off
-from results.records import Headline, Sitting, identity
-from results.store import key_of
+from results.garbage_collector import collector_off
+from results.records.answers import Headline
+from results.records.cell import Sitting, identity
+from results.store.layout import key_of
 
 
 @collector_off()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from analysis.parallel import LinkUse
-from reports.shared import Column, Part, TextTable, page, percent, si, si_time, strong
+from analysis.parallel.link_use import LinkUse
+from reports.shared.layout import Column, Part, TextTable, page, strong
+from reports.shared.numbers import percent, si, si_time
 
 _UNKNOWN = "–"
 

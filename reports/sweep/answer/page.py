@@ -10,33 +10,25 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from cleaning.reconcile import Built, View, devices_sentence
-from reports.shared import (
-    MOST_ROWS,
-    OF_WHAT,
-    Names,
-    PageVerdict,
-    Section,
-    Table,
-    cell_name,
-    citation,
-    document,
-    fitting,
-    percent,
-    picture,
-    shared_variant,
-    unpaired_sentence,
-)
+from cleaning.reconcile.device_repeats import devices_sentence
+from cleaning.reconcile.view import Built, View
+from reports.shared import citation
+from reports.shared.cell_names import cell_name, shared_variant
+from reports.shared.html import MOST_ROWS, PageVerdict, Section, document
+from reports.shared.html_figures import picture
+from reports.shared.html_tables import Names, Table
+from reports.shared.numbers import OF_WHAT, fitting, percent
+from reports.shared.unpaired import unpaired_sentence
 from reports.sweep.answer import page_cells, page_counts
 from reports.sweep.answer.headline import basis, closing
 from reports.sweep.answer.repeats import repeat_lines
 from reports.sweep.answer.table import heading, peak_lines
 from reports.sweep.answer.variants import variant_table
-from results import collector_off
-from results.records import Ceiling
+from results.garbage_collector import collector_off
+from results.records.samples import Ceiling
 
 if TYPE_CHECKING:
-    from results.store import Manifest
+    from results.store.manifest import Manifest
 
 _NAME_LETTERS = 60
 

@@ -8,35 +8,39 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from cleaning.reconcile import HEADLINES, View
-from reports.shared import (
+from cleaning.reconcile.view import HEADLINES, View
+from reports.shared.html_tables import (
     CELL,
     DASH,
-    MARK,
+    WORDS,
+    Cells,
+    Names,
+    Table,
+    grouped,
+    in_order,
+    merged_columns,
+    reasons,
+    span,
+)
+from reports.shared.layout import Styled
+from reports.shared.numbers import (
     OF_WHAT,
     SHORT,
     STATUS_WORDS,
-    Cells,
-    Names,
-    Styled,
-    Table,
     digits,
-    grouped,
     merged,
-    merged_columns,
-    other_ceilings,
-    reasons,
     session_words,
     shown_interval,
     si,
     si_time,
     skeleton,
     source_name,
-    span,
 )
-from reports.shared.html_tables import WORDS, in_order
+from reports.shared.unpaired import MARK, other_ceilings
 from reports.sweep.answer.table import cells_table, rate_unit
-from results.records import Ceiling, Sitting, Utilization
+from results.records.answers import Utilization
+from results.records.cell import Sitting
+from results.records.samples import Ceiling
 
 METHOD_ORDER = ("theory", "theory_as_published", "one", "batch", "epoch", "exact")
 """Methods in the order in which they are shown; those it does not name come after them."""

@@ -8,28 +8,24 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from analysis.utilization import PROFILER
-from reports.shared import (
+from analysis.utilization.numerators import PROFILER
+from reports.shared.html_tables import (
     CELL,
     DASH,
-    STATUS_WORDS,
+    WORDS,
     Cells,
     Names,
     Table,
-    digits,
     grouped,
-    merged,
     models_listed,
     natural,
-    percent,
     reasons,
-    si,
-    si_time,
-    skeleton,
     span,
 )
-from reports.shared.html_tables import WORDS
-from results.records import WHOLE, Agreement, BatchLaw, CleaningLog, FlopCount, ProfileCount, Ratio, WorkTime
+from reports.shared.numbers import STATUS_WORDS, digits, merged, percent, si, si_time, skeleton
+from results.records.answers import WorkTime
+from results.records.counts import Agreement, BatchLaw, CleaningLog, FlopCount, ProfileCount, Ratio
+from results.records.vocabulary import WHOLE
 
 _STATES = ("found", "cleaned", "exact")
 _CLEANED = ("operations", "removed", "repaired", "unknown")

@@ -13,7 +13,7 @@ import typing
 from collections.abc import Sequence
 from typing import Any
 
-from results.records import Record, header, kinds_of, to_text
+from results.records.rows import Record, header, kinds_of, to_text
 
 LARGEST = 2**63 - 1
 

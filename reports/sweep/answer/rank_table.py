@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cleaning.reconcile import View
-from reports.shared import Column, Part, TextTable, digits, percent, strong
-from results.records import ParallelStep
-from results.store import key_of
+from cleaning.reconcile.view import View
+from reports.shared.layout import Column, Part, TextTable, strong
+from reports.shared.numbers import digits, percent
+from results.records.answers import ParallelStep
+from results.store.layout import key_of
 
 _UNKNOWN = "–"
 

@@ -11,11 +11,15 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from analysis.utilization import far_from_s, windows
-from cleaning.reconcile import View
-from reports.shared import DASH, OF_WHAT, cell_name, digits, percent, shared_variant
-from results.records import StepTime, changed
-from results.store import key_of
+from analysis.utilization import windows
+from analysis.utilization.placement import far_from_s
+from cleaning.reconcile.view import View
+from reports.shared.cell_names import cell_name, shared_variant
+from reports.shared.html_tables import DASH
+from reports.shared.numbers import OF_WHAT, digits, percent
+from results.records.answers import StepTime
+from results.records.rows import changed
+from results.store.layout import key_of
 
 MOST_LINES = 20
 """Of repeats below a table."""

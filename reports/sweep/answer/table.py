@@ -16,30 +16,22 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
-from cleaning.reconcile import Built, View, devices_sentence
-from reports.shared import (
+from cleaning.reconcile.device_repeats import devices_sentence
+from cleaning.reconcile.view import Built, View
+from reports.shared.cell_names import cell_name, model_name, own_lines, shared_variant
+from reports.shared.html_tables import span
+from reports.shared.layout import WIDTH, Column, Part, Styled, TextTable, page, strong
+from reports.shared.numbers import (
     OF_WHAT,
     SHORT,
     STATUS_WORDS,
-    WIDTH,
-    Column,
-    Part,
-    Styled,
-    TextTable,
-    cell_name,
     digits,
     merged,
-    model_name,
-    own_lines,
-    page,
     percent,
     session_words,
-    shared_variant,
     si_time,
     skeleton,
     source_name,
-    span,
-    strong,
     used_half_width,
     verdict,
 )
@@ -47,9 +39,10 @@ from reports.sweep.answer.headline import closing, intervals
 from reports.sweep.answer.rank_table import parallel_parts
 from reports.sweep.answer.repeats import repeat_lines
 from reports.sweep.answer.variants import variant_parts
-from results import collector_off
-from results.records import CellRows, Record, Utilization, WorkTime, changed, header, to_columns
-from results.store import key_of
+from results.garbage_collector import collector_off
+from results.records.answers import Utilization, WorkTime
+from results.records.rows import CellRows, Record, changed, header, to_columns
+from results.store.layout import key_of
 
 _UNKNOWN = "–"
 _SHOWN = 4

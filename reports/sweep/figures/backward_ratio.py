@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from analysis.utilization import OWN
-from reports.shared import digits, figure_panels, figure_style, fitting
+from analysis.utilization.numerators import OWN
+from reports.shared import figure_panels, figure_style
+from reports.shared.numbers import digits, fitting
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from cleaning.profile import AT_LEAST
-from reports.shared import figure_panels, figure_style, fitting
-from results.records import RECORDERS
+from cleaning.profile.clean import AT_LEAST
+from reports.shared import figure_panels, figure_style
+from reports.shared.numbers import fitting
+from results.records.vocabulary import RECORDERS
 
 if TYPE_CHECKING:
     import pandas as pd

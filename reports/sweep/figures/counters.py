@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from reports.shared import digits, figure_panels, figure_style, fitting
+from reports.shared import figure_panels, figure_style
+from reports.shared.numbers import digits, fitting
 
 if TYPE_CHECKING:
     import pandas as pd

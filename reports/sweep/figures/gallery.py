@@ -9,12 +9,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.devices import STAND_IN_MARK
+from analysis.devices.peaks import STAND_IN_MARK
 from reports.shared import figure_style
 from reports.sweep.figures import backward_ratio, cleaning_stages, counters, epoch_times, utilization
 from reports.sweep.figures import methods as figures_methods
 from reports.sweep.figures import profiles as figures_profiles
-from results.records import Agreement, CleanedOperation, ProfileCount, Ratio, Record, Utilization, WorkTime, header
+from results.records.answers import Utilization, WorkTime
+from results.records.counts import Agreement, CleanedOperation, ProfileCount, Ratio
+from results.records.rows import Record, header
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,7 +73,8 @@ def _column(frame: pd.DataFrame, name: str) -> dict[str, str]:
 
 def read(path: Path, record: type[Record]) -> pd.DataFrame:
     """A derived table (.csv or .csv.gz) with the types of its record; no rows where the file is missing or empty."""
-    from results.store import read_rows, table
+    from results.store.columns import read_rows
+    from results.store.tables import table
 
     names, rows = read_rows(path)
     return table(str(path), record, names, [rows]) if rows else table(str(path), record, header(record), [])

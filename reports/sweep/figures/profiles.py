@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.stats import line
-from reports.shared import PREFIXES, digits, figure_panels, figure_style, fitting
+from analysis.stats.affine import line
+from reports.shared import figure_panels, figure_style
+from reports.shared.numbers import PREFIXES, digits, fitting
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,32 +15,29 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cleaning.reconcile import HEADLINES, METHODS
-from reports.shared import (
+from cleaning.reconcile.view import HEADLINES, METHODS
+from reports.shared import figure_panels, figure_style
+from reports.shared.figure_panels import (
     GREY,
-    OF_WHAT,
+    WORDS,
     batch_axis,
-    ceiling_name,
-    figure_panels,
-    figure_style,
-    fitting,
     gravest,
     grid,
     hang_words,
+    in_order,
     labels,
     legend,
     percent_top,
     plain,
-    ranks,
     roomy,
     say_below,
-    si,
     title,
     why,
 )
-from reports.shared.figure_panels import WORDS, in_order
-from results import csv_lines, read_text
-from results.records import Utilization
+from reports.shared.numbers import OF_WHAT, fitting, si
+from reports.shared.unpaired import ceiling_name, ranks
+from results.records.answers import Utilization
+from results.text_files import csv_lines, read_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,7 +66,7 @@ Looks = dict[str, dict[str, Any]]
 
 def read(path: Path) -> pd.DataFrame:
     """utilization.csv with the types of its record. Raises ValueError for a file that is none."""
-    from results.store import table
+    from results.store.tables import table
 
     names, *rows = csv_lines(read_text(path)) or [[]]
     if not set(names) >= {"cell_id", "attempt", "utilization_ratio"}:

@@ -2,7 +2,3 @@
 
 Shows that the program measures known work correctly on this device. Work of another kind is not covered.
 """
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

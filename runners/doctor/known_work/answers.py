@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from analysis.devices import peaks
-from cleaning.facts import FAILED, OK, UNAVAILABLE, CheckResult
+from cleaning.facts.self_test import FAILED, OK, UNAVAILABLE, CheckResult
 
 __all__ = ["FAILED", "UNAVAILABLE", "OK", "DeviceUnderTest", "Check", "CheckResult", "within"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cleaning.facts import MEMORY_RATIO
+from cleaning.facts.self_test import MEMORY_RATIO
 from runners.doctor.known_work.answers import Check, CheckResult, DeviceUnderTest, within
 
 MODEL, IMAGE_SIZE, BATCH = "resnet18", 64, 2
@@ -10,9 +10,9 @@ MODEL, IMAGE_SIZE, BATCH = "resnet18", 64, 2
 
 def count(asked: DeviceUnderTest) -> CheckResult:
     """The exact count of a step, on fake tensors ÷ the FLOP of the calls whose kernels ran."""
-    from analysis.operators import model_flop
-    from measure.profiler import profile_step
-    from measure.timing import clock_for
+    from analysis.operators.registry import model_flop
+    from measure.profiler.work_profiles import profile_step
+    from measure.timing.clocks import clock_for
     from runners.doctor.known_work.executed import executed_flop
     from runners.footprint.step import StepOptions, parts, trace_batch
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from analysis.devices import mean_power_w
-from cleaning.facts import ENERGY_RATIOS
-from results import Unavailable
+from analysis.devices.telemetry import mean_power_w
+from cleaning.facts.self_test import ENERGY_RATIOS
+from results.errors import Unavailable
 from runners.doctor.known_work.answers import CheckResult, DeviceUnderTest, within
 
 WARM_S, BUSY_S = 1.5, 3.0
@@ -13,8 +13,8 @@ WARM_S, BUSY_S = 1.5, 3.0
 
 def energy(asked: DeviceUnderTest) -> CheckResult:
     """Joules by the counter ÷ polled power × time, while products run."""
-    from measure.device import Sampler, open_device
-    from measure.timing import clock_for
+    from measure.device.telemetry import Sampler, open_device
+    from measure.timing.clocks import clock_for
     from runners.doctor.known_work.times import long_product
 
     if not asked.is_cuda:

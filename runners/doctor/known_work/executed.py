@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
-from results import Unavailable
-from results.records import ProfiledOperation
+from results.errors import Unavailable
+from results.records.operations import ProfiledOperation
 
 Shapes = Sequence[Any]
 

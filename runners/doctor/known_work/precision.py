@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from analysis.devices import PRECISIONS
-from cleaning.facts import FP32_ERROR
-from results import Unavailable
+from analysis.devices.precisions import PRECISIONS
+from cleaning.facts.self_test import FP32_ERROR
+from results.errors import Unavailable
 from runners.doctor.known_work.answers import FAILED, OK, CheckResult, DeviceUnderTest, within
 
 TERMS = 512

@@ -14,13 +14,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from analysis.devices import PRECISIONS, peaks
-from cleaning.facts import rate_bounds
-from results import Unavailable
+from analysis.devices import peaks
+from analysis.devices.precisions import PRECISIONS
+from cleaning.facts.self_test import rate_bounds
+from results.errors import Unavailable
 from runners.doctor.known_work.answers import Check, CheckResult, DeviceUnderTest, within
 
 if TYPE_CHECKING:
-    from measure.ceiling import Bench, Trial
+    from measure.ceiling.ceilings import Bench
+    from measure.ceiling.trials import Trial
 
 RATE_S = 2.5
 """For one precision and kind of kernel."""
@@ -34,7 +36,7 @@ def products(precision: str) -> Check:
     """FLOP/s of the best matrix product in this precision."""
 
     def check(asked: DeviceUnderTest) -> CheckResult:
-        from measure.ceiling import shapes
+        from measure.ceiling.trials import shapes
 
         with _bench(asked, precision) as bench:
             planned = shapes(bench.device.type, bench.probe())
@@ -47,7 +49,7 @@ def convolutions(precision: str) -> Check:
     """FLOP/s of the better of two 1 × 1 convolutions in this precision, channels first and last."""
 
     def check(asked: DeviceUnderTest) -> CheckResult:
-        from measure.ceiling import LAYOUTS, Trial
+        from measure.ceiling.trials import LAYOUTS, Trial
 
         with _bench(asked, precision) as bench:
             one = Trial("convolution", (1, CHANNELS, SIDE), kernel=1).flop
@@ -63,9 +65,9 @@ def _bench(asked: DeviceUnderTest, precision: str) -> Iterator[Bench]:
     """A bench under the flags of the precision. Raises Unavailable where the device or its sheet lacks the unit."""
     import torch
 
-    from measure.ceiling import DTYPES, Bench
+    from measure.ceiling.ceilings import DTYPES, Bench
     from measure.device import apply_precision
-    from measure.timing import clock_for
+    from measure.timing.clocks import clock_for
 
     policy = PRECISIONS[precision]
     known = peaks.lookup(asked.name, asked.multiprocessors)
@@ -81,8 +83,8 @@ def _bench(asked: DeviceUnderTest, precision: str) -> Iterator[Bench]:
 
 def _held(asked: DeviceUnderTest, precision: str, bench: Bench, trials: list[Trial]) -> CheckResult:
     """The best rate of these kernels against the sheet. Raises Unavailable where none of them was timed."""
-    from measure.ceiling import titled
-    from results.records import Ceiling
+    from measure.ceiling.trials import titled
+    from results.records.samples import Ceiling
 
     policy = PRECISIONS[precision]
     blank = Ceiling(sitting="", device=asked.device, precision=precision, unit="", operation="", shape="")

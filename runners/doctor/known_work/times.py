@@ -7,9 +7,9 @@ from collections.abc import Callable
 from statistics import fmean
 from typing import Any
 
-from cleaning.facts import BLOCKS, EVENTS_RATIO, FEWEST_COVERED, REPEATS, SLEEP_RATIO
-from measure.timing import clock_for
-from results import Unavailable
+from cleaning.facts.self_test import BLOCKS, EVENTS_RATIO, FEWEST_COVERED, REPEATS, SLEEP_RATIO
+from measure.timing.clocks import clock_for
+from results.errors import Unavailable
 from runners.doctor.known_work.answers import CheckResult, DeviceUnderTest, within
 
 FEWEST_BLOCKS, MOST_BLOCKS = 5, 10
@@ -74,7 +74,7 @@ def sleep(asked: DeviceUnderTest) -> CheckResult:
 
 def intervals(asked: DeviceUnderTest) -> CheckResult:
     """How many of eight 95 % intervals cover the mean of all blocks."""
-    from analysis.stats import summarise
+    from analysis.stats.summary import summarise
 
     product, times = long_product(asked)
     means_s = []

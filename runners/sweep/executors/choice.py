@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from runners.cli import say
+from runners.cli.terminal import say
 
 if TYPE_CHECKING:
-    from results.records import Cell, Run
-    from results.store import Store
-    from runners.cli import Progress
+    from results.records.cell import Cell, Run
+    from results.store.store import Store
+    from runners.cli.progress import Progress
     from runners.sweep.executors.remote import Remote
     from runners.sweep.session import Limits, Replan
-    from runners.workers import ProbeResult
+    from runners.workers.probe import ProbeResult
 
 LOCAL, RAY = "local", "ray"
 EXECUTORS = (LOCAL, RAY)
@@ -94,7 +94,7 @@ def each_model(options: argparse.Namespace, runs: Path, sweep: Callable[[argpars
 def open_slots(options: argparse.Namespace, device: str, threads: str) -> Remote:
     """The slots of a Ray cluster. device: auto, cpu or cuda. threads: OMP_NUM_THREADS here. Raises ValueError where
     there are none."""
-    from results.store import harness_version
+    from results.store.manifest import harness_version
     from runners.sweep.executors.ray_slots import RaySlots
     from runners.sweep.executors.remote import Remote
     from runners.sweep.executors.result import SlotSettings

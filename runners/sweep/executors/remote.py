@@ -12,14 +12,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from results.records import Cell, Run
-from results.store import Store, utc_now
-from runners.cli import Progress
+from results.records.cell import Cell, Run
+from results.store.manifest import utc_now
+from results.store.store import Store
+from runners.cli.progress import Progress
 from runners.sweep.executors.result import CellResult, Order, SlotFacts, failure, keep
 from runners.sweep.executors.sitting import sitting_of
 from runners.sweep.plan import reason_against
 from runners.sweep.session import SPARE_RATIO, Limits, Replan, least_s, trace_id
-from runners.workers import ProbeResult, Stopwatch, uninterrupted
+from runners.workers.pool import Stopwatch, uninterrupted
+from runners.workers.probe import ProbeResult
 
 MOST_LOSSES = 2
 """How many slots may be lost under a cell, before it is taken to be why: its row says so then."""

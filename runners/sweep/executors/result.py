@@ -10,11 +10,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from results import Inconsistent
-from results.records import Ceiling, Cell, Operation, ProfiledOperation, Record, Run, Storage
-from results.store import Store
+from results.errors import Inconsistent
+from results.records.cell import Cell, Run
+from results.records.operations import Operation, ProfiledOperation, Storage
+from results.records.rows import Record
+from results.records.samples import Ceiling
+from results.store.store import Store
 from runners.sweep.findings import OperationTable
-from runners.workers import ProbeResult, uninterrupted
+from runners.workers.pool import uninterrupted
+from runners.workers.probe import ProbeResult
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from analysis.devices import kept_row
-from results.records import Sitting
+from analysis.devices.peaks import kept_row
+from results.records.cell import Sitting
 
 if TYPE_CHECKING:
-    from runners.workers import ProbeResult
+    from runners.workers.probe import ProbeResult
 
 
 def sitting_of(

@@ -14,11 +14,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from results.store import harness_version
-from runners.cli import Progress
+from results.store.manifest import harness_version
+from runners.cli.progress import Progress
 from runners.sweep.executors.result import CellResult, Order, ResultStore, SlotFacts, SlotSettings
 from runners.sweep.session import Limits, Session
-from runners.workers import ProbeResult, TelemetryWatch, Worker, WorkerFault, prepare
+from runners.workers.fault import WorkerFault
+from runners.workers.pool import Worker, prepare
+from runners.workers.probe import ProbeResult
+from runners.workers.telemetry import TelemetryWatch
 
 PROBE_TIMEOUT_S = 180.0
 

@@ -3,7 +3,3 @@
 Under `torchrun` each process is a rank of one sweep: the first one plans, counts and keeps the run, the others train
 with it. Not claimed: recovery of a rank that is gone; its cell is a row with the reason, and the sweep ends or goes on.
 """
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

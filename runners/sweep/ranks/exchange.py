@@ -12,8 +12,10 @@ import signal
 import time
 from typing import Any
 
-from results import die_with_parent
-from runners.workers import Place, Worker, WorkerFault
+from results.kernel import die_with_parent
+from runners.workers.fault import WorkerFault
+from runners.workers.place import Place
+from runners.workers.pool import Worker
 
 CHUNK_BYTES = 4 << 20
 """Of a value: torch's store takes 8 MiB at once."""

@@ -11,10 +11,14 @@ import signal
 import sys
 from typing import Any
 
-from runners.cli import FAILED, INTERRUPTED, TERMINATED
+from runners.cli.exits import FAILED, INTERRUPTED, TERMINATED
 from runners.sweep.ranks.exchange import Exchange, LostExchange, end_with_torchrun
 from runners.sweep.ranks.peers import CellOrder, Order, RankPeers
-from runners.workers import Place, ProbeResult, TelemetryWatch, Worker, WorkerFault, prepare
+from runners.workers.fault import WorkerFault
+from runners.workers.place import Place
+from runners.workers.pool import Worker, prepare
+from runners.workers.probe import ProbeResult
+from runners.workers.telemetry import TelemetryWatch
 
 PROBE_S = 180.0
 

@@ -14,16 +14,19 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.parallel import RankGrid
-from measure.timing import SUSPENDED, WARNING, agreed_blocks, slowest_blocks, step_time_s
-from results import Inconsistent
-from results.records import Cell, RankCollective, RankRow, RankSample, RankTelemetry, Sample
+from analysis.parallel.rank_grid import RankGrid
+from measure.timing.rank_blocks import agreed_blocks, slowest_blocks
+from measure.timing.stopping import step_time_s
+from measure.timing.suspension import SUSPENDED, WARNING
+from results.errors import Inconsistent
+from results.records.cell import Cell
+from results.records.samples import RankCollective, RankRow, RankSample, RankTelemetry, Sample
 from runners.sweep.findings import CellMeasurement, Rows
 from runners.sweep.ranks.peers import RankAnswer
-from runners.workers import WorkerFault
+from runners.workers.fault import WorkerFault
 
 if TYPE_CHECKING:
-    from analysis.ranks import RanksReport
+    from analysis.ranks.summary import RanksReport
     from runners.sweep.ranks.task import RankMeasurement
 
 Ceilings = Mapping[int, Mapping[str, float]]
@@ -132,8 +135,9 @@ def _sum_of(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 def _report(found: Mapping[int, RankMeasurement]) -> tuple[RanksReport | None, str]:
     """What the recordings say together, or why nothing."""
-    from analysis.ranks import by_rank, report_of
-    from measure.trace.ranks import read_rank
+    from analysis.ranks.summary import report_of
+    from analysis.ranks.timelines import by_rank
+    from measure.trace.ranks.recordings import read_rank
 
     if len(found) < 2:
         return None, ""

@@ -6,10 +6,10 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from analysis.parallel import parse_plan
-from results.records import WORKS
-from runners.sweep.executors import LOCAL
-from runners.workers import Place
+from analysis.parallel.rank_grid import parse_plan
+from results.records.vocabulary import WORKS
+from runners.sweep.executors.choice import LOCAL
+from runners.workers.place import Place
 
 SCALING = ("strong", "weak")
 

@@ -14,13 +14,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from analysis.devices import Reading
-from results.records import Cell
+from analysis.devices.telemetry import Reading
+from results.records.cell import Cell
 from runners.sweep.ranks.exchange import Exchange, LostExchange
-from runners.workers import ProbeResult, TelemetryWatch, Worker, WorkerFault
+from runners.workers.fault import WorkerFault
+from runners.workers.pool import Worker
+from runners.workers.probe import ProbeResult
+from runners.workers.telemetry import TelemetryWatch
 
 if TYPE_CHECKING:
-    from measure.timing import Protocol
+    from measure.timing.protocols import Protocol
 
 GRACE_S = 10.0
 """Between a rank's fault and the end of those that have not answered since."""
@@ -186,7 +189,7 @@ class RankPeers:
 
 def task_of(order: Order, peers: RankPeers, number: int) -> tuple[Any, ...]:
     """What a rank's worker is to be called with."""
-    from measure.parallel import GroupMember
+    from measure.parallel.member import GroupMember
 
     device = peers.probed.device
     if isinstance(order, CeilingOrder):

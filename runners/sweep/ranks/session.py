@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.devices import best
-from analysis.parallel import parse_plan
-from results.records import Ceiling, Cell, Run
+from analysis.devices.ceilings import best
+from analysis.parallel.rank_grid import parse_plan
+from results.records.cell import Cell, Run
+from results.records.samples import Ceiling
 from runners.sweep.findings import CellMeasurement, CellOutcome
 from runners.sweep.ranks.exchange import KILLED, LostExchange
 from runners.sweep.ranks.joining import fault_of, join_ranks
 from runners.sweep.ranks.peers import CeilingOrder, CellOrder, RankAnswer, RankPeers
 from runners.sweep.session import Session
-from runners.workers import WindowEnergy, WorkerFault
+from runners.workers.fault import WorkerFault
+from runners.workers.telemetry import WindowEnergy
 
 if TYPE_CHECKING:
     from runners.sweep.ranks.joining import Ceilings

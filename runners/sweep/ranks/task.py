@@ -11,18 +11,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from analysis.parallel import RankGrid, parse_plan
-from measure.parallel import GroupMember
-from results.records import Cell, Sample
+from analysis.parallel.rank_grid import RankGrid, parse_plan
+from measure.parallel.member import GroupMember
+from results.records.cell import Cell
+from results.records.samples import Sample
 from runners.sweep import cell as sweep_cell
 from runners.sweep.findings import CellFindings, CellMeasurement
 
 if TYPE_CHECKING:
     import torch
 
-    from measure.parallel import RankGroup
-    from measure.timing import Protocol
-    from workloads.catalogue import Batch, Workload
+    from measure.parallel.real_group import RankGroup
+    from measure.timing.protocols import Protocol
+    from workloads.catalogue.base import Batch, Workload
 
 RECORDED_STEPS = (2, 5)
 """Least and most steps under the profiler, after one that is not kept."""
@@ -46,7 +47,8 @@ def measure_rank(
     another rank is gone or hangs."""
     import torch
 
-    from measure.parallel import held_parameters, rank_group
+    from measure.parallel.model_split import held_parameters
+    from measure.parallel.real_group import rank_group
 
     grid = parse_plan(cell.parallel)
     shard = grid.coordinates(member.rank).dp
@@ -89,9 +91,11 @@ def _stage(
     """What this rank trains of a pipeline. Raises ValueError for a model or a precision that it does not take."""
     import torch
 
-    from analysis.devices import PRECISIONS
-    from analysis.parallel import stage_starts
-    from measure.parallel import RankStep, first_microbatch, pipeline_stage, rank_mesh, trace_single
+    from analysis.devices.precisions import PRECISIONS
+    from analysis.parallel.stages import stage_starts
+    from measure.parallel.meshes import rank_mesh
+    from measure.parallel.pipeline import first_microbatch, pipeline_stage
+    from measure.parallel.rank_trace import RankStep, trace_single
 
     policy = PRECISIONS[cell.precision]
     if policy.scaler:
@@ -124,18 +128,11 @@ def _divided(
     `around`. Raises ValueError for a model that the plan does not fit."""
     import torch
 
-    from analysis.parallel import is_causal
-    from measure.parallel import (
-        RankStep,
-        is_balanced,
-        rank_mesh,
-        ring_attention,
-        sequence_length,
-        sequence_part,
-        split_model,
-        trace_single,
-        with_positions,
-    )
+    from analysis.parallel.rank_trace import is_causal
+    from measure.parallel.context import is_balanced, ring_attention, sequence_length, sequence_part, with_positions
+    from measure.parallel.meshes import rank_mesh
+    from measure.parallel.model_split import split_model
+    from measure.parallel.rank_trace import RankStep, trace_single
 
     if grid.world == 1:
         return model, few, None
@@ -173,7 +170,7 @@ def _items(found: CellFindings, grid: RankGrid) -> int | None:
 
 def _measurement(cell: Cell, made: Any, protocol: Protocol, found: CellFindings, group: RankGroup) -> CellMeasurement:
     """This rank's blocks, and what was found beside them."""
-    from measure.timing import END, follow_orders
+    from measure.timing.rank_blocks import END, follow_orders
 
     if group.rank == 0:
         measured = sweep_cell.time_cell(cell, made.step, made.clock, protocol, found, announce=group.announce)
@@ -208,8 +205,8 @@ def steps_run(blocks: Sequence[Sample], protocol: Protocol) -> int:
 
 def _recording(made: Any, protocol: Protocol, blocks: Sequence[Sample], group: RankGroup) -> bytes:
     """Some more steps of all ranks under the profiler: as many as the first rank says."""
-    from measure.parallel import record_steps
-    from measure.timing import step_time_s
+    from measure.parallel.model_split import record_steps
+    from measure.timing.stopping import step_time_s
 
     timed = [block for block in blocks if block.part == "measure"]
     longest_s = max((step_time_s(block) for block in timed), default=protocol.profile_cap_s)

@@ -13,7 +13,7 @@ from analysis.catamount import rules
 from analysis.catamount.graph_nodes import SCALAR, GraphNode, Tensor, flop, footprint_of, parameters, pooled, traffic
 from analysis.catamount.while_loops import backward_step, forward_step
 from analysis.operators import registry
-from results.records import Operation
+from results.records.operations import Operation
 from tests.support.made_up_operations.made_up_operations import operation
 
 SQUARE, ROW = Tensor((4, 6)), Tensor((6,))

@@ -16,7 +16,7 @@ from analysis.characterize.operation_mix import Mix
 from reports.characterize import variants as characterize_variants
 from reports.characterize.text import CharacterizeAnswer, look, paper_name
 from reports.characterize.text_mix import to_text
-from reports.shared import page
+from reports.shared.layout import page
 from results.records.characterization import PROFILED
 from runners.characterize import files as characterize_files
 from workloads.catalogue import fathom_sizes

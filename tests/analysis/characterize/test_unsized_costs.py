@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from analysis.characterize.group_costs import _group_cost
-from results.records import OperationCost
+from results.records.characterization import OperationCost
 
 
 def cost(name: str) -> OperationCost:

@@ -9,7 +9,7 @@ from analysis.devices.ceilings import impossible, impossible_bandwidth, limit_of
 from analysis.profile.machine import machine_of
 from analysis.utilization.denominators import ceiling_of
 from results.errors import Unavailable
-from results.records import Ceiling
+from results.records.samples import Ceiling
 
 H100 = "NVIDIA H100 80GB HBM3"
 KNOWN = peaks.lookup(H100)

@@ -18,7 +18,7 @@ from measure.device import nvml
 from measure.device.nvml import decode_event_reasons, open_nvml
 from measure.device.telemetry import Sampler
 from results.errors import DeviceLost, Unavailable
-from results.records import Telemetry
+from results.records.samples import Telemetry
 
 # --- readings ---
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.operators import causal_pairs, document_pairs, pairs_of, tile_pairs, window_pairs
+from analysis.operators.attention_pairs import causal_pairs, document_pairs, pairs_of, tile_pairs, window_pairs
 
 SIZE = st.integers(0, 24)
 

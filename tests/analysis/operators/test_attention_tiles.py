@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 import flopledger
-from analysis.operators import AttentionSum, kept_pairs
+from analysis.operators.attention_conventions import AttentionSum, kept_pairs
 from analysis.operators.attention_pairs import CAPABILITY, FLASH, cpu_tile, flash_tile, whole_tile_pairs
-from measure.model import Masks
-from results.records import Operation
+from measure.model.batch_masks import Masks
+from results.records.operations import Operation
 
 FUSED = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 ITS_GRADIENTS = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from analysis.parallel import COLLECTIVES, sent_share
+from analysis.parallel.collective_rates import COLLECTIVES, sent_share
 
 
 def parts_sent_in_a_ring(operation: str, ranks: int) -> int:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from analysis.parallel import CollectiveRate, link_uses
-from results.records import RankCollective, Run
+from analysis.parallel.collective_rates import CollectiveRate
+from analysis.parallel.link_use import link_uses
+from results.records.cell import Run
+from results.records.samples import RankCollective
 
 RUN = Run(cell_id="a", attempt=1, model="m", batch_size=8, parallel="fsdp=2", device="cpu", sitting="s0", status="ok")
 

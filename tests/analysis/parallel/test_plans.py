@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from analysis.parallel import parse_plan
+from analysis.parallel.rank_grid import parse_plan
 
 PLANS = {
     "ddp=2": ("ddp=2", 2, "ddp"),

@@ -6,7 +6,8 @@ from fractions import Fraction
 
 import pytest
 
-from analysis.parallel import Coordinates, LocalParameter, RankGrid, grid_of, parse_sizes, ran_all
+from analysis.parallel.rank_grid import Coordinates, RankGrid, grid_of, parse_sizes, ran_all
+from analysis.parallel.rank_trace import LocalParameter
 
 
 def test_the_tensor_axis_is_innermost_and_the_pipeline_outermost():

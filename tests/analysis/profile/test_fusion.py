@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from analysis.operators import registry
 from analysis.profile.fusion import fused
-from results.records import Operation, Storage
+from results.records.operations import Operation, Storage
 from tests.support.made_up_operations.fused_steps import FLOAT, Step
 from tests.support.made_up_operations.made_up_operations import operation
 

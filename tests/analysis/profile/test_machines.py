@@ -9,7 +9,7 @@ import pytest
 from analysis.devices import peaks, published_ceilings
 from analysis.devices.precisions import UNITS
 from analysis.profile.machine import machine_of, rows_of
-from results.records import Ceiling
+from results.records.samples import Ceiling
 
 
 def row(operation: str = "matmul", unit: str = "fp32", **more: Any) -> Ceiling:

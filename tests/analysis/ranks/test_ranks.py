@@ -10,23 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.ranks import (
-    COLLECTIVE_COLUMNS,
-    STEP_COLUMNS,
-    StepFlop,
-    Timeline,
-    breakdown_of,
-    by_rank,
-    late_from,
-    length,
-    match_collectives,
-    report_of,
-    shifted,
-    straggler_of,
-    totals_of,
-    union,
-    waits_of,
-)
+from analysis.ranks.breakdown import breakdown_of
+from analysis.ranks.clocks import shifted
+from analysis.ranks.collectives import match_collectives, totals_of
+from analysis.ranks.summary import StepFlop, report_of
+from analysis.ranks.timelines import COLLECTIVE_COLUMNS, STEP_COLUMNS, Timeline, by_rank, length, union
+from analysis.ranks.waits import late_from, straggler_of, waits_of
 
 MS = 1_000_000
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from analysis.reach import step_bound, step_cost
-from results import Unavailable
-from results.records import StepOperation
+from analysis.reach.least_time import step_bound, step_cost
+from results.errors import Unavailable
+from results.records.step_profile import StepOperation
 
 PEAKS, BYTES_PER_S = {"bf16": 100.0, "fp32": 10.0}, 5.0
 

@@ -10,22 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.devices import lookup
-from analysis.reach import (
-    COMPILED,
-    EAGER,
-    MEASURED,
-    Amounts,
-    Setting,
-    TimePart,
-    fitted_model,
-    ground_of,
-    interval_of,
-    is_power_limited,
-    machine_of,
-    predict,
-)
-from results import Unavailable
+from analysis.devices.peaks import lookup
+from analysis.reach.prediction import MEASURED, ground_of, interval_of, is_power_limited, predict
+from analysis.reach.step_amounts import COMPILED, EAGER, Amounts
+from analysis.reach.step_time import Setting, TimePart, fitted_model, machine_of
+from results.errors import Unavailable
 
 DEVICE = "NVIDIA GeForce RTX 3090"
 MACHINE = machine_of(lookup(DEVICE), "amp-fp16")

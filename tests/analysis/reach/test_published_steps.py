@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from analysis.devices import lookup
-from analysis.reach import family_of, nearest_steps, published_rows
+from analysis.devices.peaks import lookup
+from analysis.reach.published_steps import family_of, nearest_steps, published_rows
 
 
 def test_no_published_step_is_under_its_least_time():

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from analysis.reach import COMPILED, EAGER, amounts
-from analysis.reach.step_amounts import class_of, width_class
-from results import Inconsistent
-from results.records import StepOperation
+from analysis.reach.step_amounts import COMPILED, EAGER, amounts, class_of, width_class
+from results.errors import Inconsistent
+from results.records.step_profile import StepOperation
 
 
 def convolution(batch, index=0, channels=64, out=128, groups=1, kernel=3, backward=False):

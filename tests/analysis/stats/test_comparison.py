@@ -14,11 +14,11 @@ from scipy import stats
 
 from analysis.stats.comparison import Difference, difference, holm, verdict
 from analysis.stats.summary import effective_size, t_quantile
-from cleaning.gates import samples_and_telemetry
+from cleaning.gates.evidence import samples_and_telemetry
 from reports.compare.cells import ACROSS, _group, compare_runs
-from results.records import Sample
 from results.records.comparisons import FASTER, ONLY_A, ONLY_B, SAME, SLOWER, UNKNOWN, Comparison
-from results.store import key_of
+from results.records.samples import Sample
+from results.store.layout import key_of
 from results.store.store import read_run
 from runners.report import command
 from tests.support.fakes.commands import refused, running

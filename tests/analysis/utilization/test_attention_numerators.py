@@ -13,7 +13,8 @@ from analysis.utilization.denominators import Denominator
 from analysis.utilization.numerators import Numerator, count_table, exact, of_loop
 from analysis.utilization.utilization import MeanStepTime, Measurement, rows
 from measure.step.step_trace import step_trace
-from results.records import Operation, Run
+from results.records.cell import Run
+from results.records.operations import Operation
 from tests.measure.model.test_batch_masks import BATCH, BATCHES
 from tests.measure.model.test_module_masks import LENGTH, model_of
 

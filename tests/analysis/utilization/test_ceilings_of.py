@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from analysis.utilization import datasheet, session_peaks
-from analysis.utilization.denominators import ceilings_of
-from results.records import Ceiling, Run
+from analysis.utilization.denominators import ceilings_of, datasheet, session_peaks
+from results.records.cell import Run
+from results.records.samples import Ceiling
 
 RATES = {("s0", "cpu", "default"): 1e9, ("s0", "cpu", "retain"): 2e9, ("s1", "cpu", "default"): 4e9}
 ROWS = [

@@ -15,7 +15,8 @@ from analysis.utilization.denominators import (
     session_peaks,
 )
 from results.errors import Unavailable
-from results.records import Ceiling, Run
+from results.records.cell import Run
+from results.records.samples import Ceiling
 
 CELL = {"model": "resnet18", "batch_size": 8, "device": "cpu"}
 BF16 = Run(**CELL, precision="amp-bf16", cell_id="c", attempt=1, sitting="s0", status="ok")

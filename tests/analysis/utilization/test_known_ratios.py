@@ -14,7 +14,7 @@ import pytest
 
 from cleaning.reconcile.run import build
 from cleaning.reconcile.view import Built
-from results.records import Operation
+from results.records.operations import Operation
 from results.store.store import RunData, read_operations, read_profile, read_run
 from tests.support.made_up import run_fixture
 

@@ -15,8 +15,9 @@ from analysis.utilization.paired_ceiling import PairedCeiling, paired_ceiling
 from analysis.utilization.step_times import whole_steps
 from analysis.utilization.utilization import measurement, rows
 from cleaning.facts.targets import narrowness
-from results import Unavailable
-from results.records import Run, Sample
+from results.errors import Unavailable
+from results.records.cell import Run
+from results.records.samples import Sample
 
 KERNEL = "matmul 64x64x64"
 FLOP = 524_288  # 2 · 64³

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from analysis.utilization import in_one_placement, placements, same_placement
-from results.records import Sample
+from analysis.utilization.placement import in_one_placement, placements, same_placement
+from results.records.samples import Sample
 
 NEAR, FAR = 90e-9, 400e-9
 

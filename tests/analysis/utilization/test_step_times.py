@@ -8,8 +8,10 @@ import pytest
 
 from analysis.utilization.step_times import step_times
 from analysis.utilization.utilization import measurement
-from results.records import Run, Sample, header
-from results.records import StepTime as Row
+from results.records.answers import StepTime as Row
+from results.records.cell import Run
+from results.records.rows import header
+from results.records.samples import Sample
 
 RUN = Run(model="m", batch_size=2, device="cuda", cell_id="c", attempt=1, sitting="s", status="ok")
 

@@ -36,7 +36,11 @@ from cleaning.counts.model_operators import model_operators
 from cleaning.reconcile.run import build
 from cleaning.reconcile.view import Built, View
 from results.errors import Unavailable
-from results.records import Ceiling, FlopCount, Operation, Run, Sample, Telemetry, Utilization
+from results.records.answers import Utilization
+from results.records.cell import Run
+from results.records.counts import FlopCount
+from results.records.operations import Operation
+from results.records.samples import Ceiling, Sample, Telemetry
 from results.store.store import read_operations, read_profile, read_run
 from tests.support.made_up import run_fixture
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from analysis.stats import geometric_mean
+from analysis.stats.summary import geometric_mean
 from analysis.utilization.windows import (
     BetweenWindows,
     Window,
@@ -19,7 +19,7 @@ from analysis.utilization.windows import (
     pools,
     widened,
 )
-from results.records import Utilization
+from results.records.answers import Utilization
 
 
 def window(value: float, half: float) -> Window:

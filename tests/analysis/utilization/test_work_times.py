@@ -10,7 +10,9 @@ from scipy import stats
 
 from analysis.utilization import work_times as utilization_work_times
 from analysis.utilization.work_times import epoch_of, variant, work_times, works_of
-from results.records import Run, Sample, WorkTime
+from results.records.answers import WorkTime
+from results.records.cell import Run
+from results.records.samples import Sample
 
 RUN = Run(
     model="resnet18",

@@ -9,7 +9,7 @@ from statistics import fmean
 import pytest
 
 from benchmarks.paired.interleaving import ALONE, APART, FIXED, WAYS, Scatter, report, scatter_of_a_second, simulated
-from results.records import Sample
+from results.records.samples import Sample
 
 
 def block(lasts_s: float, steps: int, part: str = "measure") -> Sample:

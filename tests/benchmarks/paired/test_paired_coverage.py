@@ -11,7 +11,9 @@ import pytest
 from benchmarks.paired import coverage
 from benchmarks.paired.coverage import any_window, line_of, means, one_cell, report
 from benchmarks.paired.neighbours import read, reports
-from measure.timing import CeilingKernel, Protocol, clock_for
+from measure.timing.ceiling_blocks import CeilingKernel
+from measure.timing.clocks import clock_for
+from measure.timing.protocols import Protocol
 
 
 def cells(count: int, half: float, seed: int = 0) -> list[dict[str, object]]:

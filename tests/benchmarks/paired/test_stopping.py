@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from analysis.stats import LAG1, LAG1_RAISED
+from analysis.stats.summary import LAG1, LAG1_RAISED
 from benchmarks.paired.stopping import RULES, drawn, of_batch_means, series, stopped
 
 

@@ -9,12 +9,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.footprint.step import SMALL
-from analysis.reach import ARITHMETIC, LAUNCHES, MEMORY, Terms, published_rows, step_cost
+from analysis.footprint.step.largest_batch import SMALL
+from analysis.reach.least_time import step_cost
+from analysis.reach.published_steps import published_rows
+from analysis.reach.step_time import ARITHMETIC, LAUNCHES, MEMORY, Terms
 from benchmarks.reach import counting, evaluation, fitting
 from benchmarks.reach.counting import BatchCost, StepKey, count
 from benchmarks.reach.sources import read_sources
-from results import Inconsistent
+from results.errors import Inconsistent
 from runners.footprint.step import StepOptions, trace_batch
 from runners.reach.command import operations_of
 

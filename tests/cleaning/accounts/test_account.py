@@ -23,8 +23,8 @@ from cleaning.accounts.vocabulary.causes import CAUSES, PRODUCT
 from cleaning.accounts.vocabulary.items import Item, exact_flop
 from measure.counters.harness.model_calls import record
 from measure.counters.harness.registry import COUNTERS
-from results.records import FlopCount
 from results.records.calls import CallRecording
+from results.records.counts import FlopCount
 from tests.support.account_nets.account_nets_layers import Lambda
 
 BATCH = 2

@@ -11,9 +11,9 @@ import pytest
 
 from cleaning.accounts.account.backward_ratio import FACTOR, INPUT, LOOSE, OTHER, WEIGHT, Backward, backward
 from reports.count import backward_ratio
-from reports.shared import page
-from results.records import Operation
+from reports.shared.layout import page
 from results.records.accounts import Account
+from results.records.operations import Operation
 from runners.count import command
 from tests.support.made_up_operations.made_up_operations import operation
 

@@ -11,9 +11,10 @@ import pytest
 
 from cleaning.accounts.account.batch_law import counter_laws, exact_laws
 from reports.count import batch_law as count_batch_law
-from results.records import FlopCount, Operation
 from results.records.accounts import AccountLaw
 from results.records.calls import CallRecording
+from results.records.counts import FlopCount
+from results.records.operations import Operation
 from runners.cli import exits
 from runners.count import batch_law, command
 from runners.count import output as count_output

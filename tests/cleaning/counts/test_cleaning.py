@@ -17,7 +17,8 @@ from cleaning.counts.model_operators import model_operators
 from cleaning.counts.pipeline import FLOP_COUNTS, STEPS, clean, clean_records
 from cleaning.counts.steps import CleaningStep, Outcome
 from results.errors import Inconsistent
-from results.records import FlopCount, Sample, Telemetry
+from results.records.counts import FlopCount
+from results.records.samples import Sample, Telemetry
 from results.store.store import read_run
 from tests.support.made_up import run_fixture
 

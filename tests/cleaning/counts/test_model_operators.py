@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from cleaning.counts.model_operators import by_counter_and_phase
-from results.records import Cell, FlopCount, Run
+from results.records.cell import Cell, Run
+from results.records.counts import FlopCount
 
 
 def count(counter: str, phase: str, **more: object) -> FlopCount:

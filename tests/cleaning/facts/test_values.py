@@ -7,7 +7,7 @@ import math
 import pytest
 
 from cleaning.facts.values import faults
-from results.records import Ceiling
+from results.records.samples import Ceiling
 
 
 @pytest.mark.parametrize(

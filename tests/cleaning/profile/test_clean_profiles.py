@@ -20,7 +20,9 @@ from cleaning.profile.double_counts import counted_once
 from cleaning.profile.instances import forest, instances, no_products
 from cleaning.profile.undercounts import repaired, shapes_flop
 from results.errors import Inconsistent
-from results.records import CleanedOperation, ProfiledOperation, Run
+from results.records.cell import Run
+from results.records.counts import CleanedOperation
+from results.records.operations import ProfiledOperation
 from tests.support.nets.small_steps import real_trace
 from tests.support.recordings.recorded_nets import NETS
 from tests.support.recordings.recordings import Tensor, a_run, call, mm, recorded, table_flop

@@ -9,7 +9,8 @@ import pytest
 
 from cleaning.counts.pipeline import FLOP_COUNTS, clean_records
 from cleaning.reconcile.agreement import agreement
-from results.records import Agreement, Cell, FlopCount, Run
+from results.records.cell import Cell, Run
+from results.records.counts import Agreement, FlopCount
 from tests.support.made_up import run_fixture
 from tests.support.recordings.recordings import table_flop
 

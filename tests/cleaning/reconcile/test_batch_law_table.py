@@ -14,7 +14,8 @@ from torch import nn
 from cleaning.counts.pipeline import FLOP_COUNTS, clean_records
 from cleaning.reconcile.batch_law import LEFT_OUT, batch_laws
 from measure.counters.adapters import fvcore, ptflops_aten, pthflops
-from results.records import BatchLaw, FlopCount, Run
+from results.records.cell import Run
+from results.records.counts import BatchLaw, FlopCount
 from tests.support.oracles.module_walk import build
 
 RUN = Run(model="net", batch_size=64, device="cpu", cell_id="c", attempt=1, sitting="s", status="ok")

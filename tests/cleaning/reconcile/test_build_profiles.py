@@ -23,7 +23,10 @@ from cleaning.reconcile.run import build
 from cleaning.reconcile.view import Built
 from reports.sweep.answer.table import to_text
 from results.errors import Inconsistent
-from results.records import CleanedOperation, Operation, ProfileCount, ProfiledOperation, Run, Utilization, WorkTime
+from results.records.answers import Utilization, WorkTime
+from results.records.cell import Run
+from results.records.counts import CleanedOperation, ProfileCount
+from results.records.operations import Operation, ProfiledOperation
 from results.store.store import read_operations, read_profile, read_run
 from runners.report import command
 from tests.support.made_up import run_fixture

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from cleaning.reconcile.device_repeats import kept_apart
-from results.records import Run, Sitting, Utilization
-from results.store import key_of
+from results.records.answers import Utilization
+from results.records.cell import Run, Sitting
+from results.store.layout import key_of
 
 
 def rows_on(*places: tuple[str, str], variant: str = "", devices: tuple[str, ...] = ()) -> list[str]:

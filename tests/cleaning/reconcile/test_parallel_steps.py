@@ -7,9 +7,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from analysis.utilization import Denominator, of_ranks
+from analysis.utilization.denominators import Denominator, of_ranks
 from cleaning.reconcile.parallel_steps import parallel_steps
-from results.records import ParallelStep, RankCollective, RankRow, Run, Sample, StepTime
+from results.records.answers import ParallelStep, StepTime
+from results.records.cell import Run
+from results.records.samples import RankCollective, RankRow, Sample
 
 
 def run(parallel: str, batch_size: int = 8, **more: object) -> Run:

@@ -8,7 +8,8 @@ import pytest
 
 from analysis.utilization.numerators import TableCount
 from cleaning.reconcile import run as reconcile_run
-from results.records import Cell, FlopCount, Run
+from results.records.cell import Cell, Run
+from results.records.counts import FlopCount
 
 CELL = vars(
     Cell(model="net", batch_size=2, device="cpu", precision="fp32", methods=("theory", "exact"), counters=("fvcore",))

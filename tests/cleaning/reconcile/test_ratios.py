@@ -16,7 +16,8 @@ from torch import nn
 from cleaning.profile.clean import clean_profile
 from cleaning.reconcile.backward_ratio import Closed, closed_form, ratios
 from measure.operations.tracer import trace
-from results.records import FlopCount, Operation, Ratio
+from results.records.counts import FlopCount, Ratio
+from results.records.operations import Operation
 from tests.measure.operations.test_trace_zoo import parts as model_parts
 from tests.support.made_up_operations.made_up_operations import operation
 from tests.support.nets.small_steps import Calls, parts, real_trace

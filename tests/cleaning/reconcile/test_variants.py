@@ -9,7 +9,8 @@ import pytest
 
 from cleaning.reconcile.variants import variants
 from reports.sweep.answer.variants import variant_parts, variant_table
-from results.records import Run, Sample
+from results.records.cell import Run
+from results.records.samples import Sample
 from tests.support.made_up.made_up_runs import SITTING, a_run
 
 OPTIONS = {"precisions": ["tf32", "fp32"], "layout": ["channels_first"], "compile": [False, True], "optimizer": "sgd"}

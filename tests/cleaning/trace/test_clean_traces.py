@@ -18,7 +18,8 @@ from cleaning.trace.counts import known_part
 from cleaning.trace.totals import UNKNOWN_OPERATOR, UNTOLD_OPERATOR, Outside, PhaseTotal, Unnamed
 from cleaning.trace.work_recordings import clean_recording
 from results.errors import Inconsistent
-from results.records import OperationInstance, Run
+from results.records.cell import Run
+from results.records.operations import OperationInstance
 from tests.support.made_up_operations.made_up_kernels import (
     AMPERE,
     DGRAD,

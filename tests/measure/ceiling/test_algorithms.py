@@ -9,7 +9,7 @@ from measure.ceiling import ceilings as ceiling_ceilings
 from measure.ceiling.algorithms import above_sheet
 from measure.ceiling.ceilings import Bench
 from measure.ceiling.trials import Trial
-from results.records import Ceiling
+from results.records.samples import Ceiling
 
 V100, FP32 = "Tesla V100-SXM2-16GB", 15.7e12
 """Its sheet: 15.7 TFLOP/s of IEEE fp32."""

@@ -16,7 +16,7 @@ from measure.ceiling.ceilings import Bench
 from measure.ceiling.quick import measure_machine
 from measure.ceiling.trials import Move
 from measure.timing.clocks import CpuClock, CudaClock
-from results.records import Ceiling
+from results.records.samples import Ceiling
 
 BLANK = Ceiling(sitting="", device="cpu", precision="", unit="", operation="", shape="")
 

@@ -17,7 +17,7 @@ from measure.ceiling.trials import Trial, shapes
 from measure.device.apply_precision import read_flags
 from measure.timing.clocks import CpuClock
 from results.errors import Unavailable
-from results.records import Ceiling
+from results.records.samples import Ceiling
 
 
 def row(rate: float | None, unit: str = "fp32", status: str = "ok", operation: str = "matmul") -> Ceiling:

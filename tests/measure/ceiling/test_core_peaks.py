@@ -6,13 +6,13 @@ from contextlib import nullcontext
 
 import pytest
 
-from analysis.devices import vector_units
+from analysis.devices.processors import vector_units
 from measure.ceiling import core_peaks
 from measure.ceiling.core_peaks import Cores, derive_peak, issue_rows
-from measure.device import Allowance
-from measure.native import IssueRate
+from measure.device.cpu_identity import Allowance
+from measure.native.kernels import IssueRate
 from results.errors import Unavailable
-from results.records import Ceiling
+from results.records.samples import Ceiling
 
 BLANK = Ceiling(sitting="s0", device="cpu", precision="fp32", unit="", operation="", shape="")
 TWO_UNITS = next(row for row in vector_units("Golden Cove server") if row.instructions == "avx512f")

@@ -6,7 +6,7 @@ import pytest
 
 from analysis.devices.precisions import PRECISIONS
 from measure.ceiling.trials import ESSENTIAL, FAMILIES, Move, Trial, moves, shapes, sweep, titled
-from results.records import Ceiling
+from results.records.samples import Ceiling
 
 
 def test_the_sweep_begins_with_the_short_list_and_repeats_nothing():

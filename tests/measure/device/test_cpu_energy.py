@@ -14,8 +14,8 @@ from cleaning.gates import device as gates_device
 from measure.device import cpu_energy, environment
 from measure.device.cpu_energy import open_cpu
 from measure.device.telemetry import open_device
-from results import Unavailable
-from results.records import Telemetry
+from results.errors import Unavailable
+from results.records.samples import Telemetry
 from results.store.layout import key_of
 from tests.support.made_up.made_up_runs import a_run
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from measure.meter.meter import UtilizationMeter
-from results.records import Ceiling
+from results.records.samples import Ceiling
 from results.store.store import read_run
 from runners.report import command
 

@@ -5,11 +5,12 @@ import math
 import pytest
 import torch
 
-from analysis.devices import best, telemetry
+from analysis.devices import telemetry
+from analysis.devices.ceilings import best
 from measure.meter import energy
 from measure.meter.meter import UtilizationMeter
-from results.records import Ceiling
-from results.store import read_run
+from results.records.samples import Ceiling
+from results.store.reading import read_run
 
 WIDTH, BATCH = 8, 4
 NO_ITEMS = "no items/s and J/item"

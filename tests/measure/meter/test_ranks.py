@@ -4,7 +4,7 @@ from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
-from measure.device import PRELOAD, context, prepare
+from measure.device.processes import PRELOAD, context, prepare
 from tests.measure.meter import ranks
 
 WIDTH, RANKS = 32, 2

@@ -11,9 +11,9 @@ import torch
 import transformers
 
 import flopledger
-from analysis.operators import packed_pairs, padded_pairs, pairs_of
+from analysis.operators.attention_pairs import packed_pairs, padded_pairs, pairs_of
 from measure.fast_count.fast_count import fast_count
-from measure.model import batch_mask
+from measure.model.batch_masks import batch_mask
 from tests.measure.model.test_module_masks import LENGTH, NO_DROPOUT, SMALL, model_of
 from tests.support.nets.masked_nets import Configured
 

@@ -10,8 +10,8 @@ import torch
 import transformers
 
 import flopledger
-from analysis.operators import pairs_of
-from measure.model import mask_rules
+from analysis.operators.attention_pairs import pairs_of
+from measure.model.module_masks import mask_rules
 
 ROOT = Path(__file__).parents[3]
 

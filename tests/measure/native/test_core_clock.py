@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from measure.native import core_clock_hz
-from measure.native.core_clock import ADDITIONS, LONG, SHORT, chain_code, chain_hz
-from results import Unavailable
+from measure.native.core_clock import ADDITIONS, LONG, SHORT, chain_code, chain_hz, core_clock_hz
+from results.errors import Unavailable
 
 SOURCE = "mov %rdi, %rcx\nxor %eax, %eax\nmov $3, %edx\n1:\n"
 SOURCE += f".rept {ADDITIONS}\nadd %rdx, %rax\n.endr\ndec %rcx\njnz 1b\nret\n"

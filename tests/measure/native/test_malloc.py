@@ -9,15 +9,15 @@ import sys
 
 import pytest
 
-from measure.native import malloc, retain_freed_memory
-from results import Unavailable
+from measure.native.malloc import malloc, retain_freed_memory
+from results.errors import Unavailable
 
 PAGES = malloc._PROBE_BYTES // resource.getpagesize()
 ON_GLIBC = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")
 
 PROGRAM = """
 import ctypes, resource
-from measure.native import malloc, retain_freed_memory
+from measure.native.malloc import malloc, retain_freed_memory
 before = malloc.faults_of_a_second_block(ctypes.CDLL(None))
 retain_freed_memory()
 kept = malloc.faults_of_a_second_block(ctypes.CDLL(None))
@@ -45,7 +45,7 @@ def test_a_freed_block_is_written_again_without_page_faults() -> None:
 
 GROWING = """
 import resource
-from measure.native import extend_heap, malloc, retain_freed_memory
+from measure.native.malloc import extend_heap, malloc, retain_freed_memory
 retain_freed_memory()
 import torch
 resident = malloc._resident_bytes()

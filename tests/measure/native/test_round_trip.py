@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from measure.native import round_trip_s
-from measure.native.round_trip import MOST_LOOKS, ROUNDS, TRIES, ping_code, pong_code, shortest_s
-from results import Unavailable
+from measure.native.round_trip import MOST_LOOKS, ROUNDS, TRIES, ping_code, pong_code, round_trip_s, shortest_s
+from results.errors import Unavailable
 
 STORE = "movl ${value}, (%rdi)\n"
 WAIT = f"mov ${MOST_LOOKS}, %ecx\n2: dec %ecx\njz 3f\ncmpl ${{value}}, (%rdi)\njne 2b\n"

@@ -14,7 +14,7 @@ from torch import nn
 from analysis.operators.registry import total
 from measure.fake.mode import fake_mode, to_fake
 from measure.operations.tracer import StepParts, Trace, trace_step
-from results.records import Storage
+from results.records.operations import Storage
 from tests.support.nets.small_steps import (
     Calls,
     Small,

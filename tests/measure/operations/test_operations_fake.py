@@ -15,7 +15,7 @@ from measure.dispatch.sizes import plain, symbol
 from measure.fake.mode import fake_mode, to_fake
 from measure.operations.tracer import StepParts, Trace, clear_cache, trace, trace_step
 from results.errors import Unavailable
-from results.records import Operation
+from results.records.operations import Operation
 from tests.support.nets.small_steps import (
     Build,
     Calls,

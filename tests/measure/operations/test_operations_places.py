@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from measure.fake.mode import fake_mode, to_fake
 from measure.model.module_paths import Links
 from measure.operations.tracer import trace_step
-from results.records import Operation
+from results.records.operations import Operation
 from tests.support.nets.small_steps import (
     Calls,
     Small,

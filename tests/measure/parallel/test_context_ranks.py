@@ -11,18 +11,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from analysis.parallel import Coordinates, Recording, grid_of, is_causal, ledger_of, parse_plan, parse_sizes
+from analysis.parallel.ledger import Recording, ledger_of
+from analysis.parallel.rank_grid import Coordinates, grid_of, parse_plan, parse_sizes
+from analysis.parallel.rank_trace import is_causal
 from measure.fast_count.fast_count import fast_count
-from measure.parallel import (
-    RankStep,
-    gradient_buckets,
-    is_balanced,
-    sequence_length,
-    sequence_part,
-    trace_rank,
-    trace_single,
-)
-from measure.parallel.context import _with_mask
+from measure.parallel.context import _with_mask, is_balanced, sequence_length, sequence_part
+from measure.parallel.rank_trace import RankStep, gradient_buckets, trace_rank, trace_single
 from tests.support.nets.divided_nets import (
     CASES,
     HEADS,

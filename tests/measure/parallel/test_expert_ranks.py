@@ -8,9 +8,11 @@ from collections import Counter
 import pytest
 import torch
 
-from analysis.parallel import Coordinates, Recording, grid_of, ledger_of, parse_sizes
+from analysis.parallel.ledger import Recording, ledger_of
+from analysis.parallel.rank_grid import Coordinates, grid_of, parse_sizes
 from measure.fast_count.fast_count import fast_count
-from measure.parallel import RankStep, gradient_buckets, own_expert_plan, trace_rank, trace_single
+from measure.parallel.experts import own_expert_plan
+from measure.parallel.rank_trace import RankStep, gradient_buckets, trace_rank, trace_single
 from tests.support.nets.divided_nets import SIZES, TOKENS, mixture, run_expert_rank, run_trained_experts, tokens
 from tests.support.nets.parallel_nets import BlockNet, executed_flop
 

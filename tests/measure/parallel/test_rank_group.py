@@ -8,7 +8,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from measure.parallel import GroupMember, real_group
+from measure.parallel import real_group
+from measure.parallel.member import GroupMember
 
 
 @pytest.mark.parametrize(("device", "backend"), [("cuda:1", "nccl"), ("cpu", "gloo")])

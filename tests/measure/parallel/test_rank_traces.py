@@ -8,10 +8,12 @@ from collections import Counter
 import pytest
 import torch
 
-from analysis.parallel import Coordinates, LocalParameter, Recording, grid_of, ledger_of, parse_sizes, same_work
+from analysis.parallel.ledger import Recording, ledger_of
+from analysis.parallel.rank_grid import Coordinates, grid_of, parse_sizes
+from analysis.parallel.rank_trace import LocalParameter, same_work
 from measure.fast_count.fast_count import fast_count
-from measure.parallel import RankStep, check_styles, gradient_buckets, trace_rank, trace_single
-from measure.parallel.styles import apply_plan, check_heads
+from measure.parallel.rank_trace import RankStep, gradient_buckets, trace_rank, trace_single
+from measure.parallel.styles import apply_plan, check_heads, check_styles
 from tests.support.nets.parallel_nets import BLOCK_PLAN, BlockNet, executed_flop, executed_messages, run_rank
 
 

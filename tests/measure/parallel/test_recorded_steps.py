@@ -12,9 +12,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from measure.parallel import record_steps
+from measure.parallel.model_split import record_steps
 from measure.parallel.real_group import LOOPBACK
-from runners.workers import Worker
+from runners.workers.pool import Worker
 
 HELD_S = 0.5
 

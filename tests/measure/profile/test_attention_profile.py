@@ -9,8 +9,8 @@ import torch
 
 import flopledger
 from measure.profile.step_profile import profile_step
-from reports.profile import terminal_text
 from reports.profile.data import document
+from reports.profile.terminal import terminal_text
 from tests.measure.model.test_batch_masks import BATCH, BATCHES
 from tests.measure.model.test_module_masks import LENGTH, model_of
 

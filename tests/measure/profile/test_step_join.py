@@ -25,7 +25,7 @@ from measure.profile.time_shares import shares
 from measure.profiler.events import Frame, step_frames
 from measure.profiler.module_ranges import ModuleRanges
 from measure.timing.profiler_ranges import Ranges
-from results.records import Operation
+from results.records.operations import Operation
 from tests.support.nets.step_nets import NETS, Net
 
 # --- lists of names ---

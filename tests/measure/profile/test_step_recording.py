@@ -13,7 +13,7 @@ from measure.profile.operation_times import OperationTimings, read
 from measure.profile.rows import between, operation_rows
 from measure.profile.step_profile import profile_step
 from results.errors import Unavailable
-from results.records import Operation
+from results.records.operations import Operation
 from tests.measure.profiler.test_profiled_calls import ENGINE, Recording, a_step_on_cuda
 from tests.support.made_up_operations.made_up_operations import operation
 

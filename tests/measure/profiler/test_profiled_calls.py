@@ -11,7 +11,7 @@ from torch.autograd import DeviceType
 
 from measure.profiler.events import to_operations
 from results.errors import Unavailable
-from results.records import ProfiledOperation
+from results.records.operations import ProfiledOperation
 
 MAIN, ENGINE = 41, 57
 """torch's numbers of the step's own thread and of the one that runs CUDA's backward pass."""

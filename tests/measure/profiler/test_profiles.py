@@ -21,7 +21,7 @@ from measure.profiler.module_ranges import ModuleRanges, is_compiled
 from measure.profiler.work_profiles import Profile, profile_step
 from measure.timing.clocks import CpuClock, clock_for
 from results.errors import Unavailable
-from results.records import Operation, ProfiledOperation
+from results.records.operations import Operation, ProfiledOperation
 from results.records.rows import header, to_values
 from tests.measure.timing.test_timing import FakeClock
 from tests.support.nets.small_steps import Calls, parts

@@ -8,13 +8,13 @@ from collections.abc import Callable
 
 import pytest
 
-from analysis.stats import LAG1_RAISED
+from analysis.stats.summary import LAG1_RAISED
 from analysis.utilization.paired_ceiling import paired_ceiling
 from measure.timing.blocks import WarmUp, blocks_in_order, measure_blocks, warm_up
 from measure.timing.ceiling_blocks import CeilingBlocks, CeilingKernel, step_time_warning
 from measure.timing.protocols import Protocol
 from measure.timing.stopping import Timing
-from results.records import Sample
+from results.records.samples import Sample
 from tests.support.fakes.hosts import Host
 
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from analysis.stats import LAG1, LAG1_RAISED, summarise
+from analysis.stats.summary import LAG1, LAG1_RAISED, summarise
 from measure.timing.blocks import BlockTimer, WarmUp, blocks_in_order, measure_blocks
 from measure.timing.clocks import CpuClock
 from measure.timing.disturbance import CoreState, Disturbance, absent, core_state, disturbance
 from measure.timing.protocols import Protocol
 from measure.timing.stopping import Timing, disturbance_warning, placement_warning
-from results.records import Sample
+from results.records.samples import Sample
 from tests.support.fakes.hosts import Host
 
 

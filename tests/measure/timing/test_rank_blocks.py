@@ -6,19 +6,12 @@ import dataclasses
 
 import pytest
 
-from measure.timing import (
-    END,
-    BlockOrder,
-    agreed_blocks,
-    clock_for,
-    follow_orders,
-    measure_blocks,
-    slowest_blocks,
-    warm_up,
-)
+from measure.timing.blocks import measure_blocks, warm_up
+from measure.timing.clocks import clock_for
 from measure.timing.protocols import CPU_PROTOCOL
-from results import Inconsistent
-from results.records import Sample
+from measure.timing.rank_blocks import END, BlockOrder, agreed_blocks, follow_orders, slowest_blocks
+from results.errors import Inconsistent
+from results.records.samples import Sample
 
 
 def block(steps: int, start_s: float, wall_s: float, part: str = "measure", phase: str = "") -> Sample:

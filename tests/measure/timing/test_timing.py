@@ -16,7 +16,7 @@ from measure.timing.phases import measure_phases, measure_stretch
 from measure.timing.protocols import CPU_PROTOCOL, CUDA_PROTOCOL, Protocol
 from measure.timing.stopping import step_time_s
 from results.errors import Inconsistent
-from results.records import Sample
+from results.records.samples import Sample
 from tests.support import collector
 
 

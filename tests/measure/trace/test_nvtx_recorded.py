@@ -16,7 +16,8 @@ from analysis.operators.registry import cost
 from cleaning.trace.work_recordings import clean_recording
 from measure.trace.attribution.last_step import STEP, last_step
 from measure.trace.attribution.phases import OWN
-from results.records import Cell, Operation
+from results.records.cell import Cell
+from results.records.operations import Operation
 from runners.cli.recordings import read_recording
 from runners.sweep.cell import reference_trace
 from tests.support.bf16 import skip_without_bf16

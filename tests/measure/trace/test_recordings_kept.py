@@ -23,7 +23,7 @@ from measure.timing.clocks import CpuClock
 from measure.trace.attribution.last_step import STEP, last_step
 from measure.trace.attribution.recording import Recording, calls_table, flows_table, kernels_table, ranges_table
 from measure.trace.readers.read import read
-from results.records import CleanedOperation
+from results.records.counts import CleanedOperation
 from results.store.layout import profile_file, recording_file
 from results.store.store import read_operations, read_profile, read_run
 from runners.cli.recordings import read_recording

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from analysis.trace import Missing
+from analysis.trace.missing import Missing
 from analysis.trace.operations import product_flop
 from cleaning.trace.clean import clean
 from measure.trace.attribution.recording import CALL_COLUMNS, KERNEL_COLUMNS, Recording
@@ -22,7 +22,7 @@ from measure.trace.readers import pyprof, pyprof_arguments
 from measure.trace.readers.pyprof_rows import PyprofRow
 from measure.trace.readers.read import detect
 from results.errors import Unavailable
-from results.records import ProfiledOperation
+from results.records.operations import ProfiledOperation
 
 REAL = os.environ.get("FLOPLEDGER_TRACES", "")
 real = pytest.mark.skipif(not REAL, reason="FLOPLEDGER_TRACES is not set")

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from reports.compare import Condition, gate_markdown, gate_text, judge
 from reports.compare.cells import compare_runs
-from reports.compare.gate_answer import _cells
+from reports.compare.gate import Condition, judge
+from reports.compare.gate_answer import _cells, gate_markdown, gate_text
 from reports.compare.page import Side
 from reports.compare.text import interval_text, to_text
-from results.records import MET, NOT_COMPARED, NOT_MET, UNDECIDED, GateCheck
-from results.store import read_run
+from results.records.comparisons import MET, NOT_COMPARED, NOT_MET, UNDECIDED, GateCheck
+from results.store.reading import read_run
 from runners.report import command
 from tests.support.fakes.commands import refused, running
 from tests.support.made_up import made_up_evidence

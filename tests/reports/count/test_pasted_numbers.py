@@ -10,8 +10,8 @@ import pytest
 
 from reports.count import pasted as count_pasted
 from reports.count.text import ModelCounts, to_text
-from reports.shared import page
-from results.records import Account, AccountCause
+from reports.shared.layout import page
+from results.records.accounts import Account, AccountCause
 
 MODEL: dict[str, Any] = {"model": "net", "batch_size": 4}
 

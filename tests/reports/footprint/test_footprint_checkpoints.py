@@ -6,7 +6,7 @@ import pytest
 
 from analysis.footprint.step.checkpointing import Choice
 from reports.footprint.checkpoints import LINES, Checkpoints, columns, meaning, modules, parts
-from reports.shared import page
+from reports.shared.layout import page
 
 GIB = 2**30
 CHOICES = (

@@ -8,8 +8,8 @@ import re
 
 import pytest
 
-from reports.shared import Column, Hanging, Styled, TextTable, page, strong
-from results import letters, wrap
+from reports.shared.layout import Column, Hanging, Styled, TextTable, page, strong
+from results.wrapping import letters, wrap
 
 WORDS = ("of", "step", "takes", "while", "memory", "waits", "arithmetic", "unavailable", "utilization")
 

@@ -22,7 +22,9 @@ from reports.shared.unpaired import other_ceilings, unpaired_sentence
 from reports.sweep.answer.headline import closing
 from reports.sweep.answer.table import to_csv, to_json, to_text
 from reports.sweep.figures import utilization
-from results.records import CellRows, Run, Sitting, Utilization, WorkTime, header, to_values
+from results.records.answers import Utilization, WorkTime
+from results.records.cell import Run, Sitting
+from results.records.rows import CellRows, header, to_values
 from tests.support.figure_texts import covered, texts
 
 SUITE = "resnet18 resnet34 resnet50 resnet101 resnet152 vgg11 vgg13 vgg16 vgg19 wide_resnet50_2 alexnet mobilenet_v2"

@@ -14,7 +14,8 @@ import pytest
 from reports.shared import figure_style
 from reports.sweep.figures import epoch_times, gallery, utilization
 from reports.sweep.figures import methods as figures_methods
-from results.records import Record, Utilization, WorkTime
+from results.records.answers import Utilization, WorkTime
+from results.records.rows import Record
 from tests.support.figure_texts import covered
 from tests.support.made_up import made_up_tables
 from tests.support.made_up.made_up_tables import Grid

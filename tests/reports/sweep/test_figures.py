@@ -28,15 +28,9 @@ from reports.sweep.figures import counters as figures_counters
 from reports.sweep.figures import methods as figures_methods
 from reports.sweep.figures import profiles as figures_profiles
 from reports.sweep.figures import utilization as figures_utilization
-from results.records import (
-    Agreement,
-    CleanedOperation,
-    ProfileCount,
-    Ratio,
-    Record,
-    Utilization,
-    WorkTime,
-)
+from results.records.answers import Utilization, WorkTime
+from results.records.counts import Agreement, CleanedOperation, ProfileCount, Ratio
+from results.records.rows import Record
 from tests.support.figure_texts import covered
 from tests.support.made_up import made_up_tables
 from tests.support.made_up.made_up_tables import Grid

@@ -12,10 +12,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from cleaning.reconcile import Built, build
-from reports.sweep.answer import headline_rows, to_csv, to_text
-from results.records import Headline, Utilization
-from results.store import read_operations, read_profile, read_run
+from cleaning.reconcile.run import build
+from cleaning.reconcile.view import Built
+from reports.sweep.answer.headline_table import headline_rows
+from reports.sweep.answer.table import to_csv, to_text
+from results.records.answers import Headline, Utilization
+from results.store.reading import read_run
+from results.store.store import read_operations, read_profile
 
 RUN = Path(__file__).parents[3] / "results" / "published" / "amd-epyc-2-cores-2026-11-29"
 

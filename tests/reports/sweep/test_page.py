@@ -22,7 +22,9 @@ from reports.sweep.answer import page_cells, page_counts
 from reports.sweep.answer.headline import closing
 from reports.sweep.answer.page import page
 from reports.sweep.answer.table import warning_lines
-from results.records import Agreement, BatchLaw, Ceiling, CleaningLog, ProfileCount, Ratio, WorkTime
+from results.records.answers import WorkTime
+from results.records.counts import Agreement, BatchLaw, CleaningLog, ProfileCount, Ratio
+from results.records.samples import Ceiling
 from results.store.manifest import Manifest
 from tests.support.fakes.page_reader import Reader
 from tests.support.made_up import made_up_page

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from reports.shared import half_width, used_half_width, verdict
+from reports.shared.numbers import half_width, used_half_width, verdict
 from reports.sweep.answer.table import peak_lines, to_text
 from reports.sweep.figures.utilization import chosen
 from runners.report import command

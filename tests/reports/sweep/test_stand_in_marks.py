@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from analysis.devices.peaks import stand_in_warning
-from cleaning.reconcile import build
+from cleaning.reconcile.run import build
 from measure.device.environment import DeviceProperties
 from reports.shared import figure_style
 from reports.sweep.figures import gallery
-from results.store import read_operation_table, read_profile, read_run
+from results.store.reading import read_operation_table, read_run
+from results.store.store import read_profile
 from runners.sweep.command import _notes
 from runners.workers.probe import ProbeResult
 

@@ -18,7 +18,7 @@ from reports.shared import figure_style
 from reports.sweep.answer.table import to_csv
 from reports.trace import figures as trace_figures
 from reports.trace.text import kernels_csv
-from results.records import OperationInstance
+from results.records.operations import OperationInstance
 from tests.support.figure_texts import covered, texts
 from tests.support.made_up import made_up_trace
 from tests.support.made_up.made_up_trace import G

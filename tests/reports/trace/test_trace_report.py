@@ -12,13 +12,14 @@ from types import SimpleNamespace
 import pytest
 
 from analysis.devices import peaks
-from analysis.trace import Missing
+from analysis.trace.missing import Missing
 from cleaning.trace.totals import Outside, PhaseTotal, Unnamed
 from reports.trace import text as trace_text
 from reports.trace.data import Trace
 from reports.trace.kernel_times import GROUPS
 from reports.trace.rates import overall_ratio, rates
-from results.records import Kernel, header
+from results.records.operations import Kernel
+from results.records.rows import header
 from tests.support.made_up import made_up_trace
 from tests.support.made_up.made_up_trace import G
 

@@ -17,7 +17,8 @@ from analysis.profile.machine import machine_of
 from measure.ceiling.trials import ESSENTIAL, moves, sweep
 from measure.device.environment import DeviceProperties, Environment, HostFacts, TorchFacts
 from reports.ceiling.text import CeilingAnswer
-from results.records import Ceiling, header
+from results.records.rows import header
+from results.records.samples import Ceiling
 from runners.ceiling import command as ceiling_command
 from runners.ceiling import output as ceiling_output
 from runners.ceiling import search as ceiling_search

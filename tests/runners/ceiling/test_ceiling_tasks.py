@@ -10,7 +10,7 @@ import torch
 from measure.ceiling.trials import Move, Trial
 from measure.device import apply_precision as precision
 from results.errors import Unavailable
-from results.records import Ceiling
+from results.records.samples import Ceiling
 from runners.ceiling import tasks as ceiling_tasks
 
 

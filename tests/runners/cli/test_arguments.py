@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from results import nearest
+from results.names import nearest
 from runners.__main__ import COMMANDS, installed
 from runners.cli.arguments import Parser, choice_error, names, number, sizes
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from results import plain_words
+from results.library_words import plain_words
 from runners.footprint import command as footprint_command
 from runners.formula import command as formula_command
 from tests.support.fakes.commands import running

@@ -96,7 +96,7 @@ def test_a_requirement_that_is_missing_is_one_line_that_says_what_to_do(
 
 def test_modules_by_requirements_are_those_of_the_files() -> None:
     imported = {"nvidia-ml-py": "pynvml"}
-    in_both = {"sympy", "lazy_loader", "argcomplete"}
+    in_both = {"sympy", "argcomplete"}
     for file, modules in (("report", exits.WITHOUT_TORCH), ("measure", exits.WITH_TORCH)):
         lines = (ROOT / f"requirements-{file}.txt").read_text(encoding="utf-8").splitlines()
         named = [re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in lines if line]
@@ -160,8 +160,8 @@ def test_an_error_that_quotes_megabytes_stays_a_line(capsys: pytest.CaptureFixtu
         ("-m", "", 130, ""),
         ("-m", "signal.signal(signal.SIGINT, signal.SIG_IGN); import importlib; importlib.reload(runners)", 0, ""),
         ("-c", "", -2, "KeyboardInterrupt"),
-        ("-m", "from runners.cli import exit_code; exit_code(lambda: 0)", -2, "KeyboardInterrupt"),
-        ("-m", "from runners.cli import exit_code; exit(exit_code(lambda: signal.raise_signal(2)))", 130, ""),
+        ("-m", "from runners.cli.exits import exit_code; exit_code(lambda: 0)", -2, "KeyboardInterrupt"),
+        ("-m", "from runners.cli.exits import exit_code; exit(exit_code(lambda: signal.raise_signal(2)))", 130, ""),
     ],
 )
 def test_an_interrupt_while_a_command_is_imported_ends_it_without_a_traceback(argv, then, code, said):

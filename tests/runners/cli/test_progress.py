@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from results.records import Cell, Run
+from results.records.cell import Cell, Run
 from runners.cli import progress
 from runners.cli.progress import Progress, passing, title
 

@@ -8,9 +8,9 @@ import os
 import pytest
 
 from measure.step.pinned_step import read_baseline
-from results import csv_lines, csv_rows, json_value, read_text, toml_tables
-from results.records import Utilization
-from results.store import read_records
+from results.records.answers import Utilization
+from results.store.columns import read_records
+from results.text_files import csv_lines, csv_rows, json_value, read_text, toml_tables
 from runners.ceiling import output
 from runners.report.check import self_test_of
 

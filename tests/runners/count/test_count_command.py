@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from measure.counters.harness.registry import COUNTERS
-from results.records import FlopCount, header
 from results.records.accounts import Account, AccountCause
+from results.records.counts import FlopCount
+from results.records.rows import header
 from runners.count import command
 from tests.support.fakes.commands import refused, running
 from tests.support.processes import interrupted
@@ -305,7 +306,7 @@ def test_the_fast_count_has_a_row_for_each_batch_with_its_name_and_phases(monkey
         pairs = [(size, phase) for size in (2, 4) for phase in ("forward", "backward")]
         return [FlopCount(batch_size=n, phase=p, flop=10 * n + len(p), native_value=1, **shared) for n, p in pairs]
 
-    monkeypatch.setattr("measure.counters.harness.count_isolated", counted)
+    monkeypatch.setattr("measure.counters.harness.isolation.count_isolated", counted)
     found = command._exactly("net", {}, Namespace(timeout=1.0), (2, 4, 8))
     assert [(each.model, each.batch_size, each.parameters) for each in found] == [("net", 2, 9), ("net", 4, 9)]
     assert found[1].exact == {"forward": 47, "backward": 48, "optimizer": 0}

@@ -9,8 +9,8 @@ from argparse import Namespace
 
 import pytest
 
-from analysis.parallel import RankGrid
-from measure.parallel import RankStep
+from analysis.parallel.rank_grid import RankGrid
+from measure.parallel.rank_trace import RankStep
 from runners.count import command, parallel
 from tests.support.fakes.commands import refused, running
 

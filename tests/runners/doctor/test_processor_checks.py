@@ -13,9 +13,10 @@ import pytest
 import torch
 
 import measure.device
-from analysis.devices import Processor
-from measure.device import Allowance, product_instructions
-from results.records import Ceiling
+from analysis.devices.processors import Processor
+from measure.device import product_instructions
+from measure.device.cpu_identity import Allowance
+from results.records.samples import Ceiling
 from runners.doctor import command, processor
 from runners.doctor.processor import cache_checks, identity_check, peak_checks, product_checks
 
@@ -93,7 +94,7 @@ def test_products_here() -> None:
     assert list(checks) == ["float32", "bfloat16", "float16", "int8"]
     if torch.backends.mkl.is_available() or torch.backends.mkldnn.is_available():
         assert "matmul by a library" not in checks["float32"].fact
-    flags = measure.device.processor().flags if platform.machine() == "x86_64" else frozenset()
+    flags = measure.device.cpu_identity.processor().flags if platform.machine() == "x86_64" else frozenset()
     if "avx512f" in flags:
         assert "avx512f" in checks["float32"].fact
     if "amx_bf16" not in flags:
@@ -125,13 +126,13 @@ def test_peaks_of_a_microarchitecture(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_peaks_of_this_processor(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("measure.device.processor", lambda: XEON)
+    monkeypatch.setattr("measure.device.cpu_identity.processor", lambda: XEON)
     monkeypatch.setattr(processor, "core_rows", lambda threads: [ROW])
     assert command.main(["--peaks", "cpu", "--format", "csv"]) == 0
     rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
     assert [row["derived_flop_per_s"] for row in rows if row["unit"] == "fp32"] == ["240000000000.0", ""]
     hidden = replace(XEON, name="Intel Xeon Processor")
-    monkeypatch.setattr("measure.device.processor", lambda: hidden)
+    monkeypatch.setattr("measure.device.cpu_identity.processor", lambda: hidden)
     with pytest.raises(SystemExit) as ended:
         command.main(["--peaks", "cpu"])
     assert ended.value.code == 2

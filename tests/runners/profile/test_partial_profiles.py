@@ -14,8 +14,9 @@ import pytest
 import torch
 from torch import nn
 
-from analysis.profile import places, step_roof, tree
-from measure.profile import profile_step
+from analysis.profile.module_tree import tree
+from analysis.profile.roofline import places, step_roof
+from measure.profile.step_profile import profile_step
 from reports.profile.data import document, modules_csv, operations_csv
 from reports.profile.explanation import explained, verdict
 from reports.profile.fusion import kernels, ladder
@@ -23,7 +24,7 @@ from reports.profile.operations import operations_text
 from reports.profile.page import page
 from reports.profile.terminal import terminal_text
 from reports.profile.tree import aggregated_text, tree_text
-from results.records import Machine, StepOperation, StepProfile
+from results.records.step_profile import Machine, StepOperation, StepProfile
 from runners.profiler import Profiler, profile_model
 from tests.support.made_up.made_up_profile import PROFILE
 
@@ -94,7 +95,7 @@ def test_an_operation_without_a_rule_has_bytes_and_no_flop(recorded):
 
 def test_an_operation_without_sizes_for_its_formula_keeps_its_bytes():
     from measure.profile.rows import operation_rows
-    from results.records import Operation
+    from results.records.operations import Operation
 
     odd = Operation(
         index=0, name="aten.addmm", kind="matmul", phase="forward", module="", sequence_nr=None, forward_index=None,

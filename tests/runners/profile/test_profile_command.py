@@ -18,7 +18,7 @@ from analysis.profile.module_tree import conservation, tree
 from analysis.profile.roofline import step_roof
 from measure.device.environment import DeviceProperties, Environment, HostFacts
 from reports.sweep.answer.table import to_csv
-from results.records import Ceiling
+from results.records.samples import Ceiling
 from runners.cli.exits import Mistake
 from runners.profile import command, deepspeed_config
 from runners.profile import options as profile_options

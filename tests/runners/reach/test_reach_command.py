@@ -9,8 +9,9 @@ import math
 
 import pytest
 
-from analysis.reach import step_cost
-from runners.cli import MARGIN_RATIO, Mistake
+from analysis.reach.least_time import step_cost
+from runners.cli.arguments import MARGIN_RATIO
+from runners.cli.exits import Mistake
 from runners.footprint.command import Steps
 from runners.footprint.fit import moments
 from runners.footprint.step import StepOptions

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from reports.sweep.answer import parquet as answer_parquet
-from reports.sweep.answer import to_csv
-from results.records import Record
+from reports.sweep.answer.table import to_csv
+from results.records.rows import Record
 from runners.report import command
 from runners.report.derived import parquet_tables
 from tests.support.made_up import made_up_page
@@ -71,8 +71,8 @@ def test_a_number_beyond_64_bits_is_text_and_no_other_number() -> None:
 
 def test_each_table_of_a_run_has_the_rows_and_columns_of_its_csv_file() -> None:
     pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-    from reports.sweep.answer import headline_rows
-    from results.records import Headline
+    from reports.sweep.answer.headline_table import headline_rows
+    from results.records.answers import Headline
 
     suite = made_up_page.suite(("resnet18",), (1, 64), ("fp32",))
     found = dict(parquet_tables(suite))

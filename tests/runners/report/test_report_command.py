@@ -19,12 +19,13 @@ from typing import Any
 
 import pytest
 
-from cleaning.reconcile import build
+from cleaning.reconcile.run import build
 from reports.shared import html_figures
-from results import records
-from results.records import CleaningLog, FlopCount, Utilization, header
-from results.store import read_operation_table, read_profile, read_run
-from results.store.store import Store
+from results.records.answers import Headline, StepTime, Utilization, WorkTime
+from results.records.counts import Agreement, BatchLaw, CleanedOperation, CleaningLog, FlopCount, ProfileCount, Ratio
+from results.records.rows import header
+from results.store.reading import read_operation_table, read_run
+from results.store.store import Store, read_profile
 from runners.report import command as report_command
 from runners.report import recordings
 from runners.report.derived import derived_tables
@@ -34,18 +35,18 @@ from tests.support.processes import children_s
 
 ROOT = Path(__file__).parents[3]
 TABLES = {
-    "headline.csv": records.Headline,
-    "utilization.csv": records.Utilization,
-    "utilization_post2021.csv": records.Utilization,
-    "step_times.csv": records.StepTime,
-    "work_times.csv": records.WorkTime,
-    "cleaned/profiled_operations.csv.gz": records.CleanedOperation,
-    "cleaned/profile_counts.csv": records.ProfileCount,
-    "cleaned/ratios.csv": records.Ratio,
-    "cleaned/agreement.csv": records.Agreement,
-    "cleaned/batch_law.csv": records.BatchLaw,
-    "cleaned/flop_counts.csv": records.FlopCount,
-    "cleaned/cleaning_log.csv": records.CleaningLog,
+    "headline.csv": Headline,
+    "utilization.csv": Utilization,
+    "utilization_post2021.csv": Utilization,
+    "step_times.csv": StepTime,
+    "work_times.csv": WorkTime,
+    "cleaned/profiled_operations.csv.gz": CleanedOperation,
+    "cleaned/profile_counts.csv": ProfileCount,
+    "cleaned/ratios.csv": Ratio,
+    "cleaned/agreement.csv": Agreement,
+    "cleaned/batch_law.csv": BatchLaw,
+    "cleaned/flop_counts.csv": FlopCount,
+    "cleaned/cleaning_log.csv": CleaningLog,
 }
 DERIVED = {*TABLES, "report.html"}
 FIGURES = {f"figures/utilization_by_{what}.{ending}" for what in ("model", "batch") for ending in ("png", "svg")}
@@ -150,7 +151,7 @@ def test_what_is_written_has_the_columns_of_its_record(copy: Path, undrawn: None
     for file, record in TABLES.items():
         names, *rows = table(copy, file)
         assert tuple(names) == header(record)
-        if record in (records.Headline, Utilization, FlopCount):
+        if record in (Headline, Utilization, FlopCount):
             assert rows
         if "profile" in file or file == "work_times.csv":
             assert not rows  # a run without profiles: a table is a header
@@ -221,7 +222,7 @@ def test_figures_of_an_earlier_report_are_removed_and_nothing_else(copy: Path, m
 def test_rows_of_an_earlier_report_are_replaced_by_none(copy: Path, undrawn: None) -> None:
     (copy / "work_times.csv").write_text("cell_id,attempt\nold,1\n")
     report_command.rebuild(copy)
-    assert table(copy, "work_times.csv") == [list(header(records.WorkTime))]
+    assert table(copy, "work_times.csv") == [list(header(WorkTime))]
 
 
 def test_a_figure_that_cannot_be_drawn_costs_no_table(

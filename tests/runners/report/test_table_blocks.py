@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from cleaning.reconcile import build
-from results.store import read_operations, read_profile, read_run
+from cleaning.reconcile.run import build
+from results.store.reading import read_run
+from results.store.store import read_operations, read_profile
 from runners.report.derived import derived_tables, parquet_tables
 
 ROOT = Path(__file__).parents[3]

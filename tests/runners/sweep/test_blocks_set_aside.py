@@ -13,11 +13,12 @@ import pytest
 import torch
 
 from analysis.utilization.step_times import step_times
-from cleaning.gates import judge
-from cleaning.gates.gates import GATES
+from cleaning.gates.gates import GATES, judge
 from measure.timing.disturbance import CoreState, Disturbance
 from measure.timing.protocols import CPU_PROTOCOL, Protocol
-from results.records import Run, Sample, StepTime
+from results.records.answers import StepTime
+from results.records.cell import Run
+from results.records.samples import Sample
 from results.store.store import read_run
 from runners.report.check import raw_evidence
 from runners.sweep import cell as sweep_cell
@@ -89,7 +90,7 @@ def swept(folder: Path, monkeypatch: pytest.MonkeyPatch, host: PlannedHost, **ru
 
     built = dataclasses.replace(workload, build=lambda **_: Planned(64, 64, 3, padding=1, bias=False))
     monkeypatch.setattr(sweep_cell, "_workload", lambda _cell: built)
-    monkeypatch.setattr("measure.timing.clock_for", lambda _device: host)
+    monkeypatch.setattr("measure.timing.clocks.clock_for", lambda _device: host)
     monkeypatch.setattr("measure.timing.blocks.disturbance", host.disturbance)
     monkeypatch.setattr("measure.timing.blocks.core_state", host.core_state)
     scene = Scene(folder / "run", monkeypatch)

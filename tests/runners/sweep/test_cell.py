@@ -13,11 +13,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from analysis.utilization import ASIDE
+from analysis.utilization.step_times import ASIDE
 from measure import native
 from measure.device import cpu_contention
 from measure.timing.protocols import CPU_PROTOCOL, CUDA_PROTOCOL, Protocol
-from results.records import Cell
+from results.records.cell import Cell
 from runners.sweep import cell as sweep_cell
 from runners.sweep.findings import CellFindings
 from runners.workers import batches as workers_batches
@@ -296,7 +296,7 @@ STARVED = tuple((phase, 0.020, 0.0005) for phase, *_ in BUSY)
 def alone(monkeypatch) -> None:
     """Nothing of the machine that runs the test: not its waits, not its page faults."""
     without_neighbours(monkeypatch)
-    monkeypatch.setattr("measure.timing.page_fault_warning", lambda *_: "")
+    monkeypatch.setattr("measure.timing.page_faults.page_fault_warning", lambda *_: "")
 
 
 class TestMeasureOnASimulatedGpu:

@@ -12,7 +12,7 @@ import torch
 
 from measure.device import product_instructions
 from measure.timing.protocols import CPU_PROTOCOL
-from results.records import Cell
+from results.records.cell import Cell
 from runners.sweep import cell as sweep_cell
 from runners.sweep.findings import CellMeasurement
 

@@ -19,7 +19,8 @@ from cleaning.profile.clean import clean_profile, profile_counts
 from measure.profiler import work_profiles
 from measure.timing.clocks import CudaClock
 from measure.timing.protocols import CPU_PROTOCOL, Protocol
-from results.records import Cell, Run, Sample
+from results.records.cell import Cell, Run
+from results.records.samples import Sample
 from runners.sweep import cell as sweep_cell
 from runners.sweep.findings import merge_findings
 from runners.sweep.plan import METHODS

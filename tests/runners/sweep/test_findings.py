@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import typing
 
-from results.records import Cell, Run, Sample
+from results.records.cell import Cell, Run
+from results.records.samples import Sample
 from runners.sweep.findings import (
     Attempt,
     CellFindings,

@@ -18,7 +18,8 @@ import pytest
 
 from measure.profiler import nsight as profiler_nsight
 from results.errors import Unavailable
-from results.records import Cell, non_default
+from results.records.cell import Cell
+from results.records.vocabulary import non_default
 from runners import nvtx_step
 from runners.sweep import nsight
 from runners.sweep.findings import WorkFindings, WorkRecording

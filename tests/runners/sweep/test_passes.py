@@ -22,7 +22,10 @@ from analysis.utilization.work_times import works_of
 from measure.timing.protocols import Protocol
 from measure.timing.stopping import step_time_s
 from results.errors import Unavailable
-from results.records import WORKS, Cell, ProfiledOperation, Sample
+from results.records.cell import Cell
+from results.records.operations import ProfiledOperation
+from results.records.samples import Sample
+from results.records.vocabulary import WORKS
 from runners.sweep import passes
 from runners.sweep.findings import WorkFindings, merge_findings
 from runners.sweep.plan import METHODS

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 
 from analysis.utilization.work_times import works_of
 from measure.counters.harness.registry import COUNTERS
-from results.records import Cell, Run, header
+from results.records.cell import Cell, Run
+from results.records.rows import header
 from runners.sweep.plan import METHODS, Grid, cells, check, check_images, reason_against, remaining, worker_key
-from runners.workers import hyper_of_cell
+from runners.workers.cell_sizes import hyper_of_cell
 
 MODELS = ("resnet18", "vgg11", "alexnet")
 
@@ -105,7 +106,9 @@ class TestIdentifiers:
         assert len(changed | {plain.cell_id}) == len(other) + 1
 
     def test_the_identifier_is_the_same_in_a_process_with_other_hashes(self):
-        code = "from results.records import Cell; print(Cell(model='resnet18', batch_size=8, device='cpu').cell_id)"
+        code = (
+            "from results.records.cell import Cell; print(Cell(model='resnet18', batch_size=8, device='cpu').cell_id)"
+        )
         root = Path(__file__).parents[3]
         words = [sys.executable, "-c", code]
         said = {

@@ -15,7 +15,10 @@ import pytest
 
 from measure.timing.protocols import Protocol
 from results.errors import StoreFault
-from results.records import STATUSES, Cell, ProfiledOperation, Sample
+from results.records.cell import Cell
+from results.records.operations import ProfiledOperation
+from results.records.samples import Sample
+from results.records.vocabulary import STATUSES
 from results.store.layout import profile_file, recording_file
 from results.store.store import read_operations, read_profile, read_run
 from runners.sweep.findings import WorkFindings, WorkRecording

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from analysis.operators.registry import total
-from results.records import Cell
+from results.records.cell import Cell
 from runners.sweep import models
 from runners.sweep import options as sweep_options
 from runners.sweep.cell import reference_trace
 from runners.sweep.plan import Grid, cells, check, reason_against
-from runners.workers import hyper_of_cell
+from runners.workers.cell_sizes import hyper_of_cell
 from runners.workers.probe import ProbeResult
 from tests.support.fakes.real_sweeps import QUICK, here
 
@@ -22,7 +22,7 @@ NET = """
 import torch
 from torch import nn
 from helper import WIDTH
-from workloads.catalogue import Batch
+from workloads.catalogue.base import Batch
 
 class Net(nn.Module):
     def __init__(self, width):

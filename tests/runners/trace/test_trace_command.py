@@ -18,7 +18,9 @@ from typing import Any
 
 import pytest
 
-from results.records import CleaningLog, Kernel, OperationInstance, header
+from results.records.counts import CleaningLog
+from results.records.operations import Kernel, OperationInstance
+from results.records.rows import header
 from runners.cli import recordings
 from runners.trace import command
 from tests.support.fakes.commands import code_without

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from reports.shared import percent
+from reports.shared.numbers import percent
 from reports.trace.ranks_page import WIDTH_PT
 from runners.trace import command
 from tests.support.recordings import record_ranks

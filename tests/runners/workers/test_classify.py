@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from results.errors import Inconsistent, Unavailable
-from results.records import STATUSES
+from results.records.vocabulary import STATUSES
 from runners.workers.worker import LONGEST_REASON, classify, run
 
 CUDA_OOM = (

@@ -325,7 +325,7 @@ worker.stop()
 @pytest.mark.skipif(not LINUX, reason="limits of open files")
 @pytest.mark.parametrize(("limit", "code"), [("-n 20", 3), ("-Sn 20", 0)])
 def test_a_limit_of_open_files_is_raised_or_is_one_line(limit, code, tmp_path):
-    command = f"ulimit {limit}; exec {sys.executable} -c 'from runners.workers import prepare; prepare()'"
+    command = f"ulimit {limit}; exec {sys.executable} -c 'from runners.workers.pool import prepare; prepare()'"
     if code:
         sweep = f"-m runners.sweep --models synthetic_matmul --device cpu --out {tmp_path}/run"
         command = f"ulimit {limit}; exec {sys.executable} {sweep}"

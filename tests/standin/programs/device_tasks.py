@@ -36,7 +36,7 @@ def launched(call: Callable[[], Any]) -> int:
 def cell(parameters: dict[str, Any]) -> tuple[str, str]:
     """Status and reason of a quick cell, measured as a sweep's worker does."""
     from measure.timing.protocols import Protocol
-    from results.records import Cell
+    from results.records.cell import Cell
     from runners.sweep import cell as sweep_cell
     from runners.workers.worker import classify
 
@@ -171,7 +171,7 @@ def trains(model: str, pixels: int, size: int) -> bool:
     """Whether two steps of a cell of this batch find the memory that they need. Raises what else they raise."""
     import torch
 
-    from results.records import Cell
+    from results.records.cell import Cell
     from runners.sweep.cell import prepare
     from runners.workers.worker import classify
 

@@ -13,7 +13,7 @@ from dataclasses import asdict
 import torch
 
 import flopledger
-from measure.meter.masks import PaddingMasks
+from measure.meter.masks.padding_masks import PaddingMasks
 from tests.support.nets.masked_nets import Attends
 
 SEQUENCES, LENGTH, HEADS, HEAD = 2, 16, 2, 8

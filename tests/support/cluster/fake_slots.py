@@ -11,7 +11,7 @@ from collections import deque
 from typing import Any
 
 from measure.device.environment import DeviceProperties, Environment
-from results.records import Cell, Run
+from results.records.cell import Cell, Run
 from runners.sweep.executors.remote import Answer, Event, Loss, Ready
 from runners.sweep.executors.result import CellResult, Order, SlotFacts, SlotSettings
 from runners.workers.probe import ProbeResult

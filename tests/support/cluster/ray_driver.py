@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from results.records import Cell, Run
+from results.records.cell import Cell, Run
 from results.store.manifest import Manifest, utc_now
 from results.store.store import Store
 from runners.cli.progress import Progress

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 
-from results.records import FlopCount
+from results.records.counts import FlopCount
 
 held = []
 """What a counter keeps until its process ends."""

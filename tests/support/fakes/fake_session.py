@@ -9,7 +9,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from analysis.devices.telemetry import Reading
-from results.records import Ceiling, Cell, FlopCount, Sample
+from results.records.cell import Cell
+from results.records.counts import FlopCount
+from results.records.samples import Ceiling, Sample
 from results.store.disk import Disk
 from results.store.store import Store
 from runners.cli.progress import Progress

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from runners.workers import TelemetryWatch
+from runners.workers.telemetry import TelemetryWatch
 
 
 def until(condition: Callable[[], object], within_s: float = 60.0) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 
 import psutil
 
-from results.store import RunData, read_run
+from results.store.reading import RunData, read_run
 
 ROOT = Path(__file__).parents[3]
 

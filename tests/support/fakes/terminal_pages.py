@@ -20,7 +20,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from results import StoreFault
+from results.errors import StoreFault
 from runners.__main__ import installed
 from runners.cli.progress import Progress
 from tests.reports.compare.test_gate import slow, write
@@ -36,8 +36,9 @@ def _fails() -> int:
 
 def notes(_: str) -> None:
     """A line on stderr, an error, and the progress of a sweep."""
-    from results.records import Cell, Run
-    from runners.cli import exits, say
+    from results.records.cell import Cell, Run
+    from runners.cli import exits
+    from runners.cli.terminal import say
 
     say(
         "note: earlier sessions of this run were collected by version 0.9, this is 1.0, and what they recorded is in "
@@ -61,8 +62,8 @@ def reach(_: str) -> None:
 
 def gates(_: str) -> None:
     from reports.sweep.answer import gates
-    from results.records import FAIL, OPEN, PASS, Verdict
-    from runners.cli import show_page
+    from results.records.verdicts import FAIL, OPEN, PASS, Verdict
+    from runners.cli.terminal import show_page
 
     checks = "every product of the step is counted once, by each of the counters that were asked for it"
     found = {"c0ffee": "fvcore counts 1,814,073,344 forward, ours 3,628,146,688: more than 0.1 % apart"}

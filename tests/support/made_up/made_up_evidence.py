@@ -17,22 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from analysis.devices import peaks
-from analysis.stats import LAG1_RAISED
+from analysis.stats.summary import LAG1_RAISED
 from analysis.utilization.counter_operators import FLOP_PER_NATIVE
 from cleaning.facts.self_test import SELF_TEST_FILE, SelfTest
 from cleaning.gates.evidence import facts_of
-from results.records import (
-    Ceiling,
-    Cell,
-    FlopCount,
-    Operation,
-    ProfiledOperation,
-    Run,
-    Sample,
-    Sitting,
-    Storage,
-    Telemetry,
-)
+from results.records.cell import Cell, Run, Sitting
+from results.records.counts import FlopCount
+from results.records.operations import Operation, ProfiledOperation, Storage
+from results.records.samples import Ceiling, Sample, Telemetry
 from results.store.manifest import Manifest
 from results.store.store import Store
 from tests.support.made_up import made_up_device, run_fixture

@@ -14,18 +14,9 @@ from analysis.utilization.numerators import TableCount
 from cleaning.counts.conventions import FLOP_COUNTS
 from cleaning.counts.pipeline import Cleaned
 from cleaning.reconcile.view import Built, View
-from results.records import (
-    Agreement,
-    BatchLaw,
-    CleaningLog,
-    FlopCount,
-    ProfileCount,
-    Ratio,
-    Run,
-    Sitting,
-    Utilization,
-    WorkTime,
-)
+from results.records.answers import Utilization, WorkTime
+from results.records.cell import Run, Sitting
+from results.records.counts import Agreement, BatchLaw, CleaningLog, FlopCount, ProfileCount, Ratio
 
 SUITE = "resnet18 resnet34 resnet50 resnet101 resnet152 vgg11 vgg13 vgg16 vgg19 wide_resnet50_2 alexnet mobilenet_v2"
 SUITE_13 = (*SUITE.split(), "efficientnet_b0")

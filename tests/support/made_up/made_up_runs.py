@@ -6,7 +6,11 @@ import errno
 import os
 from pathlib import Path
 
-from results.records import FlopCount, Operation, Record, Run, Sample, Sitting, Storage, Telemetry
+from results.records.cell import Run, Sitting
+from results.records.counts import FlopCount
+from results.records.operations import Operation, Storage
+from results.records.rows import Record
+from results.records.samples import Sample, Telemetry
 from results.store.disk import Disk
 from results.store.manifest import Manifest
 from results.store.store import Store

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from results.records import Agreement, CleanedOperation, ProfileCount, Ratio, Record, Utilization, WorkTime, header
+from results.records.answers import Utilization, WorkTime
+from results.records.counts import Agreement, CleanedOperation, ProfileCount, Ratio
+from results.records.rows import Record, header
 
 PEAKS = {"fp32": 67e12, "tf32": 494.7e12, "amp-bf16": 989.4e12}
 

@@ -13,7 +13,8 @@ import pandas as pd
 from cleaning.trace.totals import PhaseTotal, Unnamed
 from reports.trace.data import Trace
 from reports.trace.text import PHASES, STATES
-from results.records import CleaningLog, OperationInstance
+from results.records.counts import CleaningLog
+from results.records.operations import OperationInstance
 
 G = 10**9
 MS = 10**6

@@ -6,10 +6,12 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from cleaning.reconcile import Built, build
-from results.records import Sample
-from results.store import Store, read_operation_table, read_operations, read_profile, read_run
+from cleaning.reconcile.run import build
+from cleaning.reconcile.view import Built
+from results.records.samples import Sample
 from results.store.layout import CELL_FILES, key_of
+from results.store.reading import read_operation_table, read_run
+from results.store.store import Store, read_operations, read_profile
 from tests.support.made_up.made_up_runs import Unsynced
 
 PUBLISHED = Path(__file__).parents[3] / "results/published/amd-epyc-2-cores-2026-11-29"

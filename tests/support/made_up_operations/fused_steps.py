@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from results.records import Operation, Storage
+from results.records.operations import Operation, Storage
 
 FLOAT = 4
 """Bytes of an element."""

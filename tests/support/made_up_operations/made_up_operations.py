@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from results.records import Operation
+from results.records.operations import Operation
 
 Shape = Sequence[Any]
 

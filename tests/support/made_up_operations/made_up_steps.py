@@ -12,7 +12,7 @@ from functools import cache
 
 from hypothesis import strategies as st
 
-from results.records import Operation, Storage
+from results.records.operations import Operation, Storage
 
 Step = tuple[tuple[Operation, ...], tuple[Storage, ...]]
 

@@ -119,8 +119,11 @@ def _mixed_step(
     plan: str, net: nn.Module, inputs: torch.Tensor, weight: torch.Tensor, around: contextlib.ExitStack
 ) -> tuple[nn.Module, Callable[[], object]]:
     """What this rank trains, and its step, while `around` lasts."""
-    from analysis.parallel import parse_plan
-    from measure.parallel import pipeline_stage, rank_mesh, ring_attention, sequence_part, split_model
+    from analysis.parallel.rank_grid import parse_plan
+    from measure.parallel.context import ring_attention, sequence_part
+    from measure.parallel.meshes import rank_mesh
+    from measure.parallel.model_split import split_model
+    from measure.parallel.pipeline import pipeline_stage
 
     grid = parse_plan(plan)
     mesh = rank_mesh(grid, torch.device("cpu"))
@@ -158,7 +161,7 @@ def run_context_rank(rank: int, world: int, folder: str) -> None:
     gradients, added over all ranks, are from those of one process with the whole sequences."""
     from torch.distributed.device_mesh import init_device_mesh
 
-    from measure.parallel import ring_attention, sequence_part
+    from measure.parallel.context import ring_attention, sequence_part
 
     torch.set_num_threads(1)
     store = torch.distributed.FileStore(str(Path(folder) / "store"), world)  # type: ignore[no-untyped-call]
@@ -241,8 +244,9 @@ def run_expert_rank(rank: int, world: int, folder: str) -> None:
 def run_trained_experts(rank: int, world: int, folder: str) -> None:
     """A step of a mixture on this process, one of replicas of which two have the same experts each, also with split
     modules: trained-RANK.json, plan → parameter → how far its gradient is from that of one process."""
-    from analysis.parallel import parse_plan
-    from measure.parallel import rank_mesh, split_model
+    from analysis.parallel.rank_grid import parse_plan
+    from measure.parallel.meshes import rank_mesh
+    from measure.parallel.model_split import split_model
 
     torch.set_num_threads(1)
     store = torch.distributed.FileStore(str(Path(folder) / "store"), world)  # type: ignore[no-untyped-call]
@@ -269,8 +273,10 @@ def run_trained_experts(rank: int, world: int, folder: str) -> None:
 def run_stage_rank(rank: int, world: int, folder: str) -> None:
     """A step of a pipeline's stage on this process: stage-RANK.json, how far gradients and loss are from those of one
     process with the whole net."""
-    from analysis.parallel import RankGrid, stage_starts
-    from measure.parallel import RankStep, pipeline_stage, trace_single
+    from analysis.parallel.rank_grid import RankGrid
+    from analysis.parallel.stages import stage_starts
+    from measure.parallel.pipeline import pipeline_stage
+    from measure.parallel.rank_trace import RankStep, trace_single
 
     torch.set_num_threads(1)
     store = torch.distributed.FileStore(str(Path(folder) / "store"), world)  # type: ignore[no-untyped-call]

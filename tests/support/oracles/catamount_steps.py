@@ -10,7 +10,8 @@ from typing import Any
 import sympy
 import torch
 
-from analysis.catamount import QUANTITIES, rules, terms
+from analysis.catamount import rules
+from analysis.catamount.graph_terms import QUANTITIES, terms
 from analysis.operators import registry
 from measure.operations.tracer import StepParts, to_fake, trace
 from workloads.catalogue.catalogue import factory

@@ -26,7 +26,7 @@ from torch.utils.checkpoint import checkpoint
 
 from measure.profiler.module_ranges import ModuleRanges
 from measure.timing.profiler_ranges import Ranges
-from results import collector_off
+from results.garbage_collector import collector_off
 
 STEPS = 2
 

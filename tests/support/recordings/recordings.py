@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from results.records import Operation, ProfiledOperation, Run
+from results.records.cell import Run
+from results.records.operations import Operation, ProfiledOperation
 
 
 class Tensor:

@@ -18,7 +18,7 @@ from analysis.trace.operations import is_product
 from cleaning.trace.clean import CleanedTrace, clean
 from measure.trace.attribution.attribute import attribute
 from measure.trace.readers.read import read
-from results.records import OperationInstance
+from results.records.operations import OperationInstance
 
 Event = dict[str, Any]
 

@@ -209,7 +209,7 @@ def test_labels_in_one_dimension_leave_a_ctc_loss_to_real_tensors():
 @pytest.mark.parametrize("name", ["memnet", "fathom-speech@small"])
 def test_a_sweeps_cell_is_traced_with_the_workloads_own_optimizer(name):
     """Batches are made on fake tensors there. Clipping and noise of memnet belong to the optimizer's phase."""
-    from results.records import Cell
+    from results.records.cell import Cell
     from runners.sweep.cell import reference_trace
 
     sizes = {"hidden": 8} if "speech" in name else {"embedding": 4}

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from workloads.catalogue import Batch
+from workloads.catalogue.base import Batch
 
 __all__ = ["batch", "begin", "cross_entropy", "images_of"]
 

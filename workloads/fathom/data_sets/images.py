@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from workloads.catalogue import Batch, Workload
-from workloads.fathom.data import FRAMES
+from workloads.catalogue.base import Batch, Workload
+from workloads.fathom.data.catch_game import FRAMES
 from workloads.fathom.data_sets.load import sliced
 
 BACKGROUND = 1001

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from torch.utils._pytree import tree_map_only
 
-from workloads.catalogue import Batch, Workload
+from workloads.catalogue.base import Batch, Workload
 from workloads.catalogue.fathom_sizes import base
 
 Loader = Callable[[Path, Workload, int], Iterator[Batch]]

@@ -13,7 +13,8 @@ from pathlib import Path
 import torch
 from torch.nn import functional
 
-from workloads.catalogue import AS_PAPER, Batch, Workload
+from workloads.catalogue.base import Batch, Workload
+from workloads.catalogue.fathom_sizes import AS_PAPER
 from workloads.fathom.data_sets.load import sliced
 
 PHONEMES = (

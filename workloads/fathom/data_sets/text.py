@@ -9,11 +9,11 @@ from pathlib import Path
 
 import torch
 
-from workloads.catalogue import Batch, Workload
+from workloads.catalogue.base import Batch, Workload
 from workloads.fathom.data import babi_stories
 from workloads.fathom.data_sets.load import sliced
-from workloads.fathom.models import END, GO, PAD, WORDS
-from workloads.text import log_uniform
+from workloads.fathom.models.seq2seq import END, GO, PAD, WORDS
+from workloads.text.tokens import log_uniform
 
 TASK = "qa1_single-supporting-fact_train.txt"
 UNKNOWN = 3

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 import torch
 from torch import nn
 
-from workloads.fathom.data import CHANNELS, begin
+from workloads.fathom.data.images import CHANNELS, begin
 
 FEATURES = 64
 """Values of each hidden layer, in widths: 4,096 of 64."""

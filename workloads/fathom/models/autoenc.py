@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import nn
 
-from workloads.catalogue import Batch
+from workloads.catalogue.base import Batch
 
 PATTERNS = 10
 

@@ -17,8 +17,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from workloads.catalogue import Batch
-from workloads.fathom.data import begin, catch_game
+from workloads.catalogue.base import Batch
+from workloads.fathom.data import catch_game
+from workloads.fathom.data.images import begin
 
 DISCOUNT = 0.99
 

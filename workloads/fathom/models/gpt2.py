@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 
 import torch
 
-from workloads.catalogue import Batch
-from workloads.text import draw
+from workloads.catalogue.base import Batch
+from workloads.text.tokens import draw
 
 
 def batch(hyper: Mapping[str, int], size: int, device: torch.device, generator: torch.Generator | None) -> Batch:

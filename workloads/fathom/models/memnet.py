@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from workloads.catalogue import Batch
+from workloads.catalogue.base import Batch
 from workloads.fathom.data import babi_stories
 from workloads.fathom.models.optimizers import clipped_with_noise
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 import torch
 from torch import nn
 
-from workloads.fathom.data import CHANNELS
-from workloads.vision import ResNetOfWidth
+from workloads.fathom.data.images import CHANNELS
+from workloads.vision.wide_resnet import ResNetOfWidth
 
 BLOCKS = 3
 DEVIATION = 0.02

@@ -21,10 +21,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from workloads.catalogue import Batch
-from workloads.catamount import LSTM, Cell, State
+from workloads.catalogue.base import Batch
+from workloads.catamount.cells import LSTM, Cell, State
 from workloads.fathom.models.optimizers import with_clipped_gradients
-from workloads.text import draw, log_expected, log_uniform
+from workloads.text.tokens import draw, log_expected, log_uniform
 
 PAD, GO, END, WORDS = 0, 1, 2, 4
 """Padding, what the writer begins with, the end of a sentence, and the first number of a word; 3 is the unknown one."""

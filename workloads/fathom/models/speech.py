@@ -21,8 +21,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from workloads.catalogue import Batch
-from workloads.text import draw
+from workloads.catalogue.base import Batch
+from workloads.text.tokens import draw
 
 CLIP = 20.0
 

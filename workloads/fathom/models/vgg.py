@@ -12,7 +12,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from workloads.fathom.data import CHANNELS, begin
+from workloads.fathom.data.images import CHANNELS, begin
 
 CHANNELS_OF_BLOCKS = (1, 2, 4, 8, 8)
 """In widths."""

@@ -13,9 +13,11 @@ from typing import Any
 
 import torch
 
-from workloads.catalogue import ENTRIES, Batch
-from workloads.sources import get
-from workloads.training import InferenceStep, TrainingStep, mismatch, optimizer_of
+from workloads.catalogue.base import Batch
+from workloads.catalogue.catalogue import ENTRIES
+from workloads.sources.any_model import get
+from workloads.training.input_errors import mismatch
+from workloads.training.step import InferenceStep, TrainingStep, optimizer_of
 
 Runstep = Callable[["Session", Sequence[str], Mapping[str, Any]], Any]
 
@@ -107,7 +109,7 @@ class FathomModel:
 
     def _make_batches(self) -> Iterator[Batch]:
         if self.data is not None:
-            from workloads.fathom.data_sets import batches
+            from workloads.fathom.data_sets.load import batches
 
             return batches(self.workload, Path(self.data), self.batch_size, self.device)
         return self._synthetic()

@@ -5,10 +5,13 @@ from __future__ import annotations
 
 from functools import partial
 
-from workloads.catalogue import Workload, entry, hyper_of, large
+from workloads.catalogue.base import Workload
+from workloads.catalogue.catalogue import entry, hyper_of
+from workloads.catalogue.fathom_sizes import large
 from workloads.fathom.data import images
 from workloads.fathom.models import alexnet, autoenc, deepq, gpt2, memnet, residual, seq2seq, speech, vgg, vit
-from workloads.text import GPT, Family, family_workload
+from workloads.text.families import Family, family_workload
+from workloads.text.gpt import GPT
 
 _images = partial(Family, batch=images.batch, loss=images.cross_entropy, items=images.images_of, item="image")
 _games = partial(Family, batch=deepq.batch, loss=deepq.loss, items=deepq.states_of, item="state")

@@ -12,7 +12,7 @@ import pytest
 
 from analysis.footprint.step.caching_allocator import Pools, Reserved, replay, rounded, segment
 from analysis.footprint.step.live_bytes import CAST, CATEGORIES, live_bytes
-from results.records import Storage
+from results.records.operations import Storage
 
 MIB = 2**20
 ROLES = [category for category in CATEGORIES if category != CAST]

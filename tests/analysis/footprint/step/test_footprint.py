@@ -11,7 +11,7 @@ import sympy
 from analysis.footprint.step.live_bytes import BEFORE, CAST, CATEGORIES, Footprint, LiveStorage, StepPlace, footprint
 from analysis.optables.builder import Table
 from results.errors import Inconsistent
-from results.records import Operation, Storage
+from results.records.operations import Operation, Storage
 from tests.support.made_up_operations.made_up_operations import operation
 
 MADE_UP = 60

@@ -7,7 +7,7 @@ import pytest
 from analysis.formula.derivation.branches import change, difference
 from analysis.formula.derivation.interpolate import value_of
 from analysis.formula.derivation.sampling import Axis, Restructured, SizeSample, derive
-from results.records import Operation, Storage
+from results.records.operations import Operation, Storage
 from runners.formula.source_lines import is_own, parted_at, raised_at
 
 

@@ -12,7 +12,7 @@ from analysis.formula.derivation.sampling import Axis, SizeSample, Unfitted, der
 from analysis.formula.derivation.symbolic_table import Convention, CountKey
 from analysis.formula.derivation.totals import COSTS, Term, expression, parts, totals
 from analysis.operators import registry
-from results.records import Operation, Storage
+from results.records.operations import Operation, Storage
 from runners.formula.points import NotBuilt, Subject, axes, names_of, sampler
 from runners.workers.any_model import get
 

@@ -9,7 +9,7 @@ import pytest
 from analysis.formula.derivation.derive import formulas
 from analysis.formula.derivation.interpolate import Atom, times
 from analysis.formula.derivation.sampling import Axis, Unfitted
-from results import collector_off
+from results.garbage_collector import collector_off
 from runners.formula import points as formula_points
 from tests.analysis.formula.derivation.test_symbolic import product
 

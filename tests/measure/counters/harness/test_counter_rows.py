@@ -14,7 +14,7 @@ from torch import nn
 from measure.counters.harness.registry import COUNTERS
 from measure.counters.harness.rows import ancestors, rows, spread, whole
 from measure.model.run import evaluating, preserve_state, summed, tensors
-from results.records import FlopCount
+from results.records.counts import FlopCount
 from tests.support.nets.zero_models import zeroed
 
 BLANK = FlopCount(

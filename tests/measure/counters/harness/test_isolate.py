@@ -22,7 +22,7 @@ from measure.counters.harness.isolation import batches_to_count, count_isolated
 from measure.counters.harness.registry import COUNTERS, check_counter, install_line
 from measure.device.processes import last_words
 from results.errors import Unavailable
-from results.records import FlopCount
+from results.records.counts import FlopCount
 from tests.support.processes import is_alive, wait_until_gone
 from workloads.catalogue.catalogue import factory, hyper_of
 from workloads.synthetic import synthetic

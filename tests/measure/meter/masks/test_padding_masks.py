@@ -17,7 +17,7 @@ from measure.meter.masks import padding_masks
 from measure.meter.masks.padding_masks import PaddingMasks, kept_pairs
 from measure.meter.meter import UtilizationMeter
 from measure.meter.metered_step import KEPT_STEPS
-from results.store import read_run
+from results.store.reading import read_run
 from tests.support.nets.masked_nets import Configured
 from tests.support.threads import one_thread  # noqa: F401  a fixture for the whole file
 

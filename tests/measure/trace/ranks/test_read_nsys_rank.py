@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from analysis.ranks import by_rank, report_of
-from measure.trace.ranks import rank_files, read_rank, read_ranks
+from analysis.ranks.summary import report_of
+from analysis.ranks.timelines import by_rank
+from measure.trace.ranks.recordings import rank_files, read_rank, read_ranks
 from measure.trace.readers import nsys
 from runners.trace import command
 from tests.support.fakes.commands import refused, running

@@ -12,10 +12,11 @@ import pytest
 import torch
 from torchvision.transforms import Compose
 
-from analysis.utilization import ASIDE
+from analysis.utilization.step_times import ASIDE
 from analysis.utilization.work_times import works_of
 from measure.timing.protocols import Protocol
-from results.records import MEASURED, Cell
+from results.records.cell import Cell
+from results.records.vocabulary import MEASURED
 from runners.sweep import cell as sweep_cell
 from runners.sweep import passes
 from runners.sweep.findings import CellMeasurement, WorkFindings, merge_findings

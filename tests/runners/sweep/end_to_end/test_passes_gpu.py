@@ -24,7 +24,7 @@ from measure.timing.blocks import measure_blocks, warm_up
 from measure.timing.clocks import clock_for
 from measure.timing.protocols import Protocol
 from measure.timing.stopping import step_time_s
-from results.records import Cell, Run
+from results.records.cell import Cell, Run
 from results.store.store import read_run
 from runners.sweep import cell as sweep_cell
 from runners.sweep.findings import CellMeasurement, merge_findings

@@ -234,7 +234,7 @@ def test_images_that_are_not_cifars_are_refused_before_anything_is_measured(plac
 
 def test_a_run_of_another_machine_is_refused_and_stays_as_it_was(place):
     """A session of a GPU in the run; here is none. Its manifest must not become that of this machine."""
-    from results.records import Sitting
+    from results.records.cell import Sitting
     from results.store.store import Store
 
     with Store.resume(place / "run") as store:

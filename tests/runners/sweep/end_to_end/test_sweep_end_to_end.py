@@ -13,9 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from analysis.utilization import ASIDE
+from analysis.utilization.step_times import ASIDE
 from measure.timing.ceiling_blocks import CEILING
-from results.records import MEASURED, Run, StepTime, Utilization, header
+from results.records.answers import StepTime, Utilization
+from results.records.cell import Run
+from results.records.rows import header
+from results.records.vocabulary import MEASURED
 from results.store.layout import SEAL, SEALED
 from results.store.store import RunData, read_operations, read_run
 from tests.support.fakes.commands import code_without

@@ -7,7 +7,8 @@ import signal
 
 import pytest
 
-from results.records import MEASURED, Cell
+from results.records.cell import Cell
+from results.records.vocabulary import MEASURED
 from results.store.store import Store, read_run
 from runners.cli.progress import Progress
 from runners.sweep import session as sweep_session

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from results.records import MEASURED, Run
+from results.records.cell import Run
+from results.records.vocabulary import MEASURED
 from results.store.store import RunData, read_profile, read_run
 from tests.support.fakes.real_sweeps import sweep
 

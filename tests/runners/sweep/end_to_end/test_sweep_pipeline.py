@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from analysis.parallel import CollectiveRate
-from reports.sweep.answer import to_csv
-from results.records import RankCollective, RankRow, Run
-from results.store import RunData
+from analysis.parallel.collective_rates import CollectiveRate
+from reports.sweep.answer.table import to_csv
+from results.records.cell import Run
+from results.records.samples import RankCollective, RankRow
+from results.store.reading import RunData
 from runners.report import command
 from tests.support.fakes.commands import refused, running
 from tests.support.fakes.real_sweeps import CONFIG, rows, swept_config, swept_ranks, under_torchrun

@@ -16,9 +16,10 @@ import psutil
 import pytest
 import torch
 
-from analysis.utilization import ASIDE
-from results.records import RankCollective, RankRow, RankSample, Run, Sample
-from results.store import RunData, read_run
+from analysis.utilization.step_times import ASIDE
+from results.records.cell import Run
+from results.records.samples import RankCollective, RankRow, RankSample, Sample
+from results.store.reading import RunData, read_run
 from tests.support.fakes import real_sweeps
 from tests.support.fakes.real_sweeps import CONFIG, QUICK, Sweep, rows, swept_config
 

@@ -13,7 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from results.records import MEASURED, Run
+from results.records.cell import Run
+from results.records.vocabulary import MEASURED
 from results.store.layout import profile_file
 from results.store.store import RunData, read_profile, read_run
 from tests.support.fakes.real_sweeps import QUICK, TINY, WORKS, Sweep, here, sweep

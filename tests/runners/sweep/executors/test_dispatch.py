@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from results.records import Cell, Run
+from results.records.cell import Cell, Run
 from results.store.manifest import Manifest
 from results.store.store import Store, read_run
 from runners.cli.progress import Progress

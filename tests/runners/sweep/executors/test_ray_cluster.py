@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from results.records import MEASURED
+from results.records.vocabulary import MEASURED
 from results.store.store import RunData, read_run
 from runners.sweep.executors.ray_slots import RaySlots
 from tests.support.cluster.fake_slots import CELL_S, CLOCK_S, FULL, SETTINGS

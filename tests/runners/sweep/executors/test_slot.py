@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from results.records import FlopCount
+from results.records.counts import FlopCount
 from results.store.store import Store, read_operations, read_run
 from runners.sweep import counts
 from runners.sweep import options as sweep_options

@@ -9,15 +9,18 @@ from typing import Any
 
 import pytest
 
-from results.records import Cell, Run
+from results.records.cell import Cell, Run
 from runners.sweep import command
 from runners.sweep.plan import Grid, cells
-from runners.sweep.ranks import RankSession, exchange, options
+from runners.sweep.ranks import exchange, options
 from runners.sweep.ranks import peers as ranks_peers
 from runners.sweep.ranks.joining import fault_of, is_followed
 from runners.sweep.ranks.peers import CeilingOrder, RankAnswer, RankFacts, RankPeers
+from runners.sweep.ranks.session import RankSession
 from runners.sweep.session import Limits
-from runners.workers import Place, ProbeResult, WorkerFault, place_of
+from runners.workers.fault import WorkerFault
+from runners.workers.place import Place, place_of
+from runners.workers.probe import ProbeResult
 
 ENVIRON = {
     "RANK": "3",
@@ -192,7 +195,7 @@ def test_help_is_the_first_ranks_answer_and_the_others_end(
     """What is wrong is the first rank's to say, too: the others wait, and torchrun ends them."""
     for name, value in ENVIRON.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr("runners.sweep.ranks.follow", lambda place: 40 + place.rank)
+    monkeypatch.setattr("runners.sweep.ranks.follower.follow", lambda place: 40 + place.rank)
     assert command.main(["--help"]) == 0
     assert command.main(["--parallel", "none"]) == 43
     assert command.main(["--parallel", "ddp=4"]) == 43

@@ -1,3 +1,0 @@
-from .watches import Watches
-
-__all__ = ["Watches"]

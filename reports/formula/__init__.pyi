@@ -1,8 +1,0 @@
-from .text import FormulaAnswer, Solved, measure, to_text
-
-__all__ = [
-    "FormulaAnswer",
-    "Solved",
-    "measure",
-    "to_text",
-]

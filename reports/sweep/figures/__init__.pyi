@@ -1,5 +1,0 @@
-from .gallery import UTILIZATION
-
-__all__ = [
-    "UTILIZATION",
-]

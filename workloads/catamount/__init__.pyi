@@ -1,7 +1,0 @@
-from .cells import LSTM, Cell, State
-
-__all__ = [
-    "Cell",
-    "LSTM",
-    "State",
-]

@@ -1,5 +1,0 @@
-from .load import batches
-
-__all__ = [
-    "batches",
-]

@@ -1,5 +1,0 @@
-from .any_model import get
-
-__all__ = [
-    "get",
-]
