@@ -106,9 +106,8 @@ class TestIdentifiers:
         assert len(changed | {plain.cell_id}) == len(other) + 1
 
     def test_the_identifier_is_the_same_in_a_process_with_other_hashes(self):
-        code = (
-            "from results.records.cell import Cell; print(Cell(model='resnet18', batch_size=8, device='cpu').cell_id)"
-        )
+        code = "from results.records.cell import Cell; "
+        code += "print(Cell(model='resnet18', batch_size=8, device='cpu').cell_id)"
         root = Path(__file__).parents[3]
         words = [sys.executable, "-c", code]
         said = {
