@@ -33,7 +33,8 @@ GATES: tuple[Gate, ...] = (
     ),
     Gate(
         "one_machine",
-        "sessions agree in device, driver branch, torch and peaks, and were measured by committed code",
+        "sessions agree in device, driver branch, torch and peaks, and were measured by committed code; on a GPU, by a "
+        "known commit",
         integrity.one_machine,
         "a session",
     ),

@@ -14,11 +14,9 @@ from cleaning.gates.finding import RUN, Finding
 from results.records.answers import Utilization
 from results.records.cell import Run, Sitting
 from results.records.rows import Record, header
+from results.store.code import DIRTY
 from results.store.layout import key_of
 from results.store.manifest import comparable
-
-DIRTY = ".dirty"
-"""What `results.store.manifest.harness_version` ends with where the code was not committed."""
 
 PEAK_SLACK = 1.02
 """A datasheet rounds: its figure may lie this much above multiprocessors × rate × highest clock."""
@@ -74,9 +72,9 @@ def one_machine(evidence: Evidence) -> Iterator[Finding]:
         yield Finding(RUN, not fields, f"{first.sitting} and {second.sitting} differ in {words}" if fields else "")
     for sitting in sittings:
         version = str(sitting.environment.get("harness_version") or evidence.data.manifest.harness_version or "")
-        yield Finding(
-            RUN, not version.endswith(DIRTY), f"{sitting.sitting} was measured by {version or 'unknown code'}"
-        )
+        known = "+g" in version or not sitting.device.startswith("cuda")
+        words = f"{sitting.sitting} was measured by {version or 'unknown code'}"
+        yield Finding(RUN, known and not version.endswith(DIRTY), words if known else f"{words}, of no known commit")
 
 
 def _beside(name: str, first: Sitting, second: Sitting) -> str:

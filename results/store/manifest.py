@@ -20,6 +20,7 @@ from typing import Any
 from results.records.cell import Sitting
 from results.records.rows import json_default
 from results.records.vocabulary import SCHEMA_VERSION, Json, digest
+from results.store.code import commit_of
 from results.store.disk import DISK, Disk, faults, read, replace
 from results.store.migrations import check_readable, migrate
 from results.version import VERSION
@@ -168,20 +169,7 @@ def _conditions(a: Sitting, b: Sitting) -> list[tuple[str, str, str]]:
 
 
 def harness_version(root: Path = ROOT) -> str:
-    """This program's version, with the commit where it runs from a checkout: "0.1.0+g1f1a4f5c0ffe" or "….dirty"."""
-    commit = _commit(root)
+    """This program's version, with the commit where that is known: "0.1.0+g1f1a4f5c0ffe" or "….dirty". Raises
+    ValueError for a FLOPLEDGER_COMMIT that names no commit."""
+    commit = commit_of(root)
     return f"{VERSION}+{commit}" if commit else VERSION
-
-
-def _commit(root: Path) -> str:
-    """The commit of the checkout at `root` as "g" and 12 hex digits, "" where there is none or git cannot say."""
-    import subprocess
-
-    if not (root / ".git").exists():  # a virtual environment may lie inside another project's checkout
-        return ""
-    command = ["git", "-C", str(root), "describe", "--always", "--dirty=.dirty", "--abbrev=12", "--exclude=*"]
-    try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return f"g{answer.stdout.strip()}"

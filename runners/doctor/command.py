@@ -4,7 +4,8 @@ Prints one line a fact: device, driver, torch, counters, telemetry, permissions,
 setting and measures nothing but clock, units and caches of a CPU that would be measured on. `--peaks NAME` prints the
 datasheet's dense peaks of a device instead, each with its source and how it was verified, or what a CPU's core does in
 a clock, or exits with 2 for a name that no table holds: a device is never guessed.
-`--self-test` runs known work on the device and says whether numbers of this program may be believed there.
+`--self-test` runs known work on the device and says whether numbers of this program may be believed there. `--commit`
+writes which commit this is into the file COMMIT, for a machine without git.
 """
 
 from __future__ import annotations
@@ -68,6 +69,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _answered(parser: Parser, options: Namespace) -> int:
     """Prints what was asked for; the exit code."""
+    if options.commit:
+        return print_commit()
     if options.self_test and options.peaks is not None:
         parser.fail("--peaks: expected without --self-test")
     if options.self_test:
@@ -98,6 +101,9 @@ def _parser() -> Parser:
     parser.add_argument(
         "--self-test", action="store_true", help="known work: may numbers be believed here? (3 minutes)"
     )
+    parser.add_argument(
+        "--commit", action="store_true", help="write which commit this is into COMMIT, for a machine without git"
+    )
     parser.add_argument("--device", help="of --self-test: auto, cuda, cuda:1 or cpu (auto)")
     parser.add_argument(
         "--save", type=Path, metavar="FILE", help="of --self-test: keep the answer as JSON, to attach to a report"
@@ -106,6 +112,21 @@ def _parser() -> Parser:
     add_format(parser)
     parser.add_argument("--out", type=Path, default=RUNS, metavar="DIR", help=f"where runs are kept (default: {RUNS})")
     return parser
+
+
+def print_commit() -> int:
+    """Writes the file COMMIT of this checkout. Raises Mistake for one that is not committed, StoreFault."""
+    from results.store.code import COMMIT_FILE, write_commit
+    from results.store.manifest import ROOT
+    from runners.cli.output_files import put
+
+    try:
+        lines = write_commit(ROOT)
+    except ValueError as fault:
+        raise Mistake(str(fault)) from fault
+    put(ROOT / COMMIT_FILE, lines)
+    print(f"{COMMIT_FILE}: {lines.splitlines()[0]}")
+    return 0
 
 
 def _torch_threads() -> int:

@@ -88,8 +88,15 @@ def second_sitting(parts: Parts) -> None:
 
 
 def dirty_code(parts: Parts) -> None:
+    measured_by(parts, f"{parts.sittings[0].environment['harness_version']}.dirty")
+
+
+def code_of_no_commit(parts: Parts) -> None:
+    measured_by(parts, str(parts.sittings[0].environment["harness_version"]).partition("+")[0])
+
+
+def measured_by(parts: Parts, version: str) -> None:
     first = parts.sittings[0]
-    version = f"{first.environment['harness_version']}.dirty"
     parts.sittings[0] = replace(first, environment={**first.environment, "harness_version": version})
     parts.manifest = replace(parts.manifest, harness_version=version)
     parts.self_test = parts.self_test and replace(parts.self_test, harness_version=version)
@@ -300,6 +307,7 @@ PLANTS: dict[str, tuple[str, Plant]] = {
         of_the_fastest_ceiling(reason="note: others used 8% of the processors while this was timed"),
     ),
     "code that was not committed": ("one_machine", dirty_code),
+    "code of no known commit": ("one_machine", code_of_no_commit),
     "tf32 labelled fp32, convolutions": ("flags", flag(FP32, "cudnn.conv.fp32_precision", "tf32")),
     "tf32 labelled fp32, products, after the cell": (
         "flags",
