@@ -226,23 +226,23 @@ def _trace_rows(path: Path, trace_id: str, record: type[R]) -> list[R]:
     try:
         names, traces = _packed_traces(packed, state.st_mtime_ns, state.st_size)
         if trace_id in traces:
-            return list(records(file, record, names, [traces[trace_id]], version))
+            lines = sorted(traces[trace_id], key=lambda line: int(line.split(b",", 2)[1]))
+            return list(records(file, record, names, [b"".join(lines)], version))
     except ValueError as fault:
         raise Inconsistent(f"{packed}: {fault}") from fault
     raise ValueError(f"{packed} has no trace {trace_id}")
 
 
 @functools.lru_cache(maxsize=2)
-def _packed_traces(file: Path, changed_ns: int, size: int) -> tuple[list[str], dict[str, bytes]]:
-    """The column names of a file of all traces, and trace_id → its lines. changed_ns, size: the file's own, so that one
-    that was replaced is read again. Raises ValueError if it is damaged."""
+def _packed_traces(file: Path, changed_ns: int, size: int) -> tuple[list[str], dict[str, list[bytes]]]:
+    """The column names of a file of all traces, and trace_id → its lines, in any order. changed_ns, size: the file's
+    own, so that one that was replaced is read again. Raises ValueError if it is damaged."""
     top, _, body = layout.decompress(read(file) or b"").partition(b"\n")
     (names,) = layout.decode([top])
-    return names, {found[1].decode(): found[0] for found in _TRACE.finditer(body)}
-
-
-_TRACE = re.compile(rb"([^,\n]*),[^\n]*+\n(?:\1,[^\n]*+\n)*+")
-"""Lines one after the other that begin with the same field."""
+    traces: dict[str, list[bytes]] = {}
+    for line in body.splitlines(keepends=True):
+        traces.setdefault(line.partition(b",")[0].decode(), []).append(line)
+    return names, traces
 
 
 def read_profile(path: Path | str, cell_id: str, attempt: int) -> list[ProfiledOperation]:
