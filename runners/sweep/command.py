@@ -34,13 +34,13 @@ from runners.sweep.options import (
     as_options,
     check_options,
     chosen,
-    grid_of,
+    grids_of,
     parser,
     resumed_run,
     stored_options,
     union,
 )
-from runners.sweep.plan import Grid, cell_of, cells, check, check_images, remaining
+from runners.sweep.plan import Grid, cell_of, check, check_images, remaining
 from runners.sweep.ranks import exchange
 from runners.workers.cell_sizes import hyper_of_cell
 from runners.workers.place import place_of
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from results.store.store import Store
     from runners.cli.progress import Progress
     from runners.sweep.executors.choice import Executor, Telemetered
+    from runners.sweep.pack import Pack
     from runners.sweep.ranks.peers import RankPeers
     from runners.sweep.session import Limits, Replan, Session
     from runners.workers.place import Place
@@ -164,39 +165,55 @@ def _sweep_on(
 ) -> int:
     """Plans, measures and reports; the exit code. Raises what `_sweep` does."""
     probed = executor.probe(str(chosen(options, stored, "device", "auto")))
-    asked = grid_of(options, stored, probed)
+    grids = [_checked(asked, probed) for asked in grids_of(options, stored, probed)]
+    earlier = _earlier(grids, stored)
+    sweep_models.check_unchanged(grids[0], earlier)
+    planned = union(grids[0], earlier)
+    _check_budget(options.time_budget, planned[0])
+    from runners.sweep import auto_memory, nsight, pack  # which need numpy: after the names are checked
+
+    pack.check(options.pack)
+    recorder = nsight.check(planned) if resumed is None else ""  # before a directory is made
+    opened = _store(options, resumed, as_options(grids[0], earlier), probed, command)
+    with pack.packing(opened.path, options.pack) as packed:
+        with opened as store:
+            options.begun = True
+            todo = remaining(planned, store.done(*(kind in options.retry for kind in RETRIED)))
+            _say_what_is_left(planned, todo, union(grids[0], grids[1:]))
+            if recorder := recorder or nsight.check(todo):
+                say(recorder)
+            begun = executor.begin_session(store, probed) if todo else None
+            if resumed is not None:  # not before the machine was found to be one that may go on
+                store.replace_manifest(
+                    dataclasses.replace(store.manifest.with_command(command), options=as_options(grids[0], earlier))
+                )
+            replan = auto_memory.replanning(store, grids[0], earlier) if grids[0].auto else None
+            failed = _collect(executor, store, probed, begun, todo, options, replan, packed) if begun else 0
+            path, statuses, lacking = store.path, store.done(), store.incomplete_cells
+        if packed:  # before the report, which takes time, too
+            packed.write()
+        if count := sum(cell.cell_id in lacking for cell in planned):
+            say(f"{count} of {len(planned)} cells lack a work that was asked for: {LACKING}")
+        _report(path, options.format, options.convention)
+    return FAILED if failed or _any_failed(planned, statuses) else 0
+
+
+def _checked(asked: Grid, probed: ProbeResult) -> Grid:
+    """A grid that can be measured, with its batches. Raises ValueError for one that cannot."""
     _check_models(asked)
     grid = _with_batches(asked, probed)
     check(grid)
     _check_compiler(grid)
     _check_data(grid)
-    earlier = [Grid.from_json(options) for options in stored.get(EARLIER, [])]
-    if stored and Grid.from_json(stored) != grid:
-        earlier.append(Grid.from_json(stored))
-    sweep_models.check_unchanged(grid, earlier)
-    planned = union(grid, earlier)
-    _check_budget(options.time_budget, planned[0])
-    from runners.sweep import auto_memory, nsight  # which need numpy: after the names are checked
+    return grid
 
-    recorder = nsight.check(planned) if resumed is None else ""  # before a directory is made
-    with _store(options, resumed, grid, probed, command) as store:
-        options.begun = True
-        todo = remaining(planned, store.done(*(kind in options.retry for kind in RETRIED)))
-        _say_what_is_left(planned, todo, cells(grid))
-        if recorder := recorder or nsight.check(todo):
-            say(recorder)
-        begun = executor.begin_session(store, probed) if todo else None
-        if resumed is not None:  # not before the machine was found to be one that may go on
-            store.replace_manifest(
-                dataclasses.replace(store.manifest.with_command(command), options=as_options(grid, earlier))
-            )
-        replan = auto_memory.replanning(store, grid, earlier) if grid.auto else None
-        failed = _collect(executor, store, probed, begun, todo, options, replan) if begun else 0
-        path, statuses, lacking = store.path, store.done(), store.incomplete_cells
-    if count := sum(cell.cell_id in lacking for cell in planned):
-        say(f"{count} of {len(planned)} cells lack a work that was asked for: {LACKING}")
-    _report(path, options.format, options.convention)
-    return FAILED if failed or _any_failed(planned, statuses) else 0
+
+def _earlier(grids: Sequence[Grid], stored: dict[str, Any]) -> list[Grid]:
+    """The grids to be measured after the first one: the others asked for, then those of earlier sessions."""
+    before = [*map(Grid.from_json, stored.get(EARLIER, [])), *([Grid.from_json(stored)] if stored else [])]
+    found = list(grids)
+    found += [each for each in before if each not in found]
+    return found[1:]
 
 
 def _say_what_is_left(planned: Sequence[Cell], todo: Sequence[Cell], asked: Sequence[Cell]) -> None:
@@ -325,8 +342,10 @@ def _collect(
     todo: list[Cell],
     options: argparse.Namespace,
     replan: Replan | None = None,
+    packed: Pack | None = None,
 ) -> int:
-    """Measure what is to do, in the session begun last; how many cells failed, or found no device."""
+    """Measure what is to do, in the session begun last; how many cells failed, or found no device. packed: the archive
+    that grows with the run."""
     from runners.cli.progress import Progress
     from runners.sweep.session import Limits, failed
 
@@ -335,7 +354,15 @@ def _collect(
         for line in _cautions(probed, begun):
             progress.say(line)
         rows = executor.rows(store, todo, limits, progress, _notes(probed), replan)
-        return len(failed(rows)) + executor.unmeasured
+        return len(failed(_packed(rows, packed))) + executor.unmeasured
+
+
+def _packed(rows: Iterator[Run], pack: Pack | None) -> Iterator[Run]:
+    """The rows; the archive is brought up to date between two of them."""
+    for run in rows:
+        if pack is not None:
+            pack.after_cell()
+        yield run
 
 
 def _cautions(probed: ProbeResult, watch: Telemetered) -> list[str]:
@@ -405,8 +432,11 @@ def _check_budget(budget_s: float | None, first: Cell) -> None:
         raise ValueError(f"--time-budget: expected at least {least_s(first):.3g} s, one cell's least, got {budget_s:g}")
 
 
-def _store(options: argparse.Namespace, resumed: Path | None, grid: Grid, probed: ProbeResult, command: str) -> Store:
-    """The run directory, new or gone on with. Raises ValueError if it cannot be had."""
+def _store(
+    options: argparse.Namespace, resumed: Path | None, kept: dict[str, Any], probed: ProbeResult, command: str
+) -> Store:
+    """The run directory, new or gone on with. kept: options for a new one's manifest. Raises ValueError if it cannot
+    be had."""
     from results.store.manifest import Manifest, harness_version, utc_now
     from results.store.store import Store
 
@@ -419,7 +449,7 @@ def _store(options: argparse.Namespace, resumed: Path | None, grid: Grid, probed
         created_at=utc_now(),
         commands=(command,),
         harness_version=harness_version(),
-        options=grid.as_json(),
+        options=kept,
         peak_row=peak_row(probed),
         notes=_notes(probed),
     )

@@ -10,8 +10,9 @@ import argparse
 import dataclasses
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from analysis.devices.precisions import PRECISIONS
@@ -53,6 +54,8 @@ MALLOC = "FLOPLEDGER_MALLOC"
 ALL, AUTO = "all", "auto"
 TO_BE_FOUND: dict[str, Any] = {"steps": {}}
 """`Grid.auto` before any batch was found."""
+WHOLE: Mapping[str, Any] = MappingProxyType({})
+"""The one stage of what is not measured in stages."""
 EARLIER = "earlier"
 """Among a manifest's options: the other grids that the run was resumed from."""
 
@@ -158,6 +161,9 @@ def _add_run(run: Any) -> None:
         help="with --resume: failed, unconverged: measure again what failed, or whose interval is too wide",
     )
     _add_executor(run)
+    run.add_argument(
+        "--pack", type=Path, metavar="FILE", help="keep the run as one tar.gz, too, at most 15 MiB, anew each minute"
+    )
     run.add_argument("--time-budget", type=number(float, 0), metavar="S", help="start no cell that would not finish")
     run.add_argument(
         "--cell-timeout",
@@ -249,13 +255,32 @@ def check_options(options: argparse.Namespace, stored: dict[str, Any]) -> None:
     ranks_options.check(plans, values, place_of(os.environ))
 
 
-def grid_of(options: argparse.Namespace, stored: dict[str, Any], probed: ProbeResult) -> Grid:
-    """The grid asked for: what was given here, else what the run had, else the defaults of suite and device.
+def grids_of(options: argparse.Namespace, stored: dict[str, Any], probed: ProbeResult) -> list[Grid]:
+    """The grids asked for, in the order of measuring: one, or of a suite in stages one a stage, but those in precisions
+    that this device does not have. Raises ValueError as `grid_of`."""
+    stages = SUITES[options.suite].stages if options.suite else ()
+    if not stages:
+        return [grid_of(options, stored, probed)]
+    if options.models or _finds_batches(options, stored):
+        given = "--models" if options.models else f"--batch-sizes {AUTO}"
+        raise ValueError(f"{given}: expected without --suite {options.suite}, whose stages have models and batches")
+    usable = [stage for stage in stages if options.precisions or not set(stage["precisions"]) & set(probed.refused)]
+    if not usable:
+        raise ValueError(f"--suite {options.suite}: expected a device with one of its precisions; name --precisions")
+    others = {name: value for name, value in stored.items() if not any(name in stage for stage in stages)}
+    return [grid_of(options, others, probed, stage) for stage in usable]
+
+
+def grid_of(
+    options: argparse.Namespace, stored: dict[str, Any], probed: ProbeResult, stage: Mapping[str, Any] = WHOLE
+) -> Grid:
+    """The grid asked for: what was given here, else what the run had, else the defaults of the suite's stage, of the
+    suite and of the device.
 
     Raises ValueError for a precision that this device does not have.
     """
     kind = probed.device.partition(":")[0]
-    asked = chosen(options, stored, "precisions", None)
+    asked = chosen(options, stored, "precisions", stage.get("precisions"))
     precisions = asked or tuple(name for name in DEFAULT_PRECISIONS[kind] if name not in probed.refused)
     for name in precisions:
         if name in probed.refused:
@@ -273,7 +298,8 @@ def grid_of(options: argparse.Namespace, stored: dict[str, Any], probed: ProbeRe
         defaults |= {"num_classes": suite.num_classes, "image_size": suite.image_size}
         defaults |= {"counters": tuple(COUNTERS)} if suite.every_counter else {}
         defaults |= {"batch_sizes": (), "optimizer": OWN} if suite.own else {}
-    models = _models(options, stored)
+    defaults |= stage
+    models = stage.get("models") or _models(options, stored)
     own = {
         "models": models,
         "digests": sweep_models.digests(models),

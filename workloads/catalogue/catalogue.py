@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from workloads.catalogue import fathom_sizes
 from workloads.catalogue.entries import RELATIONS, Entry, Limit
@@ -29,7 +30,8 @@ class Suite:
     """Models that are measured together, with the sizes that belong to the comparison; None: each model's own.
 
     every_counter: the comparison is of counters, too, so that all there are take part. own: each model at its source's
-    batch size, with its source's optimizer.
+    batch size, with its source's optimizer. stages: what is measured one after the other, each as fields of a sweep's
+    grid; none: all models at once.
     """
 
     models: tuple[str, ...]
@@ -37,33 +39,54 @@ class Suite:
     image_size: int | None = None
     every_counter: bool = False
     own: bool = False
+    stages: tuple[Mapping[str, Any], ...] = ()
 
+
+_POST = (
+    "resnet18",
+    "resnet34",
+    "resnet50",
+    "resnet101",
+    "resnet152",
+    "vgg11",
+    "vgg13",
+    "vgg16",
+    "vgg19",
+    "wide_resnet50_2",
+    "alexnet",
+    "mobilenet_v2",
+    "efficientnet_b0",
+)
+
+
+def _stages(precision: str, images: int, sequences: int) -> tuple[Mapping[str, Any], ...]:
+    """The models of images, then GPT-2, each at a batch of its own."""
+    shared = {"precisions": (precision,), "methods": ("exact",)}
+    of_images = {"models": (*_POST, "vit_b_16"), "layout": ("channels_last",), "num_classes": 10}
+    return (
+        {**shared, **of_images, "batch_sizes": (images,)},
+        {**shared, "models": ("gpt",), "batch_sizes": (sequences,)},
+    )
+
+
+_GPU_STAGES = (
+    *_stages("amp-bf16", 256, 16),
+    *_stages("fp32", 256, 16),
+    *_stages("tf32", 256, 16),
+    *_stages("amp-bf16", 64, 4),
+    *_stages("amp-bf16", 1024, 64),
+    *_stages("amp-bf16", 1, 1),
+    {**_stages("amp-bf16", 256, 16)[0], "models": ("mobilenet_v2", "efficientnet_b0"), "compile": (True,)},
+)
 
 SUITES = {
-    "post2021": Suite(
-        models=(
-            "resnet18",
-            "resnet34",
-            "resnet50",
-            "resnet101",
-            "resnet152",
-            "vgg11",
-            "vgg13",
-            "vgg16",
-            "vgg19",
-            "wide_resnet50_2",
-            "alexnet",
-            "mobilenet_v2",
-            "efficientnet_b0",
-        ),
-        num_classes=10,
-        image_size=224,
-        every_counter=True,
-    ),
+    "post2021": Suite(models=_POST, num_classes=10, image_size=224, every_counter=True),
+    "gpu": Suite(models=(*_POST, "vit_b_16", "gpt"), stages=_GPU_STAGES),
     "fathom": Suite(models=fathom_sizes.FATHOM, own=True),
     "fathom-small": Suite(models=tuple(fathom_sizes.named(name, small=True) for name in fathom_sizes.FATHOM), own=True),
 }
-"""post2021: the models of Hobbhahn's post on utilization, trained on CIFAR-10 resized to 224 × 224. fathom: the eight
+"""post2021: the models of Hobbhahn's post on utilization, trained on CIFAR-10 resized to 224 × 224. gpu: the same with
+ViT-B/16 and GPT-2, what is worth most first, so that minutes leave something of every model. fathom: the eight
 of Fathom as their code has them; fathom-small: the same at sizes for a CPU."""
 
 

@@ -114,6 +114,46 @@ def test_the_suite_of_fathom_brings_each_workload_with_its_own_batch_and_optimiz
     assert {cell.model for cell in cells(chosen)} == {f"{name}@small" for name in sizes}
 
 
+def test_the_suite_of_a_gpu_measures_what_is_worth_most_first() -> None:
+    """15 models in bfloat16, fp32 and tf32, then at three other batches, then two compiled: 6 × 15 + 2."""
+    stages = sweep_options.grids_of(parsed("--suite", "gpu"), {}, H100)
+    planned = sweep_options.union(stages[0], stages[1:])
+    assert len(planned) == 6 * 15 + 2
+    everything = {cell.model for cell in planned}
+    assert len(everything) == 15
+    for first, precision in ((0, "amp-bf16"), (15, "fp32"), (30, "tf32"), (45, "amp-bf16")):
+        part = planned[first : first + 15]
+        assert {cell.model for cell in part} == everything
+        assert {cell.precision for cell in part} == {precision}
+    assert {(cell.model, cell.batch_size) for cell in planned[:15] if cell.batch_size != 256} == {("gpt", 16)}
+    assert {cell.layout for cell in planned if cell.model != "gpt"} == {"channels_last"}
+    assert {(cell.model, cell.compile) for cell in planned[-2:]} == {("mobilenet_v2", True), ("efficientnet_b0", True)}
+
+
+def test_stages_of_a_suite_follow_the_device_and_the_options() -> None:
+    of_v100 = sweep_options.grids_of(parsed("--suite", "gpu"), {}, V100)
+    assert {each.precisions for each in of_v100} == {("fp32",)}
+    given = sweep_options.grids_of(parsed("--suite", "gpu", "--precisions", "amp-fp16", "--quick"), {}, V100)
+    assert len(given) == 13
+    assert {(each.precisions, each.quick) for each in given} == {(("amp-fp16",), True)}
+    for words in (("--models", "vgg11"), ("--batch-sizes", "auto")):
+        with pytest.raises(ValueError, match=f"{words[0]}.*: expected without --suite gpu"):
+            sweep_options.grids_of(parsed("--suite", "gpu", *words), {}, H100)
+    old = ProbeResult(device="cuda", refused=dict.fromkeys(("fp32", "tf32", "amp-bf16"), "no"))
+    with pytest.raises(ValueError, match="expected a device with one of its precisions"):
+        sweep_options.grids_of(parsed("--suite", "gpu"), {}, old)
+
+
+def test_a_suite_in_stages_is_resumed_with_or_without_its_name() -> None:
+    first, *others = sweep_options.grids_of(parsed("--suite", "gpu", "--quick"), {}, H100)
+    stored = sweep_options.as_options(first, others)
+    planned = [cell.cell_id for cell in sweep_options.union(first, others)]
+    for words in ((), ("--suite", "gpu")):
+        again = sweep_options.grids_of(parsed(*words), stored, H100)
+        earlier = sweep_command._earlier(again, stored)
+        assert [cell.cell_id for cell in sweep_options.union(again[0], earlier)] == planned
+
+
 def test_a_model_without_batch_or_optimizer_of_its_own_is_a_mistake() -> None:
     with pytest.raises(ValueError, match="--batch-sizes: expected sizes, as resnet18 has none of its own"):
         cells(grid("--suite", "fathom", "--models", "resnet18"))

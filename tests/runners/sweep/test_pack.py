@@ -1,0 +1,130 @@
+"""The archive of a run: what is in it, when it is made, and what is left of it when the making fails."""
+
+import dataclasses
+import os
+import random
+import tarfile
+
+import pytest
+
+from results.errors import StoreFault
+from results.store.reading import read_run
+from runners.cli.exits import Mistake
+from runners.sweep import pack
+from runners.sweep.pack import EVERY_S, LEFT_OUT, Pack, packing
+from tests.support.fakes.real_sweeps import TINY, here
+
+NOISE = random.Random(0)
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run with pictures, and three files that no archive makes smaller."""
+    path = tmp_path / "run"
+    for file, size in (
+        ("manifest.json", 100),
+        (".lock", 10),
+        ("report.html", 10),
+        ("figures/a.png", 10),
+        ("figures/a.svg", 10),
+        ("operations/t.csv.gz", 50_000),
+        ("profiles/c-1.csv.gz", 20_000),
+        ("profiles/c-1-batch.kineto.json.gz", 30_000),
+    ):
+        (path / file).parent.mkdir(parents=True, exist_ok=True)
+        (path / file).write_bytes(NOISE.randbytes(size))
+    return path
+
+
+def names(file):
+    with tarfile.open(file) as archive:
+        return {name.removeprefix("run/") for name in archive.getnames()}
+
+
+RAW = {"manifest.json", "operations/t.csv.gz", "profiles/c-1.csv.gz", "profiles/c-1-batch.kineto.json.gz"}
+
+
+def test_an_archive_has_all_but_what_is_drawn(run, tmp_path):
+    Pack(run, tmp_path / "out" / "run.tar.gz").write()
+    assert names(tmp_path / "out" / "run.tar.gz") == RAW
+
+
+@pytest.mark.parametrize(
+    ("most_bytes", "missing"),
+    [
+        (90_000, {"profiles/c-1-batch.kineto.json.gz"}),  # 100 KB are too many by 10: the largest recording goes
+        (60_000, {"profiles/c-1-batch.kineto.json.gz", "profiles/c-1.csv.gz"}),
+        (10_000, {"profiles/c-1-batch.kineto.json.gz", "profiles/c-1.csv.gz", "operations/t.csv.gz"}),
+    ],
+)
+def test_what_there_is_no_room_for_is_named(run, tmp_path, capsys, most_bytes, missing):
+    file = tmp_path / "run.tar.gz"
+    Pack(run, file, most_bytes=most_bytes).write()
+    assert file.stat().st_size <= most_bytes
+    assert names(file) == (RAW - missing) | {LEFT_OUT}
+    with tarfile.open(file) as archive:
+        assert set(archive.extractfile(f"run/{LEFT_OUT}").read().decode().split()) == missing
+    assert f"no room for {len(missing)} files" in capsys.readouterr().err
+
+
+def test_tables_that_are_too_many_are_a_fault_and_the_last_archive_stays(run, tmp_path):
+    file = tmp_path / "run.tar.gz"
+    Pack(run, file).write()
+    (run / "samples.csv").write_bytes(NOISE.randbytes(5000))
+    with pytest.raises(StoreFault, match="the tables alone have"):
+        Pack(run, file, most_bytes=4000).write()
+    assert names(file) == RAW
+
+
+def test_a_new_one_is_made_when_a_minute_has_passed_and_at_every_end(run, tmp_path):
+    now, file = [0.0], tmp_path / "run.tar.gz"
+    kept = Pack(run, file, lambda: now[0])
+    now[0] = EVERY_S - 1
+    kept.after_cell()
+    assert not file.exists()
+    now[0] = EVERY_S
+    kept.after_cell()
+    assert file.exists()
+    file.unlink()
+    now[0] = 2 * EVERY_S - 1
+    kept.after_cell()
+    assert not file.exists()
+    with pytest.raises(KeyboardInterrupt), packing(run, file):
+        raise KeyboardInterrupt
+    assert names(file) == RAW
+
+
+def test_death_in_the_middle_leaves_the_archive_before(run, tmp_path, monkeypatch):
+    file = tmp_path / "run.tar.gz"
+    Pack(run, file).write()
+    before = file.read_bytes()
+    (run / "samples.csv").write_text("new")
+
+    def dies(*_):
+        raise SystemExit
+
+    monkeypatch.setattr(os, "replace", dies)
+    with pytest.raises(SystemExit):
+        Pack(run, file).write()
+    assert file.read_bytes() == before
+
+
+def test_a_place_that_takes_no_file_is_said_before_anything_is_measured(tmp_path):
+    with pytest.raises(Mistake, match="got a directory"):
+        pack.check(tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreFault):
+        pack.check(tmp_path / "file" / "run.tar.gz")
+
+
+def test_what_a_sweep_packs_is_the_run_and_can_be_gone_on_with(tmp_path):
+    words = ("--batch-sizes", "1", "--format", "csv", "--pack", "run.tar.gz")
+    done = here(*TINY, *words, "--out", "run", cwd=tmp_path, figures=False)
+    assert done.returncode == 0, done.stderr
+    with tarfile.open(tmp_path / "run.tar.gz") as archive:
+        archive.extractall(tmp_path / "there", filter="data")
+    run, there = tmp_path / "run", tmp_path / "there" / "run"
+    assert read_run(there) == dataclasses.replace(read_run(run), path=there)
+    assert (there / "utilization.csv").read_bytes() == (run / "utilization.csv").read_bytes(), "packed after the report"
+    done = here("--resume", there, "--format", "csv", cwd=tmp_path, figures=False)
+    assert (done.returncode, "1 of 1 cells are there already" in done.stderr) == (0, True), done.stderr
