@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.first_hour.__main__ import beginning, main, run, wrong_in
-from benchmarks.first_hour.page import PAGE, Task, layout, tasks, with_texts
+from benchmarks.first_hour.__main__ import main, run, wrong_in
+from benchmarks.first_hour.page import PAGE, layout, tasks
 
 ROOT = Path(__file__).parents[2]
 
@@ -52,10 +52,6 @@ def test_the_page_has_ten_tasks_with_what_each_prints() -> None:
     assert found[4].exit_code == 5  # the change is slower
 
 
-def test_the_readme_leads_to_it() -> None:
-    assert "(docs/first-hour.md)" in (ROOT / "README.md").read_text(encoding="utf-8")
-
-
 def test_blocks_are_pasted_and_headings_compared(tmp_path: Path) -> None:
     one, two = tasks(MADE_UP)
     done, said = run(one, tmp_path, Path(sys.executable), 60.0)
@@ -66,24 +62,6 @@ def test_blocks_are_pasted_and_headings_compared(tmp_path: Path) -> None:
     assert wrong_in(one, 0, "name  weight\n────────────\na  1", "") == (
         "the page shows a heading that is not printed: name size"
     )
-
-
-def test_a_task_that_takes_too_long_is_wrong(tmp_path: Path) -> None:
-    task = Task(1, "slow", (), "echo begun; sleep 30", "")
-    done, said = run(task, tmp_path, Path(sys.executable), 0.5)
-    assert (done.wrong, said) == ("not done after 0 s", "begun\n")
-
-
-def test_new_texts_take_the_place_of_old_ones() -> None:
-    text = with_texts(MADE_UP, {2: "new\n"})
-    assert tasks(text)[1].shown == "new\n"
-    assert tasks(text)[0] == tasks(MADE_UP)[0]
-
-
-def test_a_long_text_is_shown_by_its_beginning(tmp_path: Path) -> None:
-    text = beginning("\n".join([f"{tmp_path}/a", *map(str, range(99))]), tmp_path)
-    assert text.splitlines()[0] == "a"
-    assert text.splitlines()[-1] == "…"
 
 
 @pytest.mark.slow

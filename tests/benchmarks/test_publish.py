@@ -48,14 +48,6 @@ def test_a_published_run_has_the_rows_and_tables_of_the_run(run: Path, tmp_path:
     assert sorted(line.split(",")[0] for line in lines[1:]) == ["t1", "t1", "t2", "t2", "t2"]
 
 
-def test_a_command_names_no_folder_of_the_machine(run: Path, tmp_path: Path) -> None:
-    publish(run, tmp_path / "published")
-    assert read_run(tmp_path / "published").manifest.commands == (
-        "sweep --out here",
-        "python -m runners.sweep --resume results/runs/made-up --retry",
-    )
-
-
 def test_derived_tables_are_equal(tmp_path: Path) -> None:
     source, target = made_up_evidence.write(tmp_path / "run"), tmp_path / "published"
     publish(source, target)
@@ -78,12 +70,6 @@ def test_a_table_that_was_changed_costs_its_attempts_and_is_named(run: Path, tmp
     file.write_bytes(b"no gzip")
     with pytest.raises(Inconsistent, match=r"operations\.csv\.gz: damaged gzip"):
         read_operations(tmp_path / "published", "t1")
-
-
-def test_a_trace_that_is_not_there_is_named(run: Path, tmp_path: Path) -> None:
-    publish(run, tmp_path / "published")
-    with pytest.raises(ValueError, match=r"operations\.csv\.gz has no trace t3"):
-        read_operations(tmp_path / "published", "t3")
 
 
 def test_what_is_refused(run: Path, tmp_path: Path) -> None:

@@ -11,17 +11,12 @@ from benchmarks.sweep import (
     DONE,
     REPORT,
     START,
-    Account,
-    inside,
-    lines,
-    main,
     observed,
-    recorded,
     stages,
 )
 from results.records.counts import FlopCount
 from results.records.samples import Sample
-from results.store.store import Store, read_run
+from results.store.store import read_run
 from tests.support.made_up import made_up_runs
 
 
@@ -38,7 +33,6 @@ BLOCKS = [
     sample(4, "measure", 0.25, work="one"),
     sample(5, "profiled", 0.75, work="one"),
 ]
-INSIDE = {"warmup": 0.5, "measure": 3.25, "phase": 0.4, "profiled": 0.75}  # 4.9 s together
 
 
 @pytest.fixture
@@ -60,10 +54,6 @@ def run(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def test_inside_is_every_timed_block_by_part():
-    assert inside(BLOCKS) == pytest.approx(INSIDE)
-
-
 def test_stages_last_until_the_next_and_add_up_to_all_the_time():
     marks = [(3.0, "counting"), (5.0, "tracing"), (6.0, "measuring, then one, batch"), (10.0, DONE)]
     marks += [(10.5, "counting"), (11.0, "measuring"), (14.0, DONE)]
@@ -79,41 +69,3 @@ def test_a_watched_sweep_is_accounted_for_to_the_last_second(run: Path):
     assert account.ratio == pytest.approx(10.0 / 4.9)
     assert account.outside[BETWEEN_BLOCKS] == pytest.approx(6.0 - 4.9)
     assert account.inside_s + sum(account.outside.values()) == pytest.approx(account.wall_s)
-
-
-def test_a_run_that_is_there_is_told_by_its_files(run: Path):
-    account = recorded(read_run(run))
-    assert account.wall_s == pytest.approx(13.0)  # 03:04:05 to 03:04:15 + 3 s
-    assert account.inside == pytest.approx(INSIDE)
-    assert account.outside["counting, by the counters themselves"] == pytest.approx(
-        1.75
-    )  # once, though two cells say so
-    assert account.outside[DONE] == pytest.approx(1.0)  # 13 - 9 - 3
-    assert account.outside["between the first and last measured block"] == pytest.approx(0.5)  # 3.5 - (1 + 2)
-    assert account.inside_s + sum(account.outside.values()) == pytest.approx(account.wall_s)
-
-
-def test_what_is_said_names_the_ratio_the_goal_and_every_part():
-    told = lines(Account(12.0, 10, {"measure": 6.0, "warmup": 2.0}, {"counting": 1.0, "report": 3.0}))
-    assert told[0] == "wall time / time inside measured windows: 1.50; goal at most 1.5: met"
-    assert [line.split()[:2] for line in told[2:]] == [
-        ["inside", "measure"],
-        ["inside", "warmup"],
-        ["outside", "report"],
-        ["outside", "counting"],
-    ]
-    assert told[2].endswith("6.0 s   50.0 %")
-    assert "missed" in lines(Account(12.2, 10, {"measure": 8.0}, {}))[0]
-
-
-def test_a_run_without_blocks_and_a_directory_without_a_run_are_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    with Store.create(tmp_path / "run", made_up_runs.MANIFEST, made_up_runs.Unsynced()) as store:
-        store.append_sitting(made_up_runs.SITTING)
-        store.commit(made_up_runs.a_run("c1", started_at="2026-01-02T03:04:06Z", duration_s=1.0), {})
-    for path, said in ((tmp_path / "run", "without any"), (tmp_path, "manifest.json")):
-        with pytest.raises(SystemExit) as left:
-            main(["--run", str(path)])
-        assert left.value.code == 2
-        assert said in capsys.readouterr().err.splitlines()[-1]

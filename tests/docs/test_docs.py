@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from analysis.devices.peaks import all_devices
 from analysis.devices.precisions import PRECISIONS
 from analysis.stats.summary import LAG1_RAISED
 from measure.timing.protocols import CPU_PROTOCOL, CUDA_PROTOCOL
@@ -17,13 +16,11 @@ from reports.sweep.answer.table import to_text
 from results.version import VERSION
 from runners.__main__ import installed
 from runners.report import command as report_command
-from workloads.catalogue.catalogue import SUITES
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 CONVENTIONS = (ROOT / "docs" / "conventions.md").read_text(encoding="utf-8")
-LIMITS = (ROOT / "docs" / "limits.md").read_text(encoding="utf-8")
 
 LINES = (
     "    python -m pip install -r requirements.txt && python -m runners.sweep",
@@ -103,15 +100,6 @@ def test_precisions_are_those_in_use() -> None:
     }
     assert said == used
     assert all(p.convolution_unit == p.matmul_unit for p in PRECISIONS.values())
-
-
-def test_counts_in_the_prose_are_those_of_the_tables() -> None:
-    devices = len(all_devices())
-    assert f"are of {devices} devices" in LIMITS
-    assert len(SUITES["post2021"].models) == 13  # "thirteen models" in the README
-    by_memory = [d for d in all_devices() if d.verification == "memory"]
-    partly = [d for d in all_devices() if d.verification != "memory" and "memory" in d.verified.values()]
-    assert (len(by_memory), len(partly)) == (5, 6)  # "Five rows … single figures of six more"
 
 
 def _anchor(title: str) -> str:

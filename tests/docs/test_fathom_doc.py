@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 import torch
 
 from tests.support.oracles.fathom_formulas import PARAMETERS, PRODUCTS
@@ -66,35 +65,3 @@ def test_the_tables_are_those_of_the_workloads():
     text = DOCUMENT.read_text(encoding="utf-8")
     assert "\n".join(table_lines()) in text
     assert "\n".join(small_lines()) in text
-
-
-@pytest.mark.parametrize("name", COUNTED)
-def test_a_row_that_is_not_by_formula(name):
-    from measure.fast_count.fast_count import fast_count
-
-    workload, size = any_model.get(name), entry(name).batch_size
-    with torch.device("meta"):
-        model = workload.build(**workload.hyper)
-        inputs = workload.batch(workload.hyper, size, torch.device("meta"), None).inputs
-    found = fast_count(model, inputs)
-    alone = fast_count(model, inputs, train=False).forward_flop
-    whole = found.forward_flop + found.backward_flop
-    parameters = sum(parameter.numel() for parameter in model.parameters())
-    assert (f"{parameters:,}", gflop(whole / 2 / size, size), gflop(alone / 2 / size, size)) == COUNTED[name]
-
-
-@pytest.mark.parametrize(
-    ("name", "hyper", "said"),
-    [
-        ("fathom-vgg", {"image_size": 100}, "fathom-vgg needs an image size divisible by 32, got 100"),
-        (
-            "fathom-speech",
-            {"labels": 2000},
-            "fathom-speech needs frames to be at least labels, 2000; got 1566",
-        ),
-    ],
-)
-def test_its_messages_are_those_that_are_given(name, hyper, said):
-    assert said in DOCUMENT.read_text(encoding="utf-8")
-    with pytest.raises(ValueError, match=said):
-        any_model.get(name, **hyper)

@@ -3,14 +3,12 @@ depends on the machine."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 
 from benchmarks.first_hour.page import PAGE, layout, tasks
 from reports.sweep.answer.table import to_text
-from runners.characterize import command as characterize_command
 from runners.report import command as report_command
 from runners.trace import command as trace_command
 from tests.reports.compare.test_gate import slow, write
@@ -39,18 +37,6 @@ def test_the_table_of_a_sweep_in_the_first_hour(number: int) -> None:
     assert set(SHOWN[number]) <= set(sweep_headings())
 
 
-def test_the_columns_that_examples_explains_are_those_of_the_table() -> None:
-    text = (ROOT / "docs" / "examples.md").read_text(encoding="utf-8").partition("## Read the table")[2]
-    rows = re.findall(r"^\| (`.+?) \| ", text.partition("\n## ")[0], re.M)
-    explained = [name for row in rows for name in re.findall(r"`([^`]+)`", row)]
-    heading = sweep_headings()[0]
-    names = [re.sub(r"^[TG]FLOP/s$", "FLOP/s", name).removeprefix("step ") for name in explained]
-    for name in ("model", "batch", "precision", *dict.fromkeys(names)):
-        assert f" {name} " in f" {heading} "
-        heading = f" {heading} ".replace(f" {name} ", " ", 1).strip()
-    assert heading == ""  # nothing is left unexplained
-
-
 def test_the_gates_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     a, b = write(tmp_path / "a"), write(tmp_path / "b", slow(1.1))
     report_command.main([str(a), str(b), "--fail-if", "slower:2%,flop:0"])
@@ -64,12 +50,3 @@ def test_the_traces_tables(capsys: pytest.CaptureFixture[str]) -> None:
     now = [line.replace("recompute ", "") for line in layout(capsys.readouterr().out)]
     assert SHOWN[8]
     assert set(SHOWN[8]) <= set(now)
-
-
-@pytest.mark.slow
-def test_the_trees_of_likeness_are_those_that_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = ROOT / "results" / "published" / "fathom-2026-11-22"
-    assert characterize_command.main([str(run), "--reproduce", "fathom", "--out", str(tmp_path)]) == 0
-    printed = {" ".join(line.split()) for line in capsys.readouterr().out.splitlines()}
-    for line in indented("workloads.md", "Likeness, as_coded"):
-        assert " ".join(line.split()) in printed

@@ -10,11 +10,6 @@ import typing
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from analysis.devices.telemetry import Reading
-from measure.device import amdsmi, environment, nvml
-from measure.device.telemetry import DeviceFacts, open_device
 from reports.shared import numbers
 from results.records import answers, cell, counts, operations, samples
 from results.records.answers import Headline, ParallelStep, StepTime, Utilization, WorkTime
@@ -171,27 +166,6 @@ def test_every_record_has_a_file() -> None:
     assert made <= {record.__name__ for record in FILES.values()}
 
 
-LINE = re.compile(r"^\| `steps` .*\n", re.MULTILINE)
-SPOILT = {
-    "a column is missing": LINE.sub("", DOCUMENT, count=1),
-    "a column too much": LINE.sub(lambda m: m[0] + m[0].replace("`steps`", "`stairs`"), DOCUMENT, count=1),
-    "another order": re.sub(r"^(\| `part` .*\n)(\| `phase` .*\n)", r"\2\1", DOCUMENT, count=1, flags=re.MULTILINE),
-    "another type": DOCUMENT.replace("| `steps` | integer |", "| `steps` | number |"),
-    "another unit": DOCUMENT.replace("| `wall_s` | number | s |", "| `wall_s` | number | ms |"),
-    "never empty, but optional": re.sub(r"^(\| `device_s` .*\| ).* \|$", r"\1never |", DOCUMENT, flags=re.MULTILINE),
-    "empty, but not optional": re.sub(r"^(\| `steps` .*\| ).* \|$", r"\1now and then |", DOCUMENT, flags=re.MULTILINE),
-    "a file is missing": DOCUMENT.replace("## `samples.csv` · record `Sample`", "## Samples"),
-    "a file too much": DOCUMENT + "\n## `kernels.csv` · record `Kernel`\n",
-    "another record": DOCUMENT.replace("record `Sample`", "record `Telemetry`"),
-}
-
-
-@pytest.mark.parametrize("how", SPOILT)
-def test_a_document_that_differs_is_found_out(how: str) -> None:
-    assert SPOILT[how] != DOCUMENT
-    assert len(faults(SPOILT[how])) >= 1
-
-
 def test_the_statuses_are_those_of_the_code() -> None:
     assert tuple(re.findall(r"^\| `(\w+)` \|", _section("Statuses"), re.MULTILINE)) == STATUSES
 
@@ -211,22 +185,6 @@ def test_the_options_in_the_manifest_are_those_of_a_sweep() -> None:
     """The sentence names them before its full stop."""
     sentence = _section("`manifest.json` · record `Manifest`").partition("`options` has the keys ")[2].partition(".")[0]
     assert re.findall(r"`(\w+)`", sentence) == [f.name for f in dataclasses.fields(Grid)]
-
-
-def test_environment_and_preflight_are_listed() -> None:
-    told, _, state = _section("Environment and preflight").partition("`preflight`")
-    facts = {
-        *environment.environment().as_json(),
-        *vars(environment.device_facts("cpu")),
-        "torch_error",
-        "harness_version",
-    }
-    assert facts == set(re.findall(r"`(\w+)`", told)) - {"environment", "null"}
-    gpu = {field.name for record in (DeviceFacts, Reading) for field in dataclasses.fields(record)} - {"time_s"}
-    cpu = open_device("cpu").preflight().keys()
-    assert gpu | cpu | {"other_processes", "processes_since"} == set(re.findall(r"`(\w+)`", state))
-    assert {*nvml.STATE, *nvml.POLLED, "driver"} == gpu, "NVML says all of it"
-    assert {*amdsmi.STATE, *amdsmi.POLLED} < gpu
 
 
 def _section(title: str) -> str:

@@ -8,7 +8,7 @@ from statistics import fmean
 
 import pytest
 
-from benchmarks.paired.interleaving import ALONE, APART, FIXED, WAYS, Scatter, report, scatter_of_a_second, simulated
+from benchmarks.paired.interleaving import ALONE, APART, FIXED, WAYS, Scatter, scatter_of_a_second, simulated
 from results.records.samples import Sample
 
 
@@ -59,21 +59,3 @@ def test_intervals_hold_the_truth_of_cells_that_scatter() -> None:
     for way in WAYS[1:]:
         held = fmean(simulated(cell, way, seed)["held"] for seed in range(12))
         assert held > 0.95 - 3 * math.sqrt(0.05 * 0.95 / 12), way
-
-
-def test_the_report_has_rows_of_each_neighbour_and_says_what_was_not_run() -> None:
-    """A line of before there was `--load` has no neighbour; two neighbours are never in one median."""
-    cell = {"way": "a fifth", "took_s": 4.0, "low": 0.99, "high": 1.01, "status": "ok"}
-    beside = cell | {"load": 1.0, "burst": True, "took_s": 40.0}
-    older = beside | {"way": FIXED}
-    wide = cell | {"took_s": 6.0, "status": "not_converged", "load": 0.0, "burst": False}
-    lines = report([cell, beside, older, wide])
-    assert lines[2:] == [
-        "| none | apart | 0 | not run | | |",
-        "| none | a fifth | 2 | 5.0 s | ±1.0% | 1 of 2 |",
-        "| none | a half | 0 | not run | | |",
-        "| 100% of a processor, bursts | apart | 0 | not run | | |",
-        "| 100% of a processor, bursts | 40 ms | 1 | 40.0 s | ±1.0% | 1 of 1 |",
-        "| 100% of a processor, bursts | a fifth | 1 | 40.0 s | ±1.0% | 1 of 1 |",
-        "| 100% of a processor, bursts | a half | 0 | not run | | |",
-    ]

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import math
 import random
-from pathlib import Path
 
 import pytest
 
-from benchmarks.paired import coverage
 from benchmarks.paired.coverage import any_window, line_of, means, one_cell, report
-from benchmarks.paired.neighbours import read, reports
 from measure.timing.ceiling_blocks import CeilingKernel
 from measure.timing.clocks import clock_for
 from measure.timing.protocols import Protocol
@@ -41,13 +38,6 @@ def test_intervals_of_two_standard_errors_hold_the_truth_as_often_as_they_should
             assert abs(share(line_of("all", name, column, made)) - expected) < error
 
 
-def test_a_cell_without_an_interval_holds_nothing_and_is_counted() -> None:
-    made = cells(4, 1.0)
-    assert "4 of 4" in line_of("all", "step time", "step", made)
-    made[0] |= {"step_low": None, "step_high": None}
-    assert "3 of 4" in line_of("all", "step time", "step", made)
-
-
 def test_cells_together_hold_the_truth_whatever_their_own_intervals_are() -> None:
     """Independent cells: Student's t of three holds by construction 95 % of the time."""
     made = cells(3000, 1e-6)
@@ -68,17 +58,6 @@ def test_cells_of_two_placements_have_a_truth_each() -> None:
     assert found["far (up to 400 ns)"] > 97
 
 
-def test_an_interval_of_any_window_holds_the_truth_whatever_its_own_is() -> None:
-    """Windows differ by 1 %, their own intervals are narrower by half or by all: 95 % hold the truth in either case."""
-    for half in (1e-6, 0.01):
-        made = cells(1950, half)
-        found = any_window(made, "used")
-        assert [each["used"] for each in found] == [each["used"] for each in made]
-        own, widened = share(line_of("", "", "used", made)), share(line_of("", "", "used", found))
-        assert own < 72
-        assert abs(widened - 95) < 300 * math.sqrt(0.05 * 0.95 / 1950)
-
-
 def test_cells_of_a_run_are_as_far_apart_as_a_sweep_has_them() -> None:
     """Of 78 lines two runs: what slowed down every second line is between runs and in neither, what slowed down the
     second half is between repeats of each."""
@@ -94,17 +73,6 @@ def widths(made: list[dict[str, object]]) -> float:
     return max(math.log(each["used_high"] / each["used"]) for each in any_window(made, "used"))  # type: ignore[operator]
 
 
-def test_the_table_has_any_window_from_two_runs_of_cells_on() -> None:
-    lines = [line for line in report(cells(78, 0.01)) if "all, " in line]
-    assert [line.split("|")[1:3] for line in lines] == [
-        [" all, any window ", " step time "],
-        [" all, mean of 3 ", " step time "],
-        [" all, any window ", " paired utilization "],
-        [" all, mean of 3 ", " paired utilization "],
-    ]
-    assert not any("all, " in line for line in report(cells(77, 0.01)))
-
-
 def test_the_mean_of_three_repeats_holds_the_truth() -> None:
     """650 means of windows that differ by 1 %: each within t of 26 degrees × 1 % ÷ √3."""
     found = means(cells(1950, 0.01), "used")
@@ -112,46 +80,6 @@ def test_the_mean_of_three_repeats_holds_the_truth() -> None:
     assert abs(share(line_of("", "", "used", found)) - 95) < 300 * math.sqrt(0.05 * 0.95 / 650)
     width = sorted(math.log(each["used_high"] / each["used"]) for each in found)[325]
     assert width == pytest.approx(2.056 * 0.01 / math.sqrt(3), rel=0.1)
-
-
-def test_cells_of_another_machine_or_allocator_have_a_table_and_a_truth_of_their_own() -> None:
-    """Four origins whose steps take 1, 1.2, 1.4 and 1.6 s: each table's intervals hold the mean of that table."""
-    made: list[dict[str, object]] = []
-    origins = (("a", "default", False), ("a", "retain", False), ("b", "retain", False), ("b", "retain", True))
-    for at, (machine, malloc, quick) in enumerate(origins):
-        for cell in cells(100, 0.03, seed=at):
-            slower = {name: cell[name] * (1 + 0.2 * at) for name in ("step", "step_low", "step_high")}  # type: ignore[operator]
-            made.append(cell | slower | {"at": f"{at}", "machine": machine, "malloc": malloc, "quick": quick})
-    lines = reports(made, report)
-    headings = [
-        "From 0 on, --malloc default:",
-        "From 1 on, --malloc retain:",
-        "From 2 on, --malloc retain:",
-        "From 3 on, --malloc retain --quick:",
-    ]
-    assert [line for line in lines if line.startswith("From")] == headings
-    assert all(share(line) > 97 for line in lines if line.startswith("| all | step time"))
-    assert sum(line.startswith("| all | step time") for line in lines) == 4
-    assert reports(made[:100], report) == report(made[:100])
-
-
-def test_a_line_of_the_file_says_that_its_cell_was_quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clock is over after one cell; what a cell measures has a test of its own, below."""
-    made: list[bool] = []
-
-    def cell(step: object, kernel: object, clock: object, protocol: Protocol) -> dict[str, object]:
-        made.append(protocol == Protocol.for_device("cpu", quick=True))
-        return cells(1, 0.01)[0]
-
-    monkeypatch.setattr(coverage, "one_cell", cell)
-    for quick in (True, False):
-        monkeypatch.setattr(coverage.time, "monotonic", iter([0.0, 0.0, 1.0]).__next__)
-        coverage.measure(tmp_path / "cells.jsonl", 1 / 60, "default", quick)
-    assert [line["quick"] for line in read(tmp_path / "cells.jsonl")] == made == [True, False]
-
-
-def test_too_few_cells_are_said() -> None:
-    assert report(cells(1, 1.0)) == ["expected two cells at least: measure longer"]
 
 
 def test_a_real_cell_has_both_values_with_their_intervals() -> None:
