@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import gzip
 import os
 from pathlib import Path
 
 import pytest
 
 from results.store import layout
-from results.store.store import read_operations, read_run
-from tests.support.made_up.made_up_runs import a_run, new_store, operations, rows_of, storages
+from results.store.store import read_run
+from tests.support.made_up.made_up_runs import a_run, new_store, rows_of
 
 
 def run_that_names(path: Path, file: str) -> Path:
@@ -78,15 +77,3 @@ def test_a_pipe_or_a_device_in_a_run_is_refused(tmp_path, file):
     os.mkfifo(path / file)
     with pytest.raises(ValueError, match=f"{file} is no regular file"):
         read_run(path)
-
-
-def test_a_table_is_unpacked_to_its_limit(tmp_path, monkeypatch):
-    from results.errors import Inconsistent
-
-    with new_store(tmp_path / "run") as store:
-        store.write_operations("t", operations(), storages())
-    read_operations(tmp_path / "run", "t")
-    (tmp_path / "run/operations/t.csv.gz").write_bytes(gzip.compress(bytes(50_000_000)))
-    monkeypatch.setenv("FLOPLEDGER_LIMITS", "memory_bytes=1e6")
-    with pytest.raises(Inconsistent, match="memory_bytes=N raises the limit"):
-        read_operations(tmp_path / "run", "t")

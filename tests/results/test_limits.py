@@ -7,8 +7,6 @@ import gzip
 import io
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -41,16 +39,6 @@ def test_a_limit_is_the_default_or_what_the_environment_says(monkeypatch):
 def test_what_cannot_be_a_limit_is_refused(text, said):
     with pytest.raises(ValueError, match=re.escape(said)):
         stated(text)
-
-
-def test_a_command_refuses_it_too(monkeypatch, capsys):
-    from runners.formula.command import main
-
-    monkeypatch.setenv("FLOPLEDGER_LIMITS", "database_secs=1")
-    with pytest.raises(SystemExit) as fault:
-        main(["lenet5"])
-    assert fault.value.code == 2
-    assert "nearest database_seconds" in capsys.readouterr().err
 
 
 def test_the_page_has_every_limit():
@@ -127,14 +115,3 @@ def test_what_is_kept_is_old_afterwards(
     with collector_off(keeps=keeps):
         said.append("work")
     assert said == [expected[0], "work", *expected[1:]]
-
-
-def test_the_collector_does_not_pass_over_it_again() -> None:
-    """In a process in which nobody else has frozen anything."""
-    code = (
-        "import gc; from results.garbage_collector import collector_off\n"
-        "with collector_off(keeps=True): made = [[] for _ in range(200_000)]\n"
-        "gc.disable(); print(any(each is made[0] for each in gc.get_objects(2)), gc.get_freeze_count() < 1000)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == "True True\n"

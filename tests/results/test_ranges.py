@@ -19,7 +19,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from results import records
-from results.records.cell import Run
 from results.records.counts import FlopCount
 from results.records.rows import Record, header, kinds_of
 from results.records.samples import Ceiling, Sample, Telemetry
@@ -106,12 +105,6 @@ def test_a_number_of_thousands_of_digits_is_described():
     """10^5000 has 5000 · log2(10) = 16609.6 binary digits."""
     with pytest.raises(ValueError, match="got an integer of 16610 binary digits"):
         check_ranges(dataclasses.replace(COUNT, flop=-(10**5000)))
-
-
-def test_what_may_be_negative_is_not():
-    check_ranges(dataclasses.replace(COUNT, native_value=-5))
-    check_ranges(Run(**dict.fromkeys(("cell_id", "model", "device", "sitting", "status"), "x"), attempt=1,
-                     batch_size=1, last_loss=math.inf, seed=-1))  # fmt: skip
 
 
 def test_the_published_run_is_within_all_ranges():

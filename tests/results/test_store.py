@@ -14,9 +14,7 @@ import pandas as pd
 import pytest
 
 from results.errors import StoreFault
-from results.records.counts import FlopCount
 from results.records.rows import header
-from results.records.samples import Ceiling
 from results.store.manifest import read_manifest, write_manifest
 from results.store.store import FAILED, Store, read_run
 from tests.support.made_up.made_up_runs import (
@@ -95,38 +93,6 @@ def test_an_integer_beyond_64_bits_stays_exact(tmp_path):
     assert read_run(tmp_path / "run").flop_counts["flop"].tolist() == [2**70 + 1, None, 5]
 
 
-def test_tables_of_a_run_without_rows_have_their_types(tmp_path):
-    with new_store(tmp_path / "run") as store:
-        store.commit(a_run("a", status="invalid", reason="tf32 needs CUDA"), {})
-    data = read_run(tmp_path / "run")
-    assert [run.reason for run in data.runs] == ["tf32 needs CUDA"]
-    assert len(data.samples) == len(data.telemetry) == len(data.flop_counts) == 0
-    assert list(data.flop_counts.columns) == list(header(FlopCount))
-    assert str(data.flop_counts["flop"].dtype) == "Int64"
-    assert data.problems == []
-
-
-def test_a_field_with_line_ends_stays_one_line(tmp_path):
-    with new_store(tmp_path / "run") as store:
-        reason = 'CUDA error:\r\n  "launch", failed\nsee é'
-        store.commit(a_run("a", status="crashed", reason=reason), {"flop_counts.csv": [flop_count("a", reason=reason)]})
-    data = read_run(tmp_path / "run")
-    assert data.runs[0].reason == data.flop_counts["reason"][0] == 'CUDA error:    "launch", failed see é'
-
-
-def test_ceilings_and_sittings_stand_for_themselves(tmp_path):
-    ceiling = Ceiling(
-        sitting="s1", device="cpu", precision="fp32", unit="fp32", operation="matmul", shape="512x512x512"
-    )
-    with new_store(tmp_path / "run") as store:
-        store.append_ceilings([ceiling, dataclasses.replace(ceiling, operation="convolution", flop=2**60 + 1)])
-        store.append_ceilings([])
-        store.append_sitting(dataclasses.replace(SITTING, sitting="s2", host="another"))
-    data = read_run(tmp_path / "run")
-    assert [(row.operation, row.flop) for row in data.ceilings] == [("matmul", None), ("convolution", 2**60 + 1)]
-    assert [row.host for row in data.sittings] == ["host", "another"]
-
-
 def test_one_write_and_one_fsync_a_file_and_runs_last(tmp_path):
     disk = Mortal()
     with new_store(tmp_path / "run", disk) as store:
@@ -198,21 +164,6 @@ def test_rows_of_a_killed_attempt_are_not_those_of_the_next(tmp_path):
     data = read_run(path)
     assert data.telemetry[data.telemetry["cell_id"] == "c"]["attempt"].tolist() == [5, 5]
     assert data.problems == ["telemetry.csv: 2 rows are not committed, left out"]
-
-
-def test_an_attempt_number_is_used_even_if_its_commit_failed(tmp_path):
-    disk = Failing(calls=("write", "truncate"))
-    with new_store(tmp_path / "run", disk) as store:
-        disk.broken, disk.spare = True, 1  # samples.csv is written, the next file is not
-        with pytest.raises(StoreFault):
-            store.commit(a_run("a"), rows_of("a"))
-        disk.broken = False
-        assert store.next_attempt("a") == 2
-        assert store.done() == {}
-        store.commit(a_run("a", 2), rows_of("a", 2))
-    data = read_run(tmp_path / "run")
-    assert data.samples["attempt"].tolist() == [2, 2, 2]
-    assert data.problems == ["samples.csv: 3 rows are not committed, left out"]
 
 
 # The caller's mistakes, before anything is written
@@ -326,16 +277,6 @@ def test_an_unwritable_directory_is_a_mistake(tmp_path, code, call):
         Store.create(path, MANIFEST, disk)
 
 
-def test_an_unwritable_run_is_refused_before_measuring(tmp_path):
-    run_of(tmp_path / "run")
-    disk = Failing(errno.EACCES, ("open",))
-    disk.broken, disk.spare = True, 1  # the lock file opens, samples.csv does not
-    with pytest.raises(ValueError, match=r"expected a directory that can be written, got \S*run: Permission denied"):
-        Store.resume(tmp_path / "run", disk)
-    with Store.resume(tmp_path / "run"):
-        pass  # and the lock was let go
-
-
 def test_a_full_disk_at_the_beginning_is_no_mistake(tmp_path):
     disk = Failing()
     disk.broken = True
@@ -379,16 +320,6 @@ def test_the_manifest_of_a_run_can_be_replaced(tmp_path):
 THREE = ("a" * 16, "b" * 16, "c" * 16)
 
 
-class Waits(Unsynced):
-    """Counts what would be waited for."""
-
-    def __init__(self):
-        self.count = 0
-
-    def fsync(self, fd: int):
-        self.count += 1
-
-
 def contents(path):
     return {file.name: file.read_bytes() for file in path.glob("*.csv")}
 
@@ -406,25 +337,6 @@ def test_a_group_leaves_what_single_commits_leave(tmp_path):
         assert group.done() == dict.fromkeys(THREE, "ok")
     assert contents(tmp_path / "group") == contents(tmp_path / "single")
     assert read_run(tmp_path / "group").problems == []
-
-
-def test_a_group_waits_once_for_each_file(tmp_path):
-    disk = Waits()
-    with new_store(tmp_path / "run", disk) as store:
-        store.commit(a_run("0" * 16), rows_of("0" * 16))  # which makes the files
-        before = disk.count
-        commit_group(store)
-    assert disk.count - before == 4  # samples, telemetry, counts; then the runs
-
-
-def test_cells_of_a_group_may_have_different_files(tmp_path):
-    with new_store(tmp_path / "run") as store:
-        few = {"samples.csv": samples(THREE[1])}
-        store.commit_group([(a_run(THREE[0], status="crashed"), {}), (a_run(THREE[1]), few), (a_run(THREE[2]), {})])
-        assert store.done() == {THREE[0]: "crashed", THREE[1]: "ok", THREE[2]: "ok"}
-    data = read_run(tmp_path / "run")
-    assert data.problems == []
-    assert set(data.samples["cell_id"]) == {THREE[1]}
 
 
 def test_a_group_with_one_that_may_not_be_kept_writes_nothing(tmp_path):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -13,14 +12,12 @@ from hypothesis import strategies as st
 
 from results.records.samples import Telemetry
 from results.records.vocabulary import SCHEMA_VERSION
-from results.store import reading
 from results.store.columns import texts
 from results.store.layout import decode, lines_of
 from results.store.manifest import read_manifest
 from results.store.migrations import MIGRATIONS
 from results.store.store import Store, read_operations, read_run
 from tests.support.made_up.made_up_runs import (
-    MANIFEST,
     a_run,
     corrupt,
     new_store,
@@ -58,16 +55,6 @@ def test_rows_whose_checksum_fails_are_refused(tmp_path, old, new, named):
         assert store.next_attempt(named) == 2
 
 
-@pytest.mark.parametrize("change", ["lost", "doubled", "swapped"])
-def test_rows_lost_doubled_or_swapped_are_refused(tmp_path, change):
-    path = run_of(tmp_path / "run")
-    lines = (path / "samples.csv").read_bytes().splitlines(keepends=True)
-    second = {"lost": [], "doubled": [lines[2], lines[2]], "swapped": [lines[3], lines[2]]}[change]
-    rest = lines[4:] if change == "swapped" else lines[3:]
-    (path / "samples.csv").write_bytes(b"".join([*lines[:2], *second, *rest]))
-    assert [run.cell_id for run in read_run(path).runs] == ["b"]
-
-
 def test_a_file_that_is_gone_takes_its_cells_with_it(tmp_path):
     path = run_of(tmp_path / "run")
     (path / "telemetry.csv").unlink()
@@ -83,17 +70,6 @@ def test_an_older_intact_attempt_does_not_stand_in_for_a_damaged_one(tmp_path):
     corrupt(tmp_path / "run" / "samples.csv", b"a,2,1,", b"a,2,9,")
     data = read_run(tmp_path / "run")
     assert (data.runs, len(data.samples)) == ([], 0)
-
-
-@pytest.mark.parametrize("file", ["samples.csv", "runs.csv", "sittings.csv"])
-@pytest.mark.parametrize("torn", [b"b", b'b,1,0,measure,"', b"b,1,3,measure,,10,3.0,1.25,,"])
-def test_a_torn_last_line_is_dropped(tmp_path, file, torn):
-    path = run_of(tmp_path / "run")
-    with (path / file).open("ab") as stream:
-        stream.write(torn)
-    data = read_run(path)
-    assert len(data.runs) == 2
-    assert data.problems == [f"{file}: a torn last line was dropped"]
 
 
 def test_every_torn_length_of_every_file_is_read_and_resumed(tmp_path):
@@ -125,17 +101,6 @@ def test_a_line_of_runs_that_cannot_be_read_is_named(tmp_path, line):
     assert data.problems[0].startswith("runs.csv, line 4: left out, ")
 
 
-def test_a_row_without_its_closing_quote_is_not_guessed(tmp_path, monkeypatch):
-    path = run_of(tmp_path / "run", ("a",))
-    file = path / "runs.csv"
-    corrupt(file, b']}",', b"]},")
-    assert read_run(path).problems[0].startswith("runs.csv, line 2: left out, not as it was written")
-    monkeypatch.setattr(reading, "check_seal", lambda _top, _line, before: before)
-    data = read_run(path)
-    assert data.all_runs == []
-    assert data.problems[0] == "runs.csv, line 2: left out, not CSV: unexpected end of data"
-
-
 def test_a_commit_that_is_there_twice_counts_once(tmp_path):
     path = run_of(tmp_path / "run", ("a",))
     lines = (path / "runs.csv").read_bytes().splitlines(keepends=True)
@@ -147,24 +112,6 @@ def test_a_commit_that_is_there_twice_counts_once(tmp_path):
     data = read_run(path)
     assert (len(data.runs), len(data.all_runs)) == (1, 1)
     assert data.problems == ["runs.csv: attempt 1 of cell a again, left out"]
-
-
-def test_a_sitting_that_is_missing_is_named(tmp_path):
-    path = run_of(tmp_path / "run")
-    (path / "sittings.csv").unlink()
-    assert read_run(path).problems == [
-        "sittings.csv: rows that were there at attempt 1 of cell a are gone or changed",
-        "sittings.csv: rows that were there at attempt 1 of cell b are gone or changed",
-        "runs.csv: sittings.csv does not have the session s1",
-    ]
-
-
-def test_a_damaged_commit_field_is_refused_not_followed(tmp_path, monkeypatch):
-    path = run_of(tmp_path / "run", ("a",))
-    text = (path / "runs.csv").read_text()
-    (path / "runs.csv").write_text(re.sub(r'\[3,""[0-9a-f]+""\]', "3", text))
-    monkeypatch.setattr(reading, "check_seal", lambda _top, _line, before: before)
-    assert [problem.split(":")[0] for problem in read_run(path).problems] == ["attempt 1 of cell a left out"]
 
 
 # Versions of the schema
@@ -310,23 +257,3 @@ def test_what_lines_share_is_read_as_csv_is(given_blocks):
             return str(fault)
 
     assert found(lambda: blocks) == found(lambda: (decode(lines_of(block)) for block in blocks))
-
-
-@settings(deadline=None)
-@given(WHOLE_LINES)
-def test_lines_are_found_by_their_first_two_fields(tmp_path_factory, block):
-    expected: dict[tuple[str, int], bytes] = {}
-    for line in lines_of(block):
-        start = line.split(b",")[:2]
-        try:
-            key = start[0].decode(), int(start[1])
-        except (ValueError, IndexError):
-            key = ("", 0)
-        expected[key] = expected.get(key, b"") + line + b"\n"
-    path = tmp_path_factory.mktemp("lines")
-    (path / "telemetry.csv").write_bytes(b"cell_id,attempt,time_s\n" + block + b"a,1,to")
-    found = reading.Scan(path, MANIFEST)
-    reading._sort_by_attempt(found, "telemetry.csv")
-    assert found.blocks["telemetry.csv"] == expected
-    assert set(found.seen) == {cell_id for cell_id, _ in expected}
-    assert found.problems[0] == "telemetry.csv: a torn last line was dropped"

@@ -14,7 +14,6 @@ import pytest
 from results.errors import StoreFault
 from results.records.rows import header
 from results.records.samples import Sample
-from results.store import disk as store_disk
 from results.store.store import Store, read_run
 from tests.support.made_up.made_up_runs import Failing, a_run, new_store, rows_of, samples
 
@@ -76,21 +75,6 @@ def test_what_cannot_be_taken_back_is_cut_at_the_next_opening(tmp_path, resumed)
     assert {line.count(b",") for line in lines} == {len(header(Sample)) - 1}, "every line has all fields"
     data = read_run(tmp_path / "run")
     assert [(run.cell_id, run.attempt) for run in data.runs] == [("a", 1), ("b", 2)]
-
-
-@pytest.mark.parametrize("block", [1, 3, 4, 1 << 16])
-def test_the_last_newline_is_found_wherever_it_is(tmp_path, monkeypatch, block):
-    """The file is searched from its end in blocks; the newline may lie anywhere in one, or nowhere."""
-    monkeypatch.setattr(store_disk, "TAIL_BYTES", block)
-    file = tmp_path / "file"
-    for size in range(10):
-        for newline in [None, *range(size)]:
-            data = bytearray(b"x" * size)
-            if newline is not None:
-                data[newline] = ord("\n")
-            file.write_bytes(data)
-            store_disk.cut(store_disk.DISK, file)
-            assert file.read_bytes() == (b"" if newline is None else data[: newline + 1])
 
 
 def can_mount() -> bool:

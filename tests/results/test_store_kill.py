@@ -21,7 +21,6 @@ from tests.support.made_up.made_up_runs import (
     Died,
     Mortal,
     a_run,
-    new_store,
     operations,
     rows_of,
     storages,
@@ -101,30 +100,6 @@ def test_death_before_and_within_each_call_of_a_run(tmp_path, part):
         assert [run.attempt for run in read_run(path).runs][: len(kept)] == [1] * len(kept), "none was measured again"
         assert read_operations(path, "t") == (operations(), storages())
     assert deaths == len(moments) > 15
-
-
-def test_a_cell_is_committed_by_its_row_in_runs_and_by_nothing_earlier(tmp_path):
-    """Of the calls of one commit, only those after the write of runs.csv may leave the cell committed."""
-    disk = Mortal()
-    with new_store(tmp_path / "whole", disk) as store:
-        before = len(disk.calls)
-        store.commit(a_run("a"), rows_of("a"))
-        calls = disk.calls[before:]
-    last_write = max(i for i, call in enumerate(calls) if call == "write")
-    assert calls[last_write - 4 : last_write] == [
-        "open runs.csv",
-        "open " + calls[last_write - 3][5:],
-        "fsync",
-        "close",
-    ]
-    for k in range(len(calls)):
-        path = tmp_path / f"{k}"
-        disk = Mortal()
-        store = new_store(path, disk)
-        disk.after = len(disk.calls) + k
-        with pytest.raises(Died):
-            store.commit(a_run("a"), rows_of("a"))
-        assert len(read_run(path).runs) == (k > last_write), calls[k]
 
 
 @pytest.mark.parametrize("step", [62, pytest.param(31, marks=pytest.mark.slow)])

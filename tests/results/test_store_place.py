@@ -53,19 +53,6 @@ def test_a_removed_manifest_is_put_back(tmp_path):
 
 
 @pytest.mark.parametrize("status", ["crashed", "timeout", "out_of_memory", "device_error"])
-def test_a_trace_that_failed_is_made_again(tmp_path, status):
-    with new_store(tmp_path / "run") as store:
-        store.commit(a_run("a", warnings=(f"trace: {status}: the worker died of SIGKILL",)), rows_of("a"))
-        store.commit(a_run("b", warnings=("trace: unavailable: no such operator",)), rows_of("b"))
-    with Store.resume(tmp_path / "run") as store:
-        assert store.done() == {"a": "ok", "b": "ok"}
-        assert store.done(retry_failed=True) == {"b": "ok"}
-        assert store.incomplete_cells == {"a"}
-        store.commit(a_run("a", 2), rows_of("a", 2))
-        assert store.done(retry_failed=True) == {"a": "ok", "b": "ok"}
-
-
-@pytest.mark.parametrize("status", ["crashed", "timeout", "out_of_memory", "device_error"])
 def test_a_counter_that_failed_is_run_again(tmp_path, status):
     """Whether the same process asks, or a later one that reads the rows. The word in another column says nothing."""
     failed = {"flop_counts.csv": [flop_count("a", status=status, reason="the process died of SIGKILL")]}

@@ -92,22 +92,6 @@ def test_a_recording_is_kept_byte_for_byte_and_committed_with_its_attempt(tmp_pa
     assert read_run(tmp_path / "run").problems == []
 
 
-@pytest.mark.parametrize("damage", [b"", b"packee", b"packed and more", None], ids=["emptied", "bit", "longer", "gone"])
-def test_a_damaged_recording_is_named_and_its_cell_is_measured_again_though_its_rows_stay(tmp_path, damage):
-    with new_store(tmp_path / "run") as store:
-        seals = store.write_recording("a", 1, "batch", "kineto", b"packed")
-        store.commit(dataclasses.replace(a_run("a"), committed=seals), rows_of("a"))
-    if damage is None:
-        (tmp_path / "run" / RECORDING).unlink()
-    else:
-        (tmp_path / "run" / RECORDING).write_bytes(damage)
-    found = read_run(tmp_path / "run")
-    assert ([run.cell_id for run in found.runs], found.damaged) == (["a"], {RECORDING})
-    assert found.problems == [f"attempt 1 of cell a: {RECORDING} is not what was committed"]
-    with Store.resume(tmp_path / "run", Unsynced()) as store:
-        assert store.done() == {}
-
-
 def test_a_command_is_kept_beside_what_it_recorded(tmp_path):
     with new_store(tmp_path / "run") as store:
         seals = store.write_recording("a", 1, "batch", "nsys", b"packed", "nsys profile 'a b'")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import itertools
-import json
 import os
 import sqlite3
 import time
@@ -15,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from measure.trace.readers import json_events, kineto, nsys, nsys_tables, nvtx_names, pyprof
+from measure.trace.readers import kineto, nsys, nsys_tables, pyprof
 from measure.trace.readers.read import read
 from tests.measure.trace.test_traces_kineto import cuda_trace, event, write
 from tests.measure.trace.test_traces_nsys import step
@@ -109,40 +108,12 @@ def test_a_stream_of_small_events_ends_at_its_limit(tmp_path: Path, monkeypatch:
     refused(path, "unpacked_bytes=N raises the limit")
 
 
-def test_a_large_header_is_scanned_a_few_times_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Doubling: 2^k chunks of header are looked at k times; one more chunk each time would be 2^k looks."""
-    looks = []
-    scan = json_events._SCAN
-    monkeypatch.setattr(json_events, "CHUNK", 1 << 12)
-    monkeypatch.setattr(json_events, "_SCAN", lambda text, at: (looks.append(len(text) - at), scan(text, at))[1])
-    header: dict[str, Any] = {}
-    path = tmp_path / "trace.json"
-    path.write_text(json.dumps({"deviceProperties": "x" * (1 << 20), "traceEvents": [{"ph": "X"}]}))
-    assert list(json_events.events(path, header)) == [{"ph": "X"}]
-    assert header == {"deviceProperties": "x" * (1 << 20)}
-    assert sum(looks) < 5 * (1 << 20)
-
-
 @pytest.mark.parametrize(
     "dims", ["x" * 13_000, [[2, 3], "x" * 13_000], [[2, -4], [4, 3]], [[2.5]], [[True]], [[2**70]]]
 )
 def test_what_is_no_size_is_refused(tmp_path: Path, dims: Any) -> None:
     spoilt = event("cpu_op", "aten::mm", 1, 2, **{"Input Dims": dims})
     refused(write(tmp_path / "t.json", [*cuda_trace(), spoilt]), "expected sizes")
-
-
-def test_sizes_of_lists_of_tensors_are_read(tmp_path: Path) -> None:
-    dims = [[[2, 3], [2, 4]], [], [0, 5]]
-    recording = kineto.read(write(tmp_path / "t.json", [event("cpu_op", "aten::cat", 1, 2, **{"Input Dims": dims})]))
-    assert recording.calls["input_shapes"].tolist() == [(((2, 3), (2, 4)), (), (0, 5))]
-
-
-def test_sizes_below_zero_in_a_range_are_part_of_its_name() -> None:
-    assert nvtx_names.sizes("[[2, -4], [4, 3]]") is None
-    assert nvtx_names.sizes('[["xxxx", 4]]') is None
-    assert nvtx_names.sizes("[[2, 4], []]") == ((2, 4), ())
-    assert nvtx_names.sizes("[" * 100_000) is None
-    assert nvtx_names.sizes(f"[[{'9' * 5000}]]") is None
 
 
 def test_a_dict_of_many_parts_takes_no_memory(tmp_path: Path) -> None:

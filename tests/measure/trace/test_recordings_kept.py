@@ -116,11 +116,6 @@ def test_its_products_are_those_of_the_profiler_in_dtype_place_and_size(
     assert sum(row.cleaned_flop or 0 for row in of_all) == steps * sum(row.cleaned_flop or 0 for row in by_kernels)
 
 
-def test_nothing_is_exported_unless_it_is_asked_for() -> None:
-    made = parts(Small)(None)
-    assert profile_step(made.step, made.model, CpuClock(), work="one", cuda=False, most_steps=1).recording == b""
-
-
 def test_a_recording_that_cannot_be_written_is_a_note_and_costs_nothing_else(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
     made = parts(Small)(None)
@@ -197,28 +192,6 @@ def test_files_that_are_not_what_was_committed_cost_their_own_source_alone(path:
     assert {row.work for row in said if row.source == "kineto"} == {"batch", "epoch"}
     assert {row.status for row in said} == {"unavailable"}
     assert len([problem for problem in found.problems if "is not what was committed" in problem]) == 2
-
-
-def test_a_recorders_own_reason_is_told_of_a_recording_that_is_not_there(path: Path) -> None:
-    data = read_run(path)
-    said = {"nsys batch": "no kernels", "nsys last": "too late"}
-    runs = [dataclasses.replace(run, profile="nsys", unprofiled={**run.unprofiled, **said}) for run in data.runs]
-    operations = partial(read_operations, path)
-    data = dataclasses.replace(data, runs=runs)
-    found = build(data, lambda trace_id: operations(trace_id)[0], partial(read_profile, path), refuse)
-    reasons = {row.work: row.reason for row in found.profile_counts if row.source == "nsys" and row.work != "one"}
-    assert reasons == {"batch": "no kernels", "last": "too late", "epoch": "batch: no kernels; last: too late"}
-    plain = built_of(path, None, profile="")
-    assert [row for row in found.profile_counts if row.source == "torch_profiler"] == list(plain.profile_counts)
-
-
-def test_one_that_was_not_kept_says_so_and_is_not_looked_for(path: Path) -> None:
-    found = built_of(path, refuse, keep=False)
-    lost = {row.reason for row in found.profile_counts if (row.source, row.work) == ("kineto", "batch")}
-    assert lost == {"no kineto recording of it was kept"}
-    assert not [problem for problem in found.problems if "recording" in problem]
-    of_one = {row.reason for row in found.profile_counts if (row.source, row.work) == ("kineto", "one")}
-    assert of_one == {"no kineto recording of it was kept", run_fixture.NO_PROFILE}
 
 
 def test_a_run_without_recordings_reads_none(path: Path) -> None:

@@ -16,7 +16,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from analysis.trace.operations import is_product
 from benchmarks import traces
 from measure.trace.attribution import phases
 from measure.trace.attribution.attribute import attribute
@@ -30,7 +29,6 @@ REAL = os.environ.get("FLOPLEDGER_TRACES", "")
 real = pytest.mark.skipif(not REAL, reason="FLOPLEDGER_TRACES is not set")
 
 MAIN, ENGINE = 1, 2
-DIMS = ((1,),)
 
 
 def recording(calls: list[dict[str, Any]], kernels: list[dict[str, Any]] | None = None, **more: Any) -> Recording:
@@ -132,25 +130,6 @@ def test_kernels_of_a_training_step_find_call_phase_and_module() -> None:
     assert found.calls["step"].tolist() == [-1] + [4] * 15
 
 
-def test_a_launch_at_the_very_end_of_a_call_lies_in_it() -> None:
-    """Whole microseconds are rounded down: what ended within the same one had begun before that."""
-    calls = [call("aten::mm", 0, 100), call("aten::bmm", 10, 50), call("aten::add", 100, 120)]
-    found = attribute(recording(calls, [kernel(at) for at in (50, 51, 120, 121)]))
-    names = found.calls["name"].tolist()
-    assert [names[at] if at >= 0 else "" for at in found.kernels["call"]] == ["aten::bmm", "aten::mm", "aten::add", ""]
-
-
-def test_a_call_around_with_another_number_is_another_call() -> None:
-    """aten::linear carries the number of its transpose's node; the product's node is aten::addmm's."""
-    calls = [
-        call("aten::linear", 0, 100, sequence_nr=3),
-        call("aten::t", 10, 20, sequence_nr=3),
-        call("aten::addmm", 30, 90, sequence_nr=4),
-        call("AddmmBackward0", 200, 300, sequence_nr=4, forward_thread=1),
-    ]
-    assert attribute(recording(calls)).calls["forward_index"].tolist() == [-1, -1, -1, 2]
-
-
 def test_backward_calls_find_the_outermost_call_that_made_their_node() -> None:
     calls = attribute(training_step()).calls
     by_start = {row.start_ns: row for row in calls.itertuples()}
@@ -215,48 +194,7 @@ def test_flows_tell_direction_where_nothing_else_does() -> None:
     assert found["forward_index"].tolist() == [-1, 0, 0]
 
 
-def test_two_processes_with_one_thread_number_are_kept_apart() -> None:
-    calls = [call("aten::mm", 0, 100, process=1), call("aten::bmm", 10, 90, process=2)]
-    found = attribute(recording(calls, [kernel(50, process=1), kernel(51, process=2), kernel(52, process=3)]))
-    assert found.kernels["call"].tolist() == [0, 1, -1]
-    assert found.calls["parent"].tolist() == [-1, -1]
-
-
 # --- links -----------------------------------------------------------------------------------------------------------
-
-
-def by_id(agreeing: int, wrong: int) -> Recording:
-    """Kernels whose external id names their call, or another; and one without a launch."""
-    count = agreeing + wrong
-    calls = [call("aten::mm", 100 * i, 100 * i + 50, external_id=i) for i in range(count)]
-    kernels = [kernel(100 * i + 10, external_id=i if i < agreeing else (i + 1) % count) for i in range(count)]
-    return recording(calls, [*kernels, kernel(-1, external_id=3, start_ns=10**6)])
-
-
-@pytest.mark.parametrize(
-    ("agreeing", "wrong", "link"),
-    [(20, 0, "external_id"), (200, 1, "external_id"), (19, 0, "none"), (20, 5, "none"), (0, 40, "none")],
-)
-def test_an_external_id_counts_only_where_it_agrees(agreeing: int, wrong: int, link: str) -> None:
-    kernels = attribute(by_id(agreeing, wrong)).kernels
-    assert kernels["link"].tolist() == ["containment"] * (agreeing + wrong) + [link]
-    assert kernels["call"].tolist()[-1] == (3 if link == "external_id" else -1)
-
-
-def test_kernels_of_a_graph_belong_to_the_call_that_launched_it() -> None:
-    calls = [call("aten::graph_launch", 0, 100)]
-    found = attribute(recording(calls, [kernel(50, link="graph"), kernel(500, link="graph"), kernel(-1)])).kernels
-    assert found["link"].tolist() == ["none", "graph", "graph"]
-    assert found["call"].tolist() == [-1, 0, -1]
-
-
-def test_what_a_reader_knows_of_kernels_without_calls_stays() -> None:
-    made = kernels_table(name=["a", "b"], start_ns=[5, 1], phase=["backward", "forward"], link=["sequence", "sequence"])
-    found = attribute(Recording("pyprof", "x", calls_table(), made, steps=3))
-    assert found.kernels["name"].tolist() == ["b", "a"]
-    assert found.kernels["phase"].tolist() == ["forward", "backward"]
-    assert set(found.kernels["link"]) == {"sequence"}
-    assert found.steps == 3
 
 
 # --- laws ------------------------------------------------------------------------------------------------------------
@@ -388,25 +326,6 @@ def test_a_made_up_recording_comes_out_as_it_was_made(tmp_path: Path) -> None:
 # --- calls in the place of kernels -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", ["211", "215"])
-def test_on_a_cpu_calls_take_the_kernels_place(version: str) -> None:
-    """Two steps, each with 2 convolutions forward and 1 recalculated, 3 linear layers, and their gradients:
-    2 of convolutions, and of each linear layer 2 products."""
-    found = attribute(kineto.read(DATA / f"kineto_torch{version}.json.gz"))
-    products = Counter((row.name, row.phase) for row in found.kernels.itertuples() if is_product(row.name))
-    assert products == {
-        ("aten::mkldnn_convolution", "forward"): 4,
-        ("aten::mkldnn_convolution", "recompute"): 2,
-        ("aten::convolution_backward", "backward"): 4,
-        ("aten::addmm", "forward"): 6,
-        ("aten::mm", "backward"): 12,
-    }
-    assert set(found.kernels["what"]) == {"call"}
-    assert found.steps == 2
-    modules = Counter(row.module for row in found.kernels.itertuples() if row.name == "aten::mm")
-    assert modules == {"twice": 8, "middle": 4}
-
-
 def test_rows_of_calls_share_time_without_counting_it_twice() -> None:
     """Beside brute force: of each call its own time, less that of every such call inside it."""
     found = attribute(kineto.read(DATA / "kineto_torch215_plain.json.gz"))
@@ -423,27 +342,6 @@ def test_rows_of_calls_share_time_without_counting_it_twice() -> None:
         assert row.time_ns == found.calls["time_ns"][index] - inside[index]
     assert any(inside.values())  # aten::addmm copies its bias
     assert 0 < found.kernels["time_ns"].sum() <= found.calls.loc[found.calls["parent"] < 0, "time_ns"].sum()
-
-
-@pytest.mark.parametrize("form", ["215_plain", "211_plain", "215_stack"])
-def test_recordings_without_our_ranges_have_the_same_products_in_the_same_phases(form: str) -> None:
-    """But for the loss, which nobody marks."""
-    plain = attribute(kineto.read(DATA / f"kineto_torch{form}.json.gz"))
-    own = attribute(kineto.read(DATA / f"kineto_torch{form[:3]}.json.gz"))
-    counts = [
-        Counter((row.name, row.phase) for row in found.calls.itertuples() if is_product(row.name))
-        for found in (plain, own)
-    ]
-    assert counts[0] == counts[1]
-    assert plain.steps == 2
-    assert any("2 by the optimizer" in problem for problem in plain.problems)
-
-
-def test_torchs_frames_name_modules() -> None:
-    calls = attribute(kineto.read(DATA / "kineto_torch215_stack.json.gz")).calls
-    modules = Counter(calls.loc[calls["name"] == "aten::mm", "module"])
-    assert modules == {"Linear_1": 8, "Linear_0": 4}
-    assert set(calls.loc[calls["name"] == "aten::convolution_backward", "module"]) == {"Conv2d_0", "Conv2d_1"}
 
 
 # --- beside torch's own events ---------------------------------------------------------------------------------------
@@ -540,25 +438,6 @@ def test_a_v100s_resnet50() -> None:
 
 
 @real
-def test_an_mi300xs_resnet_with_checkpointing() -> None:
-    """757 of 2995 kernels have no launch row, and stay; 57 convolutions are calculated again in the backward pass."""
-    found = attribute(kineto.read(Path(REAL) / "tracelens_mi300_resnet_train_actckpt.json.gz"))
-    kernels = found.kernels[found.kernels["what"] == "kernel"]
-    assert Counter(kernels["link"]) == {"containment": 2238, "none": 757}
-    calls = found.calls
-    assert Counter(calls.loc[calls["name"] == "aten::convolution", "phase"]) == {"forward": 60, "recompute": 57}
-    backward = calls[calls["name"] == "aten::convolution_backward"]
-    assert Counter(backward["phase"]) == {"backward": 60}
-    forward = calls.iloc[backward["forward_index"]]
-    assert forward["index"].is_unique
-    assert backward["module"].tolist() == forward["module"].tolist()
-    assert set(forward["phase"]) == {"forward"}
-    for gradient, made in zip(backward["input_shapes"], forward["input_shapes"], strict=True):
-        assert gradient[1:3] == made[:2]
-    assert found.steps == 3
-
-
-@real
 @pytest.mark.parametrize("name", sorted(p.name for p in Path(REAL or "none").glob("*.json.gz")))
 def test_every_real_recording_is_conserved_and_stays(name: str) -> None:
     made = kineto.read(Path(REAL) / name)
@@ -567,11 +446,3 @@ def test_every_real_recording_is_conserved_and_stays(name: str) -> None:
         assert sorted(found.kernels["correlation"]) == sorted(made.kernels["correlation"])
         assert found.kernels["time_ns"].sum() == made.kernels["time_ns"].sum()
     same(attribute(found), found)
-
-
-@pytest.mark.slow
-def test_a_million_kernels_are_attributed_in_half_a_minute() -> None:
-    """On an idle machine it takes less than ten seconds."""
-    measured = traces.time_attribution(1_000_000)
-    assert measured["kernels"] >= 1_000_000
-    assert measured["attribute_s"] < 30

@@ -7,7 +7,6 @@ import json
 import os
 import random
 import re
-import tracemalloc
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -20,7 +19,7 @@ import pytest
 from measure.trace.attribution.recording import CALL_COLUMNS, KERNEL_COLUMNS, calls_table, kernels_table
 from measure.trace.readers import json_events, kineto
 from measure.trace.readers.kernel_launches import LAUNCH_COLUMNS, launch_of, one_each
-from measure.trace.readers.read import READERS, detect, read
+from measure.trace.readers.read import READERS, detect
 
 DATA = Path(__file__).parents[2] / "data"
 OWN = sorted(DATA.glob("kineto_torch*.json.gz"))
@@ -111,10 +110,6 @@ def _number_or_list(text: str) -> Any:
         return text
 
 
-def test_recordings_of_both_versions_are_here() -> None:
-    assert {path.name.removeprefix("kineto_torch")[:3] for path in OWN} == {"211", "215"}
-
-
 def test_kernels_copies_and_fills_with_their_launches(tmp_path: Path) -> None:
     recording = kineto.read(write(tmp_path / "t.json", {"traceEvents": cuda_trace(), "baseTimeNanoseconds": 1000}))
     kernels = recording.kernels
@@ -129,13 +124,6 @@ def test_kernels_copies_and_fills_with_their_launches(tmp_path: Path) -> None:
     assert recording.ranges["name"].tolist() == ["nn.Module: Linear_0"]
     assert any("1 of 3 kernels" in problem for problem in recording.problems)
     assert any("1 rows of launches" in problem for problem in recording.problems)
-
-
-def test_kernels_of_a_graph_are_known_as_such(tmp_path: Path) -> None:
-    trace = cuda_trace()
-    trace[1]["name"] = "cudaGraphLaunch"
-    del trace[2]
-    assert kineto.read(write(tmp_path / "t.json", trace)).kernels["link"].tolist() == ["graph", "none", "none"]
 
 
 FORMS: dict[str, Callable[[list[dict[str, Any]]], Any]] = {
@@ -178,21 +166,6 @@ def test_where_chunks_end_does_not_matter(chunk: int, tmp_path: Path, monkeypatc
     same(kineto.read(path), expected)
 
 
-def test_memory_does_not_grow_with_what_is_not_kept(tmp_path: Path) -> None:
-    """10 MB of Python frames around one call are never in memory together."""
-    frame = json.dumps(event("python_function", "x" * 200, 1.5, 2.5))
-    call = json.dumps(event("cpu_op", "aten::mm", 1, 2))
-    path = tmp_path / "big.json"
-    path.write_text("[" + ",\n".join([frame] * 40_000 + [call]) + "]")
-    assert path.stat().st_size > 10e6
-    tracemalloc.start()
-    recording = kineto.read(path)
-    _, peak_bytes = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert len(recording.calls) == 1
-    assert peak_bytes < 8e6  # a few windows of 1 MB and what decoding needs
-
-
 @pytest.mark.parametrize(
     ("written", "ns"),
     [
@@ -222,20 +195,6 @@ def test_bytes_and_control_characters_in_names_pass(tmp_path: Path) -> None:
 
 def launches(*rows: tuple[int, int, int, int, int, bool, bool]) -> pd.DataFrame:
     return pd.DataFrame(list(rows), columns=list(LAUNCH_COLUMNS))
-
-
-def test_of_several_launches_with_a_number_one_stays() -> None:
-    """The one that launches by its name, of these the shortest; whatever the order."""
-    table = launches(
-        (1, 7, 10, 11, 1, False, False),  # short, but no launch
-        (1, 7, 0, 50, 1, True, False),  # the wrapper
-        (1, 7, 5, 20, 1, True, False),
-        (2, 7, 0, 99, 1, True, False),  # of another process
-        (1, -1, 0, 1, 1, True, False),  # no number
-    )
-    kept = one_each(table)
-    assert kept[["process", "start_ns"]].values.tolist() == [[1, 5], [2, 0]]
-    pd.testing.assert_frame_equal(one_each(table.iloc[::-1]), kept)
 
 
 def test_a_kernel_finds_its_launch_by_process_or_time() -> None:
@@ -355,17 +314,6 @@ def test_no_format_is_refused_in_a_line(content: bytes, tmp_path: Path) -> None:
     assert "\n" not in str(caught.value)
     with pytest.raises(ValueError, match="No such file"):
         detect(tmp_path / "none")
-
-
-def test_a_cut_gzip_goes_to_the_reader_that_says_so(tmp_path: Path) -> None:
-    path = tmp_path / "t.json.gz"
-    path.write_bytes(OWN[0].read_bytes()[:6])
-    with pytest.raises(ValueError, match="cut or damaged"):
-        read(path)
-
-
-def test_read_takes_the_reader_by_content() -> None:
-    same(read(OWN[0]), kineto.read(OWN[0]))
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------

@@ -126,18 +126,6 @@ def test_the_same_runs_give_the_same_page(
     assert compare_figure.ratios([row(ONLY_B, None)]) == {}
 
 
-def test_the_cell_that_takes_longest_in_b_is_on_top_of_the_figure() -> None:
-    from reports.compare import figure as compare_figure
-    from reports.shared import figure_style
-
-    rows = [row(SAME, 1.0, "alexnet"), row(SLOWER, 2.0, "resnet18"), row(FASTER, 0.5, "vgg11")]
-    with figure_style.theme():
-        axes = compare_figure.ratios(rows)[compare_figure.NAME].axes[0]
-    heights = [axes.transData.transform((1, place))[1] for place in axes.get_yticks()]
-    assert heights == sorted(heights, reverse=True)
-    assert [label.get_text().split()[0] for label in axes.get_yticklabels()] == ["resnet18", "alexnet", "vgg11"]
-
-
 def test_a_run_is_no_place_for_a_comparison(
     runs: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,9 +14,9 @@ import pytest
 
 from reports.compare.cells import compare_runs
 from reports.compare.gate import Condition, judge
-from reports.compare.gate_answer import _cells, gate_markdown, gate_text
+from reports.compare.gate_answer import _cells, gate_markdown
 from reports.compare.page import Side
-from reports.compare.text import interval_text, to_text
+from reports.compare.text import interval_text
 from results.records.comparisons import MET, NOT_COMPARED, NOT_MET, UNDECIDED, GateCheck
 from results.store.reading import read_run
 from runners.report import command
@@ -211,19 +211,6 @@ def test_formats_say_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert answers["text"][1].splitlines()[0] == first.removeprefix("### ❌ ")
     assert "Equal to the last digit: FLOP, bytes, launches, memory (1 cell)." in answers["text"][1]
     assert max(map(len, answers["text"][1].splitlines())) <= 100
-
-
-@pytest.mark.parametrize("width", [60, 80, 100, 160])
-def test_no_line_is_wider_than_the_terminal(tmp_path: Path, width: int) -> None:
-    a, b = (read_run(write(tmp_path / name, slow(factor))) for name, factor in (("a", 1.0), ("b", 1.1)))
-    asked = [Condition(name, 0.02) for name in ("slower", "flop")]
-    found = judge(a, b, compare_runs(a, b), asked)
-    text = gate_text(found, asked, (Side("A", "a", a), Side("B", "b", b)), False, width)
-    assert max(map(len, text.splitlines())) <= width
-    assert "MET" in text
-    compared = to_text(compare_runs(a, b), "a" * 70, "b", width=width)
-    assert max(map(len, compared.splitlines())) <= max(width, 70)
-    assert "slower" in compared
 
 
 def test_names_in_a_comment_are_no_markup(tmp_path: Path) -> None:

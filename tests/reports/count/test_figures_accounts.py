@@ -16,7 +16,7 @@ from matplotlib.patches import Rectangle
 
 from cleaning.accounts.vocabulary.causes import CONVENTION
 from reports.count import waterfall_figure
-from reports.count.waterfall import MOST_CAUSES, UNEXPLAINED, lane, near
+from reports.count.waterfall import MOST_CAUSES, UNEXPLAINED, lane
 from reports.shared import figure_style
 from results.errors import StoreFault
 from results.records.accounts import Account, AccountCause
@@ -98,14 +98,6 @@ def test_the_way_has_no_gap_and_ends_at_the_exact_count(parts: list[int], left: 
     assert ends[-1] == 1000
 
 
-def test_what_is_magnified_are_the_last_steps_that_are_near() -> None:
-    # 0.537 → 1.037 → 1.007 → 1: the last two steps begin within 12 % of it, the farthest at 3.7 %
-    causes = [cause("c", CONVENTION, -500), cause("c", "n", 30), cause("c", "b", 7)]
-    far = lane(account("d", 9000), [cause("d", "grouped_backward", 8000)])  # 9 × → 1: nothing small
-    failed = lane(account("e", None, status="crashed"), [])
-    assert near([lane(account("c", 537), causes), far, failed], 0.12) == [pytest.approx(0.037), 0.0, 0.0]
-
-
 def bars(figure: Figure, panel: int) -> list[tuple[float, float, float, str]]:
     """(row, begin, end, colour) of each bar of a panel."""
     found = [p for p in figure.axes[panel].patches if isinstance(p, Rectangle)]
@@ -149,52 +141,6 @@ def test_bars_stand_where_the_numbers_say() -> None:
     assert bars(figure, 2) == [(2.6, -24.0, 1.0, converts), (3.6, 1.0, -1.0, takes), (4.6, -1.0, 0.0, adds)]
 
 
-def test_numbers_and_shares_are_written() -> None:
-    causes = [cause("c", CONVENTION, -500), cause("c", "normalization_counted", 40), cause("c", "conv_lost", -20)]
-    (figure,) = drawn([account("c", 520)], causes).values()
-    assert words(figure)[:15] == [
-        *("exact", "1.00 kFLOP", "1 ×"),
-        *("c", "520 MAC", "0.5200 ×"),
-        *("   multiply-add as 1", "+500", "+50 %"),
-        *("   normalization counted", "−40", "−4.0 %"),
-        *("   conv lost", "+20", "+2.0 %"),
-    ]
-    assert {"−2.0 %", "+2.0 %"} <= set(words(figure)[15:])
-
-
-def test_a_counter_twenty_times_off_is_cut_at_the_axis_and_its_number_written() -> None:
-    causes = [cause("c", "grouped_backward", 19000), cause("d", "bias_counted", 100)]
-    (figure,) = drawn([account("c", 20000), account("d", 1100)], causes).values()
-    assert figure.axes[1].get_xlim()[1] == waterfall_figure.END
-    assert {"20.00 ×", "−19.0 ×", "−10 %"} <= set(words(figure))
-    strokes = [line for line in figure.axes[1].lines if to_hex(line.get_color()) == "#ffffff"]
-    assert len(strokes) == 2  # its own bar and the step; those of d end before
-
-
-def test_only_equal_is_called_1_and_the_tiniest_share_is_not_called_0() -> None:
-    causes = [cause("c", "bias_counted", 3, model="net")]
-    exact = 10**9
-    (figure,) = drawn(
-        [account("c", exact + 3, exact_flop=exact), account("d", exact, exact_flop=exact)], causes
-    ).values()
-    found = words(figure)
-    assert found[found.index("c") + 2] == "1.0000 ×"
-    assert found[found.index("d") + 2] == "1 ×"
-    assert "<0.001 %" in found
-
-
-def test_what_is_unexplained_is_red_and_said() -> None:
-    (figure,) = drawn([account("c", 1001, unexplained_flop=1)], []).values()
-    assert (2.6, 1.001, 1.0, "#c1121f") in bars(figure, 1)
-    (many,) = drawn([account("c", 1000 + 1234567, unexplained_flop=1234567)], []).values()
-    assert "−1,234,567" in words(many)
-    said = next(text for text in figure.axes[0].texts if "unexplained" in text.get_text())
-    assert to_hex(said.get_color()) == "#c1121f"
-    assert "unexplained" in [text.get_text() for text in figure.legends[0].get_texts()]
-    (explained,) = drawn([account("c", 1000)], []).values()
-    assert "unexplained" not in [text.get_text() for text in explained.legends[0].get_texts()]
-
-
 def test_a_counter_without_a_number_has_the_reason_and_one_without_this_pass_is_named() -> None:
     accounts = [
         account("c", 1000),
@@ -210,12 +156,6 @@ def test_a_counter_without_a_number_has_the_reason_and_one_without_this_pass_is_
     assert "no number" not in found["waterfall_net_forward"].get_supxlabel()
 
 
-def test_no_exact_count_no_picture_and_each_model_its_own() -> None:
-    assert drawn([account("c", 5, exact_flop=0)], []) == {}
-    two = [account("c", 1000, model="timm:a/b"), account("c", 1000, model="timm:a_b"), account("c", 1000, model="x")]
-    assert list(drawn(two, [])) == ["waterfall_timm_a_b_forward", "waterfall_timm_a_b_forward_2", "waterfall_x_forward"]
-
-
 def test_files_are_written_twice_the_same_and_a_fault_is_one_line(tmp_path: Path) -> None:
     accounts, causes = [account("c", 1002)], [cause("c", "bias_counted", 2)]
     count_output.write(tmp_path / "a" / "b", accounts, causes, [])
@@ -229,15 +169,3 @@ def test_files_are_written_twice_the_same_and_a_fault_is_one_line(tmp_path: Path
     (tmp_path / "taken" / "causes.csv").mkdir()
     with pytest.raises(StoreFault, match=r"taken/causes\.csv could not be written: "):
         count_output.write(tmp_path / "taken", accounts, causes, [])
-
-
-def test_nothing_is_written_over_anything_else() -> None:
-    """With eleven counters of six causes each: no two texts of a column overlap, none leaves the page."""
-    names = [f"counter_number_{i}" for i in range(11)]
-    causes = [cause(n, f"a_cause_with_a_long_name_{i}", 7 * (i + 1)) for n in names for i in range(9)]
-    (figure,) = drawn([account(n, 1000 + 7 * 45) for n in names], causes).values()
-    figure.draw_without_rendering()
-    boxes = [text.get_window_extent() for text in figure.axes[0].texts]
-    page = figure.bbox
-    assert all(page.x0 <= box.x0 and box.x1 <= page.x1 and page.y0 <= box.y0 and box.y1 <= page.y1 for box in boxes)
-    assert not [(a, b) for i, a in enumerate(boxes) for b in boxes[i + 1 :] if a.shrunk(0.98, 0.9).overlaps(b)]

@@ -6,14 +6,12 @@ import base64
 import hashlib
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from reports.profile.page import page
 from results.records.step_profile import StepModule, StepProfile
 from tests.support.fakes import page_reader
-from tests.support.fakes.browser import looked_at
 from tests.support.made_up.made_up_profile import MODULES, OPERATIONS, PROFILE, profile, untimed
 
 HOSTILE = '<script>alert("x")</script>&amp;\'><img src=http://example.org/x onerror=1>'
@@ -100,67 +98,5 @@ def test_the_tables_have_a_row_each(whole: str) -> None:
     assert kernel[1:6] == ["normalisation", "backward", "2", "5.00 kB", "1.50 kB"]
 
 
-def test_untimed_says_so() -> None:
-    text = Reader(page(untimed())).text
-    assert "its utilization is not known here (no peak of fp32)" in text
-    assert "No operation was timed." in text
-
-
 def test_the_same_profile_gives_the_same_page(whole: str) -> None:
     assert page(PROFILE, PLOT) == whole
-
-
-LOOK = """<!DOCTYPE html><title>not yet</title>
-<iframe id="page" src="profile.html" style="width: {width}px; height: 900px; border: 0"></iframe>
-<script>
-addEventListener("load", () => {{
-  const page = document.getElementById("page").contentDocument;
-  const tree = page.getElementById("tree");
-  const rows = () => [...tree.tBodies[0].rows].filter(row => !row.hidden).map(row => row.dataset.path);
-  const click = (selector, n) => page.querySelectorAll(selector)[n].click();
-  const said = {{wide: page.documentElement.scrollWidth, width: page.documentElement.clientWidth, first: rows()}};
-  const lies = each => each.getBoundingClientRect();
-  const steps = [...page.querySelector(".steps").children].map(lies);
-  const rungs = steps.map((_, i) => steps.slice(3 * i, 3 * i + 3)).filter(rung => rung.length);
-  const [top, bottom] = [rung => Math.min(...rung.map(r => r.top)), rung => Math.max(...rung.map(r => r.bottom))];
-  said.ladder = rungs.map((rung, i) => i === 0 || top(rung) >= bottom(rungs[i - 1]));
-  said.icicle_row = lies(page.querySelector(".icicle rect")).height;
-  click("#tree thead .sort", 5); said.by_forward = rows();
-  click("#tree thead .sort", 5); said.by_forward_up = rows();
-  click("#tree thead .sort", 5); said.again = rows();
-  click("#tree thead .sort", 8); said.by_utilization = rows();
-  click("#tree thead .sort", 8); click("#tree thead .sort", 8);
-  click("#tree tbody .fold", 1); said.folded = rows();
-  said.expanded = tree.querySelectorAll("tbody .fold")[1].getAttribute("aria-expanded");
-  const box = [...page.querySelectorAll(".icicle [data-path]")].find(each => each.dataset.path === "body.1");
-  box.dispatchEvent(new MouseEvent("click")); said.revealed = rows();
-  said.found = [...tree.querySelectorAll(".found")].map(row => row.dataset.path);
-  click("button[data-unfold]", 0); said.shallow = rows();
-  const kernels = page.getElementById("kernels-table");
-  const column = [...kernels.tHead.rows[0].cells].findIndex(cell => cell.textContent === "bytes fused");
-  kernels.tHead.rows[0].cells[column].firstElementChild.click();
-  said.kernels = [...kernels.tBodies[0].rows].map(row => Number(row.cells[column].dataset.v));
-  document.title = JSON.stringify(said);
-}});
-</script>"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("width", [400, 1300])
-def test_a_browser_sorts_and_folds(whole: str, tmp_path: Path, width: int) -> None:
-    (tmp_path / "profile.html").write_text(whole)
-    said = looked_at(tmp_path, LOOK.format(width=width))
-    every = ["", "body", "body.0", "body.1", "head"]
-    assert said["wide"] <= said["width"]
-    assert said["ladder"] == [True] * 4  # each bar lies below the one before, with its own words
-    assert said["icicle_row"] >= 18  # letters in it can be read
-    assert said["first"] == said["again"] == every
-    assert said["by_forward"] == every  # body 7 ms, of it 4 and 3; head 1
-    assert said["by_forward_up"] == ["", "head", "body", "body.1", "body.0"]
-    assert said["by_utilization"] == ["", "head", "body", "body.0", "body.1"]  # 0.5, 0.27; 0.44, 0
-    assert said["folded"] == ["", "body", "head"]
-    assert said["expanded"] == "false"
-    assert said["revealed"] == every
-    assert said["found"] == ["body.1"]
-    assert said["shallow"] == ["", "body", "head"]
-    assert said["kernels"] == [4000, 2500, 1500, 1000, 900, 104]

@@ -15,14 +15,13 @@ import pytest
 from analysis.profile.module_tree import tree
 from reports.profile import data as profile_data
 from reports.profile import roofline_figure
-from reports.profile.explanation import DEPTHWISE, OPTIMIZER, USES, advised, explained, movers, name_of
+from reports.profile.explanation import OPTIMIZER, USES, advised, explained
 from reports.profile.fusion import kernels, ladder
 from reports.profile.icicle import WIDTH, boxes, icicle
-from reports.profile.operations import operation_groups, operations_text
+from reports.profile.operations import operations_text
 from reports.profile.tree import aggregated_text, tree_text
 from reports.shared import figure_style
-from reports.shared.columns import columns
-from results.records.step_profile import Machine, StepModule, StepProfile
+from results.records.step_profile import Machine, StepModule
 from tests.support.made_up.made_up_profile import (
     FUSED_MS,
     IMAGE,
@@ -31,11 +30,9 @@ from tests.support.made_up.made_up_profile import (
     MODULES,
     MS,
     OPERATIONS,
-    OUT,
     PROFILE,
     UNFUSED_MS,
     UTILIZATION,
-    operation,
     profile,
     untimed,
 )
@@ -83,12 +80,6 @@ def test_the_summary(start: str, said: str) -> None:
     assert line(tree_text(PROFILE).split("The largest")[0], start) == said
 
 
-def test_the_summary_says_what_bounds_the_time() -> None:
-    """Of 28 ms: arithmetic 15, memory 10.5 (37.5 %: floats round it either way), between 2, the loss, a launch, 0.5."""
-    found = line(tree_text(PROFILE).split("The largest")[0], "time is bound")
-    assert re.fullmatch(r"time is bound by arithmetic 54 %, memory 3[78] %, between 7\.1 %, launch 1\.8 %", found)
-
-
 def test_the_tree_has_every_module_with_all_below_it() -> None:
     """body: 80 of 100 parameters, 4 of 5 kMAC, 24 of 30 kFLOP, 7 of 8.5 ms, 14 of 16 ms; 24000 in 21 ms; 6 of 22.5."""
     text = tree_text(PROFILE)
@@ -107,17 +98,6 @@ def test_depth_cuts_the_tree_and_the_rankings() -> None:
     assert "(body)" not in tree_text(PROFILE, detailed=False)
     assert "depth 1" in aggregated_text(PROFILE, 1)
     assert "depth 2" not in aggregated_text(PROFILE, 1)
-
-
-def test_the_innermost_depth_is_ranked() -> None:
-    """DeepSpeed 0.19.8 prints one depth less than there are, and none for a depth of 0."""
-    text = aggregated_text(PROFILE)
-    assert [each for each in text.splitlines() if each.startswith("depth")] == ["depth 0", "depth 1", "depth 2"]
-    inner = text[text.index("depth 2") :]
-    assert line(inner, "parameters") == "parameters Conv2d 70.0"
-    assert line(inner, "forward MACs") == "forward MACs Conv2d 4.00 kMAC"
-    assert line(inner, "backward time") == "backward time Conv2d 8.00 ms"
-    assert line(aggregated_text(PROFILE, 0), "forward time") == "forward time Net 8.50 ms"
 
 
 def test_classes_add_up_and_the_first_few_are_named() -> None:
@@ -193,32 +173,7 @@ def test_nothing_timed_is_dashes_and_a_reason() -> None:
     assert "latency" not in text.split("The largest")[0].replace("step latency, profiled", "")
 
 
-def test_columns_are_as_wide_as_their_texts() -> None:
-    assert columns([("a", "1"), ("bcd", "22")], left=(0,)) == ["a     1", "bcd  22"]
-
-
 # --- operations ------------------------------------------------------------------------------------------------------
-
-
-def test_alike_operations_are_one_line() -> None:
-    """Two convolutions of the same sizes, 4 and 2 ms: least 2 ms each, so 4 of 6."""
-    twice = replace(OPERATIONS[0], index=9, time_s=2 * MS, module="body.2")
-    found = operation_groups(profile(operations=(*OPERATIONS, twice)))
-    mine = next(each for each in found if each.first.name == "aten.convolution")
-    assert (len(mine.operations), mine.flop, mine.moved_bytes) == (2, 16_000, 4000)
-    assert mine.time_s == pytest.approx(6 * MS)
-    assert mine.attained_ratio == pytest.approx(4 / 6)
-    assert found[0].first.name == "aten.convolution_backward"
-    assert "view" not in [each.first.name for each in found]
-
-
-def test_the_table_of_operations() -> None:
-    text = operations_text(PROFILE, top=2)
-    assert text.splitlines()[0] == "The 2 longest of 8 kinds of operation (9 calls)"
-    assert line(text, "convolution_backward") == (
-        "convolution_backward backward 2×8×8×8, 2×3×8×8 1 16.0 k 4.00 kB 8.00 ms 29 % 0.50 arithmetic"
-    )
-    assert len(text.splitlines()) == 4
 
 
 # --- data ------------------------------------------------------------------------------------------------------------
@@ -327,29 +282,6 @@ def test_the_explanation_says_what_was_measured() -> None:
     assert "0.99 is possible here, memory is no obstacle" in explained(profile(machine=fast))[3]
 
 
-def test_who_moves_is_named_by_what_a_person_calls_it() -> None:
-    """Memory before arithmetic: normalisation 5000 B, the optimizer 900, the loss 104. None of them has model FLOP."""
-    assert movers(PROFILE) == [("normalisation", 5000, 0), ("the optimizer's updates", 900, 0), ("the loss", 104, 0)]
-    assert (
-        "normalisation and the optimizer's updates move 5.90 kB of it for none of the useful" in explained(PROFILE)[1]
-    )
-
-
-@pytest.mark.parametrize(
-    ("name", "shapes", "expected"),
-    [
-        ("convolution", ((2, 8, 8, 8), (8, 1, 3, 3)), DEPTHWISE),
-        ("convolution", ((2, 1, 8, 8), (8, 1, 3, 3)), "convolutions"),  # a grey image
-        ("convolution", ((2, 8, 8, 8), (8, 4, 3, 3)), "convolutions"),  # two groups
-        ("convolution_backward", (OUT, (2, 8, 8, 8), (8, 1, 3, 3)), DEPTHWISE),
-        ("convolution_backward", ((2, 1, 8, 8), (2, 8, 8, 8), (1, 8, 3, 3)), "convolutions"),
-        ("convolution", (), "convolutions"),
-    ],
-)
-def test_a_depthwise_convolution_is_known_by_its_weight(name: str, shapes: tuple, expected: str) -> None:  # type: ignore[type-arg]
-    assert name_of(operation(0, name, "", "forward", 1, kind="convolution", input_shapes=shapes)) == expected
-
-
 def test_a_low_bound_is_explained_as_one() -> None:
     """A memory a hundred times slower: 20 kB/s. 10004 B fused are 500 ms, 7.5 / 500.2 = 0.015; 0.3 was measured, so
     caches must have helped; at a tenth of the speed it stands."""
@@ -357,12 +289,6 @@ def test_a_low_bound_is_explained_as_one() -> None:
     assert "The measured step took less" in explained(profile(machine=slow))[3]
     step = profile(machine=slow, unprofiled_times_s=(2.0,))
     assert "at most 0.015 is possible here" in explained(step)[3]
-
-
-def test_without_ceilings_the_explanation_says_so() -> None:
-    (used,) = explained(untimed())
-    assert used.endswith("What share of the device that uses is not known: no peak of fp32.")
-    assert advised(untimed()) == []
 
 
 # --- pictures --------------------------------------------------------------------------------------------------------
@@ -391,13 +317,6 @@ def test_the_icicle_is_svg_with_nothing_of_the_model_as_markup() -> None:
     assert icicle(untimed(), tree(untimed())) == ""
 
 
-def drawn(found: StepProfile) -> str:
-    with figure_style.theme():
-        figure = roofline_figure.roofline(found)
-        assert figure is not None
-        return figure_style.render(figure)["svg"].decode()
-
-
 def test_the_roofline_has_a_bubble_for_each_kind_and_a_roof_for_each_rate() -> None:
     with figure_style.theme():
         figure = roofline_figure.roofline(PROFILE)
@@ -415,22 +334,8 @@ def test_the_roofline_has_a_bubble_for_each_kind_and_a_roof_for_each_rate() -> N
     assert right[1] == 4e6
 
 
-def test_the_datasheet_is_a_dashed_roof() -> None:
-    sheet = replace(MACHINE, datasheet_by_unit={"fp32": 9e6}, datasheet_bytes_per_s=5e6)
-    with figure_style.theme():
-        figure = roofline_figure.roofline(profile(machine=sheet))
-    assert figure is not None
-    assert [each.get_linestyle() for each in figure.axes[0].get_lines()] == ["-", "--"]
-    words = [each.get_text() for each in figure.axes[0].texts]
-    assert "fp32, datasheet: 9.00 MFLOP/s" in words
-
-
 def test_nothing_to_draw_is_no_figure() -> None:
     assert roofline_figure.roofline(untimed()) is None
-
-
-def test_the_plot_is_the_same_each_time() -> None:
-    assert drawn(PROFILE) == drawn(PROFILE)
 
 
 def test_an_operation_without_a_time_adds_none_to_the_step() -> None:

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from reports.profile.icicle import DARK
-from reports.shared import bound_colours, citation
+from reports.shared import citation
 from reports.shared.citation import cited
 from reports.shared.html import TEMPLATES, PageVerdict, Section, document, visible_text
 from reports.shared.html_tables import Table, sort_value
@@ -40,11 +39,6 @@ def contrast(one: str, other: str) -> float:
     return (light + 0.05) / (dark + 0.05)
 
 
-def test_contrast_is_that_of_the_standard() -> None:
-    assert contrast("#000", "#ffffff") == pytest.approx(21)
-    assert contrast("#777777", "#fff") == pytest.approx(4.48, abs=0.005)  # the well-known grey that just fails
-
-
 def schemes() -> dict[str, dict[str, str]]:
     """light, dark, print → the colours that the style names there."""
     found = [dict(re.findall(r"--(\w+): (#\w+);", block)) for block in re.findall(r":root \{(.*?)\}", STYLE)]
@@ -58,11 +52,6 @@ def test_every_ink_can_be_read_on_every_paper(scheme: str) -> None:
     colours = schemes()[scheme]
     for ink, paper in itertools.product(("ink", "soft", "accent"), ("paper", "wash")):
         assert contrast(colours[ink], colours[paper]) >= 4.5, (ink, paper)
-
-
-def test_labels_in_the_icicle_can_be_read() -> None:
-    for bound, colour in bound_colours.COLOURS.items():
-        assert contrast("#fff" if bound in DARK else "#111", colour) >= 4.5, bound
 
 
 # --- tables --------------------------------------------------------------------------------------------------------
@@ -164,12 +153,3 @@ def test_a_run_is_cited_with_its_version_date_and_device() -> None:
         rf"  note = {{Run h200\_a \& b, {note}}}",
         "}",
     ]
-
-
-def test_a_run_that_says_nothing_is_cited_by_the_program() -> None:
-    run = cited(None, [])
-    assert run.sentence == f"{citation.AUTHORS}. {citation.TITLE}. Run without a name, measured."
-    assert "year" not in run.bibtex
-    wild = cited(Manifest(name="}\\input{x} % \n^~$#", created_at=""), [])
-    assert wild.bibtex.count("\n") == 4
-    assert r"\}\textbackslash{}input\{x\} \% \textasciicircum{}\textasciitilde{}\$\#" in wild.bibtex

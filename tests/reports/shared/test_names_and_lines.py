@@ -6,12 +6,10 @@ import hashlib
 from types import SimpleNamespace
 from typing import Any
 
-import pandas
 import pytest
 
-from reports.shared.cell_names import cell_name, own_lines, shared_variant, variant_lines
+from reports.shared.cell_names import cell_name, own_lines, shared_variant
 from reports.shared.columns import csv_of
-from reports.shared.figure_panels import groups
 from reports.shared.layout import page, table_of
 from results.digests import hashed
 from results.errors import one_line
@@ -52,17 +50,6 @@ def test_a_name_of_a_megabyte_is_shown_by_its_two_ends() -> None:
     assert len(shown) < 11_000
     assert "a…990000characters…z" in shown.replace(" ", "")
     assert len(page([table_of([["name"], [name]])], 100)) < 11_000
-
-
-def test_groups_of_one_column_are_named_by_its_values() -> None:
-    frame = pandas.DataFrame({"a": ["y", "x", "y"], "b": [1, 2, 3]})
-    assert [(key, rows["b"].tolist()) for key, rows in groups(frame, "a")] == [("y", [1, 3]), ("x", [2])]
-    assert [key for key, _ in groups(frame, "a", "b")] == [("y", 1), ("x", 2), ("y", 3)]
-
-
-def test_a_variant_is_named_by_values_that_are_words() -> None:
-    words = "layout=channels_last, compile=true, frozen=false, kind=i8, steps=4"
-    assert variant_lines(words) == ["channels_last", "compile", "frozen=false", "i8", "steps=4"]
 
 
 def test_rows_as_csv_have_no_formula_and_no_null() -> None:

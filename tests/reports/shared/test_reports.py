@@ -6,7 +6,6 @@ import csv
 import dataclasses
 import io
 import json
-import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ import pytest
 from analysis.utilization.numerators import TableCount
 from cleaning.reconcile.view import Built, View
 from reports.shared import figure_style
-from reports.shared.cell_names import variant_lines
 from reports.shared.numbers import digits, percent, si, si_time, verdict
 from reports.shared.unpaired import other_ceilings, unpaired_sentence
 from reports.sweep.answer.headline import closing
@@ -104,13 +102,6 @@ def test_prefixes_percent_and_durations() -> None:
     assert (si_time(1.2345), si_time(0.0381), si_time(0.000412)) == ("1.23 s", "38.1 ms", "412 µs")
 
 
-def test_a_variant_in_short() -> None:
-    said = variant_lines("layout=channels_last, compile=true, image_size=64, cudnn_benchmark=false, optimizer=adamw")
-    assert said == ["channels_last", "compile", "image_size=64", "cudnn_benchmark=false", "adamw"]
-    assert variant_lines("layout=channels_last, malloc=retain") == ["channels_last", "malloc=retain"]
-    assert variant_lines("") == []
-
-
 # --- verdicts ----------------------------------------------------------------------------------------------------
 
 
@@ -179,12 +170,6 @@ def test_a_verdict_is_on_the_method_that_is_told_and_not_on_another() -> None:
     assert verdict(view(fraction(0.4), other, intensity=5)) == "5.0 FLOP/byte"
     doubt = ("above_one: by an overcount",)
     assert verdict(view(fraction(0.4, warnings=doubt), intensity=5)) != "5.0 FLOP/byte"
-
-
-def test_a_variant_that_all_cells_share_is_told_once() -> None:
-    cells = [view(fraction(0.4, model=name, variant="layout=channels_last", warnings=("drift: x",))) for name in "ab"]
-    text = to_text(built(*cells, failed(variant="layout=channels_last")))
-    assert text.count("layout=channels_last") == 1
 
 
 def test_headline_is_the_sheet_then_the_user_then_the_ceiling_and_exact_before_theory() -> None:
@@ -371,14 +356,6 @@ def test_the_table_fits_100_columns_whatever_it_holds() -> None:
     assert "\x1b[1m" in to_text(built(*cells), colour=True)
 
 
-def test_a_rate_far_below_the_peak_cuts_no_word_of_the_verdict() -> None:
-    small = fraction(7.6e-9, "ceiling", model="fathom-alexnet", time_s=154.293, time_low_s=100, time_high_s=900)
-    small = dataclasses.replace(small, warnings=("busy: others used 85% here",))
-    text = to_text(built(view(small)))
-    assert "7.6e-07" in text  # 7.6e-9 of 100 TFLOP/s
-    assert {"others", "were", "busy", "here"} <= set(text.split("peak")[1].split("note")[0].split())
-
-
 def test_what_all_cells_share_is_said_once_in_the_heading() -> None:
     shared = [view(fraction(0.4, model=m, variant="num_classes=10")) for m in ("a", "b")]
     assert to_text(built(*shared)).count("num_classes=10") == 1
@@ -391,30 +368,6 @@ def test_warnings_are_notes_with_their_cells_and_conventions_stay_in_the_file() 
     text = to_text(built(view(fraction(0.4, warnings=marks)), view(fraction(0.4, model="vgg16", warnings=marks[:1]))))
     assert "note: clock_limited: sw_power_cap in 100 % of polls (all 2 measured cells)" in text
     assert "convention" not in text
-
-
-def test_warnings_that_differ_in_their_numbers_alone_are_one_note() -> None:
-    """Also the two that one cell has, of two methods; cells are named once."""
-    first = view(fraction(0.4, warnings=("busy: others used 79% here", "busy: others used 8% here", "drift: +1.5 %")))
-    text = to_text(built(first, view(fraction(0.4, model="vgg16", warnings=("busy: others used 85% here",)))))
-    notes = [line for line in text.splitlines() if line.startswith("note: ")]
-    assert notes == [
-        "note: busy: others used 8 to 85% here (all 2 measured cells)",
-        "note: drift: +1.5 % (resnet18 b8 fp32)",
-    ]
-
-
-def test_what_was_repaired_and_left_out_stays_in_the_file() -> None:
-    marks = (
-        "repaired: 2 of 7 products",
-        "duplicates: 1 of 7",
-        "extrapolated: x",
-        "profile_differs: backward 1 against 2",
-    )
-    text = to_text(built(view(fraction(0.4, method="batch", warnings=marks))))
-    assert [line for line in text.splitlines() if line.startswith("note")] == [
-        "note: profile_differs: backward 1 against 2 (resnet18 b8 fp32)"
-    ]
 
 
 def work_time(**more: object) -> WorkTime:
@@ -443,39 +396,6 @@ def test_the_second_table_is_there_for_methods_with_profiles_alone() -> None:
     assert "resnet18 8 fp32 – 40 %" in lines
 
 
-def test_an_epoch_or_a_sample_that_is_told_first_is_not_taken_for_a_step() -> None:
-    epoch = fraction(0.4, method="epoch", time_s=60.0, time_low_s=59.0, time_high_s=61.0)
-    step = fraction(0.3, method="theory", time_s=0.5, time_low_s=0.49, time_high_s=0.51)
-    for cell, words in (
-        (view(epoch, step), "resnet18 8 fp32 40 % 2.0 % of the datasheet peak 500 40.0 100 sheet 8.00"),
-        (view(epoch), "resnet18 8 fp32 40 % – of the datasheet peak – 40.0 100 sheet 8.00"),
-    ):
-        lines = [" ".join(line.split()) for line in to_text(built(cell)).splitlines()]
-        assert any(line.startswith(words) for line in lines), lines
-    assert closing([view(epoch)]).sentence.endswith("its epoch would take 24.0 s instead of 60.0 s.")
-    assert "one sample would take" in closing([view(fraction(0.4, method="one"))]).sentence
-
-
-def test_both_tables_fit_100_columns_whatever_they_hold() -> None:
-    methods = ("theory", "one", "batch", "epoch", "exact")
-    times = [work_time(model=name, cell_id=name, profiled_time_s=1234.5, real_time_s=1234.5) for name in SUITE_13]
-    cells = [
-        view(
-            *(
-                fraction(0.00123, method=m, model=name, cell_id=name, precision="amp-bf16", batch_size=1024)
-                for m in methods
-            ),
-            methods=methods,
-        )
-        for name in [*SUITE_13, "shufflenet_v2_x1_0"]
-    ]
-    text = to_text(dataclasses.replace(built(*cells), work_times=tuple(times)))
-    assert max(len(line) for line in text.splitlines()) <= 100
-    assert "shufflenet_v2_x1_0" in text
-    assert sum("1234 s" in line or "1235 s" in line for line in text.splitlines()) == len(SUITE_13)
-    assert "…" not in text
-
-
 def test_a_work_without_a_time_says_why() -> None:
     """Of measured cells alone: a failed one has its own reason."""
     cells = [view(fraction(0.4, model=m, cell_id=m), methods=("one", "exact")) for m in ("vgg16", "googlenet")]
@@ -487,18 +407,6 @@ def test_a_work_without_a_time_says_why() -> None:
         "note: one: too large by 0 (vgg16 b8 fp32)",
         "note: batch: no profiled time: no room (googlenet b8 fp32)",
     ]
-
-
-def test_a_long_name_takes_no_column_from_the_second_table() -> None:
-    """29 letters beside the five methods and the four columns of an epoch."""
-    name, methods = "ssdlite320_mobilenet_v3_large", ("theory", "one", "batch", "epoch", "exact")
-    cell = view(*(fraction(0.00123, method=m, model=name, cell_id=name) for m in methods), methods=methods)
-    times = [work_time(model=name, cell_id=name, profiled_time_s=1234.5, real_time_s=1234.5)]
-    lines = told(cell, times=times)
-    assert any(line.endswith("images takes profiled whole") for line in lines)
-    place = next(place for place, line in enumerate(lines) if line.startswith("ssdlite320_"))
-    assert lines[place].endswith("12.5 s 1234 s 1234 s")
-    assert lines[place].split()[0] + lines[place + 1] == name
 
 
 def test_csv_and_json_hold_every_field_and_unknown_is_empty_or_null() -> None:
@@ -572,48 +480,11 @@ def test_bars_are_the_intervals(tmp_path: Path) -> None:
     assert [x for x, _ in segment] == pytest.approx([100 * 0.4 / 1.01, 100 * 0.4 / 0.99])
 
 
-@pytest.mark.parametrize("name", ["utilization_by_model", "utilization_by_batch"])
-def test_an_interval_without_an_upper_end_leaves_the_panel(tmp_path: Path, name: str) -> None:
-    """The interval of the time reaches zero. Its bar is cut off at the panel's edge; the panel is not made larger."""
-    rows = grid(["a"], ["fp32"], [8, 64])  # 80 % and 40 %
-    figure = drawn(tmp_path, [rows[0], dataclasses.replace(rows[1], utilization_high_ratio=None)])[name]
-    across = name == "utilization_by_model"
-    bars = [container.lines[2][0] for axes in figure.axes for container in axes.containers]
-    axes = figure.axes[-1]
-    edge = (axes.get_xlim() if across else axes.get_ylim())[1]
-    closed, endless = (bar.get_segments()[0][:, 0 if across else 1] for bar in bars)
-    assert list(closed) == pytest.approx([80 / 1.01, 80 / 0.99])
-    assert endless[0] == pytest.approx(40 / 1.01)
-    assert endless[1] > edge == pytest.approx(1.08 * 80 / 0.99)
-    assert all(bar.get_clip_on() for bar in bars)
-    ends = [line.get_clip_on() for axes in figure.axes for container in axes.containers for line in container.lines[1]]
-    assert ends == [True] * 4
-
-
-def test_a_panel_for_each_batch_and_a_second_figure_only_for_several(tmp_path: Path) -> None:
-    assert set(drawn(tmp_path, grid(["a", "b"], ["fp32"], [8]))) == {"utilization_by_model"}
-    both = drawn(tmp_path, grid(["a", "b"], ["fp32"], [8, 64]))
-    assert [axes.get_title(loc="left") for axes in both["utilization_by_model"].axes] == ["batch 8", "batch 64"]
-    assert [axes.get_title(loc="left") for axes in both["utilization_by_batch"].axes] == ["a", "b"]
-    first = both["utilization_by_batch"].axes[0]
-    assert dots(first) == [pytest.approx((8, 80)), pytest.approx((64, 40))]
-
-
 def test_cells_that_failed_are_words_not_zeros(tmp_path: Path) -> None:
     lost = fraction(None, cell_id="x", model="a", batch_size=512, status="out_of_memory", time_s=None)
     for figure in drawn(tmp_path, [*grid(["a", "b"], ["fp32"], [8, 64]), lost]).values():
         assert sum(t.get_text() == "out of memory" for t in texts(figure)) == 1
         assert all(min(point) > 0 for axes in figure.axes for point in dots(axes) if axes.get_ylim()[0] == 0)
-
-
-def test_only_failed_cells_still_make_a_figure(tmp_path: Path) -> None:
-    lost = [fraction(None, d, status="timeout", time_s=None) for d in ("datasheet", "clock", "ceiling", "user")]
-    (figure,) = drawn(tmp_path, lost).values()
-    assert "ran past its limit" in [t.get_text() for t in texts(figure)]
-
-
-def test_no_cell_makes_no_figure(tmp_path: Path) -> None:
-    assert drawn(tmp_path, []) == {}
 
 
 def test_above_one_is_drawn_where_it_is_with_the_line_of_one(tmp_path: Path) -> None:
@@ -623,29 +494,6 @@ def test_above_one_is_drawn_where_it_is_with_the_line_of_one(tmp_path: Path) -> 
     assert axes.get_xlim()[1] > 140
     assert any(list(line.get_xdata()) == [100, 100] for line in axes.lines)
     assert "the measured ceiling" in figure.get_supxlabel()
-
-
-def test_repeats_are_one_point_whose_bar_spans_all(tmp_path: Path) -> None:
-    rows = [fraction(r, cell_id=f"c{i}", repeat=i) for i, r in enumerate((0.4, 0.6))]
-    (figure,) = drawn(tmp_path, rows).values()
-    assert dots(figure.axes[0]) == [pytest.approx((50, 0))]
-    ((_, _, (bar,)),) = [c.lines for c in figure.axes[0].containers]
-    assert [x for x, _ in bar.get_segments()[0]] == pytest.approx([100 * 0.4 / 1.01, 100 * 0.6 / 0.99])
-
-
-def test_other_methods_and_denominators_are_not_mixed_in(tmp_path: Path) -> None:
-    rows = [fraction(0.4), fraction(0.9, "ceiling"), fraction(0.7, method="theory", numerator_source="fvcore")]
-    (figure,) = drawn(tmp_path, rows).values()
-    assert [x for x, _ in dots(figure.axes[0])] == pytest.approx([40])
-    (figure,) = drawn(tmp_path, [dataclasses.replace(row, method="theory") for row in rows[:2]]).values()
-    assert "by theory" in figure.get_supxlabel()
-
-
-def test_variants_have_rows_of_their_own(tmp_path: Path) -> None:
-    rows = [fraction(0.4, cell_id="a"), fraction(0.6, cell_id="b", variant="layout=channels_last, compile=true")]
-    (figure,) = drawn(tmp_path, rows).values()
-    labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
-    assert labels == ["resnet18\nchannels_last\ncompile", "resnet18"]
 
 
 CROWDS = {
@@ -679,13 +527,6 @@ def test_rendering_twice_gives_the_same_bytes(tmp_path: Path) -> None:
     )
     assert first == second
     assert all(png["png"].startswith(b"\x89PNG") and b"<svg" in png["svg"] for png in first.values())
-
-
-def test_png_is_sharp_enough_for_print(tmp_path: Path) -> None:
-    (figure,) = drawn(tmp_path, [fraction(0.4)]).values()
-    width_in = figure.get_size_inches()[0]
-    png = figure_style.render(figure)["png"]
-    assert int.from_bytes(png[16:20], "big") >= math.floor(150 * width_in)  # width in the IHDR chunk
 
 
 def test_a_file_that_is_no_utilization_csv_is_refused(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from cleaning.reconcile.view import View
-from reports.shared.figure_style import LABEL_LETTERS, label
 from reports.sweep.answer.headline import _rates, basis, closing
 from tests.support.made_up import made_up_page
 
@@ -90,25 +89,6 @@ def test_without_a_number_there_is_nothing_to_stand_on() -> None:
     lost = made_up_page.failed(made_up_page.run_of("vgg11", 8, "fp32", "crashed"), "it died")
     assert basis(closing([lost]), [lost]) == ""
     assert closing([lost]).cells == ()
-
-
-def test_models_that_are_alike_are_two() -> None:
-    found = closing([cell("vgg11", 0.4), cell("vgg13", 0.4)])
-    assert found.sentence == "At fp32, batch 8, vgg11 and vgg13 cannot be distinguished: the intervals overlap."
-
-
-def test_a_name_in_a_sentence_is_short() -> None:
-    found = closing([cell("x" * 5000, 0.4), cell("vgg13", 0.1)])
-    assert len(found.sentence) < 300
-    assert len(basis(found, found.cells)) < 400
-
-
-def test_names_in_figures_stand_letter_by_letter_and_long_ones_stay_apart() -> None:
-    assert label("resnet18") == "resnet18"
-    assert label(r"$\frac{1$") == r"\$\frac{1\$"
-    first, second = label("a" * 2500 + "b" + "c" * 2500), label("a" * 2501 + "c" * 2500)
-    assert first != second
-    assert max(len(first), len(second)) <= LABEL_LETTERS
 
 
 def test_the_interval_of_items_per_second_is_from_low_to_high() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 import subprocess
 import sys
@@ -22,14 +21,12 @@ from matplotlib.container import BarContainer, ErrorbarContainer
 from matplotlib.figure import Figure
 
 from reports.shared import figure_panels, figure_style
-from reports.shared.figure_panels import percent_top
 from reports.sweep.figures import backward_ratio, cleaning_stages, epoch_times, gallery
 from reports.sweep.figures import counters as figures_counters
 from reports.sweep.figures import methods as figures_methods
 from reports.sweep.figures import profiles as figures_profiles
-from reports.sweep.figures import utilization as figures_utilization
 from results.records.answers import Utilization, WorkTime
-from results.records.counts import Agreement, CleanedOperation, ProfileCount, Ratio
+from results.records.counts import Agreement, ProfileCount, Ratio
 from results.records.rows import Record
 from tests.support.figure_texts import covered
 from tests.support.made_up import made_up_tables
@@ -132,55 +129,10 @@ def test_each_method_has_a_lane_with_its_ratio_in_percent_and_its_interval(frame
     assert "utilization, % of the datasheet peak, 67.0 TFLOP/s\ntrained in fp32" in figure.get_supxlabel()
 
 
-def test_repeated_cells_are_one_point_whose_bar_spans_all(frame: Any) -> None:
-    rows = [fraction(ratio, cell_id=f"c{i}", repeat=i) for i, ratio in enumerate((0.4, 0.6))]
-    (figure,) = figures_methods.by_method(frame(*rows)).values()
-    assert [x for x, _, _ in marks(figure.axes[0])] == pytest.approx([50])
-    assert intervals(figure.axes[0]) == [pytest.approx([36, 66])]
-
-
-def test_the_bar_of_a_cell_measured_once_is_that_of_any_window(frame: Any) -> None:
-    """The repeated cell shows its repeats, which are 36 to 66 %; without an interval of any window a bar is its own."""
-    any_window = {"windows_low_ratio": 0.2, "windows_high_ratio": 0.8}
-    repeated = [fraction(ratio, cell_id=f"c{at}", repeat=at, **any_window) for at, ratio in enumerate((0.4, 0.6))]
-    once = fraction(0.5, cell_id="d", batch_size=16, **any_window)
-    for more, expected in ((once, [20, 80]), (fraction(0.5, cell_id="d", batch_size=16), [45, 55])):
-        rows = frame(*repeated, more)
-        points = figures_utilization.chosen(rows).set_index("batch_size")
-        ends = [[100 * points["low"][batch], 100 * points["high"][batch]] for batch in (8, 16)]
-        assert ends == [pytest.approx([36, 66]), pytest.approx(expected)]
-        drawn = [
-            bar for figure in figures_methods.by_method(rows).values() for a in figure.axes for bar in intervals(a)
-        ]
-        assert sorted(drawn) == sorted(ends)
-
-
 def test_a_method_without_a_ratio_is_a_word_in_its_lane_and_never_zero(frame: Any) -> None:
     (figure,) = figures_methods.by_method(frame(fraction(0.4), fraction(None, "one", status="timeout"))).values()
     assert words(figure).count("ran past its limit") == 1
     assert [x for x, _, _ in marks(figure.axes[0])] == pytest.approx([40])
-
-
-def test_a_cell_that_failed_says_so_once(frame: Any) -> None:
-    lost = [fraction(None, m, status="out_of_memory", batch_size=64, cell_id="d") for m in ("one", "exact")]
-    (figure,) = figures_methods.by_method(frame(fraction(0.4), *lost)).values()
-    assert [axes.get_title(loc="left") for axes in figure.axes] == ["batch 8", "batch 64"]
-    assert words(figure).count("out of memory") == 1
-
-
-@pytest.mark.parametrize(
-    ("counters", "shown"),
-    [
-        (("ptflops", "fvcore", "pthflops"), ["theory, fvcore", "theory, ptflops"]),
-        (("pthflops", "flop_counter_mode"), ["theory, flop_counter_mode"]),
-    ],
-)
-def test_theory_is_that_of_the_main_counters(frame: Any, counters: tuple[str, ...], shown: list[str]) -> None:
-    rows = [fraction(0.3, "theory", numerator_source=counter) for counter in counters]
-    published = fraction(0.2, "theory_as_published", numerator_source="fvcore")
-    (figure,) = figures_methods.by_method(frame(published, *rows)).values()
-    assert [t.get_text() for t in figure.legends[0].get_texts()] == shown
-    assert len(marks(figure.axes[0])) == len(shown)
 
 
 def test_the_figure_of_2021_says_what_it_divides(frame: Any) -> None:
@@ -188,35 +140,6 @@ def test_the_figure_of_2021_says_what_it_divides(frame: Any) -> None:
     assert list(figures) == ["utilization_by_method_post2021"]
     said = figures["utilization_by_method_post2021"].get_supxlabel().replace("\n", " ")
     assert "a multiply-add as 1, % of the fp32 peak here the datasheet peak, 67.0 TFLOP/s" in said
-
-
-def test_an_interval_without_an_end_goes_on_to_the_edge(frame: Any) -> None:
-    """The shortest time of the interval was not above zero: the ratio has no upper end."""
-    (figure,) = figures_methods.by_method(frame(fraction(0.4, utilization_high_ratio=None))).values()
-    (axes,) = figure.axes
-    ((low, high),) = intervals(axes)
-    assert low == pytest.approx(36)
-    assert high > axes.get_xlim()[1]
-    assert covered(figure) == []
-
-
-def test_precisions_variants_and_crowds_are_figures_of_their_own_and_no_point_is_lost(frame: Any) -> None:
-    grid = Grid(
-        models=made_up_tables.SUITE,
-        batches=(1, 2, 4, 8),
-        precisions=("amp-bf16", "fp32"),
-        variants=("", "layout=channels_last"),
-    )
-    figures = figures_methods.by_method(frame(*made_up_tables.fractions(grid)))
-    assert list(figures)[:3] == [
-        "utilization_by_method",
-        "utilization_by_method_fp32_batch_4_to_8",
-        "utilization_by_method_fp32_channels_last_batch_1_to_2",
-    ]
-    assert sum(name.startswith("utilization_by_method_amp-bf16") for name in figures) == 4
-    drawn = sum(len(marks(axes)) for figure in figures.values() for axes in figure.axes)
-    assert drawn == 13 * 4 * 2 * 2 * 6  # models × batches × precisions × variants × methods (theory by two counters)
-    assert max(len(figure.axes) for figure in figures.values()) <= 3
 
 
 # --- counters ----------------------------------------------------------------------------------------------------
@@ -227,19 +150,6 @@ def agreement(counter: str, total: float | None, products: float | None, phase: 
     known = {"exact_flop": 8 * 3_627_132_928, "total_ratio": total, "ratio": products, **CELL, **status, **more}
     known.pop("precision")
     return Agreement(counter=counter, phase=phase, **known)
-
-
-def test_both_marks_stand_at_the_ratio_to_our_count(frame: Any) -> None:
-    rows = [agreement("flopledger", 1.0, 1.0), agreement("fvcore", 1.04, 0.98), agreement("pthflops", 1.07, None)]
-    figures = figures_counters.by_counter(frame(*rows))
-    assert list(figures) == ["forward_flops_by_counter"]
-    own, fvcore, pthflops = figures["forward_flops_by_counter"].axes
-    assert [axes.get_title(loc="left") for axes in (own, fvcore, pthflops)] == ["flopledger", "fvcore", "pthflops"]
-    assert hollow(fvcore, yes=True) == [(1.04, 0)]
-    assert hollow(fvcore, yes=False) == [(0.98, 0)]
-    assert hollow(pthflops, yes=True) == [(1.07, 0)]
-    assert hollow(pthflops, yes=False) == []  # it does not tell products apart
-    assert own.get_yticklabels()[0].get_text() == "m (3.63)"  # 2 × 1,813,566,464 MAC of ResNet-18, per image
 
 
 def test_a_wrong_backward_can_be_read_beside_a_right_one(frame: Any) -> None:
@@ -263,35 +173,6 @@ def test_a_counter_that_could_not_count_is_a_word(frame: Any) -> None:
     without = agreement("ptflops", None, None, exact_flop=None, status="ok", reason="")
     (drawn,) = figures_counters.by_counter(frame(without)).values()
     assert "no exact count" in words(drawn)
-
-
-def test_counts_that_differ_between_batches_are_marks_of_their_own(frame: Any) -> None:
-    rows = [agreement("ptflops", r, None, cell_id=f"c{b}", batch_size=b) for b, r in ((1, 1.0), (2, 1.0), (4, 0.25))]
-    lost = agreement("ptflops", None, None, cell_id="c8", batch_size=8)
-    (figure,) = figures_counters.by_counter(frame(*rows, lost)).values()
-    assert sorted(hollow(figure.axes[0], yes=True)) == [(0.25, 0), (1.0, 0)]
-    assert "0.25×, batch 8: ran past its limit" in words(figure)
-
-
-@pytest.mark.parametrize("ratio", [1.0, 0.9995])
-def test_counters_that_agree_have_an_axis_whose_ticks_can_be_read(frame: Any, ratio: float) -> None:
-    """Not "+1" beside ticks of 0.0002 that overlap."""
-    (figure,) = figures_counters.by_counter(frame(agreement("flopledger", ratio, ratio))).values()
-    figure.canvas.draw()
-    (axes,) = figure.axes
-    low, high = axes.get_xlim()
-    assert low < ratio <= 1 < high
-    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["0.999", "1", "1.001"]
-    assert axes.xaxis.get_offset_text().get_text() == ""
-    boxes = [tick.get_window_extent() for tick in axes.get_xticklabels()]
-    assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes))
-
-
-def test_the_stretched_axis_can_be_undone_and_keeps_the_order() -> None:
-    ratios = np.array([0.0, 1e-6, 0.5, 0.99, 1.0, 1.0004, 1.01, 2.0, 14.08, 1e4])
-    places = figures_counters._stretched(ratios)
-    assert np.all(np.diff(places) > 0)
-    assert figures_counters._unstretched(places) == pytest.approx(ratios)
 
 
 # --- FLOP per image by batch size --------------------------------------------------------------------------------
@@ -347,24 +228,6 @@ def test_the_line_is_the_affine_law_of_the_cleaned_counts(frame: Any) -> None:
     (figure,) = figures_profiles.by_batch(frame(*rows), {}).values()
     assert [line for line in figure.axes[0].lines if line.get_marker() == "None"] == []
     assert "on no line" in words(figure)
-
-
-def test_a_work_without_a_profile_is_a_word_where_its_point_would_be(frame: Any) -> None:
-    lost = [counted(64, None, None, p, cell_id="d", status="timeout") for p in ("forward", "backward")]
-    rows = [counted(8, 10**9, 10**9), *lost]
-    (figure,) = figures_profiles.by_batch(frame(*rows), {}).values()
-    assert words(figure).count("ran past its limit") == 1  # of both phases at once
-    assert {x for x, _, _ in marks(figure.axes[0])} == {8}
-
-
-def test_only_variants_that_change_the_count_are_panels(frame: Any) -> None:
-    both = [counted(8, 0, flop, cell_id=cell) for cell, flop in (("a", 8 * 10**9), ("b", 8 * 10**9))]
-    variants = {"a": "", "b": "layout=channels_last"}
-    (figure,) = figures_profiles.by_batch(frame(*both), variants).values()
-    assert [axes.get_title(loc="left") for axes in figure.axes] == ["m"]
-    other = [counted(8, 0, flop, cell_id=cell) for cell, flop in (("a", 8 * 10**9), ("b", 16 * 10**9))]
-    (figure,) = figures_profiles.by_batch(frame(*other), {"a": "", "b": "image_size=320"}).values()
-    assert [axes.get_title(loc="left") for axes in figure.axes] == ["m", "m\nimage_size=320"]
 
 
 # --- FLOP by operation -------------------------------------------------------------------------------------------
@@ -434,46 +297,6 @@ def test_blocks_of_a_long_model_are_added_up_verdict_by_verdict() -> None:
     assert rest == []
     assert list(shown) == [f"block{i}" for i in range(20)]
     assert shown["block3"]["forward"] == Counter(right=4, over=10)
-
-
-def operation(index: int, phase: str, found: int | None, cleaned: int, **more: Any) -> CleanedOperation:
-    known = {
-        "cell_id": "c",
-        "attempt": 1,
-        "source": "torch_profiler",
-        "work": "batch",
-        "kind": "matmul",
-        "module": "fc",
-    }
-    known |= {"name": "aten::mm", "verdict": "right" if found == cleaned else "under", **more}
-    return CleanedOperation(index=index, phase=phase, found_flop=found, cleaned_flop=cleaned, **known)
-
-
-def test_backward_operations_are_beside_their_forward_operation_or_at_the_end(frame: Any) -> None:
-    rows = frame(
-        operation(9, "backward", 20, 20, forward_index=2),
-        operation(10, "backward", None, 30, forward_index=2),
-        operation(11, "backward", 7, 7),
-        operation(1, "forward", 5, 5),
-        operation(2, "forward", 6, 6),
-    )
-    bars = figures_profiles._bars(rows)
-    assert list(bars) == ["fc", "fc mm", "without a forward operation"]
-    assert bars["fc mm"] == {"forward": Counter(right=6), "backward": Counter(right=20, under=30)}
-    assert bars["without a forward operation"] == {"backward": Counter(right=7)}
-
-
-def test_of_many_models_the_one_with_most_wrong_numbers_is_drawn(frame: Any) -> None:
-    grid = Grid(models=("alexnet", "vgg19", "resnet50", "vgg11"), batches=(8,))
-    models = {shared["cell_id"]: shared["model"] for _, shared in grid.cells()}
-    figures = figures_profiles.by_operation(frame(*made_up_tables.operations(grid)), models)
-    assert list(figures) == ["flops_by_operation"]
-    assert figures["flops_by_operation"].axes[0].get_title(loc="left") == "resnet50, forward"
-    few = Grid(models=("alexnet", "vgg11"), batches=(8,))
-    assert list(figures_profiles.by_operation(frame(*made_up_tables.operations(few)), models)) == [
-        "flops_by_operation",
-        "flops_by_operation_vgg19",  # cell 2 of the first grid
-    ]
 
 
 # --- backward ÷ forward ------------------------------------------------------------------------------------------
@@ -549,36 +372,6 @@ def test_epoch_times_profiled_and_not_and_run(frame: Any) -> None:
     assert [11, 14] in ends
     assert figure.get_supylabel() == "time per epoch of 10,000 images, s"
     assert (axes.get_yscale(), axes.get_ylim()[0]) == ("linear", 0)
-
-
-def test_only_epochs_are_drawn_and_repeated_ones_span_their_intervals(frame: Any) -> None:
-    batch = epoch(1.0, work="batch", items=8)
-    (figure,) = epoch_times.epoch_times(frame(batch, epoch(20.0), epoch(30.0, cell_id="d", repeat=1))).values()
-    (axes,) = figure.axes
-    assert [(x, y) for x, y, _ in marks(axes)] == [(8, 25)]
-    ends = [sorted(float(y) for _, y in s) for c in axes.containers for b in c.lines[2] for s in b.get_segments()]
-    assert ends == [[19, 32]]
-    assert epoch_times.epoch_times(frame(batch)) == {}
-
-
-def test_epochs_that_differ_by_far_get_a_logarithmic_axis(frame: Any) -> None:
-    (figure,) = epoch_times.epoch_times(frame(epoch(20.0), epoch(900.0, cell_id="d", batch_size=1))).values()
-    assert figure.axes[0].get_yscale() == "log"
-
-
-def test_an_interval_below_zero_leaves_no_room_it_does_not_need(frame: Any) -> None:
-    """Two noisy blocks: 5.3 s ± 6 s, on a logarithmic axis."""
-    rows = [epoch(102.0), epoch(5.3, cell_id="d", batch_size=64, low_s=-0.7, high_s=11.3)]
-    (figure,) = epoch_times.epoch_times(frame(*rows)).values()
-    assert covered(figure) == []  # and no warning of a collapsed layout
-    assert figure.axes[0].get_position().height > 0.3
-
-
-def test_an_epoch_without_a_time_is_a_word(frame: Any) -> None:
-    rows = [epoch(20.0), epoch(None, cell_id="d", batch_size=64, status="out_of_memory")]
-    (figure,) = epoch_times.epoch_times(frame(*rows)).values()
-    assert words(figure).count("out of memory") == 1
-    assert all(y > 0 for _, y, _ in marks(figure.axes[0]))
 
 
 # --- several recorders -------------------------------------------------------------------------------------------
@@ -732,75 +525,10 @@ def test_no_text_of_a_large_sweep_covers_another(tmp_path: Path, crowd: str) -> 
 # --- what figures share ------------------------------------------------------------------------------------------
 
 
-def test_pages_keep_everything_in_order_and_are_about_even() -> None:
-    for count in range(40):
-        for most in (1, 3, 16):
-            pages = figure_panels.pages(list(range(count)), most)
-            assert [thing for page in pages for thing in page] == list(range(count))
-            sizes = [len(page) for page in pages]
-            assert max(sizes) <= most or count == 0
-            assert max(sizes) - min(sizes) <= 1
-            assert len(pages) == max(1, -(-count // most))
-
-
-def test_labels_of_sizes_have_room() -> None:
-    assert figure_panels.roomy([1, 64, 128]) == [1, 64, 128]
-    assert figure_panels.roomy([1, 64, 128], [1, 16, 64, 128]) == [1, 16, 64, 128]
-    assert figure_panels.roomy([2**i for i in range(11)]) == [1, 4, 16, 64, 256, 1024]
-    assert figure_panels.roomy([512], [272, 512]) == [272, 512]
-    assert figure_panels.roomy([8]) == [8]
-
-
 def test_names_of_figures_are_files_and_never_the_same() -> None:
     words = ("", "fp32, 3 × 3", "fp32, 3 × 3", "")
     drawn = figure_panels.named("a", [(apart, partial(str, place)) for place, apart in enumerate(words)])
     assert drawn == {"a": "0", "a_fp32_3_3": "1", "a_3": "2", "a_4": "3"}
-
-
-def test_pages_that_nobody_looks_at_are_not_drawn_and_the_first_says_how_many() -> None:
-    made = []
-
-    def draw(number: int) -> Figure:
-        made.append(number)
-        figure = Figure()
-        figure_panels.say_below(figure, "batch size")
-        return figure
-
-    drawn = figure_panels.named("a", [("", partial(draw, number)) for number in range(11)])
-    assert made == list(range(figure_panels.MOST_PAGES)) == list(range(len(drawn)))
-    assert drawn["a"].get_supxlabel() == (
-        "batch size\n3 more pages like this are not drawn: the tables hold every cell"
-    )
-    assert drawn["a_2"].get_supxlabel() == "batch size"
-
-
-def test_each_precision_has_a_page_before_one_has_two() -> None:
-    """Eight pages of fp32 and three of tf32 are more than are drawn."""
-    pages = [
-        figures_methods._Page(pd.DataFrame({"precision": [name]}), [], [number], [], "")
-        for name, count in (("fp32", 8), ("tf32", 3))
-        for number in range(count)
-    ]
-    order = [(page.points["precision"].iloc[0], page.batches[0]) for page in figures_methods._round_robin(pages)]
-    assert order[:6] == [(name, number) for number in range(3) for name in ("fp32", "tf32")]
-    assert len(order) == 11
-    assert figures_methods._round_robin(pages[:8]) == pages[:8]
-
-
-def test_a_long_name_keeps_both_ends() -> None:
-    assert figure_panels.fitting("resnet18", 8) == "resnet18"
-    assert figure_panels.fitting(LONG, 22) == "torchvi…very_long_name"
-    assert len(figure_panels.fitting(LONG, 22)) == 22
-
-
-def test_words_that_all_series_share_are_said_once() -> None:
-    told = [(1.0, "lost", "red"), (1.0, "lost", "blue"), (2.0, "lost", "red"), (3.0, "a", "red"), (3.0, "b", "blue")]
-    assert figure_panels.merged(told, 2) == [
-        (1.0, "lost", figure_panels.GREY),
-        (2.0, "lost", "red"),
-        (3.0, "a", "red"),
-        (3.0, "b", "blue"),
-    ]
 
 
 def test_looks_can_be_told_apart_without_colour() -> None:
@@ -808,16 +536,3 @@ def test_looks_can_be_told_apart_without_colour() -> None:
     assert len({marker for _, marker in methods.values()}) == len(methods)
     assert len({hatch for _, hatch in figure_style.verdict_looks().values()}) == 4
     assert len({marker for _, marker in figure_style.phase_looks().values()}) == 2
-
-
-@pytest.mark.parametrize(
-    ("ratios", "highs", "top"),
-    [
-        ([0.2, 0.4], [0.22, 0.44], 1.08 * 44),
-        ([0.2, 0.4], [2.5, 0.44], 1.08 * 1.5 * 40),  # 2.5 would press the points into a sixth of the panel
-        ([0.4], [float("nan")], 1.08 * 40),
-        ([0.0], [0.0], 100.0),
-    ],
-)
-def test_a_very_wide_interval_leaves_the_panel(ratios: list[float], highs: list[float], top: float) -> None:
-    assert percent_top(pd.Series(ratios), pd.Series(highs)) == pytest.approx(top)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import html
 import re
 import subprocess
 import sys
@@ -16,14 +15,14 @@ import pytest
 
 from cleaning.reconcile.view import Built, View
 from reports.shared.html_figures import FIGURES
-from reports.shared.html_tables import Names, Table, merged_columns, natural
+from reports.shared.html_tables import Names, Table
 from reports.shared.numbers import merged, skeleton
 from reports.sweep.answer import page_cells, page_counts
 from reports.sweep.answer.headline import closing
 from reports.sweep.answer.page import page
 from reports.sweep.answer.table import warning_lines
 from results.records.answers import WorkTime
-from results.records.counts import Agreement, BatchLaw, CleaningLog, ProfileCount, Ratio
+from results.records.counts import Agreement, CleaningLog, ProfileCount
 from results.records.samples import Ceiling
 from results.store.manifest import Manifest
 from tests.support.fakes.page_reader import Reader
@@ -195,18 +194,6 @@ def test_the_table_of_cells_says_what_the_terminal_says(built: Built) -> None:
     assert (lost["step ms"], lost["verdict"]) == ("–", "out of memory")
 
 
-def test_methods_stand_in_their_order_with_intervals(built: Built) -> None:
-    table = page_cells.methods(built.views, names(built.views))
-    assert table is not None
-    heads = ["theory\nfvcore", "theory\nptflops", "theory\nas published", "one", "batch", "epoch", "exact"]
-    assert list(table.columns) == ["model", "batch", "precision", "of", *heads]
-    row = row_of(table, "resnet18", "1", "fp32")
-    assert row["of"] == "100 TFLOP/s\nsheet"
-    assert row["exact"] == "5.00 %\n4.90 to 5.10"  # 5 % ± 2 %
-    assert row["theory\nas published"] == "2.50 %\n2.45 to 2.55"
-    assert row["theory\nfvcore"] == "5.05 %\n4.95 to 5.15"  # 1.01 × 5 %
-
-
 def test_an_interval_without_an_upper_end_says_so() -> None:
     """The interval of the time reaches zero: no utilization is too high. Without one a single block was timed."""
     run = made_up_page.run_of("alexnet", 1, "fp32")
@@ -215,14 +202,6 @@ def test_an_interval_without_an_upper_end_says_so() -> None:
     views = [View(run, (open_end, none))]
     row = row_of(page_cells.methods(views, names(views)), "alexnet")
     assert (row["exact"], row["batch"]) == ("50.0 %\n49.0 or more", "50.0 %")
-
-
-def test_every_known_peak_stands_beside_the_others(built: Built) -> None:
-    row = row_of(page_cells.denominators(built.views, names(built.views)), "resnet18", "1", "fp32")
-    assert row["of the datasheet peak"] == "5.00 %\n4.90 to 5.10"
-    assert row["of the peak at the observed clock"] == "5.56 %\n5.44 to 5.67"  # ÷ 0.9
-    assert row["of the measured ceiling"] == "6.25 %\n6.12 to 6.38"  # ÷ 0.8
-    assert "of the given peak" not in row
 
 
 def test_counters_are_told_by_their_ratio_and_by_how_far_they_are_off() -> None:
@@ -265,37 +244,6 @@ def test_counters_are_told_by_their_ratio_and_by_how_far_they_are_off() -> None:
     }
 
 
-def test_backward_and_forward_as_found_and_as_cleaned() -> None:
-    def row(state: str, ratio: float | None, cell: str = "c", **more: Any) -> Ratio:
-        values: dict[str, Any] = {"cell_id": cell, "attempt": 1, "model": "vgg19", "batch_size": 1}
-        values |= {"precision": "fp32", "source": "torch_profiler", "work": "one", "state": state, "level": "model"}
-        return Ratio(**{**values, "name": "", "ratio": ratio, "exact_ratio": 1.99557, **more})
-
-    rows = [row("found", 0.25), row("found", 0.26, "d"), row("cleaned", 1.99557), row("found", 9.0, level="kind")]
-    assert row_of(page_counts.ratios(rows), "vgg19") == {
-        "model": "vgg19",
-        "exact": "1.996",
-        "torch_profiler\none": "0.2500 to 0.2600 → 1.996",
-    }
-    gap = [row("found", None, status="unavailable", reason="no backward was recorded")]
-    assert page_counts.ratios(gap) is None
-    assert row_of(page_counts.missing_ratios(gap), "torch_profiler")["reason"] == "no backward was recorded"
-
-
-def test_an_epoch_has_its_times_beside_each_other(built: Built) -> None:
-    row = row_of(page_counts.epochs(built.work_times, names(built.views)), "resnet18", "128", "fp32")
-    del row["model"], row["batch"], row["precision"]
-    assert row == {
-        "images": "10000",
-        "steps": "78",
-        "time": "8.00 s\n7.84 s to 8.16 s",
-        "profiled": "12.0 s\n11.2 s to 12.8 s",
-        "overhead": "50 %",
-        "run whole": "8.04 s\n7.90 s to 8.20 s",
-        "agrees": "yes",
-    }
-
-
 def test_a_time_that_is_not_known_is_a_reason_once(built: Built) -> None:
     def row(view: View, **more: Any) -> WorkTime:
         run = view.run
@@ -329,24 +277,6 @@ def test_profiles_are_told_by_image(built: Built) -> None:
     assert page_counts.profile_counts([gap]) is None
     why = row_of(page_counts.missing_profiles([gap], names(built.views)), "one")
     assert (why["reason"], why["cells"]) == ("no profile of one was recorded", "resnet18 b1 fp32")
-
-
-def test_a_broken_law_is_named_with_what_breaks_it() -> None:
-    shared: dict[str, Any] = {"cell_id": "c", "attempt": 1, "model": "swin_v2_t", "phase": "forward"}
-    laws = [
-        BatchLaw(**shared, counter="fvcore", batches=(1, 2, 16), holds=True, constant_flop=12),
-        BatchLaw(**shared, counter="ptflops", batches=(1, 2), holds=None),
-        BatchLaw(**shared, counter="own", batches=(1, 2, 16), holds=False, reason="batch 2 is off"),
-        BatchLaw(**shared, counter="own", operator="bmm", batches=(1, 2, 16), holds=False, reason="bmm is off"),
-    ]
-    table = page_counts.broken_laws(laws)
-    assert table is not None
-    assert [row[2:5] for row in table.rows] == [
-        ("total", "1, 2, 16", "batch 2 is off"),
-        ("bmm", "1, 2, 16", "bmm is off"),
-    ]
-    said = page_counts.laws_sentence(laws)
-    assert said.endswith(": 1 yes, 1 no, 1 with too few batches. The constant is not zero for fvcore in swin_v2_t.")
 
 
 def test_failures_and_warnings_come_once_with_their_cells(built: Built) -> None:
@@ -391,28 +321,6 @@ def test_texts_that_differ_in_numbers_alone_are_one() -> None:
         merged(["conv2d × 2", "conv3d × 2"])
 
 
-def test_warnings_of_a_kind_are_one_row_with_all_their_cells() -> None:
-    runs = [
-        made_up_page.run_of("vgg11", batch, "fp32", warnings=(f"busy: others used {batch}%",)) for batch in (5, 40, 9)
-    ]
-    views = [View(run, (made_up_page.fraction(run, "exact", "flopledger", "datasheet", 0.5),)) for run in runs]
-    table = page_cells.warnings(views, names(views))
-    assert table is not None
-    assert table.rows == (("busy", "others used 5 to 40%", "all 3 cells"),)
-
-
-def test_repairs_of_many_cells_are_one_row() -> None:
-    shared: dict[str, Any] = {"step": "repaired", "attempt": 1, "subject": "x", "field": "cleaned_flop", "before": ""}
-    log = [
-        CleaningLog(**shared, cell_id=c, file=f"profiles/{c}-1.csv.gz", after=n, reason=f"the shapes give {n} FLOP")
-        for c, n in (("a", "100"), ("b", "30"), ("b", "2000"))
-    ]
-    table = page_counts.cleaning(log)
-    assert table is not None
-    said = ("repaired", "profiles/….csv.gz", "the shapes give 30 to 2000 FLOP", "2", "3", "+2.13 kFLOP")
-    assert table.rows == (said,)
-
-
 def test_a_method_with_many_sources_has_one_column_and_a_table_of_its_own(built: Built) -> None:
     assert page_cells.theories(built.views, names(built.views)) is None  # two counters fit beside each other
     run = made_up_page.run_of("vgg11", 8, "fp32")
@@ -426,21 +334,6 @@ def test_a_method_with_many_sources_has_one_column_and_a_table_of_its_own(built:
     apart = row_of(page_cells.theories(views, names(views)), "vgg11")
     assert [apart[f"theory\n{source}"][:4] for source in sources] == ["40.0", "40.0", "41.0", "50.0"]
     assert "exact" not in apart
-
-
-def test_environment_has_a_column_for_each_sitting_and_nothing_unknown() -> None:
-    table = page_cells.environment(
-        [made_up_page.sitting(), made_up_page.sitting("s2", environment={"cpu": "another"}, preflight={})]
-    )
-    assert table is not None
-    found = {row[0]: row[1:] for row in table.rows}
-    assert found["cpu"] == ("a processor", "another")
-    assert found["cpu_isa"] == ("avx2", "–")
-    assert found["memory_bytes"] == ("150 GB", "–")
-    assert found["clock_hz"] == ("1.98 GHz", "–")
-    assert found["variables"] == ("CUDA_VISIBLE_DEVICES=0", "–")
-    assert found["before the run: ecc"] == ("yes", "–")
-    assert "governor" not in found
 
 
 def test_peaks_and_ceilings_have_their_sources(built: Built, whole: str) -> None:
@@ -463,15 +356,6 @@ def test_commands_problems_and_the_name_of_the_run_are_told(whole: str) -> None:
     assert "<title>flopledger · made-up · NVIDIA H200</title>" in whole
 
 
-def test_models_are_sorted_by_the_numbers_in_their_names() -> None:
-    assert sorted(["resnet101", "resnet18", "alexnet", "resnet50"], key=natural) == [
-        "alexnet",
-        "resnet18",
-        "resnet50",
-        "resnet101",
-    ]
-
-
 # --- figures -------------------------------------------------------------------------------------------------------
 
 
@@ -490,15 +374,6 @@ def test_a_figure_survives_its_way_into_the_page(whole: str) -> None:
     ]
     assert "DTD" not in urllib.parse.unquote(data)
     assert second["alt"] == "a new one. A new one."
-
-
-def test_pages_of_a_figure_share_a_caption_and_the_longest_name_wins(built: Built) -> None:
-    drawn = {"flops_by_operation_vgg16": SVG, "utilization_by_method_post2021": SVG, "utilization_by_methods": SVG}
-    captions = re.findall(r"<figcaption>(.*?)</figcaption>", page(built, drawn))
-    assert FIGURES["flops_by_operation"].caption in html.unescape(captions[0])
-    assert "too low (vgg16). Bars" in Reader(page(built, drawn)).of("img")[0]["alt"]  # which of its pages
-    assert "utilization_post2021.csv" in captions[1]
-    assert captions[2].startswith("utilization by methods")
 
 
 # --- data that is no friend ----------------------------------------------------------------------------------------
@@ -551,33 +426,6 @@ def test_a_figure_cannot_leave_its_attribute(built: Built) -> None:
 # --- runs that lack something --------------------------------------------------------------------------------------
 
 
-def test_a_run_of_failures_alone_says_so() -> None:
-    lost = [
-        made_up_page.failed(
-            made_up_page.run_of(model, 8, "fp32", "crashed", reason="the worker died"), "the worker died"
-        )
-        for model in ("vgg11", "vgg13")
-    ]
-    document = page(made_up_page.built(lost), {})
-    text = Reader(document).text
-    assert Reader(document).faults == []
-    assert "No cell was measured: the worker died." in text
-    assert "0 of 2 measured; 2 failed" in text
-    assert "none is known" in text
-    assert "No method gave a number" in text
-    assert "the worker died all 2 cells" in text
-    assert "None could be drawn from these rows." in text
-
-
-def test_a_run_without_profiles_has_no_section_about_them(built: Built) -> None:
-    bare = dataclasses.replace(built, ratios=(), profile_counts=(), work_times=(), agreement=(), batch_laws=())
-    document = page(bare, {})
-    assert Reader(document).faults == []
-    anchors = re.findall(r'<h2 id="(\w+)">', document)
-    assert {"backward", "times", "problems"} & set(anchors) == set()
-    assert "No counter was asked for, or none beside our own count." in document
-
-
 def test_a_run_without_any_cell_is_a_page_too() -> None:
     document = page(dataclasses.replace(made_up_page.built([]), sittings=()), {})
     assert Reader(document).faults == []
@@ -607,12 +455,3 @@ def test_pictures_that_would_make_the_page_too_large_are_named_instead(
     shown = page(built, {"utilization_by_model": svg, "utilization_by_batch": svg, "utilization_by_method": svg})
     assert shown.count("<figure") == 2
     assert "Not on this page, for its size, but in figures/: utilization_by_method." in shown
-
-
-def test_heads_of_equal_columns_stand_one_below_the_other() -> None:
-    """In one line five counters would push their numbers out of a page of 800 pixels."""
-    heads = ("model", "theory\nfvcore", "theory\nptflops", "one")
-    table = Table("", heads, (("a", "1", "1", "2"), ("b", "3", "3", "4")))
-    merged = merged_columns(table, 1)
-    assert merged.columns == ("model", "theory fvcore =\ntheory ptflops", "one")
-    assert merged.rows == (("a", "1", "2"), ("b", "3", "4"))

@@ -100,24 +100,6 @@ def test_the_table_shows_the_step_with_the_most_faults_before_and_after(drawn: A
     assert "step 0, the one with the most wrong" in " ".join(figure.get_supxlabel().split())
 
 
-def test_the_step_is_the_one_with_the_most_wrong_verdicts(drawn: Any) -> None:
-    good = made_up_trace.instance(0, "forward", G, 1, step=4)
-    bad = made_up_trace.instance(1, "forward", G, 3, step=7)
-    table = cells(drawn(good, bad)["counts_by_operation"])
-    assert table[(1, 0)] == ("3", colour("over"))
-    assert (1, 1) not in table
-
-
-def test_two_calls_of_one_layer_stand_apart_in_one_cell(drawn: Any) -> None:
-    """torch's linear layer makes a product a gradient; one found twice and one not at all are not right together."""
-    forward = made_up_trace.instance(0, "forward", G, 1)
-    twice = made_up_trace.instance(1, "backward", G, 2, forward_index=0)
-    none = made_up_trace.instance(2, "backward", G, 0, forward_index=0)
-    table = cells(drawn(forward, twice, none)["counts_by_operation"])
-    assert table[(4, 0)] == ("2+0", colour("over"))
-    assert table[(5, 0)] == ("1+1", colour("right"))
-
-
 def test_recomputation_stands_beside_the_forward_product_of_its_module(drawn: Any) -> None:
     forward = made_up_trace.instance(0, "forward", G, 1, module="a")
     other = made_up_trace.instance(1, "forward", G, 1, module="b")
@@ -140,14 +122,6 @@ def test_what_has_no_count_is_a_question_mark_and_fractions_stay(drawn: Any) -> 
     assert [table[(x, 2)] for x in (1, 2)] == [("?", colour("under")), ("1", colour("right"))]
     assert table[(1, 0)] == ("0.0156", colour("under"))
     assert [table[(x, 1)] for x in (1, 2)] == [("?", colour("unknown"))] * 2
-
-
-def test_of_a_long_model_the_largest_products_are_drawn_and_the_rest_counted(drawn: Any) -> None:
-    figure = drawn(*made_up_trace.instances(layers=90, steps=1))["counts_by_operation"]
-    labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
-    assert len(labels) == 54
-    assert [label.split()[0] for label in labels] == [f"layer{layer}" for layer in range(36, 90)]  # in their order
-    assert "36 smaller operations are not drawn" in " ".join(figure.get_supxlabel().split())
 
 
 # --- bars ------------------------------------------------------------------------------------------------------------
@@ -202,14 +176,6 @@ def test_ratios_by_kind_before_and_after_beside_two(drawn: Any) -> None:
     assert [line.get_xdata()[0] for line in axes.lines] == [2]
 
 
-def test_a_ratio_without_forward_flop_is_a_word(drawn: Any) -> None:
-    figure = drawn(made_up_trace.instance(0, "forward", G, 0), made_up_trace.instance(1, "backward", G, 2, 2))[
-        "backward_forward_by_kind"
-    ]
-    assert [t.get_text() for t in texts(figure)].count("no forward count") == 1
-    assert len(bars(figure)) == 1
-
-
 def test_a_recording_without_a_backward_pass_has_no_ratios(drawn: Any) -> None:
     assert "backward_forward_by_kind" not in drawn(made_up_trace.instance(0, "forward", G, 1))
 
@@ -231,39 +197,11 @@ def test_the_timeline_is_the_middle_step_by_phase(drawn: Any) -> None:
     assert figure.get_supxlabel().startswith("ms since step 0 began")
 
 
-def test_of_three_steps_it_is_the_second(drawn: Any) -> None:
-    figure = drawn(*made_up_trace.instances(layers=1, steps=3))["timeline"]
-    assert figure.get_supxlabel().startswith("ms since step 1 began")
-
-
-def test_neighbours_too_near_to_tell_apart_are_one_span() -> None:
-    import pandas as pd
-
-    rows = pd.DataFrame({"start_s": [0.0, 1.0, 1.1, 5.0], "time_s": [1.0, 0.05, 0.2, 1.0]})
-    assert trace_figures._spans(rows, 0.0, 0.1).tolist() == [[0.0, pytest.approx(1.3)], [5.0, 1.0]]
-    assert len(trace_figures._spans(rows, 0.0, 0.001)) == 3
-
-
-def test_kernels_without_a_time_of_day_are_no_timeline(drawn: Any, monkeypatch: Any) -> None:
-    frame = made_up_trace.kernels(made_up_trace.instances()).assign(start_ns=-1)
-    monkeypatch.setattr(made_up_trace, "kernels", lambda instances: frame)
-    figures = drawn(*made_up_trace.instances())
-    assert "timeline" not in figures
-    assert len(figures) == 3
-
-
 # --- all -------------------------------------------------------------------------------------------------------------
 
 
 def test_missing_tables_are_no_figures_and_no_error(tmp_path: Path) -> None:
     assert trace_figures.figures(tmp_path) == {}
-
-
-def test_equal_tables_give_equal_pictures(drawn: Any) -> None:
-    first, second = (
-        figure_style.render(drawn(*made_up_trace.instances(1, 1))["counts_by_operation"]) for _ in range(2)
-    )
-    assert first == second
 
 
 CROWDS = {
@@ -288,22 +226,3 @@ def test_no_text_covers_another_or_leaves_the_page(drawn: Any, crowd: str) -> No
     for name, figure in drawn(*CROWDS[crowd]).items():
         assert covered(figure) == [], name
         assert figure.get_size_inches()[1] <= 11.5
-
-
-@real
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    ["kineto_v100_resnet50_train_b32_torch19_202106.json.gz", "tracelens_mi300_resnet_train_actckpt.json.gz"],
-)
-def test_figures_of_real_recordings_can_be_read(name: str, tmp_path: Path) -> None:
-    from runners.trace import command
-
-    trace = command.cleaned(command.read_recording(Path(REAL) / name))
-    rows = to_csv(trace.cleaned.instances, OperationInstance)
-    (tmp_path / "operation_instances.csv.gz").write_bytes(gzip.compress(rows.encode()))
-    (tmp_path / "kernels.csv.gz").write_bytes(gzip.compress(kernels_csv(trace).encode()))
-    drawn = trace_figures.figures(tmp_path)
-    assert len(drawn) == 4
-    for title, figure in drawn.items():
-        assert covered(figure) == [], title

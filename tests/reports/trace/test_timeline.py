@@ -74,13 +74,6 @@ def test_kernels_of_no_marked_step_lie_before_among_or_after() -> None:
     assert [span.inside for span in lane.spans] == [True, False]  # 10 to 30 µs is shown: k10, and k20 of no step
 
 
-def test_kernels_recorded_twice_or_tried_out_are_no_part_of_a_step() -> None:
-    rows = [kernel(0, 5, 0), kernel(0, 5, 0, fault="duplicate_launch"), kernel(50, 900, 0, fault="autotune")]
-    found = trace_timeline.timeline(trace_of(*rows, steps=(0,)))
-    assert found is not None
-    assert (found.length_ns, found.busy_ns) == (5 * US, 5 * US)
-
-
 def test_neighbours_nearer_than_a_pixel_are_one_and_phases_never_are() -> None:
     """A window of 10,640 µs: a pixel is 10 µs."""
     rows = [kernel(at * 7, 5, 0) for at in range(10)]
@@ -115,7 +108,3 @@ def test_without_times_of_day_there_is_none() -> None:
 )
 def test_a_kernels_name_is_read_without_its_parameters(name: str, said: str) -> None:
     assert kernel_words(name) == said
-
-
-def test_a_long_name_keeps_its_beginning() -> None:
-    assert kernel_words("a" * 50, 10) == "a" * 9 + "…"

@@ -173,32 +173,6 @@ def test_kernels_become_rows_that_read_back_as_their_records() -> None:
     assert lonely.device == 0
 
 
-def test_a_kernel_without_a_start_reads_back_without_one() -> None:
-    """PyProf keeps no start times."""
-    trace = made_up_trace.trace()
-    kernels = trace.cleaned.kernels.assign(start_ns=-1)
-    trace = replace(trace, cleaned=SimpleNamespace(**{**vars(trace.cleaned), "kernels": kernels}))
-    rows = list(csv.DictReader(io.StringIO(trace_text.kernels_csv(trace))))
-    assert {Kernel.from_row(row).start_s for row in rows} == {None}
-
-
-def test_recompute_is_a_column_where_there_is_any() -> None:
-    again = made_up_trace.instance(6, "recompute", 2 * G, 1, step=0, module="layer1")
-    text = trace_text.to_text(made_up_trace.trace((*made_up_trace.instances(steps=1), again), steps=1))
-    assert re.search(r"FLOP a step +forward +recompute|FLOP a step +forward +backward +recompute", text)
-    assert "2.0000 G" in text
-    assert "recompute" not in GOLDEN
-
-
-def test_equal_operations_are_one_line_and_unequal_counts_are_not() -> None:
-    groups = trace_text.largest(made_up_trace.instances(layers=2, steps=3, first=9))
-    assert [(same[0].module, same[0].phase, same[0].raw_flop, len(same)) for same in groups][:2] == [
-        ("layer1", "backward", 4 * G, 3),
-        ("layer0", "forward", 9 * G, 1),
-    ]
-    assert sum(map(len, groups)) == 12
-
-
 def test_a_device_without_peaks_is_named_and_one_that_was_not_recorded_is_not() -> None:
     assert "no rate: analysis/devices/peaks.csv has no Abacus 1; --device" in trace_text.to_text(
         made_up_trace.trace(device_name="Abacus 1")
@@ -209,13 +183,6 @@ def test_a_device_without_peaks_is_named_and_one_that_was_not_recorded_is_not() 
 def test_what_no_kernel_was_counted_for_is_unknown_and_not_0() -> None:
     lost = made_up_trace.instance(0, "forward", G, 1, raw_flop=None)
     assert (trace_text.times(lost), trace_text.times(replace(lost, raw_flop=0))) == ("–", "0 ×")
-
-
-def test_lines_are_no_wider_than_the_page() -> None:
-    long = made_up_trace.instance(0, "forward", 10**15, 3, module="module." * 30, reason="fft_tiling", step=0)
-    wide = replace(long, index=1, input_shapes=((123456, 123456, 123456, 123456),) * 3)
-    text = trace_text.to_text(made_up_trace.trace((long, wide)), V100)
-    assert max(map(len, text.splitlines())) <= trace_text.WIDTH
 
 
 def test_every_reason_has_a_row_in_the_documents() -> None:
@@ -303,17 +270,6 @@ def test_a_total_with_an_unknown_part_is_at_least_and_has_no_ratio_in_the_text()
     assert "no count from sizes: 1 operations (aten::conv2d)" in text
     assert "outside of recorded calls: 25 % of that time" in text
     assert "50 % of the time of kernels; the longest:\n  mystery_kernel_7 2.00 ms" in text
-    assert max(map(len, text.splitlines())) <= trace_text.WIDTH
-
-
-def test_at_least_in_every_phase_fits_the_page() -> None:
-    trace = partial()
-    least = {name: PhaseTotal(None, 123456 * G, 1, 0.5) for name in trace.cleaned.phase_totals["raw"]}
-    totals = dict.fromkeys(trace_text.STATES, least)
-    text = trace_text.to_text(
-        replace(trace, cleaned=SimpleNamespace(**{**vars(trace.cleaned), "phase_totals": totals}))
-    )
-    assert text.count("at least 61.728 T") == 9
     assert max(map(len, text.splitlines())) <= trace_text.WIDTH
 
 

@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.ranks.summary import report_of
-from analysis.ranks.timelines import by_rank
-from measure.trace.ranks.recordings import rank_files, read_rank, read_ranks
+from measure.trace.ranks.recordings import rank_files, read_rank
 from measure.trace.readers import nsys
 from runners.trace import command
 from tests.support.fakes.commands import refused, running
@@ -99,11 +97,6 @@ def test_the_rank_that_is_late_is_named_with_its_step(folder: Path, capsys: pyte
     }
 
 
-def test_without_an_environment_the_name_says_the_rank(tmp_path: Path) -> None:
-    assert read_rank(export(0, environment="").write(tmp_path / "node7_rank12.sqlite")).rank == 12
-    assert read_rank(export(0, environment="LOCAL_RANK=1;RANK=x").write(tmp_path / "report3.sqlite")).rank == 3
-
-
 def test_what_is_no_ranks_export_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = running(command.main, capsys)
     export(0, environment="").write(tmp_path / "report.sqlite")
@@ -135,31 +128,6 @@ def test_an_export_of_a_host_has_a_rank_for_each_process(tmp_path: Path, capsys:
     with pytest.raises(ValueError, match="expected one rank, got the processes of 3"):
         read_rank(path)
     assert any(line.startswith("3 processes had kernels, and are added up") for line in nsys.read(path).problems)
-
-
-def test_exports_of_hosts_are_numbered_on_in_the_order_of_their_names(tmp_path: Path) -> None:
-    """The clock of the second one is 3 s ahead, which the ends of the collectives tell."""
-    for number, (name, ahead) in enumerate((("node2", 0), ("node10", 3_000_000_000))):
-        made = session(BASE_NS + ahead, "", name)
-        for device in range(2):
-            fill(made, LATE_NS if (number, device) == (1, 0) else 0, 0, PROCESS + device, device)
-        made.write(tmp_path / f"{name}.sqlite")
-    found = by_rank(read_ranks(rank_files(tmp_path)))
-    assert {rank: each.host for rank, each in found.items()} == {0: "node2", 1: "node2", 2: "node10", 3: "node10"}
-    report = report_of(found, {})
-    assert [shift.shift_s for shift in report.shifts] == [0, 0, pytest.approx(-3), pytest.approx(-3)]
-    assert report.straggler is not None
-    assert (report.straggler.rank, report.straggler.since) == (2, LATE_FROM)
-
-
-def test_a_process_that_ran_no_kernel_is_no_rank(tmp_path: Path) -> None:
-    made = export(0, environment="")
-    made.add(
-        "CUPTI_ACTIVITY_KIND_MEMCPY", start=10, end=20, deviceId=0, streamId=7, correlationId=99, copyKind=1, bytes=8,
-        globalPid=(PROCESS + 1) << 24,
-    )  # fmt: skip
-    found = read_rank(made.write(tmp_path / "rank4.sqlite"))
-    assert (found.rank, found.process, len(found.memory)) == (4, -1, 0)
 
 
 REAL = os.environ.get("FLOPLEDGER_TRACES", "")
@@ -201,3 +169,8 @@ def test_two_real_h100s_in_one_export(tmp_path: Path, capsys: pytest.CaptureFixt
         (rank, "send_recv", 33) for rank in range(2)
     }
     assert found["waits"] == [], "sends and receives have no order that all share"
+
+
+def test_without_an_environment_the_name_says_the_rank(tmp_path: Path) -> None:
+    assert read_rank(export(0, environment="").write(tmp_path / "node7_rank12.sqlite")).rank == 12
+    assert read_rank(export(0, environment="LOCAL_RANK=1;RANK=x").write(tmp_path / "report3.sqlite")).rank == 3

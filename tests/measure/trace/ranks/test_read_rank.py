@@ -14,7 +14,6 @@ from tests.support.recordings import record_ranks
 RANKS = Path(__file__).parents[3] / "data" / "ranks"
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
-OLD = "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*, unsigned long, ncclWork*)"
 SIZES = {"Collective name": "allreduce", "In msg nelems": 1000, "dtype": "BFloat16", "Group size": 4}
 GROUP = {"Process Group Name": "7", "Process Group Ranks": "[0, 1, 2, 3]"}
 
@@ -64,25 +63,6 @@ def test_times_are_of_the_clock_that_the_header_counts_from(tmp_path: Path) -> N
     found = read_rank(write(tmp_path / "trace.json", DEVICE, baseTimeNanoseconds=base))
     assert int(found.compute[0, 0]) == base + 40_000
     assert int(found.steps["start_ns"].iloc[0]) == base + 40_000
-
-
-@pytest.mark.parametrize(
-    ("name", "args", "kind", "nbytes"),
-    [
-        (OLD, {}, "send_recv", -1),
-        (OLD, {"Collective name": "all_to_allv", "In msg nelems": 5, "dtype": "Long"}, "all_to_all", 40),
-        ("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(x)", {}, "reduce_scatter", -1),
-        ("ncclDevKernel_AllGather_RING_LL(x)", {"Collective name": "_allgather_base"}, "all_gather", -1),
-        ("ncclKernel_Broadcast_RING_LL_Sum_int8_t(x)", {"Collective name": "broadcast"}, "broadcast", -1),
-        (NCCL, {"In msg nelems": 5, "dtype": "Quaternion"}, "all_reduce", -1),
-    ],
-)
-def test_the_kind_is_the_recorders_word_or_the_kernels_name(
-    tmp_path: Path, name: str, args: dict[str, Any], kind: str, nbytes: int
-) -> None:
-    found = read_rank(write(tmp_path / "trace.json", [event("kernel", name, 0, 1, **args)]))
-    assert found.collectives[["kind", "nbytes"]].to_numpy().tolist() == [[kind, nbytes]]
-    assert len(found.compute) == 0, "it is no computing"
 
 
 def test_without_a_device_calls_that_calculate_are_computing(tmp_path: Path) -> None:
