@@ -17,8 +17,8 @@ from runners.footprint.fit import Fitting, envelope, fitting
 from runners.footprint.step import StepOptions
 from runners.sweep import auto_batches, auto_memory
 from runners.sweep.auto_batches import batches_up_to, corrected, largest_below, needed_bytes, resolved
-from runners.sweep.options import as_options, grid_of, parser, stored_options
-from runners.sweep.plan import Grid, auto_key, cells, remaining
+from runners.sweep.options import as_options, grid_of, parser
+from runners.sweep.plan import Grid, cells, remaining
 from runners.workers.fault import WorkerFault
 from runners.workers.probe import DeviceProperties, ProbeResult
 from tests.support.fakes.fake_session import MEASURE, Scene, measured
@@ -91,17 +91,6 @@ def test_batches_that_lie_ready_are_counted() -> None:
     assert (found.largest, found.least) == (2, 1)
 
 
-def test_precisions_of_the_same_bytes_are_asked_for_once() -> None:
-    asked = []
-
-    def ask(model: str, precision: str) -> Fitting:
-        asked.append((model, precision))
-        return Fitting(4, 1, LINE)
-
-    resolved(grid(precisions=("fp32", "tf32", "amp-bf16")), MB, 0.1, ask)
-    assert asked == [("alexnet", "fp32"), ("alexnet", "amp-bf16"), ("vgg11", "fp32"), ("vgg11", "amp-bf16")]
-
-
 def test_what_cannot_be_predicted_is_the_callers_to_say() -> None:
     with pytest.raises(ValueError, match="alexnet: fake tensors cannot run it; say sizes instead"):
         resolved(grid(), MB, 0.1, lambda model, precision: "fake tensors cannot run it")
@@ -120,22 +109,6 @@ class TestResuming:
         assert again == Grid.from_json(self.stored(before))
         assert [cell.cell_id for cell in cells(again)] == [cell.cell_id for cell in cells(before)]
 
-    def test_another_model_is_asked_for_and_the_others_stay(self) -> None:
-        options = parser().parse_args(["--resume", "x", "--models", "alexnet,resnet18"])
-        found = grid_of(options, self.stored(planned()), ANY)
-        asked = []
-        again = resolved(found, 1, 0.1, lambda model, precision: asked.append(model) or Fitting(2, 1, LINE))
-        assert asked == ["resnet18"]
-        assert (again.batches_of("alexnet", "fp32")[-1], again.batches_of("resnet18", "tf32")) == (35, (1, 2))
-
-    def test_sizes_of_ones_own_take_the_place_of_auto(self) -> None:
-        found = grid_of(parser().parse_args(["--resume", "x", "--batch-sizes", "4"]), self.stored(planned()), ANY)
-        assert (found.batch_sizes, found.auto) == ((4,), {})
-
-    def test_a_grid_without_auto_is_what_it_was(self) -> None:
-        old = {key: value for key, value in grid(batch_sizes=(8,)).as_json().items() if key != "auto"}
-        assert Grid.from_json(old) == grid(batch_sizes=(8,))
-
 
 class TestOutOfMemory:
     def test_the_margin_rises_and_larger_batches_go(self) -> None:
@@ -147,16 +120,6 @@ class TestOutOfMemory:
         assert after.batches_of("alexnet", "fp32") == (1, 2, 4, 8, 16, 32)
         assert after.batches_of("vgg11", "fp32") == (1, 2, 4, 8, 16, 32, 35), "what was tried keeps its row"
         assert words == "vgg11 fp32 ran out of memory at batch 35, predicted to need 42.92 MiB: the margin is now 15 %"
-
-    def test_a_smaller_batch_that_failed_says_more(self) -> None:
-        """16 samples need 26 MB, 0.48 less than all: with 0.05 more 23.5 MB are left, which hold 13 samples."""
-        before = planned(precisions=("fp32",))
-        by_size = {(cell.model, cell.batch_size): cell for cell in cells(before)}
-        failed, other = by_size["vgg11", 16], by_size["alexnet", 32]
-        after, _ = corrected(before, failed, [other])
-        assert after.auto["margin_ratio"] == pytest.approx(0.53)
-        assert after.batches_of("vgg11", "fp32") == (1, 2, 4, 8, 13, 16)
-        assert after.batches_of("alexnet", "fp32") == (1, 2, 4, 8, 13, 32), "what was measured stays"
 
     def test_other_cells_change_nothing(self) -> None:
         before = planned()
@@ -205,11 +168,6 @@ def test_free_memory(meminfo: str, limits: dict[str, str], free: int, tmp_path: 
 def test_memory_that_nobody_knows(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="say sizes instead"):
         auto_memory.host_bytes(tmp_path / "none", tmp_path)
-
-
-def test_key() -> None:
-    assert auto_key("alexnet", "fp32") == "alexnet fp32"
-    assert stored_options(None) == {}
 
 
 @pytest.mark.slow

@@ -134,20 +134,6 @@ def test_blocks_at_the_beginning_and_in_the_middle_are_set_aside(
     ]
 
 
-def test_blocks_at_the_end_are_set_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Six near blocks, and no placement has thirty before the cap of 2.9 s: of the one that most have, three or more
-    are used. 6 · 0.22 s + 5 · 0.28 s = 2.72 s; another block would end at 3 s. The window ends with the sixth."""
-    rules = {"min_blocks": 30, "cap_s": 2.9, "cap_blocks": 0}
-    found = swept(tmp_path, monkeypatch, PlannedHost(far=range(6, 100), waited=()), **rules)
-    assert found.parts == "mmmmmm....."
-    assert found.run.status == "not_converged"
-    assert found.run.reason.endswith("with 6 of at least 30 blocks")
-    assert found.run.window_start_s == found.numbered(0).start_s
-    assert found.run.window_end_s == pytest.approx(found.numbered(5).start_s + STEPS * NEAR_S)
-    assert (found.time.blocks, found.time.moved_blocks) == (6, 5)
-    assert found.time.mean_s == pytest.approx(NEAR_S)
-
-
 def test_where_the_processors_never_stay_all_blocks_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They move in every block: no block is of a placement but the first."""
     found = swept(tmp_path, monkeypatch, PlannedHost(far=range(0, 100, 2), waited=()), min_blocks=8)
@@ -155,10 +141,3 @@ def test_where_the_processors_never_stay_all_blocks_are_used(tmp_path: Path, mon
     assert found.run.status == "ok"
     assert (found.time.blocks, found.time.moved_blocks, found.time.all_mean_s) == (8, 0, None)
     assert found.time.mean_s == pytest.approx((NEAR_S + FAR_S) / 2)
-
-
-def test_where_every_block_waits_all_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = swept(tmp_path, monkeypatch, PlannedHost(far=(), waited=range(100)), min_blocks=8)
-    assert found.parts == "m" * 8
-    assert (found.run.status, found.time.disturbed_blocks) == ("ok", 0)
-    assert any(warning.startswith("disturbed: 8 of 8 blocks waited") for warning in found.run.warnings)

@@ -7,7 +7,6 @@ CUDA only runs here, with a model that really trains.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import time
 from collections import Counter
 
@@ -231,44 +230,3 @@ def test_the_profiler_is_asked_for_kernels_where_it_can_record_them(monkeypatch,
     supported = {activities.CPU, activities.CUDA} if kernels else {activities.CPU}
     monkeypatch.setattr(torch.profiler, "supported_activities", lambda: supported)
     assert work_profiles.kernel_device(cuda) == device
-
-
-def test_peak_memory_is_that_of_the_cells_own_step(driver):
-    """Read before the other works begin; they go on allocating, a mebibyte a step here."""
-    found = whole(on_cuda())
-    own = sum(b.steps for b in found.blocks if not b.work and b.part in ("warmup", "measure", "phase"))
-    others = sum(b.steps for b in found.blocks if b.work)
-    peak = found.findings.peak_memory_bytes / MEBIBYTE
-    assert others > 0
-    assert own <= peak <= driver.steps - others
-    assert found.findings.reserved_memory_bytes == 2 * found.findings.peak_memory_bytes
-    assert driver.asked["reset_peak_memory_stats"] == 1
-    assert driver.asked["empty_cache"] == 1, "a work that succeeds gives nothing back: the next one takes it"
-
-
-def test_a_step_that_runs_out_of_memory_in_a_work_costs_that_work(driver, monkeypatch):
-    from workloads.training.step import TrainingStep
-
-    gradients = TrainingStep.gradients
-    sizes = itertools.count()
-
-    def exhausted(step, mark=lambda phase: None):
-        output, loss = gradients(step, mark)
-        if len(output) == 1 and next(sizes) == 3:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
-        return output, loss
-
-    monkeypatch.setattr(TrainingStep, "gradients", exhausted)
-    found = whole(on_cuda())
-    assert list(found.findings.unprofiled) == ["one"]
-    assert found.findings.profiled == ("batch", "last")
-    assert driver.asked["empty_cache"] == 2
-
-
-def test_an_error_of_the_device_in_a_work_is_the_cells(driver, monkeypatch):
-    def broken(*_, **__):
-        raise RuntimeError("CUDA error: an illegal memory access was encountered")
-
-    monkeypatch.setattr("measure.profiler.work_profiles.profile_step", broken)
-    with pytest.raises(RuntimeError, match="illegal memory access"):
-        whole(on_cuda(methods=("one",)))

@@ -58,10 +58,6 @@ def words(folder: Path, code: str = "pass") -> list[str]:
 # --- is it there -----------------------------------------------------------------------------------------------------
 
 
-def test_cells_that_ask_for_nothing_need_nothing() -> None:
-    assert nsight.check([cell(), cell(profile="kineto")], lambda _: None) == ""
-
-
 def test_what_cannot_record_is_a_mistake_that_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"^--profile nsys: expected a CUDA device.* got cpu; --profile kineto"):
         nsight.check([CUDA, cell(profile="nsys")], lambda _: "/bin/nsys")
@@ -201,12 +197,6 @@ def test_the_device_is_free_before_nsys_begins_and_only_profiled_works_are_recor
 
 
 # --- what nsys starts ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("which", [CUDA, cell(image_size=64, layout="channels_last", seed=3, methods=("one", "epoch"))])
-def test_the_command_names_the_whole_cell(which: Cell, tmp_path: Path) -> None:
-    command = nsight.command(which, "batch", tmp_path)
-    assert nvtx_step.cell_of(command[command.index("--cell") + 1]) == which
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"model": "alexnet"}', '{"no_such": 1}'])

@@ -10,7 +10,6 @@ import dataclasses
 import gc
 import itertools
 import weakref
-from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -25,7 +24,6 @@ from results.errors import Unavailable
 from results.records.cell import Cell
 from results.records.operations import ProfiledOperation
 from results.records.samples import Sample
-from results.records.vocabulary import WORKS
 from runners.sweep import passes
 from runners.sweep.findings import WorkFindings, merge_findings
 from runners.sweep.plan import METHODS
@@ -189,18 +187,6 @@ class TestWhatIsMeasured:
         run_all(of)
         assert of.model.weight.grad.item() == 2.0
 
-    @pytest.mark.parametrize(("methods", "sizes"), [(("one",), {1}), (("batch",), {4}), (("epoch",), {4, 2})])
-    def test_only_what_is_asked_for(self, methods, sizes):
-        of = subject(dataclasses.replace(CELL, methods=methods))
-        found = run_all(of)
-        assert set(of.model.sizes) == sizes
-        assert found.profiled == [work for work in works_of(of.cell) if work != "epoch"]
-
-    def test_a_work_that_stops_at_its_cap_says_so(self):
-        found = run_all(subject(target_ci_ratio=1e-9, cap_s=0.3))
-        assert [warning.partition(":")[0] for warning in found.warnings] == ["one", "last"]
-        assert all("stopped at the cap of 0.1 s" in warning for warning in found.warnings)
-
 
 class TestEpoch:
     def test_it_is_run_from_end_to_end_in_segments(self):
@@ -212,27 +198,6 @@ class TestEpoch:
         assert of.model.sizes[-3:] == [4, 4, 2]
         assert sum(block.device_s for block in segments) == pytest.approx(0.1 + HOST_S)
         assert {(block.part, block.phase) for block in segments} == {("measure", "")}
-
-    @pytest.mark.parametrize("images", [40, 41, 64, 10_000 // 7])
-    def test_every_image_is_seen_once(self, images):
-        of = subject(dataclasses.replace(CELL, methods=("epoch",), epoch_images=images))
-        run_all(of)
-        whole, rest = divmod(images, 4)
-        assert of.model.sizes[-(whole + bool(rest)) :] == [4] * whole + [rest] * bool(rest)
-
-    @pytest.mark.parametrize(("cap_s", "run"), [(0.1001, True), (0.0999, False)])
-    def test_only_where_it_is_short_enough(self, cap_s, run):
-        """2 × 40 ms + 20 ms."""
-        of = subject(epoch_cap_s=cap_s)
-        found = run_all(of)
-        assert any(block.work == "epoch" for block in found.blocks) == run
-        assert found.unprofiled == {}, "its time follows from those of its batches"
-
-    def test_the_last_batch_counts_towards_what_is_expected(self):
-        of = subject(dataclasses.replace(CELL, epoch_images=8), epoch_cap_s=0.0801)
-        assert any(block.work == "epoch" for block in run_all(of).blocks)
-        of = subject(dataclasses.replace(CELL, epoch_images=9), epoch_cap_s=0.0801)
-        assert not any(block.work == "epoch" for block in run_all(of).blocks)
 
     @given(st.integers(0, 5000), st.booleans())
     def test_segments_are_all_steps_shared_out_evenly(self, whole, partial):
@@ -250,22 +215,6 @@ class TestProfiles:
         assert [call.work for call in profiler.calls] == ["one", "batch", "last"] == found.profiled
         assert [row.work for row in found.operations] == ["one", "batch", "last"]
         assert [block.work for block in found.blocks if block.part == "profiled"] == ["one", "", "last"]
-
-    def test_the_cells_own_batches_are_not_made_twice(self):
-        of = subject()
-        run_all(of)
-        assert of.batches.asked == [1, 2]
-
-    def test_of_the_same_model_with_what_the_protocol_leaves(self, profiler):
-        of = subject(profile_cap_s=0.7)
-        run_all(of)
-        assert {call.model for call in profiler.calls} == {of.model}
-        assert {(call.cuda, call.most_s) for call in profiler.calls} == {(True, 0.7)}
-
-    def test_of_steps_that_announce_their_phases(self, profiler):
-        run_all(subject())
-        whole = ["forward", "loss", "backward", "optimizer", "end"]
-        assert [call.marks for call in profiler.calls] == [["forward", "loss", "backward", "end"], whole, whole]
 
     def test_what_the_recording_lacks_is_a_warning(self, profiler):
         profiler.notes = ("no kernels",)
@@ -328,15 +277,6 @@ class TestFailures:
             assert not any(block.work == "epoch" for block in found.blocks)
         assert mean_s(found, "last" if work == "one" else "one") > 0
 
-    def test_while_the_epoch_is_run(self, kind, monkeypatch):
-        def fails(*_):
-            raise FAULTS[kind][0]
-
-        monkeypatch.setattr("measure.timing.phases.measure_stretch", fails)
-        found = run_all(subject())
-        assert found.unprofiled == {"epoch": FAULTS[kind][1]}
-        assert found.profiled == ["one", "batch", "last"]
-
 
 def test_what_a_failed_step_held_is_gone_before_memory_is_given_back(monkeypatch):
     """A traceback holds the frames of the step and with them its activations; given back is only what nobody holds."""
@@ -371,14 +311,6 @@ class TestTheCellsLimit:
         assert found.unprofiled["batch"] == "left out: it takes about 0 s, and of the cell's limit 0 s are left"
         assert of.model.sizes == []
 
-    def test_a_small_work_may_fit_where_a_large_one_does_not(self):
-        """A step of 40 ms: six of them are 240 ms, nine samples 90 ms, and of the 220 ms left half is for timing."""
-        of = subject(limit_s=10.0)
-        of.clock.now_s += 10.0 - 0.22
-        found = run_all(of)
-        assert found.unprofiled["batch"].startswith("left out: ")
-        assert "one" in found.profiled
-
     def test_timing_leaves_half_of_what_is_left(self):
         """Of 4 s: what would else be measured for 50 s stops at 2."""
         of = subject(works=("one",), limit_s=4.0, cap_s=300.0, min_time_s=50.0)
@@ -392,35 +324,3 @@ class TestTheCellsLimit:
         even = dataclasses.replace(CELL, epoch_images=8)
         assert len(run_all(subject(even, works=("epoch",), limit_s=0.081)).blocks) == 2
         assert run_all(subject(even, works=("epoch",), limit_s=0.079)).blocks == []
-
-
-def test_ranges_are_named_for_cell_and_work(monkeypatch):
-    opened = []
-
-    class Ranges:
-        def __init__(self, enabled):
-            assert enabled
-
-        def cell(self, name):
-            opened.append(name)
-            return nullcontext()
-
-        def step(self, step):
-            return step
-
-    monkeypatch.setattr("measure.timing.profiler_ranges.Ranges", Ranges)
-    run_all(subject())
-    assert opened == [f"resnet18 4 fp32 {CELL.cell_id} {work}" for work in WORKS]
-
-
-@pytest.mark.parametrize(("work", "steps"), [("one", 9 / 4), ("batch", 6), ("last", 9 / 2)])
-def test_a_work_is_left_out_if_its_steps_do_not_end_in_time(work, steps):
-    """A step of a sample takes a quarter of one of the cell's 4, that of the epoch's last 2 half."""
-    cell = dataclasses.replace(CELL, batch_size=4, epoch_images=10)
-    of = subject(cell)
-    step_s = of.step_s
-    enough = dataclasses.replace(of, protocol=dataclasses.replace(of.protocol, limit_s=1.01 * steps * step_s))
-    passes._check_time(enough, work)
-    short = dataclasses.replace(of, protocol=dataclasses.replace(of.protocol, limit_s=0.99 * steps * step_s))
-    with pytest.raises(Unavailable, match="left out: it takes about"):
-        passes._check_time(short, work)

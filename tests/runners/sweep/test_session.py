@@ -6,7 +6,6 @@ import dataclasses
 import errno
 import gc
 import os
-import re
 import signal
 import weakref
 from typing import Any
@@ -19,9 +18,9 @@ from results.records.cell import Cell
 from results.records.operations import ProfiledOperation
 from results.records.samples import Sample
 from results.records.vocabulary import STATUSES
-from results.store.layout import profile_file, recording_file
+from results.store.layout import profile_file
 from results.store.store import read_operations, read_profile, read_run
-from runners.sweep.findings import WorkFindings, WorkRecording
+from runners.sweep.findings import WorkFindings
 from runners.sweep.session import CEILING_BUDGET_S, QUICK_CEILING_S, SPARE_RATIO, failed, least_s, trace_id
 from runners.workers.fault import WorkerFault
 from tests.runners.sweep.test_passes import operation
@@ -169,12 +168,6 @@ class TestWorkers:
             scene.session().collect([cell()])
         assert scene.said == ["start trace", "start measure", "end measure", "end trace"]
 
-    def test_the_cells_limit_is_passed_on(self, scene):
-        scene.session(cell_timeout_s=17.0).collect([cell()])
-        (limit,) = [call.timeout_s for call in scene.calls if call.task == MEASURE]
-        assert limit == 17.0
-        assert all(call.timeout_s > 0 for call in scene.calls)
-
     def test_debugging_shows_the_traceback_and_what_workers_print(self, scene, monkeypatch):
         made = []
         monkeypatch.setattr(
@@ -218,18 +211,9 @@ class TestCounts:
         found = {c.batch_size: set(frame[frame["cell_id"] == c.cell_id]["batch_size"]) for c in cells}
         assert found == {1: {1, 2}, 64: {1, 2, 16, 64}, 8: {1, 2, 8}}
 
-    def test_other_sizes_are_another_workload(self, scene):
-        scene.session().collect([cell(), cell(image_size=64)])
-        assert len(scene.counted) == 4
-
     def test_a_quick_cell_counts_the_smallest_batches_only(self, scene):
         scene.session().collect([cell(batch_size=64, quick=True)])
         assert {batches for *_, batches in scene.counted} == {(1, 2)}
-
-    def test_without_theory_nothing_is_counted(self, scene):
-        scene.session().collect([cell(methods=("exact",), counters=())])
-        assert scene.counted == []
-        assert len(read_run(scene.path).flop_counts) == 0
 
 
 class TestTraces:
@@ -256,9 +240,6 @@ class TestTraces:
     )
     def test_what_decides_a_table(self, change):
         assert trace_id(cell(**change), "2.15.0") != trace_id(cell(), "2.15.0")
-
-    def test_another_torch_is_another_table(self):
-        assert trace_id(cell(), "2.11.0") != trace_id(cell(), "2.15.0")
 
     @pytest.mark.parametrize("change", [{"seed": 1}, {"quick": True}, {"compile": True}, {"repeat": 2}])
     def test_what_does_not(self, change):
@@ -301,11 +282,6 @@ class TestTraces:
         assert (run.status, run.trace_id) == ("ok", "")
         assert run.warnings[0] == f"trace: {status}: so it is"
 
-    def test_what_was_unusual_about_it_is_in_every_row_that_refers_to_it(self, scene):
-        scene.answers[TRACE] = dataclasses.replace(scene.answers[TRACE], notes=("real tensors: no fake nonzero",))
-        runs = scene.session().collect([cell(), cell(repeat=1), cell("vgg11", methods=("theory",))])
-        assert [run.warnings[0] for run in runs] == ["trace: real tensors: no fake nonzero"] * 2 + ["energy: made up"]
-
     def test_two_tables_for_one_trace_are_a_contradiction(self, scene, monkeypatch):
         session = scene.session()
         scene.store.write_operations(trace_id(cell(), "2.15.0"), operations(3), [])
@@ -331,10 +307,6 @@ class TestCeilings:
         assert {call.name for call in scene.calls if call.task == CEILINGS} == {"measure"}
         assert [c.precision for c in read_run(scene.path).ceilings] == ["fp32", "amp-bf16"]
         assert scene.tasks("measure")[:2] == [CEILINGS, MEASURE], "before the first cell"
-
-    def test_the_allocator_is_that_of_the_cells(self, scene):
-        scene.session().collect([cell(malloc="retain")])
-        assert [malloc for *_, malloc in scene.asked(CEILINGS)] == ["retain"]
 
     def test_cells_of_two_allocators_have_a_ceiling_each(self, scene):
         """As where a run goes on with another one."""
@@ -391,11 +363,6 @@ class TestWorks:
         assert scene.asked(WORK) == [(of.cell_id, work) for work in ("one", "batch", "last", "epoch")]
         assert scene.tasks("measure") == [CEILINGS, MEASURE, *[WORK] * 4]
 
-    def test_a_cell_of_counts_alone_has_none(self, scene):
-        scene.session().collect([cell()])
-        assert scene.asked(WORK) == []
-        assert not (scene.path / "profiles").exists()
-
     def test_what_they_gave_is_kept_and_committed_with_the_cell(self, scene):
         (run,) = scene.session().collect([with_works()])
         assert (run.status, run.profiled, run.unprofiled) == ("ok", ("one", "batch", "last"), {})
@@ -406,35 +373,6 @@ class TestWorks:
         assert data.samples["index"].tolist() == list(range(7))
         assert data.runs[0].committed[profile_file(run.cell_id, 1)][0] == 3
         assert read_profile(scene.path, run.cell_id, 1) == [call_of(work) for work in ("one", "batch", "last")]
-
-    def test_recordings_are_kept_and_committed_with_the_cell(self, scene):
-        def recorded(cell_id: str, work: str) -> WorkFindings:
-            there = {} if work == "epoch" else {work: WorkRecording(f"of {work}".encode())}
-            return dataclasses.replace(answered(cell_id, work), recordings=there)
-
-        scene.answers[WORK] = recorded
-        (run,) = scene.session().collect([with_works(profile="kineto")])
-        data = read_run(scene.path)
-        assert (run.status, data.problems) == ("ok", [])
-        for work in ("one", "batch", "last"):
-            file = recording_file(run.cell_id, 1, work, "kineto")
-            assert (scene.path / file).read_bytes() == f"of {work}".encode()
-            assert data.runs[0].committed[file][0] == 1
-        assert profile_file(run.cell_id, 1) in data.runs[0].committed
-        assert len(list((scene.path / "profiles").iterdir())) == 4
-
-    def test_telemetry_and_energy_are_of_the_cells_own_window(self, scene):
-        (run,) = scene.session().collect([with_works()])
-        assert scene.watch.windows == [(1000.0, 1003.0)]
-        assert run.energy_j == 300.0
-
-    @pytest.mark.parametrize("status", ["not_converged", "invalid"])
-    def test_a_result_with_a_wide_interval_has_them_and_no_result_has_none(self, scene, status):
-        scene.answers[MEASURE] = measured(status, "x")
-        (run,) = scene.session().collect([with_works()])
-        assert (run.status, run.reason) == (status, "x")
-        assert bool(run.profiled) == (status == "not_converged")
-        assert len(scene.asked(WORK)) == (4 if status == "not_converged" else 0)
 
     @pytest.mark.parametrize("status", ["crashed", "timeout", "out_of_memory"])
     def test_one_that_ends_its_process_costs_itself_and_those_after_it(self, scene, status):
@@ -466,13 +404,6 @@ class TestWorks:
         (run,) = scene.session().collect([with_works()])
         assert (run.profiled, run.unprofiled) == (("batch", "last"), {"one": "because"})
 
-    def test_ctrl_c_in_one_of_them_interrupts_the_cell(self, scene):
-        scene.answers[WORK] = KeyboardInterrupt()
-        with pytest.raises(KeyboardInterrupt):
-            scene.session().collect([with_works()])
-        assert statuses(scene) == {"resnet18": "interrupted"}
-        assert len(read_run(scene.path).samples) == 0
-
     def test_the_cells_limit_is_that_of_all_together(self, scene, monkeypatch):
         monkeypatch.setattr("runners.sweep.session.Stopwatch", lambda: Lap(scene))
 
@@ -490,14 +421,6 @@ class TestWorks:
         assert limits_s == [17.0, 7.0, 3.0, 1.0, 1.0], "a second at least, in which it says that it was left out"
         ((_, protocol),) = scene.asked(MEASURE)
         assert (protocol.works, protocol.limit_s) == (("one", "batch", "last", "epoch"), 17.0)
-
-    def test_the_time_budget_knows_that_works_take_time(self, scene):
-        """CPU: one and last take a third of a second to warm up and 2 s each."""
-        plain_s = least_s(cell(), ceiling_known=True)
-        assert least_s(with_works(), ceiling_known=True) == pytest.approx(plain_s + SPARE_RATIO * 2 * (1 / 3 + 2))
-        budget_s = least_s(cell()) + 1.0
-        assert scene.session(time_budget_s=budget_s).collect([with_works()]) == []
-        assert len(scene.session(time_budget_s=budget_s).collect([cell()])) == 1
 
 
 class TestProfiles:
@@ -517,45 +440,6 @@ class TestProfiles:
         assert run.unprofiled["one"].startswith("its profile cannot be kept: ")
         assert not list((scene.path / "profiles").glob("*.gz"))
         assert len(read_run(scene.path).samples) == 7
-
-    def test_what_a_kill_left_between_a_profile_and_its_commit_is_measured_again(self, scene):
-        """The file of the attempt is replaced, whose number no row has used."""
-        of = with_works()
-        scene.store.write_profile(of.cell_id, 1, [call_of("one", time_s=9.0)])
-        scene.reopen()
-        assert scene.store.done() == {}
-        (run,) = scene.session().collect([of])
-        assert (run.status, run.attempt) == ("ok", 1)
-        assert read_profile(scene.path, of.cell_id, 1) == [call_of(work) for work in ("one", "batch", "last")]
-        assert len(list((scene.path / "profiles").iterdir())) == 1
-
-    @pytest.mark.parametrize("call", range(10))
-    def test_ctrl_c_within_the_commit_waits_until_the_profile_is_kept_too(self, tmp_path, monkeypatch, call):
-        disk = Ringing(call)
-        scene = Scene(tmp_path / "other", monkeypatch, disk)
-        scene.answers[WORK] = lambda cell_id, work: disk.arm() or answered(cell_id, work)
-        of = with_works()
-        with pytest.raises(KeyboardInterrupt):
-            scene.session().collect([of, cell("vgg11")])
-        assert disk.rang
-        assert statuses(scene) == {"resnet18": "ok"}
-        assert len(read_profile(scene.path, of.cell_id, 1)) == 3
-
-    def test_a_full_disk_ends_the_session_before_the_cell_counts(self, tmp_path, monkeypatch):
-        disk = Failing()
-        scene = Scene(tmp_path / "other", monkeypatch, disk)
-
-        def full(cell_id, work):
-            disk.broken = True
-            return answered(cell_id, work)
-
-        scene.answers[WORK] = full
-        with pytest.raises(StoreFault):
-            scene.session().collect([with_works()])
-        disk.broken = False
-        scene.reopen()
-        assert statuses(scene) == {}
-        assert scene.store.done() == {}
 
 
 class TestTimeBudget:
@@ -585,12 +469,6 @@ class TestTimeBudget:
         ((_, protocol),) = scene.asked(MEASURE)
         assert protocol == Protocol.for_device("cpu", False, None, 20.0)
         assert protocol.longest_s == pytest.approx(20.0)
-
-    def test_without_a_budget_everything_is_measured_by_the_whole_protocol(self, scene):
-        scene.clock.elapsed_s = 1e9
-        scene.session().collect([cell(quick=True, target_ci_ratio=0.01)])
-        ((_, protocol),) = scene.asked(MEASURE)
-        assert protocol == Protocol.for_device("cpu", True, 0.01)
 
     def test_the_first_cell_needs_its_ceiling_too(self, scene):
         """CPU: 1 s of warming up, 2 s of blocks, 8 s of ceiling, and a fifth to spare."""
@@ -637,15 +515,6 @@ class TestInterruption:
     @pytest.mark.parametrize("stage", [TRACE, CEILINGS])
     def test_at_every_stage(self, scene, stage):
         scene.answers[stage] = KeyboardInterrupt()
-        with pytest.raises(KeyboardInterrupt):
-            scene.session().collect([cell()])
-        assert statuses(scene) == {"resnet18": "interrupted"}
-
-    def test_while_counting(self, scene, monkeypatch):
-        def interrupted(*_, **__):
-            raise KeyboardInterrupt
-
-        monkeypatch.setattr("runners.sweep.counts.count_isolated", interrupted)
         with pytest.raises(KeyboardInterrupt):
             scene.session().collect([cell()])
         assert statuses(scene) == {"resnet18": "interrupted"}
@@ -754,45 +623,3 @@ class TestALostDevice:
         scene.watch.lost = self.LOST
         runs = scene.session().collect([cell(), cell("vgg11")])
         assert [run.status for run in runs] == ["ok"]
-
-    def test_a_cell_that_fails_on_a_device_that_is_there_costs_one_row(self, scene):
-        scene.answers[MEASURE] = in_turn(WorkerFault("device_error", "CUDA error"), measured())
-        runs = scene.session().collect([cell(), cell("vgg11")])
-        assert [run.status for run in runs] == ["device_error", "ok"]
-        assert runs[0].warnings == ()
-
-
-def test_each_cell_is_told_when_it_is_committed(scene):
-    scene.answers[MEASURE] = in_turn(measured(), WorkerFault("timeout", "killed at its limit"))
-    scene.session().collect([cell(), cell("vgg11")])
-    planned, first, second = scene.stream.getvalue().splitlines()
-    assert re.fullmatch(r"2 cells, at least \d+ s by the plan", planned)
-    assert "resnet18 batch 2 fp32: ok" in first
-    assert "vgg11 batch 2 fp32: timeout (killed at its limit)" in second
-
-
-def test_the_plan_of_many_cells_is_made_when_it_changes_and_not_for_each_cell(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cells = [cell(seed=seed, precision=("fp32", "amp-bf16")[seed % 2]) for seed in range(40)]
-    made: list[int] = []
-    told: list[list[float]] = []
-    session = scene.session()
-    fresh = session.planned_s
-    waiting = list(cells)
-
-    def counted(asked: Any) -> list[float]:
-        made.append(len(asked))
-        return fresh(asked)
-
-    def expect(planned_s: Any) -> None:
-        assert planned_s == fresh(waiting)
-        told.append(planned_s)
-        del waiting[0]
-
-    monkeypatch.setattr(session, "planned_s", counted)
-    monkeypatch.setattr(session.progress, "expect", expect)
-    session.collect(cells)
-    assert [len(planned_s) for planned_s in told] == list(range(40, 0, -1))
-    assert len(made) <= 3
-    assert made[0] == 40

@@ -117,31 +117,12 @@ def test_what_is_frozen_is_no_part_of_a_step(options: tuple[str, ...], flop: int
     assert total([each for each in found.operations if each.phase != "recompute"]).model_flop == flop
 
 
-def test_a_catalogue_model_with_frozen_parameters_is_another_cell() -> None:
-    (own,), (other,) = cells(grid("--models", "resnet18")), cells(grid("--models", "resnet18", "--frozen", "layer1"))
-    assert other.cell_id != own.cell_id
-    assert models.is_own(own)
-    assert not models.is_own(other)
-    assert hyper_of_cell(other) == {**hyper_of_cell(own), "frozen": ["layer1"]}
-    assert not reason_against(other)
-
-
 def test_a_pattern_that_matches_nothing_is_one_line_before_anything_is_measured(tmp_path: Path) -> None:
     out = tmp_path / "run"
     done = here("--models", "resnet18", "--frozen", "leyer1", "--quick", "--out", out, cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1] == "error: --frozen: no parameter matches 'leyer1', nearest layer1"
     assert not out.exists()
-
-
-def test_inputs_are_part_of_a_cell_and_go_to_the_factory(net: str) -> None:
-    asked = grid("--models", f"{net},resnet18", "--input", "3x64x64", "--size", "image_size=32")
-    for cell in cells(asked):
-        assert hyper_of_cell(cell)["input"] == "3x64x64"
-        assert models.factory_of(cell) == "runners.workers.any_model:get"
-    without = {cell.cell_id for cell in cells(grid("--models", f"{net},resnet18", "--size", "image_size=32"))}
-    assert without.isdisjoint(cell.cell_id for cell in cells(asked))
-    assert Grid.from_json(asked.as_json()) == asked
 
 
 def test_images_of_cifar_are_for_models_of_the_catalogue(net: str) -> None:

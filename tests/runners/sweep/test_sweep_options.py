@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from measure.counters.harness.registry import COUNTERS
-from runners.report import command
 from runners.sweep import command as sweep_command
 from runners.sweep import options as sweep_options
 from runners.sweep.plan import Grid, cells, check, remaining
@@ -53,12 +52,6 @@ def test_on_a_cpu_freed_memory_is_retained_and_the_ceiling_is_paired(monkeypatch
     monkeypatch.delenv(sweep_options.MALLOC)
     monkeypatch.setattr(sweep_options.platform, "libc_ver", lambda: ("", ""))
     assert settings(grid()) == {("default", True)}, "a C library that cannot retain it"
-
-
-def test_a_resumed_run_goes_on_with_its_own_setting() -> None:
-    old = {name: value for name, value in grid().as_json().items() if name not in ("malloc", "paired_ceiling")}
-    assert {(cell.malloc, cell.paired_ceiling) for cell in cells(grid(stored=old))} == {("default", False)}
-    assert grid(stored={**old, "malloc": "retain"}).malloc == "retain"
 
 
 def test_a_precision_that_the_device_lacks_is_a_mistake_with_the_ones_it_has() -> None:
@@ -181,13 +174,6 @@ def test_sizes_by_name_reach_the_cells_and_stay_on_resuming() -> None:
     assert grid(stored=old) == grid(), "a run of before there was the option"
 
 
-def test_image_size_and_classes_are_fields_of_a_cell_as_they_were() -> None:
-    asked = grid("--models", "resnet18", "--size", "num_classes=10,width=8,image_size=64")
-    (cell,) = cells(asked)
-    assert (cell.image_size, cell.num_classes, cell.hyper) == (64, 10, {"width": 8})
-    assert grid("--size", "image_size=32", stored=asked.as_json()).num_classes == 10
-
-
 def test_lists_of_layouts_compilers_and_optimizers() -> None:
     asked = grid("--layout", "channels_last,channels_first", "--compile", "off,on", "--optimizer", "adam,sgd")
     assert (asked.layout, asked.compile, asked.optimizer) == (
@@ -198,10 +184,6 @@ def test_lists_of_layouts_compilers_and_optimizers() -> None:
         parsed("--compile", "maybe")
 
 
-def test_all_means_every_counter() -> None:
-    assert grid("--counters", "all").counters == grid("--counters", "fvcore,all").counters == tuple(COUNTERS)
-
-
 def test_epoch_pipeline_and_methods_reach_the_cells() -> None:
     asked = grid("--methods", "exact,epoch,one", "--epoch-images", "50", "--input-pipeline")
     assert (asked.methods, asked.epoch_images, asked.input_pipeline) == (("exact", "epoch", "one"), 50, True)
@@ -210,19 +192,6 @@ def test_epoch_pipeline_and_methods_reach_the_cells() -> None:
     }
     assert (grid().epoch_images, grid().input_pipeline) == (10_000, False)
     assert grid(stored=asked.as_json()) == asked
-
-
-@pytest.mark.parametrize(
-    ("words", "given"), [((), {}), (("--convention", "post2021"), {"convention": "post2021"})], ids=["none", "post2021"]
-)
-def test_the_convention_is_how_the_answer_is_shown(monkeypatch, tmp_path, words, given) -> None:
-    shown: list[dict[str, Any]] = []
-    monkeypatch.setattr(command, "rebuild", lambda path: "built")
-    monkeypatch.setattr(command, "show", lambda built, form, path, **more: shown.append({"form": form, **more}))
-    options = parsed("--format", "csv", *words)
-    sweep_command._report(tmp_path, options.format, options.convention)
-    assert shown == [{"form": "csv", **given}]
-    assert "convention" not in grid(*words).as_json()
 
 
 def test_images_are_asked_of_a_process_and_held_to_the_grid(monkeypatch) -> None:
@@ -254,10 +223,6 @@ def test_resuming_with_other_options_forgets_no_cell() -> None:
     assert third == second
     assert {cell.batch_size for cell in sweep_options.union(third, earlier)} == {1, 2, 4}
     assert len(sweep_options.union(first, [first])) == 2
-
-
-def test_the_manifest_of_a_run_that_was_never_extended_names_no_earlier_grid() -> None:
-    assert sweep_options.EARLIER not in sweep_options.as_options(grid(), [])
 
 
 def test_compiling_for_a_cpu_without_a_compiler_is_one_line_before_anything_is_measured(monkeypatch) -> None:

@@ -6,7 +6,6 @@ import einops
 import torch
 import torch.nn.functional as F
 from deepspeed.profiling.flops_profiler import get_model_profile, profiler
-from torch import nn
 
 from analysis.utilization.counter_operators import OPERATORS, kind_of_operator
 from measure.counters.adapters import deepspeed
@@ -14,7 +13,6 @@ from measure.counters.adapters.wrapped_functions import TORCH
 from tests.support.nets.counted_nets import (
     IMAGES,
     PARAMETERS,
-    Attention,
     Recurrent,
     Small,
     by_module,
@@ -93,46 +91,6 @@ def test_a_recurrent_layer_has_its_products_although_deepspeed_gives_it_none():
     assert printed(model, sequence)[:2] == (total.native_value, 0)
     assert total.reason == "note: its multiply-adds are 0, with none for LSTM"
     assert total.not_understood == {}
-
-
-def test_attention_as_a_module():
-    total, *rows = count(Attention(), torch.randn(2, 5, 12), batch_size=2)
-    found = by_operator(rows)
-    assert found["F.linear"][0] == 2 * 2 * 2_880
-    assert found["F.scaled_dot_product_attention"][0] == 2 * 2 * 600
-    assert total.not_understood == {}
-
-
-class Functions(nn.Module):
-    """3 × 4 by 4 × 5, 60 MAC each: `@`, mm, einsum (2·60 and 1, by numpy), addmm with a bias of 15. On 15 elements
-    torch.add and torch.mul, and `a + b`, which no rule sees; 3 × 5 by 5: mv, which none sees."""
-
-    def forward(self, left):
-        right, bias = torch.ones(4, 5), torch.ones(3, 5)
-        scores = left @ right + torch.mm(left, right)
-        scores = torch.add(scores, torch.einsum("ij,jk->ik", left, right))
-        return torch.mv(torch.mul(scores, torch.addmm(bias, left, right)), torch.ones(5))
-
-
-def test_functions_of_torch():
-    total, *rows = count(Functions(), torch.randn(3, 4))
-    assert {name: flop for name, (flop, _, _) in by_operator(rows).items()} == {
-        "Tensor.__matmul__": 120,
-        "torch.mm": 120,
-        "torch.einsum": 121,
-        "torch.addmm": 120,
-        "torch.addmm elementwise": 15,
-        "torch.add": 15,
-        "torch.mul": 15,
-    }
-    assert (total.ignored, total.not_understood) == ({"aten.add": 1}, {"aten.mv": 1})
-    assert total.reason == f"note: its multiply-adds are {3 * 60}, with none for torch.einsum"
-
-
-def test_a_shared_layer_counts_each_call_once():
-    total, *rows = count(shared(), torch.randn(1, 4))
-    assert (total.native_value, total.parameters) == (2 * 2 * 16, 16)
-    assert by_module(rows) == {"0": 32, "0.0": 32, "1": 32, "1.0": 32}
 
 
 def test_it_runs_in_eval_mode_with_gradients_on_and_leaves_nothing():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from torch import nn
 
@@ -14,14 +13,12 @@ from tests.support.nets.counted_nets import (
     IMAGES,
     PARAMETERS,
     Attention,
-    Recurrent,
     Small,
     by_module,
     by_operator,
     counting,
     leaves_nothing,
     raises_and_leaves_nothing,
-    shared,
 )
 
 count = counting(thop)
@@ -56,47 +53,6 @@ def test_a_model_of_known_sizes():
     assert total.native_value == sum(value for path, value in modules.items() if "." not in path)
 
 
-@pytest.mark.parametrize(
-    ("layer", "gates", "beside"),
-    [
-        (nn.LSTM(8, 16, num_layers=2, bidirectional=True, batch_first=True), 4, 4 * (1 + 2) + 4),
-        (nn.GRU(8, 16, num_layers=2, bidirectional=True, batch_first=True), 3, 3 * (1 + 2) + 1 + 3),
-        (nn.RNN(8, 16, num_layers=2, bidirectional=True, batch_first=True), 1, 1 + 2),
-        (nn.LSTM(8, 16, num_layers=2, bidirectional=True, batch_first=True, bias=False), 4, 4 + 4),
-    ],
-)
-def test_recurrent_layers(layer, gates, beside):
-    """Weights gates·16·(8 + 16) and gates·16·(32 + 16) a direction; beside them so many operations a hidden unit."""
-    model = nn.Sequential(layer)
-    total, *rows = count(model, torch.randn(2, 5, 8), batch_size=2)
-    name, mac = type(layer).__name__, gates * 16 * (24 + 48) * 2 * 10
-    assert by_operator(rows) == {
-        name: (mac, "mac", 2 * mac),
-        f"{name} elementwise": (beside * 16 * 4 * 10, "flop", beside * 16 * 4 * 10),
-    }
-    assert printed(model, torch.randn(2, 5, 8))[0] == total.native_value
-    assert total.not_understood == {}
-
-
-def test_an_lstm_as_the_other_counters_take_it():
-    assert by_operator(count(Recurrent(), torch.randn(2, 5, 8), batch_size=2))["LSTM"][0] == Recurrent.MAC
-
-
-def test_a_cell():
-    """LSTMCell 8→16 on 2: 4·16·24 MAC, 16 operations a hidden unit beside them."""
-
-    class Cell(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.inner = nn.LSTMCell(8, 16)
-
-        def forward(self, inputs):
-            return self.inner(inputs)[0]
-
-    found = by_operator(count(Cell(), torch.randn(2, 8), batch_size=2))
-    assert found == {"LSTMCell": (2 * 1_536, "mac", 6_144), "LSTMCell elementwise": (512, "flop", 512)}
-
-
 def test_subclasses_functions_and_attention_are_not_understood():
     class Mine(nn.Linear):
         pass
@@ -114,22 +70,6 @@ def test_subclasses_functions_and_attention_are_not_understood():
     (total, *rows) = count(Attention(), torch.randn(2, 5, 12), batch_size=2)
     assert (total.native_value, rows) == (0, [])
     assert total.not_understood
-
-
-def test_a_transformer_layer_is_as_without_listening():
-    """Without gradients torch has a fast path for it, which hooks switch off: ours must not be what does."""
-    layer = nn.TransformerEncoderLayer(12, 3, dim_feedforward=24, batch_first=True)
-    total, *rows = count(layer, torch.randn(2, 5, 12), batch_size=2)
-    assert total.native_value == printed(layer, torch.randn(2, 5, 12))[0]
-    assert by_operator(rows)["Linear"][0] == 10 * 2 * 12 * 24
-
-
-def test_a_layer_in_two_parents_counts_four_times_for_each():
-    """It has two hooks, each of which sees both calls; thop adds it up in each parent."""
-    model = shared()
-    total, *rows = count(model, torch.randn(1, 4))
-    assert (total.native_value, total.parameters) == (2 * 2 * 2 * 16, 2 * 16) == printed(model, torch.randn(1, 4))
-    assert by_module(rows) == {"0": 64, "0.0": 64, "1": 64, "1.0": 64}
 
 
 def test_a_model_that_is_one_layer_has_no_parameters_by_thop():

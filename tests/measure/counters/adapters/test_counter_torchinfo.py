@@ -8,22 +8,19 @@ import torchinfo
 from torch import nn
 from torch.nn.utils import prune
 
-from analysis.utilization.counter_operators import OPERATORS, kind_of_operator
+from analysis.utilization.counter_operators import OPERATORS
 from measure.counters.adapters import torchinfo as adapters_torchinfo
 from results.errors import Inconsistent
 from tests.support.nets.counted_nets import (
     IMAGES,
     PARAMETERS,
-    Attention,
     Broken,
-    Recurrent,
     Small,
     by_module,
     by_operator,
     counting,
     leaves_nothing,
     left_alone,
-    shared,
 )
 
 count = counting(adapters_torchinfo)
@@ -58,33 +55,6 @@ def test_a_model_of_known_sizes():
     assert total.native_value == sum(value for path, value in modules.items() if "." not in path)
 
 
-def test_a_linear_layer_on_tokens_loses_their_number():
-    """2 × 5 tokens, 4→3 with bias: 12 weights and 3 biases times 2, not times 10."""
-    found = by_operator(count(nn.Sequential(nn.Linear(4, 3)), torch.randn(2, 5, 4), batch_size=2))
-    assert found == {"Linear": (24, "mac", 48), "Linear elementwise": (6, "flop", 6)}
-
-
-def test_a_recurrent_layer():
-    """2 · 5 steps of 9,216 weights and 2 layers · 2 directions · 128 biases."""
-    total, *rows = count(Recurrent(), torch.randn(2, 5, 8), batch_size=2)
-    assert by_operator(rows) == {
-        "LSTM": (Recurrent.MAC, "mac", 2 * Recurrent.MAC),
-        "LSTM elementwise": (512 * 10, "flop", 5_120),
-    }
-    assert total.not_understood == {}
-
-
-def test_embeddings_and_normalisations_of_two_sizes():
-    """A table of 7 × 4 for a batch of 2: 56, taken for a product, but none by its kind. Layer norm of 5 × 4 with
-    weight and bias: 2 · 40 elements, though they have the shape of a matrix."""
-    model = nn.Sequential(nn.Embedding(7, 4), nn.LayerNorm((5, 4)))
-    total, *rows = count(model, torch.zeros(2, 5, dtype=torch.long), batch_size=2)
-    assert by_operator(rows) == {"Embedding": (56, "mac", 112), "LayerNorm": (80, "flop", 80)}
-    assert total.native_value == 136
-    assert kind_of_operator("torchinfo", "Embedding", "mac") == "embedding"
-    assert kind_of_operator("torchinfo", "LayerNorm", "flop") == "elementwise"
-
-
 def test_subclasses_go_by_the_class_of_torch():
     class Mine(nn.Linear):
         pass
@@ -101,18 +71,6 @@ def test_subclasses_go_by_the_class_of_torch():
     assert found == {"Linear": (24, "mac", 48), "Scale": (6, "flop", 6)}
 
 
-def test_functions_and_attention_are_not_understood():
-    class Unseen(nn.Module):
-        def forward(self, inputs):
-            return inputs @ torch.ones(4, 2)
-
-    total, *rows = count(Unseen(), torch.randn(5, 4))
-    assert (total.native_value, rows, total.not_understood) == (0, [], {"aten.mm": 1})
-    (total, *rows) = count(Attention(), torch.randn(2, 5, 12), batch_size=2)
-    assert (total.native_value, rows) == (0, [])
-    assert total.not_understood
-
-
 def test_pruned_weights_count_as_far_as_they_are_there():
     """4→3 with 7 of 12 weights left: torchinfo counts those."""
     layer = nn.Linear(4, 3)
@@ -122,14 +80,6 @@ def test_pruned_weights_count_as_far_as_they_are_there():
     total, *rows = count(model, torch.randn(2, 4), batch_size=2)
     assert by_operator(rows) == {"Linear": (14, "mac", 28), "Linear elementwise": (6, "flop", 6)}
     assert (total.native_value, total.parameters) == printed(model, torch.randn(2, 4)) == (20, 10)
-
-
-def test_a_layer_in_two_parents_counts_each_call():
-    """Its parameters, 16, count three times: once as a layer, and once for each parent without it."""
-    model = shared()
-    total, *rows = count(model, torch.randn(1, 4))
-    assert (total.native_value, total.parameters) == (2 * 16, 3 * 16) == printed(model, torch.randn(1, 4))
-    assert by_operator(rows) == {"Linear": (32, "mac", 64)}
 
 
 def test_it_runs_in_eval_mode_without_gradients_and_leaves_nothing():

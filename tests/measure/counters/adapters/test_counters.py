@@ -15,7 +15,6 @@ from analysis.operators.registry import PRODUCTS
 from analysis.utilization.counter_operators import OPERATORS
 from measure.counters.adapters import fvcore, ptflops
 from results.errors import Inconsistent
-from tests.support.nets.counted_nets import Attention, Pair, Recurrent
 from workloads.catalogue.catalogue import SUITES
 from workloads.vision import models as vision_models
 
@@ -139,57 +138,6 @@ def test_counts_of_a_plain_model_are_linear_in_the_batch(adapter):
     }
 
 
-def test_attention_as_a_module():
-    """Self-attention of 2 × 5 tokens of 12: projections 4·5·12² = 2,880, scores and sum 2·5·5·12 = 600 MAC a sample.
-
-    Elementwise, a sample: query scaling 60, biases 3·60, softmax 3 heads × 25, output bias 60. fvcore sees no scores.
-    """
-    tokens = torch.randn(2, 5, 12)
-    rows = by_operator(count(ptflops, Attention(), tokens, batch_size=2))
-    assert rows["MultiheadAttention"].native_value == 2 * (2_880 + 600)
-    assert rows["MultiheadAttention elementwise"].native_value == 2 * (60 + 180 + 75 + 60)
-    total, *rest = count(fvcore, Attention(), tokens, batch_size=2)
-    assert by_operator(rest)["linear"].native_value == 2 * 2_880
-    assert total.not_understood["aten::scaled_dot_product_attention"] == 1
-
-
-def test_a_recurrent_module_by_ptflops():
-    """LSTM 8→16, 2 layers, both directions: weights 4·16·(8 + 16) and 4·16·(32 + 16), 2 × 5 steps, two directions."""
-    rows = by_operator(count(ptflops, Recurrent(), torch.randn(2, 5, 8), batch_size=2))
-    assert rows["LSTM"].native_value == (64 * 24 + 64 * 48) * 10 * 2
-
-
-def test_functions_of_torch_by_ptflops():
-    """matmul 3 × 4 by 4 × 5: 60 MAC. addmm of the same with a bias of 15. mul of 15 elements."""
-
-    class Functions(nn.Module):
-        def forward(self, left):
-            right, bias = torch.ones(4, 5), torch.ones(3, 5)
-            return torch.mul(torch.matmul(left, right), torch.addmm(bias, left, right))
-
-    rows = by_operator(count(ptflops, Functions(), torch.randn(3, 4), batch_size=3))
-    assert {name: (row.native_value, row.native_unit) for name, row in rows.items()} == {
-        "torch.matmul": (60, "mac"),
-        "torch.addmm": (60, "mac"),
-        "torch.addmm elementwise": (15, "flop"),
-        "torch.mul": (15, "flop"),
-    }
-
-
-def test_shared_and_nested_modules_add_up_as_ptflops_adds_them():
-    """One layer in two parents: ptflops counts its calls once for each parent. The adapter's check passes only so."""
-    shared = nn.Linear(4, 4, bias=False)
-    model = nn.Sequential(nn.Sequential(shared), nn.Sequential(shared))
-    rows = by_operator(count(ptflops, model, torch.randn(1, 4)))
-    assert rows["Linear"].native_value == 2 * 2 * 16
-
-
-def test_two_inputs_and_a_dictionary_as_output():
-    for adapter, name in ((fvcore, "linear"), (ptflops, "Linear")):
-        rows = by_operator(count(adapter, Pair(), torch.randn(5, 4), torch.randn(5, 4), batch_size=5))
-        assert rows[name].native_value == 2 * 5 * 4 * 3
-
-
 def test_a_model_that_ptflops_cannot_run_is_a_fault_with_its_words(capsys):
     class Broken(nn.Module):
         def forward(self, images):
@@ -310,10 +258,3 @@ def test_ptflops_by_module_gives_functions_to_the_module_that_called_them():
         ("linear", "Linear"): 64,
         ("linear", "Linear elementwise"): 8,
     }
-
-
-def test_fvcores_total_is_its_own():
-    model, images = Small(), torch.randn(2, 3, 10, 10)
-    (total, *_) = count(fvcore, model, images, batch_size=2)
-    said = fvcore.FlopCountAnalysis(model.eval(), (images,)).unsupported_ops_warnings(False)
-    assert total.native_value == said.uncalled_modules_warnings(False).total()

@@ -136,20 +136,9 @@ class TestBatches:
         assert len(set(first)) == ALL
         assert first != second
 
-    def test_without_it_the_same_batches_take_turns(self, models, data):
-        of = cell(data=data)
-        supply = batches(of).endless(6)
-        one, other, again = (next(supply) for _ in range(3))
-        assert one is again
-        assert one is not other
-
     def test_more_images_than_there_are(self, models, data):
         with pytest.raises(ValueError, match="an epoch of 21 images is more than CIFAR-10 here has, 20"):
             batches(cell(data=data, input_pipeline=True)).epoch(21, 6)
-
-    def test_the_layout_of_the_pipelines_batches_too(self, models, data):
-        of = cell(data=data, input_pipeline=True, layout="channels_last")
-        assert next(batches(of).endless(2)).inputs[0].is_contiguous(memory_format=torch.channels_last)
 
 
 @pytest.fixture(scope="module")
@@ -242,24 +231,6 @@ def test_the_cells_own_numbers_were_read_before_the_passes(models, data, monkeyp
     assert found.findings.last_loss > 0
     assert found.findings.unprofiled == dict.fromkeys(works_of(of), "because")
     assert found.warnings.count("profile: x") == 1
-
-
-def test_a_cell_that_became_invalid_has_no_works(models, monkeypatch):
-    """Its times would not be of this precision."""
-    honest = sweep_cell.time_cell
-
-    def flipped(*arguments):
-        torch.set_float32_matmul_precision("high")
-        return honest(*arguments)
-
-    monkeypatch.setattr(sweep_cell, "time_cell", flipped)
-    of = cell()
-    try:
-        assert sweep_cell.measure(of, short(of)).status == "invalid"
-        with pytest.raises(ValueError, match="expected the cell that was measured last"):
-            sweep_cell.measure_work(of.cell_id, "one")
-    finally:
-        torch.set_float32_matmul_precision("highest")
 
 
 def test_nothing_is_left_of_a_cell_after_its_last_work_and_before_the_next_one(models):

@@ -15,11 +15,10 @@ import pytest
 
 from analysis.utilization.step_times import ASIDE
 from measure.timing.ceiling_blocks import CEILING
-from results.records.answers import StepTime, Utilization
+from results.records.answers import Utilization
 from results.records.cell import Run
 from results.records.rows import header
 from results.records.vocabulary import MEASURED
-from results.store.layout import SEAL, SEALED
 from results.store.store import RunData, read_operations, read_run
 from tests.support.fakes.commands import code_without
 from tests.support.fakes.real_sweeps import ENVIRON, QUICK, command, here, sweep
@@ -207,13 +206,6 @@ def test_what_a_cpu_lacks_is_a_row_with_a_reason(done):
 
 def test_a_quick_row_says_so(done):
     assert all("quick: measured for a fifth" in row["warnings"] for row in done.utilization)
-
-
-def test_headers_are_the_records_fields(done):
-    for file, record in (("utilization.csv", Utilization), ("step_times.csv", StepTime), ("runs.csv", Run)):
-        with open(done.path / file) as lines:
-            seal = [SEAL] if file in SEALED else []
-            assert lines.readline().rstrip("\n").split(",") == [*header(record), *seal]
 
 
 def test_where_stdout_is_full_the_run_is_whole(done, tmp_path):

@@ -14,7 +14,6 @@ from results.store.manifest import Manifest
 from results.store.store import Store, read_run
 from runners.cli.progress import Progress
 from runners.sweep.executors.remote import MOST_LOSSES, Loss, Ready, Remote
-from runners.sweep.plan import Grid, cells
 from runners.sweep.session import Limits
 from tests.support.cluster.fake_slots import InMemorySlots, place
 from tests.support.made_up.made_up_runs import Unsynced
@@ -65,17 +64,6 @@ def test_each_cell_is_kept_once_by_whichever_slot_is_free(sweep: Any) -> None:
     assert {slot for slot, _ in made.slots.orders} == {"a", "b"}
     assert {run.warnings for run in runs} == {("noted",)}
     assert len(data.samples) == 3 * len(SIX)
-
-
-def test_a_session_is_a_device_of_a_host_and_a_row_says_which(sweep: Any) -> None:
-    made = sweep(*two())
-    made.rows(SIX)
-    data = read_run(made.store.path)
-    hosts = {sitting.sitting: sitting.host for sitting in data.sittings}
-    assert hosts == {"s0": "one", "s1": "two"}
-    of_slots = {"a": "s0", "b": "s1"}
-    measured_by = {cell.cell_id: of_slots[slot] for slot, cell in made.slots.orders}
-    assert {run.cell_id: run.sitting for run in data.runs} == measured_by
 
 
 def test_a_lost_slot_costs_no_cell_and_no_cell_is_measured_twice(sweep: Any) -> None:
@@ -149,12 +137,6 @@ def test_times_of_day_are_of_one_clock(sweep: Any) -> None:
     assert [run.started_at for run in data.all_runs] == sorted(run.started_at for run in data.all_runs)
 
 
-def test_a_clock_that_is_off_is_said_of_the_first_slot_too(sweep: Any) -> None:
-    made = sweep(Ready("a", place("one", utc_s=1_000_000.0 - 7200.0)))
-    made.rows(SIX)
-    assert "a: its clock is 7200 s behind ours" in made.said.getvalue()
-
-
 def test_a_time_budget_starts_no_cell_that_would_not_finish(sweep: Any) -> None:
     made = sweep(*two())
     assert made.rows(SIX, time_budget_s=0.001) == []
@@ -193,10 +175,3 @@ def test_rows_that_cannot_be_kept_cost_their_cell(sweep: Any) -> None:
     assert [run.status for run in runs] == ["ok", "crashed", "ok"]
     assert runs[1].reason.startswith("its rows cannot be kept: samples.csv")
     assert read_run(made.store.path).problems == []
-
-
-def test_a_grid_of_repeats_is_planned_as_ever(sweep: Any) -> None:
-    grid = Grid(models=("resnet18",), batch_sizes=(1, 2), precisions=("fp32",), device="cpu", repeat=2)
-    made = sweep(*two())
-    made.rows(cells(grid))
-    assert len(read_run(made.store.path).runs) == 4

@@ -11,11 +11,8 @@ from typing import Any
 
 import pytest
 
-from results.records.counts import FlopCount
 from results.store.store import Store, read_operations, read_run
-from runners.sweep import counts
 from runners.sweep import options as sweep_options
-from runners.sweep.counts import Counts
 from runners.sweep.executors import ray_slots
 from runners.sweep.executors import slot as executors_slot
 from runners.sweep.executors.choice import check_executor, each_model
@@ -68,15 +65,6 @@ def test_the_rows_of_a_slot_are_those_of_a_session_on_one_machine(scene: Scene, 
     assert read_operations(tmp_path / "other", identity) == read_operations(scene.path, identity)
 
 
-def test_what_the_run_has_is_not_traced_again(scene: Scene) -> None:
-    made = slot_of(scene)
-    first = made.measure(order(scene, cell()))
-    assert list(first.tables) == [first.run.trace_id]
-    assert made.measure(order(scene, cell("alexnet"), traced=True)).tables == {}
-    assert made.measure(order(scene, cell(seed=3))).tables == {}  # this slot sent that table before
-    assert len(scene.asked(TRACE)) == 1
-
-
 def test_two_tables_for_one_trace_cost_the_cell_that_came_second(scene: Scene) -> None:
     one, two = order(scene, cell()), order(scene, cell(seed=3))
     first = slot_of(scene).measure(one)
@@ -87,24 +75,6 @@ def test_two_tables_for_one_trace_cost_the_cell_that_came_second(scene: Scene) -
     assert run.status == "crashed"
     assert "two tables for one trace" in run.reason
     assert [each.status for each in read_run(scene.path).runs] == ["ok", "crashed"]
-
-
-def test_a_batch_that_is_asked_for_later_is_counted_and_none_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-
-    def count(counter: str, model: str, sizes: Any, batches: list[int], limit_s: float, *, factory: str) -> Any:
-        asked.append(batches)
-        return [
-            FlopCount(counter=counter, workload=model, batch_size=size, phase="forward", flop=size) for size in batches
-        ]
-
-    monkeypatch.setattr(counts, "count_isolated", count)
-    made = Counts()
-    for size, batches in ((8, [1, 2, 8]), (4, [1, 2, 4]), (8, [1, 2, 8])):
-        wanted = cell(batch_size=size, counters=("fvcore",))
-        made.ask(wanted)
-        assert [row.batch_size for row in made.of(wanted)] == batches
-    assert asked == [[1, 2, 8], [4]]
 
 
 def test_a_device_is_held_by_one_slot_at_a_time(tmp_path: Path) -> None:

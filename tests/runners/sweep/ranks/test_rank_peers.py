@@ -222,11 +222,6 @@ def test_what_does_not_go_with_ranks_is_one_line(what: str) -> None:
         options.check(plans, values, place)
 
 
-def test_what_goes_with_ranks_is_accepted() -> None:
-    options.check(("ddp=2", "fsdp=1"), {"methods": ("theory", "exact"), "batch_sizes": (8,)}, TWO)
-    options.check((), {"compile": True}, None)
-
-
 def points(**more: Any) -> set[tuple[str, int]]:
     grid = Grid(models=("resnet18",), precisions=("fp32",), device="cpu", parallel=("ddp=1", "fsdp=4"), **more)
     return {(cell.parallel, cell.batch_size) for cell in cells(grid)}
@@ -237,9 +232,3 @@ def test_batches_are_of_all_ranks_or_of_each_replica() -> None:
     assert points(batch_sizes=(8,), scaling="weak") == {("ddp=1", 8), ("fsdp=4", 32)}
     with pytest.raises(ValueError, match="multiples of 4 with fsdp=4, got 6; nearest 8"):
         points(batch_sizes=(6,))
-
-
-def test_a_cell_without_a_plan_has_the_id_it_had() -> None:
-    cell = Cell(model="resnet18", batch_size=8, device="cpu")
-    assert cell.cell_id == "2d48c5cfacc0a1a9"
-    assert Cell(model="resnet18", batch_size=8, device="cpu", parallel="ddp=2").cell_id != cell.cell_id
