@@ -3,7 +3,6 @@
     python -m benchmarks.meter
     python -m benchmarks.meter --pairs 2000
     python -m benchmarks.meter --parts 300
-    python -m benchmarks.meter --masks 40
     python -m benchmarks.meter --flat 100000
     python -m benchmarks.meter --agreement resnet18,mobilenet_v2
 
@@ -19,10 +18,6 @@ in so many rounds: without anything; with a forward hook that does nothing; with
 `with` block that do nothing, of which any such meter is made; with the parts of a step without gradient hooks, which
 compare nothing; and with the meter. First each step runs after 96 MB were
 written, so that no code of it is in a cache, as after a step of a large model; then with warm caches.
-
-`--masks` trains a BERT of one layer of 32 on padded batches of 4 × 64 words, and times blocks of as many steps as are
-added up together, in so many rounds: without anything, with gradient hooks in each step, and with masks read, too; the
-last is also compared with the hooks alone.
 
 `--flat` takes that many metered steps of a model of one small layer, with batches of eight sizes, and looks at the
 resident set every tenth of them. Exits 1 if the last nine tenths add a megabyte.
@@ -54,7 +49,7 @@ import torch
 
 from analysis.stats.summary import median_interval
 from measure.meter.meter import MeterSummary, UtilizationMeter
-from measure.meter.metered_step import KEPT_STEPS, MeteredStep
+from measure.meter.metered_step import MeteredStep
 from measure.meter.step_times import CpuMarks, StepTimes
 from workloads.sources.any_model import get
 
@@ -69,7 +64,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=1000)
     parser.add_argument("--parts", type=int, metavar="ROUNDS", help="the meter beside an empty hook, caches flushed")
-    parser.add_argument("--masks", type=int, metavar="ROUNDS", help="what reading the masks of padded batches adds")
     parser.add_argument("--agreement", metavar="MODELS", help="hold the meter against the sweep on these models")
     parser.add_argument("--flat", type=int, metavar="STEPS", help="look at memory over so many steps instead")
     options = parser.parse_args(arguments)
@@ -81,8 +75,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.agreement:
         agreed = [agreement(model) for model in options.agreement.split(",")]  # all of them, also after one that is not
         return int(not all(agreed))
-    if options.masks:
-        return masks(options.masks)
     if options.parts:
         return parts(options.parts)
     for name, (plain, other) in measure(options.pairs).items():
@@ -125,60 +117,6 @@ def parts(rounds: int) -> int:
             cost_s = statistics.median(seconds) - plain_s
             print(f"  {name}: {1e6 * cost_s:+.1f} us")
     return int(cost_s > GOAL_S)
-
-
-def masks(rounds: int) -> int:
-    """Print what reading masks adds to a step of a small BERT with padded batches; always 0, since it has no goal."""
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
-    model = _bert(sizes)
-    batches = [_padded_batch() for _ in range(KEPT_STEPS)]
-
-    def plain(meter: UtilizationMeter | None = None) -> None:
-        for given in batches:
-            with _Block() if meter is None else meter.step():
-                model(**given).loss.backward()
-
-    def metered(**options: Any) -> _Timed:
-        meter = UtilizationMeter(model, energy=False, watch=False, **options)
-        attach, detach = _switch(meter)
-        plain(meter)
-        plain(meter)
-        detach()
-        return lambda: plain(meter), attach, detach
-
-    alone: _Timed = plain, _nothing, _nothing
-    observed = metered(hook_every=1)
-    pairs = {
-        "without, again": (alone, alone),
-        "with the meter, hook_every=1": (alone, observed),
-        "with the meter, read_masks=True": (alone, metered(read_masks=True)),
-        "read_masks=True beside hook_every=1": (observed, metered(read_masks=True)),
-    }
-    step_s = 0.0
-    for name, (first, second) in _paired(pairs, rounds, 1).items():
-        interval = median_interval([(after - before) / KEPT_STEPS for before, after in zip(first, second, strict=True)])
-        assert interval is not None
-        low_s, cost_s, high_s = interval
-        step_s = step_s or statistics.median(first) / KEPT_STEPS
-        cost = f"{1e6 * cost_s:+.1f} us ({1e6 * low_s:+.1f} to {1e6 * high_s:+.1f})"
-        ratios = f"{100 * cost_s / step_s:+.2f} % of it, {100 * cost_s / 10e-3:+.2f} % of a step of 10 ms"
-        print(f"a step of {1e3 * step_s:.2f} ms, {name}: {cost}, {ratios}")
-    return 0
-
-
-def _bert(sizes: dict[str, int]) -> Any:
-    import transformers
-
-    sizes = {"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0, "vocab_size": 64, **sizes}
-    config = transformers.BertConfig(**sizes)
-    return transformers.BertForMaskedLM(config)
-
-
-def _padded_batch(sequences: int = 4, length: int = 64) -> dict[str, torch.Tensor]:
-    words = torch.randint(0, 64, (sequences, length))
-    kept = torch.arange(length) < torch.randint(length // 4, length + 1, (sequences, 1))
-    return {"input_ids": words, "attention_mask": kept.long(), "labels": words}
 
 
 def agreement(name: str) -> bool:

@@ -100,16 +100,13 @@ class AttentionFlop:
 
 @dataclass(frozen=True, slots=True)
 class KeptPairs:
-    """Pairs of a query and a key in one call: all, and those of two conventions. None: not known, and why.
-
-    by_batch: whether mask_exact is not known because the values of a mask of the batch are not."""
+    """Pairs of a query and a key in one call: all, and those of two conventions. None: not known, and why."""
 
     dense: Size
     causal: Size | None
     mask_exact: Size | None
     why: str = ""
     hardware: Size | None = None
-    by_batch: bool = False
 
     def less(self, convention: str, flop: Size) -> Size | None:
         """FLOP that a convention leaves out of so much dense FLOP of the call, in which each pair has one share."""
@@ -190,7 +187,7 @@ def kept_pairs(operation: Operation, rule: str = "") -> KeptPairs | None:
     batch = operation.attributes[MASK_PAIRS]
     if not _is_batch(batch):
         why = UNKNOWN_BATCH.format(**_place(operation))
-        return KeptPairs(queries * keys, causal, None, why, tiles, by_batch=True)
+        return KeptPairs(queries * keys, causal, None, why, tiles)
     kept, sequences = batch
     computed = None if tiles is None else tiles * sequences
     return KeptPairs(queries * keys * sequences, causal * sequences, kept, "", computed)

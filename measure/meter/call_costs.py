@@ -1,8 +1,8 @@
 """Model FLOP of the calls that a loop makes, counted once for each distinct shape of their inputs.
 
-The count is the fast count (`measure.fast_count`) on a copy of the model without values: exact, and as
-`python -m runners.count` gives it. A count takes milliseconds on the host; `count_waiting` keeps to a share of the time
-that the loop has run, so that many shapes wait rather than slow the training down.
+The count is the trace of a copy of the model on fake tensors (`measure.operations.model_trace`): exact, and as
+`python -m runners.count` gives it. A count takes a tenth of a second on the host; `count_waiting` keeps to a share of
+the time that the loop has run, so that many shapes wait rather than slow the training down.
 
 Products are split by the unit that runs them: the dtype that autocast, the parameters and what modules gave say, and
 the flags that allow TF32. Not claimed: the dtype of products inside of a module that runs several.
@@ -19,16 +19,16 @@ from typing import Any
 
 import torch
 
-from analysis.operators.attention_conventions import BY_RULE
-from analysis.operators.registry import registration
-from measure.fast_count.fast_count import DREW, CountRow, FastCount, MaskedFlop, fast_count
+from analysis.operators import registry
+from analysis.operators.attention_conventions import BY_RULE, attention_flop, kept_pairs, may_have_mask
 from measure.meter.calls import CallKey, Passes
 from measure.meter.forward_calls import TRANSFORMED
 from measure.meter.framework_flop import flop_counter_by_kind
-from measure.meter.masks.masked_attention import MASK_EXACT, MaskedCosts
 from measure.meter.product_dtypes import dtype_at
 from measure.meter.unsharded import MustRun, check_whole_layers, is_sharded, unsharded
-from measure.model.state_snapshot import on_meta, parts_on_meta
+from measure.model.state_snapshot import copy_on_meta, on_meta
+from measure.operations.model_trace import DREW, trace_model
+from measure.operations.tracer import Trace
 from results.errors import one_line
 
 MAX_COUNTED = 16_384
@@ -56,8 +56,7 @@ class CallCost:
     a checkpoint makes again is not the whole one. unknown_calls: phase → calls without a rule. reason: why something is
     unknown, or what else must be said; empty where nothing is. must_run: whether only a step that runs shows what it
     costs. less: convention of attention → (phase, unit) → FLOP that it counts less than the dense one; one that is not
-    known is absent, and attention_reasons says why. has_attention: whether there is any attention. masked: attention
-    whose pairs the masks of the batch say: (phase, unit, what it costs dense); less has none of it.
+    known is absent, and attention_reasons says why. has_attention: whether there is any attention.
     """
 
     products: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
@@ -67,7 +66,6 @@ class CallCost:
     less: Mapping[str, Mapping[tuple[str, str], int]] = field(default_factory=dict)
     attention_reasons: Mapping[str, str] = field(default_factory=dict)
     has_attention: bool = False
-    masked: tuple[tuple[str, str, MaskedFlop], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -105,7 +103,7 @@ class CallCosts:
     """The counted calls of one model.
 
     unit: where the caller knows which unit runs the products. budget_ratio: share of the loop's time for counting.
-    reads_masks: whether masks are read of the calls. waiting: calls to be counted, with their inputs.
+    waiting: calls to be counted, with their inputs.
     """
 
     def __init__(
@@ -115,7 +113,6 @@ class CallCosts:
         unit: str | None,
         budget_ratio: float,
         loss_of: Any = None,
-        reads_masks: bool = False,
     ) -> None:
         self._model = model
         self._device_type = device_type
@@ -124,9 +121,7 @@ class CallCosts:
         self._loss_of = loss_of
         self.waiting: collections.OrderedDict[CallKey, tuple[Any, Any]] = collections.OrderedDict()
         self._costs: dict[CallKey, CallCost] = {}
-        self._copies: dict[tuple[str, bool], torch.nn.Module] = {}
-        self._rows: dict[CallKey, tuple[CountRow, ...]] = {}
-        self._masked = MaskedCosts(reads_masks)
+        self._rows: dict[CallKey, Mapping[tuple[str, str, str], int]] = {}
         self.first_call: tuple[CallKey, Any, Any] | None = None
         self.output_dtypes: dict[str, torch.dtype] = {}
         self.refused = ""  # why no call has a count
@@ -150,7 +145,6 @@ class CallCosts:
     def model_changed(self) -> None:
         """What is counted from here on is the model as it is now."""
         self.count_waiting(all_of_them=True)
-        self._copies.clear()
         self._at_once = True
 
     def count_waiting(self, all_of_them: bool = False) -> float:
@@ -181,7 +175,6 @@ class CallCosts:
         self._costs.update(costs)
         for key in costs:
             self._rows.pop(key, None)
-            self._masked.forget(key)
 
     @property
     def wants_watch(self) -> bool:
@@ -208,8 +201,6 @@ class CallCosts:
                 if phase in times:
                     products[kind, unit] += times[phase] * flop
             attention.add(cost, times)
-            if cost.masked and any(times.values()):
-                attention.add_masked(cost, self._masked.less(key, cost.masked, each), self._masked.why)
             unknown += sum(times.get(phase, each.backward) * calls for phase, calls in cost.unknown_calls.items())
             unknown += each.hidden + each.late
             if each.hidden:
@@ -230,69 +221,67 @@ class CallCosts:
             if key not in self._rows or self._costs[key].unknown_calls or each.hidden or each.late:
                 return None
             times = {"forward": each.forward, "backward": each.backward}
-            for row in self._rows[key]:
-                path = ".".join(filter(None, (key.module, row.module)))
-                found[row.phase, path, row.kind] += times.get(row.phase, 0) * row.flop
+            for (phase, path, kind), flop in self._rows[key].items():
+                found[phase, path, kind] += times.get(phase, 0) * flop
         return {place: flop for place, flop in found.items() if flop}
 
     def flop_counter_flop(self) -> dict[tuple[str, str], float] | None:
         """(phase, kind) → FLOP by torch's FlopCounterMode of the first call; None where that was not of the model."""
         if self.first_call is None or self.first_call[0].module:
             return None
-        key, args, kwargs = self.first_call
-        return flop_counter_by_kind(self.copy_of("", key.training), args, kwargs)
+        _, args, kwargs = self.first_call
+        return flop_counter_by_kind(copy_on_meta(self._whole("")), args, kwargs)
 
     def _count(self, key: CallKey, args: Any, kwargs: Any) -> CallCost:
         try:
-            counted = fast_count(
-                self.copy_of(key.module, key.training), args, kwargs=kwargs, loss_of=self._loss_of, rows=True
+            trace = trace_model(
+                self._whole(key.module), args, kwargs, train=None, grad_inputs=None, loss_of=self._loss_of
             )
-            if len(self._rows) < MAX_DETAILED:
-                self._rows[key] = counted.rows
             self.first_call = self.first_call or (key, args, kwargs)
-            return self._cost(counted, key)
+            return self._cost(trace, key)
         except MustRun as reason:
             return CallCost(unknown_calls={"forward": 1}, reason=str(reason), must_run=True)
         except Exception as fault:  # noqa: BLE001  a model's code may raise anything: this call has no count, with why
             return CallCost(unknown_calls={"forward": 1}, reason=f"not counted: {one_line(str(fault), 200)}")
 
-    def copy_of(self, path: str, training: bool) -> torch.nn.Module:
-        """The module at this path as it is now, without values. One copy for each mode, since parts of a model that
-        trains may be in the other. A model that cannot be copied so is counted itself, by the executed trace."""
-        place = path, training
-        if place not in self._copies:
-            module = self._model.get_submodule(path)
-            check_whole_layers(self._model)
-            whole = unsharded(module) if is_sharded(module) else module
-            try:
-                self._copies[place] = parts_on_meta(whole).every[0]
-            except ValueError:
-                return whole
-        return self._copies[place]
+    def _whole(self, path: str) -> torch.nn.Module:
+        """The module at this path as it is now, with whole parameters."""
+        module = self._model.get_submodule(path)
+        check_whole_layers(self._model)
+        return unsharded(module) if is_sharded(module) else module
 
-    def _cost(self, counted: FastCount, key: CallKey) -> CallCost:
+    def _cost(self, trace: Trace, key: CallKey) -> CallCost:
         products: Counter[tuple[str, str, str]] = Counter()
+        rows: Counter[tuple[str, str, str]] = Counter()
         less: dict[str, Counter[tuple[str, str]]] = {name: Counter() for name in BY_RULE}
-        masked: list[tuple[str, str, MaskedFlop]] = []
-        for row in counted.rows:
-            path = ".".join(filter(None, (key.module, row.module)))
-            unit = self._unit_of(path, row.kind, key.autocast)
-            products[row.phase, row.kind, unit] += row.flop
-            masked += [(row.phase, unit, each) for each in row.masked]
-            for name, kept in zip(BY_RULE, (row.causal_flop, row.mask_exact_flop), strict=True):
-                if kept is None:
+        unknown: Counter[str] = Counter()
+        for operation in trace.operations:
+            phase = "forward" if operation.phase == "loss" else operation.phase
+            unknown[phase] += registry.bucket_of(operation.name) == "not_understood"
+            flop = registry.model_flop(operation)
+            if not flop:
+                continue
+            path = ".".join(filter(None, (key.module, operation.module)))
+            unit = self._unit_of(path, operation.kind, key.autocast)
+            products[phase, operation.kind, unit] += flop
+            rows[phase, path, operation.kind] += flop
+            pairs = kept_pairs(operation) if may_have_mask(operation) else None
+            for name in BY_RULE:
+                left_out = 0 if pairs is None else pairs.less(name, flop)
+                if left_out is None:
                     less.pop(name, None)
                 elif name in less:
-                    less[name][row.phase, unit] += row.flop - kept
-        unknown = {phase: calls for phase, calls in counted.unknown_calls.items() if calls}
-        names = ", ".join(sorted(counted.not_understood))
-        lines = "; ".join(map(registration, sorted(counted.not_understood)))
-        reason = f"no rule for {names}; one is given by {lines}" if unknown else ""
-        drew = next((note for note in counted.notes if note.startswith(DREW)), "")
-        attention = counted.attention
+                    less[name][phase, unit] += left_out
+        if len(self._rows) < MAX_DETAILED:
+            self._rows[key] = rows
+        names = sorted(registry.not_understood(trace.operations))
+        lines = "; ".join(map(registry.registration, names))
+        reason = f"no rule for {', '.join(names)}; one is given by {lines}" if names else ""
+        attention = attention_flop(trace.operations)
         return CallCost(
-            dict(products), unknown, reason or drew, less=less, attention_reasons=attention.reasons,
-            has_attention=bool(attention.calls), masked=tuple(masked),
+            dict(products), {phase: calls for phase, calls in unknown.items() if calls},
+            reason or (DREW if DREW in trace.notes else ""), less=less, attention_reasons=attention.reasons,
+            has_attention=bool(attention.calls),
         )  # fmt: skip
 
     def _unit_of(self, path: str, kind: str, autocast: torch.dtype | None) -> str:
@@ -341,13 +330,6 @@ class _AttentionOfCalls:
                 continue
             for (phase, unit), flop in cost.less[name].items():
                 found[unit] += times.get(phase, 0) * flop
-
-    def add_masked(self, cost: CallCost, less: Mapping[str, int] | None, why: str) -> None:
-        """Attention whose pairs the masks of the calls say. less: unit → FLOP; None: not known, and why."""
-        if less is None:
-            self.reasons.setdefault(MASK_EXACT, f"{cost.attention_reasons.get(MASK_EXACT, WATCHED)}; {why}")
-        else:
-            self._less[MASK_EXACT].update(less)
 
     def less(self) -> dict[str, dict[str, int]]:
         """Convention → unit → FLOP, of those that every call has."""

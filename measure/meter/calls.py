@@ -14,7 +14,7 @@ import dataclasses
 import enum
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -48,41 +48,16 @@ CallFields = tuple[str, Hashable, bool, torch.dtype | None, int]
 """Those of a CallKey, by which the key of a call is found."""
 
 
-class MaskPairs(NamedTuple):
-    """Pairs of a query and a key that the masks of one rule in a call keep (`measure/meter/masks/padding_masks.py`).
-
-    sequences, keys: of the mask that says which keys are padding.
-    """
-
-    rule: str
-    sequences: int
-    keys: int
-    pairs: int
-
-
-@dataclass(slots=True)
-class MaskPasses:
-    """The same of many calls of one key, each as often as its passes ran. passes: forward and backward ones."""
-
-    sequences: int
-    keys: int
-    forward: int = 0
-    backward: int = 0
-    passes: int = 0
-
-
 @dataclass(slots=True)
 class Passes:
     """How often the calls of one key ran. recomputed: forward passes inside of a backward pass. hidden: forward passes
-    that gave no tensor, so that their backward pass would not be seen. late: backward passes while no step was open.
-    masks: rule → what was read of the masks of its calls."""
+    that gave no tensor, so that their backward pass would not be seen. late: backward passes while no step was open."""
 
     forward: int = 0
     backward: int = 0
     recomputed: int = 0
     hidden: int = 0
     late: int = 0
-    masks: dict[str, MaskPasses] = field(default_factory=dict)
 
     def add(self, other: Passes) -> None:
         self.forward += other.forward
@@ -90,20 +65,6 @@ class Passes:
         self.recomputed += other.recomputed
         self.hidden += other.hidden
         self.late += other.late
-        for rule, each in other.masks.items():
-            mine = self.masks.setdefault(rule, MaskPasses(each.sequences, each.keys))
-            mine.forward += each.forward
-            mine.backward += each.backward
-            mine.passes += each.passes
-
-    def add_masks(self, call: Call) -> None:
-        """What was read of the masks of a call, which has them no longer: it lives as long as its outputs do."""
-        read, call.masks = call.masks, None
-        for rule, sequences, keys, pairs in read.pairs():
-            mine = self.masks.setdefault(rule, MaskPasses(sequences, keys))
-            mine.forward += call.forward * pairs
-            mine.backward += call.backward * pairs
-            mine.passes += call.forward + call.backward
 
 
 class SeenCall(NamedTuple):
@@ -132,7 +93,6 @@ class Call:
     forward = True
     recomputed = False
     hidden = False
-    masks: Any = None
 
     def __call__(self, _gradient: torch.Tensor) -> None:
         try:
@@ -157,13 +117,13 @@ class GeneralCall(Call):
     """A call of any kind: with several outputs or none, or in a backward pass.
 
     A run of the engine is one backward pass, however many outputs it reaches. forward: False for a backward pass of a
-    call of an earlier step. masks: what was read of its masks; None: nothing."""
+    call of an earlier step."""
 
-    __slots__ = ("_last", "forward", "hidden", "masks", "recomputed")
+    __slots__ = ("_last", "forward", "hidden", "recomputed")
 
     def __init__(self, seen: SeenCall, recomputed: bool) -> None:
         self.seen, self.recomputed = seen, recomputed
-        self.forward, self.hidden, self.masks = not recomputed, False, None
+        self.forward, self.hidden = not recomputed, False
         self.backward, self._last = 0, OUTSIDE
 
     def __call__(self, _gradient: torch.Tensor) -> None:
@@ -243,10 +203,7 @@ def passes_of(calls: Sequence[Call]) -> dict[CallKey, Passes]:
     """The passes of a step's calls, added up by key."""
     if len(calls) == 1:  # of most steps
         call = calls[0]
-        one = Passes(int(call.forward), call.backward, int(call.recomputed), int(call.hidden))
-        if call.masks is not None:
-            one.add_masks(call)
-        return {call.seen.key: one}
+        return {call.seen.key: Passes(int(call.forward), call.backward, int(call.recomputed), int(call.hidden))}
     passes: dict[CallKey, Passes] = {}
     for call in calls:
         mine = passes.get(call.seen.key)
@@ -256,21 +213,7 @@ def passes_of(calls: Sequence[Call]) -> dict[CallKey, Passes]:
         mine.hidden += call.hidden
         mine.recomputed += call.recomputed
         mine.forward += call.forward
-        if call.masks is not None:
-            mine.add_masks(call)
     return passes
-
-
-def masks_are_there(calls: Sequence[Call]) -> bool:
-    """Whether the host has what was read of the masks of these calls. Does not wait."""
-    return all(call.masks is None or call.masks.are_there for call in calls)
-
-
-def wait_for_masks(calls: Sequence[Call]) -> None:
-    """Wait until it has."""
-    for call in calls:
-        if call.masks is not None:
-            call.masks.wait()
 
 
 def samples_of(calls: Sequence[Call]) -> int:

@@ -33,7 +33,6 @@ from measure.meter.calls import (
     SeenCall,
     signature,
 )
-from measure.meter.masks.padding_masks import PaddingMasks
 from measure.model.run import tensors
 
 _graph_task = torch._C._current_graph_task_id
@@ -53,7 +52,6 @@ class ForwardCalls:
     on_new: called with the key, the arguments and the keyword arguments of each call whose key `known` has not.
     on_fault: called with what went wrong in here; the model's own call goes on.
     on_late: called with the key of a call of a step that has ended, for each backward pass of it while no step is open.
-    masks: reads the masks of each call; None: they are not read.
     """
 
     def __init__(
@@ -65,7 +63,6 @@ class ForwardCalls:
         on_fault: Callable[[BaseException], None],
         on_late: Callable[[CallKey], None],
         children: bool = False,
-        masks: PaddingMasks | None = None,
     ) -> None:
         self._model = model
         self._device_type = device_type
@@ -75,7 +72,6 @@ class ForwardCalls:
         self._known: dict[CallFields, SeenCall] = {}
         self._handles: list[Any] = []
         self._children = children
-        self._read_masks = None if masks is None else torch.compiler.disable(masks.read)
         self._inside = 0
         self._step = step
         self.version = 0
@@ -242,8 +238,6 @@ class ForwardCalls:
             calls.append(GeneralCall(self._transformed_kind(path), recomputed))
             return
         call = GeneralCall(self._call_kind(path, args, kwargs), recomputed)
-        if self._read_masks is not None:
-            call.masks = self._read_masks(call.seen.key, args, kwargs)
         calls.append(call)
         if len(args) == 1 and not kwargs and type(args[0]) is torch.Tensor and not path and not call.seen.key.autocast:
             one = args[0]

@@ -35,7 +35,6 @@ from measure.meter.energy import LoopEnergy
 from measure.meter.forward_calls import ForwardCalls
 from measure.meter.hooked_steps import DIFFERS, HookedSteps
 from measure.meter.loop_run import LoopRun, MeasuredLoop
-from measure.meter.masks.padding_masks import PaddingMasks
 from measure.meter.metered_step import KEPT_CALLS, KEPT_STEPS, MeteredStep
 from measure.meter.options import MeterOptions, options_with
 from measure.meter.product_dtypes import ProductDtypes
@@ -78,18 +77,13 @@ class UtilizationMeter:
         self._inner = _unwrapped(model)
         device = _device(model, chosen.device)
         self._place = _place(device, chosen.peak_flop_per_s, list(chosen.ceilings))
-        self._costs = CallCosts(
-            self._inner, device.type, chosen.unit, COUNTING_BUDGET_RATIO, chosen.loss_of, chosen.read_masks
-        )
+        self._costs = CallCosts(self._inner, device.type, chosen.unit, COUNTING_BUDGET_RATIO, chosen.loss_of)
         self._times = StepTimes(CudaMarks(device) if device.type == "cuda" else CpuMarks())
         self._step = MeteredStep(self, self._times)
         compiled = _is_compiled(model)
-        masks = PaddingMasks(self._inner) if chosen.read_masks else None
-        every = 1 if compiled or masks else chosen.hook_every  # a step that is only compared keeps no mask
+        every = 1 if compiled else chosen.hook_every
         self._hooked_steps = HookedSteps(self._inner, self._step, every, lambda: self._fault(LATE), self.fail)
-        self._calls = ForwardCalls(
-            model, device.type, self._step, self._meet, self.fail, self._late, chosen.children, masks
-        )
+        self._calls = ForwardCalls(model, device.type, self._step, self._meet, self.fail, self._late, chosen.children)
         self._dtypes = ProductDtypes(self._inner, self._costs.output_dtypes, self.fail)
         self._probing = self._inner is model and chosen.unit is None
         shows = chosen.watch and _shows_products(model)

@@ -31,9 +31,6 @@ class MeterOptions:
     hook_every: in one of how many steps, in the mean, hooks see the backward pass of each call; 1: in each. The
     others are compared with those: their calls by sizes and modes, and how often one parameter gets a gradient. A
     compiled model has hooks in each.
-    read_masks: whether to read the `attention_mask` of each call (of an encoder and a decoder `decoder_attention_mask`,
-    too), so that the mask-exact numbers leave out padding. Each step has hooks then. On a GPU a few
-    small kernels read it there.
     out: directory of a run that `runners.report` reads, written when the meter is closed; None: none. name: what the
     model is called there; "": its class.
     Raises ValueError, in one line, for what cannot be right.
@@ -50,7 +47,6 @@ class MeterOptions:
     energy: bool = True
     watch: bool = True
     hook_every: int = 16
-    read_masks: bool = False
     out: str | Path | None = None
     name: str = ""
 

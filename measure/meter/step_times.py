@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from measure.meter.calls import Call, CallKey, Passes, masks_are_there, passes_of, samples_of, wait_for_masks
+from measure.meter.calls import Call, CallKey, Passes, passes_of, samples_of
 
 MAX_BLOCKS = 512
 
@@ -162,9 +162,8 @@ class StepTimes:
     def completed(self, wait: bool = False) -> Iterator[StepBlock]:
         """Steps that have completed, in order.
 
-        wait: for all of them. It waits for the end of the last step that was begun, for masks that were read on other
-        streams, and not for the device: work that was given to it afterwards may go on. For the end of a loop
-        (`UtilizationMeter.summary`), never inside of one.
+        wait: for all of them. It waits for the end of the last step that was begun, and not for the device: work that
+        was given to it afterwards may go on. For the end of a loop (`UtilizationMeter.summary`), never inside of one.
         """
         while self.pending:
             marked = self.pending[0]
@@ -175,8 +174,7 @@ class StepTimes:
             start, end, calls, items = marked
             if wait:
                 self._marks.wait(end)
-                wait_for_masks(calls or ())
-            elif not (self._marks.is_complete(end) and masks_are_there(calls or ())):
+            elif not self._marks.is_complete(end):
                 return
             self.pending.popleft()
             if self._before is not None:

@@ -4,8 +4,7 @@ Read from two inputs by transformers' names: `attention_mask` (batch, keys), who
 is none and no cache is made, `position_ids` (batch, keys), whose restarts begin another sequence. Of an encoder and a
 decoder `decoder_attention_mask` is that of the decoder's own attention, which is causal, and `attention_mask` that of
 the others. Nothing of a mask of queries by keys is read or made. Inputs without values (fake tensors, meta), masks of
-four dimensions and of queries by keys, and several tensors of one name say nothing: the pairs are then not known. Of a
-loop `measure/meter/masks/` reads them.
+four dimensions and of queries by keys, and several tensors of one name say nothing: the pairs are then not known.
 `Masks` puts the rules of a model and what its batch says into the rows of a trace.
 """
 
@@ -14,7 +13,7 @@ from __future__ import annotations
 import inspect
 import itertools
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -53,9 +52,6 @@ Place = tuple[Any, ...]
 class BatchMask:
     """Of a batch, by sequence: runs [start, stop) of keys that padding leaves, or lengths of packed sequences.
 
-    Or sums over so many `sequences`: rule → pairs that masks of it keep, with as many queries as keys; of the rule
-    "all" those of one query.
-
     keys: length of each. masks: whether there is anything but the rules of the modules; if there is, and all else is
     empty, it is not known. target: of a decoder's own attention, where that of an encoder is another.
     """
@@ -64,8 +60,6 @@ class BatchMask:
     keys: int = 0
     runs: tuple[tuple[tuple[int, int], ...], ...] = ()
     lengths: tuple[tuple[int, ...], ...] = ()
-    sequences: int = 0
-    sums: Mapping[str, int] = field(default_factory=dict)
     target: BatchMask | None = None
 
     def of(self, rule: str) -> BatchMask:
@@ -77,15 +71,11 @@ class BatchMask:
 
         sequences: of the call; heads_too: whether that is a multiple, because heads are in it.
         """
-        held = self.sequences or len(self.runs) or len(self.lengths)
+        held = len(self.runs) or len(self.lengths)
         if not held or keys != self.keys or (self.lengths and queries != keys):
             return None
         if sequences % held if heads_too else held not in (1, sequences):
             return None
-        if self.sums:
-            if rule not in self.sums or (rule != ALL and queries != keys):
-                return None
-            return [self.sums[rule] * (queries if rule == ALL else 1), held]
         if self.runs:
             return [sum(padded_pairs(rule, queries, runs, keys - queries) for runs in self.runs), held]
         return [sum(packed_pairs(rule, lengths) for lengths in self.lengths), held]
@@ -108,16 +98,6 @@ def batch_mask(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str,
     return replace(UNKNOWN, target=mask) if _has_source(given) else mask
 
 
-def mask_names(model: torch.nn.Module, rules: Iterable[str], given: Container[str]) -> dict[str, str]:
-    """Rule → name of the argument that says which keys padding leaves in masks of this rule.
-
-    given: names of what the call has. Where that is of an encoder elsewhere, no name says it of the rule "all".
-    """
-    if _has_two(_configs(model)):
-        return {rule: MASK if rule == ALL else TARGET_MASK for rule in rules}
-    return {rule: MASK for rule in rules if rule != ALL or not _has_source(given)}
-
-
 def _configs(model: torch.nn.Module) -> list[Any]:
     """The configurations of a model and of the modules in it."""
     found = (getattr(each, "config", None) for each in model.modules())
@@ -133,19 +113,19 @@ def _has_source(given: Container[str]) -> bool:
     return any(name in given for name in _SOURCES)
 
 
-def mask_places(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, list[Place]]:
+def _mask_places(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, list[Place]]:
     """Name → places of what a call has by it and is not None: its arguments, and those of _NAMES in mappings inside."""
     named: list[tuple[str, Place]] = [(name, (0, place)) for place, name in enumerate(_positional(model)[: len(args)])]
     named += [(name, (1, name)) for name in kwargs]
     named += _inside((args, kwargs), (), _DEPTH + 1)
     found: dict[str, list[Place]] = {}
     for name, place in dict.fromkeys(named):
-        if at_place(place, args, kwargs) is not None:
+        if _at_place(place, args, kwargs) is not None:
             found.setdefault(name, []).append(place)
     return found
 
 
-def at_place(place: Place, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def _at_place(place: Place, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """What a call has there."""
     found: Any = args, kwargs
     for each in place:
@@ -153,7 +133,7 @@ def at_place(place: Place, args: Sequence[Any], kwargs: Mapping[str, Any]) -> An
     return found
 
 
-def has_rows_of(mask: torch.Tensor, inputs: Any) -> bool:
+def _has_rows_of(mask: torch.Tensor, inputs: Any) -> bool:
     """Whether a mask of two dimensions has a row for each sequence, or one for all; a mask of queries by keys has not.
 
     inputs: of the call, in any nesting. Without another tensor than the mask in them it is not known, and True.
@@ -166,8 +146,8 @@ def has_rows_of(mask: torch.Tensor, inputs: Any) -> bool:
 def _named(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments of a call by name."""
     found: dict[str, Any] = {}
-    for name, places in mask_places(model, args, kwargs).items():
-        first, *others = (at_place(place, args, kwargs) for place in places)
+    for name, places in _mask_places(model, args, kwargs).items():
+        first, *others = (_at_place(place, args, kwargs) for place in places)
         found[name] = first if all(each is first for each in others) else _SEVERAL
     return found
 
@@ -205,7 +185,7 @@ def _has_values(tensor: Any) -> bool:
 def _padding(mask: Any, inputs: Any) -> BatchMask:
     if mask is None:
         return NOTHING
-    if not _has_values(mask) or not has_rows_of(mask, inputs):
+    if not _has_values(mask) or not _has_rows_of(mask, inputs):
         return UNKNOWN
     edges = torch.nn.functional.pad((mask != 0).to(torch.int8), (1, 1)).diff(dim=1).cpu()
     runs = tuple(

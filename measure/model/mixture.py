@@ -57,23 +57,18 @@ class MixtureFlop:
 
 def step_mixture(model: torch.nn.Module, operations: Iterable[Operation]) -> MixtureFlop | None:
     """Of a step's operations; None for a model without experts."""
-    forward = (operation for operation in operations if operation.phase == "forward")
-    return pass_mixture(model, ((each.module, registry.model_flop(each)) for each in forward))
-
-
-def pass_mixture(model: torch.nn.Module, forward: Iterable[tuple[str, int]]) -> MixtureFlop | None:
-    """Of a forward pass. forward: (path of a module, model FLOP of a call that it makes itself)."""
     weights = _weights(model)
     if not weights[EXPERTS]:
         return None
     flop: Counter[tuple[str, ...]] = Counter()
     tokens: Counter[str] = Counter()
-    for module, cost in forward:
-        part = part_of(module)
+    for each in operations:
+        part = part_of(each.module) if each.phase == "forward" else ()
         if part:
+            cost = registry.model_flop(each)
             flop[part] += cost
             if part == ROUTERS:
-                tokens[_block_of(module, ROUTERS)] += cost
+                tokens[_block_of(each.module, ROUTERS)] += cost
     every, chosen = _named(model, _EVERY), _named(model, _CHOSEN)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     found = MixtureFlop(flop[ROUTERS], flop[EXPERTS], flop[SHARED], parameters, every, chosen)
@@ -85,11 +80,6 @@ def pass_mixture(model: torch.nn.Module, forward: Iterable[tuple[str, int]]) -> 
         chosen_flop=_chosen_flop(weights, tokens, every, chosen),
         active_parameters=parameters - idle,
     )
-
-
-def has_experts(model: torch.nn.Module) -> bool:
-    """Whether one of its modules, or a list of them, is called as experts are."""
-    return any(part_of(path) == EXPERTS for path, _ in model.named_modules())
 
 
 def part_of(path: str) -> tuple[str, ...]:

@@ -7,10 +7,7 @@ several names gets the one by which its caller names it, where its caller is on 
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 from threading import get_ident
 from types import CodeType, FrameType
 from typing import Any
@@ -52,15 +49,6 @@ class ModulePaths:
     def depth(self) -> int:
         """How many modules are running inside one another."""
         return len(self._stack)
-
-    @contextlib.contextmanager
-    def inside(self, module: torch.nn.Module) -> Iterator[None]:
-        """As if the module's forward ran inside: for who calls it without the hooks of this class."""
-        self._enter_module(module, None)
-        try:
-            yield
-        finally:
-            self._leave_module(module, None, None)
 
     def of_parameter(self, parameter: Any) -> str:
         """Path of the module that first names this parameter; "" if none does."""
@@ -160,10 +148,7 @@ class _Numbers:
 
 _CHECKPOINT_FILE = torch.utils.checkpoint.__file__
 _ENGINE: CodeType = torch.autograd.graph._engine_run_backward.__code__
-_STARTING = (
-    torch.autograd.__file__, torch.autograd.graph.__file__, torch._tensor.__file__,
-    str(Path(__file__).parents[1] / "fast_count" / "intercepted_calls.py"),
-)  # fmt: skip
+_STARTING = (torch.autograd.__file__, torch.autograd.graph.__file__, torch._tensor.__file__)
 """The files between whoever starts autograd's engine and the engine."""
 
 

@@ -16,15 +16,12 @@ import torch
 
 
 @contextlib.contextmanager
-def kept_random(torch_alone: bool = False) -> Iterator[Callable[[], bool]]:
-    """Random numbers go on afterwards where they were. Gives a function that says whether any was drawn since.
-
-    torch_alone: for code that is known to draw from no other generator.
-    """
-    before = _state(torch_alone)
+def kept_random() -> Iterator[Callable[[], bool]]:
+    """Random numbers go on afterwards where they were. Gives a function that says whether any was drawn since."""
+    before = _state()
 
     def state_changed() -> bool:
-        return not _same(before, _state(torch_alone))
+        return not _same(before, _state())
 
     try:
         yield state_changed
@@ -33,13 +30,9 @@ def kept_random(torch_alone: bool = False) -> Iterator[Callable[[], bool]]:
             _set(before)
 
 
-def _state(torch_alone: bool) -> tuple[Any, Any, Any]:
-    numpy = None if torch_alone else sys.modules.get("numpy.random")
-    return (
-        None if torch_alone else random.getstate(),
-        torch.get_rng_state(),
-        None if numpy is None else numpy.get_state(),
-    )
+def _state() -> tuple[Any, Any, Any]:
+    numpy = sys.modules.get("numpy.random")
+    return random.getstate(), torch.get_rng_state(), None if numpy is None else numpy.get_state()
 
 
 def _same(before: tuple[Any, Any, Any], now: tuple[Any, Any, Any]) -> bool:
@@ -56,8 +49,7 @@ def _bytes_of(state: torch.Tensor) -> bytes:
 
 
 def _set(before: tuple[Any, Any, Any]) -> None:
-    if before[0] is not None:
-        random.setstate(before[0])
+    random.setstate(before[0])
     torch.set_rng_state(before[1])
     if before[2] is not None:
         sys.modules["numpy.random"].set_state(before[2])

@@ -53,24 +53,17 @@ def on_meta(tree: Any, grad: bool | None = None) -> Any:
 @dataclass(frozen=True)
 class Parts:
     """The modules of a model of which something may change, itself first, and those among them that may change what
-    they have besides their mode and their parameters' gradients. settled: whether all its code is known to change
-    nothing of its modules and to draw random numbers from PyTorch alone (`Likeness.fixed`)."""
+    they have besides their mode and their parameters' gradients."""
 
     every: list[torch.nn.Module]
     changing: list[torch.nn.Module]
-    settled: bool = False
 
 
-def parts_on_meta(model: torch.nn.Module) -> Parts:
-    """The model's own modules if all its tensors are on meta; else those of a copy without values.
-
-    Raises ValueError for a model whose copies make tensors of their own (Keras's do).
-    """
-    parts = parts_of(model)
-    if not _has_values(parts) and all(tensor.is_meta for module in parts.changing for tensor in _tensors_of(module)):
-        return parts
+def copy_on_meta(model: torch.nn.Module) -> torch.nn.Module:
+    """A copy of the model without values."""
+    held = (tensor for module in modules(model) for tensor in _tensors_of(module))
     instead: dict[int, Any] = {}
-    for tensor in (tensor for module in parts.every for tensor in _tensors_of(module)):
+    for tensor in held:
         if id(tensor) not in instead:
             made = _meta_like(tensor)
             instead[id(tensor)] = (
@@ -78,20 +71,7 @@ def parts_on_meta(model: torch.nn.Module) -> Parts:
                 if isinstance(tensor, torch.nn.Parameter)
                 else made.requires_grad_(tensor.requires_grad)
             )
-    copied = parts_of(copy.deepcopy(model, instead))
-    if _has_values(copied):
-        raise ValueError(f"a copy of this {type(model).__name__} makes its parameters anew, so that it has values")
-    return copied
-
-
-def _has_values(parts: Parts) -> bool:
-    """Whether a parameter or buffer lies elsewhere than on meta."""
-    return any(
-        tensor is not None and not tensor.is_meta
-        for module in parts.every
-        for held in (module._parameters, module._buffers)
-        for tensor in held.values()
-    )
+    return copy.deepcopy(model, instead)
 
 
 def parts_of(model: torch.nn.Module) -> Parts:

@@ -16,6 +16,7 @@ import torch
 from analysis.operators import registry
 from analysis.operators.attention_conventions import AttentionFlop, attention_flop
 from measure.model.mixture import MixtureFlop, step_mixture
+from measure.operations.tracer import Trace
 from measure.step.step_trace import Optimizer, step_trace
 from results.records.operations import Operation
 
@@ -106,7 +107,11 @@ def count(
     >>> found.backward_flop  # the weight's gradient; the input asks for none
     128
     """
-    trace = step_trace(model, inputs, kwargs, optimizer, loss_of)
+    return count_of(step_trace(model, inputs, kwargs, optimizer, loss_of), model, optimizer is not None)
+
+
+def count_of(trace: Trace, model: torch.nn.Module, has_optimizer: bool = False) -> StepCount:
+    """Counts a step that was traced. has_optimizer: whether the optimizer's step is in it."""
     totals: Counter[str] = Counter()
     table: dict[tuple[str, str, str], list[int]] = {}
     unknown: Counter[str] = Counter()
@@ -127,7 +132,7 @@ def count(
             row[place] += value
     forward, backward, recompute = (None if unknown[phase] else totals[phase] for phase in PHASES)
     missing = registry.not_understood(trace.operations)
-    known_optimizer = optimizer is not None and not unknown["optimizer"]
+    known_optimizer = has_optimizer and not unknown["optimizer"]
     return StepCount(
         forward,
         backward,
@@ -139,7 +144,7 @@ def count(
         tuple(_operation_cost(key, row, key not in unknown_rows) for key, row in table.items()),
         (*trace.notes, *map(_without_rule, missing)),
         attention_flop(trace.operations),
-        totals["optimizer"] if optimizer is not None and not unread["optimizer"] else None,
+        totals["optimizer"] if has_optimizer and not unread["optimizer"] else None,
         step_mixture(model, trace.operations),
     )
 

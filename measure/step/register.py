@@ -13,7 +13,6 @@ from typing import Any
 from analysis.operators import registry
 from analysis.operators.cost import Cost
 from measure.dispatch import schemas
-from measure.fast_count import fast_count
 from results.records.operations import Operation
 
 Formula = Callable[..., int]
@@ -45,7 +44,6 @@ def register(operation: str, formula: Formula | int, *, kind: str = "matmul") ->
         raise ValueError(f"expected an operation without a rule, got {operation!r}, which is a {known.kind} here")
     registry.add_rule(name, registry.Rule(kind, "counted", _Reader(operation, formula, kind in registry.PRODUCTS)))
     schemas.clear_cache()
-    fast_count.clear_cache()
 
 
 class _Reader:

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from measure.fast_count.reference import MakeOptimizer, trace_model
 from measure.model.run import arguments
+from measure.operations.model_trace import MakeOptimizer, trace_model
 from measure.operations.tracer import Trace
 from results.errors import Unavailable, one_line
 
@@ -25,19 +25,21 @@ def step_trace(
     kwargs: Mapping[str, Any] | None,
     optimizer: Optimizer | None,
     loss_of: Callable[[Any], Any] | None,
+    train: bool | None = None,
 ) -> Trace:
     """The operations and storages of forward, backward and optimizer step of model(*inputs, **kwargs).
 
     inputs: a tensor, or a tuple or list of arguments. optimizer: one that exists (another of its class and defaults is
-    made for the copy of the model), a class, or a function of the parameters. Raises ValueError for what is no model,
-    Unavailable with the cause where fake tensors cannot run the step.
+    made for the copy of the model), a class, or a function of the parameters. train: the mode that the model runs in;
+    None: each module in its own. Raises ValueError for what is no model, Unavailable with the cause where fake tensors
+    cannot run the step.
     """
     if not isinstance(model, torch.nn.Module):
         raise ValueError(f"expected a torch.nn.Module as model, got {type(model).__name__}")
     make = None if optimizer is None else _maker(optimizer)
     try:
         return trace_model(
-            model, arguments(inputs), kwargs or {}, train=None, grad_inputs=None, loss_of=loss_of, make_optimizer=make
+            model, arguments(inputs), kwargs or {}, train=train, grad_inputs=None, loss_of=loss_of, make_optimizer=make
         )
     except Exception as fault:
         raise Unavailable(f"the step could not be traced on fake tensors: {one_line(str(fault), 200)}") from fault

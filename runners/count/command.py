@@ -178,7 +178,7 @@ def _named(model: str, reason: str) -> str:
 
 
 def _exactly(model: str, hyper: dict[str, Any], options: Namespace, sizes: Sequence[int]) -> list[ModelCounts]:
-    """The fast count alone; nothing where it does not have the answer, and the model has to be recorded."""
+    """The exact count alone; nothing where it does not have the answer, and the model has to be recorded."""
     from analysis.operators.attention_conventions import AttentionFlop
     from cleaning.accounts.vocabulary.causes import CAUSES
     from measure.counters.harness.isolation import count_isolated

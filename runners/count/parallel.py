@@ -2,7 +2,7 @@
 
 Each distinct rank's step is recorded on a fake process group and fake tensors (`measure/parallel`), in this process:
 first and last rank of the tensor and the context axis, and the ones between them only where these two differ. The
-single device's count comes from the fast count, which knows nothing of ranks.
+single device's count comes from the trace of the whole model, which knows nothing of ranks.
 """
 
 from __future__ import annotations
@@ -139,14 +139,15 @@ def _single_flop(step: RankStep) -> int:
     """Model FLOP of forward and backward on one device. Raises Unavailable where a call has no rule."""
     import torch
 
-    from measure.fast_count.fast_count import fast_count
+    from measure.step.count import count_of
+    from measure.step.step_trace import step_trace
 
     with torch.device("meta"):
         model = step.build()
-    found = fast_count(model, step.inputs, train=True)
-    if found.forward_flop is None or found.backward_flop is None:
+    found = count_of(step_trace(model, step.inputs, None, None, None, train=True), model)
+    if found.model_flop is None:
         raise Unavailable(f"operators without a rule: {', '.join(found.not_understood)}")
-    return found.forward_flop + found.backward_flop
+    return found.model_flop
 
 
 def _planned(step: RankStep, workload: Workload, options: Namespace) -> RankStep:

@@ -107,13 +107,16 @@ def _checkpointed(forward: Callable[..., Any], *arguments: Any, **keywords: Any)
 
 
 def exact(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, batch_size: int) -> list[FlopCount]:
-    """The fast count of a training step as a counter among others: forward, backward and what is calculated again.
+    """The count of a training step as a counter among others: forward, backward and what is calculated again.
 
-    Raises Unavailable for a model whose course it cannot predict.
+    Raises Unavailable for a model that fake tensors cannot run.
     """
-    from measure.fast_count.fast_count import fast_count
+    from analysis.operators.attention_conventions import attention_flop
+    from measure.step.count import count_of
+    from measure.step.step_trace import step_trace
 
-    found = fast_count(model, inputs, train=True)
+    trace = step_trace(model, inputs, None, None, None, train=True)
+    found = count_of(trace, model)
     blank = FlopCount(
         counter="exact",
         workload=workload,
@@ -121,12 +124,13 @@ def exact(model: torch.nn.Module, inputs: tuple[Any, ...], *, workload: str, bat
         phase="forward",
         native_unit="flop",
         not_understood=found.not_understood,
-        reason="; ".join(found.notes),
+        reason="; ".join(trace.notes),
         parameters=sum(parameter.numel() for parameter in model.parameters()),
     )
     flops = {"forward": found.forward_flop, "backward": found.backward_flop, "recompute": found.recompute_flop}
+    attention = attention_flop(trace.operations)
     rows = [
-        replace(blank, phase=phase, native_value=flop, flop=flop, attention=found.attention.as_row(phase, flop))
+        replace(blank, phase=phase, native_value=flop, flop=flop, attention=attention.as_row(phase, flop))
         for phase, flop in flops.items()
     ]
     return [replace(rows[0], mixture=found.mixture.as_row() if found.mixture else {}), *rows[1:]]

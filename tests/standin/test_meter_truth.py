@@ -34,19 +34,3 @@ def test_planted_utilization_and_power_come_out_of_a_plain_loop(standin, way):
     time_s = found["step_time_s"] / found["goodput_ratio"]
     assert found["energy_per_item_j"] == pytest.approx(watt * time_s / 8, rel=0.1)
     assert found["warnings"] == []
-
-
-def test_a_mask_on_the_device_is_copied_behind_the_loops_work_and_read_later(standin):
-    """Kernels of 50 ms: what was copied has not arrived when the host asks at once, and has after a wait."""
-    script = SCRIPT.parent / "padding_on_device.py"
-    done = standin(kernel_ns=50_000_000).run(sys.executable, str(script), "4")
-    assert done.returncode == 0, done.stderr
-    answer = json.loads(done.stdout.splitlines()[-1])
-    found = answer["found"]
-    assert found["steps"] == 2
-    assert found["warnings"] == []
-    assert found["mask_exact_flop_per_step"] is not None, found["attention_reasons"]
-    assert (answer["pinned"], answer["early"]) == (True, False)
-    assert answer["late"] == [True, [["all", 2, 16]]]
-    assert answer["same_event"], "an event is used again once it was read"
-    assert answer["side_stream"] == [0, 1, True], "a step waits for its masks, and the summary alone for the device"

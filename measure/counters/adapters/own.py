@@ -20,9 +20,9 @@ from analysis.operators import registry
 from analysis.operators.attention_conventions import attention_flop
 from measure.counters.harness.rows import rows, spread
 from measure.fake.mode import NOT_ON_FAKE
-from measure.fast_count.reference import trace_model
 from measure.model.mixture import step_mixture
 from measure.model.run import evaluating, summed
+from measure.operations.model_trace import trace_model
 from measure.operations.tracer import Trace, trace_step
 from results.errors import one_line
 from results.library_words import plain_words

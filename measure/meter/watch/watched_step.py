@@ -29,9 +29,9 @@ from torch.utils._python_dispatch import (
 
 from analysis.operators import registry
 from measure.dispatch.schemas import Plan, tensors_in
-from measure.fast_count.product_cost import form_of, shapes_before
 from measure.meter.calls import Call
 from measure.model.module_paths import in_checkpoint
+from results.records.operations import Operation
 
 _next_number = torch._C._autograd._get_sequence_nr
 _current_node: Callable[[], Any] = torch._C._current_autograd_node  # None outside of a backward pass
@@ -140,7 +140,7 @@ class StepWatch(TorchDispatchMode):
                 return NotImplemented  # tensors that hold tensors of their own (DTensor) run first
             if self._is_on:
                 plan = _plan_of(func)
-                shapes = shapes_before(args, kwargs) if plan is not None else []
+                shapes = [each.shape for each in tensors_in((*args, *kwargs.values()))] if plan is not None else []
         except Exception as fault:  # noqa: BLE001  the user's step goes on, unwatched
             self._fails(fault)
         out = func(*args, **kwargs)
@@ -158,7 +158,7 @@ class StepWatch(TorchDispatchMode):
     def _note(self, plan: Plan, args: Any, kwargs: Any, shapes: list[torch.Size], out: Any) -> None:
         if any(issubclass(type(each), FakeTensor) or each.is_meta for each in tensors_in((out,))):
             return  # no work: DTensor works out sizes so, and another meter counts on meta tensors
-        kind, flop = form_of(plan, args, kwargs, shapes, out).forward
+        kind, flop = _product(plan, args, kwargs, shapes, out)
         last = tensors_in((*args, *kwargs.values()))[-1]
         what = kind, last.dtype
         node = _current_node()
@@ -230,6 +230,17 @@ class StepWatch(TorchDispatchMode):
             self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
             return True
         return self not in modes
+
+
+def _product(plan: Plan, args: Any, kwargs: Any, shapes: list[torch.Size], out: Any) -> tuple[str, int]:
+    """(kind, model FLOP) of a call that just ran. shapes: sizes of its input tensors as they were before."""
+    call = plan.describe(None, args, kwargs, shapes, out)
+    plan.described.clear()
+    operation = Operation(
+        0, call.name, call.kind, "forward", "", None, None, call.input_names, call.input_shapes, call.input_dtypes,
+        call.output_shapes, call.output_dtypes, call.attributes, (), (),
+    )  # fmt: skip
+    return call.kind, registry.model_flop(operation)
 
 
 _PLANS: dict[Any, Plan | None] = {}

@@ -1,6 +1,5 @@
 """What the meter counts of a loop that really trains is what `flopledger.count` counts of the same step, to the last
-unit: the meter from shapes and one forward pass without values (`measure.fast_count`), the other by tracing the whole
-step operation by operation, gradients included."""
+unit."""
 
 from collections import Counter
 

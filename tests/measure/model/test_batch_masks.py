@@ -12,7 +12,6 @@ import transformers
 
 import flopledger
 from analysis.operators.attention_pairs import packed_pairs, padded_pairs, pairs_of
-from measure.fast_count.fast_count import fast_count
 from measure.model.batch_masks import batch_mask
 from tests.measure.model.test_module_masks import LENGTH, NO_DROPOUT, SMALL, model_of
 from tests.support.nets.masked_nets import Configured
@@ -77,32 +76,15 @@ def test_the_mask_exact_count_is_that_of_the_pairs_of_the_real_masks(
     assert found.by_convention("mask_exact") == (found.forward_flop - less, found.backward_flop - 2 * less)
 
 
-@pytest.mark.parametrize(("name", "how"), [*CASES[:10:3], ("bert", "padding")])
-@pytest.mark.parametrize("kind", ["sdpa", "eager"])
-def test_the_fast_count_says_the_same_in_total_and_by_module(name: str, how: str, kind: str) -> None:
-    model, inputs = model_of(name, attn_implementation=kind), torch.randint(0, 50, (BATCH, LENGTH))
-    exact = flopledger.count(model, inputs, kwargs=BATCHES[how])
-    found = fast_count(model, (inputs,), kwargs=BATCHES[how], rows=True)
-    alone = fast_count(model, (inputs,), kwargs=BATCHES[how])
-    for convention in ("dense", "causal", "mask_exact", "hardware"):
-        assert found.by_convention(convention) == alone.by_convention(convention) == exact.by_convention(convention)
-    for phase, causal, kept in zip(
-        ("forward", "backward"), exact.by_convention("causal"), exact.by_convention("mask_exact"), strict=True
-    ):
-        rows = [row for row in found.rows if row.phase == phase]
-        assert sum(row.causal_flop or 0 for row in rows) == causal
-        assert sum(row.mask_exact_flop or 0 for row in rows) == kept
-
-
 def test_without_values_of_a_mask_the_pairs_are_not_known_but_those_up_to_the_diagonal_are() -> None:
     model, inputs = model_of("llama", attn_implementation="sdpa"), torch.randint(0, 50, (BATCH, LENGTH))
     known = flopledger.count(model, inputs)
     meta = {"attention_mask": torch.ones(BATCH, LENGTH, dtype=torch.long, device="meta")}
-    for found in (flopledger.count(model, inputs, kwargs=meta), fast_count(model, (inputs,), kwargs=meta)):
-        assert found.by_convention("mask_exact") == (None, None)
-        assert found.by_convention("causal") == known.by_convention("causal")
-        assert found.attention is not None
-        assert "values are not known" in found.attention.reasons["mask_exact"]
+    found = flopledger.count(model, inputs, kwargs=meta)
+    assert found.by_convention("mask_exact") == (None, None)
+    assert found.by_convention("causal") == known.by_convention("causal")
+    assert found.attention is not None
+    assert "values are not known" in found.attention.reasons["mask_exact"]
 
 
 def test_a_mask_of_another_length_or_of_four_dimensions_says_nothing() -> None:
@@ -171,7 +153,7 @@ def test_an_encoder_and_a_decoder_have_padding_of_their_own(
     assert found.backward_flop is not None
     exact = found.forward_flop - less, found.backward_flop - 2 * less
     assert found.by_convention("mask_exact") == exact
-    assert fast_count(model, (inputs,), kwargs=kwargs).by_convention("mask_exact") == exact
+    assert flopledger.count(model, (inputs,), kwargs=kwargs).by_convention("mask_exact") == exact
 
 
 HEADS = 4
@@ -202,14 +184,6 @@ def test_the_pairs_of_t5_are_those_of_its_real_masks_in_each_of_its_three_attent
         assert found.forward_flop is not None
         assert found.backward_flop is not None
         assert found.by_convention("mask_exact") == (found.forward_flop - less, found.backward_flop - 2 * less)
-        rows = fast_count(model, (inputs,), kwargs=kwargs, loss_of=lambda output: output.loss, rows=True).rows
-        left_out: Counter[tuple[int, int]] = Counter()
-        for row in rows:
-            assert row.mask_exact_flop is not None
-            if row.flop != row.mask_exact_flop:
-                part = next(sizes for name, sizes in PARTS.items() if name in row.module)
-                left_out[part] += row.flop - row.mask_exact_flop
-        assert left_out == Counter({sizes: 3 * of_pair * (dense[sizes] - kept[sizes]) for sizes in dense})
 
 
 class Calls(torch.nn.Module):
@@ -228,7 +202,6 @@ def test_a_mask_is_found_where_a_module_of_ones_own_calls_the_model() -> None:
     alone = flopledger.count(model, inputs, kwargs={"attention_mask": PADDED}).by_convention("mask_exact")
     assert alone != flopledger.count(model, inputs).by_convention("mask_exact")
     assert flopledger.count(Calls(model), (inputs, PADDED)).by_convention("mask_exact") == alone
-    assert fast_count(Calls(model), (inputs, PADDED)).by_convention("mask_exact") == alone
 
 
 class Anything(Calls):
@@ -240,9 +213,9 @@ class Anything(Calls):
 
 def test_a_mask_is_none_of_the_arguments_without_a_name() -> None:
     model, inputs = model_of("llama", attn_implementation="sdpa"), torch.randint(0, 50, (BATCH, LENGTH))
-    alone = fast_count(model, (inputs,), kwargs={"attention_mask": PADDED}).by_convention("mask_exact")
+    alone = flopledger.count(model, (inputs,), kwargs={"attention_mask": PADDED}).by_convention("mask_exact")
     labels = torch.ones_like(inputs)
-    found = fast_count(Anything(model), (inputs, labels), kwargs={"attention_mask": PADDED})
+    found = flopledger.count(Anything(model), (inputs, labels), kwargs={"attention_mask": PADDED})
     assert found.by_convention("mask_exact") == alone
 
 
@@ -255,11 +228,10 @@ class Both(Calls):
 
 def test_of_two_masks_in_a_call_it_is_not_known_which_attention_has_which() -> None:
     model, inputs = model_of("bert", attn_implementation="sdpa"), torch.randint(0, 50, (BATCH, LENGTH))
-    alone = fast_count(model, (inputs,), kwargs={"attention_mask": PADDED}).by_convention("mask_exact")
+    alone = flopledger.count(model, (inputs,), kwargs={"attention_mask": PADDED}).by_convention("mask_exact")
     query, passage = ({"input_ids": inputs, "attention_mask": each} for each in (PADDED, PADDED.flip(0)))
-    assert fast_count(Both(model), (query, passage)).by_convention("mask_exact") == (None, None)
     assert flopledger.count(Both(model), (query, passage)).by_convention("mask_exact") == (None, None)
-    same = fast_count(Both(model), (query, query)).by_convention("mask_exact")
+    same = flopledger.count(Both(model), (query, query)).by_convention("mask_exact")
     assert same == tuple(2 * flop for flop in alone if flop is not None)
 
 
@@ -275,7 +247,7 @@ def test_whether_there_are_an_encoder_and_a_cache_is_asked_of_the_model_inside()
         (model_of("llama", attn_implementation="eager"), packed),  # which makes a cache
     ):
         alone, inside = (
-            fast_count(each, (), kwargs=given).by_convention("mask_exact") for each in (model, Configured(model))
+            flopledger.count(each, (), kwargs=given).by_convention("mask_exact") for each in (model, Configured(model))
         )
         assert None not in alone
         assert inside == alone
@@ -292,9 +264,9 @@ def test_padding_of_an_encoder_elsewhere_is_not_that_of_the_words(monkeypatch: p
     given = {"attention_mask": PADDED, "encoder_hidden_states": torch.randn(BATCH, LENGTH, WIDTH)}
     for model in models.values():
         of_two = given | {"encoder_attention_mask": PADDED.flip(0)}
-        assert fast_count(model, (inputs,), kwargs=of_two).by_convention("mask_exact") == (None, None)
-    assert fast_count(models["eager"], (inputs,), kwargs=given).by_convention("mask_exact") == (None, None)
-    found = fast_count(models["sdpa"], (inputs,), kwargs=given)
+        assert flopledger.count(model, (inputs,), kwargs=of_two).by_convention("mask_exact") == (None, None)
+    assert flopledger.count(models["eager"], (inputs,), kwargs=given).by_convention("mask_exact") == (None, None)
+    found = flopledger.count(models["sdpa"], (inputs,), kwargs=given)
     less = OF_PAIR * (2 * BATCH * 2 * LENGTH**2 - really_kept(models["sdpa"], given, monkeypatch))
     assert found.forward_flop is not None
     assert found.by_convention("mask_exact")[0] == found.forward_flop - less
@@ -309,10 +281,10 @@ def test_text_models_like_clip_are_causal_though_their_modules_say_otherwise(
     plain = kind(config(**SMALL, attn_implementation="eager")).eval()
     inputs = torch.randint(0, 50, (BATCH, LENGTH))
     for kwargs in ({}, {"attention_mask": PADDED}):
-        found = fast_count(model, (inputs,), kwargs=kwargs)
+        found = flopledger.count(model, (inputs,), kwargs=kwargs)
         less = OF_PAIR * (2 * BATCH * LENGTH**2 - really_kept(model, kwargs, monkeypatch))  # of two layers
         assert found.forward_flop is not None
         assert found.backward_flop is not None
         exact = found.forward_flop - less, found.backward_flop - 2 * less
         assert found.by_convention("mask_exact") == exact
-        assert fast_count(plain, (inputs,), kwargs=kwargs).by_convention("mask_exact") == exact
+        assert flopledger.count(plain, (inputs,), kwargs=kwargs).by_convention("mask_exact") == exact

@@ -9,7 +9,6 @@ import torch
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, create_mask, flex_attention
 
 import flopledger
-from measure.fast_count.fast_count import fast_count
 
 BATCH, HEADS, WIDTH, BLOCK = 2, 4, 8, 16
 DOCUMENTS = torch.tensor([0] * 21 + [1] * 30 + [2] * 5)
@@ -111,10 +110,8 @@ def test_a_mask_that_the_model_makes_is_not_known_and_one_whose_function_fails_h
     assert less(blind, "hardware") == 3 * BLOCK**2  # of nine blocks those above the diagonal
 
 
-def test_the_fast_count_says_the_same_and_torchs_function_is_put_back() -> None:
+def test_torchs_function_is_put_back() -> None:
     model, inputs = Attend(block_mask("window", 48)), torch.randn(BATCH, HEADS, 48, WIDTH)
-    exact, fast = flopledger.count(model, inputs), fast_count(model, (inputs,), rows=True)
-    for convention in ("dense", "causal", "mask_exact", "hardware"):
-        assert fast.by_convention(convention) == exact.by_convention(convention)
+    flopledger.count(model, inputs)
     with pytest.raises(RuntimeError, match="does not support backward on CPU"):
         model(inputs)

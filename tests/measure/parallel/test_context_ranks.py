@@ -11,10 +11,10 @@ from dataclasses import replace
 import pytest
 import torch
 
+import flopledger
 from analysis.parallel.ledger import Recording, ledger_of
 from analysis.parallel.rank_grid import Coordinates, grid_of, parse_plan, parse_sizes
 from analysis.parallel.rank_trace import is_causal
-from measure.fast_count.fast_count import fast_count
 from measure.parallel.context import _with_mask, is_balanced, sequence_length, sequence_part
 from measure.parallel.rank_trace import RankStep, gradient_buckets, trace_rank, trace_single
 from tests.support.nets.divided_nets import (
@@ -55,7 +55,7 @@ def found(text, batch, causal=True, balanced=True, replicas="ddp", net=Attention
     whole = RankStep(build, (torch.ones(batch, TOKENS, WIDTH),))
     part = RankStep(build, (torch.ones(share, TOKENS // grid.cp, WIDTH),))
     with torch.device("meta"):
-        count = fast_count(build(), whole.inputs, train=True)
+        count = flopledger.count(build(), whole.inputs)
     single = count.forward_flop + count.backward_flop
     recording = Recording(ranks, trace_single(micro), trace_single(whole), single, trace_single(part))
     return ledger_of(recording, grid, gradient_buckets)
@@ -200,7 +200,7 @@ def mixed_ledger(plan):
     ranks = [trace_rank(step, grid.sizes, place) for place in places]
     part = trace_single(RankStep(HeadsNet, (torch.ones(share, TOKENS // grid.cp, WIDTH),))) if ring else None
     with torch.device("meta"):
-        count = fast_count(HeadsNet(), whole.inputs, train=True)
+        count = flopledger.count(HeadsNet(), whole.inputs)
     single = count.forward_flop + count.backward_flop
     recording = Recording(ranks, trace_single(micro), trace_single(whole), single, part)
     return ledger_of(recording, grid, gradient_buckets)

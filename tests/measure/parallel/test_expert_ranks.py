@@ -8,9 +8,9 @@ from collections import Counter
 import pytest
 import torch
 
+import flopledger
 from analysis.parallel.ledger import Recording, ledger_of
 from analysis.parallel.rank_grid import Coordinates, grid_of, parse_sizes
-from measure.fast_count.fast_count import fast_count
 from measure.parallel.experts import own_expert_plan
 from measure.parallel.rank_trace import RankStep, gradient_buckets, trace_rank, trace_single
 from tests.support.nets.divided_nets import SIZES, TOKENS, mixture, run_expert_rank, run_trained_experts, tokens
@@ -34,7 +34,7 @@ def found(text, batch):
     ring = grid.cp > 1
     step = RankStep(mixture, micro.inputs, balanced=ring, causal=ring, experts=plan, expert_ranks=grid.ep)
     whole = RankStep(mixture, (tokens(batch),))
-    count = fast_count(model, whole.inputs, train=True)
+    count = flopledger.count(model, whole.inputs)
     single = count.forward_flop + count.backward_flop
     ranks = [trace_rank(step, grid.sizes, 0)]
     part = trace_single(RankStep(mixture, (micro.inputs[0][:, : TOKENS // grid.cp],))) if ring else None

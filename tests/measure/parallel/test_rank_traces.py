@@ -8,10 +8,10 @@ from collections import Counter
 import pytest
 import torch
 
+import flopledger
 from analysis.parallel.ledger import Recording, ledger_of
 from analysis.parallel.rank_grid import Coordinates, grid_of, parse_sizes
 from analysis.parallel.rank_trace import LocalParameter, same_work
-from measure.fast_count.fast_count import fast_count
 from measure.parallel.rank_trace import RankStep, gradient_buckets, trace_rank, trace_single
 from measure.parallel.styles import apply_plan, check_heads, check_styles
 from tests.support.nets.parallel_nets import BLOCK_PLAN, BlockNet, executed_flop, executed_messages, run_rank
@@ -26,7 +26,7 @@ def found(text, batch, build=BlockNet, plan=BLOCK_PLAN, replicas="ddp"):
     ranks = [trace_rank(step, grid.sizes, grid.rank(tp=place)) for place in range(grid.tp)]
     whole = RankStep(build, (torch.ones(batch, 8),))
     with torch.device("meta"):
-        count = fast_count(build(), whole.inputs, train=True)
+        count = flopledger.count(build(), whole.inputs)
     recording = Recording(ranks, trace_single(step), trace_single(whole), count.forward_flop + count.backward_flop)
     return ledger_of(recording, grid, gradient_buckets)
 

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from measure.fast_count.fast_count import fast_count
+import flopledger
 from measure.operations.tracer import trace_step
 from measure.profile.model_guard import ModelFailed
 from measure.profile.step_profile import StepDescription, profile_ready, profile_step, world_size
@@ -64,10 +64,10 @@ def test_laws(name: str):
     assert [row.name for row in profile.operations if row.time_s is None and row.kind != "view"] in (
         [], ["aten.copy_"] * 2  # of the LSTM: see test_step_join
     )  # fmt: skip
-    fast = fast_count(model, inputs)
-    assert flop(profile, "forward", "loss") == fast.forward_flop > 0
-    assert flop(profile, "backward") == fast.backward_flop
-    assert flop(profile, "recompute") == fast.recompute_flop
+    counted = flopledger.count(model, inputs)
+    assert flop(profile, "forward", "loss") == counted.forward_flop > 0
+    assert flop(profile, "backward") == counted.backward_flop
+    assert flop(profile, "recompute") == counted.recompute_flop
 
 
 class Slow(nn.Module):

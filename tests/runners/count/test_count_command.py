@@ -300,7 +300,7 @@ class TestProcess:
         assert interrupted(process, tmp_path / "started") == (130, "", ["error: interrupted"])
 
 
-def test_the_fast_count_has_a_row_for_each_batch_with_its_name_and_phases(monkeypatch):
+def test_the_exact_count_has_a_row_for_each_batch_with_its_name_and_phases(monkeypatch):
     def counted(*_: object, **__: object) -> list[FlopCount]:
         shared = {"counter": "exact", "workload": "net", "status": "ok", "parameters": 9, "native_unit": "flop"}
         pairs = [(size, phase) for size in (2, 4) for phase in ("forward", "backward")]

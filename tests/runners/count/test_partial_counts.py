@@ -11,15 +11,12 @@ from torch import nn
 import flopledger
 from analysis.profile.module_tree import tree
 from analysis.profile.roofline import against
-from measure.fast_count.fast_count import fast_count
 from reports.profile.data import document
 from reports.profile.summary import summary_lines
 from reports.profile.tree import tree_text
 from results.errors import Unavailable
 from results.records.step_profile import StepModule, StepOperation, StepProfile
 from runners.count import command
-from tests.support.nets.fast_nets import agree
-from tests.support.nets.random_nets import Net
 
 NETS = """
 import threading
@@ -394,17 +391,9 @@ def test_a_triton_kernel_is_noticed(monkeypatch):
             kernel.run(x, grid=(1,), warmup=False)
             return super().forward(x)
 
-    found = fast_count(Launching(8, 8), (torch.ones(4, 8),))
+    found = flopledger.count(Launching(8, 8), torch.ones(4, 8))
     assert (found.forward_flop, found.at_least_flop["forward"]) == (None, LAYER)
     assert dict(found.not_understood) == {"triton.JITFunction": 1}
-
-
-def test_an_executed_trace_names_only_what_no_rule_counts():
-    """Hooks on a module's gradients are run; all of their operators are known."""
-    hooked = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
-    hooked[1].register_full_backward_hook(lambda module, asked, given: None)
-    found = fast_count(hooked, (torch.ones(4, 8),))
-    assert (found.executed, found.forward_flop, dict(found.not_understood)) == (True, LAYER, {})
 
 
 def test_what_is_derived_of_a_partial_count_is_unknown(capsys, nets):
@@ -426,21 +415,6 @@ def test_every_flop_of_fvcore_and_pthflops_is_explained(capsys, nets, model):
     assert {each["counter"]: each["unexplained_flop"] for each in found["counters"] if each["status"] == "ok"} == {
         "fvcore": 0, "ptflops": 0, "pthflops": 0, "thop": 0
     }  # fmt: skip
-
-
-def test_the_fast_count_has_no_total_with_an_unknown_call(nets):
-    found = fast_count(_model(nets, "hiding"), (torch.ones(4, 8),))
-    assert (found.forward_flop, found.backward_flop, found.recompute_flop) == (None, 3 * LAYER, 0)
-    assert found.at_least_flop["forward"] == LAYER
-    assert found.unknown_calls == {"forward": 1, "backward": 0, "recompute": 0}
-
-
-def test_the_fast_count_uses_inputs_as_they_are():
-    layer = nn.Linear(8, 8)
-    given = torch.ones(4, 8, requires_grad=True)
-    assert agree(layer, (given * 1,)).backward_flop == 2 * LAYER
-    twice = Net([("other", 1, 0, ())], 0)
-    agree(twice, (given, given))
 
 
 def _model(nets, name):

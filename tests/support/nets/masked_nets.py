@@ -1,8 +1,7 @@
-"""Modules with attention under a mask, one that is learnt or one that is an argument; and one around such a model."""
+"""A module with attention under a mask that is learnt; and one around such a model."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -35,21 +34,3 @@ class Configured(torch.nn.Module):
 
     def forward(self, **given: Any) -> Any:
         return self.model(**given)
-
-
-class Attends(torch.nn.Module):
-    """Attention to all keys that padding leaves, which says so as those of transformers do. width: of all heads."""
-
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.is_causal, self.config = False, SimpleNamespace()
-        self.heads = heads
-        self.project = torch.nn.Linear(width, 3 * width)
-
-    def forward(self, x: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-        """x: (sequences, length, width); attention_mask: (sequences, length)."""
-        sequences, length, width = x.shape
-        parts = self.project(x).view(sequences, length, 3, self.heads, width // self.heads)
-        query, key, value = parts.permute(2, 0, 3, 1, 4)
-        kept = attention_mask.bool()[:, None, None, :].expand(sequences, 1, length, length)
-        return torch.nn.functional.scaled_dot_product_attention(query, key, value, kept)

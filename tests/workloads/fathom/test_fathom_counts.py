@@ -6,9 +6,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+import flopledger
 from analysis.operators.registry import not_understood, total
 from measure.fake.mode import to_fake
-from measure.fast_count.fast_count import fast_count
 from measure.operations.tracer import StepParts, trace
 from tests.support.oracles.fathom_formulas import PARAMETERS, PRODUCTS, TINY
 from tests.support.threads import one_thread  # noqa: F401  a fixture for the whole file
@@ -38,7 +38,7 @@ def trained(model):
 def products(workload, batch_size):
     """Multiply-adds of a step forward and backward, and of one in evaluation mode."""
     model, inputs = on_meta(workload, batch_size)
-    step, alone = fast_count(model, inputs, train=True), fast_count(model, inputs, train=False)
+    step, alone = flopledger.count(model, inputs), flopledger.count(model.eval(), inputs)
     assert step.not_understood == alone.not_understood == {}
     return step.forward_flop // 2, step.backward_flop // 2, alone.forward_flop // 2
 

@@ -1,4 +1,4 @@
-"""Layers and functions that are counted in odd ways elsewhere: fast count, executed trace and a count by hand agree.
+"""Layers and functions that are counted in odd ways elsewhere: the count is the one by hand.
 
 Each expected pair is (forward, backward) in FLOP, derived beside it; the input needs no gradient.
 """
@@ -13,12 +13,23 @@ import torch.nn.functional as F
 from torch import nn
 
 import flopledger
-from measure.fast_count.fast_count import fast_count
 from results.errors import Unavailable
-from tests.support.nets.fast_nets import Made, agree
 
 LAYER = 2 * 4 * 8 * 8
 """A product of 4 × 8 by 8 × 8, and each of its two gradients."""
+
+
+class Made(nn.Module):
+    """A module around a function of itself and its inputs."""
+
+    def __init__(self, function, **children):
+        super().__init__()
+        self.function = function
+        for name, child in children.items():
+            setattr(self, name, child)
+
+    def forward(self, *inputs):
+        return self.function(self, *inputs)
 
 
 def _linear():
@@ -171,28 +182,26 @@ DERIVED = {
 
 @pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
 @pytest.mark.parametrize("name", DERIVED)
-def test_both_counts_are_the_one_by_hand(name):
+def test_the_count_is_the_one_by_hand(name):
     make, sizes, expected = DERIVED[name]
     torch.manual_seed(0)
-    found = agree(make(), (torch.randn(*sizes),), by_module=False)
+    found = flopledger.count(make(), torch.randn(*sizes))
     assert (found.forward_flop, found.backward_flop, dict(found.not_understood)) == (*expected, {})
 
 
-def test_a_scripted_submodule_is_counted_by_the_executed_trace():
+def test_a_scripted_submodule_is_counted():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's: torch.jit.script is old, and gradients of what is copied of one
-        found = fast_count(nn.Sequential(_linear(), torch.jit.script(_linear())), (torch.randn(4, 8),))
-    assert (found.forward_flop, found.backward_flop, found.executed) == (2 * LAYER, 3 * LAYER, True)
+        found = flopledger.count(nn.Sequential(_linear(), torch.jit.script(_linear())), torch.randn(4, 8))
+    assert (found.forward_flop, found.backward_flop) == (2 * LAYER, 3 * LAYER)
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # dual numbers load them
 def test_a_hessian_has_a_total():
     """Its decompositions end in primitives, which are arithmetic and no products: nothing is unknown."""
     model = Made(lambda m, x: torch.func.hessian(lambda y: _cubed(m, y).sum())(x), w=nn.Linear(3, 3, bias=False))
-    found = fast_count(model, (torch.randn(3),))
-    traced = flopledger.count(model, torch.randn(3))
-    assert (found.not_understood, traced.not_understood) == ({}, {})
-    assert (found.forward_flop, found.backward_flop) == (traced.forward_flop, traced.backward_flop)
+    found = flopledger.count(model, torch.randn(3))
+    assert found.not_understood == {}
     assert found.forward_flop > 0
 
 
@@ -225,14 +234,12 @@ def test_what_depends_on_values_has_no_count_at_all(name):
     make, sizes = REFUSED[name]
     with pytest.raises(Unavailable):
         flopledger.count(make(), torch.randn(*sizes))
-    with pytest.raises(Unavailable):
-        fast_count(make(), (torch.randn(*sizes),))
 
 
 @pytest.mark.parametrize(
     ("function", "unknown"), [(torch.matrix_exp, "aten.linalg_matrix_exp"), (torch.linalg.pinv, "aten.linalg_pinv")]
 )
 def test_algebra_without_a_rule_leaves_no_total(function, unknown):
-    found = fast_count(Made(lambda m, x: m.a(x) @ function(m.w), a=_linear(), w=_weight(8, 8)), (torch.randn(4, 8),))
+    found = flopledger.count(Made(lambda m, x: m.a(x) @ function(m.w), a=_linear(), w=_weight(8, 8)), torch.randn(4, 8))
     assert (found.forward_flop, found.at_least_flop["forward"] >= 2 * LAYER) == (None, True)
     assert unknown in found.not_understood

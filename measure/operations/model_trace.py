@@ -1,11 +1,13 @@
-"""The executed trace of a step of any model on fake tensors: the oracle of a prediction, and its fallback.
+"""Which operations does a training step of any model run? The trace of a copy of the model on fake tensors.
 
-The caller's model is not touched, no data is copied, no real tensor is made. It raises what fake tensors raise.
+Every count of the product comes from it. The caller's model and the random numbers are left as they were, no data is
+copied, and no real tensor is made. It raises what fake tensors raise.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,11 +15,15 @@ from torch.utils._pytree import tree_map
 
 from measure.fake.mode import fake_copy, fake_mode
 from measure.model.batch_masks import batch_mask
+from measure.model.random_state import kept_random
 from measure.model.run import check_outputs, summed
 from measure.operations.packed_sequences import note_ends
 from measure.operations.tracer import Trace, trace_step
 
 MakeOptimizer = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
+
+DREW = "the model drew random numbers while it ran: one of its courses is counted"
+"""The note of a trace that may be another one the next time."""
 
 
 def trace_model(
@@ -65,10 +71,12 @@ def trace_model(
         mark("end")
 
     before = 0 if optimizer is None else 1  # the state that the recorded step finds
-    return trace_step(
-        step, model=copied, optimizer=optimizer, inputs=(given, named), mode=mode, steps_before=before,
-        batch=batch_mask(model, inputs, kwargs),
-    )  # fmt: skip
+    with kept_random() as drawn:
+        trace = trace_step(
+            step, model=copied, optimizer=optimizer, inputs=(given, named), mode=mode, steps_before=before,
+            batch=batch_mask(model, inputs, kwargs),
+        )  # fmt: skip
+        return replace(trace, notes=(*trace.notes, DREW)) if drawn() else trace
 
 
 def _asking(wanted: bool) -> Callable[[Any], Any]:
