@@ -11,6 +11,7 @@ writes which commit this is into the file COMMIT, for a machine without git.
 from __future__ import annotations
 
 import json
+import math
 import sys
 from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +24,7 @@ from analysis.devices.precisions import UNITS
 from reports.shared.columns import csv_of
 from reports.shared.layout import Column, Hanging, Part, Styled, TextTable, page, strong
 from results.errors import StoreFault, Unavailable
-from runners.cli.arguments import Parser, add_format
+from runners.cli.arguments import Parser, add_format, names, number
 from runners.cli.exits import FAILED, Mistake, guarded
 from runners.cli.terminal import say, show_page
 
@@ -74,10 +75,12 @@ def _answered(parser: Parser, options: Namespace) -> int:
     if options.self_test and options.peaks is not None:
         parser.fail("--peaks: expected without --self-test")
     if options.self_test:
-        return print_self_test(
-            "auto" if options.device is None else options.device, options.format, options.save, options.write
-        )
-    for option, value in (("--device", options.device), ("--save", options.save), ("--write", options.write)):
+        device = "auto" if options.device is None else options.device
+        limits = {"only": options.only or (), "budget_s": math.inf if options.budget is None else options.budget}
+        return print_self_test(device, options.format, options.save, options.write, limits)
+    for option, value in (
+        (f"--{name}", getattr(options, name)) for name in ("device", "save", "write", "only", "budget")
+    ):
         if value is not None:
             parser.fail(f"{option}: expected with --self-test")
     if options.peaks is not None:
@@ -109,9 +112,19 @@ def _parser() -> Parser:
         "--save", type=Path, metavar="FILE", help="of --self-test: keep the answer as JSON, to attach to a report"
     )
     parser.add_argument("--write", type=Path, metavar="RUN", help="of --self-test: keep it with this run")
+    parser.add_argument("--only", type=_checks, metavar="NAMES", help="of --self-test: checks, separated by commas")
+    parser.add_argument(
+        "--budget", type=number(float, 0), metavar="S", help="of --self-test: no check is begun after so many seconds"
+    )
     add_format(parser)
     parser.add_argument("--out", type=Path, default=RUNS, metavar="DIR", help=f"where runs are kept (default: {RUNS})")
     return parser
+
+
+def _checks(text: str) -> tuple[str, ...]:
+    from runners.doctor.self_test import CHECKS, GROUPS
+
+    return names("check", [*CHECKS, *GROUPS])(text)
 
 
 def print_commit() -> int:
@@ -186,22 +199,28 @@ def print_core_peaks(name: str, form: str) -> int:
     return 0
 
 
-def print_self_test(device: str, form: str, save: Path | None = None, run: Path | None = None) -> int:
+def print_self_test(
+    device: str, form: str, save: Path | None = None, run: Path | None = None, limits: Mapping[str, Any] | None = None
+) -> int:
     """Print the checks of known work on a device; FAILED where one fails.
 
-    save: a new file for the document. run: a directory to keep it in as well. Raises Mistake for no such device, a file
+    save: a new file for the document, written after each check. run: a directory to keep it in as well. limits: which
+    checks, and for how long, as `self_test` takes them. Raises Mistake for no such device, a file
     that exists or no such directory, StoreFault for what cannot be written, all of them before anything is measured.
     """
     from runners.doctor.self_test import self_test
 
     device, places = _device(device), _places(save, run)
-    answer = self_test(device, say)
-    document = json.dumps(answer, indent=2, ensure_ascii=False)
-    unwritten = _put(places, document + "\n")
-    _print_self_test(answer, document, form)
+    answer = self_test(device, say, **(limits or {}), keep=lambda part: _put(places, _text(part)))
+    unwritten = _put(places, _text(answer))
+    _print_self_test(answer, _text(answer).rstrip(), form)
     if unwritten:
         raise unwritten
     return FAILED if answer["verdict"] == "failed" else 0
+
+
+def _text(answer: Mapping[str, Any]) -> str:
+    return json.dumps(answer, indent=2, ensure_ascii=False) + "\n"
 
 
 def _put(places: list[Path], document: str) -> StoreFault | None:
@@ -388,6 +407,7 @@ _STYLES = {
     "ok": "green",
     "failed": "red",
     "unavailable": "yellow",
+    "reported": "yellow",
     "warn": "yellow",
     "missing": "red",
     "memory": "yellow",

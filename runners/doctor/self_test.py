@@ -12,12 +12,15 @@ the same board's own power, and no kernel's result is looked at but those of one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from analysis.devices.precisions import PRECISIONS
+from cleaning.facts.self_test import UNFINISHED
 from results.errors import Unavailable, one_line
 from runners.doctor.known_work import counts, energy, precision, rates, times
 from runners.doctor.known_work.answers import FAILED, OK, UNAVAILABLE, Check, CheckResult, DeviceUnderTest
@@ -40,35 +43,57 @@ CHECKS: Mapping[str, Check] = {
 """Name of a check → what makes it, in the order in which they run."""
 
 
-def self_test(device: str, say: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
+GROUPS = ("rate", "convolution", "memory")
+"""Names for all checks that begin with them."""
+
+
+def self_test(
+    device: str,
+    say: Callable[[str], None] = lambda line: None,
+    only: Sequence[str] = (),
+    budget_s: float = math.inf,
+    keep: Callable[[dict[str, Any]], object] = lambda document: None,
+    clock: Callable[[], float] = time.monotonic,
+) -> dict[str, Any]:
     """The document of `--self-test`: the device, each check, the verdict over all, and where and with what it was made.
 
-    say: called with each check's name when it starts.
+    say: called with each check's name when it starts. only: checks or GROUPS; none: all. budget_s: no check is begun
+    after so many seconds. keep: called with the document after each check but the last.
     """
     from measure.device.environment import device_facts, environment
     from results.store.manifest import harness_version
 
     place, here = device_facts(device), environment()
     asked = DeviceUnderTest(device, str(place.name or ""), place.multiprocessors)
-    begun = datetime.now(UTC)
-    done = []
+    begun, begun_s, done = datetime.now(UTC), clock(), list[CheckResult]()
+
+    def document(verdict: str) -> dict[str, Any]:
+        failed = any(each.verdict == FAILED for each in done)
+        return {
+            "device": asked.name,
+            "checks": [asdict(each) for each in done],
+            "verdict": FAILED if failed else verdict,
+            "driver": str(here.host.driver or ""),
+            "torch_version": str(here.torch.torch or ""),
+            "harness_version": harness_version(),
+            "tested_at": f"{begun:%Y-%m-%dT%H:%M:%SZ}",
+            "seconds": round(clock() - begun_s, 1),
+            "stand_in": asked.is_stand_in,
+            "facts": asdict(place),
+            "environment": here.as_json(),
+        }
+
     for name, check in CHECKS.items():
+        if only and not {name, name.partition(" ")[0]} & set(only):
+            continue
+        if done:
+            keep(document(UNFINISHED))
+        if clock() - begun_s > budget_s:
+            done.append(CheckResult(name, UNAVAILABLE, None, "", f"not tried: {budget_s:g} s were over"))
+            continue
         say(f"self-test: {name}")
         done.append(guarded(name, check, asked))
-    failed = any(each.verdict == FAILED for each in done)
-    return {
-        "device": asked.name,
-        "checks": [asdict(each) for each in done],
-        "verdict": FAILED if failed else OK,
-        "driver": str(here.host.driver or ""),
-        "torch_version": str(here.torch.torch or ""),
-        "harness_version": harness_version(),
-        "tested_at": f"{begun:%Y-%m-%dT%H:%M:%SZ}",
-        "seconds": round((datetime.now(UTC) - begun).total_seconds(), 1),
-        "stand_in": asked.is_stand_in,
-        "facts": asdict(place),
-        "environment": here.as_json(),
-    }
+    return document(OK)
 
 
 def guarded(name: str, check: Check, asked: DeviceUnderTest) -> CheckResult:

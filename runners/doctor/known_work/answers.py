@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from analysis.devices import peaks
-from cleaning.facts.self_test import FAILED, OK, UNAVAILABLE, CheckResult
+from cleaning.facts.self_test import FAILED, OK, REPORTED, UNAVAILABLE, CheckResult
 
-__all__ = ["FAILED", "UNAVAILABLE", "OK", "DeviceUnderTest", "Check", "CheckResult", "within"]
+__all__ = ["FAILED", "UNAVAILABLE", "OK", "REPORTED", "DeviceUnderTest", "Check", "CheckResult", "within"]
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,17 @@ import pytest
 import torch
 
 from analysis.devices import peaks
-from cleaning.facts.self_test import SELF_TEST_FILE, rate_bounds
+from analysis.devices.telemetry import Reading
+from cleaning.facts.self_test import SELF_TEST_FILE, faults, parsed, rate_bounds
 from measure.device.environment import environment
 from results.errors import StoreFault, Unavailable
 from runners.cli import output_files
 from runners.doctor import command, self_test
 from runners.doctor.known_work import counts, energy, executed, times
 from runners.doctor.known_work.answers import CheckResult, DeviceUnderTest, within
+from runners.footprint import check_task
 from runners.report.check import self_test_of
+from tests.support.made_up import made_up_device
 
 CPU = DeviceUnderTest("cpu", "a processor")
 
@@ -156,6 +159,8 @@ def test_the_document_is_kept_with_a_run(monkeypatch, capsys, tmp_path) -> None:
         ["--device", "tpu"],
         ["--peaks", "NVIDIA L40S", "--device", "cuda"],
         ["--self-test", "--peaks", "NVIDIA L40S"],
+        ["--only", "sleep"],
+        ["--budget", "10"],
     ],
 )
 def test_an_option_that_cannot_be_meant_so_is_the_callers_mistake(words: list[str], capsys) -> None:
@@ -165,18 +170,62 @@ def test_an_option_that_cannot_be_meant_so_is_the_callers_mistake(words: list[st
     assert f"{words[-2]}: expected" in capsys.readouterr().err
 
 
-def test_an_interrupt_is_one_line_and_leaves_no_file(tmp_path) -> None:
+def test_an_interrupt_is_one_line_and_leaves_what_was_checked(tmp_path) -> None:
     file = tmp_path / "self-test.json"
     words = [sys.executable, "-m", "runners.doctor", "--self-test", "--device", "cpu", "--save", str(file)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
-        while not running.stderr.readline().startswith("self-test: "):
+        while not running.stderr.readline().startswith("self-test: sleep"):
             assert running.poll() is None
         running.send_signal(signal.SIGINT)
         out, err = running.communicate(timeout=60)
     # Where the signal comes inside of an import's exec(), CPython ends itself by it: a shell shows 130 for both.
     assert running.returncode in (130, -signal.SIGINT)
-    assert (out, err) == ("", "error: interrupted\n")
-    assert list(tmp_path.iterdir()) == []
+    assert (out, err.splitlines()[-1]) == ("", "error: interrupted")
+    document = json.loads(file.read_text())
+    assert document["verdict"] == "unfinished"
+    assert [each["check"] for each in document["checks"]][-1] == "events", "the one before sleep"
+    assert "its verdict is 'unfinished'" in list(faults(self_test_of_file(file)))
+
+
+def self_test_of_file(file):
+    return parsed(json.loads(file.read_text()))
+
+
+# ---- a part of it ----
+
+
+def test_the_document_is_kept_after_each_check(monkeypatch) -> None:
+    monkeypatch.setattr(self_test, "CHECKS", {"good": good, "broken": broken, "absent": absent})
+    kept = []
+    answer = self_test.self_test("cpu", keep=kept.append)
+    assert [(len(each["checks"]), each["verdict"]) for each in kept] == [(1, "unfinished"), (2, "failed")]
+    assert (len(answer["checks"]), answer["verdict"]) == (3, "failed")
+
+
+def test_after_the_budget_no_check_is_begun(monkeypatch) -> None:
+    now = [0.0]
+
+    def slow(asked):
+        now[0] += 40.0
+        return good(asked)
+
+    monkeypatch.setattr(self_test, "CHECKS", {"a": slow, "b": slow, "c": slow})
+    answer = self_test.self_test("cpu", budget_s=60.0, clock=lambda: now[0])
+    assert [each["verdict"] for each in answer["checks"]] == ["ok", "ok", "unavailable"]
+    assert answer["checks"][2]["reason"] == "not tried: 60 s were over"
+
+
+def test_some_checks_by_name_or_all_of_a_kind(monkeypatch, capsys) -> None:
+    monkeypatch.setattr(self_test, "CHECKS", dict.fromkeys(self_test.CHECKS, good))
+    words = ["--self-test", "--device", "cpu", "--format", "json", "--only", "rate,convolution fp32,sleep"]
+    assert command.main(words) == 0
+    answer = json.loads(capsys.readouterr().out)
+    rates_of_all = [f"rate {each}" for each in ("fp32", "tf32", "amp-bf16", "amp-fp16")]
+    assert [each["check"] for each in answer["checks"]] == [*rates_of_all, "convolution fp32", "sleep"]
+    with pytest.raises(SystemExit) as ended:
+        command.main(["--self-test", "--only", "slep"])
+    assert ended.value.code == 2
+    assert "sleep" in capsys.readouterr().err
 
 
 # ---- known work ----
@@ -273,6 +322,43 @@ def test_intervals_of_a_device_that_slows_down_do_not_cover(monkeypatch, slower,
     planned(monkeypatch, wall_s=lambda block: (slower if block >= 40 else 1) * (1.01 if block % 2 else 0.99))
     found = times.intervals(CPU)
     assert (found.found, found.verdict) == (covered, "ok" if covered else "failed")
+
+
+@pytest.mark.parametrize(
+    ("said", "covered"),
+    [
+        (True, 8),  # each block has as many cycles as the others
+        (False, 0),  # the same seconds of a device that says no clock: 40 blocks at 1.8 GHz, 40 at 1.2
+    ],
+)
+def test_a_clock_that_is_lowered_in_the_middle_is_no_fault(monkeypatch, said, covered) -> None:
+    """Blocks of a second at 1.8 GHz, but for ±0.1 %; the clock moves by a step of 15 MHz in turns, and by many once."""
+    hz = [(1_800_000_000, 1_785_000_000)[block % 2] if block < 40 else 1_200_000_000 for block in range(80)]
+    jitter = (0.999, 1.001, 1.001, 0.999)
+    seconds = [jitter[block % 4] * 1.8e9 / each for block, each in enumerate(hz)]
+    clock = planned(monkeypatch, wall_s=seconds.__getitem__, device_s=seconds.__getitem__)
+
+    class Clocked(Board):
+        def poll(self):
+            return Reading(time_s=0.0, sm_clock_hz=hz[clock.block + 1] if said else None)  # while the block runs
+
+    monkeypatch.setattr("measure.device.telemetry.open_device", lambda device: Clocked(1.0))
+    found = times.intervals(GPU)
+    assert (found.found, found.verdict) == (covered, "ok" if covered else "failed")
+    assert found.expected.endswith("at one clock") == said
+
+
+@pytest.mark.parametrize(("seen", "verdict"), [(1000, "ok"), (1019, "ok"), (1500, "reported")])
+def test_memory_is_told_and_not_judged_until_a_gpu_has_confirmed_it(monkeypatch, seen, verdict) -> None:
+    monkeypatch.setattr(check_task, "check", lambda *asked: (1000, seen))
+    found = replace(counts.memory("resnet18", 2, 64)(CPU), check="memory resnet18")
+    assert (found.verdict, found.found) == (verdict, seen / 1000)
+    others = made_up_device.self_test("NVIDIA H200")
+    checks = tuple(found if each.check == found.check else each for each in others.checks)
+    assert list(faults(replace(others, checks=checks))) == []
+    wrong = replace(found, check="sleep", verdict="reported")
+    checks = tuple(wrong if each.check == "sleep" else each for each in others.checks)
+    assert list(faults(replace(others, checks=checks))) == ["sleep has the verdict 'reported'"]
 
 
 def test_a_tensor_unit_must_do_more_than_the_vector_units() -> None:
@@ -376,8 +462,6 @@ class Board:
 
     def poll(self):
         import time
-
-        from analysis.devices.telemetry import Reading
 
         now_s = time.monotonic()
         joules = 300.0 * now_s * self.scale if self.counter else None

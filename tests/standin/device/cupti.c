@@ -146,11 +146,11 @@ static void add_set(const Work *work, uint64_t start, uint64_t end) {
 static void on_work(const Work *work) {
     pthread_mutex_lock(&mutex);
     uint64_t start = ticks_at(work->start), end = start + (uint64_t)((work->end - work->start) * ticks_per_ns());
+    if (!work->graph) add_external(work->correlation); /* before the record that it is for: Kineto of torch 2.11 needs it */
     int kernels = enabled[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL] || enabled[CUPTI_ACTIVITY_KIND_KERNEL];
     if (work->kind == KERNEL && kernels) add_kernel(work, start, end);
     if (work->kind == COPY && enabled[CUPTI_ACTIVITY_KIND_MEMCPY]) add_copy(work, start, end);
     if (work->kind == SET && enabled[CUPTI_ACTIVITY_KIND_MEMSET]) add_set(work, start, end);
-    if (!work->graph) add_external(work->correlation);
     pthread_mutex_unlock(&mutex);
 }
 
