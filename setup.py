@@ -27,7 +27,7 @@ PRIVATE = "flopledger._internal"
 PACKAGES = ("results", "analysis", "cleaning", "measure", "workloads", "reports", "runners")
 DATA = {
     "flopledger": ["py.typed"],
-    "analysis": ["**/*.csv", "**/*.toml", "reach/*.json", "reach/*.gz", "devices/*.json"],
+    "analysis": ["**/*.csv", "**/*.toml", "reach/*.json", "reach/*.gz"],
     "cleaning": ["**/*.csv"],
     "measure": ["**/*.c"],
     "reports": ["**/templates/*"],

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from analysis.devices.device_peak import MixedPeak, Peak, mixed_peak, peak, peak_refusal
-    from analysis.devices.registry import peak_registry
     from measure.counters.harness.corrected import flop_counter_mode
     from measure.meter.meter import MeterOptions, MeterSummary, UtilizationMeter
     from measure.native.malloc import retain_freed_memory
@@ -54,7 +53,6 @@ __all__ = [
     "mixed_peak",
     "peak",
     "peak_refusal",
-    "peak_registry",
     "profile_step",
     "read_trace",
     "register",
@@ -81,7 +79,6 @@ _PLACES = {
     "mixed_peak": "analysis.devices.device_peak:mixed_peak",
     "peak": "analysis.devices.device_peak:peak",
     "peak_refusal": "analysis.devices.device_peak:peak_refusal",
-    "peak_registry": "analysis.devices.registry:peak_registry",
     "profile_step": "measure.profile.step_profile:profile_step",
     "read_trace": "measure.trace.readers.read:read",
     "register": "measure.step.register:register",

@@ -6,8 +6,7 @@ the step has filled the caches with its own data. (After ResNet-18's step, batch
 calls was 16 % slower than the next one, and 4 % with one call before it.)
 
 A kernel's block is the shorter one and scatters more: with 40 ms beside steps of seconds it was most of the ratio's
-interval. More than a fifth costs as much time as it saves, and so does a share that follows from the scatter of both
-(`benchmarks/paired/interleaving.py`).
+interval. More than a fifth costs as much time as it saves, and so does a share that follows from the scatter of both.
 
 Not claimed: that a neighbour slows down one kernel as much as a step of many. On few shared processors it does not: the
 threads of a step wait for each other at each of its operations.

@@ -328,8 +328,9 @@ UNITS = (
 def peaks(wanted: Wanted) -> Iterable[Row]:
     """Each name of the table, and names that are spelled otherwise, have no peak or are not known."""
     from analysis.devices import memory
+    from analysis.devices.peaks import all_devices
 
-    names = [name for device in flopledger.peak_registry()["devices"] for name in device["names"]]
+    names = [name for device in all_devices() for name in device.names]
     for name in dict.fromkeys([*names, *OTHER_NAMES]):
         if wanted(name):
             sheet = document("doctor", "--peaks", name)

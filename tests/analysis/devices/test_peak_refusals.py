@@ -1,42 +1,13 @@
-"""The registry of peaks: the document is current and valid, sparse figures are stated ones, refusals have a reason."""
+"""Peaks by format: sparse figures are stated ones, refusals have a reason, a mixed peak is the time of its parts."""
 
 from __future__ import annotations
 
-import json
-
-import jsonschema
 import pytest
 
-from analysis.devices import device_peak, peaks, registry
+from analysis.devices import peaks
 from analysis.devices.device_peak import mixed_peak, name_refusal, peak, peak_refusal
 
 H100 = "NVIDIA H100 80GB HBM3"
-
-
-def test_the_document_is_current():
-    text = registry.DOCUMENT.read_text(encoding="utf-8")
-    assert text == registry.registry_text(), "run python -m benchmarks.pages.peaks --write"
-
-
-def test_the_document_is_valid_and_the_schema_can_say_no():
-    schema = json.loads(registry.SCHEMA.read_text(encoding="utf-8"))
-    jsonschema.Draft202012Validator.check_schema(schema)
-    document = json.loads(registry.DOCUMENT.read_text(encoding="utf-8"))
-    jsonschema.validate(document, schema)
-    first = document["devices"][0]
-    for change in ({"names": []}, {"multiprocessors": 0}, {"verification": "surely"}, {"peaks": {"fp32": 1e12}}):
-        spoiled = {**document, "devices": [{**first, **change}]}
-        with pytest.raises(jsonschema.ValidationError):
-            jsonschema.validate(spoiled, schema)
-
-
-def test_the_document_has_every_figure_of_the_table():
-    entries = {entry["name"]: entry for entry in registry.peak_registry()["devices"]}
-    assert entries.keys() == {row.name for row in peaks.all_devices()}
-    for row in peaks.all_devices():
-        dense = {unit: figure["dense_flop_per_s"] for unit, figure in entries[row.name]["peaks"].items()}
-        assert dense == row.peaks
-        assert (entries[row.name]["names"], entries[row.name]["row_id"]) == ([*row.names], row.row_id)
 
 
 # Figures with sparsity as the sheets print them (TFLOP/s), typed from the sheets, one device.
@@ -151,7 +122,3 @@ def test_empty_columns_that_came_later_leave_a_row_its_id():
     assert peaks._row_id(row) == peaks.digest({"name": "X", "fp32_flop_per_s": "1e12"})
     assert peaks._row_id({**row, "sparse": "fp32", "refused": "fp8: none"}) == peaks._row_id(row)
     assert peaks._row_id({**row, "fp4_flop_per_s": "4e12"}) != peaks._row_id(row)
-
-
-def test_every_format_has_its_words():
-    assert set(device_peak.FORMATS) <= registry.WORDS.keys()

@@ -1,1 +1,0 @@
-"""Benchmarks of what it costs to read what the system says of itself."""
