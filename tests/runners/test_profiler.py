@@ -5,7 +5,6 @@ The faults are those of counters.md's list: what DeepSpeed prints instead stands
 
 from __future__ import annotations
 
-import inspect
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -91,10 +90,6 @@ def test_ways_to_give_inputs(given: dict[str, Any]):
     assert profile_model(mlp(), print_profile=False, as_strings=False, **given)[1] == 2 * MLP_MACS
 
 
-def test_input_of_a_shape_has_the_models_dtype():
-    assert profile_model(nn.Linear(4, 4).double(), (2, 4), print_profile=False, as_strings=False)[1] == 2 * 16
-
-
 def test_what_is_no_module_and_a_shape_that_is_the_constructors_own():
     for ask in (lambda: profile_model(torch.sin, (2, 4)), lambda: Profiler(torch.sin)):  # type: ignore[arg-type]
         with pytest.raises(ValueError, match=r"expected a torch\.nn\.Module, got builtin_function_or_method"):
@@ -165,28 +160,6 @@ def test_forwards_of_other_sizes_are_left_out_and_told(capsys: pytest.CaptureFix
     shown = capsys.readouterr().out
     assert "Profile at step 7" in shown
     assert "1 of 3 forwards are left out" in shown
-
-
-def test_autocast_and_gradients_are_as_in_the_loop():
-    model = mlp()
-    profiler = Profiler(model)
-    profiler.start_profile()
-    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
-        model(torch.ones(3, 8))
-    profiler.stop_profile()
-    assert profiler._finished_profile().operations[0].name == "aten._to_copy"
-    assert all(row.time_s is not None for row in profiler._finished_profile().operations)
-    assert {row.dtype for row in profiler._finished_profile().operations if row.model_flop} == {"bfloat16"}
-
-
-def test_a_model_that_asks_for_values_is_traced_on_real_tensors():
-    model = Calls(lambda model, x: model.layer(x) if float(x.sum()) > 0 else x, layer=nn.Linear(4, 4))
-    profiler = Profiler(model)
-    profiler.start_profile()
-    model(torch.ones(2, 4))
-    profiler.stop_profile()
-    assert profiler.get_total_macs() == 2 * 16
-    assert any("fake tensors cannot run" in note for note in profiler._finished_profile().notes)
 
 
 def test_a_model_that_calls_itself_gives_nothing_back_and_runs_while_an_error_is_handled():
@@ -344,15 +317,6 @@ def test_interpolation_costs_what_its_output_has():
     assert flop(2, 5) == 10 * flop(1, 1) > 0
 
 
-def test_upsampling_is_an_interpolation_once():
-    """DeepSpeed counts what upsample calls, too."""
-    x = torch.ones(1, 2, 3, 3)
-    expected = counted(Calls(lambda _, x: F.interpolate(x, scale_factor=2, mode="bilinear")), x)[0]
-    with pytest.warns(UserWarning, match="upsample.* is deprecated"):
-        found = counted(Calls(lambda _, x: F.upsample(x, scale_factor=2, mode="bilinear")), x)[0]
-    assert found == expected > 0
-
-
 @pytest.mark.parametrize("function", [F.relu6, F.hardswish, F.hardtanh])
 def test_clamping_activations_are_counted(function: Callable[[torch.Tensor], torch.Tensor]):
     """At least one an element, in a module too. DeepSpeed: 0."""
@@ -469,12 +433,6 @@ def test_totals_of_a_model_in_parts_are_deepspeeds_but_for_the_samples(capsys: p
     assert "world size 8 = 2 data parallel × 4 model parallel" in told
 
 
-def test_the_class_is_thin():
-    """What it is a view of is elsewhere."""
-    source = Path(inspect.getsourcefile(Profiler) or "").read_text(encoding="utf-8")
-    assert len(source.splitlines()) < 125
-
-
 def test_the_factor_and_both_words_for_strings_are_deepspeeds(capsys: pytest.CaptureFixture[str]):
     profiler = Profiler(mlp(), recompute_fwd_factor=0.75)
     profiler.start_profile()
@@ -483,13 +441,3 @@ def test_the_factor_and_both_words_for_strings_are_deepspeeds(capsys: pytest.Cap
     assert profiler._finished_profile().recompute_fwd_factor == 0.75
     for words in ({"as_string": False}, {"as_strings": False}):
         assert profile_model(mlp(), (3, 8), print_profile=False, **words)[1] == 3 * MLP_MACS
-
-
-def test_a_forward_pass_of_other_sizes_is_no_step_of_the_profile():
-    model = mlp()
-    profiler = Profiler(model)
-    profiler.start_profile()
-    for size in (3, 2, 3):
-        model(torch.ones(size, 8))
-    profiler.stop_profile()
-    assert len(profiler._finished_profile().step_times_s) == 2

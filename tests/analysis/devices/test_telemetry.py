@@ -18,7 +18,6 @@ from measure.device import nvml
 from measure.device.nvml import decode_event_reasons, open_nvml
 from measure.device.telemetry import Sampler
 from results.errors import DeviceLost, Unavailable
-from results.records.samples import Telemetry
 
 # --- readings ---
 
@@ -51,12 +50,6 @@ def test_polled_power_is_the_trapezoid():
     assert (method, reason) == ("polled", "no energy counter")
 
 
-def test_polled_power_is_interpolated_at_both_ends():
-    readings = [Reading(time_s=t, power_w=w) for t, w in ((0, 0.0), (1, 100.0), (2, 100.0))]
-    # from 0.5 (50 W): (50 + 100) / 2 * 0.5 = 37.5, then 0.25 s of 100 W
-    assert energy(readings, 0.5, 1.25).joules == pytest.approx(62.5)
-
-
 def test_a_short_window_is_flagged_and_kept():
     joules, method, reason = energy(steady(20), 102.0, 104.0)
     assert joules == pytest.approx(1000)
@@ -73,14 +66,6 @@ def test_a_stalled_counter_gives_way_to_polled_power():
     without_power = [dataclasses.replace(r, power_w=None) for r in readings]
     assert energy(without_power, 101.0, 111.0)[:2] == (None, "")
     assert "stood still" in energy(without_power, 101.0, 111.0).reason
-
-
-def test_a_counter_that_moves_in_steps_is_not_stalled():
-    # it moves every 0.4 s, polls come every 0.1 s
-    readings = [dataclasses.replace(r, energy_j=7000 + 200 * (i // 4)) for i, r in enumerate(steady(20))]
-    joules, method, reason = energy(readings, 102.0, 112.0)
-    assert joules == pytest.approx(5000, abs=200)
-    assert (method, reason) == ("counter", "")
 
 
 def test_a_counter_that_goes_backwards_is_not_believed():
@@ -128,11 +113,6 @@ def test_a_long_gap_in_polled_power_is_not_bridged():
     assert energy([r for r in steady(20) if not 104.05 < r.time_s < 105.95], 102.0, 112.0).joules == pytest.approx(5000)
 
 
-def test_an_empty_window_is_the_callers_mistake():
-    with pytest.raises(ValueError, match="ends after it starts"):
-        energy(steady(5), 102.0, 102.0)
-
-
 def test_the_mean_clock_is_weighted_by_time():
     # 1 GHz until 10 s, 2 GHz from 11 s on, a straight line between: over 9 to 13, (1 + 1.5 + 2 * 2) / 4
     hertz = [(t, 10**9 if t <= 10 else 2 * 10**9) for t in range(20)]
@@ -140,13 +120,6 @@ def test_the_mean_clock_is_weighted_by_time():
     assert mean_sm_clock_hz(readings, 9.0, 13.0) == pytest.approx(6.5e9 / 4)
     assert mean_sm_clock_hz(readings, 13.0, 13.0) is None
     assert mean_power_w(steady(20), 102.0, 112.0) == pytest.approx(500)
-
-
-def test_rows_of_the_store_are_readings_too():
-    rows = [Telemetry(cell_id="c", attempt=1, **vars(r)) for r in steady(20)]
-    assert energy(rows, 102.0, 112.0).joules == pytest.approx(5000)
-    names = {f.name for f in dataclasses.fields(Telemetry)}
-    assert names - {"cell_id", "attempt"} == {f.name for f in dataclasses.fields(Reading)}
 
 
 @given(st.lists(st.floats(10, 900), min_size=4, max_size=40), st.floats(0.1, 0.9))
@@ -165,22 +138,6 @@ def test_event_reasons_are_nvmls_names():
     assert decode_event_reasons(0x45) == ("gpu_idle", "sw_power_cap", "hw_thermal_slowdown")
     assert decode_event_reasons(0x800) == ("0x800",)
     assert set(nvml.EVENT_REASONS.values()) <= EVENT_REASONS.keys(), "the vocabulary of every vendor"
-
-
-def test_the_decoder_agrees_with_pynvmls_constants():
-    pynvml = pytest.importorskip("pynvml")
-    for name, expected in (
-        ("GpuIdle", "gpu_idle"),
-        ("ApplicationsClocksSetting", "applications_clocks_setting"),
-        ("SwPowerCap", "sw_power_cap"),
-        ("HwSlowdown", "hw_slowdown"),
-        ("SyncBoost", "sync_boost"),
-        ("SwThermalSlowdown", "sw_thermal_slowdown"),
-        ("HwThermalSlowdown", "hw_thermal_slowdown"),
-        ("HwPowerBrakeSlowdown", "hw_power_brake_slowdown"),
-        ("DisplayClockSetting", "display_clock_setting"),
-    ):
-        assert decode_event_reasons(getattr(pynvml, f"nvmlClocksEventReason{name}")) == (expected,)
 
 
 def test_event_shares_count_the_polls_inside():
@@ -385,14 +342,6 @@ def test_no_driver_and_no_pynvml_are_unavailable(monkeypatch):
         open_nvml(0)
 
 
-def test_error_codes_are_pynvmls():
-    pynvml = pytest.importorskip("pynvml")
-    lasting = "INVALID_ARGUMENT NOT_SUPPORTED NO_PERMISSION FUNCTION_NOT_FOUND ARGUMENT_VERSION_MISMATCH DEPRECATED"
-    final = "UNINITIALIZED DRIVER_NOT_LOADED LIBRARY_NOT_FOUND GPU_IS_LOST RESET_REQUIRED LIB_RM_VERSION_MISMATCH"
-    assert {getattr(pynvml, f"NVML_ERROR_{name}") for name in lasting.split()} == nvml.PERMANENT
-    assert {getattr(pynvml, f"NVML_ERROR_{name}") for name in final.split()} == nvml.FATAL
-
-
 def test_every_function_and_constant_asked_for_exists_in_pynvml():
     pynvml = pytest.importorskip("pynvml")
     for functions, arguments, _ in itertools.chain(nvml.POLLED.values(), nvml.STATE.values()):
@@ -489,22 +438,6 @@ def test_other_processes_are_told_from_a_baseline_not_from_pids():
     assert device.preflight(baseline)["processes_since"] == 0
 
 
-def test_what_preflight_cannot_learn_is_none_with_a_reason():
-    fake = FakeNvml({"nvmlDeviceGetEccMode": 3, "nvmlDeviceGetMigMode": 3})
-    fake.nvmlDeviceGetComputeRunningProcesses = fake.function("nvmlDeviceGetComputeRunningProcesses", None)
-    fake.faults["nvmlDeviceGetComputeRunningProcesses"] = 4
-    state = opened(fake).preflight()
-    assert (state["ecc"], state["mig"], state["other_processes"], state["processes_since"]) == (None,) * 4
-    assert set(state["absent"]) == {"ecc", "mig", "processes"}
-
-
-def test_closing_gives_nvml_back():
-    fake = FakeNvml()
-    with opened(fake):
-        assert fake.open == 1
-    assert fake.open == 0
-
-
 # --- the sampler ---
 
 
@@ -554,24 +487,6 @@ def test_a_fault_ends_sampling_and_nothing_else():
     assert [r.time_s for r in sampler.stop()] == [1, 2]
     assert sampler.fault == "Unavailable: NVML: GPU is lost"
     assert not sampler.lost
-
-
-def test_a_device_that_is_gone_is_told_apart_from_telemetry_that_ended():
-    sampler = sampled(Polled(fails_at=3, fault=DeviceLost("NVML: GPU is lost")))
-    assert sampler.lost
-    assert sampler.fault == "DeviceLost: NVML: GPU is lost"
-
-
-def test_the_sampler_waits_its_interval():
-    waited = []
-    sampler = Sampler(Polled(), 0.25, wait=lambda seconds: bool(waited.append(seconds)) or len(waited) == 3)
-    sampler.start()
-    sampler._thread.join(10)
-    assert waited == [0.25] * 3
-    with pytest.raises(ValueError, match="was not started"):
-        sampler.start()
-    with pytest.raises(ValueError, match="interval above 0"):
-        Sampler(Polled(), 0)
 
 
 def test_a_real_sampler_stops_at_once():

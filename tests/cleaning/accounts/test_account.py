@@ -234,26 +234,10 @@ class TestRows:
             assert account.flop_ratio is None
             assert account.exact_flop == exact(recording, "forward")
 
-    def test_other_batches_operators_and_modules_are_no_accounts(self, recording):
-        native = native_of("thop", recording)
-        rows = [
-            row("thop", native),
-            dataclasses.replace(row("thop", 1), operator="Conv2d"),
-            dataclasses.replace(row("thop", 1), scope="0"),
-            dataclasses.replace(row("thop", 1), batch_size=BATCH + 1),
-        ]
-        accounts, _ = reconcile("w", BATCH, recording, rows)
-        assert [(account.native_value, account.unexplained_flop) for account in accounts] == [(native, 0)]
-
     def test_a_ratio_of_flop_to_flop(self, recording):
         truth = exact(recording, "forward")
         assert account_of("thop", recording, 1, flop=3 * truth)[0].flop_ratio == 3.0
         assert account_of("thop", recording, 1, flop=None)[0].flop_ratio is None
-
-    def test_a_counter_without_a_rule_has_no_account(self, recording):
-        other = dataclasses.replace(row("thop", 5), counter="unheard_of")
-        (account,), causes = reconcile("w", BATCH, recording, [other])
-        assert (account.unexplained_flop, causes) == (None, [])
 
     def test_the_largest_cause_is_not_the_convention(self):
         causes = {("multiply_add_as_1", "matmul", ""): -100, ("bias_counted", "matmul", "a"): 3, (

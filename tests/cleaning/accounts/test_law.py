@@ -142,30 +142,6 @@ def test_what_is_printed_is_judged_where_it_is_divided_by_the_batch() -> None:
     )
 
 
-def test_a_division_by_the_batch_breaks_the_law_of_what_has_a_constant() -> None:
-    # (8 b + 16) / b = 8 + 16 / b: 24, 16, 12, 9
-    native = rows({1: 24, 2: 32, 4: 48, 16: 144}, printed={1: 24, 2: 16, 4: 12, 16: 9})
-    total, part = counter_laws("net", [*native, *rows({1: 24, 2: 32, 4: 48, 16: 144}, "Linear")])
-    assert line_of(total) == ("forward", "", None, None, False)
-    assert total.reason == "on no line: what modules counted (Linear) is divided by the batch, its constant of 16 too"
-    assert line_of(part) == ("forward", "Linear", 8, 16, True)
-
-
-def failed(size: int) -> FlopCount:
-    return FlopCount(
-        counter="c", workload="net", batch_size=size, phase="forward", status="out_of_memory", reason="too large"
-    )
-
-
-def test_a_batch_at_which_the_counter_failed_is_said_and_none_at_all_is_a_row() -> None:
-    (total,) = counter_laws("net", [*rows({1: 8, 2: 16, 4: 32}), failed(16)])
-    assert line_of(total) == ("forward", "", 8, 0, True)
-    assert (total.batches, total.reason) == ((1, 2, 4), "batch 16: too large")
-    (nothing,) = counter_laws("net", [failed(1), failed(2)])
-    assert (nothing.status, nothing.reason, nothing.holds) == ("out_of_memory", "too large", None)
-    assert counter_laws("net", []) == []
-
-
 def test_the_table_has_every_number_in_full_and_the_parts_below() -> None:
     found = exact_laws("net", {size: step(size * 10**6) for size in (1, 2, 4, 32)}, (1, 2, 4, 32))
     text = count_batch_law.to_text("net", found)

@@ -14,7 +14,7 @@ from analysis.operators.registry import PRODUCTS, TABLE, kind_of
 from analysis.utilization.counter_operators import OPERATORS
 from cleaning.counts.conventions import extrapolation_checked, one_convention
 from cleaning.counts.model_operators import model_operators
-from cleaning.counts.pipeline import FLOP_COUNTS, STEPS, clean, clean_records
+from cleaning.counts.pipeline import FLOP_COUNTS, clean, clean_records
 from cleaning.counts.steps import CleaningStep, Outcome
 from results.errors import Inconsistent
 from results.records.counts import FlopCount
@@ -83,11 +83,6 @@ def test_an_operator_nobody_knows_is_left_out_as_not_understood() -> None:
     assert "not understood" in outcome.log[0].reason
 
 
-def test_counters_without_a_table_of_operators_pass_through() -> None:
-    row = count("Conv2d", 10, counter="other")
-    assert model_operators((row,)).kept == (row,)
-
-
 def test_of_ptflops_products_are_kept_and_elements_left_out() -> None:
     rows = (count("Conv2d", 10, counter="ptflops"), count("Conv2d elementwise", 3, counter="ptflops", unit="flop"))
     strange = count("Quantum2d", 5, counter="ptflops")
@@ -98,14 +93,6 @@ def test_of_ptflops_products_are_kept_and_elements_left_out() -> None:
     assert "not understood" in outcome.log[1].reason
 
 
-def test_the_products_of_ptflops_are_names_of_its_own() -> None:
-    ops = pytest.importorskip("ptflops.pytorch_ops")
-    names = {kind.__name__ for kind in ops.MODULES_MAPPING}
-    names |= {f"F.{function.__name__}" for function in ops.FUNCTIONAL_MAPPING}
-    names |= {f"torch.{function.__name__}" for function in ops.TENSOR_OPS_MAPPING}
-    assert set(OPERATORS["ptflops"]) <= names
-
-
 def test_a_total_is_the_sum_of_its_operators_in_their_units() -> None:
     rows = (count("conv", 10), count("batch_norm", 7, unit="flop"), count("", 17))
     outcome = one_convention(rows)
@@ -114,61 +101,6 @@ def test_a_total_is_the_sum_of_its_operators_in_their_units() -> None:
     assert one_convention(outcome.kept[::2]).kept[1].flop == 27  # though an operator was left out since
     assert one_convention((count("", 17),)).kept[0].flop == 34
     assert one_convention((count("conv", 10, unit="?"), count("", 17))).kept[1].flop == 34
-
-
-def test_sums_of_operators_mix_neither_phases_nor_modules() -> None:
-    """Three totals that came without FLOP: of the model 2·10 + 7, of its backward pass 2·20, of layer1 2·4 + 3."""
-    rows = (
-        *(count("conv", 10), count("batch_norm", 7, unit="flop"), count("", 17)),
-        *(count("conv", 20, phase="backward"), count("", 20, phase="backward")),
-        *(count("conv", 4, scope="layer1"), count("batch_norm", 3, unit="flop", scope="layer1")),
-        count("", 7, scope="layer1"),
-    )
-    outcome = one_convention(rows)
-    totals = {(row.phase, row.scope): row.flop for row in outcome.kept if not row.operator}
-    assert totals == {("forward", "total"): 27, ("backward", "total"): 40, ("forward", "layer1"): 11}
-    assert "fvcore forward batch 1 layer1 conv" in {line.subject for line in outcome.log}  # and says whose it is
-
-
-def test_laws_of_phases_and_modules_are_checked_apart() -> None:
-    forward, backward = points_on(3, 5, 1, 2, at=64), points_on(7, 0, 1, 2, at=64)
-    rows = forward + tuple(dataclasses.replace(row, phase="backward") for row in backward)
-    rows += tuple(dataclasses.replace(row, scope="layer1") for row in points_on(2, 1, 1, 2, at=64))
-    assert extrapolation_checked(rows).log == ()
-
-
-def test_a_total_of_mixed_units_keeps_what_its_adapter_added_up() -> None:
-    for counter in OPERATORS:
-        total = count("", 17, counter=counter, flop=27)
-        assert one_convention((total,)).kept == (total,)
-
-
-def test_elements_of_every_listening_adapter_are_left_out_by_their_unit() -> None:
-    for counter, product in {"ptflops_aten": "aten.convolution", "pthflops": "Conv2d"}.items():
-        rows = (
-            count(product, 10, counter=counter),
-            count(f"{product} elementwise", 3, counter=counter, unit="flop"),
-            count("ReLU", 3, counter=counter, unit="flop", scope="layer1"),
-        )
-        outcome = model_operators(rows)
-        assert outcome.kept == rows[:1]
-        assert outcome.log[1].subject == f"{counter} forward batch 1 layer1 ReLU"
-        assert all(line.reason.startswith("left out: elementwise is neither") for line in outcome.log)
-
-
-def test_backward_operators_are_selected_as_forward_ones_are() -> None:
-    kept = (
-        count("aten.convolution_backward", 4, counter="flop_counter_mode", unit="flop", phase="backward"),
-        count("aten::mm", 4, counter="torch_profiler", unit="flop", phase="backward"),
-        count("recurrent", 4, counter="flopledger", unit="flop", phase="backward"),
-        count("attention", 4, counter="flopledger", unit="flop"),
-    )
-    left = (
-        count("aten::mul", 4, counter="torch_profiler", unit="flop", phase="backward"),
-        count("pooling", 4, counter="flopledger", unit="flop"),
-    )
-    outcome = model_operators((*kept, *left))
-    assert (outcome.kept, outcome.dropped) == (kept, left)
 
 
 def test_the_operators_of_torchs_own_counters_are_in_the_table() -> None:
@@ -190,13 +122,6 @@ def test_model_kinds_are_those_whose_operations_are_model_flop() -> None:
 
 def module_of(reader: object) -> str:
     return getattr(getattr(reader, "func", reader), "__module__", "")
-
-
-def test_the_operators_of_fvcore_are_all_in_the_table() -> None:
-    flop_count = pytest.importorskip("fvcore.nn.flop_count")
-    names = {name.partition("::")[2] for name in flop_count._DEFAULT_SUPPORTED_OPS}
-    renamed = {"conv" if name == "_convolution" else name for name in names}  # what its handle calls it
-    assert renamed == set(OPERATORS["fvcore"])
 
 
 def points_on(slope: int, constant: int, *batches: int, at: int, off: int = 0) -> tuple[FlopCount, ...]:
@@ -226,13 +151,6 @@ def test_one_counted_batch_decides_nothing_and_that_is_logged() -> None:
     outcome = extrapolation_checked(rows)
     assert outcome.kept == rows
     assert "not checked" in outcome.log[0].reason
-
-
-def test_series_of_different_operators_and_cells_are_not_mixed() -> None:
-    mine, theirs = points_on(3, 5, 1, 2, at=64), points_on(7, 0, 1, 2, at=64)
-    others = tuple(dataclasses.replace(row, operator="conv") for row in theirs)
-    elsewhere = tuple(dataclasses.replace(row, cell_id="d") for row in theirs)
-    assert extrapolation_checked(mine + others + elsewhere).log == ()
 
 
 COUNTS = st.builds(
@@ -279,11 +197,6 @@ def test_a_step_that_loses_a_record_stops_the_cleaning() -> None:
     losing = CleaningStep("losing", FLOP_COUNTS, lambda rows: Outcome(rows[1:]))
     with pytest.raises(Inconsistent, match=r"cleaning step losing: 2 records of flop_counts\.csv came, 1 kept"):
         clean_records({FLOP_COUNTS: [count(), count("conv")]}, [losing])
-
-
-def test_steps_have_their_own_names_and_a_docstring() -> None:
-    assert len({step.name for step in STEPS}) == len(STEPS)
-    assert all(step.apply.__doc__ and step.apply.__name__ == step.name for step in STEPS)
 
 
 def test_raw_tables_become_the_records_that_were_written(tmp_path) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from analysis.devices import peaks
 from cleaning.facts.self_test import SELF_TEST_FILE
 from cleaning.gates.ceilings import ceiling_load, ceiling_rate
 from cleaning.gates.evidence import facts_of
@@ -26,7 +25,7 @@ from results.store.store import read_run
 from runners.report import command
 from runners.report.check import evidence_of
 from tests.support.fakes.commands import refused, running
-from tests.support.made_up import made_up_device, made_up_evidence, run_fixture
+from tests.support.made_up import made_up_device, made_up_evidence
 from tests.support.made_up.made_up_evidence import Part, Parts
 from tests.support.made_up.seals import reseal
 
@@ -534,23 +533,6 @@ def test_a_row_that_was_taken_out_by_hand(copy: Path) -> None:
     assert "the row is not there" in found["rebuilt"].found[lines[-1].split(",")[0]]
 
 
-def test_a_peak_doubled_by_sparsity_in_what_is_published(copy: Path) -> None:
-    (cell_id, *_) = (run.cell_id for run in read_run(copy).runs if run.precision == "amp-bf16")
-    sparse = 2 * peaks.lookup(made_up_evidence.H200).peaks["bf16"]  # 1979, the sheet's "with sparsity"
-    edit(copy / "utilization.csv", lambda row: row.update(peak_flop_per_s=str(sparse)), of(cell_id))
-    assert set(failing(copy)) == {"peak"}
-
-
-def test_throttling_that_is_not_annotated(copy: Path) -> None:
-    def strip(row: dict[str, str]) -> None:
-        row["warnings"] = json.dumps([mark for mark in json.loads(row["warnings"]) if "clock_limited" not in mark])
-
-    edit(copy / "utilization.csv", strip, lambda row: row["precision"] == "amp-bf16")
-    found = failing(copy)
-    assert set(found) == {"clock"}
-    assert "sw_power_cap in 100 % of polls" in next(iter(found["clock"].found.values()))
-
-
 # --- what gates do not claim -----------------------------------------------------------------------------------------
 
 
@@ -628,13 +610,6 @@ def divided_by(rows: list[Ceiling], used: list[Ceiling] | None = None) -> Any:
     return SimpleNamespace(data=SimpleNamespace(ceilings=rows, runs=runs))
 
 
-def test_a_ceiling_beside_others_is_seen_after_another_note() -> None:
-    used = "others used 8% of the processors while this was timed"
-    for note in (f"note: {used}", f"note: 1 of 21 calls waited for a processor and are not used; {used}"):
-        (found,) = ceiling_load(divided_by([kernel_of("s0", 4e-3, None, note)]))
-        assert (found.holds, found.words.endswith(f": {used}")) == (False, True)
-
-
 def test_ceilings_of_a_session_whose_cells_were_all_measured_again_are_not_asked() -> None:
     """Nothing is divided by them; the other precision of that session still is."""
     busy = kernel_of("s0", 4e-3, 9e-8, "note: others used 9% of the processors while this was timed")
@@ -647,14 +622,6 @@ def test_what_a_fault_leaves_out_is_told(tmp_path: Path) -> None:
     path = made_up_evidence.write(tmp_path / "run", duplicated_operation)
     found = verdicts(path)
     assert found["affine"].reason == "not asked: 1 of the cells, which failed a gate that comes first"
-
-
-def test_backward_is_worked_out_from_the_forward_pass_alone() -> None:
-    facts = facts_of(made_up_evidence.table(8, "fp32"), made_up_evidence.STORAGES)
-    first, second, product = run_fixture.FIRST_MAC, run_fixture.SECOND_MAC, run_fixture.PRODUCT_MAC
-    assert facts.forward_flop == 2 * 8 * (first + second + product)
-    assert facts.expected_backward_flop == 2 * 8 * (first + 2 * second + 2 * product)  # images need no gradient
-    assert facts_of(made_up_evidence.table(8, "fp32"), ()).expected_backward_flop is None
 
 
 # --- the command -----------------------------------------------------------------------------------------------------

@@ -13,12 +13,10 @@ from hypothesis import strategies as st
 
 from analysis.trace.operations import is_product
 from analysis.utilization.numerators import profiled
-from analysis.utilization.work_times import epoch_parts
 from cleaning.counts.steps import Outcome
 from cleaning.profile.clean import PROFILE_STEPS, clean_instances, clean_profile, profile_counts
-from cleaning.profile.double_counts import counted_once
 from cleaning.profile.instances import forest, instances, no_products
-from cleaning.profile.undercounts import repaired, shapes_flop
+from cleaning.profile.undercounts import shapes_flop
 from results.errors import Inconsistent
 from results.records.cell import Run
 from results.records.counts import CleanedOperation
@@ -52,27 +50,6 @@ def test_a_real_recording_cleaned_is_what_our_own_trace_counts(name: str) -> Non
     assert (forward.status, backward.status, forward.reason, backward.reason) == ("ok", "ok", "", "")
 
 
-def test_without_a_front_ends_name_what_it_calls_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """aten::conv2d and aten::linear unknown: aten::convolution and aten::addmm inside of them are counted."""
-    without = lambda name: name not in ("aten::conv2d", "aten::linear") and is_product(name)  # noqa: E731
-    monkeypatch.setattr("cleaning.profile.instances.is_product", without)
-    test_a_real_recording_cleaned_is_what_our_own_trace_counts("cnn")
-
-
-@pytest.mark.parametrize("name", NETS)
-def test_each_repair_of_a_real_recording_has_its_row(name: str) -> None:
-    cleaned = clean_profile(a_run(), recording(name))
-    changed = [row for row in cleaned.operations if row.cleaned_flop != row.deduplicated_flop]
-    told = [entry for entry in cleaned.log if entry.step == "repaired"]
-    assert [entry.subject for entry in told] == [
-        " ".join(word for word in (row.work, str(row.index), row.name, row.module) if word) for row in changed
-    ]
-    assert [(entry.field, entry.file, entry.cell_id) for entry in told] == [
-        ("cleaned_flop", "profiles/c-1.csv.gz", "c")
-    ] * len(changed)
-    assert [entry.after for entry in told] == [str(row.cleaned_flop) for row in changed]
-
-
 def test_a_small_cnn_product_by_product() -> None:
     """Small: 3 → 4 channels, 3 × 3 over 8 × 8 → 6 × 6, batch 2, no bias; then 4 → 2 features.
 
@@ -92,26 +69,6 @@ def test_a_small_cnn_product_by_product() -> None:
     assert [row.verdict for row in rows] == ["right"] * 4 + ["under"]
     by_index = {row.index: row.name for row in rows}
     assert [by_index.get(row.forward_index, "") for row in rows] == ["", "", *["aten::linear"] * 2, "aten::conv2d"]  # type: ignore[call-overload]
-
-
-def test_autocast_counts_convolutions_twice_and_casts_inside() -> None:
-    """The recorder counts aten::conv2d in aten::conv2d; what runs is bfloat16, though the outer call has float32."""
-    cleaned = clean_profile(a_run(), recording("cnn, bf16"))
-    doubled = [row for row in cleaned.operations if row.verdict == "over"]
-    assert [row.module for row in doubled] == ["3", "4", "6"]  # "0" is padded by a word, and counted 0 twice
-    assert all(row.found_flop == 2 * row.deduplicated_flop == 2 * row.cleaned_flop for row in doubled)  # type: ignore[operator]
-    assert {row.dtype for row in cleaned.operations} == {"bfloat16"}
-    assert {row.dtype for row in clean_profile(a_run(), recording("cnn")).operations} == {"float32"}
-    told = [entry for entry in cleaned.log if entry.step == "counted_once"]
-    assert [(e.before, e.after) for e in told] == [(str(r.found_flop), str(r.deduplicated_flop)) for r in doubled]
-    assert "aten::conv2d 4608, aten::conv2d 4608" in told[0].reason
-
-
-def test_padding_by_a_word_is_counted_from_the_call_inside() -> None:
-    row = clean_profile(a_run(), recording("cnn")).operations[0]
-    assert (row.name, row.found_flop, row.verdict) == ("aten::conv2d", 0, "under")
-    assert row.cleaned_flop == 2 * (2 * 8 * 8 * 8) * 27
-    assert row.reason == f"0 FLOP were recorded, the shapes give {row.cleaned_flop}"
 
 
 def test_scalar_arithmetic_that_the_recorder_counts_is_left_out_with_its_size() -> None:
@@ -286,21 +243,6 @@ def test_the_outermost_level_with_a_number_counts() -> None:
     )
 
 
-def test_calls_side_by_side_add_up() -> None:
-    """A plain attention counts its two bmm, 2·1·5·7·4 each; nothing is taken out."""
-    calls = [
-        call("aten::scaled_dot_product_attention", Tensor(1, 1, 5, 4), Tensor(1, 1, 7, 4), Tensor(1, 1, 7, 4)),
-        call("aten::matmul", Tensor(1, 1, 5, 4), Tensor(1, 1, 4, 7), index=1, parent=0),
-        call("aten::bmm", Tensor(1, 5, 4), Tensor(1, 4, 7), index=2, parent=1, found_flop=280),
-        call("aten::mul", Tensor(1, 5, 7), Tensor(), index=3, parent=0, found_flop=35),
-        call("aten::matmul", Tensor(1, 1, 5, 7), Tensor(1, 1, 7, 4), index=4, parent=0),
-        call("aten::bmm", Tensor(1, 5, 7), Tensor(1, 7, 4), index=5, parent=4, found_flop=280),
-    ]
-    (row,) = clean(*calls)
-    assert (row.kind, row.found_flop, row.deduplicated_flop, row.cleaned_flop) == ("attention", 560, 560, 560)
-    assert row.verdict == "right"
-
-
 def test_a_number_that_shapes_contradict_is_put_right() -> None:
     """A convolution of 4 groups, for which the recorder took the channels of all: 4 times too much."""
     one = call("aten::conv2d", Tensor(1, 8, 4, 4), Tensor(8, 2, 3, 3), None, 1, 1, 1, 4, found_flop=4 * 2 * 8 * 16 * 18)
@@ -398,15 +340,6 @@ def test_a_step_that_loses_a_product_is_caught() -> None:
         clean_instances(found, (("thief", lambda products: Outcome(())),))
 
 
-def test_steps_alone() -> None:
-    """Each step changes its own field and no other."""
-    found = instances(a_run(), forest([mm(2, 3, 4), mm(2, 3, 4, 1, parent=0)]), "made up")
-    (row,) = (one.row for one in counted_once(found).kept)
-    assert (row.deduplicated_flop, row.cleaned_flop, row.verdict) == (48, None, "")
-    (row,) = (one.row for one in repaired(found).kept)
-    assert (row.deduplicated_flop, row.cleaned_flop, row.verdict) == (96, 48, "over")
-
-
 # --- counts ----------------------------------------------------------------------------------------------------------
 
 
@@ -440,52 +373,6 @@ def test_an_epoch_is_its_full_batches_and_the_last() -> None:
         assert (c.exact_flop, c.status, c.unknown) == (None, "ok", 0)
     epoch = counts["epoch", "backward"]
     assert (epoch.operations, epoch.repaired, epoch.removed) == (6, 3, 0)
-
-
-def test_epochs_without_a_last_batch_and_without_a_full_one() -> None:
-    assert epoch_parts(a_run(batch_size=4, epoch_images=8)) == {"batch": 2}
-    assert epoch_parts(a_run(batch_size=4, epoch_images=3)) == {"last": 1}
-    run = a_run(batch_size=4, epoch_images=8, methods=("epoch",))
-    counts = counted(run, {"batch": 4})
-    assert set(counts) == {(w, p) for w in ("batch", "epoch") for p in ("forward", "backward")}
-    assert counts["epoch", "forward"].cleaned_flop == 8 * 24
-
-
-def test_an_epoch_not_asked_for_is_not_counted() -> None:
-    run = a_run(batch_size=4, epoch_images=10, methods=("batch",))
-    assert {work for work, _ in counted(run, {"batch": 4})} == {"batch"}
-
-
-def test_our_own_count_stands_beside_a_work_of_the_same_batch() -> None:
-    table = real_trace(NETS["small"]).operations
-    run = a_run(methods=("one", "batch", "epoch"), epoch_images=6, profiled=("one", "batch"))
-    calls = [*recording("small"), *(dataclasses.replace(one, work="one") for one in recording("small"))]
-    traced = lambda phases: table_flop(table, *phases)  # noqa: E731
-    counts = {(c.work, c.phase): c for c in profile_counts(run, clean_profile(run, calls).operations, traced)}
-    exact = table_flop(table, "backward")
-    assert counts["batch", "backward"].exact_flop == exact
-    assert counts["epoch", "backward"].exact_flop == 3 * exact == counts["epoch", "backward"].cleaned_flop
-    assert counts["one", "backward"].exact_flop is None
-    last = dataclasses.replace(run, epoch_images=7, profiled=("one", "batch", "last"))
-    rows = profile_counts(last, clean_profile(last, calls).operations, traced)
-    assert [c.exact_flop for c in rows if c.work == "epoch"] == [None, None]
-
-
-def test_a_work_without_a_profile_is_a_row_with_its_reason() -> None:
-    run = a_run(
-        batch_size=4, epoch_images=10, methods=("one", "batch", "epoch"), profiled=("batch",),
-        unprofiled={"one": "out of memory", "last": "time was up"},
-    )  # fmt: skip
-    counts = counted(run, {"batch": 4})
-    assert (counts["one", "forward"].status, counts["one", "forward"].reason) == ("unavailable", "out of memory")
-    assert counts["one", "backward"].cleaned_flop is None
-    epoch = counts["epoch", "backward"]
-    assert (epoch.status, epoch.reason) == ("unavailable", "last: time was up")
-    assert (epoch.found_flop, epoch.cleaned_flop, epoch.exact_flop) == (None, None, None)
-    nothing = dataclasses.replace(run, profiled=(), unprofiled={}, reason="the cell crashed", status="crashed")
-    assert {c.reason for c in profile_counts(nothing, (), None)} == {
-        "the cell crashed", "batch: the cell crashed; last: the cell crashed",
-    }  # fmt: skip
 
 
 def test_a_numerator_holds_all_products_of_its_work_or_is_none() -> None:

@@ -94,23 +94,6 @@ def test_our_own_counter_is_the_measure_and_says_where_training_does_more() -> N
     assert rows(own() + fvcore(), TABLE)["flopledger", "forward"].reason == ""
 
 
-def test_one_phase_of_our_own_counter_does_not_stand_for_the_other() -> None:
-    backward = [count("flop_counter_mode", name, 7, "flop", phase="backward") for name in ("aten.mm", "")]
-    row = rows(own() + backward)["flop_counter_mode", "backward"]
-    assert (row.exact_flop, row.difference_flop, row.ratio, row.total_ratio) == (None, None, None, None)
-    assert row.reason == f"note: no count of our own of backward at a batch of {BATCH}"
-
-
-def test_attention_and_recurrent_layers_are_model_flop() -> None:
-    ours = {"attention": 30, "recurrent": 20, "matmul": 50, "": 100}
-    counts = [count("flopledger", name, flop, "flop") for name, flop in ours.items()]
-    fused = {"aten._scaled_dot_product_flash_attention_for_cpu": 30, "aten.mm": 50, "": 80}
-    counts += [count("flop_counter_mode", name, flop, "flop") for name, flop in fused.items()]
-    found = rows(counts)
-    assert found["flopledger", "forward"].model_flop == 100
-    assert (found["flop_counter_mode", "forward"].model_flop, found["flop_counter_mode", "forward"].ratio) == (80, 0.8)
-
-
 def test_other_batches_modules_attempts_and_cells_are_not_added() -> None:
     mine = own() + fvcore()
     others = fvcore(conv=7, batch_size=1) + fvcore(conv=7, scope="layer1") + fvcore(conv=7, attempt=1)
@@ -124,14 +107,6 @@ def test_extrapolated_counts_are_marked_and_what_is_not_understood_is_carried() 
     large[0] = dataclasses.replace(large[0], not_understood={"aten::add_": 8})
     row = rows(small + large + own())["fvcore", "forward"]
     assert (row.extrapolated, row.not_understood, row.model_flop) == (True, {"aten::add_": 8}, 16_000)
-
-
-def test_a_counter_that_failed_is_a_row_with_its_reason() -> None:
-    failed = count("fvcore", status="timeout", reason="killed at its limit of 60 s")
-    row = rows([*own(), failed])["fvcore", "forward"]
-    assert (row.status, row.reason) == ("timeout", "killed at its limit of 60 s")
-    assert (row.native_value, row.total_flop, row.model_flop, row.difference_flop, row.ratio) == (None,) * 5
-    assert row.exact_flop == FORWARD
 
 
 def test_an_operator_that_broke_the_law_of_the_batch_leaves_the_sum_unknown() -> None:
@@ -160,12 +135,6 @@ def test_a_counter_that_counted_no_product_says_zero_and_one_that_tells_none_apa
     row = found["someone", "forward"]
     assert (row.model_flop, row.ratio, row.total_flop) == (None, None, 90)
     assert row.reason == "note: someone does not tell convolutions and matrix products apart"
-
-
-def test_rows_come_in_the_order_of_the_run_and_of_a_step() -> None:
-    counts = [*fvcore(), *own(BACKWARD, phase="backward"), *own()]
-    assert list(rows(counts)) == [("flopledger", "forward"), ("flopledger", "backward"), ("fvcore", "forward")]
-    assert rows([]) == {}
 
 
 def test_nothing_is_divided_by_an_exact_count_of_zero() -> None:

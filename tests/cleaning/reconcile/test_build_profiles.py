@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import gc
 import gzip
 import io
 import math
-import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -26,7 +24,7 @@ from results.errors import Inconsistent
 from results.records.answers import Utilization, WorkTime
 from results.records.cell import Run
 from results.records.counts import CleanedOperation, ProfileCount
-from results.records.operations import Operation, ProfiledOperation
+from results.records.operations import ProfiledOperation
 from results.store.store import read_operations, read_profile, read_run
 from runners.report import command
 from tests.support.made_up import run_fixture
@@ -101,24 +99,6 @@ def test_energy_was_taken_over_the_batch_alone(built: Built) -> None:
     expected = run_fixture.POWER_W * run_fixture.work_s("batch", "fp32") / 8
     assert row_of(built, "batch").energy_per_item_j == pytest.approx(expected)
     assert [row_of(built, method).energy_per_item_j for method in ("one", "epoch")] == [None, None]
-
-
-def test_one_sample_ran_at_a_clock_of_its_own(built: Built) -> None:
-    per_hz = 132 * 128 * 2  # fp32 FLOP a cycle of an H100 SXM
-    assert row_of(built, "one", "clock").peak_flop_per_s == pytest.approx(per_hz * run_fixture.ONE_CLOCK_HZ, rel=1e-9)
-    assert row_of(built, "batch", "clock").peak_flop_per_s == pytest.approx(per_hz * run_fixture.CLOCK_HZ, rel=1e-9)
-
-
-def test_what_cleaning_did_to_a_profile_is_among_its_warnings(built: Built) -> None:
-    # forward 3 products right; backward 4 of which the two convolutions had no count; an epoch is eleven steps
-    assert row_of(built, "batch").warnings == ("repaired: 2 of 7 products counted from their recorded shapes",)
-    assert "repaired: 22 of 77 products" in row_of(built, "epoch").warnings[0]
-
-
-def test_marks_of_the_cells_own_steps_are_not_said_of_one_sample(built: Built, path: Path) -> None:
-    limited = [row for row in built.utilization if row.precision == "amp-bf16" and row.method in ("batch", "one")]
-    for row in limited:
-        assert any(mark.startswith("clock_limited") for mark in row.warnings) == (row.method == "batch")
 
 
 def test_warnings_of_a_work_are_said_of_the_methods_that_need_it(path: Path) -> None:
@@ -236,15 +216,6 @@ def test_a_damaged_profile_is_a_reason_in_rows_and_a_problem(path: Path) -> None
     assert row_of(found, "exact").utilization_ratio == pytest.approx(0.40)
 
 
-def test_a_profile_that_contradicts_itself_is_a_problem(path: Path) -> None:
-    def knotted(cell_id: str, attempt: int) -> list[ProfiledOperation]:
-        return [dataclasses.replace(call, parent=call.index) for call in read_profile(path, cell_id, attempt)]
-
-    found = rebuilt(path, knotted)
-    assert sum(problem.startswith("profile of cell") for problem in found.problems) == 2
-    assert row_of(found, "batch").utilization_ratio is None
-
-
 def test_a_product_without_shapes_makes_its_work_unknown_not_smaller(path: Path) -> None:
     def gap(call: ProfiledOperation) -> ProfiledOperation:
         if "conv" not in call.name or call.work != "last":
@@ -272,25 +243,6 @@ def test_cells_without_profiles_have_no_rows_of_works(tmp_path: Path) -> None:
     plain = rebuilt(run_fixture.write_run(tmp_path / "run"))
     assert plain.work_times == plain.cleaned_operations == plain.profile_counts == ()
     assert {row.method for row in plain.utilization} == {"exact", "theory", "theory_as_published"}
-
-
-def test_one_operation_table_at_a_time(path: Path) -> None:
-    class Table(list[Operation]):
-        pass
-
-    alive: list[weakref.ref[Table]] = []
-    read: list[str] = []
-
-    def tracked(trace_id: str) -> Table:
-        gc.collect()
-        assert not [ref for ref in alive if ref() is not None], "an earlier table is still in memory"
-        table = Table(read_operations(path, trace_id)[0])
-        alive.append(weakref.ref(table))
-        read.append(trace_id)
-        return table
-
-    build(read_run(path), tracked, partial(read_profile, path))
-    assert read == ["traced-fp32", "traced-amp-bf16"]
 
 
 # --- numerators alone --------------------------------------------------------------------------------------------
@@ -328,13 +280,6 @@ def test_products_go_to_the_unit_of_their_dtype_or_of_the_policy() -> None:
     assert numerator.model_flop == 141
 
 
-def test_an_epoch_is_full_batches_and_the_last() -> None:
-    products = [product("forward", 100), product("forward", 40, work="last")]
-    counts = [count("forward", 240, "epoch"), count("backward", 0, "epoch")]
-    (numerator,) = profiled("epoch", counts, products, RUN)  # 20 images: two batches of 8 and one of 4
-    assert numerator.model_flop == 240
-
-
 def test_each_source_is_a_numerator_of_its_own() -> None:
     counts = [count("forward", 1), count("backward", 2), count("forward", 3, source="nsys")]
     products = [product("forward", 3)]
@@ -358,12 +303,6 @@ def test_a_profile_that_gives_no_whole_count_is_a_reason(counts, products, why: 
     (numerator,) = profiled("batch", counts, products, RUN)
     assert numerator.model_flop is None
     assert why in numerator.reason
-
-
-def test_the_runs_own_reason_is_told_first() -> None:
-    run = dataclasses.replace(RUN, unprofiled={"batch": "another profiler listens"})
-    (numerator,) = profiled("batch", [], [], run)
-    assert (numerator.source, numerator.reason) == ("torch_profiler", "another profiler listens")
 
 
 # --- what is told and written ------------------------------------------------------------------------------------

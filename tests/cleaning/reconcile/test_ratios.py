@@ -68,10 +68,6 @@ def net(forward: Any, *shape: int, **children: nn.Module) -> tuple[Operation, ..
     return real_trace(parts(lambda: Calls(forward, **children), shape)).operations
 
 
-def frozen(layer: nn.Module) -> nn.Module:
-    return layer.requires_grad_(False)
-
-
 def test_two_first_products_have_no_closed_form_and_are_named() -> None:
     """Both layers take the input: two products without its gradient, so backward = forward + 2 · head."""
     table = net(
@@ -88,34 +84,6 @@ def test_two_first_products_have_no_closed_form_and_are_named() -> None:
     (row,) = [r for r in ratios(a_run(), (), table, ()) if r.level == "model"]
     assert (row.exact_ratio, row.status, row.reason) == (None, "ok", said.reason)
     assert row.ratio == pytest.approx((120 + 48) / (120 + 24))
-
-
-def test_frozen_layers_have_no_closed_form() -> None:
-    table = net(lambda s, x: s.c(s.b(s.a(x))), 2, 5, a=nn.Linear(5, 3), b=frozen(nn.Linear(3, 3)), c=nn.Linear(3, 2))
-    assert closed_form(table).reason == "2 - first ÷ forward does not apply: aten.addmm b has 1, not 2"
-    first = net(lambda s, x: s.b(s.a(x)), 2, 5, a=frozen(nn.Linear(5, 3)), b=nn.Linear(3, 2))
-    assert closed_form(first).reason == (
-        "2 - first ÷ forward does not apply: aten.addmm a has 0, not 1; aten.addmm b has 1, not 2"
-    )
-
-
-def test_more_than_three_products_are_told_by_their_number() -> None:
-    layers = {f"l{i}": frozen(nn.Linear(5, 5)) for i in range(6)}
-
-    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
-        for name in layers:
-            x = getattr(self, name)(x)
-        return self.head(x)
-
-    assert closed_form(net(forward, 2, 5, head=nn.Linear(5, 2), **layers)).reason.endswith("; 4 more")
-
-
-def test_no_table_and_an_empty_one_say_so() -> None:
-    calls = clean_profile(a_run(), [mm(2, 3, 4)]).operations
-    assert {r.reason for r in ratios(a_run(), calls, None, ()) if r.level == "model"} == {
-        "nothing of it in backward; no trace of this cell: no exact ratio"
-    }
-    assert closed_form([operation("aten.relu", {"self": (2,)}, [(2,)])]).reason.startswith("no product in the forward")
 
 
 def linear_chain(widths: list[int]) -> list[Operation]:
@@ -225,19 +193,6 @@ def test_an_epoch_weighs_its_batches() -> None:
         "epoch": (196, 292, 292 / 196),
     }
     assert "one" not in {r.work for r in rows}
-
-
-def test_works_without_a_profile_are_rows_with_a_reason() -> None:
-    run = a_run(methods=("one", "batch", "epoch"), epoch_images=5, profiled=("batch",), unprofiled={"one": "no memory"})
-    rows = ratios(run, clean_profile(run, [mm(2, 3, 4)]).operations, None, ())
-    missing = {(r.work, r.state): r.reason.partition(";")[0] for r in rows if r.work in ("one", "epoch")}
-    assert missing == {
-        ("one", "found"): "one: no memory",
-        ("one", "cleaned"): "one: no memory",
-        ("epoch", "found"): "last: no profile of it was recorded",
-        ("epoch", "cleaned"): "last: no profile of it was recorded",
-    }
-    assert {r.status for r in rows} == {"unavailable"}
 
 
 def test_one_unknown_product_makes_its_ratio_unknown() -> None:

@@ -5,7 +5,6 @@ Sizes are small enough to count by hand: CONV is a convolution of 2 · 32 · 64 
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -13,8 +12,7 @@ import pytest
 
 from analysis.utilization.numerators import Numerator, profiled
 from cleaning.profile.clean import profile_counts
-from cleaning.trace.clean import PHASES, STATES, CleanedTrace, clean
-from cleaning.trace.counts import known_part
+from cleaning.trace.clean import STATES, CleanedTrace, clean
 from cleaning.trace.totals import UNKNOWN_OPERATOR, UNTOLD_OPERATOR, Outside, PhaseTotal, Unnamed
 from cleaning.trace.work_recordings import clean_recording
 from results.errors import Inconsistent
@@ -95,14 +93,6 @@ def test_a_matmul_gets_it_for_every_kernel_and_a_linear_layer_for_those_of_its_l
         assert states(cleaned(made)) == [number * 2 * 4 * 8 * 16, 2 * 4 * 8 * 16, 2 * 4 * 8 * 16]
 
 
-def test_copies_and_fills_get_nothing() -> None:
-    made = MadeUp()
-    call = convolution(made, INPUT, WEIGHT)
-    made.kernel(call, "Memset (Device)", what="memset")
-    made.kernel(call, SCUDNN)
-    assert states(cleaned(made)) == [CONV] * 3
-
-
 # --- too often -------------------------------------------------------------------------------------------------------
 
 
@@ -116,10 +106,6 @@ def test_fft_tiles_count_once(size: int, tiles: int) -> None:
     assert (only(found).verdict, only(found).reason) == ("over", "fft_tiling")
     (row,) = found.log
     assert (row.step, row.before, row.after) == ("deduplicated", str(tiles * flop), str(flop))
-
-
-def test_another_number_of_tiles_is_no_tiling() -> None:
-    assert one_convolution(*fft(5)).faults == (("multi_kernel", 1, -4 * CONV),)
 
 
 def test_tiles_of_both_gradients() -> None:
@@ -191,27 +177,6 @@ def test_the_run_is_what_comes_last(tuned: list[str], run: int) -> None:
     assert states(found)[2] == CONV
 
 
-def test_tiles_of_the_run_beside_trials_are_told_apart() -> None:
-    found = one_convolution(SCUDNN, *fft(4))
-    assert found.faults == (("autotune", 1, -CONV), ("fft_tiling", 1, -3 * CONV))
-    assert only(found).kernel_time_s == pytest.approx(len(fft(4)) * 10e-6)
-
-
-def test_trials_that_have_no_number_are_marked_too() -> None:
-    found = one_convolution(IMPLICIT, OFFSETS, SCUDNN)
-    assert states(found) == [CONV] * 3
-    assert (only(found).verdict, only(found).reason) == ("right", "autotune")
-    assert found.kernels["fault"].tolist() == ["autotune", "", ""]
-
-
-def test_eighty_one_tiles_and_two_trials() -> None:
-    made = MadeUp()
-    made.kernel(convolution(made, (32, 3, 224, 224), (64, 3, 7, 7), 2), SCUDNN, *fft(81), OFFSETS, SCUDNN)
-    found, flop = cleaned(made), 7552892928  # 2 · 32 · 64 · 112 · 112 · 3 · 7 · 7
-    assert states(found) == [83 * flop, flop, flop]
-    assert found.faults[0][0] == "autotune"
-
-
 def test_rows_of_a_launch_that_a_join_doubled() -> None:
     made = MadeUp()
     made.kernel(convolution(made, INPUT, WEIGHT), OFFSETS, SCUDNN)
@@ -223,13 +188,6 @@ def test_rows_of_a_launch_that_a_join_doubled() -> None:
     assert found.kernels["fault"].tolist() == ["", "duplicate_launch"] * 3
     assert found.kernels["deduplicated_flop"].tolist()[-2:] == [2, 0]
     assert [i.kernel_time_s for i in found.instances] == pytest.approx([20e-6, 10e-6])
-
-
-def test_kernels_of_a_graph_share_a_launch_and_are_no_doubles() -> None:
-    made = MadeUp()
-    call = made.call("aten::mm", Tensor(4, 8), Tensor(8, 16))
-    made.kernel(call, SGEMM, SGEMM, correlation=5)
-    assert cleaned(made).faults == (("multi_kernel", 1, -1024),)
 
 
 def test_the_number_of_a_bias_is_not_the_products() -> None:
@@ -245,46 +203,6 @@ def test_the_number_of_a_bias_is_not_the_products() -> None:
 # --- too seldom ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [
-        (IMPLICIT, "renamed_kernel"),
-        (EXPLICIT, "unlisted_kernel"),
-        (AMPERE, "unlisted_kernel"),
-        (UNKNOWN, "unknown_kernel"),
-    ],
-)
-def test_a_kernel_that_pyprof_does_not_know(name: str, reason: str) -> None:
-    found = one_convolution(OFFSETS, name)
-    assert states(found) == [0, 0, CONV]
-    assert found.faults == ((reason, 1, CONV),)
-    assert found.kernels["repaired_flop"].tolist() == [0, CONV]
-    assert found.kernels["fault"].tolist() == ["", reason]
-    assert (only(found).verdict, only(found).reason) == ("under", reason)
-
-
-def test_of_several_the_longest_that_makes_products_is_repaired() -> None:
-    made = MadeUp()
-    call = convolution(made, INPUT, WEIGHT)
-    for name, time_ns in ((IM2COL, 90), (EXPLICIT, 20), (EXPLICIT, 30), (UNKNOWN, 80)):
-        made.kernel(call, name, time_ns=time_ns)
-    assert cleaned(made).kernels["repaired_flop"].tolist() == [0, 0, CONV, 0]
-
-
-def test_a_linear_layer_by_a_kernel_of_today() -> None:
-    made = MadeUp()
-    made.kernel(made.call("aten::linear", Tensor(4, 8), Tensor(16, 8)), HOPPER)
-    found = cleaned(made)
-    assert states(found) == [0, 0, 1024]
-    assert found.faults == (("unlisted_kernel", 1, 1024),)
-
-
-def test_a_number_that_the_recorder_did_not_give_a_kernel_of_its_list() -> None:
-    made = MadeUp()
-    made.kernel(convolution(made, INPUT, WEIGHT), SCUDNN, source_flop=0)
-    assert cleaned(made).faults == (("no_marker", 1, CONV),)
-
-
 def test_a_call_that_launched_nothing_counts_and_no_kernel_does() -> None:
     made = MadeUp()
     convolution(made, INPUT, WEIGHT)
@@ -292,16 +210,6 @@ def test_a_call_that_launched_nothing_counts_and_no_kernel_does() -> None:
     assert states(found) == [None, None, CONV]
     assert found.faults == (("no_kernel", 1, CONV),)
     assert (only(found).repaired_flop, only(found).reason, only(found).kernel_time_s) == (CONV, "no_kernel", None)
-
-
-def test_a_gradient_of_nothing_but_the_bias_lacks_no_kernel() -> None:
-    made = MadeUp()
-    forward = convolution(made, INPUT, WEIGHT)
-    made.kernel(forward, SCUDNN)
-    gradients(made, forward, OUTPUT, (False, False, True))
-    found = cleaned(made)
-    assert states(found, "backward") == [None, None, 0]
-    assert found.faults == ()
 
 
 def test_groups_one_kernel_each_are_right_and_fewer_are_too_few() -> None:
@@ -315,14 +223,6 @@ def test_groups_one_kernel_each_are_right_and_fewer_are_too_few() -> None:
         found = cleaned(made)
         assert states(found) == [kernels * CONV // 16, min(kernels, 4) * CONV // 16, CONV // 4], kernels
         assert found.faults == faults
-
-
-def test_a_depthwise_convolution_by_one_kernel() -> None:
-    made = MadeUp()
-    made.kernel(convolution(made, INPUT, (64, 1, 3, 3), groups=64), "void conv_depthwise2d_forward_kernel<3>(int)")
-    found = cleaned(made)
-    assert states(found) == [0, 0, CONV // 64]
-    assert found.faults == (("renamed_kernel", 1, CONV // 64),)
 
 
 # --- gradients -------------------------------------------------------------------------------------------------------
@@ -349,16 +249,6 @@ def test_each_unit_is_repaired_on_a_kernel_of_its_own() -> None:
     assert states(found, "backward") == [CONV, CONV, 2 * CONV]
     assert found.kernels["repaired_flop"].tolist() == [CONV, CONV, CONV]
     assert found.faults == (("renamed_kernel", 1, CONV),)
-
-
-def test_both_units_without_a_number() -> None:
-    made = MadeUp()
-    forward = convolution(made, INPUT, WEIGHT)
-    made.kernel(forward, SCUDNN)
-    made.kernel(gradients(made, forward, OUTPUT), OFFSETS, AMPERE, AMPERE)
-    found = cleaned(made)
-    assert states(found, "backward") == [0, 0, 2 * CONV]
-    assert found.kernels["repaired_flop"].tolist() == [CONV, 0, CONV, CONV]
 
 
 def old_step(**inside: list[str]) -> MadeUp:
@@ -388,19 +278,6 @@ def test_old_recordings_without_settings() -> None:
 
 def test_the_calls_inside_tell_which_gradients_were_asked_for() -> None:
     assert states(cleaned(old_step(weight=[WGRAD])), "backward")[2] == CONV
-
-
-def test_a_unit_cannot_take_the_place_of_the_other() -> None:
-    found = cleaned(old_step(input=[SCUDNN, SCUDNN], weight=[WGRAD]))
-    assert states(found, "backward") == [2 * CONV, CONV, 2 * CONV]  # right by luck
-    assert found.instances[2].reason == "multi_kernel, renamed_kernel"
-    assert found.kernels["repaired_flop"].tolist()[-3:] == [CONV, 0, CONV]
-
-
-def test_trials_of_one_gradient_are_told_apart_from_the_other() -> None:
-    found = cleaned(old_step(input=[DGRAD, SCUDNN], weight=[*fft(4), WGRAD]))
-    assert found.kernels["fault"].tolist()[2:] == ["autotune", "", *["autotune"] * len(fft(4)), ""]
-    assert states(found, "backward")[2] == 2 * CONV
 
 
 def test_a_gradient_without_sizes_has_those_of_its_forward_call() -> None:
@@ -507,21 +384,6 @@ def test_an_operator_that_is_not_known_and_makes_products_is_a_call_without_a_co
     assert (told.get(name, UNKNOWN_OPERATOR), told["mine::add"]) == (UNKNOWN_OPERATOR, "")
 
 
-def test_an_operator_that_says_itself_that_it_is_a_product_is_one_without_kernels_too() -> None:
-    """A graph that is being captured launches nothing: its attention has no count all the same."""
-    made = MadeUp()
-    made.kernel(convolution(made, INPUT, WEIGHT), SCUDNN)
-    made.call("vllm::unified_attention_with_output", Tensor(2, 3))
-    made.call("vllm::reshape_and_cache_flash", Tensor(2, 3))  # round an attention, and none
-    outer = made.call("mine::matmul_with_bias", Tensor(2, 3))  # a frame round what is counted
-    made.kernel(made.call("aten::mm", Tensor(4, 8), Tensor(8, 16), parent=outer), SGEMM)
-    pointwise = made.call("mine::flash_attn_mask", Tensor(2, 3))
-    made.kernel(pointwise, POINTWISE)
-    found = cleaned(made)
-    assert [call.name for call in found.unknown_calls] == ["vllm::unified_attention_with_output"]
-    assert found.phase_totals["repaired"]["forward_flop"] == PhaseTotal(None, CONV + 1024, 1, None)
-
-
 def test_an_operator_and_kernels_that_nobody_knows_may_be_products() -> None:
     """A convolution of 60 ns, and 40 ns of a kernel whose name says nothing in an operator that is not known."""
     made = MadeUp()
@@ -600,31 +462,6 @@ def test_kernels_of_a_product_without_a_count_are_unexplained_whatever_their_nam
     assert found.unnamed == Unnamed(0.36, ((UNKNOWN, pytest.approx(36e-9)),))
 
 
-def test_gradients_of_each_other_are_of_none() -> None:
-    made = MadeUp()
-    for other in (1, 0):
-        made.kernel(made.call("aten::convolution_backward", phase="backward", forward_index=other), SCUDNN)
-    found = cleaned(made)
-    assert [i.forward_index for i in found.instances] == [None, 0]
-    assert found.totals["repaired"]["backward_flop"] is None
-
-
-def test_an_empty_recording() -> None:
-    found = cleaned(MadeUp())
-    assert (found.instances, found.faults, found.log, found.unexplained_time_ratio) == ((), (), (), None)
-    assert len(found.kernels) == 0
-    assert all(found.totals[state][name] is None for state in STATES for name in PHASES)
-
-
-def test_kernels_without_calls_are_kept() -> None:
-    made = MadeUp()
-    made.kernel(-1, SGEMM, POINTWISE)
-    found = cleaned(made)
-    assert found.kernels["instance"].tolist() == [-1, -1]
-    assert found.kernels["found_flop"].isna().all()
-    assert found.unexplained_time_ratio == 1
-
-
 # --- places ----------------------------------------------------------------------------------------------------------
 
 
@@ -659,14 +496,6 @@ def test_a_product_in_a_product_is_one_and_others_are_outermost_operators() -> N
     assert found.kernels["instance"].tolist() == [0, 0, 1]
 
 
-def test_frames_of_autograd_are_no_operators() -> None:
-    made = MadeUp()
-    engine = made.call("autograd::engine::evaluate_function: ConvolutionBackward0", phase="backward")
-    node = made.call("ConvolutionBackward0", parent=engine)
-    made.kernel(made.call("aten::add_", Tensor(2), parent=node), POINTWISE)
-    assert only(cleaned(made)).name == "aten::add_"
-
-
 @pytest.mark.parametrize(
     ("column", "value", "what"),
     [
@@ -682,15 +511,6 @@ def test_calls_that_contradict_each_other(column: str, value: int, what: str) ->
     calls, kernels = made.tables()
     calls.loc[1, column] = value
     with pytest.raises(Inconsistent, match=what):
-        clean(calls, kernels)
-
-
-def test_a_kernel_of_a_call_that_is_not_there() -> None:
-    made = MadeUp()
-    made.kernel(-1, SCUDNN)
-    calls, kernels = made.tables()
-    kernels["call"] = 5
-    with pytest.raises(Inconsistent, match="5 is named as a kernel's call"):
         clean(calls, kernels)
 
 
@@ -744,36 +564,6 @@ def test_calls_of_one_gradient_each_count_one_each(time_ns: tuple[int, ...]) -> 
     assert [i.units for i in found.instances] == [1, 2]
 
 
-@pytest.mark.parametrize("which", ["input", "weight"])
-def test_a_call_of_the_only_gradient_counts_one(which: str) -> None:
-    found = old_gradients(which)
-    assert states(found, "backward") == [CONV] * 3
-    assert found.instances[1].units == 1
-
-
-@pytest.mark.parametrize("time_ns", [(10, 20), (20, 10)])
-def test_too_much_on_one_gradient_does_not_starve_the_other(time_ns: tuple[int, ...]) -> None:
-    """A recording that says twice the product of one gradient: each ends with its own."""
-    made = MadeUp()
-    back = gradients(made, convolution(made, INPUT, WEIGHT), OUTPUT)
-    for which, number, time in zip(("input", "weight"), (CONV, 2 * CONV), time_ns, strict=True):
-        name = f"aten::cudnn_convolution_backward_{which}"
-        made.kernel(made.call(name, parent=back), SCUDNN, source_flop=number, time_ns=time * US)
-    found = cleaned(made)
-    assert found.totals["repaired"]["backward_flop"] == 2 * CONV
-    assert found.kernels["repaired_flop"].tolist() == [CONV, CONV]
-
-
-def test_calls_nested_deeper_than_python_recurses() -> None:
-    made = MadeUp()
-    at = made.call("aten::matmul", settings=False)
-    for _ in range(3000):
-        at = made.call("aten::matmul", parent=at, settings=False)
-    inner = made.call("aten::mm", Tensor(4, 8), Tensor(8, 16), parent=at)
-    made.kernel(inner, "aten::mm", what="call")
-    assert states(cleaned(made)) == [2 * 4 * 8 * 16] * 3
-
-
 # --- in a sweep ------------------------------------------------------------------------------------------------------
 
 
@@ -802,9 +592,3 @@ def numerator(made: MadeUp, run: Run) -> Numerator:
     counts = profile_counts(run, found.operations, None, "kineto", {"batch": found.outside_time_ratio})
     (made_of,) = profiled("batch", counts, found.operations, run)
     return made_of
-
-
-def test_what_is_known_of_a_product_without_kernels_is_its_repair_alone() -> None:
-    bare: Any = SimpleNamespace(parts=(), expected=7)
-    assert known_part(bare, "repaired") == 7
-    assert known_part(bare, "raw") is None, "no kernel was recorded, so that nothing was counted"

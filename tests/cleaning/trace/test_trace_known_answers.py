@@ -13,7 +13,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 
 from analysis.trace.kernel_names import fft_tiles
@@ -197,19 +196,6 @@ def test_a_transformer_on_an_h100() -> None:
     found = cleaned(H100)
     assert flop(found, "matmul", "forward", "repaired") == inside
     assert flop(found, "attention", "forward", "repaired") == attention
-
-
-@real
-@pytest.mark.parametrize("file", NSYS)
-def test_doubled_rows_of_launches(file: str) -> None:
-    """What PyProf's join makes of an export with two rows a launch: exactly twice, and once when cleaned."""
-    recording, found = attributed(file), cleaned(file)
-    twice = pd.concat([recording.kernels, recording.kernels], ignore_index=True)
-    other = clean(recording.calls, twice)
-    for name, number in found.totals["raw"].items():
-        assert other.totals["raw"][name] == (None if number is None else 2 * number)
-    assert [other.totals[state] for state in STATES[1:]] == [found.totals[state] for state in STATES[1:]]
-    assert [i.kernel_time_s for i in other.instances] == [i.kernel_time_s for i in found.instances]
 
 
 # --- a recording of our own ------------------------------------------------------------------------------------------

@@ -193,22 +193,6 @@ def test_each_amd_field_may_be_missing_by_itself(function, fields):
     assert function not in fake.calls[asked:]  # a lasting absence is asked for once
 
 
-def test_a_passing_fault_of_amd_smi_is_asked_again():
-    fake = FakeAmdSmi({"amdsmi_get_power_info": 30})  # busy
-    device = opened(fake)
-    assert device.poll().power_w is None
-    fake.faults.clear()
-    assert device.poll().power_w == 612.0
-    assert "power_w" not in device.reasons
-
-
-def test_what_is_not_found_is_no_lost_device():
-    device = opened(FakeAmdSmi({"amdsmi_get_gpu_process_list": 31}))  # a process ended while it was listed
-    state = device.preflight()
-    assert (state["other_processes"], state["power_w"]) == (None, 612.0)
-    assert "NOT_FOUND" in state["absent"]["processes"]
-
-
 def test_the_largest_value_of_a_type_is_no_measurement(monkeypatch):
     # AMD's Python part compares power with the largest uint16 alone
     huge = {"current_socket_power": 0xFFFFFFFF, "average_socket_power": 331}
@@ -218,18 +202,6 @@ def test_the_largest_value_of_a_type_is_no_measurement(monkeypatch):
     assert (reading.power_w, reading.memory_used_bytes) == (331.0, None)
     monkeypatch.setattr(FakeAmdSmi, "amdsmi_get_gpu_vram_usage", lambda self, handle: {"vram_used": 0})
     assert opened(FakeAmdSmi()).poll().memory_used_bytes == 0, "nothing in use is an answer"
-
-
-def test_zeros_and_na_of_amd_smi_are_not_measurements(monkeypatch):
-    fake = FakeAmdSmi(metrics={"temperature_hotspot": "N/A"})
-    monkeypatch.setattr(FakeAmdSmi, "amdsmi_get_clock_info", lambda self, handle, kind: {"clk": 0, "max_clk": "N/A"})
-    monkeypatch.setattr(
-        FakeAmdSmi, "amdsmi_get_power_info", lambda self, handle: dict.fromkeys(["current_socket_power"], "N/A")
-    )
-    nothing = {"energy_accumulator": 0, "counter_resolution": 15.3}
-    monkeypatch.setattr(FakeAmdSmi, "amdsmi_get_energy_count", lambda self, handle: nothing)
-    reading = opened(fake).poll()
-    assert (reading.sm_clock_hz, reading.power_w, reading.energy_j, reading.temperature_c) == (None,) * 4
 
 
 @pytest.mark.parametrize("code", sorted(amdsmi.FATAL))

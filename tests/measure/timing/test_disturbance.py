@@ -69,17 +69,6 @@ def test_the_state_of_the_core(root: Path) -> None:
     assert absent(on_cpu=True) == {}
 
 
-def test_a_group_of_version_1_that_a_container_mounts_by_itself(root: Path) -> None:
-    """/proc/self/cgroup has the path on the host, and nothing is there; version 1 keeps no pressure."""
-    put(root, "proc/self/cgroup", "4:cpu,cpuacct:/docker/0123\n")
-    for name in ("cpu.stat", "cpu.pressure"):
-        (root / "sys/fs/cgroup/a/b" / name).unlink()
-    put(root, "sys/fs/cgroup/cpu,cpuacct/cpu.stat", "nr_periods 5\nthrottled_time 250000000\n")
-    found = disturbance()
-    assert (found.throttled_s, found.group_pressure_s) == (0.25, None)
-    assert absent(on_cpu=False) == {"group_pressure_s": NO_PRESSURE}
-
-
 def test_a_group_that_keeps_no_pressure_is_not_given_that_of_all(root: Path) -> None:
     """Its folder is there without the file, which cgroup.pressure hides; the root's file is of all processes."""
     (root / "sys/fs/cgroup/a/b/cpu.pressure").unlink()
@@ -88,20 +77,6 @@ def test_a_group_that_keeps_no_pressure_is_not_given_that_of_all(root: Path) -> 
     put(root, "sys/fs/cgroup/cpu.stat", "throttled_usec 700000\n")
     assert (disturbance().group_pressure_s, disturbance().throttled_s) == (None, None)
     assert absent(on_cpu=False)["group_pressure_s"] == NO_PRESSURE
-
-
-def test_a_group_that_a_container_mounts_as_the_root_has_its_pressure_there(root: Path) -> None:
-    put(root, "proc/self/cgroup", "0::/docker/0123\n")
-    put(root, "sys/fs/cgroup/cpu.pressure", SOME.format(9_000_000))
-    assert disturbance().group_pressure_s == 9.0
-
-
-@pytest.mark.parametrize(("text", "pressure_s"), [(SOME.format(0), 0.0), ("", None)])
-def test_a_group_without_any_pressure_has_none_of_the_root(root: Path, text: str, pressure_s: float | None) -> None:
-    """0 is a total like any other; an empty file says nothing."""
-    put(root, "sys/fs/cgroup/a/b/cpu.pressure", text)
-    put(root, "sys/fs/cgroup/cpu.pressure", SOME.format(9_000_000))
-    assert disturbance().group_pressure_s == pressure_s
 
 
 def test_a_thread_that_ended_leaves_the_wait_unknown(root: Path) -> None:
@@ -240,40 +215,6 @@ def test_disturbed_blocks_are_replaced_for_as_long_again_as_all_needed(monkeypat
     assert machine.now_s + 2.11 > 2 * needed_s >= machine.now_s - 2.11
 
 
-def test_where_what_follows_widens_the_interval_of_all_blocks_measuring_goes_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Steps of 2 s. The first five meet the rules; two of them wait for 0.11 s. The next three wait for 3 s each: twice
-    the time of the first five is over, neither all nor the undisturbed three meet the rules, and the cap is far."""
-    waits = dict(enumerate((0.0, 0.11, 0.0, 0.11, 0.0, 3.0, 3.0, 3.0)))
-    machine = Machine(held={n for n, wait_s in waits.items() if wait_s}, step_s=2.0)
-
-    def step() -> None:
-        machine.extra_s = waits.get(machine.calls, 0.0)
-        Machine.step(machine)
-
-    monkeypatch.setattr(machine, "step", step)
-    timing = timed(machine, monkeypatch, replace(CPU, target_ci_ratio=0.05, interval_rule=LAG1))
-    assert (timing.status, len(timing.blocks), len(timing.aside)) == ("ok", 5, 5)
-    assert timing.summary.mean == pytest.approx(2.0)
-
-
-def test_at_the_cap_undisturbed_blocks_are_used_where_they_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every second block waits, and undisturbed ones scatter too much to converge."""
-    machine = Machine(held=range(1, 1000, 2))
-    wild = itertools.cycle((0.4, 0.5, 1.1, 0.5))  # 0.4 and 1.1 are undisturbed
-
-    def step() -> None:
-        machine.step_s = next(wild)
-        Machine.step(machine)
-
-    monkeypatch.setattr(machine, "step", step)
-    timing = timed(machine, monkeypatch)
-    assert timing.status == "not_converged"
-    assert {round(block.wall_s, 6) for block in timing.blocks} == {0.4, 1.1}
-    assert {block.wall_s for block in timing.aside} == {1.5}
-
-
 @pytest.mark.parametrize(("calm", "used"), [(2, 30), (3, 3)])
 def test_three_undisturbed_blocks_are_used_where_all_do_not_converge(
     calm: int, used: int, monkeypatch: pytest.MonkeyPatch
@@ -315,26 +256,11 @@ def test_blocks_of_the_rarer_placement_are_measured_again(monkeypatch: pytest.Mo
     assert disturbance_warning(timing) == ""
 
 
-def test_a_cell_of_one_placement_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    timing = timed(Machine(held=(), apart=range(1000)), monkeypatch)
-    assert (timing.status, len(timing.blocks), timing.aside) == ("ok", 5, ())
-    assert timing.summary.mean == pytest.approx(0.625)
-    assert placement_warning(timing) == ""
-
-
 def test_a_placement_that_comes_to_stay_is_the_one_that_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three blocks near, the others far: five of these follow the one in which it changed."""
     timing = timed(Machine(held=(), apart=range(3, 1000)), monkeypatch)
     assert (timing.status, len(timing.blocks), timing.summary.mean) == ("ok", 5, pytest.approx(0.625))
     assert [block.wall_s for block in timing.aside] == [0.5, 0.5, 0.5, 0.625]
-
-
-def test_ranks_are_not_asked_how_far_processors_are_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only a step by itself is: `measure_blocks` of several ranks has the others waiting for it meanwhile."""
-    host = Machine(held=(), apart=range(1000))
-    monkeypatch.setattr("measure.timing.blocks.core_state", host.state)
-    timing = measure_blocks(host.step, host, CPU, step_s=0.5, announce=lambda *_: None)
-    assert {block.core_round_trip_s for block in timing.blocks} == {None}
 
 
 def block(wall_s: float, wait_s: float | None, steps: int = 10) -> Sample:

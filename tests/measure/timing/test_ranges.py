@@ -85,24 +85,6 @@ def test_a_work_holds_its_steps_and_is_heard_with_them():
     assert [s for s in recorder.said if s[0] in "+-"] == ["+one", "+step", "+optimizer", "-optimizer", "-step", "-one"]
 
 
-@pytest.mark.parametrize("enabled", [True, False])
-def test_an_exception_closes_the_range_of_a_work(enabled):
-    recorder = Recorder()
-    with pytest.raises(MemoryError), Ranges(enabled, recorder, recorder.annotate, lambda: True).work("batch"):
-        raise MemoryError
-    assert recorder.said == ["<flopledger.batch", "+batch", "-batch", ">flopledger.batch"] * enabled
-
-
-def test_marks_are_passed_on_after_their_range_has_opened():
-    recorder, ranges = recorded()
-    ranges.step(announcing)(lambda phase: recorder.said.append(phase))
-    said = recorder.said
-    for phase in PHASES[:-1]:
-        assert said.index(phase) == said.index(f"+{phase}", said.index("-optimizer")) + 1
-    assert said[-2:] == ["end", "-step"]
-    assert [s for s in said if s[0] not in "+-"] == list(PHASES)
-
-
 @pytest.mark.parametrize("last", range(len(PHASES)))
 def test_an_exception_closes_every_range(last):
     recorder, ranges = recorded(kineto=True)
@@ -146,14 +128,6 @@ def test_kineto_is_annotated_only_while_a_profiler_listens():
     silent, ranges = recorded(kineto=False)
     ranges.step(announcing)()
     assert not [s for s in silent.said if s[0] in "<>"]
-
-
-def test_attributes_are_built_once_a_name():
-    recorder, ranges = recorded()
-    step = ranges.step(announcing)
-    for _ in range(5):
-        step()
-    assert recorder.built == 5  # step, optimizer, forward, loss, backward
 
 
 def test_disabled_ranges_return_the_step_itself():

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -69,12 +68,6 @@ def test_a_block_that_was_suspended_is_measured_again(stopped: tuple[int, ...]) 
     assert sum(round((block.wall_s - 0.010 * block.steps) / 12) for block in timing.suspended) == len(stopped)
 
 
-def test_without_a_suspension_nothing_is_marked() -> None:
-    clock = Clock()
-    assert measure_blocks(Stepper(clock), clock, QUICK, step_s=0.010).suspended == ()
-    assert warm_up(Stepper(clock), clock, QUICK).suspended == ()
-
-
 def test_time_that_a_suspension_took_is_in_no_limit() -> None:
     """12 s are more than the cap of 5 s, and the blocks still come to an end by their interval."""
     clock = Clock()
@@ -133,19 +126,6 @@ def test_the_handler_of_before_is_called_and_put_back() -> None:
         assert signal.getsignal(signal.SIGCONT) is mine
     finally:
         signal.signal(signal.SIGCONT, before)
-
-
-def test_in_another_thread_the_watch_hears_no_signals_and_harms_nothing() -> None:
-    answers = []
-
-    def ask() -> None:
-        with SuspensionWatch() as watch:
-            answers.append(watch.was_suspended())
-
-    thread = threading.Thread(target=ask)
-    thread.start()
-    thread.join()
-    assert answers == [False]
 
 
 PROGRAM = """

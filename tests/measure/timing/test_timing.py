@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from measure.timing.blocks import measure_blocks, warm_up
-from measure.timing.clocks import CpuClock, clock_for
+from measure.timing.clocks import clock_for
 from measure.timing.phases import measure_phases, measure_stretch
-from measure.timing.protocols import CPU_PROTOCOL, CUDA_PROTOCOL, Protocol
+from measure.timing.protocols import Protocol
 from measure.timing.stopping import step_time_s
 from results.errors import Inconsistent
 from results.records.samples import Sample
@@ -79,16 +79,6 @@ def test_the_protocol_of_a_gpu_is_the_documented_one():
     assert CPU.lead_in_steps == 0
 
 
-def test_quick_divides_every_time_by_five():
-    for full, device in ((CUDA_PROTOCOL, "cuda"), (CPU_PROTOCOL, "cpu")):
-        quick = Protocol.for_device(device, quick=True)
-        assert quick.cap_s == full.cap_s / 5
-        assert quick.block_s == full.block_s / 5
-        assert quick.longest_s == pytest.approx(full.longest_s / 5)
-        assert 3 <= quick.min_blocks < full.min_blocks
-        assert quick.target_ci_ratio == full.target_ci_ratio
-
-
 def test_the_time_left_shrinks_the_caps_and_nothing_else():
     short = Protocol.for_device("cuda", time_left_s=8.5)  # a tenth of 60 + 20 + 5
     assert (short.cap_s, short.warm_cap_s, short.phase_cap_s) == pytest.approx((6, 2, 0.5))
@@ -114,25 +104,12 @@ def test_the_works_of_a_cell_are_in_its_caps(works, more_s):
     assert Protocol.for_device("cuda", works=works, time_left_s=10.0).longest_s == pytest.approx(10.0)
 
 
-def test_the_least_of_a_cell_is_that_of_its_own_step_and_of_each_work_that_is_timed():
-    # CPU: 1 s of warming up and 2 s of blocks; another work a third of a second and 2 s
-    assert CPU.least_s == 3.0
-    assert Protocol.for_device("cpu", works=("one", "batch")).least_s == pytest.approx(3.0 + 1 / 3 + 2)
-    assert Protocol.for_device("cpu", works=("batch", "last", "epoch")).least_s == pytest.approx(3.0 + 1 / 3 + 2)
-
-
 def test_another_work_stops_by_the_same_rules_but_sooner():
     passed = Protocol.for_device("cpu", works=("one",)).for_pass()
     assert (passed.warm_cap_s, passed.cap_s, passed.warm_min_s) == pytest.approx((5 / 3, 20, 1 / 3))
     assert (passed.phase_blocks, passed.phase_cap_s, passed.works) == (0, 0, ())
     for rule in ("target_ci_ratio", "min_blocks", "min_time_s", "block_s", "warm_tolerance_ratio", "lead_in_steps"):
         assert getattr(passed, rule) == getattr(CPU, rule)
-
-
-def test_quick_epochs_are_as_long_as_others():
-    """Whether an epoch is run at all is no matter of accuracy."""
-    assert Protocol.for_device("cpu", quick=True).epoch_cap_s == CPU.epoch_cap_s == 20.0
-    assert Protocol.for_device("cpu", quick=True).profile_cap_s == 0.4
 
 
 @pytest.mark.parametrize("options", [{"target_ci_ratio": 0.0}, {"target_ci_ratio": 5.0}, {"time_left_s": -1.0}])
@@ -159,12 +136,6 @@ def test_a_block_is_two_events_and_one_synchronise():
     assert block.sync_wait_s == pytest.approx(0.22 - 0.021)
     assert timing.host_bound is False
     assert timing.sync_wait_ratio == pytest.approx(19.9)
-
-
-def test_without_a_lead_in_the_first_step_would_hold_the_hosts_start():
-    clock = FakeClock()
-    timing = measure_blocks(Steps(clock, (0.001, 0.01)), clock, replace(CUDA, lead_in_steps=0), step_s=0.01)
-    assert timing.blocks[0].device_s == pytest.approx(0.211)  # 1 ms before the device has anything to do
 
 
 def test_a_device_that_waits_for_its_host_is_host_bound():
@@ -195,12 +166,6 @@ def test_a_device_clock_that_stands_still_is_a_contradiction():
     clock = FakeClock()
     with pytest.raises(Inconsistent, match="device time to pass"):
         measure_blocks(lambda: None, clock, CUDA, step_s=0.01)
-
-
-def test_the_window_spans_all_blocks():
-    clock = FakeClock(has_device=False)
-    timing = measure_blocks(Steps(clock, (0.0, 0.5)), clock, CPU, step_s=0.5)
-    assert timing.window == pytest.approx((1000.0, 1000.0 + 0.5 * len(timing.blocks)))
 
 
 # --- stopping ---
@@ -281,25 +246,6 @@ def test_a_step_of_seconds_has_twice_the_time_for_twelve_blocks(
         assert timing.status == "not_converged"
         assert len(timing.blocks) == most
         assert timing.reason.startswith(f"stopped at {cap} with ")
-
-
-def test_a_cap_that_leaves_time_for_others_does_not_grow_with_the_step() -> None:
-    for short in (
-        Protocol.for_device("cpu", quick=True),
-        Protocol.for_device("cpu", time_left_s=10.0),
-        CPU.for_pass(),
-    ):
-        assert short.cap_with_s(1) == short.cap_s < 60
-    assert Protocol.for_device("cpu", time_left_s=1000.0).cap_with_s(11) == 120
-    assert CPU.cap_with_s(12) == 60
-
-
-def test_one_block_is_measured_however_little_time_is_left():
-    clock = FakeClock(has_device=False)
-    timing = measure_blocks(Steps(clock, (0.0, 8.0)), clock, Protocol.for_device("cpu", time_left_s=0.0), step_s=8.0)
-    assert len(timing.blocks) == 1
-    assert timing.status == "not_converged"
-    assert timing.summary.half_width_ratio is None
 
 
 def test_enough_blocks_but_too_little_time_is_named():
@@ -395,14 +341,6 @@ def test_warm_up_that_never_settles_stops_at_its_cap():
     assert clock.now_s - 1000 - blocks[0].wall_s <= CUDA.warm_cap_s
 
 
-def test_warm_up_of_a_slow_cpu_step_is_two_steps():
-    clock = FakeClock(has_device=False)
-    step = Steps(clock, (0.0, 9.0))
-    blocks, steady, _ = warm_up(step, clock, CPU)
-    assert step.calls == len(blocks) == 2
-    assert not steady
-
-
 # --- a stretch ---
 
 
@@ -432,18 +370,6 @@ class TestStretch:
         (block,) = self.stretch(clock, [1], (0.001, 0.01))
         assert block.device_s == pytest.approx(0.011)
         assert block.start_s == pytest.approx(1005.0)
-
-    def test_on_a_processor_wall_time_is_all_there_is(self):
-        clock = FakeClock(has_device=False)
-        blocks = self.stretch(clock, [1, 2], (0.5, 0.0), (0.25, 0.0))
-        assert [(b.start_s, b.wall_s) for b in blocks] == [(1000.0, 0.5), (1000.5, 0.5)]
-        assert {b.device_s for b in blocks} == {b.sync_wait_s for b in blocks} == {None}
-
-    def test_the_collector_is_off_inside_and_on_afterwards(self):
-        clock, seen = FakeClock(), []
-        measure_stretch(lambda: seen.append(gc.isenabled()) or clock.issue(0.1, 0.1), clock, [2], "epoch")
-        assert seen == [False, False]
-        assert gc.isenabled()
 
     def test_a_device_that_did_nothing_is_a_contradiction(self):
         with pytest.raises(Inconsistent, match="device time to pass in 2 steps, got 0"):
@@ -480,14 +406,6 @@ def test_phases_are_split_and_conserved(has_device, closes):
     assert sum(seconds.values()) == pytest.approx(3.8)
     assert {b.part for b in blocks} == {"phase"}
     assert {b.device_s is None for b in blocks} == {not has_device}
-
-
-def test_the_host_time_of_a_phase_is_kept_beside_the_devices():
-    clock = FakeClock()
-    blocks = measure_phases(announced(clock, 0.01), clock, CUDA, step_s=3.8)
-    forward = next(b for b in blocks if b.phase == "forward")
-    assert forward.wall_s == pytest.approx(0.01)
-    assert forward.device_s == pytest.approx(1.0)
 
 
 def test_the_phase_pass_keeps_its_cap():
@@ -538,35 +456,7 @@ def test_a_step_that_raises_leaves_the_collector_on():
     assert gc.get_freeze_count() < 1000
 
 
-def test_cycles_of_a_step_are_collected_between_blocks():
-    clock = FakeClock()
-    alive = []
-
-    class Node:
-        pass
-
-    def step():
-        node = Node()
-        node.me = node
-        alive.append(sum(isinstance(o, Node) for o in gc.get_objects()))
-        clock.issue(0.0, 1.0)
-
-    measure_blocks(step, clock, CUDA, step_s=1.0)
-    assert max(alive) <= 2  # a block is one timed step and its lead-in
-
-
 # --- real clocks ---
-
-
-def test_the_cpu_clock_is_the_clock_of_telemetry():
-    import time
-
-    clock = clock_for("cpu")
-    assert isinstance(clock, CpuClock)
-    before, read, after = time.monotonic(), clock.wall_s(), time.monotonic()
-    assert before <= read <= after
-    assert clock.between_s(clock.event(), clock.event()) is None
-    clock.synchronize()
 
 
 @pytest.mark.gpu
