@@ -9,17 +9,16 @@ from typing import Any
 
 import pytest
 
-from analysis.characterize.execution_modes import ratio_of_means, ways
+from analysis.characterize.execution_modes import ratio_of_means
 from analysis.characterize.fathom_groups import FATHOM
 from analysis.characterize.group_costs import densities, group_costs
-from analysis.characterize.operation_mix import cumulative, labels, mix, types_for, vectors
+from analysis.characterize.operation_mix import cumulative, mix, types_for, vectors
 from analysis.characterize.step_reconstruction import reconstructed
 from analysis.characterize.summary import (
     comparable_mixes,
     launching,
     linkage,
     mixes,
-    steadiness,
     training_against_inference,
 )
 from analysis.characterize.thread_scaling import parallelism
@@ -100,11 +99,6 @@ def test_workloads_are_compared_in_training_by_their_types():
     # of 10: net has convolution 2, its backward 4, products 2, relu .5, Adam .5; talk products 6, embedding 1, spin 2
     cosine = 2 * 6 / math.sqrt(4 + 16 + 4 + 0.25 + 0.25) / math.sqrt(36 + 1 + 4)
     assert merge.height == pytest.approx(1 - cosine)
-
-
-def test_labels_say_what_sets_recordings_apart():
-    found = labels([recording(0, "a"), recording(1, "a", mode="inference"), recording(2, "b", mode="inference")])
-    assert found == {0: "a training", 1: "a inference", 2: "b"}
 
 
 def test_inference_is_told_against_training_on_the_cpu():
@@ -231,24 +225,6 @@ def test_a_step_under_the_profiler_stands_for_none_without():
     profiled = replace(data, steps=tuple(s for s in data.steps if s.recording != 1 or s.part == PROFILED))
     found = {(each.workload, each.mode) for each in training_against_inference(profiled)}
     assert found == {("net", "training"), ("talk", "training")}
-
-
-def test_steps_of_every_mix_are_judged():
-    found = steadiness(together())
-    assert [(each.workload, each.mode) for each, _ in found] == [
-        ("net", "training"), ("net", "inference"), ("talk", "training"),
-    ]  # fmt: skip
-    assert all(each.n == 10 for _, each in found)
-
-
-def test_another_seed_is_told_against_the_mix():
-    data = together().with_rows(rows(recording(5, "net", why="repeat", seed=1, repeat=1), NET, scale=[2] * 12))
-    (way,) = ways(data)
-    assert (way.way, way.ratio) == ("seed 1", pytest.approx(2))
-    switched = together().with_rows(
-        rows(recording(5, "net", why="switch", execution="compiled"), NET, scale=[0.5] * 12)
-    )
-    assert [(each.way, each.ratio) for each in ways(switched)] == [("compiled", pytest.approx(0.5))]
 
 
 def test_a_ratios_interval_holds_it():

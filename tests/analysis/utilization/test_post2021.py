@@ -223,24 +223,3 @@ def test_the_documents_table_follows_from_its_own_columns() -> None:
         assert float(as_the_post) == pytest.approx(rate * train / 2 / 9.3e12, abs=6e-4), model
         assert float(in_flop) == pytest.approx(rate * train / 10.6e12, abs=6e-4), model
         assert 0.28 < float(as_the_post) < 0.77  # the post's range, nearly
-
-
-def test_the_second_table_too() -> None:
-    rows = [row for row in tables_of_the_document() if len(row) == 4]
-    assert [row[0] for row in rows] == ["vgg19", "resnet50", "mobilenet_v2", "efficientnet_b0"]
-    assert lookup("NVIDIA GeForce RTX 3090").peaks["fp16"] == pytest.approx(71e12)
-    for model, images, flop, used in rows:
-        train = float(flop.removesuffix(" G")) * 1e9
-        assert float(used) == pytest.approx(float(images) * train / 71e12, abs=6e-4), model
-
-
-def test_the_document_names_the_files_and_options_that_exist(built: Built) -> None:
-    text = DOCUMENT.read_text(encoding="utf-8")
-    for name in (
-        "utilization_post2021.csv",
-        "--convention post2021",
-        "analysis/devices/peaks.csv",
-        "peak_source",
-        "above_one",
-    ):
-        assert name in text

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from analysis.utilization import post2021
-from analysis.utilization.denominators import Denominator, at_clock, ceiling_of, datasheet, user
+from analysis.utilization.denominators import Denominator, at_clock, datasheet, user
 from analysis.utilization.numerators import (
     Numerator,
     TableCount,
@@ -29,7 +29,6 @@ from analysis.utilization.utilization import (
     measurement,
     rows,
     step_time,
-    variant,
 )
 from cleaning.counts.conventions import one_convention
 from cleaning.counts.model_operators import model_operators
@@ -40,7 +39,7 @@ from results.records.answers import Utilization
 from results.records.cell import Run
 from results.records.counts import FlopCount
 from results.records.operations import Operation
-from results.records.samples import Ceiling, Sample, Telemetry
+from results.records.samples import Sample, Telemetry
 from results.store.store import read_operations, read_profile, read_run
 from tests.support.made_up import run_fixture
 
@@ -124,16 +123,6 @@ def test_theory_is_three_times_the_forward_products_and_as_published_is_the_nati
     assert any(mark.startswith("convention") for mark in published.warnings)
 
 
-def test_a_counter_without_operators_gives_its_total_and_says_so() -> None:
-    total = FlopCount(
-        cell_id="c", attempt=1, counter="other", workload="m", batch_size=2, phase="forward", native_unit="mac", flop=50
-    )
-    run = Run(model="m", batch_size=2, device="cpu", cell_id="c", attempt=1, sitting="s", status="ok")
-    numerator = theory([total], run, "other")
-    assert numerator.flop_by_unit == {"fp32": 150}
-    assert any(mark.startswith("convention") for mark in numerator.warnings)
-
-
 def test_interval_of_the_ratio_is_that_of_the_time_turned_over(built: Built) -> None:
     for row in built.utilization:
         if row.utilization_ratio is None:
@@ -156,12 +145,6 @@ def test_a_failed_cell_keeps_its_count_and_its_reason(built: Built) -> None:
     assert "61.2 GiB" in row.reason
     assert row.model_flop == run_fixture.EXACT_FLOP["mobilenet_v2"] * 512
     assert row.peak_flop_per_s == 66.9e12
-
-
-def test_status_of_a_cell_that_did_not_converge_is_kept_with_its_ratio(built: Built) -> None:
-    row = row_of(built, run_fixture.NOT_CONVERGED, "exact", "datasheet")
-    assert row.status == "not_converged"
-    assert row.utilization_ratio == pytest.approx(0.60)
 
 
 def test_no_peak_was_given(built: Built, tmp_path: Path) -> None:
@@ -428,37 +411,12 @@ def test_clock_without_an_observation_or_a_sheet() -> None:
     assert at_clock(no_clock, 1.0).peak_by_unit == {"fp32": 5.0}
 
 
-def test_ceilings_that_failed_do_not_count() -> None:
-    failed = Ceiling(
-        sitting="s", device="cuda", precision="fp32", unit="fp32", operation="matmul", shape="", status="oom"
-    )
-    assert ceiling_of([]).reason
-    assert ceiling_of([failed]).reason
-
-
-def test_the_users_peak_is_the_same_for_every_unit() -> None:
-    assert user(2.0).peak({"fp32": 1, "bf16": 3}) == pytest.approx(2e12)
-    assert user(None).reason
-
-
 # --- time, warnings, notes ---------------------------------------------------------------------------------------
 
 
 def block(part: str = "measure", **more: object) -> Sample:
     values = {"cell_id": "c", "attempt": 1, "index": 0, "part": part, "steps": 10, "start_s": 0.0, "wall_s": 4.0}
     return Sample(**{**values, **more})
-
-
-def test_step_time_is_weighted_by_steps_and_leaves_out_warm_up_and_phases() -> None:
-    decoys = [block("warmup", wall_s=99.0), block("phase", phase="forward", wall_s=77.0)]
-    time = step_time([*decoys, block(steps=10, wall_s=1.0), block(steps=30, wall_s=6.0)])
-    assert time.mean_s == pytest.approx(7.0 / 40)
-    assert time.steps == 40
-
-
-def test_device_time_is_used_only_where_every_block_has_it() -> None:
-    assert step_time([block(device_s=2.0), block(device_s=2.0)]).mean_s == pytest.approx(0.2)
-    assert step_time([block(device_s=2.0), block()]).mean_s == pytest.approx(0.4)
 
 
 def test_one_block_has_no_interval_and_none_has_no_time() -> None:
@@ -558,29 +516,8 @@ def test_energy_of_the_row_is_used_first_and_needs_its_window() -> None:
     assert measurement(dataclasses.replace(RUN, energy_j=50.0), [block()], []).power_w is None
 
 
-def test_energy_per_item_is_not_inflated_by_steps_that_were_not_timed() -> None:
-    # 300 W over a window of 6 s, of which one block of 10 steps and 4 s was timed: 300 W × 0.4 s ÷ 8 items
-    run = dataclasses.replace(RUN, window_start_s=0.0, window_end_s=6.0, energy_j=1800.0)
-    (row,) = rows(measurement(run, [block()], []), [Numerator("exact", "us", FP32)], [user(1.0)])
-    assert row.energy_per_item_j == pytest.approx(15.0)
-
-
 def test_samples_of_other_cells_are_left_out() -> None:
     assert measurement(dataclasses.replace(RUN, cell_id="d"), [block()], []).time is None
-
-
-def test_every_counter_of_a_cell_is_a_theory(tmp_path: Path) -> None:
-    data = read_run(run_fixture.write_run(tmp_path / "run"))
-    runs = [dataclasses.replace(run, counters=("flopledger", *run.counters)) for run in data.runs]
-    found = build(
-        dataclasses.replace(data, runs=runs),
-        lambda trace_id: read_operations(tmp_path / "run", trace_id)[0],
-        partial(read_profile, tmp_path / "run"),
-    )
-    sources = [row.numerator_source for row in found.views[0].fractions if row.method == "theory"]
-    assert list(dict.fromkeys(sources)) == ["flopledger", "fvcore", "ptflops"]
-    row = row_of(found, ("resnet18", 8, "fp32"), "theory", "datasheet", "flopledger")
-    assert (row.status, row.model_flop) == ("unavailable", None)  # this run has no count of it
 
 
 def test_a_report_says_which_counter_counts_too_much(tmp_path: Path) -> None:
@@ -605,13 +542,6 @@ def test_a_report_says_which_counter_counts_too_much(tmp_path: Path) -> None:
     for method, source in (("theory", "fvcore"), ("exact", "")):
         row = row_of(found, key, method, "datasheet", source)
         assert not any(mark.startswith("counter_too_high") for mark in row.warnings)
-
-
-def test_variant_names_what_no_column_holds() -> None:
-    assert variant(RUN) == ""
-    changed = dataclasses.replace(RUN, layout="channels_last", compile=True, repeat=2, seed=5)
-    assert variant(changed) == "layout=channels_last, compile=true"
-    assert fraction(FP32, "user", 80.0, layout="channels_last", repeat=2).repeat == 2
 
 
 def test_a_view_without_any_ratio_has_no_headline(built: Built) -> None:

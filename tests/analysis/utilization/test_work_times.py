@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from analysis.utilization import work_times as utilization_work_times
-from analysis.utilization.work_times import epoch_of, variant, work_times, works_of
+from analysis.utilization.work_times import epoch_of, work_times, works_of
 from results.records.answers import WorkTime
 from results.records.cell import Run
 from results.records.samples import Sample
@@ -105,13 +105,6 @@ def test_an_epoch_that_comes_out_even_has_no_last_batch() -> None:
     assert epoch.high_s == pytest.approx(ends(epoch.time_s, 10 * half(BATCH))[1])
 
 
-def test_an_epoch_smaller_than_a_batch_is_its_last_batch_alone() -> None:
-    run = dataclasses.replace(RUN, epoch_images=16, methods=("epoch",))
-    rows = by_work([*blocks(*BATCH), *blocks(*LAST, work="last")], run)
-    assert list(rows) == ["last", "epoch"]
-    assert (rows["epoch"].time_s, rows["epoch"].steps) == (pytest.approx(0.6), 1)
-
-
 def test_profiled_times_stand_beside_and_say_what_the_profiler_costs() -> None:
     profiled = [*blocks(0.020, 0.024, work="one", part="profiled"), *blocks(3.0, 3.3, 3.0, part="profiled")]
     profiled += blocks(1.2, work="last", part="profiled")
@@ -149,14 +142,6 @@ def test_a_real_epoch_is_the_sum_of_its_segments_and_the_last_one_does_not_widen
     assert wide < half((2.0, 2.2, 2.0, 1.35)) * 11
 
 
-def test_a_real_epoch_without_a_small_batch_uses_every_segment() -> None:
-    run = dataclasses.replace(RUN, epoch_images=640)
-    segments = [block(t, "epoch", steps=5, index=i) for i, t in enumerate((10.0, 11.0))]
-    row = by_work([*blocks(*BATCH), *segments], run)["epoch"]
-    assert row.real_time_s == pytest.approx(21.0)
-    assert row.real_high_s == pytest.approx(ends(21.0, 10 * half((2.0, 2.2)))[1])
-
-
 def test_a_real_epoch_far_off_does_not_agree_and_one_without_interval_does_not_say() -> None:
     run = dataclasses.replace(RUN, epoch_images=640)
     tight = blocks(*(2.0 + 0.001 * (i % 2) for i in range(20)))
@@ -170,23 +155,6 @@ def test_a_torn_real_epoch_is_none() -> None:
     row = by_work([*PLAIN, block(20.0, "epoch", steps=100)])["epoch"]
     assert (row.real_time_s, row.agrees) == (None, None)
     assert row.time_s is not None
-
-
-def test_one_clock_for_all_blocks_of_a_cell() -> None:
-    device = [dataclasses.replace(sample, device_s=sample.wall_s / 2) for sample in PLAIN]
-    assert by_work(device)["epoch"].time_s == pytest.approx((156 * 2.1 + 0.6) / 2)
-    mixed = [dataclasses.replace(device[0], device_s=None), *device[1:]]
-    assert by_work(mixed)["epoch"].time_s == pytest.approx(156 * 2.1 + 0.6)
-
-
-def test_warm_up_phases_and_empty_blocks_are_left_out() -> None:
-    decoys = [*blocks(99.0, part="warmup"), *blocks(88.0, part="phase", phase="forward"), block(7.0, "one", "warmup")]
-    assert by_work([*decoys, *PLAIN, block(5.0, steps=0)]) == by_work(PLAIN)
-
-
-def test_blocks_of_many_steps_weigh_by_their_steps() -> None:
-    run = dataclasses.replace(RUN, methods=("batch",))
-    assert by_work([block(1.0, steps=10), block(6.0, steps=30)], run)["batch"].time_s == pytest.approx(7 / 40)
 
 
 @pytest.mark.parametrize(
@@ -251,16 +219,6 @@ def test_each_time_says_for_itself_whether_it_converged() -> None:
 def test_an_epoch_is_divided_without_rest() -> None:
     assert epoch_of(RUN) == (156, 16)
     assert epoch_of(dataclasses.replace(RUN, batch_size=100)) == (100, 0)
-
-
-def test_the_size_of_an_epoch_is_no_variant_of_a_cell() -> None:
-    assert variant(dataclasses.replace(RUN, epoch_images=96)) == ""
-    assert variant(dataclasses.replace(RUN, input_pipeline=True)) == "input_pipeline=true"
-
-
-def test_sizes_by_name_set_a_cell_apart_as_any_other_size() -> None:
-    sized = dataclasses.replace(RUN, hyper={"width": 96, "depth": 3}, compile=True)
-    assert variant(sized) == "compile=true, width=96, depth=3"
 
 
 def check(rows: dict[str, WorkTime]) -> None:

@@ -71,14 +71,6 @@ def test_time_between_is_by_the_phase_of_what_follows():
     assert [row.time_s for row in rows] == pytest.approx([60e-9, 0, 420e-9, 3e-9])
 
 
-def test_what_follows_the_last_kernel_is_of_the_last_phase():
-    recording, launches = a_step_on_cuda()
-    recording.kernel("winograd", 400, 430, by=launches["forward"])
-    (step,) = recorded(recording).steps
-    assert (step.step_s, step.end_s) == pytest.approx((1000e-9, 570e-9))
-    assert between(table(), (step,))["optimizer"] == pytest.approx(570e-9)
-
-
 def test_lost_kernels_are_told_and_are_time_between():
     recording, _ = with_kernels()
     frame = recording.host("autograd::engine::evaluate_function: FusedBackward", 720, 760, start_thread_id=ENGINE)
@@ -151,11 +143,6 @@ def test_what_a_step_has_more_is_told():
     found = read(Two(2), [row for row in table() if row.index in (0, 2)], cuda=True)
     assert found.notes[0].startswith("1 calls in 2 steps are of no operation (aten::convolution_backward)")
     assert found.steps[1].own_s[2] == pytest.approx(30e-9)
-
-
-def test_only_some_of_the_steps():
-    found = read(Two(1), [row for row in table() if row.index in (0, 2)], cuda=True, only=[1])
-    assert len(found.steps) == 1
 
 
 def test_a_recording_without_a_step():

@@ -185,25 +185,6 @@ def test_a_kernel_of_a_frame_that_is_no_call_is_the_next_calls_above():
     assert [row.device_time_s for row in recording.rows(cuda=True)] == [3e-8, 3e-8, 3e-8, 0, 0]
 
 
-def test_without_any_kernel_device_times_are_unknown():
-    rows, notes = to_operations(a_step_on_cuda()[0], "batch", cuda=True)
-    assert [row.device_time_s for row in rows] == [None] * 5
-    assert "no kernels" in notes[0]
-
-
-def test_cudas_own_calls_hide_nothing():
-    """A runtime call's number can be that of an operator, and its thread's number that of one of torch's."""
-    recording, launches = a_step_on_cuda()
-    recording.host("cudaLaunchKernel", 60, 75, number=launches["forward"], linked_correlation_id=launches["forward"])
-    recording.host("cudaMemcpyAsync", 25, 500, number=launches["backward"])
-    recording.host("cudaDeviceSynchronize", 992, 999, number=launches["backward"])
-    recording.kernel("sgemm", 400, 430, by=launches["forward"])
-    recording.kernel("dgrad", 430, 440, by=launches["backward"])
-    rows = recording.rows(cuda=True)
-    assert [row.device_time_s for row in rows] == [3e-8, 3e-8, 3e-8, 1e-8, 0]
-    assert [row.parent for row in rows] == [None, 0, 1, None, None]
-
-
 def test_only_the_last_step_counts():
     recording, _ = a_step_on_cuda()
     recording.range("step", 5000, 6000)
@@ -220,14 +201,6 @@ def test_a_recording_without_our_step_is_unavailable():
     recording.host("aten::relu", 0, 1)
     with pytest.raises(Unavailable, match="recorded no step"):
         recording.rows()
-
-
-def test_calls_before_and_after_every_phase_have_none():
-    recording = Recording()
-    recording.range("forward", 100, 200)
-    for start in (50, 100, 199, 200):
-        recording.host("aten::relu", start, start + 1)
-    assert [row.phase for row in recording.rows()] == ["", "forward", "forward", ""]
 
 
 def linked(recording: Recording, of: int) -> str:
@@ -277,23 +250,6 @@ def test_autocasts_inner_call_is_the_one_whose_gradient_follows(number: int, ind
     recording.node("Other", 910, 920, of=7 - number)
     linked(recording, number)
     assert recording.rows()[-1].forward_index == index
-
-
-def test_a_call_of_two_nodes_is_neither_of_them():
-    """aten::linear transposes (a node) and multiplies (another): each node leads to its own call inside."""
-    calls = [("aten::linear", 0, 20, 3), ("aten::t", 1, 5, 3), ("aten::addmm", 6, 19, 4)]
-    for number, expected in ((3, "aten::t"), (4, "aten::addmm")):
-        recording = said(*calls)
-        recording.node("Other", 910, 920, of=7 - number)
-        assert linked(recording, number) == expected
-
-
-def test_a_call_of_another_module_is_another_call():
-    recording = Recording()
-    recording.host("aten::outer", 10, 100, sequence_nr=3)
-    recording.range("module.a", 20, 90)
-    recording.host("aten::inner", 30, 80, sequence_nr=3)
-    assert linked(recording, 3) == "aten::inner"
 
 
 def test_the_numbers_of_two_threads_are_apart():
@@ -355,19 +311,6 @@ def test_what_is_an_operators_call(name: str, kept: bool):
     recording = Recording()
     recording.host(name, 10, 20, sequence_nr=1)
     assert [row.name for row in recording.rows()] == [name] * kept
-
-
-def test_a_call_that_ends_on_another_thread_is_left_out():
-    recording = Recording()
-    recording.host("aten::wait", 10, 20, is_async=True)
-    assert recording.rows() == ()
-
-
-@pytest.mark.parametrize(("name", "found"), [("aten::mm", 0), ("aten::conv2d", 0), ("aten::sub", None)])
-def test_no_count_and_a_count_of_nothing_are_two_things(name: str, found: int | None):
-    recording = Recording()
-    recording.host(name, 10, 20)
-    assert [row.found_flop for row in recording.rows()] == [found]
 
 
 class Tensor:

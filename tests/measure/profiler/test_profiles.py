@@ -22,7 +22,6 @@ from measure.profiler.work_profiles import Profile, profile_step
 from measure.timing.clocks import CpuClock, clock_for
 from results.errors import Unavailable
 from results.records.operations import Operation, ProfiledOperation
-from results.records.rows import header, to_values
 from tests.measure.timing.test_timing import FakeClock
 from tests.support.nets.small_steps import Calls, parts
 
@@ -150,15 +149,6 @@ def test_names_with_a_rule_are_those_that_torch_counts():
     assert counted == FLOP_RULES
 
 
-def test_a_convolution_padded_by_a_word_was_counted_as_nothing(capfd: pytest.CaptureFixture[str]):
-    def make() -> nn.Module:
-        return Calls(lambda self, x: self.conv(x).mean((2, 3)), conv=nn.Conv2d(4, 3, 3, padding="same"))
-
-    calls = profiled(made(make)).operations
-    assert [row.found_flop for row in named(calls, "aten::conv2d")] == [0]
-    assert "Failed to compute flops" in capfd.readouterr().err
-
-
 def test_dtypes_and_values_of_every_argument():
     calls = plain()
     grouped = named(calls, "aten::conv2d")[1]
@@ -199,24 +189,6 @@ def test_two_recordings_agree_in_all_but_times(autocast: torch.dtype | None):
     assert first.notes == second.notes == ()
 
 
-def test_what_is_called_does_not_depend_on_the_number_of_threads():
-    """The kernel that torch takes for a small convolution does, and with it the calls inside of aten::convolution."""
-    step, before = made(shape=(8, 4, 64, 64)), torch.get_num_threads()
-    found = []
-    try:
-        for count in (1, 2):
-            torch.set_num_threads(count)
-            calls = profiled(step).operations
-            found.append([
-                (row.name, row.phase, row.module, row.input_shapes, row.input_dtypes, row.concrete_inputs,
-                 row.sequence_nr, row.found_flop, row.forward_index is None)
-                for row in calls if row.parent is None or row.found_flop is not None
-            ])  # fmt: skip
-    finally:
-        torch.set_num_threads(before)
-    assert found[0] == found[1]
-
-
 def test_rows_are_numbered_by_their_start_and_lie_in_their_parents():
     calls = plain()
     assert [row.index for row in calls] == list(range(len(calls)))
@@ -238,12 +210,6 @@ def test_no_range_and_no_frame_of_the_engine_is_a_row():
     names = {row.name for row in plain()}
     assert all(name.startswith("aten::") for name in names)
     assert len(names) > 30
-
-
-def test_rows_can_be_kept_and_read_back():
-    for row in plain():
-        again = ProfiledOperation.from_row(dict(zip(header(ProfiledOperation), to_values(row), strict=True)))
-        assert again == row
 
 
 def test_a_step_without_an_optimizer():
@@ -449,25 +415,6 @@ def test_a_module_that_fails_closes_its_range_and_those_inside():
     with ModuleRanges(model, opened):
         model(torch.ones(1))
     assert opened.said == ["middle", "middle.bad", "-", "-", "after", "-"]
-
-
-def test_ranges_that_were_open_are_closed_at_the_end():
-    opened = Opened()
-    model = Calls(lambda self, x: x, child=nn.Identity())
-    with ModuleRanges(model, opened) as ranges:
-        ranges._enter_module(model.child, ())
-    assert opened.said == ["child", "-"]
-
-
-def test_a_shared_module_is_named_by_the_module_that_calls_it():
-    shared = nn.Linear(4, 4)
-    one, two = (Calls(lambda self, x: self.own(x), own=shared) for _ in range(2))
-    step = made(lambda: Calls(lambda self, x: self.two(self.one(x)), one=one, two=two), (2, 4))
-    calls = profiled(step).operations
-    assert [row.module for row in named(calls, "aten::linear")] == ["one.own", "two.own"]
-    products = [(row.module, calls[row.forward_index].module) for row in named(calls, "aten::mm")]
-    assert products == [("two.own", "two.own")] * 2 + [("one.own", "one.own")]
-    assert [o.module for o in traced(step) if o.name == "aten.mm"] == [module for module, _ in products]
 
 
 @pytest.mark.parametrize("reentrant", [True, False])

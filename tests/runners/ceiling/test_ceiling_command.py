@@ -15,8 +15,7 @@ import pytest
 from analysis.devices.telemetry import Reading
 from analysis.profile.machine import machine_of
 from measure.ceiling.trials import ESSENTIAL, moves, sweep
-from measure.device.environment import DeviceProperties, Environment, HostFacts, TorchFacts
-from reports.ceiling.text import CeilingAnswer
+from measure.device.environment import DeviceProperties, Environment, TorchFacts
 from results.records.rows import header
 from results.records.samples import Ceiling
 from runners.ceiling import command as ceiling_command
@@ -24,7 +23,7 @@ from runners.ceiling import output as ceiling_output
 from runners.ceiling import search as ceiling_search
 from runners.ceiling.search import Search
 from runners.ceiling.tasks import TimedCeiling
-from runners.workers import devices, pool
+from runners.workers import pool
 from runners.workers.fault import WorkerFault
 from runners.workers.probe import ProbeResult
 from tests.support.made_up import made_up_ceilings
@@ -189,12 +188,6 @@ def test_the_table_and_its_exit_code(run):
     assert worker.stopped == 1
 
 
-def test_without_precisions_all_that_the_device_has(run):
-    worker = Scripted()
-    assert run(worker)[0] == 0
-    assert {row[1][0].precision for row in worker.asked if row[0] == "plan"} == {"fp32", "amp-bf16", "amp-fp16"}
-
-
 def test_csv_is_the_records(run):
     _, out, _ = run(Scripted(), "--precisions", "fp32", "--threads", "3", "--format", "csv")
     rows = list(csv.DictReader(out.splitlines()))
@@ -258,35 +251,6 @@ def test_ctrl_c_keeps_what_was_measured(run, tmp_path: Path):
     assert json.loads(out)["notes"][0].startswith("interrupted")
     assert len(ceiling_output.read(tmp_path / "new" / "ceilings.csv")) == 5
     assert worker.stopped == 1
-
-
-def test_ctrl_c_before_the_first_row(run):
-    code, out, err = run(Scripted({"kernel": interrupt(after=0)}), "--precisions", "fp32")
-    assert (code, out) == (130, "")
-    assert err == "error: interrupted\n"
-
-
-def test_a_directory_that_cannot_be_made_is_said_before_anything_is_measured(run, tmp_path: Path):
-    (tmp_path / "file").write_text("")
-    worker = Scripted()
-    code, _, err = run(worker, "--out", str(tmp_path / "file" / "new"))
-    assert code == 3
-    assert "could not be made" in err
-    assert worker.asked == []
-
-
-def test_a_busy_processor_is_told():
-    assert devices.busy("cpu", HostFacts(load_1min=3.2, cpu_usable=2), "so")[0].startswith(
-        "the load was 3.2 on 2 cores"
-    )
-    assert devices.busy("cpu", HostFacts(load_1min=1.0, cpu_usable=2), "so") == []
-    assert devices.busy("cuda", HostFacts(load_1min=9.0, cpu_usable=2), "so") == []
-    assert devices.busy("cpu", HostFacts(), "so") == []
-
-
-def test_nothing_at_all_is_a_failure():
-    assert ceiling_command.failed(CeilingAnswer(device="cpu", device_name="", rows=())) == 1
-    assert ceiling_command.failed(made_up_ceilings.cpu(1, 2)) == 0
 
 
 # --- files ---

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
 import csv
-import gzip
 import io
 import json
 import subprocess
@@ -23,7 +21,6 @@ from reports.shared import figure_style
 from results.records.characterization import FILES, RecordedStep
 from runners.characterize import command
 from runners.characterize import files as characterize_files
-from runners.characterize import options as characterize_options
 from runners.characterize import task as characterize_task
 from tests.support.fakes.commands import code_without
 from tests.support.made_up.made_up_characterization import together
@@ -224,19 +221,6 @@ def test_ceilings_tell_what_part_of_the_peak_a_group_reaches(tmp_path, capsys, n
     assert float(row["utilization_ratio"]) == pytest.approx(0.25)
 
 
-def test_energy_memory_and_what_it_took_are_told():
-    data = together()
-    first = replace(
-        data.recordings[0], energy_j=6.0, took_s=2.0, peak_memory_bytes=3 * 10**9, torch_version="2.15", device_name="A"
-    )
-    text = to_text(look(replace(data, recordings=(first, *data.recordings[1:]))))
-    (line,) = [line for line in text.splitlines() if "3.00 GB" in line and "launches" not in line and "net" in line]
-    assert line.split()[-2:] == ["0.500", "J"]  # 12 steps without the profiler
-    assert "note: recorded with PyTorch 2.15 on cpu (A)" in text
-    assert "note: 1 recordings of 2.00 s together, each in at most 3.00 GB of memory" in text
-    assert "energy" not in to_text(look(data))
-
-
 def test_a_directory_is_never_recorded_over_and_a_torn_one_is_said(recorded, tmp_path, capsys):
     with pytest.raises(SystemExit):
         command.main(["--models", "alexnet", "--out", str(recorded[1])])
@@ -247,13 +231,6 @@ def test_a_directory_is_never_recorded_over_and_a_torn_one_is_said(recorded, tmp
     with pytest.raises(SystemExit):
         command.main([str(tmp_path)])
     assert "operation_times.csv.gz as runners.characterize writes it" in capsys.readouterr().err
-
-
-def test_rows_come_back_as_they_were_written(tmp_path):
-    data = together()
-    characterize_files.write_rows(data, tmp_path)
-    assert characterize_files.read_rows(tmp_path) == data
-    assert gzip.decompress((tmp_path / "operation_costs.csv.gz").read_bytes()).startswith(b"recording,name,kind")
 
 
 def test_the_words_of_made_up_recordings():
@@ -292,19 +269,6 @@ def test_every_figure_is_drawn_of_what_it_needs():
     assert "tails" not in drawn  # nobody recorded single calls
     labels = [text.get_text() for text in drawn["groups"].axes[0].get_xticklabels()]
     assert labels == [*"ABCDEFGH", "?"]  # for the fifth of talk that has no group
-
-
-def test_the_documentation_names_every_file():
-    text = (Path(__file__).parents[3] / "docs" / "characterize.md").read_text(encoding="utf-8")
-    for name in (*FILES, *characterize_data.tables(look(together())), "characterize.txt", "characterize.json"):
-        assert f"`{name}`" in text
-
-
-@pytest.mark.parametrize("text", ["softmax", "softmax=", "=A", "=", "add=B,softmax="])
-def test_a_place_needs_a_kind_and_a_group(text):
-    with pytest.raises(argparse.ArgumentTypeError, match="expected WHAT=GROUP"):
-        characterize_options._places(text)
-    assert characterize_options._places("add=b, softmax = C") == {"add": "B", "softmax": "C"}
 
 
 def test_a_traced_step_has_its_optimizer_s_state_already(monkeypatch):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import io
-import sys
 
 import pytest
 
 from results.records.cell import Cell, Run
 from runners.cli import progress
-from runners.cli.progress import Progress, passing, title
+from runners.cli.progress import Progress, title
 
 CELL = Cell(model="resnet18", batch_size=8, device="cpu")
 
@@ -65,14 +64,6 @@ def test_a_log_has_a_line_for_each_cell_with_the_time_left(clock, capsys):
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_log_is_on_stderr_unless_told_otherwise(capsys):
-    with Progress(1) as said:
-        said.done(run())
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.startswith("[1/1] resnet18")
-
-
 def test_a_terminal_has_a_bar_with_the_stage_the_count_and_the_time_left(capsys):
     stream = Terminal()
     with Progress(3, stream) as said:
@@ -110,21 +101,6 @@ def test_the_time_left_is_a_number_from_the_first_cell_on(clock):
     assert said.line(100).endswith(" 2/3 0:00:42 ETA 0:00:12")
 
 
-def test_a_log_is_told_the_plan_first(clock):
-    stream = io.StringIO()
-    said = Progress(2, stream)
-    said.expect([100.0, 20.0])
-    clock["s"] += 200.0
-    said.done(run(duration_s=200.0))
-    said.expect([20.0])
-    said.done(run())
-    assert stream.getvalue().splitlines() == [
-        "2 cells, at least 2 min by the plan",
-        "[1/2] resnet18 batch 8 fp32: ok; 200 s, about 40 s left",  # twice as long as planned
-        "[2/2] resnet18 batch 8 fp32: ok; 12 s, none left",
-    ]
-
-
 @pytest.mark.parametrize("width", [60, 80, 100, 160])
 def test_a_narrow_terminal_has_a_whole_line(width):
     """The bar is as long as there is room, then left out, then words from the left; none is cut."""
@@ -139,15 +115,6 @@ def test_a_narrow_terminal_has_a_whole_line(width):
         assert line.count("─") in (0, *range(5, 21)), line
 
 
-def test_what_is_said_above_the_bar_is_broken_between_words(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "60")
-    stream = Terminal()
-    with Progress(1, stream) as said:
-        said.say("the device is lost, which is a long story that does not fit into a line of sixty columns")
-    text = stream.getvalue()
-    assert "a long story that does not fit\n  into a line of sixty columns\n" in text, text
-
-
 def test_the_bar_is_taken_away_when_the_sweep_is_interrupted():
     def interrupted() -> None:
         with Progress(3, stream) as said:
@@ -158,23 +125,3 @@ def test_the_bar_is_taken_away_when_the_sweep_is_interrupted():
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert stream.getvalue().endswith("\x1b[?25h\r\x1b[1A\x1b[2K"), "the cursor is back, the bar's line is cleared"
-
-
-def test_nothing_to_do_draws_nothing():
-    stream = Terminal()
-    with Progress(0, stream):
-        pass
-    assert stream.getvalue() == ""
-
-
-def test_a_dumb_terminal_gets_what_a_log_gets(clock, monkeypatch):
-    monkeypatch.setenv("TERM", "dumb")
-    stream, log = Terminal(), io.StringIO()
-    monkeypatch.setattr(sys, "stderr", stream)
-    passing("a line that none replaces")
-    assert stream.getvalue() == ""
-    for each in (stream, log):
-        with Progress(1, each) as said:
-            said.stage(CELL, "counting")
-            said.done(run("ok"))
-    assert stream.getvalue() == log.getvalue() != ""

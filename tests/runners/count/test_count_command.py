@@ -5,11 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-import subprocess
-import sys
 import time
 from argparse import Namespace
-from pathlib import Path
 
 import pytest
 
@@ -19,9 +16,6 @@ from results.records.counts import FlopCount
 from results.records.rows import header
 from runners.count import command
 from tests.support.fakes.commands import refused, running
-from tests.support.processes import interrupted
-
-ROOT = Path(__file__).parents[3]
 
 NETS = '''
 import time
@@ -217,14 +211,21 @@ def test_a_model_of_text_by_sizes_of_its_own(run):
 
 
 class TestRefusals:
-    def test_an_unknown_counter(self, run, nets):
-        refused(run(f"{nets}small", "--counters", "fvcorr"), "--counters", "'fvcorr'", "nearest fvcore")
-
-    def test_an_unknown_model(self, run):
-        refused(run("resnet5"), "resnet50")
-
-    def test_an_unknown_function(self, run, nets):
-        refused(run(f"{nets}smal"), "has no 'smal'", "nearest: small")
+    @pytest.mark.parametrize(
+        ("words", "said"),
+        [
+            ("{}small --counters fvcorr", ("--counters", "'fvcorr'", "nearest fvcore")),
+            ("resnet5", ("resnet50",)),
+            ("{}smal", ("has no 'smal'", "nearest: small")),
+            ("{}small --input 3x-4", ("--input",)),
+            ("{}small --batch-size 0", ("--batch-size",)),
+            ("{}small --fromat csv", ("nearest --format",)),
+            ("{}small --input 13 --batch-size 2 --counters exact", ("0 (Linear) got 2x13 float32", "13")),
+            ("{}small --input 12 --counters exact --checkpoint 3", ("--checkpoint", "'3'")),
+        ],
+    )
+    def test_a_mistake_is_one_line(self, run, nets, words, said):
+        refused(run(*words.format(nets).split()), *said)
 
     @pytest.mark.parametrize(
         ("words", "said"),
@@ -240,22 +241,6 @@ class TestRefusals:
     def test_a_size_that_cannot_be(self, run, words, said):
         refused(run(*words.split(), "--counters", "exact"), said)
 
-    def test_a_shape_that_is_none(self, run, nets):
-        refused(run(f"{nets}small", "--input", "3x-4"), "--input")
-
-    def test_a_batch_of_nothing(self, run, nets):
-        refused(run(f"{nets}small", "--batch-size", 0), "--batch-size")
-
-    def test_an_unknown_option(self, run, nets):
-        refused(run(f"{nets}small", "--fromat", "csv"), "nearest --format")
-
-    def test_an_input_that_does_not_fit(self, run, nets):
-        answer = run(f"{nets}small", "--input", 13, "--batch-size", 2, "--counters", "exact")
-        refused(answer, "0 (Linear) got 2x13 float32", "13")
-
-    def test_a_pattern_that_nothing_matches(self, run, nets):
-        refused(run(f"{nets}small", "--input", 12, "--counters", "exact", "--checkpoint", "3"), "--checkpoint", "'3'")
-
     def test_a_model_that_cannot_be_built_beside_one_that_can(self, run, nets):
         code, out, err = run(f"{nets}broken", f"{nets}small", "--input", 12, "--counters", "exact", "--format", "json")
         assert code != 0
@@ -263,41 +248,6 @@ class TestRefusals:
         assert "no such thing" in err
         assert err.count("\n") == 1
         assert [each["parameters"] for each in json.loads(out)] == [131]
-
-    def test_an_unwritable_place(self, run, nets, tmp_path):
-        (tmp_path / "file").touch()
-        code, out, err = run(f"{nets}small", "--input", 12, "--counters", "exact", "--out", tmp_path / "file" / "x")
-        assert code == 3
-        assert out == ""  # refused before anything is counted
-        assert err.startswith("error: --out ")
-        assert err.count("\n") == 1
-
-    def test_a_fault_of_ours_is_a_line_and_a_traceback_if_asked_for(self, run, nets, monkeypatch):
-        def fail(*_):
-            raise LookupError("not\nhere")
-
-        monkeypatch.setattr(command, "_run", fail)
-        refused(run(f"{nets}small"), "LookupError: not here", "--debug", code=1)
-        with pytest.raises(LookupError):
-            command.main([f"{nets}small", "--debug"])
-
-
-class TestProcess:
-    def test_help_needs_no_torch(self):
-        code = "import sys; sys.modules['torch'] = None; from runners.count.command import main; main(['--help'])"
-        start_s = time.monotonic()
-        answer = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
-        assert time.monotonic() - start_s < 20
-        assert (answer.returncode, answer.stderr) == (0, "")
-        for option in ("--counters", "--checkpoint", "--frozen", "--format", "--out", "--timeout", "--debug"):
-            assert option in answer.stdout
-
-    def test_an_interrupt_ends_it_with_a_line(self, nets, tmp_path):
-        arguments = [sys.executable, "-m", "runners.count", f"{nets}slow", "--input", "12", "--counters", "exact"]
-        process = subprocess.Popen(
-            arguments, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-        )
-        assert interrupted(process, tmp_path / "started") == (130, "", ["error: interrupted"])
 
 
 def test_the_exact_count_has_a_row_for_each_batch_with_its_name_and_phases(monkeypatch):

@@ -18,7 +18,6 @@ from measure.counters.harness.registry import COUNTERS
 from measure.device.cpu_energy import open_cpu
 from measure.device.nvml import POLLED
 from measure.device.nvml import STATE as READ
-from results.errors import Unavailable
 from runners.cli.arguments import FORMATS
 from runners.doctor import checks, processor
 from runners.doctor import command as doctor_command
@@ -231,11 +230,6 @@ def test_driver(version: str | None, usable: bool, state: str) -> None:
     assert states(checks.driver_checks(version, usable)) == [("driver", state)]
 
 
-def test_a_driver_of_unknown_version_is_no_reason_to_measure_nothing() -> None:
-    (line,) = checks.driver_checks(None, usable=True)
-    assert "no NVIDIA GPU can be measured" not in line.cost, "torch uses one"
-
-
 STATE: dict[str, Any] = {
     "sm_clock_hz": 345_000_000,
     "power_w": 76.2,
@@ -322,23 +316,6 @@ def test_the_state_that_is_checked_is_the_one_that_nvml_reads() -> None:
     assert STATE.keys() <= {*READ, *POLLED, "other_processes"}
 
 
-def test_the_line_names_the_adapter_and_why_a_field_stays_empty() -> None:
-    (line, *_) = checks.telemetry_checks("cuda:1", lambda device: Gpu(STATE))
-    assert line.fact == "cuda:1 by nvml: sm_clock_hz, power_w, energy_j, temperature_c, event_reasons"
-    (line, *_) = checks.telemetry_checks("cuda:1", lambda device: Gpu({**STATE, "energy_j": None}))
-    assert line.fact == "cuda:1 by nvml: sm_clock_hz, power_w, temperature_c, event_reasons (Not Supported)"
-    assert line.cost == "stays empty: energy by the device's own counter"
-
-
-def test_without_nvml_the_line_says_why() -> None:
-    def absent(device: str) -> Gpu:
-        raise Unavailable("NVML: nvmlInit: Driver Not Loaded")
-
-    (line,) = checks.telemetry_checks("cuda:0", absent)
-    assert (line.state, line.fact) == ("missing", "cuda:0: NVML: nvmlInit: Driver Not Loaded")
-    assert "energy" in line.cost
-
-
 def test_a_processor_tells_energy_where_it_may_be_read_and_has_no_state_of_a_gpu(tmp_path: Path) -> None:
     package = tmp_path / "sys/class/powercap/intel-rapl:0"
     package.mkdir(parents=True)
@@ -367,14 +344,6 @@ def test_an_absent_counter_says_what_to_install_and_is_not_needed() -> None:
     assert (half.state, half.fact) == ("missing", "half")
     assert "python -m pip install 'pytest>=8' 'no-such-friend>=1'" in half.cost
     assert checks.is_fit(lines)
-
-
-def test_tools_on_the_path_and_not() -> None:
-    there = {line.topic: line for line in checks.tool_checks(lambda command: f"/opt/{command}")}
-    absent = {line.topic: line for line in checks.tool_checks(lambda command: None)}
-    assert (there["nsys"].state, there["nsys"].fact) == ("ok", "/opt/nsys")
-    assert absent["ncu"].state == "missing"
-    assert "hardware counts" in absent["ncu"].cost
 
 
 @pytest.mark.parametrize(
@@ -416,15 +385,6 @@ def test_overrides_cost_the_fp32_cells() -> None:
     (line,) = checks.override_checks(["NVIDIA_TF32_OVERRIDE=0"])
     assert (line.state, line.fact) == ("warn", "NVIDIA_TF32_OVERRIDE=0")
     assert "refused" in line.cost
-
-
-def test_the_verdict_counts() -> None:
-    device = Check("device", "ok", "cpu: AMD EPYC, 2 cores")
-    lines = [device, Check("load", "warn", "9", "x"), Check("ncu", "missing", "", "x")]
-    assert doctor_command.verdict(lines) == "Fit to measure on cpu: AMD EPYC; 1 warning, 1 optional thing missing."
-    assert doctor_command.verdict([*lines, Check("results", "missing", "", "x", needed=True)]) == (
-        "Not fit to measure: results missing."
-    )
 
 
 @pytest.fixture(scope="module")

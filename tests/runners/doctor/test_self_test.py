@@ -84,16 +84,6 @@ def test_a_file_that_cannot_be_written_is_known_before_anything_is_measured(monk
     assert "could not be written" in line
 
 
-def test_no_permission_to_write_the_file_is_one_line(monkeypatch, capsys, tmp_path) -> None:
-    def refused(**where):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr("tempfile.TemporaryFile", refused)
-    assert command.main(["--self-test", "--device", "cpu", "--save", str(tmp_path / "x.json")]) == 3
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line == f"error: {tmp_path / 'x.json'} could not be written: Permission denied"
-
-
 @pytest.mark.parametrize("name", ["tpu", "cuda", "cuda:x", "cuda:99", "cuda:", "CPU", "cpu:0", ""])
 def test_a_device_that_is_not_there_is_the_callers_mistake(monkeypatch, capsys, name) -> None:
     monkeypatch.setattr(self_test, "self_test", lambda device, say: pytest.fail("it was measured"))
@@ -102,18 +92,6 @@ def test_a_device_that_is_not_there_is_the_callers_mistake(monkeypatch, capsys, 
     assert ended.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.endswith(f"expected auto or cpu, as torch sees no CUDA device, got {name!r}")
-
-
-@pytest.mark.parametrize("name", ["cuda:2", "cuda:-1", "cuda:01", "cuda: 1"])
-def test_of_two_devices_a_third_is_the_callers_mistake(monkeypatch, capsys, name) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(self_test, "self_test", lambda device, say: pytest.fail("it was measured"))
-    with pytest.raises(SystemExit) as ended:
-        command.main(["--self-test", "--device", name])
-    assert ended.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.endswith(f"expected auto, cpu, cuda, cuda:0, cuda:1, got {name!r}")
 
 
 def test_an_answer_that_cannot_be_written_in_the_end_is_printed_all_the_same(monkeypatch, capsys, tmp_path) -> None:
@@ -381,7 +359,6 @@ def test_flags_that_a_variable_overrules_fail(monkeypatch) -> None:
 @pytest.mark.parametrize("lie", ["product", "convolution"])
 def test_fp32_that_rounds_to_tf32_fails(monkeypatch, lie) -> None:
     """TF32 keeps 10 bits of a mantissa's 23."""
-    import torch
 
     def rounded(tensor):
         return (tensor.view(torch.int32) & ~0x1FFF).view(torch.float32) if tensor.dtype == torch.float32 else tensor

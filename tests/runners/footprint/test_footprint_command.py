@@ -8,9 +8,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,8 +17,6 @@ import torch
 import flopledger
 from analysis.devices.memory import Memory
 from runners.footprint import command
-
-ROOT = Path(__file__).parents[3]
 
 NETS = '''
 import torch
@@ -384,34 +379,6 @@ def test_files(nets: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert (out / "timeline.png").read_bytes() == before
 
 
-def test_the_table_fits_and_says_what_it_means(nets: str, capsys: pytest.CaptureFixture[str], into: Into) -> None:
-    arguments = [f"{nets}:small", *into(10**6), "--device", "cpu", "--precision", "amp-bf16"]
-    assert command.main(arguments) == 0
-    text = capsys.readouterr().out
-    lines = text.splitlines()
-    assert max(map(len, lines)) <= 100
-    assert any(line.startswith("The step needs ") for line in lines[1:3])  # the path of the file is before it
-    assert "Largest batch: " in text
-    assert "casts of autocast" in text
-
-
-def test_a_row_has_the_same_columns_with_a_memory(nets: str, capsys: pytest.CaptureFixture[str], into: Into) -> None:
-    headers = set()
-    for more in ((), into(10**8)):
-        assert command.main([f"{nets}:small", "--batch-size", "4", "--format", "csv", *more]) == 0
-        head, row = csv.reader(io.StringIO(capsys.readouterr().out))
-        assert len(head) == len(row)
-        headers.add(tuple(head))
-    assert len(headers) == 1
-
-
-def test_what_a_model_prints_does_not_reach_stdout(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main([f"{nets}:loud", "--format", "json"]) == 0
-    said = capsys.readouterr()
-    assert json.loads(said.out)["eager_peak_bytes"] > 0
-    assert "talking" in said.err
-
-
 def test_what_the_model_raises_is_one_line(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main([f"{nets}:broken"]) == 1
     said = capsys.readouterr()
@@ -449,19 +416,3 @@ def test_a_batch_beyond_all_numbers_is_one_short_line(nets: str, capsys: pytest.
 
 def test_a_batch_that_the_model_does_not_take(nets: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "normed at batch 1" in refused(capsys, f"{nets}:normed", "--batch-size", "1")
-
-
-def test_a_file_in_the_directorys_place(nets: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "out").write_text("")
-    assert command.main([f"{nets}:small", "--out", str(tmp_path / "out")]) == 3
-    assert capsys.readouterr().err.count("\n") == 1
-
-
-def test_help_and_mistakes_import_no_torch() -> None:
-    code = "import sys\nfrom runners.footprint import command\ntry: command.main({!r})\nexcept SystemExit: pass\n" \
-        "assert 'torch' not in sys.modules"  # fmt: skip
-    for arguments in (["--help"], ["resnet5"], ["resnet50", "--fit", "nothing"]):
-        begun = time.monotonic()
-        run = subprocess.run([sys.executable, "-c", code.format(arguments)], cwd=ROOT, capture_output=True, text=True)
-        assert run.returncode == 0, run.stderr
-        assert time.monotonic() - begun < 20

@@ -7,9 +7,6 @@ import io
 import json
 import re
 import shlex
-import subprocess
-import sys
-from pathlib import Path
 
 import pandas
 import pytest
@@ -17,9 +14,6 @@ import sympy
 
 from runners.formula import command
 from tests.support.fakes.commands import refused, running
-from tests.support.processes import interrupted
-
-ROOT = Path(__file__).parents[3]
 
 NETS = '''
 import time
@@ -511,57 +505,8 @@ class TestRefusals:
         assert "heads stays 2, as the model takes no neighbour of it with these." in found["notes"]
         refused(run(f"{nets}heads", "--symbols", "width,heads"), " cannot be other than ", "heads must divide", code=1)
 
-    def test_an_unwritable_place_before_anything_is_slow(self, run, tmp_path, monkeypatch):
-        from runners.formula import points as formula_points
-
-        monkeypatch.setattr(formula_points, "step_at", None)  # what is slow
-        (tmp_path / "file").touch()
-        answer = run(CHAIN, "--out", tmp_path / "file" / "x")
-        refused(answer, "could not be written", code=3)
-
     def test_a_model_that_cannot_be_built(self, run, nets):
         refused(run(f"{nets}broken"), "RuntimeError: no such thing")
-
-    def test_a_fault_of_ours_is_a_line_and_a_traceback_if_asked_for(self, run, monkeypatch):
-        def fail(*_):
-            raise LookupError("not\nhere")
-
-        monkeypatch.setattr(command, "answer", fail)
-        refused(run(CHAIN), "LookupError: not here", "--debug", code=1)
-        with pytest.raises(LookupError):
-            command.main([CHAIN, "--debug"])
-
-
-class TestProcess:
-    def test_help_needs_no_torch_and_no_sympy(self):
-        code = (
-            "import sys; sys.modules['torch'] = sys.modules['sympy'] = None\n"
-            "from runners.formula.command import main\n"
-            "main(['--help'])"
-        )
-        answer = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
-        assert (answer.returncode, answer.stderr) == (0, "")
-        for option in ("--symbols", "--rules", "--at", "--by", "--solve", "--sweep", "--device", "--out"):
-            assert option in answer.stdout
-
-    def test_a_reader_that_leaves_gets_no_traceback(self):
-        """`| head`, whose pipe is closed before anything is written."""
-        process = _started(CHAIN, "--symbols", "batch", "--by", "operation")
-        process.stdout.close()
-        with process.stderr:
-            err = process.stderr.read()
-        assert (process.wait(timeout=120), err) == (141, "")
-
-    def test_an_interrupt_ends_it_with_a_line(self, nets, tmp_path):
-        process = _started(f"{nets}slow")
-        assert interrupted(process, tmp_path / "started") == (130, "", ["error: interrupted"])
-
-
-def _started(*arguments):
-    words = [sys.executable, "-m", "runners.formula", *arguments]
-    return subprocess.Popen(
-        words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
 
 
 def test_a_sweep_has_what_is_at_least_known(capsys: pytest.CaptureFixture[str]) -> None:

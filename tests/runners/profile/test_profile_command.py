@@ -16,7 +16,7 @@ import pytest
 
 from analysis.profile.module_tree import conservation, tree
 from analysis.profile.roofline import step_roof
-from measure.device.environment import DeviceProperties, Environment, HostFacts
+from measure.device.environment import DeviceProperties
 from reports.sweep.answer.table import to_csv
 from results.records.samples import Ceiling
 from runners.cli.exits import Mistake
@@ -326,14 +326,6 @@ def test_without_ceilings_there_is_a_profile_and_a_warning(
     assert "no peak of fp32" in told.out
 
 
-def test_a_busy_machine_is_told(worker: type[Scripted], capsys: pytest.CaptureFixture[str]) -> None:
-    for load, told in ((1.0, False), (1.1, True)):
-        host = HostFacts(load_1min=load, cpu_usable=2)
-        worker.answers = {"probe": replace(PROBED, environment=Environment(host=host), refused={})}
-        assert command.main(["resnet18", "--ceiling-budget", "0"]) == 0
-        assert ("the load was 1.1 on 2 cores" in capsys.readouterr().out) is told
-
-
 def test_sums_that_do_not_add_up_fail(worker: type[Scripted], capsys: pytest.CaptureFixture[str]) -> None:
     """The report is there all the same."""
     worker.answers = {"profile": profile(step_times_s=(0.030,))}
@@ -341,49 +333,6 @@ def test_sums_that_do_not_add_up_fail(worker: type[Scripted], capsys: pytest.Cap
     told = capsys.readouterr()
     assert "the parts are not the step: operations 26.000 ms + between them 2.000 ms is not step 30.000 ms" in told.err
     assert "(body): Sequential" in told.out
-
-
-@pytest.mark.parametrize("option", ["--out", "--output-file"])
-def test_a_place_that_cannot_be_written_is_told_before_anything_is_measured(
-    worker: type[Scripted], tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str
-) -> None:
-    (tmp_path / "file").write_text("")
-    assert command.main(["resnet18", option, str(tmp_path / "file" / "out")]) == 3
-    assert worker.asked == []
-    assert "could not be written" in capsys.readouterr().err
-    assert command.main(["resnet18", "--ceiling-budget", "0", option, str(tmp_path / "new" / "out")]) == 0
-    assert [path.name for path in (tmp_path / "new").iterdir()] == ["out"]
-
-
-def test_a_directory_that_takes_no_file_is_told_before_anything_is_measured(worker: type[Scripted]) -> None:
-    """It is there, and nothing can be made in it, whoever asks."""
-    assert command.main(["resnet18", "--output-file", "/proc/report.txt"]) == 3
-    assert worker.asked == []
-
-
-def test_the_model_is_named_once(worker: type[Scripted], capsys: pytest.CaptureFixture[str]) -> None:
-    worker.answers = {"profile": WorkerFault("invalid", "resnet18: there is no such thing")}
-    with pytest.raises(SystemExit):
-        command.main(["resnet18", "--ceiling-budget", "0"])
-    assert capsys.readouterr().err == "error: resnet18: there is no such thing\n"
-
-
-def test_a_model_without_parameters_has_nothing_to_train(tmp_path: Path) -> None:
-    (tmp_path / "net.py").write_text("import torch\n\ndef build():\n    return torch.nn.ReLU()\n")
-    request = ProfileRequest(f"{tmp_path / 'net.py'}:build", 1, "cpu", steps=1, hyper={"input": "8"})
-    fault = worker_run("runners.profile.task:profile", (request,))
-    assert fault.status == "invalid"
-    assert "expected an output that depends on a parameter" in fault.reason
-
-
-def test_help_needs_no_torch() -> None:
-    code = "import sys\nfor name in ('torch', 'numpy', 'pandas', 'matplotlib', 'rich'): sys.modules[name] = None\n"
-    code += "from runners.profile.command import main; main(['--help'])"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "--module-depth" in done.stdout
 
 
 # --- end to end ------------------------------------------------------------------------------------------------------
@@ -432,15 +381,3 @@ def test_mobilenet_small_is_conserved_and_far_from_its_peak() -> None:
     assert unfused is not None
     assert attainable is not None
     assert unfused < attainable < 0.7
-
-
-@pytest.mark.parametrize(("mode", "times"), [("forward", 1), ("generate", 3)])
-def test_other_modes_are_profiled_without_gradients(tmp_path: Path, mode: str, times: int) -> None:
-    """1536 FLOP a forward pass at batch 4, as above; the net generates by three of them."""
-    request = ProfileRequest(
-        net(tmp_path), 4, "cpu", mode=mode, steps=1, warm_up=0, compare_steps=0, hyper={"input": "8"}
-    )  # fmt: skip
-    found = task(request)
-    assert {operation.phase for operation in found.operations} == {"forward"}
-    assert (found.mode, found.batch_size) == (mode, 4)
-    assert tree(found)[""].forward_flop == times * 1536

@@ -215,14 +215,6 @@ def test_two_questions_at_once_are_refused(capsys: pytest.CaptureFixture[str], m
     assert capsys.readouterr().err == "error: expected one of --one, --two, got --one and --two\n"
 
 
-def test_a_file_that_cannot_be_written_is_told_before_anything_else(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "taken").write_text("")
-    assert command.main(["word_lm", "--figures", str(tmp_path / "taken")]) == 3
-    assert "could not be written" in capsys.readouterr().err
-
-
 def test_a_model_without_formulas_ends_with_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -277,18 +269,6 @@ def test_products_that_stand_for_all_arithmetic_are_named(
     assert (words in whole, words in part) == (False, True)
 
 
-@pytest.mark.parametrize("arguments", [("--help",), ("--reproduce", "ppopp2019", "--help"), ("--typo",)])
-def test_help_and_typos_need_neither_torch_nor_sympy(arguments: tuple[str, ...]) -> None:
-    code = (
-        "import sys\nfrom runners.project import command\n"
-        f"try: command.main({list(arguments)!r})\n"
-        "except SystemExit: pass\n"
-        "print(sorted({'torch', 'sympy', 'pandas', 'matplotlib'} & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
-    assert done.stdout.splitlines()[-1] == "[]"
-
-
 def test_a_projection_needs_no_torch() -> None:
     code = "import sys\nfrom runners.project import command\ncommand.main(['image'])\nassert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], capture_output=True, cwd=ROOT, check=True)
@@ -335,16 +315,3 @@ def test_figures_land_in_their_folder(
     told(capsys, "image", "--figures", str(tmp_path / "drawn"))
     names = {path.name for path in (tmp_path / "drawn").iterdir()}
     assert names == {f"{n}.{e}" for n in ("learning_curve", "growth", "sub_batch", "roofline") for e in ("png", "svg")}
-
-
-def test_the_parsers_units_are_those_of_the_table_of_peaks() -> None:
-    from analysis.devices.precisions import UNITS
-    from analysis.project.frontier.accelerator import ELEMENT_BYTES
-
-    assert project_model.UNITS == UNITS == tuple(ELEMENT_BYTES)
-
-
-def test_times_beyond_all_prefixes_stay_readable() -> None:
-    from reports.project.text import _amount
-
-    assert _amount(86400.0 * 2.5e40, "s") == "2.50e40 days"

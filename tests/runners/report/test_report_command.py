@@ -31,7 +31,6 @@ from runners.report import recordings
 from runners.report.derived import derived_tables
 from tests.support.fakes.commands import code_without
 from tests.support.made_up import made_up_runs, run_fixture
-from tests.support.processes import children_s
 
 ROOT = Path(__file__).parents[3]
 TABLES = {
@@ -183,13 +182,6 @@ def test_json_is_one_document_with_every_key(copy: Path, capsys: pytest.CaptureF
     assert any(row["utilization_ratio"] is None and row["reason"] for row in rows)
 
 
-def test_csv_is_the_file(copy: Path, capsys: pytest.CaptureFixture[str], undrawn: None) -> None:
-    assert report_command.main([str(copy), "--format", "csv"]) == 0
-    out, err = capsys.readouterr()
-    assert out == (copy / "utilization.csv").read_text(encoding="utf-8")
-    assert err.startswith("written: ")
-
-
 def test_the_convention_of_the_post_is_printed_and_no_file_differs(
     copy: Path, undrawn: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -217,12 +209,6 @@ def test_figures_of_an_earlier_report_are_removed_and_nothing_else(copy: Path, m
     report_command.rebuild(copy)
     left = {path.name for path in (copy / "figures").iterdir()}
     assert left == {"now.png", "now.svg", "mine.png", "notes.svg", "notes.txt"}
-
-
-def test_rows_of_an_earlier_report_are_replaced_by_none(copy: Path, undrawn: None) -> None:
-    (copy / "work_times.csv").write_text("cell_id,attempt\nold,1\n")
-    report_command.rebuild(copy)
-    assert table(copy, "work_times.csv") == [list(header(WorkTime))]
 
 
 def test_a_figure_that_cannot_be_drawn_costs_no_table(
@@ -314,18 +300,6 @@ def test_a_place_that_cannot_be_written(copy: Path, tmp_path: Path, capsys: pyte
     assert out == ""
     assert "could not be written" in err
     assert err.count("\n") == 1
-
-
-def test_help_and_mistakes_answer_at_once() -> None:
-    for arguments, code in ((["--help"], 0), (["--format", "jsn", "x"], 2)):
-        times = []
-        for _ in range(3):
-            before_s = children_s()
-            assert command(*arguments).returncode == code
-            times.append(children_s() - before_s)
-        assert min(times) < 0.5
-    slow = "[m for m in ('pandas', 'seaborn', 'numpy', 'rich') if m in sys.modules]"
-    assert command(code=f"import sys, runners.report.command; print({slow})").stdout == "[]\n"
 
 
 # Operation tables in processes of their own

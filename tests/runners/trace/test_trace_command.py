@@ -24,7 +24,6 @@ from results.records.rows import header
 from runners.cli import recordings
 from runners.trace import command
 from tests.support.fakes.commands import code_without
-from tests.support.processes import children_s
 
 ROOT = Path(__file__).parents[3]
 OURS = ROOT / "tests" / "data" / "kineto_torch215_stack.json.gz"
@@ -146,17 +145,6 @@ def test_the_table_of_our_own_recording(
     assert max(map(len, out.splitlines())) <= 100
 
 
-def test_a_kineto_file_has_no_word_of_pyprofs_lists(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its product is counted, whatever its kernel is called."""
-    traced(tmp_path / "h100.json", 10)
-    _, out, _ = run(capsys, tmp_path / "h100.json")
-    assert "PyProf" not in out
-    assert "as found" not in out
-    assert "2.0000 G" in out
-    _, asked, _ = run(capsys, tmp_path / "h100.json", "--pyprof")
-    assert "as found" in asked
-
-
 def test_the_page_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = tmp_path / "new" / "page.html"
     code, out, err = run(capsys, OURS, "--html", page)
@@ -165,12 +153,6 @@ def test_the_page_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert out.startswith("kineto_torch215_stack")
     run(capsys, OURS, "--out", tmp_path / "out")
     assert (tmp_path / "out" / "trace.html").read_bytes() == page.read_bytes()
-
-
-def test_a_page_that_cannot_be_written_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "file").write_text("")
-    code, out, err = run(capsys, OURS, "--html", tmp_path / "file" / "page.html")
-    assert (code, out, err.count("\n")) == (3, "", 1)
 
 
 @pytest.mark.parametrize("page", ["", "there"])
@@ -220,31 +202,12 @@ def test_out_holds_the_tables_and_figures_and_is_made_again_alike(
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
 
 
-def test_nothing_is_written_without_out(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert run(capsys, OURS)[0] == 0
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_it_works_where_torch_cannot_be_imported(tmp_path: Path) -> None:
     words = [sys.executable, "-W", "error", "-c", BLOCKED, str(OURS), "--out", str(tmp_path / "out"), "--debug"]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stderr.count("\n")) == (0, 1), done.stderr
     assert "51.400 k" in done.stdout
     assert len(list((tmp_path / "out" / "figures").glob("*.png"))) == 2  # backward ÷ forward, a timeline
-
-
-def test_help_answers_at_once_and_imports_no_pandas() -> None:
-    words = [sys.executable, "-X", "importtime", "-m", "runners.trace", "--help"]
-    best = 9.0
-    for _ in range(3):
-        before_s = children_s()
-        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
-        best = min(best, children_s() - before_s)
-    assert best < 0.5
-    assert "pandas" not in done.stderr
-    assert "numpy" not in done.stderr
-    assert "--out DIR" in done.stdout
 
 
 def test_a_device_that_is_named_comes_before_the_recorded_one(tmp_path: Path, capsys: Any) -> None:
@@ -372,16 +335,6 @@ def test_mistakes_of_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "expected a directory" in refused(capsys, OURS, "--out", tmp_path / "file")
 
 
-def test_an_unwritable_place_is_found_before_the_file_is_read(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
-) -> None:
-    (tmp_path / "file").touch()
-    monkeypatch.setattr(command, "read_recording", lambda path: pytest.fail("read first"))
-    code, out, err = run(capsys, OURS, "--out", tmp_path / "file" / "below")
-    assert (code, out, err.count("\n")) == (3, "", 1)
-    assert "could not be written" in err
-
-
 def test_a_file_that_cannot_be_written_is_told_after_the_answer(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -392,20 +345,6 @@ def test_a_file_that_cannot_be_written_is_told_after_the_answer(
     assert err.startswith("error: ")
     assert "operation_instances.csv.gz could not be written" in err
     assert err.count("\n") == 1
-
-
-def test_what_nobody_foresaw_is_a_line_and_with_debug_a_traceback(
-    capsys: pytest.CaptureFixture[str], monkeypatch: Any
-) -> None:
-    def fail(recording: Any) -> None:
-        raise ValueError("a fault\nof two lines")
-
-    monkeypatch.setattr(command, "cleaned", fail)
-    code, out, err = run(capsys, OURS)
-    assert (code, out, err.count("\n")) == (1, "", 1)
-    assert "ValueError: a fault of two lines (--debug" in err
-    with pytest.raises(ValueError, match="a fault"):
-        command.main([str(OURS), "--debug"])
 
 
 def test_a_figure_that_fails_loses_no_table(

@@ -98,25 +98,6 @@ def test_a_missing_rank_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "Waits for the 1 ranks without a recording are not known." in out
 
 
-def test_the_document_is_written_where_it_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, _, err = run(capsys, RANKS, "--times-only", "--out", tmp_path / "out")
-    assert (code, err) == (0, f"written: {tmp_path / 'out' / 'ranks.json'}, {tmp_path / 'out' / 'ranks.html'}\n")
-    assert json.loads((tmp_path / "out" / "ranks.json").read_text())["world_size"] == 3
-
-
-def test_what_was_written_beside_the_recordings_is_none_of_them(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = shutil.copytree(RANKS, tmp_path / "ranks")
-    for _ in range(2):
-        assert run(capsys, folder, "--times-only", "--out", folder)[0] == 0
-    for path in folder.glob("rank[0-9].json.gz"):
-        path.unlink()
-    code, _, err = run(capsys, folder)
-    assert code == 2
-    assert "got none; it holds ranks.html, ranks.json" in err
-
-
 def test_the_page_has_the_tables_and_a_bar_a_rank(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The bars of a rank add up to the width of its step; a host's name is text."""
     folder = shutil.copytree(RANKS, tmp_path / "ranks")

@@ -60,9 +60,6 @@ class TestResults:
     def test_a_result_comes_back(self, worker):
         assert call(worker, "echo", 1, "two", {"three": (4.5, None)}) == (1, "two", {"three": (4.5, None)})
 
-    def test_nothing_is_a_result_too(self, worker):
-        assert call(worker, "nothing") is None
-
     def test_a_result_larger_than_a_pipe(self, worker):
         assert len(call(worker, "large", 5_000_000)) == 5_000_000
 
@@ -70,9 +67,6 @@ class TestResults:
         pids = {call(worker, "pid") for _ in range(3)}
         assert len(pids) == worker.started == 1
         assert os.getpid() not in pids
-
-    def test_it_is_started_by_the_first_call_only(self, worker):
-        assert worker.started == 0
 
     def test_its_noise_is_nobodys(self, worker, capfd):
         call(worker, "shout", "noise")
@@ -189,24 +183,6 @@ class TestFaults:
         assert call(worker, "echo", 1) == (1,)
         assert worker.started == 2
 
-    def test_stopping_twice_or_before_the_start_does_nothing(self, worker):
-        worker.stop()
-        pid = call(worker, "pid")
-        worker.stop()
-        worker.stop()
-        wait_until_gone(pid)
-
-    def test_an_idle_one_may_tidy_up_before_it_ends(self, worker, tmp_path):
-        call(worker, "tidy_at_the_end", str(tmp_path / "mark"))
-        worker.stop()
-        assert (tmp_path / "mark").read_text() == "tidy"
-
-    def test_a_temporary_file_that_was_tidied_away_does_no_harm(self, worker):
-        call(worker, "say", "x")
-        Path(worker._noise.name).unlink()
-        assert call(worker, "echo", 2) == (2,)
-        assert call(worker, "kill_me", signal.SIGKILL, "still heard").reason.endswith("it printed: still heard")
-
     def test_a_server_whose_imports_fail_is_a_fault(self, worker, monkeypatch):
         monkeypatch.setattr(worker, "_start", raising(EOFError("no server")))
         assert call(worker, "nothing") == WorkerFault("crashed", "no worker could be started: EOFError no server")
@@ -243,16 +219,6 @@ class TestInterruption:
         with pytest.raises(KeyboardInterrupt):
             block()
         assert done == ["whole"]
-
-    def test_uninterrupted_puts_handlers_back(self):
-        handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-        with uninterrupted():
-            assert signal.getsignal(signal.SIGINT) != handlers[0]
-        assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
-
-    def test_uninterrupted_lets_an_exception_through(self):
-        with pytest.raises(RuntimeError, match="mine"), uninterrupted():
-            raise RuntimeError("mine")
 
 
 PARENT = """

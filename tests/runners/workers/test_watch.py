@@ -107,14 +107,6 @@ def test_the_device_decides_which_one_is_asked(monkeypatch, device):
     assert asked == [device]
 
 
-def test_what_the_host_does_not_say_of_blocks_is_beside_what_the_device_does_not(card, blocks_lack):
-    blocks_lack |= {"pressure_s": "no pressure", "preflight": "of the host"}
-    assert TelemetryWatch("cuda").preflight()["absent"] == blocks_lack
-    assert TelemetryWatch("cpu").preflight()["absent"] == {**blocks_lack, "core_clock_hz": "none"}
-    card.fault = Unavailable("gone")
-    assert TelemetryWatch("cuda").preflight() == {"absent": {"pressure_s": "no pressure", "preflight": "gone"}}
-
-
 def test_no_nvml_is_a_reason_in_every_row(monkeypatch):
     def refused(device):
         raise Unavailable("NVML: nvmlInit: Driver Not Loaded")
@@ -145,15 +137,6 @@ def test_energy_of_a_window_is_power_times_time(card):
     assert rows[-1].time_s >= end_s
     assert [row.time_s for row in rows] == sorted(row.time_s for row in rows)
     assert len(rows) >= 1 + 3 + 1
-
-
-def test_unknown_power_is_unknown_energy(card):
-    card.power_w = None
-    watch = TelemetryWatch("cuda")
-    watch.start()
-    found = watch.energy(*polled(watch))
-    watch.close()
-    assert found == WindowEnergy(warnings=("energy: no energy counter; no power reading",))
 
 
 def test_the_state_before_a_run_counts_other_processes_of_now(card):
@@ -201,17 +184,6 @@ def test_telemetry_that_ends_does_not_end_the_sweep(card):
     watch.close()
 
 
-def test_a_card_lost_from_the_start_gives_no_reading(card):
-    card.fault = Unavailable("NVML: GPU is lost")
-    watch = TelemetryWatch("cuda")
-    watch.start()
-    until(lambda: watch._sampler.fault)
-    found = watch.energy(time.monotonic() - 1.0, time.monotonic())
-    watch.close()
-    said = ("telemetry: Unavailable: NVML: GPU is lost", "telemetry: no reading within the window")
-    assert found == WindowEnergy(warnings=said)
-
-
 def test_closing_ends_the_polls_and_lets_go_of_the_card(card):
     watch = TelemetryWatch("cuda")
     watch.start()
@@ -222,13 +194,6 @@ def test_closing_ends_the_polls_and_lets_go_of_the_card(card):
     assert len(card.said) == said
     watch.close()
     assert card.said.count("close") == 1
-
-
-def test_closing_before_the_start(card):
-    watch = TelemetryWatch("cuda")
-    watch.close()
-    assert card.said == ["close"]
-    assert watch.energy(0.0, 1.0) == WindowEnergy()
 
 
 def test_processes_that_came_since_are_a_warning_but_for_the_worker(card, monkeypatch):

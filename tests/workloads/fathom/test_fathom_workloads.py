@@ -7,14 +7,13 @@ import math
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional
 
 from tests.support.oracles.fathom_formulas import TINY
 from tests.support.threads import one_thread  # noqa: F401  a fixture for the whole file
 from workloads.catalogue import fathom_sizes as table
 from workloads.catalogue.catalogue import ENTRIES
-from workloads.fathom.data import babi_stories, catch_game, images
-from workloads.fathom.models import autoenc, deepq, memnet, seq2seq, speech, vgg
+from workloads.fathom.data import babi_stories, catch_game
+from workloads.fathom.models import autoenc, deepq, memnet, seq2seq, speech
 from workloads.fathom.models.optimizers import clipped_with_noise, with_clipped_gradients
 from workloads.fathom.registry.registry import FAMILIES, get
 from workloads.training.step import InferenceStep, TrainingStep, optimizer_of
@@ -257,28 +256,7 @@ def test_a_memory_network_by_loops():
     torch.testing.assert_close(model(story, question)[0], model.answer.weight @ state)
 
 
-@pytest.mark.slow
-def test_a_memory_network_learns_to_answer_stories_that_it_has_not_read():
-    """Chance is a sixth; task 1 is nearly solved."""
-    workload = get("memnet")
-    model = workload.build(**workload.hyper)
-    draw, optimizer = seeded(), workload.optimizer(model.parameters())
-    for _ in range(1500):
-        batch = workload.batch(workload.hyper, 32, CPU, draw)
-        optimizer.zero_grad()
-        workload.loss(model(*batch.inputs), batch.target).backward()
-        optimizer.step()
-    batch = workload.batch(workload.hyper, 1000, CPU, seeded(1))
-    assert float((model(*batch.inputs).argmax(1) == batch.target).float().mean()) > 0.6
-    assert not model.story.weight[babi_stories.PAD].any(), "padding stays zero"
-
-
 # --- speech ---
-
-
-def test_a_tiled_layer_is_a_linear_one():
-    layer, heard = speech.Tiled(3, 5), torch.randn(2, 4, 3)
-    torch.testing.assert_close(layer(heard), functional.linear(heard, layer.weight.t(), layer.bias))
 
 
 def test_as_coded_nothing_is_recurrent_and_as_in_the_paper_every_frame_sees_every_other():
@@ -343,49 +321,7 @@ def test_the_autoencoder_is_linear_but_for_what_it_draws():
     torch.testing.assert_close(outputs[0] + outputs[1], outputs[2] + outputs[3])
 
 
-def test_pixels_are_standardised():
-    pixels = autoenc.batch({"pixels": 50}, 4000, CPU, seeded()).inputs[0]
-    assert pixels.mean(dim=0).abs().max() < 0.1
-    assert (pixels.std(dim=0) - 1).abs().max() < 0.1
-
-
 # --- images ---
-
-
-def test_images_of_one_label_are_alike_and_of_all_labels_different():
-    hyper = {"image_size": 32, "num_classes": 1001}
-    batch = images.batch(hyper, 4, CPU, seeded())
-    assert batch.inputs[0].shape == (4, 3, 32, 32)
-    assert ((batch.target >= 0) & (batch.target < 1001)).all()
-    waves = {(1 + label % 32, label // 32) for label in range(1001)}
-    assert len(waves) == 1001
-    means = torch.zeros(2, 32, 32)
-    for seed in range(200):
-        made = images.batch({"image_size": 32, "num_classes": 2}, 8, CPU, seeded(seed))
-        for label in range(2):
-            means[label] += made.inputs[0][made.target == label].mean(dim=1).sum(dim=0)
-    at = torch.arange(32) / 32
-    for label in range(2):
-        expected = torch.cos(2 * math.pi * (label + 1) * at).expand(32, 32)
-        assert functional.cosine_similarity(means[label].flatten(), expected.flatten(), dim=0) > 0.99
-
-
-def test_the_residual_network_keeps_its_side_and_has_no_normalisation():
-    workload = get("residual", **TINY["residual"])
-    model = workload.build(**workload.hyper)
-    assert model.stages(model.stem(torch.randn(1, 3, 16, 16))).shape == (1, 96, 4, 4)
-    assert not any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())
-    layers = [m for m in model.modules() if isinstance(m, (nn.Conv2d, nn.Linear))]
-    assert len(layers) == 42
-
-
-def test_vggs_logits_are_clipped_as_coded_alone():
-    pictures = torch.randn(64, 3, 32, 32)
-    coded, paper = (each(image_size=32, num_classes=7, width=2) for each in (vgg.as_coded, vgg.as_paper))
-    assert float(coded(pictures).min().detach()) == 0.0
-    assert float(paper(pictures).min().detach()) < 0.0
-    dropped = [[m.p for m in model.modules() if isinstance(m, nn.Dropout)] for model in (coded, paper)]
-    assert dropped == [[0.2, 0.2], [0.5, 0.5]]
 
 
 # --- deepq ---

@@ -100,18 +100,3 @@ def test_real_tensors_are_initialised_as_ever():
         assert nn.init.constant_(tensor=real.bias, val=7.0) is real.bias
     assert torch.equal(real.weight, expected.weight)
     assert real.bias.tolist() == [7.0, 7.0]
-
-
-def test_on_another_device_nothing_is_exchanged():
-    before = _functions()
-    with without_values(reading=vision_models._READING):
-        assert all(now is then for now, then in zip(_functions(), before, strict=True))
-
-
-@pytest.mark.parametrize("name", INITIALISERS)
-def test_a_function_returns_its_tensor_untouched(name):
-    tensor = torch.empty(4, 4, device=META)
-    more = {"constant_": (1.0,), "sparse_": (0.5,)}.get(name, ())
-    with META, without_values():
-        assert getattr(nn.init, name)(tensor, *more) is tensor
-    assert tensor._version == 0

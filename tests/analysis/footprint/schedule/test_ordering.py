@@ -19,7 +19,6 @@ from tests.support.made_up_operations.made_up_steps import (
     least_peak,
     ledger,
     operation,
-    orders,
     peak_of,
     steps,
     tied,
@@ -35,15 +34,6 @@ def of(step: Step) -> Minimal:
 def there(step: Step, found: Minimal) -> tuple[int, ...]:
     """The order of what is no view."""
     return tuple(index for index in found.order if step[0][index].kind != "view")
-
-
-@FEW
-@given(steps(most=6))
-def test_every_order_is_tried_by_the_oracle(step: Step) -> None:
-    """The two oracles agree: all orders one by one, and what can be reached from each set."""
-    nodes = [o for o in step[0] if o.kind != "view"]
-    if nodes:
-        assert least_peak(step) == min(peak_of(step, order) for order in orders(step))
 
 
 @FEW
@@ -195,13 +185,6 @@ def test_it_is_the_same_in_every_process() -> None:
         for seed in ("1", "2")
     }  # fmt: skip
     assert len(said) == 1
-
-
-def test_nothing_at_all() -> None:
-    found = minimal((), ())
-    assert (found.eager_bytes, found.minimal_bytes, found.lower_bound_bytes, found.order) == (0, 0, 0, ())
-    kept = ledger([], (7,), ("weight",), {0})
-    assert (of(kept).minimal_bytes, of(kept).proven) == (7, True)
 
 
 def test_sizes_have_to_be_numbers() -> None:

@@ -109,7 +109,3 @@ def test_what_was_made_before_the_history_began_is_not_counted_as_negative() -> 
 
 def test_an_entry_without_frames_is_a_tensors() -> None:
     assert tensors_peak([entry("alloc", 1, 8), {"action": "alloc", "addr": 2, "size": 4}]) == 12
-
-
-def test_nothing_happened() -> None:
-    assert tensors_peak([]) == 0

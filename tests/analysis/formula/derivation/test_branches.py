@@ -8,7 +8,6 @@ from analysis.formula.derivation.branches import change, difference
 from analysis.formula.derivation.interpolate import value_of
 from analysis.formula.derivation.sampling import Axis, Restructured, SizeSample, derive
 from results.records.operations import Operation, Storage
-from runners.formula.source_lines import is_own, parted_at, raised_at
 
 
 def row(index, name, shape, module=""):
@@ -139,40 +138,3 @@ def code(tmp_path):
     names: dict = {}
     exec(compile(CODE, str(path), "exec"), names)
     return names
-
-
-@pytest.mark.parametrize(
-    ("function", "one", "other", "line"),
-    [
-        ("forward", 2, 3, "line 4: for step in range(n):"),  # a loop that goes on
-        ("other", 2, 3, "line 9: return n * 2 if n % 2 else n"),  # both ways on one line
-        ("built", 5, 6, "line 12: if n > 5:"),  # the forward passes are alike
-    ],
-)
-def test_the_line_that_two_calls_part_at(code, function, one, other, line):
-    call = code[function]
-    assert parted_at(lambda: call(one), lambda: call(other)).endswith(f"code.py, {line}")
-
-
-def test_calls_that_go_the_same_way_part_nowhere(code):
-    assert parted_at(lambda: code["other"](3), lambda: code["other"](5)) == ""
-
-
-def test_the_line_that_raised(code):
-    with pytest.raises(TypeError) as fault:
-        code["fails"]()
-    assert raised_at(fault.value).endswith("code.py, line 9: return n * 2 if n % 2 else n")
-    outer = RuntimeError("of something else")
-    outer.__cause__ = fault.value
-    assert raised_at(outer) == raised_at(fault.value)
-
-
-def test_what_is_a_models_own():
-    import enum
-
-    from runners.formula import command
-
-    assert is_own("/home/someone/nets.py")
-    assert not is_own(enum.__file__)
-    assert not is_own(command.__file__)
-    assert not is_own("<string>")
