@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +11,6 @@ from results.store.store import read_run
 
 pytestmark = pytest.mark.standin
 
-HERE = Path(__file__).parent
 CELL = ("--quick", "--models", "resnet18", "--batch-sizes", 8, "--size", "image_size=64", "--methods", "exact")
 CELL += ("--counters", "flopledger")
 

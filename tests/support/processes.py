@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import subprocess
 import time
@@ -45,9 +44,3 @@ def interrupted(process: subprocess.Popen[str], started: Path, within_s: float =
     finally:
         process.kill()
     return process.returncode, out, [line for line in err.splitlines() if line]
-
-
-def children_s() -> float:
-    """Processor time of all children that have ended, s: what others on the machine do is not in it."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime

@@ -25,8 +25,6 @@ from typing import Any, NamedTuple
 
 SOURCES = Path(__file__).parent
 ROOT = Path(__file__).parents[3]
-UNITS = ("fp32", "tf32", "half", "fp64")
-"""`Unit` of standin.h, in its order."""
 
 LONGEST_S = 550
 """Of a command, on a machine with ten times as much to do as it has processors; less than pytest's own limit."""

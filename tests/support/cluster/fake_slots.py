@@ -80,13 +80,6 @@ class MadeUpSlot:
         pass
 
 
-class RefusedSlot(MadeUpSlot):
-    """One whose device may not be used."""
-
-    def place(self) -> SlotFacts:
-        raise ValueError("expected a device that nobody else uses, got one with 2 other processes")
-
-
 class InMemorySlots:
     """The slots of a test, in its own process. answers: how many orders a slot answers before it is lost."""
 

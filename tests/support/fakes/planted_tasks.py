@@ -184,10 +184,3 @@ def train_and(kind, cell, protocol):
         return sweep_cell.measure(cell, protocol)
     finally:
         sweep_cell._workload = honest
-
-
-def tidy_at_the_end(mark):
-    """As libraries do that share semaphores."""
-    from multiprocessing.util import Finalize
-
-    Finalize(None, Path(mark).write_text, args=("tidy",), exitpriority=10)

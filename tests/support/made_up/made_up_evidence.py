@@ -315,6 +315,3 @@ def storages_of(operations: list[Operation], model: str = "resnet50") -> list[St
 
 def _as_resnet18(cell: Cell) -> Cell:
     return replace(cell, model="resnet18")
-
-
-STORAGES = tuple(storages_of(table(8, "fp32")))

@@ -9,7 +9,6 @@ from typing import Any
 
 PID, VM = 700, 1
 PROCESS = VM << 24 | PID
-GLOBAL_PID = PROCESS << 24
 MAIN, ENGINE = 11, 12
 
 _KERNEL = """
