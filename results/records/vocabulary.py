@@ -11,7 +11,7 @@ from typing import Any
 
 from results.records.rows import Record, json_default
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 
 STATUSES = (
     "ok",

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -80,6 +79,8 @@ def _of_git(root: Path) -> str:
 
 def _git(root: Path, *words: str) -> str:
     """What git answers; "" where there is no git, or it cannot say."""
+    import subprocess
+
     try:
         answer = subprocess.run(
             ["git", "-C", str(root), *words], capture_output=True, text=True, timeout=10, check=True

@@ -19,7 +19,7 @@ def _as_it_is(_file: str, row: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-MIGRATIONS: dict[int, Migration] = {1: _as_it_is, 2: _as_it_is, 3: _as_it_is, 4: _as_it_is, 5: _as_it_is}
+MIGRATIONS: dict[int, Migration] = dict.fromkeys(range(1, SCHEMA_VERSION), _as_it_is)
 """Version v → what turns one row of version v into one of v + 1, given the name of its file within the run
 ("samples.csv", "operations/….csv.gz", "manifest.json") and the row as column → text (the manifest: as JSON).
 
@@ -27,7 +27,7 @@ History of the schema: 1 is the first; 2 adds profiles, the works they are of, a
 them; 3 adds the sizes that a model has of its own; 4 seals each row of runs, sessions and ceilings, headers, and the
 manifest: what is older is read as it is, unsealed; 5 adds the rule of intervals and the allocator of a cell, and clock,
 temperature, pressure, page faults, the system's time and the round trip between processors of a block; 6 adds that
-round trip to the kernels of a ceiling.
+round trip to the kernels of a ceiling; 7 adds the time of the first step.
 """
 
 

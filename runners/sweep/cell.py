@@ -248,11 +248,15 @@ def first_step(cell: Cell, made: Prepared, steps_before: int = 0) -> CellFinding
     from measure.operations.tracer import trace_step
 
     inputs = [(batch.inputs, batch.target) for batch in made.few]
+    made.clock.synchronize()
+    begun_s = made.clock.wall_s()
     with _products_log(cell.device) as product_log:
         traced = trace_step(
             made.step, model=made.model, optimizer=made.optimizer, inputs=inputs, steps_before=steps_before
         )
+    made.clock.synchronize()
     return CellFindings(
+        first_step_s=made.clock.wall_s() - begun_s,
         flags_before=made.flags,
         executed=executed_flop(traced),
         first_loss=loss_of(made.step),

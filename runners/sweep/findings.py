@@ -45,6 +45,7 @@ class CellFindings:
     unprofiled: Mapping[str, str] = field(default_factory=dict)
     instructions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     interval_rule: str = LAG1
+    first_step_s: float | None = None
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from runners.sweep import nsight
 from runners.sweep.counts import Counts
 from runners.sweep.findings import Attempt, CellMeasurement, CellOutcome, OperationTable, WorkFindings, merge_findings
 from runners.sweep.plan import reason_against, worker_key
+from runners.sweep.planning import SPARE_RATIO, Planning
 from runners.workers.cell_sizes import hyper_of_cell
 from runners.workers.fault import WorkerFault
 from runners.workers.pool import Stopwatch, Worker, uninterrupted
@@ -39,10 +40,6 @@ CEILING_BUDGET_S = {"cpu": 8.0, "cuda": 6.0}
 QUICK_CEILING_S = 2.5
 SHORTEST_CALL_S = 1.0
 """What a work's call is given at least; the worker itself leaves out what would not end in the cell's limit."""
-
-SPARE_RATIO = 1.2
-"""How much longer than the longest cell so far the next one is taken to need."""
-
 
 CeilingKey = tuple[str, str, str]
 """Device, precision, allocator: each has a ceiling of its own in a session."""
@@ -87,7 +84,7 @@ class Session:
     debug: bool = False
     notes: tuple[str, ...] = ()
     watch_s: Stopwatch = field(default_factory=Stopwatch)
-    longest_s: float = 0.0
+    planning: Planning = field(default_factory=Planning)
 
     def __post_init__(self) -> None:
         self.measurer = Worker("measure", quiet=not self.debug)
@@ -162,7 +159,14 @@ class Session:
         left_s = self._left_s()
         if left_s is None:
             return True
-        return left_s >= max(SPARE_RATIO * self.longest_s, least_s(cell, _ceiling_key(cell) in self._ceilings))
+        return left_s >= self.planning.needs_s(self._is_fresh(cell), self._least_s(cell))
+
+    def _is_fresh(self, cell: Cell) -> bool:
+        """Whether a new process will measure this cell."""
+        return self._key != worker_key(cell) or not self.measurer.alive
+
+    def _least_s(self, cell: Cell) -> float:
+        return least_s(cell, _ceiling_key(cell) in self._ceilings) / SPARE_RATIO
 
     def planned_s(self, cells: Sequence[Cell]) -> list[float]:
         """The least that each of these takes, one after the other."""
@@ -182,7 +186,7 @@ class Session:
         return None if budget_s is None else budget_s - self.watch_s.elapsed_s
 
     def _one(self, cell: Cell) -> Run:
-        stopwatch = Stopwatch()
+        stopwatch, plan = Stopwatch(), (self._is_fresh(cell), self._least_s(cell))
         self._attempt = self._begun(cell)
         try:
             outcome = self._measure(cell)
@@ -196,7 +200,7 @@ class Session:
         except Exception as fault:  # noqa: BLE001  the edge: what this cell alone meets costs its row
             outcome = self._failed(classify(fault))
         self._learn(duration_s=stopwatch.elapsed_s)
-        self.longest_s = max(self.longest_s, stopwatch.elapsed_s)
+        self.planning.learn(*plan, stopwatch.elapsed_s)
         return self._commit(outcome)
 
     def _interruption(self) -> CellOutcome:
@@ -289,8 +293,8 @@ class Session:
         if isinstance(answer, WorkerFault):
             return self._failed(answer, counted)
         outcome = self._keep_rows(cell, answer, counted)
-        if answer.status != "ok":
-            self.measurer.stop()  # the next cell gets a fresh one after any status but ok
+        if answer.status not in MEASURED:
+            self.measurer.stop()  # the next cell gets a fresh one
         return outcome
 
     def _train(self, cell: Cell) -> CellMeasurement | WorkerFault:

@@ -100,6 +100,11 @@ class Worker:
         self._busy = False
         return answer
 
+    @property
+    def alive(self) -> bool:
+        """Whether there is a process that has been asked something."""
+        return self._process is not None
+
     def stop(self) -> None:
         """Ends the process and what it started, now, whatever they do; a second time does nothing.
 

@@ -62,7 +62,7 @@ def test_it_is_in_no_headline_and_no_evidence(device_bound):
     assert "of the measured ceiling" not in page
     done = device.run(sys.executable, "-m", "runners.report", str(device.out), "--check", "--format", "json")
     verdicts = {gate["gate"]: gate for gate in json.loads(done.stdout)}
-    assert (done.returncode, verdicts["ceiling_limit"]["verdict"]) == (1, "fail")
+    assert (done.returncode, verdicts["ceiling_rate"]["verdict"]) == (1, "fail")
 
 
 def test_kernels_recorded_twice_count_once_in_a_kept_recording(device_bound):

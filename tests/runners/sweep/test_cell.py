@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from analysis.utilization.step_times import ASIDE
-from measure import native
 from measure.device import cpu_contention
+from measure.native import malloc
 from measure.timing.protocols import CUDA_PROTOCOL, Protocol
 from results.records.cell import Cell
 from runners.sweep import cell as sweep_cell
@@ -81,7 +81,7 @@ def test_where_memory_is_retained_only_steps_are_laid_out_in_the_heap(monkeypatc
         return call
 
     monkeypatch.setattr(sweep_cell, "set_malloc", lambda setting: order.append(setting))
-    monkeypatch.setattr(native, "extend_heap", lambda ratio: order.append(f"room of {ratio}"))
+    monkeypatch.setattr(malloc, "extend_heap", lambda ratio: order.append(f"room of {ratio}"))
     for name in ("load_timing", "first_step", "time_cell"):
         monkeypatch.setattr(sweep_cell, name, noted(name, getattr(sweep_cell, name)))
     measure(cell(malloc="retain"))

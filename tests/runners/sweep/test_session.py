@@ -21,7 +21,8 @@ from results.records.vocabulary import STATUSES
 from results.store.layout import profile_file
 from results.store.store import read_operations, read_profile, read_run
 from runners.sweep.findings import WorkFindings
-from runners.sweep.session import CEILING_BUDGET_S, QUICK_CEILING_S, SPARE_RATIO, failed, least_s, trace_id
+from runners.sweep.planning import SPARE_RATIO
+from runners.sweep.session import CEILING_BUDGET_S, QUICK_CEILING_S, failed, least_s, trace_id
 from runners.workers.fault import WorkerFault
 from tests.runners.sweep.test_passes import operation
 from tests.support.fakes.fake_session import (
@@ -156,11 +157,11 @@ class TestWorkers:
         scene.session().collect([cell(), cell(), cell(**change)])
         assert [said for said in scene.said if "measure" in said] == ["start measure", "end measure"] * 2
 
-    @pytest.mark.parametrize("status", ["not_converged", "invalid"])
-    def test_after_any_status_but_ok_too(self, scene, status):
+    @pytest.mark.parametrize(("status", "workers"), [("not_converged", 1), ("invalid", 2)])
+    def test_after_a_cell_that_was_no_measurement_too(self, scene, status, workers):
         scene.answers[MEASURE] = in_turn(measured(status, "x"), measured(), measured())
         scene.session().collect([cell(), cell("vgg11"), cell("vgg13")])
-        assert [said for said in scene.said if "measure" in said] == ["start measure", "end measure"] * 2
+        assert [said for said in scene.said if "measure" in said] == ["start measure", "end measure"] * workers
 
     def test_no_worker_is_left_at_the_end_whatever_happens(self, scene):
         scene.answers[MEASURE] = OSError(errno.EMFILE, "too many open files")
@@ -458,9 +459,24 @@ class TestTimeBudget:
         models = ("resnet18", "resnet34", "vgg11", "vgg13", "alexnet")
         session = scene.session(time_budget_s=budget_s)
         runs = session.collect([cell(model) for model in models])
-        assert session.longest_s == 30.0
         assert len(runs) == len(read_run(scene.path).runs) == fitting
         assert f"time budget: {5 - fitting} of 5 cells not started; --resume goes on" in scene.stream.getvalue()
+
+    def test_what_a_fresh_process_costs_is_not_asked_of_the_cells_after_it(self, scene, monkeypatch):
+        """50 s for the first cell, then 10 s each: a fifth more than 10 s must be left. Of 100 s five cells leave 10,
+        which are too few, whatever the first one took."""
+        monkeypatch.setattr("runners.sweep.session.Stopwatch", lambda: Lap(scene))
+        took_s = iter([50.0, *[10.0] * 9])
+
+        def answer(*_):
+            scene.clock.elapsed_s += next(took_s)
+            return measured()
+
+        scene.answers[MEASURE] = answer
+        models = ("resnet18", "resnet34", "vgg11", "vgg13", "alexnet", "resnet50", "vgg16")
+        session = scene.session(time_budget_s=100.0)
+        session.planning.learn(False, 0.0, 7.0)  # a cell in a process that had measured: 7 s beyond its least of 3
+        assert len(session.collect([cell(model) for model in models])) == 5
 
     def test_the_caps_shrink_to_what_is_left(self, scene):
         self.take(scene, 0.0)

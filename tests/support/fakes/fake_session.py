@@ -48,26 +48,26 @@ class FakeWorker:
 
     def __init__(self, scene: Scene, name: str) -> None:
         self.scene, self.name = scene, name
-        self.running = False
+        self.alive = False
 
     def call(self, task: str, *arguments: Any, timeout_s: float) -> Any:
-        if not self.running:
+        if not self.alive:
             self.scene.said.append(f"start {self.name}")
-        self.running = True
+        self.alive = True
         self.scene.calls.append(SimpleNamespace(name=self.name, task=task, arguments=arguments, timeout_s=timeout_s))
         answer = self.scene.answers[task]
         answer = answer(*arguments) if callable(answer) else answer
         if isinstance(answer, BaseException):
             raise answer
         if isinstance(answer, WorkerFault):
-            self.running = False  # as the real one, which has ended its process by then
+            self.alive = False  # as the real one, which has ended its process by then
             self.scene.said.append(f"end {self.name}")
         return answer
 
     def stop(self) -> None:
-        if self.running:
+        if self.alive:
             self.scene.said.append(f"end {self.name}")
-        self.running = False
+        self.alive = False
 
 
 class FakeWatch:
