@@ -38,6 +38,9 @@ CELL_TIMEOUT_S = 900.0
 TRACE_TIMEOUT_S = 300.0
 CEILING_BUDGET_S = {"cpu": 8.0, "cuda": 6.0}
 QUICK_CEILING_S = 2.5
+LEAST_SHARE = 3.0
+"""Of a time budget a cell may take this many times its least, whatever its share is."""
+
 SHORTEST_CALL_S = 1.0
 """What a work's call is given at least; the worker itself leaves out what would not end in the cell's limit."""
 
@@ -92,6 +95,7 @@ class Session:
         self.recorder = Worker("record", quiet=not self.debug)
         self._key: tuple[Any, ...] | None = None
         self._attempt: Attempt  # of the cell that is under way
+        self._waiting = 1  # cells that the time budget is for, with the one under way
         self._counts = Counts()
         self._ceilings: set[CeilingKey] = set()
         self._ceiling_rows: dict[CeilingKey, list[Ceiling]] = {}
@@ -111,6 +115,7 @@ class Session:
         self._ask(waiting)
         try:
             while waiting:
+                self._waiting = len(waiting)
                 cell, waiting = waiting[0], waiting[1:]
                 if not self._fits(cell):
                     left, planned = len(waiting) + 1, len(waiting) + 1 + done
@@ -443,13 +448,16 @@ class Session:
         return found
 
     def protocol(self, cell: Cell) -> Protocol:
-        left_s, asked = self._time_left_s(), works_of(cell)
+        left_s, asked = self._time_left_s(cell), works_of(cell)
         protocol = Protocol.for_device(cell.device, cell.quick, cell.target_ci_ratio, left_s, asked)
         return replace(protocol, limit_s=self._timeout_s()) if asked else protocol
 
-    def _time_left_s(self) -> float | None:
+    def _time_left_s(self, cell: Cell) -> float | None:
+        """What a time budget leaves for a cell: its share, but enough to settle in, and no more than there is."""
         left_s = self._left_s()
-        return None if left_s is None else max(0.0, left_s)
+        if left_s is None:
+            return None
+        return max(0.0, min(left_s, max(LEAST_SHARE * self._least_s(cell), left_s / self._waiting)))
 
     def _timeout_s(self) -> float:
         return self.limits.cell_timeout_s

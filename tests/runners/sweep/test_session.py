@@ -486,6 +486,17 @@ class TestTimeBudget:
         assert protocol == Protocol.for_device("cpu", False, None, 20.0)
         assert protocol.longest_s == pytest.approx(20.0)
 
+    def test_a_cell_that_does_not_settle_takes_its_share_and_no_more(self, scene):
+        """Of 150 s ten cells have 15 s each, and the last one all that is left. Of 40 cells each may take three times
+        its least: 3 × (1 + 2) s on a CPU."""
+        self.take(scene, 0.0)
+        scene.session(time_budget_s=150.0).collect([cell(seed=seed) for seed in range(10)])
+        found = [protocol.longest_s for _, protocol in scene.asked(MEASURE)]
+        assert (found[0], found[-1]) == pytest.approx((15.0, Protocol.for_device("cpu").longest_s))
+        scene.calls.clear()
+        scene.session(time_budget_s=150.0).collect([cell(seed=seed) for seed in range(100, 140)])
+        assert scene.asked(MEASURE)[0][1].longest_s == pytest.approx(9.0)
+
     def test_the_first_cell_needs_its_ceiling_too(self, scene):
         """CPU: 1 s of warming up, 2 s of blocks, 8 s of ceiling, and a fifth to spare."""
         assert least_s(cell()) == pytest.approx(SPARE_RATIO * (1.0 + 2.0 + 8.0))
